@@ -12,9 +12,10 @@ use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use prost::Message;
 
-use crate::resources::wire::{Assignment, ClusterTail};
+use crate::resources::wire::{self, Assignment, ClusterTail};
 use crate::view::Resource;
 
 /// A resource that is being made.
@@ -26,16 +27,20 @@ pub(crate) struct Draft<M> {
     pub(crate) from: Vec<ObjectRef>,
 }
 
-/// A cluster, and its endpoints where it carries them itself.
+/// A cluster, what its connections are if they carry HTTP, and its endpoints where it has them itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterParts {
     pub(crate) cluster: Cluster,
+    pub(crate) http: Option<HttpProtocolOptions>,
     pub(crate) endpoints: ClusterTail,
 }
 
+/// What the options of HTTP are called among a cluster's extensions.
+const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+
 /// A message of a resource.
 pub(crate) trait Encode {
-    fn encode(&self) -> Vec<u8>;
+    fn encode(self) -> Vec<u8>;
 }
 
 impl<M> Draft<M> {
@@ -58,8 +63,13 @@ impl<M: Encode> Draft<M> {
 }
 
 impl Encode for ClusterParts {
-    fn encode(&self) -> Vec<u8> {
-        let mut body = self.cluster.encode_to_vec();
+    fn encode(self) -> Vec<u8> {
+        let mut cluster = self.cluster;
+        if let Some(http) = &self.http {
+            let extensions = &mut cluster.typed_extension_protocol_options;
+            extensions.insert(HTTP_OPTIONS.to_owned(), wire::any(http));
+        }
+        let mut body = cluster.encode_to_vec();
         // A message may come in parts.
         body.extend(self.endpoints.encode_to_vec());
         body
@@ -67,19 +77,19 @@ impl Encode for ClusterParts {
 }
 
 impl Encode for Assignment {
-    fn encode(&self) -> Vec<u8> {
+    fn encode(self) -> Vec<u8> {
         self.encode_to_vec()
     }
 }
 
 impl Encode for Listener {
-    fn encode(&self) -> Vec<u8> {
+    fn encode(self) -> Vec<u8> {
         self.encode_to_vec()
     }
 }
 
 impl Encode for RouteConfiguration {
-    fn encode(&self) -> Vec<u8> {
+    fn encode(self) -> Vec<u8> {
         let mut body = self.encode_to_vec();
         sort(&mut body, ROUTE_CONFIGURATION);
         body
@@ -184,7 +194,9 @@ fn next(body: &[u8], mut at: usize) -> Option<Part> {
             }
             prost::encoding::WireType::ThirtyTwoBit => 4,
             prost::encoding::WireType::SixtyFourBit => 8,
-            _ => return None,
+            prost::encoding::WireType::StartGroup | prost::encoding::WireType::EndGroup => {
+                return None;
+            }
         };
         at += whole - rest.len() + skip;
     }

@@ -20,6 +20,8 @@ mod finish;
 pub mod node;
 pub mod reason;
 mod resources;
+mod rules;
+mod scope;
 pub mod settings;
 pub mod snapshot;
 pub mod stream;

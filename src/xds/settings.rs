@@ -1,5 +1,6 @@
 //! What the program was started with, as far as resources depend on it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::ClusterId;
@@ -9,6 +10,8 @@ use api::model::ClusterId;
 pub struct Settings {
     /// The cluster of a proxy that names none.
     pub cluster: ClusterId,
+    /// Services of Kubernetes end in it: hosts without a dot that rules write are `HOST.NAMESPACE.svc.` and this.
+    pub domain: Arc<str>,
     /// How long Envoy waits for the resources that another names; 0 is for ever.
     pub initial_fetch_timeout: Duration,
     /// Percent of requests that are traced.
@@ -42,6 +45,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             cluster: "Kubernetes".into(),
+            domain: "cluster.local".into(),
             initial_fetch_timeout: Duration::ZERO,
             trace_sampling: 1.0,
             sniffing: Sniffing {

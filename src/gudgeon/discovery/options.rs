@@ -89,6 +89,7 @@ impl Options {
         let sniffing = "PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_";
         let settings = Settings {
             cluster: (&*cluster).into(),
+            domain: flags.domain.as_str().into(),
             initial_fetch_timeout: variables
                 .duration("PILOT_INITIAL_FETCH_TIMEOUT", Duration::ZERO)?,
             trace_sampling: sampling,

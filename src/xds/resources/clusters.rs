@@ -8,6 +8,7 @@ use super::mesh::{Mesh, MutualTls};
 use super::outlets::Outlet;
 use super::proxy::Families;
 use super::tls;
+use super::upstream_http;
 use super::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Dns, Files, Kind};
@@ -22,9 +23,6 @@ use envoy_types::pb::envoy::config::cluster::v3::{
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::extensions::clusters::common::dns::v3 as common;
 use envoy_types::pb::envoy::extensions::clusters::dns::v3::DnsCluster;
-use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
-    HttpProtocolOptions, http_protocol_options,
-};
 use envoy_types::pb::google::protobuf::Duration;
 
 pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
@@ -34,10 +32,6 @@ pub(crate) const INBOUND_V6: &str = "InboundPassthroughClusterIpv6";
 
 /// The name of the extension.
 const DNS_CLUSTER: &str = "envoy.cluster.dns";
-const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-
-/// Of one connection, as Envoy's own default.
-const MOST_STREAMS: u32 = 1_073_741_824;
 
 /// Whether a client has what mutual TLS takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,23 +152,27 @@ pub(crate) struct Inputs<'a> {
     pub(crate) weighted: bool,
     /// Of a cluster that resolves names itself.
     pub(crate) groups: Vec<Group>,
+    /// Of the endpoints these alone; empty: all.
+    pub(crate) subset: &'a str,
+    pub(crate) resolution: Resolution,
 }
 
 /// For clients.
 pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Draft<ClusterParts> {
     let mesh = inputs.mesh;
+    let name = outlet.cluster(inputs.subset);
     let mut cluster = Cluster {
         circuit_breakers: unlimited(),
         alt_stat_name: stat_name(
             &mesh.outbound_stat,
             &outlet.service,
-            &outlet.port.name,
-            outlet.port.number,
+            (&outlet.port.name, outlet.port.number),
+            inputs.subset,
         ),
-        ..base(&outlet.name, mesh, DiscoveryType::Eds)
+        ..base(&name, mesh, DiscoveryType::Eds)
     };
-    protocol_options(&mut cluster, outlet.protocol);
-    let resolution = resolution(outlet, inputs.client);
+    let http = upstream_http::options(outlet.protocol);
+    let resolution = inputs.resolution;
     if mesh.tls != MutualTls::Off
         && !inputs.client.grpc
         && inputs.client.certificates == Certificates::Present
@@ -184,8 +182,7 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Draft<ClusterPart
         let accounts: Vec<&str> = inputs.accounts.iter().map(|account| &**account).collect();
         cluster.transport_socket_matches = tls::client(
             &inputs.client.files,
-            outlet.port.number,
-            outlet.host(),
+            (outlet.port.number, inputs.subset, outlet.host()),
             &accounts,
             &inputs.plain,
         );
@@ -204,7 +201,7 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Draft<ClusterPart
         Resolution::Static => {
             cluster.eds_cluster_config = Some(EdsClusterConfig {
                 eds_config: Some(wire::ads(mesh.initial_fetch_timeout)),
-                service_name: outlet.name.to_string(),
+                service_name: name.to_string(),
             });
         }
         Resolution::None => cluster = original_dst(cluster),
@@ -214,13 +211,19 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Draft<ClusterPart
             let logical = resolution == Resolution::DnsRoundRobin && one;
             resolve(&mut cluster, mesh, inputs.client, logical);
             tail.load_assignment = Some(Assignment {
-                cluster_name: outlet.name.to_string(),
+                cluster_name: name.to_string(),
                 endpoints: inputs.groups,
             });
         }
     }
-    let endpoints = tail;
-    Draft::new(outlet.name.clone(), ClusterParts { cluster, endpoints })
+    Draft::new(
+        name,
+        ClusterParts {
+            cluster,
+            http,
+            endpoints: tail,
+        },
+    )
 }
 
 /// Makes it one of names. `logical`: of all that a name leads to, one is used at a time.
@@ -277,12 +280,11 @@ pub(crate) fn inbound(
     place: core::Address,
     alt_stat_name: String,
 ) -> Draft<ClusterParts> {
-    let mut cluster = Cluster {
+    let cluster = Cluster {
         circuit_breakers: unlimited(),
         alt_stat_name,
         ..base(name, mesh, DiscoveryType::Static)
     };
-    protocol_options(&mut cluster, protocol);
     let peer = Peer {
         endpoint: Some(Place {
             address: Some(place),
@@ -298,14 +300,23 @@ pub(crate) fn inbound(
             }],
         }),
     };
-    let endpoints = tail;
-    Draft::new(name.clone(), ClusterParts { cluster, endpoints })
+    Draft::new(
+        name.clone(),
+        ClusterParts {
+            cluster,
+            http: upstream_http::options(protocol),
+            endpoints: tail,
+        },
+    )
 }
 
 /// One that says itself where it leads.
 fn draft(name: &str, cluster: Cluster) -> Draft<ClusterParts> {
-    let endpoints = ClusterTail::default();
-    Draft::new(name, ClusterParts { cluster, endpoints })
+    let parts = ClusterParts {
+        cluster,
+        ..ClusterParts::default()
+    };
+    Draft::new(name, parts)
 }
 
 fn lookup_family(families: Families) -> DnsLookupFamily {
@@ -316,40 +327,13 @@ fn lookup_family(families: Families) -> DnsLookupFamily {
     }
 }
 
-/// HTTP/2 where the port says so; where nobody said anything, what the client speaks.
-pub(super) fn protocol_options(cluster: &mut Cluster, protocol: Protocol) {
-    use http_protocol_options::explicit_http_config::ProtocolConfig;
-    use http_protocol_options::{
-        ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,
-    };
-    let http2 = core::Http2ProtocolOptions {
-        max_concurrent_streams: wire::number(MOST_STREAMS),
-        ..core::Http2ProtocolOptions::default()
-    };
-    let options = if protocol.is_http2() {
-        UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
-            protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(http2)),
-        })
-    } else if protocol.is_auto() {
-        UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
-            http_protocol_options: Some(core::Http1ProtocolOptions::default()),
-            http2_protocol_options: Some(http2),
-            ..UseDownstreamHttpConfig::default()
-        })
-    } else {
-        return;
-    };
-    let options = HttpProtocolOptions {
-        upstream_protocol_options: Some(options),
-        ..HttpProtocolOptions::default()
-    };
-    cluster
-        .typed_extension_protocol_options
-        .insert(HTTP_OPTIONS.to_owned(), wire::any(&options));
-}
-
 /// A pattern of the mesh, filled in. Empty: Envoy takes the cluster's name.
-pub(crate) fn stat_name(pattern: &str, service: &Service, port_name: &str, port: u16) -> String {
+pub(crate) fn stat_name(
+    pattern: &str,
+    service: &Service,
+    (port_name, port): (&str, u16),
+    subset: &str,
+) -> String {
     if pattern.is_empty() {
         return String::new();
     }
@@ -366,7 +350,7 @@ pub(crate) fn stat_name(pattern: &str, service: &Service, port_name: &str, port:
         ("%SERVICE_PORT_NAME%", port_name),
         ("%SERVICE_PORT%", &port.to_string()),
         ("%SERVICE_FQDN%", host),
-        ("%SUBSET_NAME%", ""),
+        ("%SUBSET_NAME%", subset),
         ("%SERVICE%", &short),
     ]
     .into_iter()

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use api::model::ObjectRef;
+
 /// One thing that was left out, and why. Told by metrics and pages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
@@ -11,6 +13,8 @@ pub struct Conflict {
     pub message: String,
     /// The id of a proxy that it was found for; empty: it is all proxies' alike.
     pub proxy: Arc<str>,
+    /// The rule that is to blame, where one is.
+    pub object: Option<ObjectRef>,
 }
 
 pub(crate) const TCP_OVER_TCP: &str = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
@@ -20,6 +24,8 @@ pub(crate) const HTTP_OVER_HTTPS: &str = "pilot_conflict_outbound_listener_http_
 pub(crate) const GATEWAY_WITHOUT_ADDRESS: &str = "gudgeon_network_gateways_without_address";
 pub(crate) const INVALID_LISTENER: &str = "pilot_invalid_out_listeners";
 pub(crate) const DUPLICATE_CLUSTER: &str = "pilot_duplicate_envoy_clusters";
+/// Rules make more of something than a proxy is given.
+pub(crate) const TOO_LARGE: &str = "gudgeon_rules_too_large";
 pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
 
 impl Conflict {
@@ -29,6 +35,14 @@ impl Conflict {
             key: key.into(),
             message,
             proxy: "".into(),
+            object: None,
+        }
+    }
+
+    pub(crate) fn because_of(self, object: &ObjectRef) -> Self {
+        Self {
+            object: Some(object.clone()),
+            ..self
         }
     }
 

@@ -118,7 +118,7 @@ fn door(
         place,
         // The pattern is made of what a service is called.
         alt_stat_name: service.map_or_else(String::new, |service| {
-            clusters::stat_name(&mesh.inbound_stat, service, &port.name, number)
+            clusters::stat_name(&mesh.inbound_stat, service, (&port.name, number), "")
         }),
     })
 }

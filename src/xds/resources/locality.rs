@@ -19,13 +19,22 @@ pub(crate) enum Preference<'a> {
     Shares(&'a Distribute),
 }
 
-/// What the mesh says of a service and a client.
+/// What the mesh says of a service and a client, or a rule of the service in its place: one that is written is on unless it says
+/// otherwise.
 pub(crate) fn preference<'a>(
-    setting: Option<&'a LocalityLoadBalancerSetting>,
+    of_mesh: Option<&'a LocalityLoadBalancerSetting>,
+    of_rule: Option<&'a LocalityLoadBalancerSetting>,
     service: &Service,
     client: &'a Locality,
 ) -> Preference<'a> {
-    let setting = setting.filter(|setting| setting.enabled.as_ref().is_some_and(|on| on.value));
+    let is_on = |setting: &LocalityLoadBalancerSetting, usual: bool| {
+        setting.enabled.as_ref().map_or(usual, |on| on.value)
+    };
+    let setting = match of_rule {
+        Some(setting) if !is_on(setting, true) => return Preference::None,
+        Some(setting) => Some(setting),
+        None => of_mesh.filter(|setting| is_on(setting, false)),
+    };
     if client.is_unknown() || setting.is_none() && !service.prefers_close {
         return Preference::None;
     }

@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::config::core::v3 as core;
 use super::clusters::{self, Client};
 use super::mesh::{self, Mesh};
 use super::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
-use super::{endpoints, tls};
+use super::{endpoints, tls, upstream_http};
 use crate::finish::{ClusterParts, Draft};
 
 /// What the loggers name.
@@ -71,7 +71,6 @@ impl LogService {
                 ..UpstreamConnectionOptions::default()
             });
         }
-        clusters::protocol_options(&mut cluster, Protocol::Grpc);
         if kind == DiscoveryType::StrictDns {
             clusters::resolve(&mut cluster, mesh, client, false);
         }
@@ -90,7 +89,13 @@ impl LogService {
                 }],
             }),
         };
-        Draft::new(NAME, ClusterParts { cluster, endpoints })
+        let http = upstream_http::options(Protocol::Grpc);
+        let parts = ClusterParts {
+            cluster,
+            http,
+            endpoints,
+        };
+        Draft::new(NAME, parts)
     }
 
     /// None: in clear.
@@ -101,7 +106,7 @@ impl LogService {
             mode @ (TlSmode::Simple | TlSmode::Mutual) => {
                 let own = (mode == TlSmode::Mutual)
                     .then_some((&*given.client_certificate, &*given.private_key));
-                Some(tls::service(given, own, &given.ca_certificates))
+                Some(tls::service(given, own, &given.ca_certificates, &["h2"]))
             }
             TlSmode::IstioMutual => {
                 let files = &client.files;
@@ -109,6 +114,7 @@ impl LogService {
                     given,
                     Some((&files.chain, &files.key)),
                     &files.root,
+                    &["h2"],
                 ))
             }
         }

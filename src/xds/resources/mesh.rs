@@ -95,7 +95,7 @@ fn port(number: i32) -> u16 {
     u16::try_from(number).unwrap_or(0)
 }
 
-pub(super) fn keepalive(given: &Given) -> TcpKeepalive {
+pub(crate) fn keepalive(given: &Given) -> TcpKeepalive {
     let seconds = |given: Option<&api::mesh::Duration>| {
         let seconds = u32::try_from(plain(given?)?.as_secs()).ok()?;
         wire::number(seconds)

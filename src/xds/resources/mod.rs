@@ -18,7 +18,8 @@ pub(crate) mod networks;
 pub(crate) mod outlets;
 pub(crate) mod proxy;
 pub(crate) mod routes;
-mod tls;
+pub(crate) mod tls;
+pub(crate) mod upstream_http;
 pub(crate) mod wire;
 
 pub(crate) use wire::Group;

@@ -32,6 +32,14 @@ impl Outlet {
         &self.service.key.hostname
     }
 
+    /// The name of the cluster of a subset; without one, of all endpoints.
+    pub(crate) fn cluster(&self, subset: &str) -> Arc<str> {
+        if subset.is_empty() {
+            return self.name.clone();
+        }
+        subset_name(self.port.number, subset, self.host())
+    }
+
     /// `HOST:PORT`.
     pub(crate) fn authority(&self) -> String {
         format!("{}:{}", self.host(), self.port.number)
@@ -76,7 +84,12 @@ impl Outlet {
 
 /// The name of a cluster for clients.
 pub(crate) fn cluster_name(port: u16, host: &str) -> Arc<str> {
-    format!("outbound|{port}||{host}").into()
+    subset_name(port, "", host)
+}
+
+/// The same for a subset of the endpoints; without a name, all of them.
+pub(crate) fn subset_name(port: u16, subset: &str, host: &str) -> Arc<str> {
+    format!("outbound|{port}|{subset}|{host}").into()
 }
 
 /// All of them.
@@ -164,6 +177,19 @@ impl Outlets {
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&Arc<Outlet>> {
         self.by_name.get(name)
+    }
+
+    /// By the name of a subset's cluster: the port, and the subset, which nobody may have.
+    pub(crate) fn by_subset<'a>(&self, name: &'a str) -> Option<(&Arc<Outlet>, &'a str)> {
+        let mut parts = name.splitn(4, '|');
+        let [Some("outbound"), Some(port), Some(subset), Some(host)] =
+            std::array::from_fn(|_| parts.next())
+        else {
+            return None;
+        };
+        let whole = cluster_name(port.parse().ok()?, host);
+        let outlet = self.by_name.get(&whole).filter(|_| !subset.is_empty());
+        Some((outlet?, subset))
     }
 
     /// The ports of services with this address, as a proxy of this cluster and these families sees them.

@@ -1,28 +1,29 @@
 //! Routes: from the host of a request to a cluster.
 
-use std::collections::HashSet;
+mod usual;
+
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use api::model::{Address, ClusterId};
+use api::model::{Address, ClusterId, ObjectRef};
+use api::networking::VirtualService;
 use envoy_types::pb::envoy::config::route::v3::{
-    self as route, Decorator, DirectResponseAction, RetryPolicy, Route, RouteAction,
-    RouteConfiguration, RouteMatch, VirtualHost, retry_policy, route_action,
+    self as route, Route, RouteAction, RouteConfiguration, VirtualHost,
 };
-use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
 
-use super::clusters;
-use super::conflict::{Conflict, DUPLICATE_DOMAIN};
+use self::usual::{allow_any, block_all, operation, prefix, to};
+pub(crate) use self::usual::{inbound, retries};
+use super::conflict::{Conflict, DUPLICATE_DOMAIN, TOO_LARGE};
 use super::domains;
 use super::outlets::{Outlet, Outlets};
 use super::proxy::Families;
 use super::wire;
 use crate::finish::Draft;
+use crate::rules::virtual_service::{self, Context, Routed};
+use crate::scope::{ProxyRules, Rule};
 
 /// All HTTP ports behind one listener that applications use as a proxy.
 pub(crate) const HTTP_PROXY: &str = "http_proxy";
-
-const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,resource-exhausted,retriable-status-codes";
 
 /// What the routes of two proxies differ by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,13 +40,24 @@ pub(crate) fn outbound(
     name: &Arc<str>,
     outlets: &Outlets,
     caller: &Caller,
+    rules: &ProxyRules,
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
+    let mut making = Making {
+        outlets,
+        caller,
+        rules,
+        taken: HashSet::new(),
+        conflicts: Vec::new(),
+        from: Vec::new(),
+        room: ROOM,
+        without_room: BTreeSet::new(),
+    };
     if let Some((host, port)) = name.rsplit_once(':') {
         let outlet = outlets.by_name(&super::outlets::cluster_name(port.parse().ok()?, host))?;
-        return outlet
-            .protocol
-            .is_auto()
-            .then(|| (of_one(name, outlet), Vec::new()));
+        return outlet.protocol.is_auto().then(|| {
+            let host = making.host(outlet, vec!["*".to_owned()]);
+            making.finish(name, vec![host])
+        });
     }
     let proxy = &**name == HTTP_PROXY;
     let chosen: Vec<&Arc<Outlet>> = if proxy {
@@ -62,33 +74,198 @@ pub(crate) fn outbound(
     if chosen.is_empty() && !proxy {
         return None;
     }
-    let mut conflicts = Vec::new();
-    let mut taken = HashSet::new();
     let mut hosts: Vec<VirtualHost> = chosen
         .into_iter()
         .filter_map(|outlet| {
-            let domains = domains(outlet, caller, proxy, &mut taken, &mut conflicts);
-            (!domains.is_empty()).then(|| host(outlet, domains))
+            let domains = making.domains(outlet, proxy);
+            (!domains.is_empty()).then(|| making.host(outlet, domains))
         })
         .collect();
+    hosts.extend(making.hosts_alone(name.parse().ok()));
     hosts.sort_by(|one, other| one.name.cmp(&other.name));
     hosts.push(if caller.allow_any {
         allow_any()
     } else {
         block_all()
     });
-    Some((finish(name, hosts), conflicts))
+    Some(making.finish(name, hosts))
+}
+
+/// A configuration while it is made.
+struct Making<'a> {
+    outlets: &'a Outlets,
+    caller: &'a Caller,
+    rules: &'a ProxyRules,
+    taken: HashSet<String>,
+    conflicts: Vec<Conflict>,
+    from: Vec<ObjectRef>,
+    /// Bytes that routes of rules may still have.
+    room: usize,
+    /// Rules that had no room: they are not tried at the next host.
+    without_room: BTreeSet<ObjectRef>,
+}
+
+/// Of one configuration. Chosen: a rule of the longest there may be (4 MiB) fits, and a wildcard that gives every service of a
+/// mesh a thousand routes does not.
+const ROOM: usize = 16 << 20;
+
+impl<'a> Making<'a> {
+    const fn context(&self, port: u16) -> Context<'a> {
+        Context {
+            rules: self.rules,
+            outlets: self.outlets,
+            port,
+            grpc: false,
+        }
+    }
+
+    fn finish(
+        mut self,
+        name: &Arc<str>,
+        virtual_hosts: Vec<VirtualHost>,
+    ) -> (Draft<RouteConfiguration>, Vec<Conflict>) {
+        self.from.sort();
+        self.from.dedup();
+        let draft = Draft {
+            from: self.from,
+            ..configuration(name, virtual_hosts)
+        };
+        (draft, self.conflicts)
+    }
+
+    fn host(&mut self, outlet: &Outlet, domains: Vec<String>) -> VirtualHost {
+        let context = self.context(outlet.port.number);
+        let operation = operation(outlet.host(), outlet.port.number);
+        let rule = self.rules.virtual_service(outlet.host());
+        let routes = rule.and_then(|rule| self.routes(rule, &operation, &context));
+        let routes = match routes {
+            Some(routes) => routes,
+            None => {
+                let mut route = usual::usual(outlet);
+                let hash = virtual_service::hash_policy(outlet, &context, &mut self.from);
+                if let Some(route::route::Action::Route(action)) = &mut route.action {
+                    action.hash_policy.extend(hash);
+                }
+                vec![route]
+            }
+        };
+        VirtualHost {
+            name: outlet.authority(),
+            domains,
+            routes,
+            ..VirtualHost::default()
+        }
+    }
+
+    fn lose(&mut self, rule: &Rule<VirtualService>, operation: &str) {
+        let message = format!(
+            "{} is left out: routes of rules are larger than {} MiB there",
+            rule.from,
+            ROOM >> 20
+        );
+        let conflict = Conflict::new(TOO_LARGE, operation.trim_end_matches("/*"), message);
+        self.conflicts.push(conflict.because_of(&rule.from));
+    }
+
+    /// `None` where there is no room for them.
+    fn routes(
+        &mut self,
+        rule: &Rule<VirtualService>,
+        operation: &str,
+        context: &Context<'_>,
+    ) -> Option<Vec<Route>> {
+        if self.without_room.contains(&rule.from) {
+            self.lose(rule, operation);
+            return None;
+        }
+        let routed = virtual_service::routes(rule, operation, context);
+        let bytes = routed.routes.iter().map(prost::Message::encoded_len).sum();
+        let Some(room) = self.room.checked_sub(bytes) else {
+            self.without_room.insert(rule.from.clone());
+            self.lose(rule, operation);
+            return None;
+        };
+        self.room = room;
+        self.from.extend(routed.from);
+        Some(routed.routes)
+    }
+
+    /// Hosts that rules alone have, on this port, or on all that their destinations have.
+    fn hosts_alone(&mut self, port: Option<u16>) -> Vec<VirtualHost> {
+        let mut hosts = Vec::new();
+        for (host, rule) in self.rules.hosts_alone(self.outlets) {
+            for number in virtual_service::ports(rule, self.rules, self.outlets) {
+                if port.is_some_and(|port| port != number) {
+                    continue;
+                }
+                let forms = domains::forms(host, &self.caller.domain).into_iter();
+                let domains = forms.flat_map(|form| domains::with_port(&form, number));
+                let mut domains: Vec<_> = domains.collect();
+                if port.is_none() && number != 80 {
+                    domains.retain(|domain| is_with_port(domain));
+                }
+                let domains = self.not_taken(domains, &rule.from.to_string());
+                if domains.is_empty() {
+                    continue;
+                }
+                let context = self.context(number);
+                let routes = self.routes(rule, &operation(host, number), &context);
+                hosts.extend(routes.map(|routes| VirtualHost {
+                    name: format!("{host}:{number}"),
+                    domains,
+                    routes,
+                    ..VirtualHost::default()
+                }));
+            }
+        }
+        hosts
+    }
+
+    /// By what a request may call the service, without what an older one is called by already.
+    fn domains(&mut self, outlet: &Outlet, proxy: bool) -> Vec<String> {
+        let port = outlet.port.number;
+        let caller = self.caller;
+        let mut all = Vec::new();
+        for form in domains::forms(outlet.host(), &caller.domain) {
+            if outlet.service.is_headless() {
+                all.extend(domains::with_port(&form, port));
+                all.extend(domains::with_port(&format!("*.{form}"), port));
+            } else {
+                all.extend(domains::with_port(&form, port));
+            }
+        }
+        for address in outlet.addresses(caller.cluster.as_str(), caller.families) {
+            if let Address::Plain(address) = address {
+                all.extend(domains::address_forms(address, port));
+            }
+        }
+        if proxy && port != 80 {
+            let suffix = format!(":{port}");
+            all.retain(|domain| domain.ends_with(&suffix) && is_with_port(domain));
+        }
+        self.not_taken(all, &outlet.authority())
+    }
+
+    /// Envoy refuses a configuration that has a domain twice.
+    fn not_taken(&mut self, mut domains: Vec<String>, of: &str) -> Vec<String> {
+        domains.retain(|domain| {
+            let new = self.taken.insert(domain.clone());
+            if !new {
+                let message = format!("{of} is left out: an older service has it");
+                self.conflicts
+                    .push(Conflict::new(DUPLICATE_DOMAIN, domain, message));
+            }
+            new
+        });
+        domains
+    }
 }
 
 pub(crate) fn is_http(outlet: &Outlet) -> bool {
     outlet.protocol.is_http() || outlet.protocol.is_auto()
 }
 
-fn of_one(name: &Arc<str>, outlet: &Outlet) -> Draft<RouteConfiguration> {
-    finish(name, vec![host(outlet, vec!["*".to_owned()])])
-}
-
-fn finish(name: &Arc<str>, virtual_hosts: Vec<VirtualHost>) -> Draft<RouteConfiguration> {
+fn configuration(name: &Arc<str>, virtual_hosts: Vec<VirtualHost>) -> Draft<RouteConfiguration> {
     let routes = RouteConfiguration {
         name: name.to_string(),
         virtual_hosts,
@@ -98,182 +275,57 @@ fn finish(name: &Arc<str>, virtual_hosts: Vec<VirtualHost>) -> Draft<RouteConfig
     Draft::new(name.clone(), routes)
 }
 
-/// By what a request may call the service, without what an older one is called by already.
-fn domains(
-    outlet: &Outlet,
-    caller: &Caller,
-    proxy: bool,
-    taken: &mut HashSet<String>,
-    conflicts: &mut Vec<Conflict>,
-) -> Vec<String> {
-    let port = outlet.port.number;
-    let mut all = Vec::new();
-    for form in domains::forms(outlet.host(), &caller.domain) {
-        if outlet.service.is_headless() {
-            all.extend(domains::with_port(&form, port));
-            all.extend(domains::with_port(&format!("*.{form}"), port));
-        } else {
-            all.extend(domains::with_port(&form, port));
-        }
-    }
-    for address in outlet.addresses(caller.cluster.as_str(), caller.families) {
-        if let Address::Plain(address) = address {
-            all.extend(domains::address_forms(address, port));
-        }
-    }
-    if proxy && port != 80 {
-        let suffix = format!(":{port}");
-        all.retain(|domain| domain.ends_with(&suffix) && is_with_port(domain));
-    }
-    all.retain(|domain| {
-        let new = taken.insert(domain.clone());
-        if !new {
-            let message = format!(
-                "{} is left out: an older service has it",
-                outlet.authority()
-            );
-            conflicts.push(Conflict::new(DUPLICATE_DOMAIN, domain, message));
-        }
-        new
-    });
-    all
-}
-
 /// The colon of a port, and not one of an address.
 fn is_with_port(domain: &str) -> bool {
     domain.starts_with('[') || domain.matches(':').count() == 1
 }
 
-fn host(outlet: &Outlet, domains: Vec<String>) -> VirtualHost {
-    let mut action = to(&outlet.name);
-    action.retry_policy = Some(retries());
-    action.max_stream_duration = Some(route_action::MaxStreamDuration {
-        max_stream_duration: Some(wire::duration(Duration::ZERO)),
-        grpc_timeout_header_max: Some(wire::duration(Duration::ZERO)),
-        ..route_action::MaxStreamDuration::default()
-    });
-    VirtualHost {
-        name: outlet.authority(),
-        domains,
-        routes: vec![Route {
-            decorator: Some(decorator(outlet.host(), outlet.port.number)),
-            ..everything("default", action)
-        }],
-        ..VirtualHost::default()
-    }
-}
-
-fn decorator(host: &str, port: u16) -> Decorator {
-    Decorator {
-        operation: format!("{host}:{port}/*"),
-        ..Decorator::default()
-    }
-}
-
-fn to(cluster: &str) -> RouteAction {
-    RouteAction {
-        timeout: Some(wire::duration(Duration::ZERO)),
-        cluster_specifier: Some(route_action::ClusterSpecifier::Cluster(cluster.to_owned())),
-        ..RouteAction::default()
-    }
-}
-
-fn everything(name: &str, action: RouteAction) -> Route {
-    Route {
-        name: name.to_owned(),
-        r#match: Some(prefix("/")),
-        action: Some(route::route::Action::Route(action)),
-        ..Route::default()
-    }
-}
-
-fn prefix(prefix: &str) -> RouteMatch {
-    RouteMatch {
-        path_specifier: Some(route::route_match::PathSpecifier::Prefix(prefix.to_owned())),
-        ..RouteMatch::default()
-    }
-}
-
-fn retries() -> RetryPolicy {
-    RetryPolicy {
-        retry_on: RETRY_ON.to_owned(),
-        num_retries: wire::number(2),
-        retriable_status_codes: vec![503],
-        retry_host_predicate: vec![retry_policy::RetryHostPredicate {
-            name: "envoy.retry_host_predicates.previous_hosts".to_owned(),
-            config_type: Some(retry_policy::retry_host_predicate::ConfigType::TypedConfig(
-                wire::any(&PreviousHostsPredicate {}),
-            )),
-        }],
-        host_selection_retry_max_attempts: 5,
-        ..RetryPolicy::default()
-    }
-}
-
-fn allow_any() -> VirtualHost {
-    VirtualHost {
-        name: "allow_any".to_owned(),
-        domains: vec!["*".to_owned()],
-        routes: vec![everything("allow_any", to(clusters::PASSTHROUGH))],
-        ..VirtualHost::default()
-    }
-}
-
-fn block_all() -> VirtualHost {
-    let refuse = DirectResponseAction {
-        status: 502,
-        ..DirectResponseAction::default()
-    };
-    VirtualHost {
-        name: "block_all".to_owned(),
-        domains: vec!["*".to_owned()],
-        routes: vec![Route {
-            name: "block_all".to_owned(),
-            r#match: Some(prefix("/")),
-            action: Some(route::route::Action::DirectResponse(refuse)),
-            ..Route::default()
-        }],
-        ..VirtualHost::default()
-    }
-}
-
-/// Of an inbound port; it stands inside of its listener.
-pub(crate) fn inbound(cluster: &str, host: &str, port: u16) -> RouteConfiguration {
-    RouteConfiguration {
-        name: cluster.to_owned(),
-        virtual_hosts: vec![VirtualHost {
-            name: format!("inbound|http|{port}"),
-            domains: vec!["*".to_owned()],
-            routes: vec![Route {
-                decorator: Some(decorator(host, port)),
-                ..everything("default", to(cluster))
-            }],
-            ..VirtualHost::default()
-        }],
-        validate_clusters: wire::boolean(false),
-        ..RouteConfiguration::default()
-    }
-}
-
 /// For a program with gRPC in it: all requests of one target.
-pub(crate) fn grpc(name: &Arc<str>) -> Draft<RouteConfiguration> {
-    let action = RouteAction {
-        timeout: None,
-        ..to(name)
+pub(crate) fn grpc(
+    outlet: &Outlet,
+    outlets: &Outlets,
+    rules: &ProxyRules,
+) -> Draft<RouteConfiguration> {
+    let name = &outlet.name;
+    let context = Context {
+        rules,
+        outlets,
+        port: outlet.port.number,
+        grpc: true,
+    };
+    let routed = match rules.virtual_service(outlet.host()) {
+        Some(rule) => {
+            let operation = operation(outlet.host(), outlet.port.number);
+            virtual_service::routes(rule, &operation, &context)
+        }
+        None => {
+            let action = RouteAction {
+                timeout: None,
+                ..to(name)
+            };
+            let route = Route {
+                r#match: Some(prefix("")),
+                action: Some(route::route::Action::Route(action)),
+                ..Route::default()
+            };
+            Routed {
+                routes: vec![route],
+                from: Vec::new(),
+            }
+        }
     };
     let routes = RouteConfiguration {
         name: name.to_string(),
         virtual_hosts: vec![VirtualHost {
             name: name.to_string(),
             domains: vec!["*".to_owned()],
-            routes: vec![Route {
-                r#match: Some(prefix("")),
-                action: Some(route::route::Action::Route(action)),
-                ..Route::default()
-            }],
+            routes: routed.routes,
             ..VirtualHost::default()
         }],
         ..RouteConfiguration::default()
     };
-    Draft::new(name.clone(), routes)
+    Draft {
+        from: routed.from,
+        ..Draft::new(name.clone(), routes)
+    }
 }

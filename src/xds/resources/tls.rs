@@ -46,16 +46,11 @@ pub(crate) fn server(files: &Files, http: bool) -> core::TransportSocket {
 /// so that all connections are made anew.
 pub(crate) fn client(
     files: &Files,
-    port: u16,
-    host: &str,
+    (port, subset, host): (u16, &str, &str),
     accounts: &[&str],
     plain: &BTreeSet<IpAddr>,
 ) -> Vec<TransportSocketMatch> {
-    let context = UpstreamTlsContext {
-        common_tls_context: Some(common(files, &[ALPN], accounts)),
-        sni: format!("outbound_.{port}_._.{host}"),
-        ..UpstreamTlsContext::default()
-    };
+    let secured = mutual(files, (port, subset, host), accounts);
     let addresses: Vec<_> = plain.iter().map(ToString::to_string).collect();
     let version = Version::of(addresses.join(",").as_bytes());
     let marker = (!plain.is_empty()).then(|| TransportSocketMatch {
@@ -71,7 +66,7 @@ pub(crate) fn client(
             r#match: Some(Struct {
                 fields: [("tlsMode".to_owned(), text("istio"))].into(),
             }),
-            transport_socket: Some(wire::transport_socket(TLS, &context)),
+            transport_socket: Some(secured),
         },
         TransportSocketMatch {
             name: "tlsMode-disabled".to_owned(),
@@ -82,12 +77,27 @@ pub(crate) fn client(
     marker.into_iter().chain(usual).collect()
 }
 
+/// With mutual TLS of the mesh, to one port's server.
+pub(crate) fn mutual(
+    files: &Files,
+    (port, subset, host): (u16, &str, &str),
+    accounts: &[&str],
+) -> core::TransportSocket {
+    let context = UpstreamTlsContext {
+        common_tls_context: Some(common(files, &[ALPN], accounts)),
+        sni: format!("outbound_.{port}_.{subset}_.{host}"),
+        ..UpstreamTlsContext::default()
+    };
+    wire::transport_socket(TLS, &context)
+}
+
 /// To a service outside of the mesh, or by the mesh's files: with a certificate and its key, or without. Without a root the
 /// system's count.
-pub(super) fn service(
+pub(crate) fn service(
     given: &ClientTlsSettings,
     own: Option<(&str, &str)>,
     root: &str,
+    alpn: &[&str],
 ) -> core::TransportSocket {
     let skips = given.insecure_skip_verify.as_ref();
     let checks = !skips.is_some_and(|skips| skips.value);
@@ -101,7 +111,7 @@ pub(super) fn service(
     let context = UpstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_certificates: own.map(pair).into_iter().collect(),
-            alpn_protocols: vec!["h2".to_owned()],
+            alpn_protocols: alpn.iter().map(|&name| name.to_owned()).collect(),
             validation_context_type: Some(
                 common_tls_context::ValidationContextType::ValidationContext(validation),
             ),

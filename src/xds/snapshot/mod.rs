@@ -5,6 +5,8 @@
 
 mod cache;
 mod named;
+mod outbound;
+mod parts;
 mod ports;
 mod proxy;
 #[cfg(test)]
@@ -16,11 +18,11 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::model::{ClusterId, Endpoint, EndpointAddress, Service, TlsMode, World};
+use api::model::{ClusterId, Endpoint, EndpointAddress, ObjectRef, Service, TlsMode, World};
 
-use self::cache::{Cache, Shared};
+use self::cache::Cache;
 use self::ports::ByPort;
-use self::variants::{Variants, Weigh};
+use self::variants::Variants;
 use crate::node::Node;
 use crate::resources::clusters::Client;
 use crate::resources::endpoints::{Places, Viewer, takes_tls};
@@ -32,6 +34,7 @@ use crate::resources::networks::Networks;
 use crate::resources::outlets::Outlets;
 use crate::resources::proxy::Families;
 use crate::resources::routes::Caller;
+use crate::scope::{Rules, Scope};
 use crate::settings::Settings;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
@@ -59,6 +62,7 @@ pub struct Snapshot {
 struct Base {
     mesh: Mesh,
     outlets: Outlets,
+    rules: Rules,
     networks: Networks,
     /// Names that proxies resolve have several localities, and it matters which is near.
     resolved_near: bool,
@@ -72,11 +76,14 @@ type Own<K> = (K, Vec<(Arc<str>, Version)>);
 /// A route configuration, if there is one of the name, and what was left out of it.
 type Routes = (Option<Arc<Resource>>, Arc<Vec<Conflict>>);
 
-/// What programs with gRPC in them ask for: its type and name, and the port that is meant.
-type Named = (Type, Arc<str>, Arc<str>);
+/// What programs with gRPC in them ask for: its type and name, the port that is meant, and the rules that hold.
+type Named = (Type, Arc<str>, Arc<str>, Scope);
 
 /// Assignments by name, of all proxies that see the same.
-type Assignments = Cache<Arc<str>, Arc<Resource>>;
+type Assignments = Cache<AssignmentKey, Arc<Resource>>;
+
+/// A name, and the rules that had a part in what it means.
+type AssignmentKey = (Arc<str>, Arc<[ObjectRef]>);
 
 /// By what the clusters of two proxies differ.
 type ClientKey = (Client, api::model::Locality);
@@ -85,10 +92,10 @@ type ClientKey = (Client, api::model::Locality);
 #[derive(Debug, Default)]
 struct Made {
     clusters: Variants<ClientKey, Clusters>,
-    all_clusters: Variants<Own<ClientKey>, Set>,
+    all_clusters: Variants<Own<(ClientKey, Scope)>, Set>,
     listeners: Variants<Place, Cache<(), Arc<Outbound>>>,
     all_listeners: Variants<Own<Place>, Set>,
-    routes: Variants<Caller, Cache<Arc<str>, Routes>>,
+    routes: Variants<(Caller, Scope), Cache<Arc<str>, Routes>>,
     /// Listeners that a proxy cannot have beside its others, by what is left out: the first proxy that found it is named.
     lost: Mutex<BTreeMap<String, Conflict>>,
 }
@@ -96,7 +103,7 @@ struct Made {
 /// Those of services, for all proxies that see the same.
 #[derive(Debug, Default)]
 struct Clusters {
-    all: Cache<(), Arc<Set>>,
+    all: Cache<Scope, Arc<Set>>,
     named: Cache<Named, Arc<Resource>>,
 }
 
@@ -212,7 +219,7 @@ impl Snapshot {
             Arc::new(match (older, &self.changed) {
                 (None, _) => Assignments::default(),
                 (Some(older), None) => older.after(),
-                (Some(older), Some(hosts)) => older.keeping(|name| {
+                (Some(older), Some(hosts)) => older.keeping(|(name, _)| {
                     let host = name.rsplit('|').next();
                     host.is_none_or(|host| !hosts.contains(host))
                 }),
@@ -226,7 +233,7 @@ impl Snapshot {
         let names = self.assignments_ahead(earlier);
         let mut known = HashSet::new();
         for node in nodes.iter().filter(|node| !node.grpc) {
-            if known.len() < KINDS_AHEAD && known.insert(hash(&likeness(node))) {
+            if known.len() < KINDS_AHEAD && known.insert(self.likeness(node)) {
                 let view = proxy::ProxyView::new(self, node);
                 view.make_ahead(Type::Cluster, &[]);
                 view.make_ahead(Type::Listener, &[]);
@@ -241,18 +248,27 @@ impl Snapshot {
     #[must_use]
     pub fn is_ahead(&self, node: &Node) -> bool {
         let ahead = self.ahead.get();
-        ahead.is_some_and(|ahead| ahead.contains(&hash(&likeness(node))))
+        ahead.is_some_and(|ahead| ahead.contains(&self.likeness(node)))
+    }
+
+    fn likeness(&self, node: &Node) -> u64 {
+        let rules = self.base.rules.of(&node.namespace, &node.labels);
+        hash(&(likeness(node), rules.scope))
     }
 
     fn assignments_ahead(&self, earlier: &Self) -> Vec<String> {
         let all = earlier.assignments.all();
-        let asked: BTreeSet<Arc<str>> = all.iter().flat_map(|one| one.keys()).collect();
+        let asked = all.iter().flat_map(|one| one.keys());
+        let asked: BTreeSet<Arc<str>> = asked.map(|(name, _)| name).collect();
         if asked.is_empty() {
             return Vec::new();
         }
         let own = self.base.outlets.all.iter().map(|outlet| &*outlet.name);
         let is_new = |name: &str| earlier.base.outlets.by_name(name).is_none();
+        let subsets = asked.iter().map(|name| &**name);
+        let subsets = subsets.filter(|name| self.base.outlets.by_subset(name).is_some());
         own.filter(|name| asked.contains(*name) || is_new(name))
+            .chain(subsets)
             .map(str::to_owned)
             .collect()
     }
@@ -287,6 +303,7 @@ impl Snapshot {
         let mut all: BTreeSet<Conflict> = self.base.outlets.conflicts.iter().cloned().collect();
         all.extend(fixed::no_http_proxy(&self.base.mesh));
         all.extend(self.base.networks.conflicts.iter().cloned());
+        all.extend(self.base.rules.conflicts());
         all.extend(self.made.lost().values().cloned());
         let listeners = self.made.listeners.all();
         for outbound in listeners.iter().flat_map(|place| place.values()) {
@@ -386,6 +403,8 @@ impl Snapshot {
             && self.world.mesh == world.mesh
             && self.world.networks == world.networks
             && self.world.sidecars == world.sidecars
+            && self.world.virtual_services == world.virtual_services
+            && self.world.destination_rules == world.destination_rules
             && services_of(world, hosts).all(|service| self.carried_by_eds(world, service))
     }
 
@@ -440,9 +459,11 @@ impl Snapshot {
 
 impl Base {
     fn new(world: &World, settings: &Settings) -> Self {
+        let outlets = Outlets::new(world, settings);
         Self {
             mesh: Mesh::new(&world.mesh, settings),
-            outlets: Outlets::new(world, settings),
+            rules: Rules::new(world, &outlets, settings),
+            outlets,
             networks: Networks::new(world),
             resolved_near: resolved_near(world),
             beside: beside(world, world.services.values()),
@@ -474,52 +495,6 @@ impl Made {
 
     fn lost(&self) -> MutexGuard<'_, BTreeMap<String, Conflict>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Weigh for Clusters {
-    fn weight(&self) -> usize {
-        self.all.weight() + self.named.weight()
-    }
-}
-
-impl Weigh for Outbound {
-    fn weight(&self) -> usize {
-        let built = self.listeners.values();
-        built.map(|built| built.resource.weight()).sum()
-    }
-}
-
-impl Weigh for Routes {
-    fn weight(&self) -> usize {
-        self.0.weight()
-    }
-}
-
-impl Shared for Arc<Outbound> {
-    fn or_older(self, older: &Self) -> Self {
-        let listeners = self
-            .listeners
-            .iter()
-            .map(|(name, built)| {
-                let mut built = built.clone();
-                if let Some(known) = older.listeners.get(name) {
-                    built.resource = built.resource.or_older(&known.resource);
-                }
-                (name.clone(), built)
-            })
-            .collect();
-        Self::new(Outbound {
-            listeners,
-            routes: self.routes.clone(),
-            conflicts: self.conflicts.clone(),
-        })
-    }
-}
-
-impl Shared for Routes {
-    fn or_older(self, older: &Self) -> Self {
-        (self.0.or_older(&older.0), self.1)
     }
 }
 

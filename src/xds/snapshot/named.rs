@@ -2,34 +2,81 @@
 
 use std::sync::Arc;
 
+use api::istio::networking::v1alpha3::Subset;
 use api::model::{Locality, Resolution};
 
-use super::Assignments;
 use super::proxy::{ProxyView, network};
+use super::{AssignmentKey, Assignments};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::grpc::{self, Asker, Target};
 use crate::resources::locality::Preference;
 use crate::resources::outlets::Outlet;
-use crate::resources::{clusters, routes};
+use crate::resources::routes;
+use crate::rules::destination_rule::{Policies, Policy};
 use crate::view::{Resource, Type};
 
 impl ProxyView {
-    /// Where the assignment of a port is, for all who see the same.
-    fn assignments_of(&self, outlet: &Outlet) -> &Assignments {
-        match self.preference(outlet) {
+    /// Where assignments are, for all who see the same.
+    fn assignments_by(&self, preference: &Preference<'_>) -> &Assignments {
+        match preference {
             Preference::None => &self.parts.assignments,
             Preference::Near(..) | Preference::Shares(_) => &self.parts.near,
         }
     }
 
+    /// The port of a cluster, and its subset, which may not be there.
+    fn outlet<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<Outlet>, &'a str)> {
+        let outlets = &self.snapshot.base.outlets;
+        let whole = outlets.by_name(name).map(|outlet| (outlet, ""));
+        whole.or_else(|| outlets.by_subset(name))
+    }
+
+    /// The name that all share who have it.
+    pub(super) fn assignment_name(&self, name: &str) -> Option<Arc<str>> {
+        let (outlet, subset) = self.outlet(name)?;
+        if subset.is_empty() {
+            return Some(outlet.name.clone());
+        }
+        if self.proxy.node.grpc {
+            let policies = self.rules.policies(&outlet.service);
+            return policies.subset(subset).map(|_| name.into());
+        }
+        let clusters = self.outbound_clusters();
+        clusters.get(name).map(|cluster| cluster.name.clone())
+    }
+
+    /// What an assignment is kept by: its name, and the rules that had a part in it.
+    fn assignment_key(
+        name: Arc<str>,
+        policies: &Policies,
+        policy: &Policy<'_>,
+        subset: Option<&Subset>,
+    ) -> AssignmentKey {
+        let by_rules = subset.is_some() || policy.locality().is_some();
+        let from = if by_rules {
+            policies.from().into()
+        } else {
+            Arc::default()
+        };
+        (name, from)
+    }
+
     /// Ports and endpoints of which no assignment was made yet.
     pub(super) fn unmade_assignments(&self, names: &[String]) -> usize {
         let snapshot = &self.snapshot;
-        let outlets = names
-            .iter()
-            .filter_map(|name| snapshot.base.outlets.by_name(name));
+        let outlets = names.iter().filter_map(|name| {
+            let (outlet, subset) = self.outlet(name)?;
+            let policies = self.rules.policies(&outlet.service);
+            let subset = match subset {
+                "" => None,
+                subset => Some(policies.subset(subset)?),
+            };
+            let policy = policies.of(subset, outlet.port.number);
+            let key = Self::assignment_key(name.as_str().into(), &policies, &policy, subset);
+            let assignments = self.assignments_by(&self.preference(outlet, &policy));
+            (!assignments.has(&key)).then_some(outlet)
+        });
         outlets
-            .filter(|outlet| !self.assignments_of(outlet).has(&outlet.name))
             .map(|outlet| {
                 let key = &outlet.service.key;
                 let endpoints = snapshot
@@ -59,16 +106,25 @@ impl ProxyView {
 
     pub(super) fn assignment(&self, name: &str) -> Option<Arc<Resource>> {
         let snapshot = &self.snapshot;
-        let outlet = snapshot.base.outlets.by_name(name)?;
-        if clusters::resolution(outlet, &self.client) != Resolution::Static {
+        let (outlet, subset) = self.outlet(name)?;
+        let policies = self.rules.policies(&outlet.service);
+        let subset = match subset {
+            "" => None,
+            subset => Some(policies.subset(subset)?),
+        };
+        let policy = policies.of(subset, outlet.port.number);
+        if self.resolution(outlet, &policy) != Resolution::Static {
             return None;
         }
-        let preference = self.preference(outlet);
+        let preference = self.preference(outlet, &policy);
+        let name = self.assignment_name(name)?;
+        let key = Self::assignment_key(name.clone(), &policies, &policy, subset);
+        let from = key.1.to_vec();
         let locality = match preference {
             Preference::None => Locality::default(),
             Preference::Near(..) | Preference::Shares(_) => self.proxy.locality.clone(),
         };
-        Some(self.assignments_of(outlet).get(outlet.name.clone(), || {
+        Some(self.assignments_by(&preference).get(key, || {
             let viewer = Viewer {
                 families: self.proxy.families,
                 network: network(snapshot, &self.proxy, &self.client),
@@ -77,21 +133,22 @@ impl ProxyView {
             };
             let groups = endpoints::groups(
                 outlet,
-                self.endpoints(outlet).into_iter(),
+                self.endpoints(outlet, subset).into_iter(),
                 &viewer,
                 Names::LeftOut,
                 snapshot.places(),
                 &preference,
             );
-            Arc::new(endpoints::assignment(&outlet.name, groups).finish())
+            let mut draft = endpoints::assignment(&name, groups);
+            draft.from = from;
+            Arc::new(draft.finish())
         }))
     }
 
     /// A listener has one name of those that a client may write for it.
     pub(super) fn grpc_name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
-        let outlets = &self.snapshot.base.outlets;
         if kind != Type::Listener {
-            return outlets.by_name(name).map(|outlet| outlet.name.clone());
+            return self.assignment_name(name);
         }
         Target::read(name)?.is_written(name).then_some(())?;
         self.grpc(kind, name).map(|listener| listener.name.clone())
@@ -99,9 +156,15 @@ impl ProxyView {
 
     pub(super) fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
         let outlets = &self.snapshot.base.outlets;
+        let mut subset = "";
         let (outlet, usual) = match kind {
             Type::Endpoint => return self.assignment(name),
-            Type::Cluster | Type::Route => (outlets.by_name(name)?, true),
+            Type::Cluster => {
+                let (outlet, of_name) = self.outlet(name)?;
+                subset = of_name;
+                (outlet, true)
+            }
+            Type::Route => (outlets.by_name(name)?, true),
             Type::Listener => {
                 let target = Target::read(name)?;
                 let asker = Asker {
@@ -112,19 +175,25 @@ impl ProxyView {
                 (target.outlet(outlets, &asker)?, target.is_written(name))
             }
         };
+        let policies = self.rules.policies(&outlet.service);
+        let subset = match subset {
+            "" => None,
+            subset => Some(policies.subset(subset)?),
+        };
         let name: Arc<str> = name.into();
         let make = || {
             Arc::new(match kind {
-                Type::Cluster | Type::Endpoint => self.cluster(outlet),
+                Type::Cluster | Type::Endpoint => self.cluster(outlet, &policies, subset).finish(),
                 Type::Listener => grpc::listener(&name, outlet, self.mesh()).finish(),
-                Type::Route => routes::grpc(&outlet.name).finish(),
+                Type::Route => routes::grpc(outlet, outlets, &self.rules).finish(),
             })
         };
         // What a client could write in any number of ways is not remembered.
         if !usual {
             return Some(make());
         }
-        let key = (kind, name.clone(), outlet.name.clone());
+        let scope = self.rules.scope.clone();
+        let key = (kind, name.clone(), outlet.name.clone(), scope);
         Some(self.parts.clusters.named.get(key, make))
     }
 }

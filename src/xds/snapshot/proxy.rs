@@ -5,28 +5,29 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 
-use api::model::{ClusterId, Endpoint, EndpointAddress, Locality};
+use api::model::{EndpointAddress, Locality};
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::cache::{Cache, Shared};
 use super::{Assignments, ClientKey, Clusters, Conflict, Own, Routes, Snapshot};
-use crate::finish::{Draft, Encode};
+use crate::finish::{ClusterParts, Draft, Encode};
 use crate::node::{Kind, Mode, Node};
-use crate::resources::clusters::{self, Certificates, Client, Inputs};
+use crate::resources::clusters::{Certificates, Client};
 use crate::resources::conflict::INVALID_LISTENER;
-use crate::resources::endpoints::{self, Names, Viewer};
+use crate::resources::endpoints::Viewer;
 use crate::resources::filters::HttpOptions;
 use crate::resources::ingress;
 use crate::resources::instances::Instance;
 use crate::resources::listeners::fixed;
 use crate::resources::listeners::inbound::{self, Door};
+use crate::resources::listeners::name;
 use crate::resources::listeners::outbound::{self, Outbound, Place};
-use crate::resources::listeners::{is_beside, is_every_proxys, name};
-use crate::resources::locality::{self, Preference};
 use crate::resources::mesh::Mesh;
-use crate::resources::outlets::Outlet;
+use crate::resources::outlets::{Outlet, cluster_name};
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, Caller, HTTP_PROXY};
+use crate::rules::destination_rule;
+use crate::scope::ProxyRules;
 use crate::view::{Resource, Set, Type, View};
 
 /// One proxy at one state of the mesh.
@@ -36,6 +37,7 @@ pub(super) struct ProxyView {
     doors: Vec<Door>,
     serves: bool,
     pub(super) client: Client,
+    pub(super) rules: ProxyRules,
     caller: Caller,
     place: Place,
     pub(super) parts: Parts,
@@ -109,13 +111,15 @@ impl ProxyView {
             options: options(node),
             headless: snapshot.settings.headless.listeners,
         };
-        let parts = Parts::new(snapshot, &proxy, &client, &caller, &place);
+        let rules = snapshot.base.rules.of(&node.namespace, &proxy.labels);
+        let parts = Parts::new(snapshot, &proxy, &client, (&caller, &rules), &place);
         Self {
             snapshot: snapshot.clone(),
             proxy,
             doors,
             serves: !sidecar || !instances.is_empty(),
             client,
+            rules,
             caller,
             place,
             parts,
@@ -143,135 +147,38 @@ impl ProxyView {
         client_key(&self.snapshot, &self.proxy, &self.client)
     }
 
-    pub(super) fn preference(&self, outlet: &Outlet) -> Preference<'_> {
-        let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
-        locality::preference(setting, &outlet.service, &self.proxy.locality)
-    }
-
-    /// Why a cluster may not lead to a place; `None`: it may. What stands for every proxy itself is for nobody, and what is
-    /// beside it is for those of the service's namespace.
-    fn refuses(&self, outlet: &Outlet, address: &EndpointAddress, port: u16) -> Option<Conflict> {
-        let key = &outlet.service.key;
-        let why = if is_every_proxys(address, port, self.mesh()) {
-            "each proxy itself listens there"
-        } else if is_beside(address) && key.namespace != self.proxy.node.namespace {
-            "it is beside each proxy, and for those of the namespace alone"
-        } else {
-            return None;
-        };
-        let (namespace, hostname) = (&key.namespace, &key.hostname);
-        let message = format!(
-            "the endpoint {address}, port {port}, of {namespace}/{hostname} is left out: {why}"
-        );
-        Some(Conflict::new(INVALID_LISTENER, &*outlet.name, message))
-    }
-
-    /// The endpoints of a port that a cluster may have.
-    pub(super) fn endpoints(&self, outlet: &Outlet) -> Vec<(&ClusterId, &Endpoint)> {
-        let key = &outlet.service.key;
-        let snapshot = &self.snapshot;
-        let of_port = snapshot
-            .by_port()
-            .of(&snapshot.world, key, &outlet.port.name);
-        let mut lost = Vec::new();
-        let kept = of_port.filter(|(_, endpoint)| {
-            let why = self.refuses(outlet, &endpoint.address, endpoint.port);
-            let is_kept = why.is_none();
-            lost.extend(why);
-            is_kept
-        });
-        let kept = kept.collect();
-        self.snapshot.made.tell(lost, &self.proxy.node.id);
-        kept
-    }
-
-    pub(super) fn cluster(&self, outlet: &Outlet) -> Resource {
-        let world = &self.snapshot.world;
-        let resolution = clusters::resolution(outlet, &self.client);
-        let groups = if resolution.is_dns() {
-            self.resolved(outlet)
-        } else {
-            Vec::new()
-        };
-        let inputs = Inputs {
-            mesh: self.mesh(),
-            client: &self.client,
-            accounts: &self.snapshot.by_port().accounts(world, &outlet.service),
-            plain: self.snapshot.plain_places(&outlet.service),
-            weighted: self.preference(outlet).is_weighted(),
-            groups,
-        };
-        clusters::outbound(outlet, inputs).finish()
-    }
-
-    /// Of a cluster that resolves names itself; an entry that names no endpoints means its own name.
-    fn resolved(&self, outlet: &Outlet) -> Vec<crate::resources::Group> {
-        let service = &outlet.service;
-        let endpoints = || self.snapshot.world.endpoints_of(&service.key);
-        if endpoints().next().is_none() && service.selector.is_empty() {
-            let address = EndpointAddress::read(outlet.host());
-            let lost = self.refuses(outlet, &address, endpoints::own_port(outlet));
-            if lost.is_some() {
-                self.snapshot.made.tell(lost, &self.proxy.node.id);
-                return Vec::new();
-            }
-            return endpoints::itself(outlet);
-        }
-        let viewer = Viewer {
-            families: self.proxy.families,
-            network: None,
-            locality: Locality::default(),
-            beside: None,
-        };
-        endpoints::groups(
-            outlet,
-            self.endpoints(outlet).into_iter(),
-            &viewer,
-            Names::Resolved,
-            self.snapshot.places(),
-            &self.preference(outlet),
-        )
-    }
-
-    fn outbound_clusters(&self) -> Arc<Set> {
-        let snapshot = &self.snapshot;
-        self.parts.clusters.all.get((), || {
-            let outbound = snapshot.base.outlets.all.iter();
-            let mut members: Vec<_> = outbound
-                .map(|outlet| Arc::new(self.cluster(outlet)))
-                .collect();
-            let mut fixed = vec![clusters::black_hole(self.mesh())];
-            if self.client.kind == Kind::Sidecar {
-                fixed.push(clusters::passthrough(self.mesh()));
-                let logs = self.mesh().log_service.as_ref();
-                fixed.extend(logs.map(|it| it.cluster(self.mesh(), &self.client)));
-            }
-            if self.client.intercepts {
-                let families = self.proxy.families;
-                for v6 in [false, true] {
-                    if (v6 && families.v6) || (!v6 && families.v4) {
-                        fixed.push(clusters::inbound_passthrough(self.mesh(), v6));
-                    }
-                }
-            }
-            members.extend(finished(fixed));
-            Arc::new(Set::new(members))
-        })
-    }
-
     fn clusters(&self) -> Arc<Set> {
         let shared = self.outbound_clusters();
-        let own: Vec<Arc<Resource>> = finished(self.own().clusters()).collect();
+        let own: Vec<Arc<Resource>> = finished(self.inbound_clusters()).collect();
         if own.is_empty() {
             return shared;
         }
-        let key: Own<_> = (self.client_key(), versions(&own));
+        let shared_key = (self.client_key(), self.rules.scope.clone());
+        let key: Own<_> = (shared_key, versions(&own));
         self.snapshot.made.all_clusters.get(key, |older| {
             or_older(
                 Set::new(own.into_iter().chain(shared.iter().cloned())),
                 older,
             )
         })
+    }
+
+    /// Of the applications beside it; limits that rules set for their services count there, too.
+    fn inbound_clusters(&self) -> Vec<Draft<ClusterParts>> {
+        let outlets = &self.snapshot.base.outlets;
+        let own = self.own();
+        let mut drafts = own.clusters();
+        for (door, draft) in &mut drafts {
+            let Some(outlet) = outlets.by_name(&cluster_name(door.service_port, &door.host)) else {
+                continue;
+            };
+            let policies = self.rules.policies(&outlet.service);
+            let policy = policies.of(None, door.service_port);
+            if destination_rule::inbound(&mut draft.message, &policy, door.protocol) {
+                draft.from = policies.from();
+            }
+        }
+        drafts.into_iter().map(|(_, draft)| draft).collect()
     }
 
     fn outbound_listeners(&self) -> Arc<Outbound> {
@@ -366,7 +273,12 @@ impl ProxyView {
             return None;
         }
         let name: Arc<str> = name.into();
-        let make = || match routes::outbound(&name, &self.snapshot.base.outlets, &self.caller) {
+        let make = || match routes::outbound(
+            &name,
+            &self.snapshot.base.outlets,
+            &self.caller,
+            &self.rules,
+        ) {
             Some((draft, conflicts)) => (
                 Some(Arc::new(draft.finish())),
                 Arc::new(self.found(conflicts)),
@@ -409,8 +321,9 @@ impl ProxyView {
             Type::Cluster => self.clusters(),
             Type::Listener => self.listeners(),
             Type::Endpoint => {
-                let all = self.snapshot.base.outlets.all.iter();
-                let assignments = all.filter_map(|outlet| self.assignment(&outlet.name));
+                let clusters = self.outbound_clusters();
+                let assignments = clusters.iter();
+                let assignments = assignments.filter_map(|cluster| self.assignment(&cluster.name));
                 Arc::new(assignments.collect())
             }
             Type::Route => self.all_routes(),
@@ -440,11 +353,10 @@ impl View for ProxyView {
     }
 
     fn name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
-        let outlets = &self.snapshot.base.outlets;
         match kind {
             _ if self.proxy.node.grpc => self.grpc_name(kind, name),
             Type::Cluster | Type::Listener => self.all(kind).get(name).map(|one| one.name.clone()),
-            Type::Endpoint => outlets.by_name(name).map(|outlet| outlet.name.clone()),
+            Type::Endpoint => self.assignment_name(name),
             Type::Route if !self.is_sidecar() => None,
             Type::Route => {
                 let of_listeners = &self.outbound_listeners().routes;
@@ -460,7 +372,7 @@ impl View for ProxyView {
         }
         let is_made = match kind {
             Type::Endpoint => return self.unmade_assignments(names),
-            Type::Cluster => self.parts.clusters.all.has(&()),
+            Type::Cluster => self.parts.clusters.all.has(&self.rules.scope),
             Type::Listener => !self.is_sidecar() || self.parts.listeners.has(&()),
             Type::Route => {
                 let has = |name: &String| self.parts.routes.has(&name.as_str().into());
@@ -498,7 +410,7 @@ impl Parts {
         snapshot: &Snapshot,
         proxy: &Proxy,
         client: &Client,
-        caller: &Caller,
+        (caller, rules): (&Caller, &ProxyRules),
         place: &Place,
     ) -> Self {
         let made = &snapshot.made;
@@ -523,7 +435,9 @@ impl Parts {
                     Arc::new(older.map_or_else(Clusters::default, |older| older.after()))
                 }),
             listeners: made.listeners.get(place.clone(), after),
-            routes: made.routes.get(caller.clone(), after),
+            routes: made
+                .routes
+                .get((caller.clone(), rules.scope.clone()), after),
             assignments,
             near,
         }
@@ -552,7 +466,8 @@ pub(super) fn network(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> Op
 fn client_key(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> ClientKey {
     let setting = snapshot.world.mesh.locality_lb_setting.as_ref();
     let by_shares = setting.is_some_and(|setting| !setting.distribute.is_empty());
-    let locality = if by_shares || snapshot.base.resolved_near {
+    let by_rules = snapshot.base.rules.has_localities();
+    let locality = if by_shares || by_rules || snapshot.base.resolved_near {
         proxy.locality.clone()
     } else {
         Locality::default()
@@ -560,7 +475,7 @@ fn client_key(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> ClientKey 
     (client.clone(), locality)
 }
 
-fn finished<M: Encode>(
+pub(super) fn finished<M: Encode>(
     drafts: impl IntoIterator<Item = Draft<M>>,
 ) -> impl Iterator<Item = Arc<Resource>> {
     let drafts = drafts.into_iter();

@@ -17,11 +17,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, DiscoveryType, LbPolicy,
+};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
-use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, route, route_action};
+use envoy_types::pb::envoy::config::route::v3::{Route, RouteConfiguration, route, route_action};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, http_connection_manager::RouteSpecifier,
 };
@@ -89,6 +91,16 @@ fn endpoints(text: &mut String, assignment: &ClusterLoadAssignment) {
     }
 }
 
+/// How it chooses among endpoints, where rules say so.
+fn balancing(cluster: &Cluster) -> Vec<String> {
+    let balancer = LbPolicy::try_from(cluster.lb_policy).unwrap();
+    let usual = matches!(balancer, LbPolicy::RoundRobin | LbPolicy::ClusterProvided);
+    let balancer = (!usual).then(|| balancer.as_str_name().to_owned());
+    let detection = cluster.outlier_detection.as_ref();
+    let detection = detection.map(|_| "ejects".to_owned());
+    balancer.into_iter().chain(detection).collect()
+}
+
 fn cluster(text: &mut String, cluster: &Cluster) {
     let Some(ClusterDiscoveryType::Type(kind)) = cluster.cluster_discovery_type else {
         panic!("a type");
@@ -108,6 +120,7 @@ fn cluster(text: &mut String, cluster: &Cluster) {
         let shown = format!("{:?}", options.unwrap().upstream_protocol_options.unwrap());
         notes.push(shown.split('(').next().unwrap().to_owned());
     }
+    notes.extend(balancing(cluster));
     if !cluster.alt_stat_name.is_empty() {
         notes.push(format!("stat={}", cluster.alt_stat_name));
     }
@@ -274,21 +287,46 @@ fn listener(text: &mut String, listener: &Listener) {
     }
 }
 
+fn goes(one: &Route) -> String {
+    match &one.action {
+        Some(route::Action::Route(action)) => match &action.cluster_specifier {
+            Some(route_action::ClusterSpecifier::Cluster(cluster)) => cluster.clone(),
+            Some(route_action::ClusterSpecifier::WeightedClusters(weighted)) => {
+                let all = weighted.clusters.iter();
+                let all = all.map(|one| format!("{} {}", one.weight.unwrap().value, one.name));
+                all.collect::<Vec<_>>().join(" + ")
+            }
+            other => panic!("{other:?}"),
+        },
+        Some(route::Action::DirectResponse(response)) => response.status.to_string(),
+        Some(route::Action::Redirect(redirect)) => format!("redirect {}", redirect.host_redirect),
+        other => panic!("{other:?}"),
+    }
+}
+
 fn routes(text: &mut String, routes: &RouteConfiguration) {
     writeln!(text, "{}", routes.name).unwrap();
     for host in &routes.virtual_hosts {
-        let [only] = host.routes.as_slice() else {
-            panic!("one route");
-        };
-        let to = match &only.action {
-            Some(route::Action::Route(action)) => match &action.cluster_specifier {
-                Some(route_action::ClusterSpecifier::Cluster(cluster)) => cluster.clone(),
-                other => panic!("{other:?}"),
-            },
-            Some(route::Action::DirectResponse(response)) => response.status.to_string(),
-            other => panic!("{other:?}"),
-        };
-        writeln!(text, "  {} -> {to}: {}", host.name, host.domains.join(" ")).unwrap();
+        let domains = host.domains.join(" ");
+        if let [only] = host.routes.as_slice() {
+            writeln!(text, "  {} -> {}: {domains}", host.name, goes(only)).unwrap();
+            continue;
+        }
+        writeln!(text, "  {}: {domains}", host.name).unwrap();
+        for one in &host.routes {
+            let matching = one.r#match.as_ref().unwrap();
+            let path = matching.path_specifier.as_ref().unwrap();
+            let mut filters: Vec<_> = one.typed_per_filter_config.keys().collect();
+            filters.sort();
+            writeln!(
+                text,
+                "    {} {path:?} headers {} -> {} {filters:?}",
+                one.name,
+                matching.headers.len(),
+                goes(one)
+            )
+            .unwrap();
+        }
     }
 }
 

@@ -41,6 +41,10 @@ const CONFLICTS: [(&str, &str); 8] = [
         "pilot_vservice_dup_domain",
         "Domains that an older service has already",
     ),
+    (
+        "gudgeon_rules_too_large",
+        "Routes and subsets of rules that proxies are not given, because there are too many",
+    ),
 ];
 
 impl Metrics {

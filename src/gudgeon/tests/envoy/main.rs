@@ -36,6 +36,7 @@ mod place;
 mod proxy;
 mod redirect;
 mod relay;
+mod rules;
 mod secured;
 mod served;
 #[path = "../support/mod.rs"]

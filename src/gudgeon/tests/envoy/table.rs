@@ -35,6 +35,11 @@ const KILLED: &str = "kills.rs envoy_gets_well_wherever_the_server_ends";
 const FIRST: &str = "kills.rs envoy_becomes_ready_wherever_the_server_ends_at_first";
 const SERVED: &str = "served.rs what_galley_serves_reaches_envoy_and_a_broken_rule_does_not";
 const INJECTED: &str = "injected.rs what_the_injectors_rules_catch_goes_where_it_should";
+const ROUTED: &str = "rules.rs requests_go_where_a_virtual_service_says";
+const TIMES: &str = "rules.rs requests_have_time_and_are_tried_again_as_a_rule_says";
+const EJECTED: &str =
+    "rules.rs endpoints_that_fail_are_left_out_and_requests_of_one_user_stay_together";
+const MOVED: &str = "rules.rs weights_move_and_subsets_are_exchanged_without_a_lost_request";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
 /// Resources, by what they do.
@@ -123,6 +128,17 @@ const RESOURCES: Rows = &[
     ("tracing, taken by Envoy", &[INGRESS]),
     // The rest.
     ("rules that galley checked", &[SERVED]),
+    (
+        "a virtual service: matches, redirects, answers, rewrites, headers, faults, CORS, copies",
+        &[ROUTED],
+    ),
+    ("a virtual service: timeouts and retries", &[TIMES]),
+    ("a virtual service: weights", &[MOVED]),
+    ("a destination rule: subsets", &[ROUTED, MOVED]),
+    (
+        "a destination rule: outlier detection and consistent hashes",
+        &[EJECTED],
+    ),
     ("a sidecar's ingress", &[INGRESS, CAUGHT]),
     ("mutual TLS, automatic", &[TLS]),
     ("mutual TLS, strict", &[TLS, STRICT]),

@@ -115,8 +115,8 @@ pub(crate) fn of_instances(
                 alt_stat_name: clusters::stat_name(
                     &mesh.inbound_stat,
                     service,
-                    &port.name,
-                    port.number,
+                    (&port.name, port.number),
+                    "",
                 ),
             }
         })
@@ -131,7 +131,7 @@ pub(crate) const fn declared(protocol: Protocol, sniffs: bool) -> Protocol {
 }
 
 impl Own<'_> {
-    pub(crate) fn clusters(&self) -> Vec<Draft<ClusterParts>> {
+    pub(crate) fn clusters(&self) -> Vec<(&Door, Draft<ClusterParts>)> {
         let mut known = BTreeSet::new();
         self.doors
             .iter()
@@ -143,13 +143,14 @@ impl Own<'_> {
                         endpoints::pipe(path)
                     }
                 };
-                clusters::inbound(
+                let draft = clusters::inbound(
                     &door.cluster,
                     self.mesh,
                     door.protocol,
                     place,
                     door.alt_stat_name.clone(),
-                )
+                );
+                (door, draft)
             })
             .collect()
     }

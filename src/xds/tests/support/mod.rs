@@ -20,7 +20,7 @@ use api::model::{
     Configured, Endpoint, EndpointAddress, Labels, Locality, Port, Protocol, Registry, Resolution,
     Service, ServiceKey, Shards, Target, TlsMode, World,
 };
-use api::networking::Sidecar;
+use api::networking::{DestinationRule, Kind as Rule, Sidecar, VirtualService};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
 use xds::node::Node;
@@ -153,30 +153,48 @@ impl Builder {
     }
 
     pub fn sidecar(&mut self, text: &str) {
-        let limits = api::yaml::Limits {
-            bytes: 10_000,
-            depth: 20,
-            nodes: 1_000,
-        };
-        let spec: String = text.lines().map(|line| format!("  {line}\n")).collect();
-        let object = format!(
-            "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: own, namespace: demo}}\nspec:\n{spec}"
-        );
-        let node = api::yaml::read(&object, limits).unwrap().unwrap();
-        let checked = api::networking::check::<Sidecar>(&node.to_json());
-        let spec = checked
-            .spec
-            .unwrap_or_else(|| panic!("{:?}", checked.findings));
-        let sidecar = Configured {
-            name: "own".into(),
-            namespace: "demo".into(),
-            created: None,
-            prefers_close: false,
-            spec,
-        };
-        Arc::make_mut(&mut self.0.sidecars)
-            .insert(("demo".into(), "own".into()), Arc::new(sidecar));
+        let (key, sidecar) = configured::<Sidecar>("own", text);
+        Arc::make_mut(&mut self.0.sidecars).insert(key, sidecar);
     }
+
+    pub fn virtual_service(&mut self, name: &str, text: &str) {
+        let (key, rule) = configured::<VirtualService>(name, text);
+        Arc::make_mut(&mut self.0.virtual_services).insert(key, rule);
+    }
+
+    pub fn destination_rule(&mut self, name: &str, text: &str) {
+        let (key, rule) = configured::<DestinationRule>(name, text);
+        Arc::make_mut(&mut self.0.destination_rules).insert(key, rule);
+    }
+}
+
+type Keyed<T> = ((Arc<str>, Arc<str>), Arc<Configured<T>>);
+
+/// A valid object of the namespace `demo`.
+fn configured<T: Rule>(name: &str, text: &str) -> Keyed<T> {
+    let limits = api::yaml::Limits {
+        bytes: 10_000,
+        depth: 20,
+        nodes: 1_000,
+    };
+    let spec: String = text.lines().map(|line| format!("  {line}\n")).collect();
+    let object = format!(
+        "apiVersion: networking.istio.io/v1\nkind: {}\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n{spec}",
+        T::NAME
+    );
+    let node = api::yaml::read(&object, limits).unwrap().unwrap();
+    let checked = api::networking::check::<T>(&node.to_json());
+    let spec = checked
+        .spec
+        .unwrap_or_else(|| panic!("{object}: {:?}", checked.findings));
+    let one = Configured {
+        name: name.into(),
+        namespace: "demo".into(),
+        created: None,
+        prefers_close: false,
+        spec,
+    };
+    (("demo".into(), name.into()), Arc::new(one))
 }
 
 impl Described<'_> {
@@ -299,6 +317,84 @@ fn own_services(builder: &mut Builder) {
         .selects(&[("app", "a")])
         .endpoint("10.0.0.1 8080 p80")
         .end();
+}
+
+/// Every field of VirtualServices and DestinationRules that has an effect.
+fn rules(builder: &mut Builder) {
+    own_services(builder);
+    let version = |version: &'static str| {
+        move |e: &mut Endpoint| e.labels = Arc::new(labels(&[("version", version)]))
+    };
+    for name in ["b", "c", "d", "e", "f", "g"] {
+        builder
+            .service(
+                name,
+                &["80/HTTP", "90/TCP", "91/", "92/GRPC"],
+                Resolution::Static,
+            )
+            .endpoint_with("10.1.0.1 80 p80", version("v1"))
+            .endpoint_with("10.1.0.2 80 p80", version("v2"))
+            .end();
+    }
+    builder
+        .service("out.example", &["443/HTTP"], Resolution::Dns)
+        .with(|service| service.mesh_external = true)
+        .end();
+    let subsets = "subsets: [{name: v1, labels: {version: v1}}, {name: v2, labels: {version: v2}, \
+                   trafficPolicy: {loadBalancer: {simple: RANDOM}}}]";
+    let pool = "connectionPool: {tcp: {maxConnections: 5, connectTimeout: 3s, tcpKeepalive: {probes: 4, time: 9s, interval: 2s}, \
+                maxConnectionDuration: 1h}, http: {http1MaxPendingRequests: 6, http2MaxRequests: 7, maxRetries: 8, \
+                maxRequestsPerConnection: 9, idleTimeout: 10s, h2UpgradePolicy: UPGRADE, maxConcurrentStreams: 11, \
+                http2KeepAlive: {interval: 30s, timeout: 5s}}}";
+    let detection = "outlierDetection: {consecutive5xxErrors: 7, consecutiveGatewayErrors: 0, interval: 5m, baseEjectionTime: 15s, \
+                     maxEjectionPercent: 50, minHealthPercent: 30, splitExternalLocalOriginErrors: true, \
+                     consecutiveLocalOriginFailures: 4}";
+    for (name, policy) in [
+        ("b", format!("loadBalancer: {{simple: LEAST_REQUEST}}, {pool}, {detection}")),
+        (
+            "c",
+            "loadBalancer: {consistentHash: {httpCookie: {name: user, path: /, ttl: 60s}, maglev: {tableSize: 65537}}}, tls: {mode: ISTIO_MUTUAL}"
+                .to_owned(),
+        ),
+        (
+            "d",
+            "loadBalancer: {consistentHash: {httpHeaderName: x-user, minimumRingSize: 99999999}}, connectionPool: {http: {useClientProtocol: true}}"
+                .to_owned(),
+        ),
+        ("e", "loadBalancer: {simple: PASSTHROUGH}, tls: {mode: DISABLE}".to_owned()),
+        (
+            "f",
+            "loadBalancer: {simple: ROUND_ROBIN, localityLbSetting: {distribute: [{from: '*', to: {'*': 100}}]}}, \
+             outlierDetection: {consecutiveErrors: 3}"
+                .to_owned(),
+        ),
+        ("g", "loadBalancer: {consistentHash: {useSourceIp: true}}".to_owned()),
+        ("out.example", "tls: {mode: SIMPLE, subjectAltNames: [out.example]}".to_owned()),
+    ] {
+        let rule = name.replace('.', "-");
+        builder.destination_rule(&rule, &format!("host: {name}\ntrafficPolicy: {{{policy}}}\n{subsets}"));
+    }
+    builder.virtual_service(
+        "b",
+        "hosts: [b, alone.example, '*.wild.example']\nhttp:\n\
+         - {name: first, match: [{name: one, uri: {exact: /x}, headers: {a: {exact: b}, c: {regex: 'd+'}, e: {}}, \
+            withoutHeaders: {f: {prefix: g}}, method: {exact: GET}, scheme: {exact: http}, authority: {prefix: b}, \
+            queryParams: {q: {exact: r}}, ignoreUriCase: true}], \
+            rewrite: {uri: /y, authority: other.example}, timeout: 5s, \
+            retries: {attempts: 3, perTryTimeout: 1s, retryOn: 'gateway-error,404', retryRemoteLocalities: true, backoff: 20ms}, \
+            route: [{destination: {host: b, subset: v1}, weight: 90, headers: {request: {set: {a: b}}}}, \
+             {destination: {host: b, subset: v2}, weight: 10}]}\n\
+         - {match: [{uri: {regex: '/r.*'}}], rewrite: {uriRegexRewrite: {match: '^/r(.*)$', rewrite: '/s\\1'}}, \
+            route: [{destination: {host: c}}]}\n\
+         - {match: [{uri: {prefix: /redirect}}], redirect: {uri: '%PREFIX()%/to', authority: d.example, scheme: https, port: 8443, redirectCode: 308}}\n\
+         - {match: [{uri: {prefix: /answer}}], directResponse: {status: 503, body: {string: closed}}}\n\
+         - {match: [{uri: {prefix: /fault}}], fault: {delay: {fixedDelay: 1s, percentage: {value: 0.1}}, abort: {grpcStatus: UNAVAILABLE, percentage: {value: 50}}}, \
+            corsPolicy: {allowOrigins: [{exact: 'https://d.example'}], allowMethods: [GET], maxAge: 1h, allowCredentials: true, unmatchedPreflights: FORWARD}, \
+            mirrors: [{destination: {host: d}, percentage: {value: 10}}], \
+            headers: {request: {add: {a: b}, remove: [c]}, response: {set: {d: e}, remove: [f]}}, \
+            route: [{destination: {host: g}}]}\n\
+         - {mirror: {host: e}, route: [{destination: {host: gone.example}}]}\n",
+    );
 }
 
 /// One row for each way in which a proxy can stand in the mesh.
@@ -438,6 +534,7 @@ pub fn rows(certificates: &str) -> Vec<Row> {
                 .end();
         },
     );
+    add("rules", "enableAutoMtls: true\n", &["label:app=a"], &rules);
     add("router", KEEPALIVE, &[], &|builder: &mut Builder| {
         all_ports(builder)
     });

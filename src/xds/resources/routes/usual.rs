@@ -1,0 +1,126 @@
+//! Routes that no rule has a part in.
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::route::v3::{
+    self as route, Decorator, DirectResponseAction, RetryPolicy, Route, RouteAction,
+    RouteConfiguration, RouteMatch, VirtualHost, retry_policy, route_action,
+};
+use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
+
+use crate::resources::outlets::Outlet;
+use crate::resources::{clusters, wire};
+
+const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,resource-exhausted,retriable-status-codes";
+
+/// All requests to the port, where no rule says anything else.
+pub(super) fn usual(outlet: &Outlet) -> Route {
+    let mut action = to(&outlet.name);
+    action.retry_policy = Some(retries());
+    action.max_stream_duration = Some(route_action::MaxStreamDuration {
+        max_stream_duration: Some(wire::duration(Duration::ZERO)),
+        grpc_timeout_header_max: Some(wire::duration(Duration::ZERO)),
+        ..route_action::MaxStreamDuration::default()
+    });
+    Route {
+        decorator: Some(decorator(outlet.host(), outlet.port.number)),
+        ..everything("default", action)
+    }
+}
+
+pub(super) fn operation(host: &str, port: u16) -> String {
+    format!("{host}:{port}/*")
+}
+
+pub(super) fn decorator(host: &str, port: u16) -> Decorator {
+    Decorator {
+        operation: operation(host, port),
+        ..Decorator::default()
+    }
+}
+
+pub(super) fn to(cluster: &str) -> RouteAction {
+    RouteAction {
+        timeout: Some(wire::duration(Duration::ZERO)),
+        cluster_specifier: Some(route_action::ClusterSpecifier::Cluster(cluster.to_owned())),
+        ..RouteAction::default()
+    }
+}
+
+pub(super) fn everything(name: &str, action: RouteAction) -> Route {
+    Route {
+        name: name.to_owned(),
+        r#match: Some(prefix("/")),
+        action: Some(route::route::Action::Route(action)),
+        ..Route::default()
+    }
+}
+
+pub(super) fn prefix(prefix: &str) -> RouteMatch {
+    RouteMatch {
+        path_specifier: Some(route::route_match::PathSpecifier::Prefix(prefix.to_owned())),
+        ..RouteMatch::default()
+    }
+}
+
+/// Of requests that no rule has others for.
+pub(crate) fn retries() -> RetryPolicy {
+    RetryPolicy {
+        retry_on: RETRY_ON.to_owned(),
+        num_retries: wire::number(2),
+        retriable_status_codes: vec![503],
+        retry_host_predicate: vec![retry_policy::RetryHostPredicate {
+            name: "envoy.retry_host_predicates.previous_hosts".to_owned(),
+            config_type: Some(retry_policy::retry_host_predicate::ConfigType::TypedConfig(
+                wire::any(&PreviousHostsPredicate {}),
+            )),
+        }],
+        host_selection_retry_max_attempts: 5,
+        ..RetryPolicy::default()
+    }
+}
+
+pub(super) fn allow_any() -> VirtualHost {
+    VirtualHost {
+        name: "allow_any".to_owned(),
+        domains: vec!["*".to_owned()],
+        routes: vec![everything("allow_any", to(clusters::PASSTHROUGH))],
+        ..VirtualHost::default()
+    }
+}
+
+pub(super) fn block_all() -> VirtualHost {
+    let refuse = DirectResponseAction {
+        status: 502,
+        ..DirectResponseAction::default()
+    };
+    VirtualHost {
+        name: "block_all".to_owned(),
+        domains: vec!["*".to_owned()],
+        routes: vec![Route {
+            name: "block_all".to_owned(),
+            r#match: Some(prefix("/")),
+            action: Some(route::route::Action::DirectResponse(refuse)),
+            ..Route::default()
+        }],
+        ..VirtualHost::default()
+    }
+}
+
+/// Of an inbound port; it stands inside of its listener.
+pub(crate) fn inbound(cluster: &str, host: &str, port: u16) -> RouteConfiguration {
+    RouteConfiguration {
+        name: cluster.to_owned(),
+        virtual_hosts: vec![VirtualHost {
+            name: format!("inbound|http|{port}"),
+            domains: vec!["*".to_owned()],
+            routes: vec![Route {
+                decorator: Some(decorator(host, port)),
+                ..everything("default", to(cluster))
+            }],
+            ..VirtualHost::default()
+        }],
+        validate_clusters: wire::boolean(false),
+        ..RouteConfiguration::default()
+    }
+}

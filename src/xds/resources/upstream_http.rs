@@ -1,0 +1,64 @@
+//! The HTTP that connections of a cluster speak.
+
+use api::model::Protocol;
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
+    HttpProtocolOptions, http_protocol_options,
+};
+
+use super::wire;
+
+/// Of one connection, as Envoy's own default.
+const MOST_STREAMS: u32 = 1_073_741_824;
+
+/// HTTP/2 where the port says so; where nobody said anything, what the client speaks.
+pub(crate) fn options(protocol: Protocol) -> Option<HttpProtocolOptions> {
+    if protocol.is_http2() {
+        Some(speaking(Spoken::Http2))
+    } else if protocol.is_auto() {
+        Some(speaking(Spoken::Clients))
+    } else {
+        None
+    }
+}
+
+/// Which HTTP a cluster's connections speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spoken {
+    Http1,
+    Http2,
+    /// As the client does.
+    Clients,
+}
+
+pub(crate) fn speaking(spoken: Spoken) -> HttpProtocolOptions {
+    use http_protocol_options::explicit_http_config::ProtocolConfig;
+    use http_protocol_options::{
+        ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,
+    };
+    let http2 = core::Http2ProtocolOptions {
+        max_concurrent_streams: wire::number(MOST_STREAMS),
+        ..core::Http2ProtocolOptions::default()
+    };
+    let explicit = |config| {
+        UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+            protocol_config: Some(config),
+        })
+    };
+    let http1 = core::Http1ProtocolOptions::default;
+    let options = match spoken {
+        Spoken::Http1 => explicit(ProtocolConfig::HttpProtocolOptions(http1())),
+        Spoken::Http2 => explicit(ProtocolConfig::Http2ProtocolOptions(http2)),
+        Spoken::Clients => {
+            UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
+                http_protocol_options: Some(http1()),
+                http2_protocol_options: Some(http2),
+                ..UseDownstreamHttpConfig::default()
+            })
+        }
+    };
+    HttpProtocolOptions {
+        upstream_protocol_options: Some(options),
+        ..HttpProtocolOptions::default()
+    }
+}

@@ -1,0 +1,358 @@
+//! DestinationRule: how a client reaches a service, and which of its endpoints are a subset (discovery.md §15).
+
+mod pool;
+mod tls;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::{
+    HashAlgorithm, HashKey,
+};
+use api::istio::networking::v1alpha3::load_balancer_settings::{
+    ConsistentHashLb, LbPolicy as Written, SimpleLb,
+};
+use api::istio::networking::v1alpha3::{
+    ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, LocalityLoadBalancerSetting,
+    OutlierDetection as Detection, Subset, TrafficPolicy,
+};
+use api::model::{Endpoint, ObjectRef, Protocol};
+use api::networking::DestinationRule;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    CommonLbConfig, LbConfig, LbPolicy, MaglevLbConfig, RingHashLbConfig,
+};
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection};
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::config::route::v3::route_action::{HashPolicy, hash_policy};
+use envoy_types::pb::envoy::r#type::v3::Percent;
+use envoy_types::pb::google::protobuf::{Duration as Time, Struct, UInt64Value, Value, value};
+
+use crate::finish::ClusterParts;
+use crate::node::Files;
+use crate::resources::wire;
+use crate::scope::Rule;
+
+/// Of a ring, where nobody says another (the same as Envoy's own).
+const SMALLEST_RING: u64 = 1024;
+/// Envoy refuses larger ones (cluster.proto, `RingHashLbConfig`).
+const LARGEST_RING: u64 = 8 << 20;
+
+/// Rules for one service, in order: what the first of them says counts, and all their subsets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Policies {
+    rules: Vec<Arc<Rule<DestinationRule>>>,
+}
+
+/// What holds for one port, of one subset or of all endpoints.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Policy<'a> {
+    balancer: Option<&'a LoadBalancerSettings>,
+    pool: Option<&'a ConnectionPoolSettings>,
+    detection: Option<&'a Detection>,
+    tls: Option<&'a ClientTlsSettings>,
+}
+
+impl Policies {
+    pub(crate) const fn new(rules: Vec<Arc<Rule<DestinationRule>>>) -> Self {
+        Self { rules }
+    }
+
+    /// The rules by name: all that depends on them alone is the same where these are.
+    pub(crate) fn from(&self) -> Vec<ObjectRef> {
+        self.rules.iter().map(|rule| rule.from.clone()).collect()
+    }
+
+    /// Each name once, of two the first.
+    pub(crate) fn subsets(&self) -> Vec<&Subset> {
+        let all = self.rules.iter().flat_map(|rule| &rule.spec().subsets);
+        let mut found: Vec<&Subset> = Vec::new();
+        for subset in all {
+            if !found.iter().any(|first| first.name == subset.name) {
+                found.push(subset);
+            }
+        }
+        found
+    }
+
+    pub(crate) fn subset(&self, name: &str) -> Option<&Subset> {
+        let mut all = self.rules.iter().flat_map(|rule| &rule.spec().subsets);
+        all.find(|subset| subset.name == name)
+    }
+
+    /// A subset's own over that of the rule; what a rule says of a port replaces all that it says otherwise.
+    pub(crate) fn of<'a>(&'a self, subset: Option<&'a Subset>, port: u16) -> Policy<'a> {
+        let mut rules = self.rules.iter();
+        let top = rules.find_map(|rule| rule.spec().traffic_policy.as_ref());
+        let own = subset.and_then(|subset| subset.traffic_policy.as_ref());
+        let mut policy = Policy::default();
+        for written in top.into_iter().chain(own) {
+            policy.add(written, port);
+        }
+        policy
+    }
+}
+
+impl<'a> Policy<'a> {
+    fn add(&mut self, written: &'a TrafficPolicy, port: u16) {
+        let of_port = written.port_level_settings.iter().find(|one| {
+            let number = one.port.as_ref().map(|port| port.number);
+            number == Some(port.into())
+        });
+        *self = match of_port {
+            Some(one) => Self {
+                balancer: one.load_balancer.as_ref(),
+                pool: one.connection_pool.as_ref(),
+                detection: one.outlier_detection.as_ref(),
+                tls: one.tls.as_ref(),
+            },
+            None => Self {
+                balancer: written.load_balancer.as_ref().or(self.balancer),
+                pool: written.connection_pool.as_ref().or(self.pool),
+                detection: written.outlier_detection.as_ref().or(self.detection),
+                tls: written.tls.as_ref().or(self.tls),
+            },
+        };
+    }
+
+    /// Whether connections go where the client wanted to go.
+    pub(crate) fn is_passthrough(&self) -> bool {
+        self.simple() == SimpleLb::Passthrough
+    }
+
+    /// In place of the mesh's own.
+    pub(crate) fn locality(&self) -> Option<&'a LocalityLoadBalancerSetting> {
+        self.balancer?.locality_lb_setting.as_ref()
+    }
+
+    fn simple(&self) -> SimpleLb {
+        match self.balancer.and_then(|one| one.lb_policy.as_ref()) {
+            Some(Written::Simple(simple)) => SimpleLb::try_from(*simple).unwrap_or_default(),
+            Some(Written::ConsistentHash(_)) | None => SimpleLb::Unspecified,
+        }
+    }
+
+    fn consistent_hash(&self) -> Option<&'a ConsistentHashLb> {
+        match &self.balancer?.lb_policy {
+            Some(Written::ConsistentHash(hash)) => Some(hash),
+            Some(Written::Simple(_)) | None => None,
+        }
+    }
+}
+
+/// Whether one of its policies has a setting for localities.
+pub(crate) fn has_locality(rule: &DestinationRule) -> bool {
+    let subsets = rule.subsets.iter().map(|subset| &subset.traffic_policy);
+    let policies = subsets.chain([&rule.traffic_policy]).flatten();
+    policies
+        .flat_map(|policy| {
+            let of_ports = policy.port_level_settings.iter();
+            let of_ports = of_ports.map(|port| &port.load_balancer);
+            of_ports.chain([&policy.load_balancer])
+        })
+        .flatten()
+        .any(|balancer| balancer.locality_lb_setting.is_some())
+}
+
+/// Whether an endpoint is one of a subset: it has all its labels.
+pub(crate) fn is_in(subset: &Subset, endpoint: &Endpoint) -> bool {
+    let mut wanted = subset.labels.iter();
+    wanted.all(|(name, value)| {
+        let has = endpoint.labels.get(name.as_str());
+        has.is_some_and(|has| **has == **value)
+    })
+}
+
+/// What a cluster is for, as far as rules ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purpose<'a> {
+    pub(crate) protocol: Protocol,
+    pub(crate) port: u16,
+    pub(crate) subset: &'a str,
+    pub(crate) host: &'a str,
+    /// Who may answer with a certificate of the mesh.
+    pub(crate) accounts: &'a BTreeSet<Arc<str>>,
+    /// The client's files for that.
+    pub(crate) files: &'a Files,
+}
+
+/// Changes a client's cluster as the rules of its service want it.
+pub(crate) fn cluster(
+    parts: &mut ClusterParts,
+    policies: &Policies,
+    policy: &Policy<'_>,
+    purpose: &Purpose<'_>,
+) {
+    let Some(first) = policies.rules.first() else {
+        return;
+    };
+    parts.cluster.metadata = Some(metadata(&first.from));
+    balance(&mut parts.cluster, policy);
+    if let Some(written) = policy.pool {
+        pool::limit(parts, written, purpose.protocol);
+    }
+    if let Some(detection) = policy.detection {
+        detect(&mut parts.cluster, detection);
+    }
+    if let Some(written) = policy.tls {
+        tls::secure(parts, written, purpose);
+    }
+}
+
+/// Changes the cluster of a server's own application: the limits of its service count there, too. False where there are none.
+pub(crate) fn inbound(parts: &mut ClusterParts, policy: &Policy<'_>, protocol: Protocol) -> bool {
+    if let Some(written) = policy.pool {
+        pool::limit(parts, written, protocol);
+    }
+    policy.pool.is_some()
+}
+
+/// Where the rule is, as an API server's path has it.
+fn metadata(rule: &ObjectRef) -> core::Metadata {
+    let path = format!(
+        "/apis/networking.istio.io/v1alpha3/namespaces/{}/destination-rule/{}",
+        rule.namespace, rule.name
+    );
+    let path = Value {
+        kind: Some(value::Kind::StringValue(path)),
+    };
+    let istio = Struct {
+        fields: [("config".to_owned(), path)].into(),
+    };
+    core::Metadata {
+        filter_metadata: [("istio".to_owned(), istio)].into(),
+        ..core::Metadata::default()
+    }
+}
+
+fn balance(cluster: &mut Cluster, policy: &Policy<'_>) {
+    // It leads where the client wanted to go: there is nothing to choose.
+    if cluster.lb_policy == i32::from(LbPolicy::ClusterProvided) {
+        return;
+    }
+    let simple = match policy.simple() {
+        SimpleLb::Unspecified => None,
+        SimpleLb::RoundRobin => Some(LbPolicy::RoundRobin),
+        SimpleLb::LeastConn | SimpleLb::LeastRequest => Some(LbPolicy::LeastRequest),
+        SimpleLb::Random => Some(LbPolicy::Random),
+        // Where it can be had, the cluster is made so.
+        SimpleLb::Passthrough => None,
+    };
+    if let Some(simple) = simple {
+        cluster.lb_policy = simple.into();
+    }
+    let Some(hash) = policy.consistent_hash() else {
+        return;
+    };
+    let (kind, config) = match &hash.hash_algorithm {
+        Some(HashAlgorithm::Maglev(maglev)) => {
+            let size = Some(maglev.table_size).filter(|size| *size > 0);
+            let config = MaglevLbConfig {
+                table_size: size.map(|value| UInt64Value { value }),
+            };
+            (LbPolicy::Maglev, LbConfig::MaglevLbConfig(config))
+        }
+        ring => {
+            let written = match ring {
+                Some(HashAlgorithm::RingHash(ring)) => ring.minimum_ring_size,
+                Some(HashAlgorithm::Maglev(_)) | None => hash.minimum_ring_size,
+            };
+            let size = if written > 0 { written } else { SMALLEST_RING };
+            let size = size.min(LARGEST_RING);
+            let config = RingHashLbConfig {
+                minimum_ring_size: Some(UInt64Value { value: size }),
+                ..RingHashLbConfig::default()
+            };
+            (LbPolicy::RingHash, LbConfig::RingHashLbConfig(config))
+        }
+    };
+    cluster.lb_policy = kind.into();
+    cluster.lb_config = Some(config);
+}
+
+/// By what requests to a destination are spread: a route says it, for the balancer of its cluster.
+pub(crate) fn hash_policy(policy: &Policy<'_>) -> Option<HashPolicy> {
+    use hash_policy::PolicySpecifier;
+    let specifier = match policy.consistent_hash()?.hash_key.as_ref()? {
+        HashKey::HttpHeaderName(name) => PolicySpecifier::Header(hash_policy::Header {
+            header_name: name.clone(),
+            ..hash_policy::Header::default()
+        }),
+        HashKey::HttpCookie(cookie) => PolicySpecifier::Cookie(hash_policy::Cookie {
+            name: cookie.name.clone(),
+            path: cookie.path.clone(),
+            ttl: cookie.ttl.as_ref().map(time),
+            ..hash_policy::Cookie::default()
+        }),
+        HashKey::UseSourceIp(wanted) => {
+            wanted.then_some(())?;
+            PolicySpecifier::ConnectionProperties(hash_policy::ConnectionProperties {
+                source_ip: true,
+            })
+        }
+        HashKey::HttpQueryParameterName(name) => {
+            PolicySpecifier::QueryParameter(hash_policy::QueryParameter { name: name.clone() })
+        }
+    };
+    Some(HashPolicy {
+        policy_specifier: Some(specifier),
+        ..HashPolicy::default()
+    })
+}
+
+/// Rates of success are never a reason: nobody says which.
+fn detect(cluster: &mut Cluster, written: &Detection) {
+    let enforced = |count: u32| wire::number(if count > 0 { 100 } else { 0 });
+    let mut detection = OutlierDetection {
+        interval: written.interval.as_ref().map(time),
+        base_ejection_time: written.base_ejection_time.as_ref().map(time),
+        max_ejection_percent: positive(written.max_ejection_percent).and_then(wire::number),
+        enforcing_success_rate: wire::number(0),
+        ..OutlierDetection::default()
+    };
+    if let Some(errors) = written.consecutive_5xx_errors {
+        detection.consecutive_5xx = wire::number(errors.value);
+        detection.enforcing_consecutive_5xx = enforced(errors.value);
+    }
+    let gateway = written
+        .consecutive_gateway_errors
+        .map(|errors| errors.value);
+    // Istio 1.1 to 1.5 counted errors of gateways alone by this name.
+    let earlier = positive(written.consecutive_errors)
+        .filter(|_| gateway.is_none() && written.consecutive_5xx_errors.is_none());
+    if let Some(errors) = gateway.or(earlier) {
+        detection.consecutive_gateway_failure = wire::number(errors);
+        detection.enforcing_consecutive_gateway_failure = enforced(errors);
+    }
+    if earlier.is_some() {
+        detection.enforcing_consecutive_5xx = wire::number(0);
+    }
+    if written.split_external_local_origin_errors {
+        detection.split_external_local_origin_errors = true;
+        detection.enforcing_local_origin_success_rate = wire::number(0);
+        if let Some(failures) = written.consecutive_local_origin_failures {
+            detection.consecutive_local_origin_failure = wire::number(failures.value);
+            detection.enforcing_consecutive_local_origin_failure = enforced(failures.value);
+        }
+    }
+    cluster.outlier_detection = Some(detection);
+    let usual = cluster.common_lb_config.take().unwrap_or_default();
+    cluster.common_lb_config = Some(CommonLbConfig {
+        healthy_panic_threshold: Some(Percent {
+            value: f64::from(written.min_health_percent),
+        }),
+        ..usual
+    });
+}
+
+/// As it was checked when it was read.
+pub(crate) fn time(written: &api::mesh::Duration) -> Time {
+    let seconds = u64::try_from(written.seconds).unwrap_or_default();
+    let nanos = u32::try_from(written.nanos).unwrap_or_default();
+    wire::duration(Duration::new(seconds, nanos))
+}
+
+/// 0 is as if nothing were written.
+fn positive(number: i32) -> Option<u32> {
+    u32::try_from(number).ok().filter(|number| *number > 0)
+}

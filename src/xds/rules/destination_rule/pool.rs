@@ -1,0 +1,139 @@
+//! Limits of connections and requests, and the HTTP that they speak.
+
+use api::istio::networking::v1alpha3::ConnectionPoolSettings;
+use api::istio::networking::v1alpha3::connection_pool_settings::http_settings::H2UpgradePolicy;
+use api::istio::networking::v1alpha3::connection_pool_settings::{HttpSettings, TcpSettings};
+use api::model::Protocol;
+use envoy_types::pb::envoy::config::cluster::v3::{
+    Cluster, UpstreamConnectionOptions, circuit_breakers::Thresholds,
+};
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::http_protocol_options::{
+    UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
+};
+
+use super::{positive, time};
+use crate::finish::ClusterParts;
+use crate::resources::upstream_http::{Spoken, speaking};
+use crate::resources::{mesh, wire};
+
+pub(super) fn limit(
+    parts: &mut ClusterParts,
+    written: &ConnectionPoolSettings,
+    protocol: Protocol,
+) {
+    if let Some(settings) = &written.tcp {
+        tcp(&mut parts.cluster, settings);
+    }
+    if let Some(settings) = &written.http {
+        requests(&mut parts.cluster, settings);
+    }
+    if protocol.is_http() || protocol.is_auto() {
+        http(&mut parts.http, written, protocol);
+    }
+}
+
+fn tcp(cluster: &mut Cluster, settings: &TcpSettings) {
+    if let Some(timeout) = &settings.connect_timeout {
+        cluster.connect_timeout = Some(time(timeout));
+    }
+    if let Some(thresholds) = thresholds(cluster)
+        && let Some(most) = positive(settings.max_connections)
+    {
+        thresholds.max_connections = wire::number(most);
+    }
+    if let Some(keepalive) = &settings.tcp_keepalive {
+        let written = mesh::keepalive(keepalive);
+        let options = cluster.upstream_connection_options.take();
+        let usual = options.and_then(|options| options.tcp_keepalive);
+        let usual = usual.unwrap_or_default();
+        let both = core::TcpKeepalive {
+            keepalive_probes: written.keepalive_probes.or(usual.keepalive_probes),
+            keepalive_time: written.keepalive_time.or(usual.keepalive_time),
+            keepalive_interval: written.keepalive_interval.or(usual.keepalive_interval),
+        };
+        cluster.upstream_connection_options = Some(UpstreamConnectionOptions {
+            tcp_keepalive: Some(both),
+            ..UpstreamConnectionOptions::default()
+        });
+    }
+}
+
+fn requests(cluster: &mut Cluster, settings: &HttpSettings) {
+    let Some(thresholds) = thresholds(cluster) else {
+        return;
+    };
+    if let Some(most) = positive(settings.http1_max_pending_requests) {
+        thresholds.max_pending_requests = wire::number(most);
+    }
+    if let Some(most) = positive(settings.http2_max_requests) {
+        thresholds.max_requests = wire::number(most);
+    }
+    if let Some(most) = positive(settings.max_retries) {
+        thresholds.max_retries = wire::number(most);
+    }
+}
+
+fn thresholds(cluster: &mut Cluster) -> Option<&mut Thresholds> {
+    cluster.circuit_breakers.as_mut()?.thresholds.first_mut()
+}
+
+fn http(
+    options: &mut Option<HttpProtocolOptions>,
+    written: &ConnectionPoolSettings,
+    protocol: Protocol,
+) {
+    let age = written.tcp.as_ref();
+    let age = age.and_then(|tcp| tcp.max_connection_duration.as_ref());
+    let settings = written.http.as_ref();
+    let requests = settings.and_then(|http| positive(http.max_requests_per_connection));
+    let idle = settings.and_then(|http| http.idle_timeout.as_ref());
+    if let Some(http) = settings {
+        let upgrades = http.h2_upgrade_policy() == H2UpgradePolicy::Upgrade;
+        if http.use_client_protocol {
+            *options = Some(speaking(Spoken::Clients));
+        } else if upgrades && protocol.is_http() && !protocol.is_http2() {
+            *options = Some(speaking(Spoken::Http2));
+        }
+    }
+    if age.is_some() || requests.is_some() || idle.is_some() {
+        let options = options.get_or_insert_with(|| speaking(Spoken::Http1));
+        options.common_http_protocol_options = Some(core::HttpProtocolOptions {
+            idle_timeout: idle.map(time),
+            max_connection_duration: age.map(time),
+            max_requests_per_connection: requests.and_then(wire::number),
+            ..core::HttpProtocolOptions::default()
+        });
+    }
+    if let (Some(http), Some(options)) = (settings, options)
+        && let Some(http2) = http2(options)
+    {
+        if let Some(most) = positive(http.max_concurrent_streams) {
+            http2.max_concurrent_streams = wire::number(most);
+        }
+        let keepalive = http.http2_keep_alive.as_ref();
+        http2.connection_keepalive = keepalive.map(|keepalive| core::KeepaliveSettings {
+            interval: keepalive.interval.as_ref().map(time),
+            timeout: keepalive.timeout.as_ref().map(time),
+            ..core::KeepaliveSettings::default()
+        });
+    }
+}
+
+/// Those of HTTP/2, where it is spoken.
+fn http2(options: &mut HttpProtocolOptions) -> Option<&mut core::Http2ProtocolOptions> {
+    match options.upstream_protocol_options.as_mut()? {
+        UpstreamProtocolOptions::ExplicitHttpConfig(explicit) => {
+            match explicit.protocol_config.as_mut()? {
+                ProtocolConfig::Http2ProtocolOptions(http2) => Some(http2),
+                ProtocolConfig::HttpProtocolOptions(_)
+                | ProtocolConfig::Http3ProtocolOptions(_) => None,
+            }
+        }
+        UpstreamProtocolOptions::UseDownstreamProtocolConfig(both) => {
+            both.http2_protocol_options.as_mut()
+        }
+        UpstreamProtocolOptions::AutoConfig(_) => None,
+    }
+}

@@ -1,0 +1,56 @@
+//! TLS that a rule wants of connections, whatever the mesh says.
+
+use api::istio::networking::v1alpha3::ClientTlsSettings;
+use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
+use envoy_types::pb::envoy::config::core::v3::UpstreamHttpProtocolOptions;
+
+use super::Purpose;
+use crate::finish::ClusterParts;
+use crate::resources::tls;
+use crate::resources::upstream_http::{Spoken, speaking};
+
+/// Envoy finds the system's roots by itself, but compares no names with them: it wants a file for that. Debian and distroless
+/// images have this one.
+const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purpose: &Purpose<'_>) {
+    parts.cluster.transport_socket_matches.clear();
+    parts.cluster.transport_socket = match written.mode() {
+        TlSmode::Disable => None,
+        TlSmode::IstioMutual => {
+            let place = (purpose.port, purpose.subset, purpose.host);
+            let accounts: Vec<&str> = if written.subject_alt_names.is_empty() {
+                purpose.accounts.iter().map(|account| &**account).collect()
+            } else {
+                written
+                    .subject_alt_names
+                    .iter()
+                    .map(String::as_str)
+                    .collect()
+            };
+            Some(tls::mutual(purpose.files, place, &accounts))
+        }
+        mode @ (TlSmode::Simple | TlSmode::Mutual) => {
+            let own = (mode == TlSmode::Mutual && !written.client_certificate.is_empty())
+                .then_some((&*written.client_certificate, &*written.private_key));
+            let alpn: &[&str] = if purpose.protocol.is_http2() {
+                &["h2"]
+            } else {
+                &[]
+            };
+            if written.sni.is_empty() && purpose.protocol.is_http() {
+                let http = parts.http.get_or_insert_with(|| speaking(Spoken::Http1));
+                http.upstream_http_protocol_options = Some(UpstreamHttpProtocolOptions {
+                    auto_sni: true,
+                    ..UpstreamHttpProtocolOptions::default()
+                });
+            }
+            let compares = !written.subject_alt_names.is_empty();
+            let root = match &*written.ca_certificates {
+                "" if compares => SYSTEM_ROOTS,
+                root => root,
+            };
+            Some(tls::service(written, own, root, alpn))
+        }
+    };
+}

@@ -1,0 +1,14 @@
+//! What rules do to Envoy's messages, one file for each kind: pure functions of a message and a rule.
+//!
+//! ```text
+//! resources ── Draft ──► destination_rule (clusters)       ──► finish
+//!                    ──► virtual_service  (routes, and what destinations want of them)
+//! ```
+//!
+//! Which rules hold for a proxy is [`scope`](crate::scope)'s to say.
+
+pub(crate) mod destination_rule;
+pub(crate) mod virtual_service;
+
+#[cfg(test)]
+mod tests;

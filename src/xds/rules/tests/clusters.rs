@@ -1,0 +1,409 @@
+//! DestinationRules as clusters and assignments: rows of discovery.md §15.
+
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, DiscoveryType, LbConfig, LbPolicy,
+};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext;
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+use envoy_types::pb::google::protobuf::Duration;
+
+use super::*;
+
+const A: &str = "outbound|80||a.demo.svc.cluster.local";
+const V1: &str = "outbound|80|v1|a.demo.svc.cluster.local";
+const V2: &str = "outbound|80|v2|a.demo.svc.cluster.local";
+const SUBSETS: &str =
+    "subsets: [{name: v1, labels: {version: v1}}, {name: v2, labels: {version: v2}}]";
+
+fn with(spec: &str) -> Arc<dyn View> {
+    let mut world = world();
+    destination_rule(&mut world, "d", 1, spec);
+    view(world)
+}
+
+fn policy(policy: &str) -> Cluster {
+    cluster(&*with(&format!("host: a\ntrafficPolicy: {{{policy}}}")), A)
+}
+
+#[test]
+fn a_subset_is_a_cluster_of_the_endpoints_with_its_labels() {
+    let view = with(&format!("host: a\n{SUBSETS}"));
+    assert_eq!(addresses(&*view, A), ["10.0.1.1", "10.0.1.2", "10.0.1.3"]);
+    assert_eq!(addresses(&*view, V1), ["10.0.1.1", "10.0.1.2"]);
+    assert_eq!(addresses(&*view, V2), ["10.0.1.3"]);
+    let one = cluster(&*view, V2);
+    assert_eq!(one.eds_cluster_config.unwrap().service_name, V2);
+    assert!(
+        view.get(Type::Endpoint, "outbound|80|v3|a.demo.svc.cluster.local")
+            .is_none()
+    );
+    assert!(
+        view.get(Type::Endpoint, "outbound|80|v1|b.demo.svc.cluster.local")
+            .is_none()
+    );
+    // A name is one string for all who have it.
+    let name = view.name(Type::Endpoint, V1).unwrap();
+    let cluster = view.all(Type::Cluster).get(V1).unwrap().name.clone();
+    assert!(Arc::ptr_eq(&name, &cluster));
+    let from = view.get(Type::Endpoint, V1).unwrap().from.clone();
+    assert_eq!(from[0].to_string(), "DestinationRule demo/d");
+    let path = cluster_path(&*view, V1);
+    assert_eq!(
+        path,
+        "/apis/networking.istio.io/v1alpha3/namespaces/demo/destination-rule/d"
+    );
+    let all = view.all(Type::Endpoint);
+    assert!(all.get(V1).is_some() && all.get(A).is_some());
+}
+
+fn cluster_path(view: &dyn View, name: &str) -> String {
+    let metadata = cluster(view, name).metadata.unwrap();
+    let path = metadata.filter_metadata["istio"].fields["config"]
+        .kind
+        .clone();
+    match path {
+        Some(value::Kind::StringValue(path)) => path,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn requests_are_spread_as_a_rule_says() {
+    for (balancer, wanted) in [
+        ("simple: ROUND_ROBIN", LbPolicy::RoundRobin),
+        ("simple: LEAST_REQUEST", LbPolicy::LeastRequest),
+        ("simple: LEAST_CONN", LbPolicy::LeastRequest),
+        ("simple: RANDOM", LbPolicy::Random),
+        ("consistentHash: {useSourceIp: true}", LbPolicy::RingHash),
+        (
+            "consistentHash: {useSourceIp: true, maglev: {}}",
+            LbPolicy::Maglev,
+        ),
+    ] {
+        let one = policy(&format!("loadBalancer: {{{balancer}}}"));
+        assert_eq!(one.lb_policy, i32::from(wanted), "{balancer}");
+    }
+    for (written, size) in [
+        ("", 1024),
+        (", minimumRingSize: 5", 5),
+        (", ringHash: {minimumRingSize: 7}", 7),
+        (", ringHash: {minimumRingSize: 99999999}", 8 << 20),
+    ] {
+        let one = policy(&format!(
+            "loadBalancer: {{consistentHash: {{useSourceIp: true{written}}}}}"
+        ));
+        let Some(LbConfig::RingHashLbConfig(ring)) = one.lb_config else {
+            panic!("a ring");
+        };
+        assert_eq!(ring.minimum_ring_size.unwrap().value, size, "{written}");
+    }
+    let written = "loadBalancer: {consistentHash: {useSourceIp: true, maglev: {tableSize: 65537}}}";
+    let Some(LbConfig::MaglevLbConfig(table)) = policy(written).lb_config else {
+        panic!("a table");
+    };
+    assert_eq!(table.table_size.unwrap().value, 65537);
+}
+
+#[test]
+fn connections_go_where_they_wanted_to_where_a_rule_says_so() {
+    let view = with("host: a\ntrafficPolicy: {loadBalancer: {simple: PASSTHROUGH}}");
+    let one = cluster(&*view, A);
+    let kind = DiscoveryType::OriginalDst.into();
+    assert_eq!(
+        one.cluster_discovery_type,
+        Some(ClusterDiscoveryType::Type(kind))
+    );
+    assert_eq!(one.lb_policy, i32::from(LbPolicy::ClusterProvided));
+    assert!(one.eds_cluster_config.is_none());
+    assert!(
+        view.get(Type::Endpoint, A).is_none(),
+        "nobody waits for them"
+    );
+}
+
+const fn seconds(seconds: i64) -> Option<Duration> {
+    Some(Duration { seconds, nanos: 0 })
+}
+
+#[test]
+fn endpoints_that_fail_are_left_out() {
+    let one = policy(
+        "outlierDetection: {consecutive5xxErrors: 7, consecutiveGatewayErrors: 0, interval: 5m, baseEjectionTime: 15s, \
+         maxEjectionPercent: 50, minHealthPercent: 30}",
+    );
+    let detection = one.outlier_detection.unwrap();
+    let number = |value: Option<envoy_types::pb::google::protobuf::UInt32Value>| {
+        value.map(|value| value.value)
+    };
+    assert_eq!(number(detection.consecutive_5xx), Some(7));
+    assert_eq!(number(detection.enforcing_consecutive_5xx), Some(100));
+    assert_eq!(number(detection.consecutive_gateway_failure), Some(0));
+    assert_eq!(
+        number(detection.enforcing_consecutive_gateway_failure),
+        Some(0)
+    );
+    assert_eq!(number(detection.enforcing_success_rate), Some(0));
+    assert_eq!(number(detection.max_ejection_percent), Some(50));
+    assert_eq!(
+        (detection.interval, detection.base_ejection_time),
+        (seconds(300), seconds(15))
+    );
+    let panic = one
+        .common_lb_config
+        .unwrap()
+        .healthy_panic_threshold
+        .unwrap();
+    assert!((panic.value - 30.0).abs() < f64::EPSILON);
+
+    let old = policy("outlierDetection: {consecutiveErrors: 3}")
+        .outlier_detection
+        .unwrap();
+    assert_eq!(number(old.consecutive_gateway_failure), Some(3));
+    assert_eq!(number(old.enforcing_consecutive_5xx), Some(0));
+    let panic = policy("outlierDetection: {interval: 1s}")
+        .common_lb_config
+        .unwrap();
+    assert!(panic.healthy_panic_threshold.unwrap().value.abs() < f64::EPSILON);
+}
+
+#[test]
+fn connections_have_limits() {
+    let one = policy(
+        "connectionPool: {tcp: {maxConnections: 5, connectTimeout: 3s, tcpKeepalive: {probes: 4, time: 9s}}, \
+         http: {http1MaxPendingRequests: 6, http2MaxRequests: 7, maxRetries: 8}}",
+    );
+    assert_eq!(one.connect_timeout, seconds(3));
+    let limits = &one.circuit_breakers.unwrap().thresholds[0];
+    let all = [
+        limits.max_connections,
+        limits.max_pending_requests,
+        limits.max_requests,
+        limits.max_retries,
+    ];
+    assert_eq!(all.map(|limit| limit.unwrap().value), [5, 6, 7, 8]);
+    let keepalive = one
+        .upstream_connection_options
+        .unwrap()
+        .tcp_keepalive
+        .unwrap();
+    assert_eq!(keepalive.keepalive_probes.unwrap().value, 4);
+    assert_eq!(keepalive.keepalive_time.unwrap().value, 9);
+    // What is not written stays without a limit.
+    let limits = &policy("connectionPool: {http: {maxRetries: 8}}")
+        .circuit_breakers
+        .unwrap()
+        .thresholds[0];
+    assert_eq!(limits.max_connections.unwrap().value, u32::MAX);
+}
+
+fn options(cluster: &Cluster) -> HttpProtocolOptions {
+    let mut all = cluster.typed_extension_protocol_options.values();
+    HttpProtocolOptions::decode(&*all.next().unwrap().value).unwrap()
+}
+
+#[test]
+fn connections_speak_what_a_rule_says() {
+    let said = |http: &str| {
+        let one = policy(&format!("connectionPool: {{http: {{{http}}}}}"));
+        format!("{:?}", options(&one))
+    };
+    let upgraded = said(
+        "h2UpgradePolicy: UPGRADE, maxConcurrentStreams: 9, http2KeepAlive: {interval: 7s, timeout: 1s}",
+    );
+    for part in [
+        "Http2ProtocolOptions",
+        "UInt32Value { value: 9 }",
+        "seconds: 7",
+    ] {
+        assert!(upgraded.contains(part), "{part} in {upgraded}");
+    }
+    assert!(said("useClientProtocol: true").contains("UseDownstreamProtocolConfig"));
+    let common = |pool: &str| {
+        let one = policy(&format!("connectionPool: {{{pool}}}"));
+        options(&one).common_http_protocol_options.unwrap()
+    };
+    let limits = common("http: {maxRequestsPerConnection: 3, idleTimeout: 4s}");
+    assert_eq!(limits.max_requests_per_connection.unwrap().value, 3);
+    assert_eq!(limits.idle_timeout, seconds(4));
+    assert_eq!(
+        common("tcp: {maxConnectionDuration: 5s}").max_connection_duration,
+        seconds(5)
+    );
+    // A port that carries no HTTP has none of that.
+    let view =
+        with("host: a\ntrafficPolicy: {connectionPool: {http: {maxRequestsPerConnection: 3}}}");
+    let tcp = cluster(&*view, "outbound|90||a.demo.svc.cluster.local");
+    assert!(tcp.typed_extension_protocol_options.is_empty());
+}
+
+fn upstream(cluster: &Cluster) -> UpstreamTlsContext {
+    use envoy_types::pb::envoy::config::core::v3::transport_socket::ConfigType;
+    let Some(ConfigType::TypedConfig(any)) = cluster.transport_socket.clone().unwrap().config_type
+    else {
+        panic!("a context");
+    };
+    UpstreamTlsContext::decode(&*any.value).unwrap()
+}
+
+#[test]
+fn connections_are_secured_as_a_rule_says_whatever_the_mesh_does() {
+    let mut world = world();
+    let config = mesh::parse_over(&mesh::discovery_defaults(), "enableAutoMtls: true").unwrap();
+    world.mesh = Arc::new(config.config);
+    let of = |tls: &str| {
+        let mut world = world.clone();
+        destination_rule(
+            &mut world,
+            "d",
+            1,
+            &format!("host: a\n{SUBSETS}\ntrafficPolicy: {{tls: {{{tls}}}}}"),
+        );
+        view(world)
+    };
+    assert_eq!(
+        cluster(&*view(world.clone()), A)
+            .transport_socket_matches
+            .len(),
+        2
+    );
+    let plain = cluster(&*of("mode: DISABLE"), A);
+    assert!(plain.transport_socket_matches.is_empty() && plain.transport_socket.is_none());
+
+    let mesh = of("mode: ISTIO_MUTUAL");
+    assert!(cluster(&*mesh, A).transport_socket_matches.is_empty());
+    let context = upstream(&cluster(&*mesh, V1));
+    assert_eq!(context.sni, "outbound_.80_.v1_.a.demo.svc.cluster.local");
+    assert_eq!(
+        context.common_tls_context.unwrap().alpn_protocols,
+        ["istio"]
+    );
+
+    let simple = cluster(&*of("mode: SIMPLE"), A);
+    let context = upstream(&simple);
+    assert_eq!(context.sni, "");
+    assert!(
+        context
+            .common_tls_context
+            .unwrap()
+            .tls_certificates
+            .is_empty()
+    );
+    assert!(
+        options(&simple)
+            .upstream_http_protocol_options
+            .unwrap()
+            .auto_sni
+    );
+
+    // Envoy compares names with the roots of a file alone.
+    let named = cluster(&*of("mode: SIMPLE, subjectAltNames: [e.example]"), A);
+    let context = format!("{:?}", upstream(&named));
+    assert!(
+        context.contains("/etc/ssl/certs/ca-certificates.crt"),
+        "{context}"
+    );
+
+    let mutual = of(
+        "mode: MUTUAL, clientCertificate: /c, privateKey: /k, caCertificates: /r, sni: d.example, subjectAltNames: [e.example]",
+    );
+    let mutual = cluster(&*mutual, A);
+    let context = upstream(&mutual);
+    assert_eq!(context.sni, "d.example");
+    assert_eq!(
+        context.common_tls_context.unwrap().tls_certificates.len(),
+        1
+    );
+    assert!(mutual.typed_extension_protocol_options.is_empty());
+}
+
+#[test]
+fn a_servers_own_cluster_has_the_limits_of_its_service() {
+    let mut world = world();
+    let key = ServiceKey::new("a.demo.svc.cluster.local", "demo");
+    let services = Arc::make_mut(&mut world.services);
+    let one = Arc::make_mut(services.get_mut(&key).unwrap());
+    one.selector = labels(&[("app", "a")]);
+    destination_rule(
+        &mut world,
+        "d",
+        1,
+        "host: a\ntrafficPolicy: {connectionPool: {tcp: {maxConnections: 5}}, loadBalancer: {simple: RANDOM}}",
+    );
+    let view = snapshot(world).view(&node("demo", &[("app", "a")]));
+    let one = cluster(&*view, "inbound|80|p80|a.demo.svc.cluster.local");
+    let limits = &one.circuit_breakers.unwrap().thresholds[0];
+    assert_eq!(limits.max_connections.unwrap().value, 5);
+    assert_eq!(one.lb_policy, 0);
+}
+
+#[test]
+fn a_subset_comes_over_its_rule_and_a_port_replaces_both() {
+    let view = with(
+        "host: a\n\
+         trafficPolicy: {loadBalancer: {simple: RANDOM}, outlierDetection: {interval: 1s}, \
+          portLevelSettings: [{port: {number: 90}, loadBalancer: {simple: LEAST_REQUEST}}]}\n\
+         subsets: [{name: v1, labels: {version: v1}}, \
+          {name: v2, labels: {version: v2}, trafficPolicy: {loadBalancer: {simple: ROUND_ROBIN}}}]",
+    );
+    let what = |name: &str| {
+        let one = cluster(&*view, name);
+        (
+            LbPolicy::try_from(one.lb_policy).unwrap(),
+            one.outlier_detection.is_some(),
+        )
+    };
+    assert_eq!(what(A), (LbPolicy::Random, true));
+    assert_eq!(what(V1), (LbPolicy::Random, true));
+    // The first of the enumeration is what nobody writes.
+    assert_eq!(what(V2), (LbPolicy::RoundRobin, true));
+    assert_eq!(
+        what("outbound|90||a.demo.svc.cluster.local"),
+        (LbPolicy::LeastRequest, false)
+    );
+    assert_eq!(
+        what("outbound|90|v1|a.demo.svc.cluster.local"),
+        (LbPolicy::LeastRequest, false)
+    );
+    assert_eq!(
+        what("outbound|90|v2|a.demo.svc.cluster.local"),
+        (LbPolicy::RoundRobin, false)
+    );
+}
+
+#[test]
+fn localities_of_a_rule_come_in_place_of_the_mesh() {
+    let mut world = world();
+    destination_rule(
+        &mut world,
+        "d",
+        1,
+        "host: a\ntrafficPolicy: {loadBalancer: {localityLbSetting: {failover: [{from: region-v1, to: region-v3}]}}, outlierDetection: {interval: 1s}}",
+    );
+    let read = Node::read(Some(&core::Node {
+        id: "sidecar~10.9.0.1~x-1.demo~demo.svc.cluster.local".to_owned(),
+        locality: Some(core::Locality {
+            region: "region-v2".to_owned(),
+            ..core::Locality::default()
+        }),
+        ..core::Node::default()
+    }));
+    let view = snapshot(world).view(&Arc::new(read.unwrap()));
+    let levels = |name: &str| -> Vec<String> {
+        let assignment: ClusterLoadAssignment = decoded(&*view, Type::Endpoint, name);
+        let groups = assignment.endpoints.iter();
+        groups
+            .map(|group| {
+                format!(
+                    "{} {}",
+                    group.priority,
+                    group.locality.as_ref().unwrap().region
+                )
+            })
+            .collect()
+    };
+    assert_eq!(levels(A), ["1 region-v1", "0 region-v2"]);
+    assert_eq!(
+        levels("outbound|80||b.demo.svc.cluster.local"),
+        ["0 region-v1"]
+    );
+}

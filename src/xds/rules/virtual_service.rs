@@ -1,0 +1,235 @@
+//! VirtualService: where requests of a host go (discovery.md §14). A host whose rule matches nothing is answered 404, by Envoy.
+
+mod action;
+mod filters;
+mod matching;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use api::istio::networking::v1alpha3::{Destination, HttpRoute};
+use api::model::ObjectRef;
+use api::networking::VirtualService;
+use envoy_types::pb::envoy::config::route::v3::route::Action;
+use envoy_types::pb::envoy::config::route::v3::route_action::HashPolicy;
+use envoy_types::pb::envoy::config::route::v3::{Decorator, Route};
+
+use super::destination_rule;
+use crate::resources::outlets::{Outlet, Outlets, subset_name};
+use crate::resources::routes::is_http;
+use crate::scope::{ProxyRules, Rule, holds_for_mesh};
+
+/// What routes depend on, besides their rule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) rules: &'a ProxyRules,
+    pub(crate) outlets: &'a Outlets,
+    /// The port that requests come to.
+    pub(crate) port: u16,
+    /// The client is a program with gRPC in it: it has timeouts of its own.
+    pub(crate) grpc: bool,
+}
+
+/// Routes of one rule, and what else they were made from.
+#[derive(Debug, Default)]
+pub(crate) struct Routed {
+    pub(crate) routes: Vec<Route>,
+    pub(crate) from: Vec<ObjectRef>,
+}
+
+/// A cluster that requests are sent to.
+struct To {
+    cluster: Arc<str>,
+    hash: Option<HashPolicy>,
+}
+
+/// The routes of requests to a port, in order. `operation`: what a trace calls them.
+pub(crate) fn routes(
+    rule: &Rule<VirtualService>,
+    operation: &str,
+    context: &Context<'_>,
+) -> Routed {
+    let mut routed = Routed {
+        routes: Vec::new(),
+        from: vec![rule.from.clone()],
+    };
+    for http in &rule.spec().http {
+        let mut maker = Maker {
+            rule,
+            http,
+            context,
+            from: &mut routed.from,
+        };
+        let matches: Vec<_> = if http.r#match.is_empty() {
+            vec![None]
+        } else {
+            let holding = http.r#match.iter();
+            holding.filter(|one| context.holds(one)).map(Some).collect()
+        };
+        for one in matches {
+            let Some(mut route) = maker.route(one) else {
+                continue;
+            };
+            route.decorator = Some(Decorator {
+                operation: operation.to_owned(),
+                ..Decorator::default()
+            });
+            let is_last = route.r#match.as_ref().is_some_and(matching::is_everything);
+            routed.routes.push(route);
+            // Nothing gets past it.
+            if is_last {
+                return routed;
+            }
+        }
+    }
+    routed
+}
+
+/// Where a host is served that no service has: the ports that destinations name, or all that they have for HTTP. One whose
+/// requests go to no service that is known is served where HTTP usually is.
+pub(crate) fn ports(
+    rule: &Rule<VirtualService>,
+    rules: &ProxyRules,
+    outlets: &Outlets,
+) -> BTreeSet<u16> {
+    const USUAL: u16 = 80;
+    let routes = rule.spec().http.iter().flat_map(|http| &http.route);
+    let destinations = routes.filter_map(|route| route.destination.as_ref());
+    let mut ports = BTreeSet::new();
+    for destination in destinations {
+        match written_port(destination) {
+            Some(port) => {
+                ports.insert(port);
+            }
+            None => {
+                let host = rules.full_host(&destination.host, rule.namespace());
+                let all = outlets.by_host(&host).iter();
+                let all = all.filter(|outlet| is_http(outlet));
+                ports.extend(all.map(|outlet| outlet.port.number));
+            }
+        }
+    }
+    if ports.is_empty() {
+        ports.insert(USUAL);
+    }
+    ports
+}
+
+impl Context<'_> {
+    /// Whether a match is one of requests that this proxy sends to this port.
+    fn holds(&self, one: &api::istio::networking::v1alpha3::HttpMatchRequest) -> bool {
+        holds_for_mesh(&one.gateways)
+            && (one.port == 0 || one.port == u32::from(self.port))
+            && self.rules.is_in(&one.source_namespace)
+            && self.rules.meets(&one.source_labels)
+    }
+
+    fn destination(&self, written: &Destination, namespace: &str, from: &mut Vec<ObjectRef>) -> To {
+        let host = self.rules.full_host(&written.host, namespace);
+        let known = self.outlets.by_host(&host);
+        let port = written_port(written)
+            .or_else(|| only(known))
+            .unwrap_or(self.port);
+        let outlet = known.iter().find(|outlet| outlet.port.number == port);
+        let hash = outlet.and_then(|outlet| self.hash(outlet, &written.subset, from));
+        To {
+            cluster: subset_name(port, &written.subset, &host),
+            hash,
+        }
+    }
+
+    fn hash(&self, outlet: &Outlet, subset: &str, from: &mut Vec<ObjectRef>) -> Option<HashPolicy> {
+        let policies = self.rules.policies(&outlet.service);
+        let subset = policies.subset(subset);
+        let policy = policies.of(subset, outlet.port.number);
+        let hash = destination_rule::hash_policy(&policy)?;
+        let mut new = policies.from();
+        new.retain(|one| !from.contains(one));
+        from.extend(new);
+        Some(hash)
+    }
+}
+
+/// The hash policy of requests to a service that no VirtualService is for.
+pub(crate) fn hash_policy(
+    outlet: &Outlet,
+    context: &Context<'_>,
+    from: &mut Vec<ObjectRef>,
+) -> Option<HashPolicy> {
+    context.hash(outlet, "", from)
+}
+
+fn written_port(destination: &Destination) -> Option<u16> {
+    let port = destination.port.as_ref()?;
+    u16::try_from(port.number).ok().filter(|port| *port > 0)
+}
+
+/// The port of a service that has one.
+fn only(outlets: &[Arc<Outlet>]) -> Option<u16> {
+    match outlets {
+        [only] => Some(only.port.number),
+        _ => None,
+    }
+}
+
+/// One `http` entry as it becomes routes, one for each of its matches.
+struct Maker<'a> {
+    rule: &'a Rule<VirtualService>,
+    http: &'a HttpRoute,
+    context: &'a Context<'a>,
+    from: &'a mut Vec<ObjectRef>,
+}
+
+impl Maker<'_> {
+    fn route(
+        &mut self,
+        one: Option<&api::istio::networking::v1alpha3::HttpMatchRequest>,
+    ) -> Option<Route> {
+        let action = self.action()?;
+        let mut route = Route {
+            name: name(self.http, one.map_or("", |one| &one.name)),
+            r#match: Some(matching::route_match(one)),
+            action: Some(action),
+            ..Route::default()
+        };
+        if let Some(headers) = &self.http.headers {
+            filters::headers(&mut route, headers);
+        }
+        filters::add(&mut route, self.http);
+        Some(route)
+    }
+
+    fn action(&mut self) -> Option<Action> {
+        if let Some(redirect) = &self.http.redirect {
+            return action::redirect(redirect, self.context.port).map(Action::Redirect);
+        }
+        if let Some(response) = &self.http.direct_response {
+            return Some(Action::DirectResponse(action::direct_response(response)));
+        }
+        let namespace = self.rule.namespace().clone();
+        let written = self.http.route.iter();
+        let destinations: Vec<_> = written
+            .filter_map(|one| {
+                let to = one.destination.as_ref()?;
+                let to = self.context.destination(to, &namespace, self.from);
+                Some((one, to))
+            })
+            .collect();
+        let mut action = action::forward(self.http, &destinations, self.context.grpc)?;
+        let mirrors = action::mirrored(self.http);
+        action.request_mirror_policies = mirrors
+            .map(|(destination, share)| {
+                let to = self.context.destination(destination, &namespace, self.from);
+                action::mirror(&to.cluster, share)
+            })
+            .collect();
+        Some(Action::Route(action))
+    }
+}
+
+fn name(http: &HttpRoute, of_match: &str) -> String {
+    if of_match.is_empty() {
+        return http.name.clone();
+    }
+    format!("{}.{of_match}", http.name)
+}

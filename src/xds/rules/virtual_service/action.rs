@@ -1,0 +1,299 @@
+//! What becomes of a request: it is forwarded, redirected or answered.
+
+use std::time::Duration;
+
+use api::istio::networking::v1alpha3::http_body::Specifier;
+use api::istio::networking::v1alpha3::http_redirect::{RedirectPort, RedirectPortSelection};
+use api::istio::networking::v1alpha3::{
+    Destination, HttpDirectResponse, HttpRedirect, HttpRetry, HttpRoute, HttpRouteDestination,
+    Percent,
+};
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::config::route::v3::redirect_action::{
+    PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier,
+};
+use envoy_types::pb::envoy::config::route::v3::route_action::{
+    ClusterSpecifier, HostRewriteSpecifier, MaxStreamDuration, RequestMirrorPolicy,
+};
+use envoy_types::pb::envoy::config::route::v3::weighted_cluster::{
+    ClusterWeight, cluster_weight::HostRewriteSpecifier as WeightHost,
+};
+use envoy_types::pb::envoy::config::route::v3::{
+    DirectResponseAction, RedirectAction, RetryPolicy, RouteAction, WeightedCluster, retry_policy,
+};
+use envoy_types::pb::envoy::extensions::retry::priority::previous_priorities::v3::PreviousPrioritiesConfig;
+use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
+use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent};
+
+use super::{To, filters, matching};
+use crate::resources::{routes, wire};
+use crate::rules::destination_rule::time;
+
+/// In front of a redirect's `uri`: what stands behind takes the place of the prefix that was matched.
+const PREFIX: &str = "%PREFIX()%";
+
+/// `None` where Envoy has no such redirect.
+pub(super) fn redirect(written: &HttpRedirect, port: u16) -> Option<RedirectAction> {
+    let code = match written.redirect_code {
+        0 | 301 => RedirectResponseCode::MovedPermanently,
+        302 => RedirectResponseCode::Found,
+        303 => RedirectResponseCode::SeeOther,
+        307 => RedirectResponseCode::TemporaryRedirect,
+        308 => RedirectResponseCode::PermanentRedirect,
+        _ => return None,
+    };
+    let prefix = written.uri.strip_prefix(PREFIX);
+    let prefix = prefix.unwrap_or(&written.prefix_rewrite);
+    let path = if !prefix.is_empty() {
+        Some(PathRewriteSpecifier::PrefixRewrite(prefix.to_owned()))
+    } else if written.uri.is_empty() || written.uri == PREFIX {
+        None
+    } else {
+        Some(PathRewriteSpecifier::PathRedirect(written.uri.clone()))
+    };
+    let from_request = i32::from(RedirectPortSelection::FromRequestPort);
+    Some(RedirectAction {
+        host_redirect: written.authority.clone(),
+        port_redirect: match written.redirect_port {
+            Some(RedirectPort::Port(number)) => number,
+            Some(RedirectPort::DerivePort(from)) if from == from_request => port.into(),
+            Some(RedirectPort::DerivePort(_)) | None => 0,
+        },
+        response_code: code.into(),
+        path_rewrite_specifier: path,
+        scheme_rewrite_specifier: Some(&written.scheme)
+            .filter(|scheme| !scheme.is_empty())
+            .map(|scheme| SchemeRewriteSpecifier::SchemeRedirect(scheme.clone())),
+        ..RedirectAction::default()
+    })
+}
+
+pub(super) fn direct_response(written: &HttpDirectResponse) -> DirectResponseAction {
+    let body = written
+        .body
+        .as_ref()
+        .and_then(|body| body.specifier.as_ref());
+    let body = body.map(|body| match body {
+        Specifier::String(text) => core::data_source::Specifier::InlineString(text.clone()),
+        Specifier::Bytes(bytes) => core::data_source::Specifier::InlineBytes(bytes.clone()),
+    });
+    DirectResponseAction {
+        status: written.status,
+        body: body.map(|specifier| core::DataSource {
+            specifier: Some(specifier),
+            ..core::DataSource::default()
+        }),
+        ..DirectResponseAction::default()
+    }
+}
+
+/// To one cluster, or to several by their weights. `None`: there is nowhere to go.
+pub(super) fn forward(
+    http: &HttpRoute,
+    destinations: &[(&HttpRouteDestination, To)],
+    grpc: bool,
+) -> Option<RouteAction> {
+    let (_, first) = destinations.first()?;
+    let weighted = destinations.iter().filter_map(|(written, to)| {
+        let weight = u32::try_from(written.weight).ok()?;
+        (weight > 0).then(|| weight_of(written, to, weight))
+    });
+    let weighted: Vec<_> = weighted.collect();
+    let timeout = http.timeout.as_ref().map(time);
+    let never = wire::duration(Duration::ZERO);
+    // Envoy takes no notice of a timeout beside a duration of streams; gRPC's own client knows that alone.
+    let durations = match timeout {
+        Some(timeout) => grpc.then(|| MaxStreamDuration {
+            max_stream_duration: Some(timeout),
+            ..MaxStreamDuration::default()
+        }),
+        None => (!grpc).then(|| MaxStreamDuration {
+            max_stream_duration: Some(never),
+            grpc_timeout_header_max: Some(never),
+            ..MaxStreamDuration::default()
+        }),
+    };
+    let mut action = RouteAction {
+        cluster_specifier: Some(if weighted.is_empty() {
+            ClusterSpecifier::Cluster(first.cluster.to_string())
+        } else {
+            ClusterSpecifier::WeightedClusters(WeightedCluster {
+                clusters: weighted,
+                ..WeightedCluster::default()
+            })
+        }),
+        max_stream_duration: durations,
+        timeout: Some(timeout.unwrap_or(never)),
+        retry_policy: match &http.retries {
+            Some(written) => retries(written),
+            None => Some(routes::retries()),
+        },
+        hash_policy: hash_policies(destinations),
+        ..RouteAction::default()
+    };
+    rewrite(&mut action, http);
+    // Of one destination alone: weighted ones have their own.
+    if let ([(written, _)], Some(ClusterSpecifier::Cluster(_))) =
+        (destinations, &action.cluster_specifier)
+        && let Some(host) = written.headers.as_ref().and_then(filters::host)
+    {
+        action.host_rewrite_specifier = Some(HostRewriteSpecifier::HostRewriteLiteral(host));
+    }
+    Some(action)
+}
+
+/// A balancer of a cluster takes those that fit it; each once.
+fn hash_policies(
+    destinations: &[(&HttpRouteDestination, To)],
+) -> Vec<envoy_types::pb::envoy::config::route::v3::route_action::HashPolicy> {
+    let mut found = Vec::new();
+    for hash in destinations.iter().filter_map(|(_, to)| to.hash.as_ref()) {
+        if !found.contains(hash) {
+            found.push(hash.clone());
+        }
+    }
+    found
+}
+
+fn weight_of(written: &HttpRouteDestination, to: &To, weight: u32) -> ClusterWeight {
+    let mut one = ClusterWeight {
+        name: to.cluster.to_string(),
+        weight: wire::number(weight),
+        ..ClusterWeight::default()
+    };
+    if let Some(headers) = &written.headers {
+        let changes = filters::changes(headers);
+        one.request_headers_to_add = changes.request.add;
+        one.request_headers_to_remove = changes.request.remove;
+        one.response_headers_to_add = changes.response.add;
+        one.response_headers_to_remove = changes.response.remove;
+        one.host_rewrite_specifier = filters::host(headers).map(WeightHost::HostRewriteLiteral);
+    }
+    one
+}
+
+fn rewrite(action: &mut RouteAction, http: &HttpRoute) {
+    let of_headers = http.headers.as_ref().and_then(filters::host);
+    let written = http.rewrite.as_ref();
+    let authority = written.map(|rewrite| rewrite.authority.clone());
+    let host = authority.filter(|host| !host.is_empty()).or(of_headers);
+    action.host_rewrite_specifier = host.map(HostRewriteSpecifier::HostRewriteLiteral);
+    let Some(written) = written else {
+        return;
+    };
+    match &written.uri_regex_rewrite {
+        Some(regex) => {
+            action.regex_rewrite = Some(RegexMatchAndSubstitute {
+                pattern: Some(matching::regex(&regex.r#match)),
+                substitution: regex.rewrite.clone(),
+            });
+        }
+        None => action.prefix_rewrite.clone_from(&written.uri),
+    }
+}
+
+/// `None`: there are no retries.
+fn retries(written: &HttpRetry) -> Option<RetryPolicy> {
+    let attempts = u32::try_from(written.attempts)
+        .ok()
+        .filter(|times| *times > 0)?;
+    let mut policy = RetryPolicy {
+        num_retries: wire::number(attempts),
+        per_try_timeout: written.per_try_timeout.as_ref().map(time),
+        retry_back_off: written
+            .backoff
+            .as_ref()
+            .map(|base| retry_policy::RetryBackOff {
+                base_interval: Some(time(base)),
+                max_interval: None,
+            }),
+        ..routes::retries()
+    };
+    if !written.retry_on.is_empty() {
+        let (names, codes) = conditions(&written.retry_on);
+        policy.retry_on = names.join(",");
+        policy.retriable_status_codes = codes;
+    }
+    let is_false =
+        |flag: Option<&api::google::protobuf::BoolValue>| flag.is_some_and(|flag| !flag.value);
+    if is_false(written.retry_ignore_previous_hosts.as_ref()) {
+        policy.retry_host_predicate.clear();
+        policy.host_selection_retry_max_attempts = 0;
+    }
+    if written
+        .retry_remote_localities
+        .as_ref()
+        .is_some_and(|flag| flag.value)
+    {
+        let config = PreviousPrioritiesConfig {
+            update_frequency: 2,
+        };
+        policy.retry_priority = Some(retry_policy::RetryPriority {
+            name: "envoy.retry_priorities.previous_priorities".to_owned(),
+            config_type: Some(retry_policy::retry_priority::ConfigType::TypedConfig(
+                wire::any(&config),
+            )),
+        });
+    }
+    Some(policy)
+}
+
+/// Names as they are, and numbers as codes of responses, which are a condition by a name of its own.
+fn conditions(written: &str) -> (Vec<&str>, Vec<u32>) {
+    const BY_CODE: &str = "retriable-status-codes";
+    let parts = written.split(',').map(str::trim);
+    let (codes, mut names): (Vec<_>, Vec<_>) = parts
+        .filter(|part| !part.is_empty())
+        .partition(|part| part.parse::<u32>().is_ok());
+    let codes: Vec<u32> = codes.iter().filter_map(|code| code.parse().ok()).collect();
+    if !codes.is_empty() && !names.contains(&BY_CODE) {
+        names.push(BY_CODE);
+    }
+    (names, codes)
+}
+
+/// Copies of requests: where they go, and which share of them.
+pub(super) fn mirrored(
+    http: &HttpRoute,
+) -> impl Iterator<Item = (&Destination, Option<FractionalPercent>)> {
+    let one = http.mirror.as_ref().map(|to| {
+        let share = match (&http.mirror_percentage, http.mirror_percent) {
+            (Some(share), _) => Some(millionths(share)),
+            (None, Some(percent)) => Some(millionths(&Percent {
+                value: percent.value.into(),
+            })),
+            (None, None) => None,
+        };
+        (to, share)
+    });
+    let more = http.mirrors.iter().filter_map(|mirror| {
+        let share = mirror.percentage.as_ref().map(millionths);
+        Some((mirror.destination.as_ref()?, share))
+    });
+    one.into_iter().chain(more)
+}
+
+pub(super) fn mirror(cluster: &str, share: Option<FractionalPercent>) -> RequestMirrorPolicy {
+    RequestMirrorPolicy {
+        cluster: cluster.to_owned(),
+        runtime_fraction: share.map(|share| core::RuntimeFractionalPercent {
+            default_value: Some(share),
+            ..core::RuntimeFractionalPercent::default()
+        }),
+        ..RequestMirrorPolicy::default()
+    }
+}
+
+/// Percent, of which four places behind the point count.
+pub(super) fn millionths(written: &Percent) -> FractionalPercent {
+    let parts = (written.value.clamp(0.0, 100.0) * 10_000.0).round();
+    FractionalPercent {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "from 0 to a million, or not a number, which becomes 0"
+        )]
+        numerator: parts as u32,
+        denominator: fractional_percent::DenominatorType::Million.into(),
+    }
+}

@@ -1,0 +1,229 @@
+//! What happens to a request on its way: headers, faults, CORS.
+
+use std::collections::BTreeMap;
+
+use api::istio::networking::v1alpha3::headers::HeaderOperations;
+use api::istio::networking::v1alpha3::http_fault_injection::{
+    Abort, Delay, abort::ErrorType, delay::HttpDelayType,
+};
+use api::istio::networking::v1alpha3::{
+    CorsPolicy as Written, Headers, HttpFaultInjection, HttpRoute, Percent, cors_policy,
+};
+use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
+use envoy_types::pb::envoy::config::core::v3::{
+    HeaderValue, HeaderValueOption, RuntimeFractionalPercent,
+};
+use envoy_types::pb::envoy::config::route::v3::Route;
+use envoy_types::pb::envoy::extensions::filters::common::fault::v3::{FaultDelay, fault_delay};
+use envoy_types::pb::envoy::extensions::filters::http::cors::v3::CorsPolicy;
+use envoy_types::pb::envoy::extensions::filters::http::fault::v3::{
+    FaultAbort, HttpFault, fault_abort,
+};
+use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
+
+use super::action::millionths;
+use super::matching;
+use crate::resources::wire;
+use crate::rules::destination_rule::time;
+
+/// Changes of the headers of one message.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) add: Vec<HeaderValueOption>,
+    pub(super) remove: Vec<String>,
+}
+
+/// Of both.
+#[derive(Debug, Default)]
+pub(super) struct Both {
+    pub(super) request: Changes,
+    pub(super) response: Changes,
+}
+
+pub(super) fn changes(written: &Headers) -> Both {
+    let of = |operations: Option<&HeaderOperations>| {
+        operations.map_or_else(Changes::default, |operations| Changes {
+            add: options(&operations.set, HeaderAppendAction::OverwriteIfExistsOrAdd)
+                .chain(options(
+                    &operations.add,
+                    HeaderAppendAction::AppendIfExistsOrAdd,
+                ))
+                .collect(),
+            remove: operations
+                .remove
+                .iter()
+                .filter(|name| !is_host(name))
+                .cloned()
+                .collect(),
+        })
+    };
+    Both {
+        request: of(written.request.as_ref()),
+        response: of(written.response.as_ref()),
+    }
+}
+
+fn options(
+    written: &BTreeMap<String, String>,
+    how: HeaderAppendAction,
+) -> impl Iterator<Item = HeaderValueOption> {
+    let headers = written.iter().filter(|(name, _)| !is_host(name));
+    headers.map(move |(name, value)| HeaderValueOption {
+        header: Some(HeaderValue {
+            key: name.clone(),
+            value: value.clone(),
+            ..HeaderValue::default()
+        }),
+        append_action: how.into(),
+        ..HeaderValueOption::default()
+    })
+}
+
+/// Envoy changes it by a field of its own, and refuses whoever does it by its name.
+fn is_host(name: &str) -> bool {
+    name.starts_with(':') || name.eq_ignore_ascii_case("host")
+}
+
+/// The host that requests are to have.
+pub(super) fn host(written: &Headers) -> Option<String> {
+    let set = &written.request.as_ref()?.set;
+    let mut hosts = set
+        .iter()
+        .filter(|(name, _)| name.as_str() == ":authority" || name.eq_ignore_ascii_case("host"));
+    hosts.next().map(|(_, host)| host.clone())
+}
+
+pub(super) fn headers(route: &mut Route, written: &Headers) {
+    let Both { request, response } = changes(written);
+    route.request_headers_to_add = request.add;
+    route.request_headers_to_remove = request.remove;
+    route.response_headers_to_add = response.add;
+    route.response_headers_to_remove = response.remove;
+}
+
+/// What filters of the connection manager do for this route.
+pub(super) fn add(route: &mut Route, http: &HttpRoute) {
+    let filters = &mut route.typed_per_filter_config;
+    if let Some(cors) = &http.cors_policy {
+        let config = wire::any(&self::cors(cors));
+        filters.insert("envoy.filters.http.cors".to_owned(), config);
+    }
+    if let Some(fault) = http.fault.as_ref().and_then(fault) {
+        let config = wire::any(&fault);
+        filters.insert("envoy.filters.http.fault".to_owned(), config);
+    }
+}
+
+fn fault(written: &HttpFaultInjection) -> Option<HttpFault> {
+    let fault = HttpFault {
+        delay: written.delay.as_ref().and_then(delay),
+        abort: written.abort.as_ref().and_then(abort),
+        ..HttpFault::default()
+    };
+    (fault.delay.is_some() || fault.abort.is_some()).then_some(fault)
+}
+
+/// Whole percent, as Istio 1.0 had it, where nothing else is said.
+fn share(percentage: Option<&Percent>, percent: i32) -> Percent {
+    let whole = || Percent {
+        value: percent.into(),
+    };
+    percentage.cloned().unwrap_or_else(whole)
+}
+
+fn delay(written: &Delay) -> Option<FaultDelay> {
+    let Some(HttpDelayType::FixedDelay(fixed)) = &written.http_delay_type else {
+        return None;
+    };
+    let share = share(written.percentage.as_ref(), written.percent);
+    Some(FaultDelay {
+        percentage: Some(millionths(&share)),
+        fault_delay_secifier: Some(fault_delay::FaultDelaySecifier::FixedDelay(time(fixed))),
+    })
+}
+
+fn abort(written: &Abort) -> Option<FaultAbort> {
+    let error = match written.error_type.as_ref()? {
+        ErrorType::HttpStatus(status) => {
+            fault_abort::ErrorType::HttpStatus(u32::try_from(*status).ok()?)
+        }
+        ErrorType::GrpcStatus(name) => fault_abort::ErrorType::GrpcStatus(grpc_status(name)?),
+        ErrorType::Http2Error(_) => return None,
+    };
+    let share = share(written.percentage.as_ref(), written.percent);
+    Some(FaultAbort {
+        percentage: Some(millionths(&share)),
+        error_type: Some(error),
+        ..FaultAbort::default()
+    })
+}
+
+/// By its name, as gRPC's own documents have them.
+fn grpc_status(name: &str) -> Option<u32> {
+    const NAMES: [&str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    let at = NAMES.iter().position(|known| *known == name)?;
+    u32::try_from(at).ok()
+}
+
+fn cors(written: &Written) -> CorsPolicy {
+    let exactly = |origin: &String| StringMatcher {
+        match_pattern: Some(string_matcher::MatchPattern::Exact(origin.clone())),
+        ..StringMatcher::default()
+    };
+    let any = || StringMatcher {
+        match_pattern: Some(string_matcher::MatchPattern::SafeRegex(matching::regex(
+            ".*",
+        ))),
+        ..StringMatcher::default()
+    };
+    let origins = if written.allow_origins.is_empty() {
+        written.allow_origin.iter().map(exactly).collect()
+    } else {
+        let origins = written.allow_origins.iter();
+        origins
+            .map(|origin| matching::text(origin).unwrap_or_else(any))
+            .collect()
+    };
+    CorsPolicy {
+        allow_origin_string_match: origins,
+        allow_methods: written.allow_methods.join(","),
+        allow_headers: written.allow_headers.join(","),
+        expose_headers: written.expose_headers.join(","),
+        max_age: written
+            .max_age
+            .as_ref()
+            .map_or_else(String::new, |age| age.seconds.to_string()),
+        allow_credentials: written
+            .allow_credentials
+            .as_ref()
+            .and_then(|allow| wire::boolean(allow.value)),
+        filter_enabled: Some(RuntimeFractionalPercent {
+            default_value: Some(millionths(&Percent { value: 100.0 })),
+            ..RuntimeFractionalPercent::default()
+        }),
+        forward_not_matching_preflights: match written.unmatched_preflights() {
+            cors_policy::UnmatchedPreflights::Unspecified => None,
+            cors_policy::UnmatchedPreflights::Forward => wire::boolean(true),
+            cors_policy::UnmatchedPreflights::Ignore => wire::boolean(false),
+        },
+        ..CorsPolicy::default()
+    }
+}

@@ -1,0 +1,129 @@
+//! Conditions of a route.
+
+use std::collections::BTreeMap;
+
+use api::istio::networking::v1alpha3::string_match::MatchType;
+use api::istio::networking::v1alpha3::{HttpMatchRequest, StringMatch};
+use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
+use envoy_types::pb::envoy::config::route::v3::query_parameter_matcher::QueryParameterMatchSpecifier;
+use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
+use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, QueryParameterMatcher, RouteMatch};
+use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher};
+
+use crate::resources::wire;
+
+/// No match is one of everything.
+pub(super) fn route_match(written: Option<&HttpMatchRequest>) -> RouteMatch {
+    let Some(written) = written else {
+        return RouteMatch {
+            path_specifier: Some(PathSpecifier::Prefix("/".to_owned())),
+            ..RouteMatch::default()
+        };
+    };
+    let pseudo = [
+        (":authority", &written.authority),
+        (":method", &written.method),
+        (":scheme", &written.scheme),
+    ];
+    let pseudo = pseudo.into_iter();
+    let mut headers: Vec<_> = pseudo
+        .filter_map(|(name, text)| Some(header(name, text.as_ref()?)))
+        .collect();
+    headers.extend(
+        written
+            .headers
+            .iter()
+            .map(|(name, text)| header(name, text)),
+    );
+    headers.extend(without(&written.without_headers));
+    RouteMatch {
+        path_specifier: Some(path(written.uri.as_ref())),
+        case_sensitive: written
+            .ignore_uri_case
+            .then(|| wire::boolean(false))
+            .flatten(),
+        headers,
+        query_parameters: written
+            .query_params
+            .iter()
+            .map(|(name, text)| query(name, text))
+            .collect(),
+        ..RouteMatch::default()
+    }
+}
+
+/// Whether no request is left for the routes after it.
+pub(super) fn is_everything(matching: &RouteMatch) -> bool {
+    let all =
+        matches!(&matching.path_specifier, Some(PathSpecifier::Prefix(prefix)) if prefix == "/");
+    all && matching.headers.is_empty() && matching.query_parameters.is_empty()
+}
+
+fn path(written: Option<&StringMatch>) -> PathSpecifier {
+    match written.and_then(|text| text.match_type.as_ref()) {
+        Some(MatchType::Exact(path)) => PathSpecifier::Path(path.clone()),
+        Some(MatchType::Prefix(prefix)) => PathSpecifier::Prefix(prefix.clone()),
+        Some(MatchType::Regex(regex)) => PathSpecifier::SafeRegex(self::regex(regex)),
+        None => PathSpecifier::Prefix("/".to_owned()),
+    }
+}
+
+pub(super) fn regex(regex: &str) -> RegexMatcher {
+    RegexMatcher {
+        regex: regex.to_owned(),
+        ..RegexMatcher::default()
+    }
+}
+
+/// `None`: any text will do.
+pub(super) fn text(written: &StringMatch) -> Option<StringMatcher> {
+    let pattern = match written.match_type.as_ref()? {
+        MatchType::Exact(text) => string_matcher::MatchPattern::Exact(text.clone()),
+        // Envoy takes no empty one, and it means the same.
+        MatchType::Prefix(text) if text.is_empty() => return None,
+        MatchType::Prefix(text) => string_matcher::MatchPattern::Prefix(text.clone()),
+        MatchType::Regex(text) if text == "*" => return None,
+        MatchType::Regex(text) => string_matcher::MatchPattern::SafeRegex(regex(text)),
+    };
+    Some(StringMatcher {
+        match_pattern: Some(pattern),
+        ..StringMatcher::default()
+    })
+}
+
+fn header(name: &str, written: &StringMatch) -> HeaderMatcher {
+    HeaderMatcher {
+        name: name.to_owned(),
+        header_match_specifier: Some(match text(written) {
+            Some(text) => HeaderMatchSpecifier::StringMatch(text),
+            None => HeaderMatchSpecifier::PresentMatch(true),
+        }),
+        ..HeaderMatcher::default()
+    }
+}
+
+/// A request without the header matches, too.
+fn without(written: &BTreeMap<String, StringMatch>) -> impl Iterator<Item = HeaderMatcher> {
+    written.iter().map(|(name, written)| {
+        let matcher = header(name, written);
+        let presence = matches!(
+            matcher.header_match_specifier,
+            Some(HeaderMatchSpecifier::PresentMatch(_))
+        );
+        HeaderMatcher {
+            invert_match: true,
+            treat_missing_header_as_empty: !presence,
+            ..matcher
+        }
+    })
+}
+
+fn query(name: &str, written: &StringMatch) -> QueryParameterMatcher {
+    QueryParameterMatcher {
+        name: name.to_owned(),
+        query_parameter_match_specifier: Some(match text(written) {
+            Some(text) => QueryParameterMatchSpecifier::StringMatch(text),
+            None => QueryParameterMatchSpecifier::PresentMatch(true),
+        }),
+    }
+}

@@ -1,0 +1,70 @@
+//! Hosts that rules write, and services that they mean.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::resources::outlets::Outlets;
+
+/// A host without a dot is one of the rule's namespace.
+pub(super) fn full_host(host: &str, namespace: &str, domain: &str) -> String {
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    if host.contains('.') || host.contains('*') || namespace.is_empty() {
+        return host;
+    }
+    format!("{host}.{namespace}.svc.{domain}")
+}
+
+/// Whether all services that a host means are of this namespace.
+pub(super) fn is_of(host: &str, namespace: &Arc<str>, outlets: &Outlets) -> bool {
+    if host.contains('*') {
+        return false;
+    }
+    let mut services = outlets.by_host(host).iter();
+    services.all(|outlet| outlet.service.key.namespace == *namespace)
+}
+
+/// A host in lower case, and the wildcards that mean it, the longest first.
+pub(super) fn patterns(host: &str) -> Vec<String> {
+    let mut all = vec![host.to_owned()];
+    let mut rest = host.strip_prefix("*.").unwrap_or(host);
+    while let Some((_, shorter)) = rest.split_once('.') {
+        all.push(format!("*.{shorter}"));
+        rest = shorter;
+    }
+    all.push("*".to_owned());
+    all
+}
+
+pub(super) fn most_specific<'a, V>(all: &'a BTreeMap<String, V>, host: &str) -> Option<&'a V> {
+    if all.is_empty() {
+        return None;
+    }
+    let patterns = patterns(&host.to_ascii_lowercase());
+    patterns.iter().find_map(|pattern| all.get(pattern))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_in_full_and_in_lower_case() {
+        for (host, full) in [
+            ("a", "a.ns.svc.cluster.local"),
+            ("A", "a.ns.svc.cluster.local"),
+            ("a.other", "a.other"),
+            ("A.Example.", "a.example"),
+            ("*.example", "*.example"),
+            ("*", "*"),
+        ] {
+            assert_eq!(full_host(host, "ns", "cluster.local"), full, "{host}");
+        }
+    }
+
+    #[test]
+    fn the_longest_wildcard_that_means_a_host_comes_first() {
+        assert_eq!(patterns("a.b.c"), ["a.b.c", "*.b.c", "*.c", "*"]);
+        assert_eq!(patterns("*.b.c"), ["*.b.c", "*.c", "*"]);
+        assert_eq!(patterns("a"), ["a", "*"]);
+    }
+}

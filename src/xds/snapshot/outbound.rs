@@ -1,0 +1,252 @@
+//! Clusters of services, as one proxy has them: each port's own, and one for each subset that rules make of its endpoints.
+
+use std::sync::Arc;
+
+use api::istio::networking::v1alpha3::Subset;
+use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, Resolution};
+
+use super::Conflict;
+use super::proxy::{ProxyView, finished};
+use crate::finish::{ClusterParts, Draft};
+use crate::node::Kind;
+use crate::resources::clusters::{self, Inputs};
+use crate::resources::conflict::{INVALID_LISTENER, TOO_LARGE};
+use crate::resources::endpoints::{self, Names, Viewer};
+use crate::resources::listeners::{is_beside, is_every_proxys};
+use crate::resources::locality::{self, Preference};
+use crate::resources::outlets::Outlet;
+use crate::rules::destination_rule::{self, Policies, Policy, Purpose};
+use crate::scope::{ProxyRules, Scope};
+use crate::view::{Resource, Set};
+
+/// Clusters of subsets that one proxy is given. Chosen: a mesh of 1,000 services has ten for each; a wildcard whose rule has a
+/// thousand subsets does not give them to every port.
+const MOST_SUBSETS: usize = 10_000;
+
+impl ProxyView {
+    pub(super) fn preference<'a>(&'a self, outlet: &Outlet, policy: &Policy<'a>) -> Preference<'a> {
+        let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
+        let locality = &self.proxy.locality;
+        locality::preference(setting, policy.locality(), &outlet.service, locality)
+    }
+
+    /// How the endpoints of a cluster are found.
+    pub(super) fn resolution(&self, outlet: &Outlet, policy: &Policy<'_>) -> Resolution {
+        let client = &self.client;
+        if policy.is_passthrough() && client.intercepts && !client.grpc {
+            return Resolution::None;
+        }
+        clusters::resolution(outlet, client)
+    }
+
+    /// Why a cluster may not lead to a place; `None`: it may. What stands for every proxy itself is for nobody, and what is
+    /// beside it is for those of the service's namespace.
+    fn refuses(&self, outlet: &Outlet, address: &EndpointAddress, port: u16) -> Option<Conflict> {
+        let key = &outlet.service.key;
+        let why = if is_every_proxys(address, port, self.mesh()) {
+            "each proxy itself listens there"
+        } else if is_beside(address) && key.namespace != self.proxy.node.namespace {
+            "it is beside each proxy, and for those of the namespace alone"
+        } else {
+            return None;
+        };
+        let (namespace, hostname) = (&key.namespace, &key.hostname);
+        let message = format!(
+            "the endpoint {address}, port {port}, of {namespace}/{hostname} is left out: {why}"
+        );
+        Some(Conflict::new(INVALID_LISTENER, &*outlet.name, message))
+    }
+
+    /// The endpoints of a port that a cluster may have; of a subset those that have its labels.
+    pub(super) fn endpoints(
+        &self,
+        outlet: &Outlet,
+        subset: Option<&Subset>,
+    ) -> Vec<(&ClusterId, &Endpoint)> {
+        let key = &outlet.service.key;
+        let snapshot = &self.snapshot;
+        let of_port = snapshot
+            .by_port()
+            .of(&snapshot.world, key, &outlet.port.name);
+        let of_port = of_port.filter(|(_, endpoint)| {
+            subset.is_none_or(|subset| destination_rule::is_in(subset, endpoint))
+        });
+        let mut lost = Vec::new();
+        let kept = of_port.filter(|(_, endpoint)| {
+            let why = self.refuses(outlet, &endpoint.address, endpoint.port);
+            let is_kept = why.is_none();
+            lost.extend(why);
+            is_kept
+        });
+        let kept = kept.collect();
+        self.snapshot.made.tell(lost, &self.proxy.node.id);
+        kept
+    }
+
+    /// The clusters of a port: all its endpoints', and those of subsets as far as there is room for them.
+    fn clusters_of(
+        &self,
+        outlet: &Outlet,
+        rules: &ProxyRules,
+        room: &mut usize,
+    ) -> Vec<Draft<ClusterParts>> {
+        let policies = rules.policies(&outlet.service);
+        let mut subsets = policies.subsets();
+        if let Some(less) = room.checked_sub(subsets.len()) {
+            *room = less;
+        } else {
+            let from = policies.from();
+            let message = format!(
+                "subsets of {} are left out: rules make more than {MOST_SUBSETS}",
+                outlet.authority()
+            );
+            let conflict = Conflict::new(TOO_LARGE, &*outlet.name, message);
+            let lost = from.first().map(|rule| conflict.because_of(rule));
+            self.snapshot.made.tell(lost, &self.proxy.node.id);
+            subsets.clear();
+        }
+        let subsets = subsets.into_iter().map(Some);
+        [None]
+            .into_iter()
+            .chain(subsets)
+            .map(|subset| self.cluster(outlet, &policies, subset))
+            .collect()
+    }
+
+    pub(super) fn cluster(
+        &self,
+        outlet: &Outlet,
+        policies: &Policies,
+        subset: Option<&Subset>,
+    ) -> Draft<ClusterParts> {
+        let world = &self.snapshot.world;
+        let policy = policies.of(subset, outlet.port.number);
+        let resolution = self.resolution(outlet, &policy);
+        let groups = if resolution.is_dns() {
+            self.resolved(outlet, &policy, subset)
+        } else {
+            Vec::new()
+        };
+        let accounts = self.snapshot.by_port().accounts(world, &outlet.service);
+        let inputs = Inputs {
+            mesh: self.mesh(),
+            client: &self.client,
+            accounts: &accounts,
+            plain: self.snapshot.plain_places(&outlet.service),
+            weighted: self.preference(outlet, &policy).is_weighted(),
+            groups,
+            subset: subset.map_or("", |subset| &subset.name),
+            resolution,
+        };
+        let mut draft = clusters::outbound(outlet, inputs);
+        let purpose = Purpose {
+            protocol: outlet.protocol,
+            port: outlet.port.number,
+            subset: subset.map_or("", |subset| &subset.name),
+            host: outlet.host(),
+            accounts: &accounts,
+            files: &self.client.files,
+        };
+        destination_rule::cluster(&mut draft.message, policies, &policy, &purpose);
+        draft.from = policies.from();
+        draft
+    }
+
+    /// Of a cluster that resolves names itself; an entry that names no endpoints means its own name.
+    fn resolved(
+        &self,
+        outlet: &Outlet,
+        policy: &Policy<'_>,
+        subset: Option<&Subset>,
+    ) -> Vec<crate::resources::Group> {
+        let service = &outlet.service;
+        let endpoints = || self.snapshot.world.endpoints_of(&service.key);
+        if endpoints().next().is_none() && service.selector.is_empty() {
+            // It has no labels.
+            if subset.is_some_and(|subset| !subset.labels.is_empty()) {
+                return Vec::new();
+            }
+            let address = EndpointAddress::read(outlet.host());
+            let lost = self.refuses(outlet, &address, endpoints::own_port(outlet));
+            if lost.is_some() {
+                self.snapshot.made.tell(lost, &self.proxy.node.id);
+                return Vec::new();
+            }
+            return endpoints::itself(outlet);
+        }
+        let viewer = Viewer {
+            families: self.proxy.families,
+            network: None,
+            locality: Locality::default(),
+            beside: None,
+        };
+        endpoints::groups(
+            outlet,
+            self.endpoints(outlet, subset).into_iter(),
+            &viewer,
+            Names::Resolved,
+            self.snapshot.places(),
+            &self.preference(outlet, policy),
+        )
+    }
+
+    pub(super) fn outbound_clusters(&self) -> Arc<Set> {
+        let own = &self.rules;
+        self.parts.clusters.all.get(own.scope.clone(), || {
+            if own.scope == Scope::default() {
+                return self.make_clusters(own, |_| None);
+            }
+            // Clusters that rules do not tell from other proxies' are theirs.
+            let common = self.snapshot.base.rules.common();
+            let scope = common.scope.clone();
+            let make = || self.make_clusters(&common, |_| None);
+            let usual = self.parts.clusters.all.get(scope, make);
+            self.make_clusters(own, |outlet| {
+                let policies = own.policies(&outlet.service);
+                let same = policies.from() == common.policies(&outlet.service).from();
+                same.then(|| {
+                    let subsets = policies.subsets();
+                    let names = [""].into_iter();
+                    let names = names.chain(subsets.iter().map(|subset| &*subset.name));
+                    let members = names.map(|subset| usual.get(&outlet.cluster(subset)).cloned());
+                    members.collect::<Option<Vec<_>>>()
+                })?
+            })
+        })
+    }
+
+    /// `known`: those of a port, where they have been made.
+    fn make_clusters(
+        &self,
+        rules: &ProxyRules,
+        known: impl Fn(&Outlet) -> Option<Vec<Arc<Resource>>>,
+    ) -> Arc<Set> {
+        let mut members = Vec::new();
+        let mut room = MOST_SUBSETS;
+        for outlet in &self.snapshot.base.outlets.all {
+            match known(outlet) {
+                Some(known) => {
+                    room = room.saturating_sub(known.len().saturating_sub(1));
+                    members.extend(known);
+                }
+                None => members.extend(finished(self.clusters_of(outlet, rules, &mut room))),
+            }
+        }
+        let mut fixed = vec![clusters::black_hole(self.mesh())];
+        if self.client.kind == Kind::Sidecar {
+            fixed.push(clusters::passthrough(self.mesh()));
+            let logs = self.mesh().log_service.as_ref();
+            fixed.extend(logs.map(|it| it.cluster(self.mesh(), &self.client)));
+        }
+        if self.client.intercepts {
+            let families = self.proxy.families;
+            for v6 in [false, true] {
+                if (v6 && families.v6) || (!v6 && families.v4) {
+                    fixed.push(clusters::inbound_passthrough(self.mesh(), v6));
+                }
+            }
+        }
+        members.extend(finished(fixed));
+        Arc::new(Set::new(members))
+    }
+}
