@@ -2,13 +2,13 @@
 //! it is checked, and what it changes, reads it here. A new kind is a `.proto` file, a row and a file of rules.
 
 mod earlier;
+mod effect;
 
-use serde_json::Value as Json;
-
-use super::{Finding, nearest::nearest, served};
+use super::{Finding, nearest::nearest};
 use crate::schema::{self, Message};
 
 pub use earlier::EARLIER;
+pub use effect::{Effect, Role, notes, without_effect};
 
 /// How far an object is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,48 +19,6 @@ pub enum Check {
     Fields,
     /// Not at all: a kind of later releases, which nothing here uses.
     Unused,
-}
-
-/// A part of gudgeon that acts on objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    Discovery,
-}
-
-impl Role {
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Discovery => "discovery",
-        }
-    }
-}
-
-/// Difference that valid objects of a kind make in this release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// A role serves something else because of them. Fields that it reads over stand below `spec`, as `ingress.tls`.
-    Enforced {
-        by: Role,
-        without: &'static [&'static str],
-    },
-    /// Objects of another kind use them.
-    Read,
-    /// Nothing acts on them.
-    None,
-}
-
-impl Effect {
-    /// For tables and documents.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Enforced { without: [], .. } => "enforced",
-            Self::Enforced { .. } => "enforced in part",
-            Self::Read => "read",
-            Self::None => "none",
-        }
-    }
 }
 
 /// A kind of object.
@@ -146,26 +104,17 @@ macro_rules! kinds {
     (typed) => { false };
     (none) => { Effect::None };
     (read) => { Effect::Read };
-    (all_but_export_to) => { Effect::Enforced { by: Role::Discovery, without: &["exportTo"] } };
-    (only_ingress) => {
-        Effect::Enforced {
-            by: Role::Discovery,
-            without: &[
-                "ingress.tls",
-                "ingress.connectionPool",
-                "egress",
-                "outboundTrafficPolicy",
-                "inboundConnectionPool",
-            ],
-        }
-    };
+    (all_but_export_to) => { effect::ALL_BUT_EXPORT_TO };
+    (http_routes) => { effect::HTTP_ROUTES };
+    (policies) => { effect::POLICIES };
+    (only_ingress) => { effect::ONLY_INGRESS };
 }
 
 /// What is served and checked.
 pub static KINDS: &[Kind] = kinds! {
     "networking.istio.io" ["v1alpha3", "v1beta1", "v1"], "istio/networking/v1alpha3/": {
-        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed none
-        "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed none
+        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed http_routes
+        "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed policies
         "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed none
         "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed all_but_export_to
         "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed only_ingress
@@ -253,93 +202,12 @@ pub fn named(group: &str, kind: &str) -> Option<&'static Kind> {
     all.find(|row| row.group == group && row.kind == kind)
 }
 
-/// Warnings of fields of a valid object that make no difference in this release, or another than they say; none of a kind that
-/// [`Check::Unused`] has one for.
-#[must_use]
-pub fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
-    let without = match kind.effect {
-        Effect::None if kind.check == Check::Unused => return Vec::new(),
-        Effect::None => return vec![Finding::warning("kind", without_effect(kind))],
-        Effect::Enforced { without, .. } => without,
-        Effect::Read => &[],
-    };
-    let mut found = served::notes(kind, spec);
-    for path in without {
-        unused(path, spec, "spec", &mut found);
-    }
-    found
-}
-
 /// In one sentence, of a kind with [`Check::Unused`].
 pub(super) fn unchecked(kind: &Kind) -> String {
     match kind.group {
         MIXER => without_effect(kind),
         _ => format!("{} is not used by gudgeon and was not checked", kind.kind),
     }
-}
-
-/// In one sentence, of a kind with [`Effect::None`].
-#[must_use]
-pub fn without_effect(kind: &Kind) -> String {
-    let Kind { group, kind, .. } = kind;
-    if *group == MIXER {
-        return format!("{kind} belonged to Mixer and is not used");
-    }
-    format!(
-        "{kind} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
-    )
-}
-
-/// A field at the end of a path, and in each item of a list on its way.
-fn unused(path: &str, value: &Json, place: &str, found: &mut Vec<Finding>) {
-    let (name, rest) = path
-        .split_once('.')
-        .map_or((path, None), |(name, rest)| (name, Some(rest)));
-    let Some(value) = field(value, name) else {
-        return;
-    };
-    let place = format!("{place}.{name}");
-    match (rest, value) {
-        (None, value) if !says_default(name, value) => {
-            found.push(Finding::warning(place, "has no effect in this release"));
-        }
-        (Some(rest), Json::Array(items)) => {
-            for (at, item) in items.iter().enumerate() {
-                unused(rest, item, &format!("{place}[{at}]"), found);
-            }
-        }
-        (None | Some(_), _) => {}
-    }
-}
-
-/// The same as nothing: it holds for everybody.
-fn says_default(name: &str, value: &Json) -> bool {
-    name == "exportTo"
-        && value.as_array().is_some_and(|all| {
-            matches!(&all[..], [] | [Json::String(_)]) && all.iter().all(|one| one == "*")
-        })
-}
-
-/// In either spelling.
-fn field<'a>(value: &'a Json, name: &str) -> Option<&'a Json> {
-    let fields = value.as_object()?;
-    let found = fields.get(name).or_else(|| {
-        let mut all = fields.iter();
-        all.find(|(written, _)| is_snake_of(written, name))
-            .map(|(_, value)| value)
-    });
-    found.filter(|value| !value.is_null())
-}
-
-fn is_snake_of(written: &str, name: &str) -> bool {
-    let words = name.chars().flat_map(|letter| {
-        let begins = letter.is_ascii_uppercase();
-        begins
-            .then_some('_')
-            .into_iter()
-            .chain([letter.to_ascii_lowercase()])
-    });
-    written.contains('_') && words.eq(written.chars())
 }
 
 /// Whether objects of this apiVersion concern us at all.
@@ -401,8 +269,6 @@ fn short(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-
-    use serde_json::json;
 
     use super::*;
 
@@ -477,79 +343,6 @@ mod tests {
         ] {
             assert_eq!(kind(api_version, name).unwrap().check, Check::Unused);
         }
-    }
-
-    #[test]
-    fn what_makes_no_difference_is_said_of_the_kind_or_of_the_field() {
-        let said = |api_version: &str, name: &str, spec: Json| -> Vec<String> {
-            let kind = kind(api_version, name).unwrap();
-            let notes = notes(kind, &spec).into_iter();
-            notes
-                .map(|note| {
-                    assert!(!note.is_error());
-                    format!("{}: {}", note.path, note.message)
-                })
-                .collect()
-        };
-        let security = "security.istio.io/v1";
-        let networking = "networking.istio.io/v1";
-        for (api_version, name) in [
-            (security, "AuthorizationPolicy"),
-            (security, "PeerAuthentication"),
-            (security, "RequestAuthentication"),
-            (networking, "VirtualService"),
-            (networking, "DestinationRule"),
-            (networking, "Gateway"),
-            ("networking.istio.io/v1alpha3", "EnvoyFilter"),
-            ("authentication.istio.io/v1alpha1", "MeshPolicy"),
-            ("rbac.istio.io/v1alpha1", "ClusterRbacConfig"),
-        ] {
-            let words = format!(
-                "kind: {name} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
-            );
-            assert_eq!(said(api_version, name, json!({})), [words]);
-            assert_eq!(
-                named(api_version.split_once('/').unwrap().0, name)
-                    .unwrap()
-                    .effect,
-                Effect::None
-            );
-        }
-        assert_eq!(
-            said("config.istio.io/v1alpha2", "handler", json!({})),
-            ["kind: handler belonged to Mixer and is not used"]
-        );
-        // It has a warning of its own.
-        assert_eq!(
-            said("telemetry.istio.io/v1", "Telemetry", json!({})),
-            [""; 0]
-        );
-        let none = [""; 0];
-        assert_eq!(
-            said(networking, "WorkloadEntry", json!({"address": "10.0.0.1"})),
-            none
-        );
-        for (mut spec, fields) in [
-            (json!({"hosts": ["a.b"]}), vec![]),
-            (json!({"exportTo": ["*"]}), vec![]),
-            (json!({"exportTo": null}), vec![]),
-            (json!({"exportTo": ["."]}), vec!["spec.exportTo"]),
-            (json!({"export_to": ["a", "b"]}), vec!["spec.exportTo"]),
-        ] {
-            let fields: Vec<_> = fields
-                .iter()
-                .map(|field| format!("{field}: has no effect in this release"))
-                .collect();
-            spec["ports"] = json!([{"number": 80, "name": "http", "protocol": "HTTP"}]);
-            assert_eq!(said(networking, "ServiceEntry", spec), fields);
-        }
-        let sidecar = json!({
-            "ingress": [{"port": {"number": 1}}, {"tls": {"mode": "SIMPLE"}}],
-            "egress": [{"hosts": ["./*"]}], "outbound_traffic_policy": {"mode": "ALLOW_ANY"},
-        });
-        let words = ["ingress[1].tls", "egress", "outboundTrafficPolicy"]
-            .map(|field| format!("spec.{field}: has no effect in this release"));
-        assert_eq!(said(networking, "Sidecar", sidecar), words);
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     let of_kind = match kind.kind {
         "ServiceEntry" => service_entry,
         "Sidecar" => sidecar,
+        "VirtualService" => virtual_service,
         _ => return Vec::new(),
     };
     let (spec, _) = read_message(kind.message, spec, Severity::Warning);
@@ -70,6 +71,56 @@ fn sidecar(spec: &Json) -> Vec<Finding> {
     found
 }
 
+fn virtual_service(spec: &Json) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (at, host) in items(spec, "hosts") {
+        let host = host.as_str().unwrap_or_default();
+        if let Some(why) = unserved_host(host, false) {
+            found.push(Finding::warning(format!("spec.hosts[{at}]"), why));
+        }
+    }
+    let gateways: Vec<_> = items(spec, "gateways").collect();
+    let of_mesh = gateways.iter().any(|(_, gateway)| *gateway == "mesh");
+    for (at, _) in gateways.iter().filter(|(_, gateway)| *gateway != "mesh") {
+        let why = if of_mesh {
+            "is not served in this release: sidecars alone are"
+        } else {
+            "is not served in this release: sidecars alone are, where \"mesh\" or no gateway is named"
+        };
+        found.push(Finding::warning(format!("spec.gateways[{at}]"), why));
+    }
+    for (at, http) in items(spec, "http") {
+        let path = |field: &str| format!("spec.http[{at}].{field}");
+        if http.get("delegate").is_some() {
+            let why = "is not served in this release: no request goes there";
+            found.push(Finding::warning(path("delegate"), why));
+        }
+        let code = http.pointer("/redirect/redirectCode");
+        if code
+            .and_then(Json::as_u64)
+            .is_some_and(|code| !is_redirect(code))
+        {
+            let why = "is not served: proxies redirect with 301, 302, 303, 307 and 308 alone";
+            found.push(Finding::warning(path("redirect.redirectCode"), why));
+        }
+        for fault in ["delay", "abort"] {
+            let written = http.get("fault").and_then(|all| all.get(fault));
+            let says = |name: &str| written.is_some_and(|fault| fault.get(name).is_some());
+            if written.is_some() && !says("percentage") && !says("percent") {
+                let why = "has no effect: it says no percentage of requests";
+                found.push(Finding::warning(path(&format!("fault.{fault}")), why));
+            }
+        }
+    }
+    found
+}
+
+/// Whether proxies redirect with this code; 0 is the usual one.
+#[must_use]
+pub const fn is_redirect(code: u64) -> bool {
+    matches!(code, 0 | 301 | 302 | 303 | 307 | 308)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +166,45 @@ mod tests {
             "is served at the loopback address: what listens on the pod's own alone is not reached";
         let expected = [1, 2].map(|at| format!("spec.ingress[{at}].defaultEndpoint: {how}"));
         assert_eq!(said("Sidecar", &json!({"ingress": all})), expected);
+    }
+
+    #[test]
+    fn what_no_sidecar_does_is_said_of_a_virtual_service() {
+        let of = |spec: Json| said("VirtualService", &spec);
+        let route = json!([{"destination": {"host": "b"}}]);
+        assert_eq!(
+            of(json!({"hosts": ["a"], "gateways": ["mesh"], "http": [{"route": route}]})),
+            [""; 0]
+        );
+        let alone = "is not served in this release: sidecars alone are";
+        assert_eq!(
+            of(json!({"hosts": ["a"], "gateways": ["g", "mesh"]})),
+            [format!("spec.gateways[0]: {alone}")]
+        );
+        assert_eq!(
+            of(json!({"hosts": ["a"], "gateways": ["g"]})),
+            [format!(
+                "spec.gateways[0]: {alone}, where \"mesh\" or no gateway is named"
+            )]
+        );
+        let wild = "spec.hosts[0]: is not served: a wildcard is served as \"*.\" alone";
+        assert_eq!(of(json!({"hosts": ["*-a.example"]})), [wild]);
+        let http = |http: Json| of(json!({"hosts": ["a"], "http": [http]}));
+        assert_eq!(
+            http(json!({"delegate": {"name": "d"}})),
+            ["spec.http[0].delegate: is not served in this release: no request goes there"]
+        );
+        assert_eq!(
+            http(json!({"redirect": {"uri": "/", "redirect_code": 304}})),
+            [
+                "spec.http[0].redirect.redirectCode: is not served: proxies redirect with 301, 302, 303, 307 and 308 alone"
+            ]
+        );
+        let fault = json!({"delay": {"fixedDelay": "1s"}, "abort": {"httpStatus": 500, "percentage": {"value": 1}}});
+        assert_eq!(
+            http(json!({"fault": fault, "route": route})),
+            ["spec.http[0].fault.delay: has no effect: it says no percentage of requests"]
+        );
     }
 
     /// Nothing is made of a host that is not one.

@@ -11,9 +11,9 @@ const POLICY: &str = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolic
                       metadata: {name: deny-all, namespace: shop}\nspec: {}\n";
 const STRICT: &str = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\n\
                       metadata: {name: default, namespace: istio-system}\nspec: {mtls: {mode: STRICT}}\n";
-const ABORT: &str = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: abort, namespace: shop}\n\
-                     spec: {hosts: [a.demo], http: [{fault: {abort: {httpStatus: 500, percentage: {value: 100}}}, \
-                     route: [{destination: {host: a.demo}}]}]}\n";
+const GATEWAY: &str = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: shop}\n\
+                       spec: {selector: {istio: ingress}, servers: [{port: {number: 80, name: http, protocol: HTTP}, \
+                       hosts: ['*.example']}]}\n";
 const SIDECAR: &str = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: only-own, namespace: shop}\n\
                        spec: {egress: [{hosts: ['./*']}]}\n";
 
@@ -24,19 +24,19 @@ fn status(discovery: &Discovery, kind: &str) -> Value {
 
 #[test]
 fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody_looks() {
-    let config = documents(&[a("10.0.0.1"), ABORT.to_owned(), SIDECAR.to_owned()]);
+    let config = documents(&[a("10.0.0.1"), GATEWAY.to_owned(), SIDECAR.to_owned()]);
     let discovery = Place::new().with("config/a.yaml", &config).start();
     assert_eq!(
-        discovery.logged("1 VirtualService have no effect in this release"),
+        discovery.logged("1 Gateway have no effect in this release"),
         1
     );
-    let route = status(&discovery, "VirtualService");
+    let gateway = status(&discovery, "Gateway");
     assert_eq!(
-        (&route["accepted"], &route["effect"]),
+        (&gateway["accepted"], &gateway["effect"]),
         (&json!(true), &json!("none"))
     );
-    let words = "VirtualService has no effect in this release: it is accepted, and gudgeon discovery does not enforce it";
-    assert_eq!(route["messages"], json!([words]));
+    let words = "Gateway has no effect in this release: it is accepted, and gudgeon discovery does not enforce it";
+    assert_eq!(gateway["messages"], json!([words]));
     let entry = status(&discovery, "ServiceEntry");
     assert_eq!(
         (&entry["effect"], &entry["messages"]),
@@ -52,14 +52,11 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
             "gudgeon_objects_without_effect{{kind=\"{kind}\"}}"
         ))
     };
-    assert_eq!(
-        (gauge("VirtualService"), gauge("ServiceEntry")),
-        (Some(1.0), None)
-    );
+    assert_eq!((gauge("Gateway"), gauge("ServiceEntry")), (Some(1.0), None));
     let (_, page) = discovery.get("/debug");
     assert!(
         page.contains("<th>effect in this release")
-            && page.contains("<td>VirtualService<td>1<td class=\"bad\">none"),
+            && page.contains("<td>Gateway<td>1<td class=\"bad\">none"),
         "{page}"
     );
     assert!(!page.contains("what they forbid"), "{page}");
@@ -70,7 +67,8 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
         &documents(&[POLICY.to_owned(), STRICT.to_owned()]),
     );
     until("the change is said", || {
-        let words = "1 VirtualService, 1 AuthorizationPolicy, 1 PeerAuthentication have no effect in this release";
+        let words =
+            "1 Gateway, 1 AuthorizationPolicy, 1 PeerAuthentication have no effect in this release";
         (discovery.logged(words) == 1).then_some(())
     });
     let words = "AuthorizationPolicy shop/deny-all, PeerAuthentication istio-system/default: nothing enforces objects of security.istio.io";
@@ -93,7 +91,7 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
     assert_eq!(discovery.logged("have no effect in this release"), 2);
     std::fs::remove_file(discovery.place.path("config/b.yaml")).unwrap();
     until("they are gone", || {
-        (discovery.logged("1 VirtualService have no effect in this release") == 2).then_some(())
+        (discovery.logged("1 Gateway have no effect in this release") == 2).then_some(())
     });
     assert_eq!(gauge("PeerAuthentication"), None);
 }

@@ -72,12 +72,7 @@ fn reviews_of_both_versions() {
             assert_eq!(answer["response"]["uid"], "u-7");
             answer["response"].clone()
         };
-        let mut allowed = json!({"uid": "u-7", "allowed": true});
-        if version == "v1" {
-            allowed["warnings"] = json!([
-                "VirtualService has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
-            ]);
-        }
+        let allowed = json!({"uid": "u-7", "allowed": true});
         assert_eq!(ask("/validate?timeout=10s", 25), allowed);
         assert_eq!(ask("/admitpilot?timeout=10s", 25)["allowed"], true);
         let denied = ask("/admitpilot", 20);

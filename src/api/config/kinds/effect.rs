@@ -1,0 +1,294 @@
+//! Difference that a kind makes in this release, and what is said where a kind or a field makes none.
+
+use serde_json::Value as Json;
+
+use super::{Check, Kind, MIXER};
+use crate::config::{Finding, served};
+
+/// A part of gudgeon that acts on objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Discovery,
+}
+
+impl Role {
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Discovery => "discovery",
+        }
+    }
+}
+
+/// Difference that valid objects of a kind make in this release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A role serves something else because of them. Fields that it reads over stand below `spec`, as `ingress.tls`.
+    Enforced {
+        by: Role,
+        without: &'static [&'static str],
+    },
+    /// Objects of another kind use them.
+    Read,
+    /// Nothing acts on them.
+    None,
+}
+
+impl Effect {
+    /// For tables and documents.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Enforced { without: [], .. } => "enforced",
+            Self::Enforced { .. } => "enforced in part",
+            Self::Read => "read",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Fields of a policy that nothing acts on, wherever a policy stands.
+macro_rules! policies {
+    ($($place:literal)*) => {
+        &[$(
+            concat!($place, ".loadBalancer.consistentHash.httpCookie.attributes"),
+            concat!($place, ".loadBalancer.localityLbSetting.failoverPriority"),
+            concat!($place, ".loadBalancer.warmup"),
+            concat!($place, ".loadBalancer.warmupDurationSecs"),
+            concat!($place, ".loadBalancer.zoneAwareLbSetting"),
+            concat!($place, ".connectionPool.tcp.idleTimeout"),
+            concat!($place, ".outlierDetection.outlierDetectionHttpErrorCodes"),
+            concat!($place, ".tls.credentialName"),
+            concat!($place, ".tls.caCrl"),
+            concat!($place, ".tunnel"),
+            concat!($place, ".proxyProtocol"),
+            concat!($place, ".retryBudget"),
+        )*]
+    };
+}
+
+/// ServiceEntry.
+pub(super) const ALL_BUT_EXPORT_TO: Effect = Effect::Enforced {
+    by: Role::Discovery,
+    without: &["exportTo"],
+};
+
+/// VirtualService: requests of sidecars.
+pub(super) const HTTP_ROUTES: Effect = Effect::Enforced {
+    by: Role::Discovery,
+    without: &[
+        "http.appendHeaders",
+        "http.appendRequestHeaders",
+        "http.appendResponseHeaders",
+        "http.removeRequestHeaders",
+        "http.removeResponseHeaders",
+        "http.match.statPrefix",
+        "http.route.appendRequestHeaders",
+        "http.route.appendResponseHeaders",
+        "http.route.removeRequestHeaders",
+        "http.route.removeResponseHeaders",
+        "tls",
+        "tcp",
+    ],
+};
+
+/// DestinationRule.
+pub(super) const POLICIES: Effect = Effect::Enforced {
+    by: Role::Discovery,
+    without: policies! {
+        "trafficPolicy"
+        "trafficPolicy.portLevelSettings"
+        "subsets.trafficPolicy"
+        "subsets.trafficPolicy.portLevelSettings"
+    },
+};
+
+/// Sidecar.
+pub(super) const ONLY_INGRESS: Effect = Effect::Enforced {
+    by: Role::Discovery,
+    without: &[
+        "ingress.tls",
+        "ingress.connectionPool",
+        "egress",
+        "outboundTrafficPolicy",
+        "inboundConnectionPool",
+    ],
+};
+
+/// Warnings of fields of a valid object that make no difference in this release, or another than they say; none of a kind that
+/// [`Check::Unused`] has one for.
+#[must_use]
+pub fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
+    let without = match kind.effect {
+        Effect::None if kind.check == Check::Unused => return Vec::new(),
+        Effect::None => return vec![Finding::warning("kind", without_effect(kind))],
+        Effect::Enforced { without, .. } => without,
+        Effect::Read => &[],
+    };
+    let mut found = served::notes(kind, spec);
+    for path in without {
+        unused(path, spec, "spec", &mut found);
+    }
+    found
+}
+
+/// In one sentence, of a kind with [`Effect::None`].
+#[must_use]
+pub fn without_effect(kind: &Kind) -> String {
+    let Kind { group, kind, .. } = kind;
+    if *group == MIXER {
+        return format!("{kind} belonged to Mixer and is not used");
+    }
+    format!(
+        "{kind} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
+    )
+}
+
+/// A field at the end of a path, and in each item of a list on its way.
+fn unused(path: &str, value: &Json, place: &str, found: &mut Vec<Finding>) {
+    let (name, rest) = path
+        .split_once('.')
+        .map_or((path, None), |(name, rest)| (name, Some(rest)));
+    let Some(value) = field(value, name) else {
+        return;
+    };
+    let place = format!("{place}.{name}");
+    match (rest, value) {
+        (None, value) if !says_default(name, value) => {
+            found.push(Finding::warning(place, "has no effect in this release"));
+        }
+        (Some(rest), Json::Array(items)) => {
+            for (at, item) in items.iter().enumerate() {
+                unused(rest, item, &format!("{place}[{at}]"), found);
+            }
+        }
+        (Some(rest), Json::Object(_)) => unused(rest, value, &place, found),
+        (None | Some(_), _) => {}
+    }
+}
+
+/// The same as nothing: it holds for everybody.
+fn says_default(name: &str, value: &Json) -> bool {
+    name == "exportTo"
+        && value.as_array().is_some_and(|all| {
+            matches!(&all[..], [] | [Json::String(_)]) && all.iter().all(|one| one == "*")
+        })
+}
+
+/// In either spelling.
+fn field<'a>(value: &'a Json, name: &str) -> Option<&'a Json> {
+    let fields = value.as_object()?;
+    let found = fields.get(name).or_else(|| {
+        let mut all = fields.iter();
+        all.find(|(written, _)| is_snake_of(written, name))
+            .map(|(_, value)| value)
+    });
+    found.filter(|value| !value.is_null())
+}
+
+fn is_snake_of(written: &str, name: &str) -> bool {
+    let words = name.chars().flat_map(|letter| {
+        let begins = letter.is_ascii_uppercase();
+        begins
+            .then_some('_')
+            .into_iter()
+            .chain([letter.to_ascii_lowercase()])
+    });
+    written.contains('_') && words.eq(written.chars())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::{kind, named};
+
+    #[test]
+    fn what_makes_no_difference_is_said_of_the_kind_or_of_the_field() {
+        let said = |api_version: &str, name: &str, spec: Json| -> Vec<String> {
+            let kind = kind(api_version, name).unwrap();
+            let notes = notes(kind, &spec).into_iter();
+            notes
+                .map(|note| {
+                    assert!(!note.is_error());
+                    format!("{}: {}", note.path, note.message)
+                })
+                .collect()
+        };
+        let security = "security.istio.io/v1";
+        let networking = "networking.istio.io/v1";
+        for (api_version, name) in [
+            (security, "AuthorizationPolicy"),
+            (security, "PeerAuthentication"),
+            (security, "RequestAuthentication"),
+            (networking, "Gateway"),
+            ("networking.istio.io/v1alpha3", "EnvoyFilter"),
+            ("authentication.istio.io/v1alpha1", "MeshPolicy"),
+            ("rbac.istio.io/v1alpha1", "ClusterRbacConfig"),
+        ] {
+            let words = format!(
+                "kind: {name} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
+            );
+            assert_eq!(said(api_version, name, json!({})), [words]);
+            assert_eq!(
+                named(api_version.split_once('/').unwrap().0, name)
+                    .unwrap()
+                    .effect,
+                Effect::None
+            );
+        }
+        assert_eq!(
+            said("config.istio.io/v1alpha2", "handler", json!({})),
+            ["kind: handler belonged to Mixer and is not used"]
+        );
+        // It has a warning of its own.
+        assert_eq!(
+            said("telemetry.istio.io/v1", "Telemetry", json!({})),
+            [""; 0]
+        );
+        let none = [""; 0];
+        assert_eq!(
+            said(networking, "WorkloadEntry", json!({"address": "10.0.0.1"})),
+            none
+        );
+        for (mut spec, fields) in [
+            (json!({"hosts": ["a.b"]}), vec![]),
+            (json!({"exportTo": ["*"]}), vec![]),
+            (json!({"exportTo": null}), vec![]),
+            (json!({"exportTo": ["."]}), vec!["spec.exportTo"]),
+            (json!({"export_to": ["a", "b"]}), vec!["spec.exportTo"]),
+        ] {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|field| format!("{field}: has no effect in this release"))
+                .collect();
+            spec["ports"] = json!([{"number": 80, "name": "http", "protocol": "HTTP"}]);
+            assert_eq!(said(networking, "ServiceEntry", spec), fields);
+        }
+        let sidecar = json!({
+            "ingress": [{"port": {"number": 1}}, {"tls": {"mode": "SIMPLE"}}],
+            "egress": [{"hosts": ["./*"]}], "outbound_traffic_policy": {"mode": "ALLOW_ANY"},
+        });
+        let words = ["ingress[1].tls", "egress", "outboundTrafficPolicy"]
+            .map(|field| format!("spec.{field}: has no effect in this release"));
+        assert_eq!(said(networking, "Sidecar", sidecar), words);
+        // Below fields that are no lists, too, and wherever a policy stands.
+        let policy = json!({"tls": {"mode": "SIMPLE", "credentialName": "a"}});
+        let rule = json!({
+            "host": "a", "exportTo": ["."], "trafficPolicy": {"port_level_settings": [policy]},
+            "subsets": [{"name": "b", "trafficPolicy": policy}],
+        });
+        let words = [
+            "trafficPolicy.portLevelSettings[0]",
+            "subsets[0].trafficPolicy",
+        ]
+        .map(|place| format!("spec.{place}.tls.credentialName: has no effect in this release"));
+        assert_eq!(said(networking, "DestinationRule", rule), words);
+        let routes =
+            json!({"hosts": ["a"], "tcp": [{}], "http": [{"match": [{"statPrefix": "b"}]}]});
+        let words = ["http[0].match[0].statPrefix", "tcp"]
+            .map(|field| format!("spec.{field}: has no effect in this release"));
+        assert_eq!(said(networking, "VirtualService", routes), words);
+    }
+}
