@@ -298,8 +298,15 @@ where
                     && let Some(more) = self.hub.lines.refusals.more()
                 {
                     let words = request.error.as_deref().unwrap_or_default();
+                    let rules = session.look(|stream| stream.blamed(request.kind));
+                    let rules: Vec<_> = rules.iter().take(5).map(ToString::to_string).collect();
+                    let made = if rules.is_empty() {
+                        String::new()
+                    } else {
+                        format!(" (made by {})", rules.join(", "))
+                    };
                     warn!(
-                        "{id} refuses {}: {}{repeated}{more}",
+                        "{id} refuses {}: {}{made}{repeated}{more}",
                         request.kind.word(),
                         shown(words),
                         repeated = api::times(times)

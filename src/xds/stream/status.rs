@@ -1,6 +1,9 @@
 //! What can be seen of a stream, for the pages: versions sent and accepted, refusals that stand, names, content.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use api::model::ObjectRef;
 
 use super::message::Nack;
 use super::{LastPush, Stream};
@@ -56,6 +59,19 @@ impl Stream {
         }
     }
 
+    /// Rules that had a part in the resources that the standing refusal of a type names; sorted, each once.
+    pub fn blamed(&self, kind: Type) -> Vec<ObjectRef> {
+        let Some(nack) = self.status(kind).and_then(|status| status.nack) else {
+            return Vec::new();
+        };
+        let resources = self.resources(kind);
+        let named = resources
+            .iter()
+            .filter(|one| !one.from.is_empty() && names(&nack.message, &one.name));
+        let rules: BTreeSet<_> = named.flat_map(|one| one.from.iter().cloned()).collect();
+        rules.into_iter().collect()
+    }
+
     /// The share of the EDS clusters, of those that were sent, that are subscribed.
     pub fn endpoint_percent(&self) -> u8 {
         let is_eds = |cluster: &&Arc<Resource>| self.views.has(Type::Endpoint, &cluster.name);
@@ -80,5 +96,42 @@ impl Stream {
 
     pub fn last_push(&self) -> Option<&LastPush> {
         self.last.as_ref()
+    }
+}
+
+/// Whether a text has a name in it that is no part of a longer one.
+fn names(text: &str, name: &str) -> bool {
+    let is_part = |byte: Option<&u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || b".|_-".contains(byte))
+    };
+    let bytes = text.as_bytes();
+    text.match_indices(name).any(|(at, _)| {
+        let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+        let behind = bytes.get(at + name.len()..);
+        // The stop behind a sentence is none of the name.
+        let behind = match behind {
+            Some([b'.', rest @ ..]) => rest,
+            other => other.unwrap_or_default(),
+        };
+        !is_part(before) && !is_part(behind.first())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_as_a_whole() {
+        let text = "Error adding/updating cluster(s) outbound|80|v1|a.demo: no such file";
+        for (name, found) in [
+            ("outbound|80|v1|a.demo", true),
+            ("outbound|80|v1|a", false),
+            ("80", false),
+            ("a.demo", false),
+        ] {
+            assert_eq!(names(text, name), found, "{name}");
+        }
+        assert!(names("route 80: no", "80") && names("in 80.", "80") && !names("in 8080", "80"));
     }
 }

@@ -1,6 +1,7 @@
 //! Sources: how far each is, and the configuration that was written in them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::config::{self, Effect};
 use cluster::registry::{Registries, Standing, Status, Written};
@@ -53,25 +54,46 @@ fn named<K: ToString>(counts: &BTreeMap<K, usize>) -> BTreeMap<String, usize> {
 
 /// Configuration as it was written; `kind`: only that one.
 pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
+    let lost = lost(hub);
     let rows = sources
         .written(hub)
         .into_iter()
         .filter(|written| kind.is_none_or(|kind| *written.kind == *kind))
         .map(|written| {
+            let (namespace, name) = (&written.namespace, &written.name);
+            let key = (written.kind.clone(), namespace.clone(), name.clone());
+            let lost = lost.get(&key).map_or(&[][..], Vec::as_slice);
             json!({
                 "apiVersion": &*written.api_version,
                 "kind": &*written.kind,
                 "metadata": written.metadata,
                 "spec": written.spec.value(),
                 "source": &*written.source,
-                "status": status(&written),
+                "status": status(&written, lost),
             })
         });
     Value::Array(rows.collect())
 }
 
+/// Kind, namespace and name.
+type Key = (Arc<str>, Arc<str>, Arc<str>);
+
+/// What others keep objects from.
+fn lost(hub: &Hub) -> BTreeMap<Key, Vec<String>> {
+    let mut lost: BTreeMap<Key, Vec<String>> = BTreeMap::new();
+    let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
+    for conflict in conflicts.into_iter().flatten() {
+        if let Some(object) = conflict.object {
+            let key = (object.kind.into(), object.namespace, object.name);
+            let message = format!("{}: {}", conflict.key, conflict.message);
+            lost.entry(key).or_default().push(message);
+        }
+    }
+    lost
+}
+
 /// The verdict on an object, and the notes of a valid one: as `validate`, which notes nothing of what is refused.
-fn status(written: &Written) -> Value {
+fn status(written: &Written, lost: &[String]) -> Value {
     let group = written
         .api_version
         .split_once('/')
@@ -85,6 +107,7 @@ fn status(written: &Written) -> Value {
     } else if written.accepted {
         let notes = config::notes(kind, &written.spec.value()).into_iter();
         messages.extend(notes.map(|note| format!("{}: {}", note.path, note.message)));
+        messages.extend_from_slice(lost);
     }
     json!({"accepted": written.accepted, "effect": kind.effect.word(), "messages": messages})
 }
@@ -107,10 +130,10 @@ mod tests {
                 accepted,
                 messages: vec!["said".to_owned()],
             };
-            status(&written)["messages"].clone()
+            status(&written, &["lost".to_owned()])["messages"].clone()
         };
         assert_eq!(of(false), json!(["said"]));
         let note = "spec.ports: is not served: there is no port";
-        assert_eq!(of(true), json!(["said", note]));
+        assert_eq!(of(true), json!(["said", note, "lost"]));
     }
 }

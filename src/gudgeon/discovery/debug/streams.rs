@@ -12,6 +12,9 @@ use crate::discovery::hub::Hub;
 use crate::discovery::session::Session;
 use crate::log;
 
+/// So many are named beside a refusal.
+const MOST_RULES: usize = 20;
+
 /// The word of a type in this document.
 const fn word(kind: Type) -> &'static str {
     match kind {
@@ -77,11 +80,16 @@ fn row(hub: &Hub, session: &Session) -> Value {
                 put("endpoint_percent", stream.endpoint_percent().into());
             }
             if let Some(nack) = status.nack {
-                let error = json!({
+                let mut error = json!({
                     "version": nack.version.to_string(),
                     "message": clipped(&nack.message),
                     "at": log::stamp(hub.clock.wall(nack.at)),
                 });
+                let rules = stream.blamed(kind);
+                if !rules.is_empty() {
+                    let rules = rules.iter().take(MOST_RULES);
+                    error["rules"] = rules.map(ToString::to_string).collect();
+                }
                 errors.insert(word.to_owned(), error);
             }
         }
