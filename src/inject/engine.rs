@@ -26,6 +26,7 @@ use crate::surface::{Injected, NativeSidecars, Origin, Outcome, Request, Review,
 use crate::template::Template;
 use crate::typing::{self, Findings};
 use crate::unfit::Unfit;
+use crate::variables::{self, Containers};
 use crate::view::View;
 use crate::warnings::{self, MAX_WARNING, capped};
 use crate::yaml;
@@ -364,13 +365,15 @@ impl Job<'_> {
     }
 
     /// What the text that a template printed says; `None` where it says nothing.
-    pub(crate) fn read<T: Clone + Texts>(
+    pub(crate) fn read<T: Clone + Texts + Containers>(
         &mut self,
         template: &Template,
         text: String,
         known: &Memo<T>,
         read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, Unfit>,
     ) -> Result<Option<T>, Stop> {
+        // An escape of YAML has two bytes at least, and says three at most.
+        let may_be_long = text.len() > variables::LONGEST / 2;
         let found = known.get(text, |text| {
             let Some(node) = tree(template.name(), text)? else {
                 return Ok(None);
@@ -385,8 +388,11 @@ impl Job<'_> {
                 })?;
             Ok(Some((read, findings)))
         })?;
-        Ok(found.map(|(read, pruned)| {
+        Ok(found.map(|(mut read, pruned)| {
             self.pruned.extend(pruned);
+            if may_be_long {
+                variables::leave_out_long(&mut read, &mut self.warnings);
+            }
             read
         }))
     }

@@ -58,6 +58,7 @@ mod surface;
 pub mod template;
 pub mod typing;
 mod unfit;
+mod variables;
 mod view;
 mod warnings;
 pub mod yaml;

@@ -712,3 +712,73 @@ fn annotations_have_kubernetes_bound() {
     let fits = annotated(&json!({"note": "x".repeat(200_000)}));
     injected(&configuration, &fits);
 }
+
+/// Linux starts no program with a variable of more than 128 KiB, its name and the byte at its end counted. Half of that fits.
+#[test]
+fn no_annotation_keeps_a_proxy_from_starting() {
+    let env = "[{name: A, value: b}, {name: ISTIO_METAJSON_ANNOTATIONS, value: '{{ toJSON .ObjectMeta.Annotations }}'},
+        {name: ISTIO_METAJSON_LABELS, value: '{{ toJSON .ObjectMeta.Labels }}'}]";
+    let made = format!("[{{name: istio-proxy, image: p, env: {env}}}]");
+    let configurations = [
+        ("built-in", built_in(&[], None)),
+        (
+            "fragment",
+            load(&format!("template: |\n  containers: {made}\n")),
+        ),
+        (
+            "overlay",
+            load(&format!(
+                "templates:\n  sidecar: |\n    spec: {{containers: {made}}}\n"
+            )),
+        ),
+        (
+            "native",
+            load(&format!(
+                "templates:\n  sidecar: |\n    spec: {{initContainers: {made}}}\n"
+            )),
+        ),
+    ];
+    // What fits into the variable besides its name, the key, quotes, braces, `=` and the byte at the end.
+    let room = (128 << 10) - "ISTIO_METAJSON_ANNOTATIONS={\"note\":\"\"}\0".len();
+    let own = json!([{"name": "ISTIO_METAJSON_ANNOTATIONS", "value": "x".repeat(room + 100)}]);
+    for (of, configuration) in configurations {
+        for (map, variable, more, fits) in [
+            ("annotations", "ISTIO_METAJSON_ANNOTATIONS", 0, true),
+            ("annotations", "ISTIO_METAJSON_ANNOTATIONS", 1, false),
+            ("annotations", "ISTIO_METAJSON_ANNOTATIONS", 100_000, false),
+            ("labels", "ISTIO_METAJSON_LABELS", 100_000, false),
+        ] {
+            let mut pod = annotated(&json!({}));
+            pod["metadata"][map] = json!({"note": "x".repeat(room + more)});
+            // What the user wrote for a container of his own is no business of the template's.
+            pod["spec"]["containers"][0]["env"] = own.clone();
+            let injected = injected(&configuration, &pod);
+            let proxy = container(&injected.pod, "istio-proxy").unwrap();
+            let names: Vec<&Value> = proxy["env"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|one| &one["name"])
+                .collect();
+            assert_eq!(
+                names.iter().any(|name| **name == variable),
+                fits,
+                "{of}, {map}, {more}: {names:?}"
+            );
+            assert!(names.len() >= 2, "{of}: {names:?}");
+            let said = injected
+                .warnings
+                .iter()
+                .filter(|one| one.starts_with(&format!("{variable} of istio-proxy is left out: ")));
+            assert_eq!(
+                said.count(),
+                usize::from(!fits),
+                "{of}: {:?}",
+                injected.warnings
+            );
+            assert_eq!(container(&injected.pod, "web").unwrap()["env"], own, "{of}");
+            let again = configuration.inject(&request(), &injected.pod);
+            assert!(matches!(again, Outcome::Skipped { .. }), "{of}: {again:?}");
+        }
+    }
+}

@@ -17,6 +17,7 @@ mod commands;
 mod hostile;
 mod https;
 mod kinds;
+mod large;
 mod life;
 mod manifests;
 mod reload;

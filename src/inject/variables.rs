@@ -1,0 +1,57 @@
+//! Variables that would keep the proxy from starting: Linux starts no program with a longer one.
+
+use serde_json::Value;
+
+use crate::fragment::Fragment;
+use crate::pod;
+
+/// What Linux takes of one variable (`MAX_ARG_STRLEN`), with its name, `=` and the byte at its end.
+pub(crate) const LONGEST: usize = 128 << 10;
+
+/// Variables that tell the control plane of the pod's labels and annotations. A proxy starts without them.
+const OPTIONAL: &str = "ISTIO_METAJSON_";
+
+/// What a template made, with containers in it.
+pub(crate) trait Containers {
+    fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value>;
+}
+
+impl Containers for Value {
+    fn containers_mut(&mut self) -> impl Iterator<Item = &mut Self> {
+        let spec = self.get_mut("spec").and_then(Self::as_object_mut);
+        let lists = spec.into_iter().flat_map(|spec| spec.iter_mut());
+        lists
+            .filter(|(list, _)| matches!(list.as_str(), "initContainers" | "containers"))
+            .filter_map(|(_, list)| list.as_array_mut())
+            .flatten()
+    }
+}
+
+impl Containers for Fragment {
+    fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        self.lists.iter_mut().take(2).flatten()
+    }
+}
+
+/// Leaves out what is too long, and says so.
+pub(crate) fn leave_out_long(made: &mut impl Containers, warnings: &mut Vec<String>) {
+    for container in made.containers_mut() {
+        let of = pod::name(container).to_owned();
+        let env = container.get_mut("env").and_then(Value::as_array_mut);
+        let Some(env) = env else {
+            continue;
+        };
+        env.retain(|variable| {
+            let name = pod::name(variable);
+            let value = variable.get("value").and_then(Value::as_str);
+            let bytes = name.len() + value.map_or(0, str::len) + "=\0".len();
+            let fits = bytes <= LONGEST || !name.starts_with(OPTIONAL);
+            if !fits {
+                warnings.push(format!(
+                    "{name} of {of} is left out: it has {bytes} bytes, and Linux starts no program with a variable of over {LONGEST}"
+                ));
+            }
+            fits
+        });
+    }
+}
