@@ -59,6 +59,8 @@ class Meaning:
     def of(self, value, path=()):
         if isinstance(value, dict):
             found = {key: self.of(one, (*path, key)) for key, one in value.items() if not self.nothing(value, key, one, path)}
+            # A list of what says nothing says nothing either.
+            found = {key: one for key, one in found.items() if one != []}
             return self.variable(found) if path[-1:] == ("env",) else found
         if isinstance(value, list):
             # Of variables those with something to say.

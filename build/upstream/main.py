@@ -8,13 +8,14 @@ import sys
 import tempfile
 
 import validation
+import xds
 from goldens import Release
 from gotemplate import Broken
 from gotest import Unread
 from injection import Injector
 from repository import Repository
 
-PARTS = ("injection", "validation")
+PARTS = ("injection", "validation", "xds")
 SETS = ("dataset", "samples", "analyzers")
 
 
@@ -22,7 +23,7 @@ def words():
     read = argparse.ArgumentParser(prog="build/upstream-test", description="Runs the test data of Istio's releases against gudgeon.")
     read.add_argument("folder", metavar="DIR", help="a bare git directory of istio/istio")
     read.add_argument("--release", action="append", metavar="R", help="1.9, 1.9.9 or master; all without it")
-    read.add_argument("--only", choices=PARTS, help="one part; both without it")
+    read.add_argument("--only", choices=PARTS, help="one part; all without it")
     read.add_argument("--golden", metavar="TEXT", default="", help="what has TEXT in its name")
     read.add_argument("--verbose", action="store_true", help="every difference, also one that is named")
     read.add_argument("--markdown", action="store_true", help="the tables as the documentation has them")
@@ -74,8 +75,26 @@ def validated(repository, release, validator, pool, options):
     return [*row, sum(1 for _ in named), failed, counted(named)]
 
 
+def served(repository, release, folder, options):
+    found = [one for one in xds.judge(repository, release, os.environ["GUDGEON"], folder) if options.golden in one.name]
+    if not found:
+        return None
+    for one in found:
+        if one.failed:
+            told(release, "failed", one.name, one.failed, options.verbose)
+        elif options.verbose and one.sentences:
+            told(release, "different", f"{one.name} by {', '.join(sorted(one.sentences))}", one.differences, True)
+    count = collections.Counter((one.kept, one.word) for one in found)
+    kept = [count[True, word] for word in ("equal", "different")]
+    failed = count[True, "failed"] + count[False, "failed"]
+    sentences = counted(sentence for one in found if one.word == "different" for sentence in one.sentences)
+    return [release, sum(one.kept for one in found), *kept, count[False, "different"], failed, sentences]
+
+
 INJECTION = ["release", "goldens", "equal", "different", "failed", "equal in %", "different by"]
 VALIDATION = ["release", "taken", "refused", "samples", "refused", "analyzers", "refused", "different", "failed", "different by"]
+
+XDS = ["release", "resources", "equal", "different", "ours alone", "failed", "different by"]
 
 
 def table(head, rows, markdown):
@@ -101,14 +120,19 @@ def main():
         injector = Injector(os.environ["GUDGEON"], folder)
         validator = validation.Validator(os.environ["GUDGEON"], folder)
         failed = 0
-        if options.only != "validation":
+        if options.only in (None, "injection"):
             rows = [named(one, lambda one=one: injected(Release(repository, one), injector, pool, options)) for one in names]
             table(INJECTION, rows, options.markdown)
             failed += sum(one[4] for one in rows)
-        if options.only != "injection":
+        if options.only in (None, "validation"):
             rows = [validated(repository, one, validator, pool, options) for one in names]
             table(VALIDATION, rows, options.markdown)
             failed += sum(one[8] for one in rows)
+        if options.only in (None, "xds"):
+            rows = [named(one, lambda one=one: served(repository, one, folder, options)) for one in names]
+            rows = [one for one in rows if one]
+            table(XDS, rows, options.markdown)
+            failed += sum(one[5] for one in rows)
     sys.exit(1 if failed else 0)
 
 
