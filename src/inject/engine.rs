@@ -310,10 +310,10 @@ impl Job<'_> {
     }
 
     /// Sends Prometheus to the proxy unless mesh or pod do not want it.
-    pub(crate) fn merge_metrics(&self, made: &mut Value, port: u16) {
+    pub(crate) fn merge_metrics(&mut self, made: &mut Value, port: u16) {
         let said = pod::annotation(made, MERGE_METRICS).and_then(annotations::boolean);
         if said != Some(false) && self.configuration.merges_metrics() {
-            metrics::merge(made, port);
+            self.warnings.extend(metrics::merge(made, port));
         }
     }
 

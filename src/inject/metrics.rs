@@ -19,6 +19,14 @@ const SAID: [(&str, &str); 3] = [
     ("port", "prometheus.io/port"),
 ];
 
+/// Several places to ask instead of one, and their annotation: `PORT:PATH`, separated by commas.
+const TARGETS: (&str, &str) = ("targets", "prometheus.istio.io/scrape-targets");
+
+/// Where no application can be: to ask there could come round to the proxy again.
+const RESERVED: [u16; 9] = [
+    15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090,
+];
+
 /// What Prometheus is sent to.
 const PATH: &str = "/stats/prometheus";
 
@@ -53,52 +61,117 @@ fn said<'a>(annotations: Option<&'a Map<String, Value>>, name: &str) -> Option<&
 /// injection that is taken out gives back what was there.
 const FORMS: &str = "forms";
 
-/// All that the pod says, in every form; nothing where each name is written as usual.
-fn forms(annotations: Option<&Map<String, Value>>) -> Option<Value> {
-    let all = annotations.into_iter().flatten().filter(|(key, value)| {
-        value.is_string() && SAID.iter().any(|(_, name)| is_form(key, name))
-    });
-    // Sorted, so that a second pass writes them in the same order.
-    let all: BTreeMap<&String, &Value> = all.collect();
-    let is_usual = |key: &&String| SAID.iter().any(|(_, name)| name == *key);
-    (!all.keys().all(is_usual)).then(|| json!(all))
+fn is_target_form(name: &str) -> bool {
+    is_form(name, TARGETS.1)
 }
 
-/// Sends Prometheus to the proxy, and the proxy to the application.
-pub(crate) fn merge(pod: &mut Value, port: u16) {
+fn is_said_form(name: &str) -> bool {
+    SAID.iter().any(|(_, usual)| is_form(name, usual))
+}
+
+/// A page of the application's metrics.
+#[derive(Debug, PartialEq)]
+struct Target {
+    port: u16,
+    path: String,
+}
+
+fn targets(said: &str, status_port: u16) -> Result<Vec<Target>, String> {
+    let entries = said.split(',').map(str::trim);
+    let entries = entries.filter(|entry| !entry.is_empty());
+    let read = entries.map(|entry| {
+        let (port, path) = entry.split_once(':').unwrap_or((entry, ""));
+        let (text, path) = (port.trim(), path.trim());
+        let port = text.parse().ok().filter(|port| *port != 0);
+        let port = port.ok_or_else(|| format!("port {text:?} is not in 1..65535"))?;
+        if port == status_port || RESERVED.contains(&port) {
+            return Err(format!("port {port} is the proxy's own"));
+        }
+        let path = if path.is_empty() { "/metrics" } else { path };
+        Ok(Target {
+            port,
+            path: path.to_owned(),
+        })
+    });
+    read.collect()
+}
+
+/// Targets of the variable as their annotation says them.
+fn target_text(list: &[Value]) -> String {
+    let text = |target: &Value, key: &str| {
+        let text = target.get(key).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let entries = list.iter().map(|target| {
+        let (port, path) = (text(target, "port"), text(target, "path"));
+        format!("{port}:{path}")
+    });
+    entries.collect::<Vec<_>>().join(",")
+}
+
+/// Sends Prometheus to the proxy, and the proxy to the application. What is wrong with the targets is returned; they stay as they
+/// are then.
+pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
     let annotations = pod
         .get("metadata")
         .and_then(|metadata| pod::object(metadata, "annotations"));
-    let found = SAID.map(|(key, name)| (key, name, said(annotations, name).map(str::to_owned)));
-    let [(_, _, scrape), _, (_, _, at)] = &found;
+    let found = SAID.map(|(key, name)| (key, said(annotations, name).map(str::to_owned)));
+    let [(_, scrape), (_, path), (_, at)] = &found;
     let unwanted = scrape.as_deref().and_then(annotations::boolean) == Some(false);
     if unwanted || at.as_deref() == Some(&port.to_string()) {
-        return;
+        return None;
     }
-    if found.iter().any(|(_, _, said)| said.is_some()) {
+    let list = said(annotations, TARGETS.1).map(|text| (text, targets(text, port)));
+    let (list, warning) = match list {
+        None => (None, None),
+        Some((text, Ok(list))) => ((!list.is_empty()).then_some((text, list)), None),
+        Some((_, Err(cause))) => {
+            let name = TARGETS.1;
+            (
+                None,
+                Some(format!("annotation {name} has no effect: {cause}")),
+            )
+        }
+    };
+    let has_targets = list.is_some();
+    if has_targets || found.iter().any(|(_, said)| said.is_some()) {
         let pairs = found.iter();
         let mut text: Map<String, Value> = pairs
-            .map(|(key, _, said)| {
+            .map(|(key, said)| {
                 (
                     (*key).to_owned(),
                     json!(said.as_deref().unwrap_or_default()),
                 )
             })
             .collect();
-        text.extend(forms(annotations).map(|forms| (FORMS.to_owned(), forms)));
+        let mut is_told = true;
+        if let Some((said, list)) = list {
+            // Agents that know nothing of several places ask at the first.
+            if let Some(first) = list.first() {
+                text.insert("path".to_owned(), json!(first.path));
+                text.insert("port".to_owned(), json!(first.port.to_string()));
+            }
+            let list = list.iter();
+            let list: Vec<Value> = list
+                .map(|one| json!({"port": one.port.to_string(), "path": one.path}))
+                .collect();
+            is_told = path.is_none() && at.is_none() && target_text(&list) == said;
+            text.insert(TARGETS.0.to_owned(), list.into());
+        }
+        let forms = forms(annotations, has_targets, is_told);
+        text.extend(forms.map(|forms| (FORMS.to_owned(), forms)));
         set_variable(pod, VARIABLE, &Value::Object(text).to_string());
     }
     if pod::object_mut(pod, "metadata").is_none() {
-        return;
+        return warning;
     }
     let metadata = pod.get_mut("metadata");
     if let Some(annotations) =
         metadata.and_then(|metadata| pod::object_mut(metadata, "annotations"))
     {
         annotations.retain(|key, _| {
-            !SAID
-                .iter()
-                .any(|(_, name)| key != name && is_form(key, name))
+            let is_usual = SAID.iter().any(|(_, name)| key == name);
+            is_usual || !(is_said_form(key) || has_targets && is_target_form(key))
         });
         for ((_, name), value) in
             SAID.iter()
@@ -107,6 +180,25 @@ pub(crate) fn merge(pod: &mut Value, port: u16) {
             annotations.insert((*name).to_owned(), json!(value));
         }
     }
+    warning
+}
+
+/// All that the pod says, in every form; nothing where the variable tells it all, and each name is written as usual.
+fn forms(
+    annotations: Option<&Map<String, Value>>,
+    has_targets: bool,
+    is_told: bool,
+) -> Option<Value> {
+    let is_ours = |key: &str| is_said_form(key) || has_targets && is_target_form(key);
+    let all = annotations.into_iter().flatten();
+    let all = all.filter(|(key, value)| value.is_string() && is_ours(key));
+    // Sorted, so that a second pass writes them in the same order.
+    let all: BTreeMap<&String, &Value> = all.collect();
+    let is_usual = |key: &&String| {
+        let mut usual = SAID.iter().chain([&TARGETS]);
+        usual.any(|(_, name)| name == *key)
+    };
+    (!is_told || !all.keys().all(is_usual)).then(|| json!(all))
 }
 
 /// Adds a variable to the proxy, or replaces the one of that name.
@@ -175,13 +267,17 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> 
             let forms = forms.clone().into_iter();
             // What is written there may be anybody's.
             forms
-                .filter(|(name, _)| SAID.iter().any(|(_, usual)| is_form(name, usual)))
+                .filter(|(name, _)| is_said_form(name) || is_target_form(name))
                 .collect()
         }
-        _ => SAID
-            .iter()
-            .filter_map(|(key, name)| Some(((*name).to_owned(), entries.get(*key)?.clone())))
-            .collect(),
+        _ => {
+            let targets = entries.get(TARGETS.0).and_then(Value::as_array);
+            let targets = targets.map(|list| (TARGETS.1.to_owned(), json!(target_text(list))));
+            let names = SAID.iter();
+            let said = names
+                .filter_map(|(key, name)| Some(((*name).to_owned(), entries.get(*key)?.clone())));
+            said.chain(targets).collect()
+        }
     };
     let added = earlier.annotations.iter().map(String::as_str);
     let added: HashSet<&str> = added.collect();
@@ -219,11 +315,23 @@ mod tests {
                     r#"{"scrape":"true","path":"","port":"80","forms":{"prometheus.io.port":"81","prometheus.io/port":"80","prometheus_io_scrape":"true"}}"#,
                 ),
             ),
+            (
+                json!({"prometheus.io/scrape": "true", "prometheus.istio.io/scrape-targets": "8080:/m,9100:/n"}),
+                Some(
+                    r#"{"scrape":"true","path":"/m","port":"8080","targets":[{"port":"8080","path":"/m"},{"port":"9100","path":"/n"}]}"#,
+                ),
+            ),
+            (
+                json!({"prometheus.io/port": "80", "prometheus.istio.io/scrape-targets": "8080"}),
+                Some(
+                    r#"{"scrape":"","path":"/metrics","port":"8080","targets":[{"port":"8080","path":"/metrics"}],"forms":{"prometheus.io/port":"80","prometheus.istio.io/scrape-targets":"8080"}}"#,
+                ),
+            ),
             (json!({}), None),
         ];
         for (annotations, variable) in rows {
             let mut made = pod(&annotations);
-            merge(&mut made, 15020);
+            assert_eq!(merge(&mut made, 15020), None);
             let env = made
                 .pointer("/spec/containers/0/env/0/value")
                 .and_then(Value::as_str);
@@ -249,10 +357,14 @@ mod tests {
             json!({"prometheus.io/path": "/m"}),
             json!({"prometheus-io-port": "81", "prometheus_io_port": ""}),
             json!({"prometheus.io.port": "81", "prometheus.io/path": "/m", "prometheus.io/port": "80"}),
+            json!({"prometheus.istio.io/scrape-targets": "8080:/m,9100:/n"}),
+            json!({"prometheus.io/path": "/p", "prometheus.istio.io/scrape-targets": "8080:/m"}),
+            json!({"prometheus.istio.io_scrape_targets": " 8080 ,, 9100: /n"}),
+            json!({"prometheus.io/scrape": "true", "prometheus.istio.io/scrape-targets": "8080:"}),
             json!({}),
         ] {
             let mut made = pod(&annotations);
-            merge(&mut made, 15020);
+            assert_eq!(merge(&mut made, 15020), None);
             let names = SAID.map(|(_, name)| name).into_iter();
             let added = names.filter(|name| annotations.get(name).is_none());
             let earlier = Status {
@@ -267,6 +379,26 @@ mod tests {
     }
 
     #[test]
+    fn targets_that_cannot_be_asked_stay_and_are_told_of() {
+        for (said, cause) in [
+            ("x:/m", r#"port "x" is not in 1..65535"#),
+            ("80,:/m", r#"port "" is not in 1..65535"#),
+            ("0", r#"port "0" is not in 1..65535"#),
+            ("8080:/m,15090:/n", "port 15090 is the proxy's own"),
+            ("15999", "port 15999 is the proxy's own"),
+        ] {
+            let mut made = pod(&json!({"prometheus.istio.io/scrape-targets": said}));
+            let warning = merge(&mut made, 15999).unwrap();
+            let wanted =
+                format!("annotation prometheus.istio.io/scrape-targets has no effect: {cause}");
+            assert_eq!(warning, wanted);
+            let left = made["metadata"]["annotations"].as_object().unwrap();
+            assert_eq!(left["prometheus.istio.io/scrape-targets"], said);
+            assert_eq!(made.pointer("/spec/containers/0/env"), None);
+        }
+    }
+
+    #[test]
     fn who_wants_it_otherwise_is_left_alone() {
         for annotations in [
             json!({"prometheus.io/scrape": "false", "prometheus.io/port": "80"}),
@@ -274,7 +406,7 @@ mod tests {
             json!({"prometheus.io/port": "15020"}),
         ] {
             let mut made = pod(&annotations);
-            merge(&mut made, 15020);
+            assert_eq!(merge(&mut made, 15020), None);
             assert_eq!(made, pod(&annotations));
         }
     }
