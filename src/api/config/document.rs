@@ -53,6 +53,22 @@ pub fn documents_within(
         .take_while(move |read| !mem::replace(&mut ended, read.is_err()))
 }
 
+/// Bytes as text.
+///
+/// # Errors
+///
+/// They are not UTF-8: the line of the first that is not.
+pub fn utf8(bytes: &[u8]) -> Result<&str, Malformed> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
+        let lines = before.iter().filter(|byte| **byte == b'\n');
+        Malformed {
+            line: lines.count().saturating_add(1),
+            cause: "it is not UTF-8".to_owned(),
+        }
+    })
+}
+
 /// Whether there is no object in a text, and no list of them that might be empty.
 #[must_use]
 pub fn is_blank(text: &str) -> bool {
@@ -146,6 +162,12 @@ impl<'a> Part<'a> {
         let is_known = |path: &str| findings.iter().any(|known| known.path == path);
         found.retain(|one: &Finding| !is_known(&one.path));
         findings.append(&mut found);
+    }
+
+    /// The bytes of its texts, and one for each value: aliases make it more than was written.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        size(self.node)
     }
 
     /// Where it begins.
@@ -268,6 +290,18 @@ fn keys(path: &str) -> impl Iterator<Item = Key> + '_ {
         rest = after;
         (!name.is_empty()).then(|| Key::Name(name.to_owned()))
     })
+}
+
+fn size(node: &Node) -> usize {
+    let below = match &node.value {
+        Value::Scalar(scalar) => scalar.text.len(),
+        Value::List(items) => items.iter().map(size).sum(),
+        Value::Map(entries) => entries
+            .iter()
+            .map(|(key, value)| size(value).saturating_add(key.len()))
+            .sum(),
+    };
+    below.saturating_add(1)
 }
 
 fn value(node: &Node) -> Json {

@@ -178,7 +178,7 @@ impl Directory {
         });
     }
 
-    fn take(&mut self, place: &Arc<str>, bytes: Vec<u8>) {
+    fn take(&mut self, place: &Arc<str>, bytes: &[u8]) {
         match claims(bytes, self.origin) {
             Ok(claims) => self.ledger.put(place, claims),
             Err(Malformed { line, cause }) => self.ledger.unread(place, line.max(1), cause),
@@ -212,7 +212,7 @@ impl Visit for Directory {
                 let content = Some((bytes.len(), hash(&bytes)));
                 if known.content != content || self.ledger.has_room(&place) {
                     known.content = content;
-                    self.take(&place, bytes);
+                    self.take(&place, &bytes);
                 }
             }
             Err(cause) => {
@@ -235,21 +235,11 @@ impl Visit for Directory {
 }
 
 /// All objects in some text.
-fn claims(bytes: Vec<u8>, origin: Origin) -> Result<Vec<Claim>, Malformed> {
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let before = error.as_bytes().get(..error.utf8_error().valid_up_to());
-        let lines = before
-            .unwrap_or_default()
-            .iter()
-            .filter(|byte| **byte == b'\n');
-        Malformed {
-            line: lines.count().saturating_add(1),
-            cause: "it is not UTF-8".to_owned(),
-        }
-    })?;
+fn claims(bytes: &[u8], origin: Origin) -> Result<Vec<Claim>, Malformed> {
+    let text = document::utf8(bytes)?;
     let mut claims = Vec::new();
     let (mut seen, mut nameless) = (0_usize, Nameless::default());
-    for document in document::documents(&text) {
+    for document in document::documents(text) {
         let document = document?;
         let parts = document.parts();
         seen = seen.saturating_add(parts.len().max(1));

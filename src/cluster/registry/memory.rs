@@ -59,7 +59,7 @@ impl Memory {
             return Err(vec![said(0, NO_BODY)]);
         }
         let items = items(body, &Self::CLUSTER.into())
-            .map_err(|malformed| vec![said(malformed.line, &malformed.cause)])?;
+            .map_err(|malformed| vec![said(malformed.line.max(1), &malformed.cause)])?;
         let mut messages = Vec::new();
         let mut objects: Vec<Object> = Vec::new();
         for item in items {

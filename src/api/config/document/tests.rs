@@ -418,3 +418,20 @@ fn many_lists_without_items_cost_nothing() {
     let text = "{kind: List, apiVersion: v1, items: []}\n---\n".repeat(100_000);
     assert_eq!(documents(&text).count(), 0);
 }
+
+#[test]
+fn text_that_is_no_text_has_its_line() {
+    assert_eq!(utf8(b"a: 1"), Ok("a: 1"));
+    let said = utf8(b"a: 1\nb: 2\n\xff\n").unwrap_err();
+    assert_eq!(said.to_string(), "line 3: it is not UTF-8");
+}
+
+#[test]
+fn an_object_is_as_large_as_its_aliases_make_it() {
+    let size = |text: &str| {
+        let document = documents(text).next().unwrap().unwrap();
+        document.parts()[0].size()
+    };
+    assert_eq!(size("a: bc"), 1 + 1 + 2 + 1);
+    assert_eq!(size("a: &a [bc]\nd: *a"), 1 + 2 * (1 + 1 + 2 + 1));
+}

@@ -7,7 +7,6 @@
 //! Reading is one step, for a thread on which nobody waits: whoever watches the directory asks for it when something in it
 //! changed, and from time to time. No call to the file system is waited for beyond its deadline. A file that has not changed is not read again, and one whose bytes are the same is not parsed again.
 
-mod document;
 mod held;
 mod message;
 mod object;
@@ -22,17 +21,29 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use api::yaml::Malformed;
+use api::config::document;
+use api::yaml::{Limits, Malformed};
 
 use super::kubernetes::Names;
 use super::{Contribution, Written};
+use crate::config::MOST_OBJECTS;
 use crate::tree::{Found, Stamp, Walker};
-pub(super) use document::MAX_BYTES;
 pub(super) use held::Held;
 pub use message::Message;
 use message::{message, name, one_line};
 pub(super) use object::{Id, Item, Object};
 use tree::Tree;
+
+/// Of one object, and of a request's body.
+pub(super) const MAX_BYTES: usize = 4 << 20;
+
+/// Of all files together, and so of one that has all that there is.
+const TOTAL: usize = 64 << 20;
+
+const LIMITS: Limits = Limits {
+    bytes: TOTAL,
+    ..document::LIMITS
+};
 
 /// So many things that are wrong are said of one file.
 const MAX_MESSAGES: usize = 20;
@@ -200,7 +211,7 @@ impl Known {
                     kept => format!("; its {kept} objects stay as they were"),
                 };
                 let text = format!("cannot parse: {}{kept}", malformed.cause);
-                let said = message(path, malformed.line, &text).of_file();
+                let said = message(path, malformed.line.max(1), &text).of_file();
                 self.messages.push(said);
             }
         }
@@ -279,10 +290,28 @@ fn unread(path: &Path, cause: &str) -> Message {
 
 /// The objects in some text.
 pub(super) fn items(bytes: &[u8], source: &Arc<str>) -> Result<Vec<Item>, Malformed> {
-    let mut items = Vec::new();
-    document::each(bytes, |document| {
-        object::items(document, source, &mut items);
-    })?;
+    let text = document::utf8(bytes)?;
+    // Values with their text: they are fewer than bytes, and an escape is at most half as long again as it was written. The rest
+    // is for aliases, which are bounded in each document, and would not be in many.
+    let most = text.len().saturating_mul(3).saturating_add(MAX_BYTES);
+    let (mut items, mut size) = (Vec::new(), 0_usize);
+    for document in document::documents_within(text, LIMITS) {
+        for part in document?.parts() {
+            let wrong = |cause| Malformed {
+                line: part.begin(),
+                cause,
+            };
+            if items.len() == MOST_OBJECTS {
+                return Err(wrong(format!("more than {MOST_OBJECTS} documents")));
+            }
+            size = size.saturating_add(part.size());
+            if size > most {
+                let cause = format!("aliases of all documents stand for more than {most} bytes");
+                return Err(wrong(cause));
+            }
+            items.push(object::item(&part, source));
+        }
+    }
     Ok(items)
 }
 

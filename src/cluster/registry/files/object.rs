@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use api::config;
 use api::config::document::Part;
-use api::yaml::{Node, Plain, Value};
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
 use super::super::configuration::AnyConfigured;
 use super::super::kubernetes::{Endpoints, Namespace, Node as Machine, Pod, Service, Slice};
 use super::super::refusal::Refusal;
 use super::super::written::Written;
-use super::one_line;
+use super::{MAX_BYTES, one_line};
 
 /// What makes an object one, in whatever version it is written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,34 +105,21 @@ struct Head<'a> {
     id: Id,
     /// Or what is wrong with it: the object is known by then, and so is its last good version.
     created: Result<Option<i64>, String>,
-    node: &'a Node,
 }
 
-/// The objects of a document: one, or those of a list.
-pub(super) fn items(node: &Node, source: &Arc<str>, out: &mut Vec<Item>) {
-    let is_list = text(node, "kind") == Some("List") && text(node, "apiVersion") == Some("v1");
-    match get(node, "items").map(|items| &items.value) {
-        Some(Value::List(items)) if is_list => {
-            for item in items {
-                self::items(item, source, out);
-            }
-        }
-        _ if is_list => {}
-        _ => out.push(item(node, source)),
-    }
-}
-
-fn item(node: &Node, source: &Arc<str>) -> Item {
+/// An object of a text.
+pub(super) fn item(part: &Part<'_>, source: &Arc<str>) -> Item {
     let bad = |cause: String| Item::Bad {
-        line: node.line,
+        line: part.begin(),
         id: None,
         written: None,
         cause,
     };
-    if !matches!(node.value, Value::Map(_)) {
+    let value = part.value();
+    if !value.is_object() {
         return bad("want an object".to_owned());
     }
-    let word = |key| text(node, key).filter(|text| is_word(text));
+    let word = |key| text(part, &value, &[key]).filter(|text| is_word(text));
     let (Some(api_version), Some(kind)) = (word("apiVersion"), word("kind")) else {
         return bad("want apiVersion and kind".to_owned());
     };
@@ -142,13 +128,13 @@ fn item(node: &Node, source: &Arc<str>) -> Item {
     if !is_ours && !group.is_empty() && (group, kind) != (SLICES, "EndpointSlice") {
         return Item::Foreign(format!("{api_version} {kind}"));
     }
-    let head = match head(node, api_version, group, kind) {
+    let head = match head(part, &value, api_version, group, kind) {
         Ok(head) => head,
         Err(cause) => return bad(format!("{kind}: {cause}")),
     };
     match (group, version) {
-        ("", "v1") | (SLICES, "v1") => kubernetes(&head),
-        _ if is_ours => configuration(&head, source),
+        ("", "v1") | (SLICES, "v1") => kubernetes(&head, part, value),
+        _ if is_ours => configuration(&head, part, value, source),
         _ => Item::Foreign(format!("{api_version} {kind}")),
     }
 }
@@ -162,27 +148,31 @@ fn is_word(text: &str) -> bool {
 }
 
 fn head<'a>(
-    node: &'a Node,
+    part: &Part<'a>,
+    value: &Json,
     api_version: &'a str,
     group: &str,
     kind: &str,
 ) -> Result<Head<'a>, String> {
-    let metadata = get(node, "metadata").ok_or("want metadata")?;
+    if value.get("metadata").is_none_or(Json::is_null) {
+        return Err("want metadata".to_owned());
+    }
+    let metadata = |name| text(part, value, &["metadata", name]);
     let is_name = |name: &str| is_word(name) && !name.contains('/');
-    let name = text(metadata, "name")
+    let name = metadata("name")
         .filter(|name| is_name(name))
         .ok_or("metadata.name: want a name")?;
     let everywhere = match group {
         "" => matches!(kind, "Node" | "Namespace"),
         _ => config::named(group, kind).is_some_and(|kind| kind.cluster),
     };
-    let namespace = match text(metadata, "namespace") {
+    let namespace = match metadata("namespace") {
         _ if everywhere => "",
         None | Some("") => "default",
         Some(namespace) if is_name(namespace) => namespace,
         Some(_) => return Err("metadata.namespace: want a name".to_owned()),
     };
-    let created = match text(metadata, "creationTimestamp") {
+    let created = match metadata("creationTimestamp") {
         None => Ok(None),
         Some(time) => time
             .parse()
@@ -198,14 +188,12 @@ fn head<'a>(
             name: name.into(),
         },
         created,
-        node,
     })
 }
 
 /// Judges an object of the mesh by the rules that the webhook, an API server and MCP have, too.
-fn configuration(head: &Head<'_>, source: &Arc<str>) -> Item {
-    let part = Part::new(head.node);
-    let mut value = part.value();
+fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc<str>) -> Item {
+    let metadata = value.get("metadata").cloned().unwrap_or_default();
     place(&mut value, &head.id.namespace);
     let (object, mut findings) = config::check_all(&value);
     part.complain(&mut findings);
@@ -226,21 +214,21 @@ fn configuration(head: &Head<'_>, source: &Arc<str>) -> Item {
     let line = match &meaning {
         Err(cause) if messages.is_empty() => {
             messages.push(one_line(cause));
-            head.node.line
+            part.begin()
         }
         Ok(_) | Err(_) => {
             let first = findings.iter().find(|found| found.is_error());
-            first.map_or(head.node.line, |first| part.line(&first.path))
+            first.map_or_else(|| part.begin(), |first| part.line(&first.path))
         }
     };
-    let field = |name| get(head.node, name).map_or(Json::Null, Node::to_json);
+    let spec = value.get_mut("spec").map_or(Json::Null, Json::take);
     let written = Some(Arc::new(Written {
         api_version: head.api_version.into(),
         kind: head.id.kind.clone(),
         namespace: head.id.namespace.clone(),
         name: head.id.name.clone(),
-        metadata: field("metadata"),
-        spec: field("spec").into(),
+        metadata,
+        spec: spec.into(),
         source: source.clone(),
         accepted: meaning.is_ok(),
         messages: messages.iter().map(|message| one_line(message)).collect(),
@@ -262,26 +250,21 @@ fn configuration(head: &Head<'_>, source: &Arc<str>) -> Item {
     }
 }
 
-/// Gives an object the namespace that it is in without naming it.
-fn place(value: &mut Json, namespace: &str) {
-    if let Some(Json::Object(metadata)) = value.get_mut("metadata") {
-        set(metadata, Json::from(namespace));
-    }
-}
-
-fn kubernetes(head: &Head<'_>) -> Item {
+fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
+    let namespace = &head.id.namespace;
     let read = match &*head.id.kind {
-        "Service" => cluster(head).map(Meaning::Service),
-        "EndpointSlice" => cluster(head).map(Meaning::Slice),
-        "Endpoints" => cluster(head).map(Meaning::Endpoints),
-        "Pod" => cluster(head).map(Meaning::Pod),
-        "Node" => cluster(head).map(Meaning::Machine),
-        "Namespace" => cluster(head).map(Meaning::Namespace),
+        _ if part.size() > MAX_BYTES => Err(format!("longer than {MAX_BYTES} bytes")),
+        "Service" => cluster(value, namespace).map(Meaning::Service),
+        "EndpointSlice" => cluster(value, namespace).map(Meaning::Slice),
+        "Endpoints" => cluster(value, namespace).map(Meaning::Endpoints),
+        "Pod" => cluster(value, namespace).map(Meaning::Pod),
+        "Node" => cluster(value, namespace).map(Meaning::Machine),
+        "Namespace" => cluster(value, namespace).map(Meaning::Namespace),
         // Nothing here reads secrets, and nobody is to see them.
         "Secret" => Ok(Meaning::Nothing),
         kind => return Item::Foreign(format!("{} {kind}", head.api_version)),
     };
-    let (id, line) = (head.id.clone(), head.node.line);
+    let (id, line) = (head.id.clone(), part.begin());
     match head.created.clone().and(read) {
         Ok(meaning) => Item::Good(Object {
             id,
@@ -298,40 +281,28 @@ fn kubernetes(head: &Head<'_>) -> Item {
     }
 }
 
-fn cluster<T: DeserializeOwned>(head: &Head<'_>) -> Result<Arc<T>, String> {
-    let mut json = head.node.to_json();
-    if let Some(Json::Object(metadata)) = json.get_mut("metadata") {
-        let namespace = Json::String(head.id.namespace.to_string());
-        set(metadata, namespace);
-    }
-    serde_json::from_value(json)
+fn cluster<T: DeserializeOwned>(mut value: Json, namespace: &str) -> Result<Arc<T>, String> {
+    place(&mut value, namespace);
+    serde_json::from_value(value)
         .map(Arc::new)
         .map_err(|error| error.to_string())
 }
 
-fn set(metadata: &mut Map<String, Json>, namespace: Json) {
-    if namespace == "" {
+/// Gives an object the namespace that it is in without naming it.
+fn place(value: &mut Json, namespace: &str) {
+    let Some(Json::Object(metadata)) = value.get_mut("metadata") else {
+        return;
+    };
+    if namespace.is_empty() {
         metadata.remove("namespace");
     } else {
-        metadata.insert("namespace".to_owned(), namespace);
-    }
-}
-
-fn get<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
-    match &node.value {
-        Value::Map(entries) => entries
-            .iter()
-            .find(|(name, _)| name == key)
-            .map(|(_, node)| node)
-            .filter(|node| !node.is_null()),
-        Value::Scalar(_) | Value::List(_) => None,
+        metadata.insert("namespace".to_owned(), namespace.into());
     }
 }
 
 /// Text, or what looks like a number: `name: 1` is rather a name here than a mistake.
-fn text<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
-    match &get(node, key)?.value {
-        Value::Scalar(scalar) if scalar.plain() != Plain::Null => Some(&scalar.text),
-        Value::Scalar(_) | Value::List(_) | Value::Map(_) => None,
-    }
+fn text<'a>(part: &Part<'a>, value: &Json, path: &[&str]) -> Option<&'a str> {
+    let found = path.iter().try_fold(value, |at, name| at.get(name))?;
+    let is_there = !found.is_null();
+    part.text(&path.join(".")).filter(|_| is_there)
 }

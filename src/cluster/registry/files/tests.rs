@@ -505,3 +505,121 @@ fn a_file_of_many_documents_may_be_long() {
     assert_eq!(read.messages, []);
     assert_eq!(read.contribution.configuration.entries.len(), 100);
 }
+
+/// Where the documents of a text begin; they are no objects.
+fn lines(text: &str) -> Result<Vec<usize>, String> {
+    let items = items(text.as_bytes(), &"a.yaml".into());
+    let items = items.map_err(|malformed| malformed.to_string())?;
+    let line = |item: Item| match item {
+        Item::Bad { line, .. } => line,
+        Item::Good(_) | Item::Foreign(_) => panic!("{item:?}"),
+    };
+    Ok(items.into_iter().map(line).collect())
+}
+
+#[test]
+fn a_text_is_its_documents_with_their_lines() {
+    for (text, want) in [
+        ("", &[][..]),
+        ("# c\n---\n# d\n...\n", &[]),
+        ("a: 1", &[1]),
+        ("%YAML 1.2\n---\na: 1\n", &[3]),
+        ("---\na: 1\n---\n\nb: 2\n---\n", &[2, 5]),
+        (
+            "\u{feff}a: |\n  --- \n--- {b: 2}\r\n---\r\nc: 3\r\n",
+            &[1, 3, 5],
+        ),
+        ("\n{\n\t\"a\": 1\n}\n{}", &[2, 5]),
+        ("--- ~\n--- {a: 1}\n", &[2]),
+        // Items of a list of a kind are what their list says.
+        (
+            "kind: PodList\napiVersion: v1\nitems:\n- metadata: {}\n- metadata: {}\n",
+            &[4, 5],
+        ),
+    ] {
+        assert_eq!(lines(text), Ok(want.to_vec()), "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_has_its_line() {
+    let twice = lines("a: 1\n---\na: 1\na: 2\n");
+    assert_eq!(twice, Err("line 4: the key \"a\" twice".to_owned()));
+    let said = items(b"a: 1\nb: \xff", &"a.yaml".into()).unwrap_err();
+    assert_eq!(said.to_string(), "line 2: it is not UTF-8");
+    // As everywhere: a list that lost its items is not an empty one.
+    let lost = lines("a: 1\n---\napiVersion: v1\nkind: List\n");
+    assert_eq!(lost, Err("line 3: items: is required".to_owned()));
+    let many = "a: 1\n---\n".repeat(MOST_OBJECTS + 1);
+    let said = format!("line {}: more than 200000 documents", 2 * MOST_OBJECTS + 1);
+    assert_eq!(lines(&many), Err(said));
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    assert!(lines(&deep).unwrap_err().contains("recursion limit"));
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n".to_owned()
+        + &('b'..='h')
+            .map(|name| {
+                let before = char::from(name as u8 - 1);
+                format!("{name}: &{name} [{}]\n", format!("*{before},").repeat(10))
+            })
+            .collect::<String>();
+    assert!(lines(&bomb).is_err());
+}
+
+#[test]
+fn aliases_of_many_documents_are_bounded_together() {
+    let text = "x".repeat(100);
+    let bomb = format!("a: &a {text}\nb: [{}]\n---\n", "*a,".repeat(10_000));
+    assert_eq!(lines(&bomb.repeat(2)).map(|lines| lines.len()), Ok(2));
+    let said = lines(&bomb.repeat(100)).unwrap_err();
+    let words = "aliases of all documents stand for more than";
+    assert!(said.contains(words), "{said}");
+    // Escapes are longer than they are written, and values as many as can be.
+    let dense = format!(
+        "a: [{}]\nb: \"{}\"\n---\n",
+        "0,".repeat(10_000),
+        r"\L".repeat(10_000)
+    );
+    assert_eq!(lines(&dense.repeat(200)).map(|lines| lines.len()), Ok(200));
+}
+
+/// One that is too large is refused alone, and what it said before stays.
+#[test]
+fn an_object_that_is_too_large_is_refused_alone() {
+    let mut directory = Directory::new();
+    let service = |address: &str, text: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Service, metadata: {{name: b, annotations: {{a: {text}}}}}, spec: {{clusterIP: {address}, ports: [{{port: 80}}]}}}}\n---\n"
+        )
+    };
+    directory.write("a.yaml", &(entry("a", 1) + &service("10.0.0.1", "x")));
+    let before = directory.files.read().unwrap().contribution;
+    let long = "x".repeat(10 << 20);
+    let large = entry("a", 2).replacen(
+        "name: a",
+        &format!("name: a\n  annotations: {{a: {long}}}"),
+        1,
+    );
+    directory.write(
+        "a.yaml",
+        &(large + &service("10.0.0.2", &long) + &entry("b", 2)),
+    );
+    let outcome = directory.files.read().unwrap();
+    let messages: Vec<_> = outcome.messages.iter().map(ToString::to_string).collect();
+    let stays = "; its last good version stays";
+    assert_eq!(
+        messages,
+        [
+            format!("a.yaml: line 1: ServiceEntry default/a: object is too large{stays}"),
+            format!("a.yaml: line 11: Service default/b: longer than 4194304 bytes{stays}"),
+        ]
+    );
+    let now = outcome.contribution;
+    assert_eq!(now.services, before.services);
+    let names: Vec<_> = now
+        .configuration
+        .entries
+        .values()
+        .map(|one| (&*one.name, one.spec.ports[0].number))
+        .collect();
+    assert_eq!(names, [("a", 1), ("b", 2)]);
+}

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::TOTAL;
 use crate::tree::{Found, Limits, Stamp, Visit, Walker};
-
-/// Of all files together, and so of one that has all that there is: what is bounded beyond that is a document.
-const TOTAL: usize = 64 << 20;
 
 const LIMITS: Limits = Limits {
     depth: 16,
