@@ -79,15 +79,15 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
             found.push(Finding::warning(format!("spec.hosts[{at}]"), why));
         }
     }
-    let gateways: Vec<_> = items(spec, "gateways").collect();
-    let of_mesh = gateways.iter().any(|(_, gateway)| *gateway == "mesh");
-    for (at, _) in gateways.iter().filter(|(_, gateway)| *gateway != "mesh") {
-        let why = if of_mesh {
-            "is not served in this release: sidecars alone are"
+    let (sidecars, gateways): (Vec<_>, Vec<_>) =
+        items(spec, "gateways").partition(|(_, gateway)| *gateway == "mesh");
+    if !gateways.is_empty() {
+        let why = if sidecars.is_empty() {
+            "are not served in this release: sidecars alone are, where \"mesh\" or no gateway is named"
         } else {
-            "is not served in this release: sidecars alone are, where \"mesh\" or no gateway is named"
+            "are not served in this release: sidecars alone are"
         };
-        found.push(Finding::warning(format!("spec.gateways[{at}]"), why));
+        found.push(Finding::warning("spec.gateways", why));
     }
     for (at, http) in items(spec, "http") {
         let path = |field: &str| format!("spec.http[{at}].{field}");

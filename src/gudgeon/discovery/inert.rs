@@ -112,12 +112,9 @@ mod tests {
         }
         one.add("apps", "Deployment", "n", "a");
         assert_eq!((one.line(), one.refusal()), (None, None));
-        one.count("VirtualService", 2);
+        one.count("Gateway", 2);
         let words = |words: &str| Some(format!("{words} have no effect in this release"));
-        assert_eq!(
-            (one.line(), one.refusal()),
-            (words("2 VirtualService"), None)
-        );
+        assert_eq!((one.line(), one.refusal()), (words("2 Gateway"), None));
         one.add(
             "security.istio.io",
             "PeerAuthentication",
@@ -136,7 +133,7 @@ mod tests {
         }
         assert_eq!(
             all.line(),
-            words("2 VirtualService, 1000 AuthorizationPolicy, 1 PeerAuthentication")
+            words("2 Gateway, 1000 AuthorizationPolicy, 1 PeerAuthentication")
         );
         let refusal = all.refusal().unwrap();
         let begin =

@@ -80,16 +80,14 @@ fn row(hub: &Hub, session: &Session) -> Value {
                 put("endpoint_percent", stream.endpoint_percent().into());
             }
             if let Some(nack) = status.nack {
-                let mut error = json!({
+                let rules = stream.blamed(kind).into_iter().take(MOST_RULES);
+                let rules: Vec<_> = rules.map(|rule| rule.to_string()).collect();
+                let error = json!({
                     "version": nack.version.to_string(),
                     "message": clipped(&nack.message),
                     "at": log::stamp(hub.clock.wall(nack.at)),
+                    "rules": rules,
                 });
-                let rules = stream.blamed(kind);
-                if !rules.is_empty() {
-                    let rules = rules.iter().take(MOST_RULES);
-                    error["rules"] = rules.map(ToString::to_string).collect();
-                }
                 errors.insert(word.to_owned(), error);
             }
         }

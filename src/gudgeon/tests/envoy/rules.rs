@@ -328,7 +328,7 @@ fn weights_move_and_subsets_are_exchanged_without_a_lost_request() {
     until("the first subset", || {
         (ask(&proxy, "GET", "/", &[]).body == "v1").then_some(())
     });
-    let load = Load::new(proxy.ip.into(), "a", PORT);
+    let load = Load::new(proxy.ip, "a", PORT);
     for percent in [10, 50, 90, 100] {
         let route = format!("{}, {}", to("old", 100 - percent), to("new", percent));
         step(&format!("at-{percent}"), &["old=v1", "new=v2"], &route);

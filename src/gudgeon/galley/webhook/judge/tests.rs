@@ -419,7 +419,7 @@ fn warnings_are_short_and_as_many_as_fit() {
     assert_eq!(warnings[59], "spec.gateways[59]: write NAMESPACE/NAME");
     // What concerns all of it is last.
     let last = warnings[60].as_str().unwrap();
-    assert!(last.contains("no effect in this release"), "{last}");
+    assert!(last.contains("not served in this release"), "{last}");
 }
 
 #[test]
