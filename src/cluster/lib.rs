@@ -11,6 +11,7 @@
 //! * [`Source`]: where objects of one [`Kind`] come from. [`Listed`] is the API server: listed in pages, then watched.
 //! * `store`: what a source has said so far. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a list that
 //!   was read anew is one of them.
+//! * `catalogue`: each object of a source once, in its last good version, and what became of each that is written.
 //! * [`config`]: sources of configuration (files, API servers), checked, in last good versions, with what is wrong.
 //! * [`registry`]: sources of services (API servers, files, Consul, what a request put into memory) as one
 //!   [`World`](api::model::World), with what each change means to proxies.
@@ -21,6 +22,7 @@
 mod answer;
 mod backoff;
 mod bundle;
+mod catalogue;
 pub mod config;
 mod connect;
 mod decide;

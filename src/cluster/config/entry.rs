@@ -7,6 +7,7 @@ use api::config::Object;
 use api::config::collections::kind_of;
 
 use super::plain::Plain;
+use crate::catalogue;
 
 /// An object's place among those of a source: all versions of a kind are one collection, so the same name is the same object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,20 +66,6 @@ pub enum Entry {
     },
 }
 
-impl Entry {
-    /// Whether they are one and the same, which is quickly seen.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Object { object, .. }, Self::Object { object: other, .. }) => {
-                Arc::ptr_eq(object, other)
-            }
-            (Self::Plain { json, .. }, Self::Plain { json: other, .. }) => Arc::ptr_eq(json, other),
-            (Self::Object { .. }, Self::Plain { .. })
-            | (Self::Plain { .. }, Self::Object { .. }) => false,
-        }
-    }
-}
-
 /// Equal where everybody gets the same of them.
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
@@ -111,9 +98,4 @@ impl PartialEq for Entry {
 }
 
 /// One thing that is different now.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Change {
-    /// New, or another than before.
-    Set(Id, Entry),
-    Gone(Id),
-}
+pub type Change = catalogue::Change<Id, Entry>;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  files ────── Directory ─┐
-//!                          ├─ judged ──► ledger ──► Change, Report
+//!                          ├─ judged ──► ledger (catalogue) ──► Change, Report
 //!  API server ─── Server ──┘
 //! ```
 //!

@@ -23,6 +23,9 @@ pub trait Spec: Kind + Clone + PartialEq + fmt::Debug + Send + Sync + 'static {
     /// As [`Self::of`], to change them.
     fn of_mut(all: &mut Configuration) -> &mut Arc<Objects<Self>>;
 
+    /// An object as one of any kind.
+    fn any(one: Arc<Configured<Self>>) -> AnyConfigured;
+
     /// The place in the world; `None` for a kind that services are made of.
     fn in_world(world: &mut World) -> Option<&mut Arc<Objects<Self>>>;
 }
@@ -55,6 +58,10 @@ macro_rules! kinds {
 
             fn of_mut(all: &mut Configuration) -> &mut Arc<Objects<Self>> {
                 &mut all.$field
+            }
+
+            fn any(one: Arc<Configured<Self>>) -> AnyConfigured {
+                AnyConfigured::$kind(one)
             }
 
             fn in_world(_world: &mut World) -> Option<&mut Arc<Objects<Self>>> {
@@ -122,14 +129,14 @@ kinds! {
     DestinationRule "destinationrules" destination_rules world.destination_rules;
 }
 
-pub(super) fn set<T: Spec>(objects: &mut Arc<Objects<T>>, one: Arc<Configured<T>>) {
+fn set<T: Spec>(objects: &mut Arc<Objects<T>>, one: Arc<Configured<T>>) {
     let key = (Arc::clone(&one.namespace), Arc::clone(&one.name));
     if objects.get(&key) != Some(&one) {
         Arc::make_mut(objects).insert(key, one);
     }
 }
 
-pub(super) fn remove<T: Spec>(objects: &mut Arc<Objects<T>>, key: &ObjectKey) {
+fn remove<T: Spec>(objects: &mut Arc<Objects<T>>, key: &ObjectKey) {
     if objects.contains_key(key) {
         Arc::make_mut(objects).remove(key);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::files::{Held, Item, Message, Object, items};
+use super::files::{FileObjects, Item, Message, items};
 use super::kubernetes::Names;
 use super::{Contribution, Written};
 
@@ -14,7 +14,7 @@ const NO_BODY: &str = "want a body: objects as YAML or JSON, which take the plac
 #[derive(Debug)]
 pub struct Memory {
     names: Names,
-    held: Held,
+    objects: FileObjects,
     written: Vec<Arc<Written>>,
     body: Arc<[u8]>,
 }
@@ -39,7 +39,7 @@ impl Memory {
     #[must_use]
     pub fn new(names: Names) -> Self {
         Self {
-            held: Held::new(names.clone(), true),
+            objects: FileObjects::new(names.clone(), true),
             names,
             written: Vec::new(),
             body: Arc::default(),
@@ -53,7 +53,7 @@ impl Memory {
     /// All that is wrong with it. Then all is as it was. No body at all is wrong: who forgets it would lose everything, and
     /// `---` says that there is to be nothing.
     pub fn put(&mut self, body: &[u8]) -> Result<Put, Vec<Message>> {
-        let nowhere = Path::new("");
+        let nowhere: Arc<Path> = Path::new("").into();
         let said = |line, text: &str| Message::new("".into(), line, text);
         if body.is_empty() {
             return Err(vec![said(0, NO_BODY)]);
@@ -61,10 +61,10 @@ impl Memory {
         let items = items(body, &Self::CLUSTER.into())
             .map_err(|malformed| vec![said(malformed.line.max(1), &malformed.cause)])?;
         let mut messages = Vec::new();
-        let mut objects: Vec<Object> = Vec::new();
+        let mut good = Vec::new();
         for item in items {
             match item {
-                Item::Good(object) => objects.push(object),
+                Item::Good(_) => good.push(item),
                 Item::Bad {
                     line, id, cause, ..
                 } => {
@@ -79,21 +79,22 @@ impl Memory {
                 }
             }
         }
-        let mut held = Held::new(self.names.clone(), true);
+        let mut objects = FileObjects::new(self.names.clone(), true);
         let mut written = Vec::new();
-        let all = objects.iter().map(|object| (nowhere, object));
-        let contribution = held.hold(all, &mut messages, &mut written);
+        let count = good.len();
+        objects.put(&nowhere, good);
+        let contribution = objects.outcome(&mut messages, &mut written);
         if !messages.is_empty() {
             messages.sort();
             return Err(messages);
         }
-        let counts = held.counts().clone();
-        self.held = held;
+        let counts = objects.counts().clone();
+        self.objects = objects;
         self.written = written;
         self.body = body.into();
         Ok(Put {
             contribution,
-            objects: objects.len(),
+            objects: count,
             counts,
         })
     }
@@ -113,7 +114,7 @@ impl Memory {
     /// The mesh's trust domain is another one.
     pub fn set_trust_domain(&mut self, trust_domain: &str) -> Contribution {
         self.names.trust_domain = trust_domain.into();
-        self.held.set_trust_domain(trust_domain)
+        self.objects.set_trust_domain(trust_domain)
     }
 }
 

@@ -1,12 +1,14 @@
-//! What is written at one place, and what became of it.
+//! What is written at one place, and what is said of it.
 
 use std::sync::{Arc, LazyLock};
 
 use api::config::Finding;
 
-use super::super::entry::{Entry, Id};
+use super::super::entry::Id;
 use super::super::judged::Judged;
 use super::super::report::{Rejected, Report, State, Warned};
+use super::Objects;
+use crate::catalogue::{Candidate, Serving, Status};
 
 /// One object of a sheet.
 #[derive(Clone, Debug, Default)]
@@ -20,33 +22,18 @@ pub(in crate::config) struct Claim {
     pub(in crate::config) wrong: usize,
 }
 
-/// What became of a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// As far as anything is served of it.
-    Served,
-    Rejected(State),
-    /// Another was first: where it begins.
-    Duplicate(Box<str>),
-}
-
-/// A claim as it is kept.
+/// What was found out about an object.
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) id: Id,
-    pub(super) uid: Box<str>,
+pub(super) struct Said {
     pub(super) line: usize,
-    pub(super) wrong: usize,
-    pub(super) entry: Option<Entry>,
-    pub(super) errors: Arc<[Finding]>,
-    pub(super) warnings: Arc<[Finding]>,
-    pub(super) standing: Standing,
+    wrong: usize,
+    errors: Arc<[Finding]>,
+    warnings: Arc<[Finding]>,
 }
 
-/// What is written at one place.
+/// What is to be said of a place beside its objects.
 #[derive(Debug, Default)]
 pub(super) struct Sheet {
-    pub(super) claims: Vec<Kept>,
     /// It cannot be read: its line, and why not. All that it said stays.
     pub(super) unread: Option<(usize, String)>,
     /// Where the first object is that was too many, and how many there are.
@@ -67,26 +54,20 @@ static UNEXPLAINED: LazyLock<Arc<[Finding]>> = LazyLock::new(|| {
     [Finding::error("", words)].into()
 });
 
-impl Kept {
+impl Claim {
     /// `explained`: what is wrong with it is kept.
-    pub(super) fn new(claim: Claim, explained: bool) -> Self {
+    pub(super) fn candidate(self, explained: bool) -> Candidate<Objects> {
         let Judged {
             id,
             entry,
             findings,
-        } = claim.judged;
+        } = self.judged;
         let (errors, warnings): (Vec<_>, Vec<_>) =
             findings.into_iter().partition(Finding::is_error);
-        let standing = match errors.is_empty() {
-            true => Standing::Served,
-            false => Standing::Rejected(State::Refused),
-        };
-        Self {
-            id,
-            uid: claim.uid,
-            line: claim.line,
-            wrong: claim.wrong,
-            entry,
+        let is_refused = !errors.is_empty();
+        let said = Said {
+            line: self.line,
+            wrong: self.wrong,
             errors: match explained || errors.is_empty() {
                 true => shared(errors),
                 false => Arc::clone(&UNEXPLAINED),
@@ -95,59 +76,76 @@ impl Kept {
                 true => shared(warnings),
                 false => Arc::default(),
             },
-            standing,
+        };
+        let id = Some(id).filter(Id::is_whole);
+        let mut candidate = Candidate::new(id, entry, said);
+        candidate.uid = self.uid;
+        if !is_refused {
+            // As far as anything is served of it.
+            candidate.status = Status::Accepted;
         }
+        candidate
     }
+}
 
+impl Said {
     /// It is refused, and not told by itself.
     pub(super) fn is_unexplained(&self) -> bool {
         Arc::ptr_eq(&self.errors, &UNEXPLAINED)
     }
 
-    pub(super) fn report(&self, report: &mut Report, origin: impl Fn(usize) -> Box<str>) {
-        let rejected = |state, line, errors| Rejected {
-            id: self.id.clone(),
-            origin: origin(line),
-            state,
-            errors,
-        };
-        match &self.standing {
-            Standing::Served => {}
-            Standing::Rejected(state) => {
-                let errors = Arc::clone(&self.errors);
-                report.rejected.push(rejected(*state, self.wrong, errors));
-            }
-            Standing::Duplicate(of) => {
-                let error = Finding::error("metadata.name", format!("duplicate of {of}"));
-                let duplicate = rejected(State::Refused, self.line, [error].into());
-                report.rejected.push(duplicate);
-            }
-        }
-        if !self.warnings.is_empty() {
-            report.warned.push(Warned {
-                id: self.id.clone(),
-                origin: origin(self.wrong),
-                warnings: Arc::clone(&self.warnings),
-            });
-        }
+    /// Whether something is said.
+    pub(super) fn is_there(&self) -> bool {
+        !(self.errors.is_empty() && self.warnings.is_empty())
     }
 }
 
-impl Sheet {
-    /// How many of it have something that is said of them.
-    pub(super) fn explained(&self) -> usize {
-        let is = |claim: &&Kept| !(claim.errors.is_empty() && claim.warnings.is_empty());
-        self.claims.iter().filter(is).count()
-    }
-
-    pub(super) fn is_noted(&self) -> bool {
-        let is_noted =
-            |claim: &Kept| claim.standing != Standing::Served || !claim.warnings.is_empty();
-        self.unread.is_some() || self.left_out.is_some() || self.claims.iter().any(is_noted)
-    }
+pub(super) fn is_noted(candidate: &Candidate<Objects>) -> bool {
+    candidate.status != Status::Accepted || !candidate.findings.warnings.is_empty()
 }
 
 impl Report {
+    /// `first`: where the one begins that is served in its place.
+    pub(super) fn add(
+        &mut self,
+        candidate: &Candidate<Objects>,
+        first: Option<Box<str>>,
+        origin: impl Fn(usize) -> Box<str>,
+    ) {
+        let said = &candidate.findings;
+        let id = candidate.id.clone().unwrap_or_default();
+        let mut reject = |state, line, errors| {
+            self.rejected.push(Rejected {
+                id: id.clone(),
+                origin: origin(line),
+                state,
+                errors,
+            });
+        };
+        match &candidate.status {
+            Status::Accepted => {}
+            Status::Refused { serving } => {
+                let state = match serving {
+                    Serving::Old => State::Stale,
+                    Serving::Nothing => State::Refused,
+                };
+                reject(state, said.wrong, Arc::clone(&said.errors));
+            }
+            Status::Shadowed { .. } => {
+                let words = format!("duplicate of {}", first.unwrap_or_default());
+                let error = Finding::error("metadata.name", words);
+                reject(State::Refused, said.line, [error].into());
+            }
+        }
+        if !said.warnings.is_empty() {
+            self.warned.push(Warned {
+                id,
+                origin: origin(said.wrong),
+                warnings: Arc::clone(&said.warnings),
+            });
+        }
+    }
+
     pub(super) fn unnamed(&mut self, origin: Box<str>, state: State, cause: &str) {
         self.rejected.push(Rejected {
             id: Id::default(),

@@ -7,9 +7,9 @@
 //! Reading is one step, for a thread on which nobody waits: whoever watches the directory asks for it when something in it
 //! changed, and from time to time. No call to the file system is waited for beyond its deadline. A file that has not changed is not read again, and one whose bytes are the same is not parsed again.
 
-mod held;
 mod message;
 mod object;
+mod objects;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
@@ -28,10 +28,10 @@ use super::kubernetes::Names;
 use super::{Contribution, Written};
 use crate::config::MOST_OBJECTS;
 use crate::tree::{Found, Stamp, Walker};
-pub(super) use held::Held;
 pub use message::Message;
 use message::{message, name, one_line};
-pub(super) use object::{Id, Item, Object};
+pub(super) use object::{Id, Item};
+pub(super) use objects::FileObjects;
 use tree::Tree;
 
 /// Of one object, and of a request's body.
@@ -67,15 +67,12 @@ pub struct Outcome {
 /// One file as it was last read.
 #[derive(Debug, Default)]
 struct Known {
-    /// Of the bytes that `objects` are from: their number and their hash.
+    /// Of its bytes: their number and their hash.
     content: Option<(usize, u64)>,
     /// The file with these bytes; while it has it, it is not read again.
     stamp: Option<Stamp>,
-    /// In the order of the file.
-    objects: Vec<Object>,
-    /// What is written there and cannot be used.
-    refused: Vec<Arc<Written>>,
-    messages: Vec<Message>,
+    /// Why it is none of YAML, and where.
+    malformed: Option<Malformed>,
     /// Why it cannot be read at this moment.
     unread: Option<String>,
 }
@@ -84,12 +81,12 @@ struct Known {
 #[derive(Debug)]
 pub struct Files {
     walker: Walker,
-    known: BTreeMap<PathBuf, Known>,
+    known: BTreeMap<Arc<Path>, Known>,
     /// Directories that cannot be looked into at this moment.
     unread: BTreeMap<PathBuf, String>,
     folders: Vec<PathBuf>,
     hangs: bool,
-    held: Held,
+    objects: FileObjects,
 }
 
 impl Files {
@@ -102,7 +99,7 @@ impl Files {
             unread: BTreeMap::new(),
             folders: Vec::new(),
             hangs: false,
-            held: Held::new(names, kubernetes),
+            objects: FileObjects::new(names, kubernetes),
         }
     }
 
@@ -126,7 +123,7 @@ impl Files {
 
     /// The mesh's trust domain is another one.
     pub fn set_trust_domain(&mut self, trust_domain: &str) -> Contribution {
-        self.held.set_trust_domain(trust_domain)
+        self.objects.set_trust_domain(trust_domain)
     }
 
     fn take(&mut self, tree: Tree) -> Outcome {
@@ -136,21 +133,48 @@ impl Files {
         self.known.retain(|path, _| {
             // Below what cannot be looked into everything may still be there.
             let mut unread = tree.unread.keys();
-            unread.any(|folder| hides(folder, path)) || tree.files.contains_key(path)
+            let is_there =
+                unread.any(|folder| hides(folder, path)) || tree.files.contains_key(&**path);
+            if !is_there {
+                self.objects.remove(path);
+            }
+            is_there
         });
         self.unread = tree.unread;
         for (path, read) in tree.files {
-            let known = self.known.entry(path.clone()).or_default();
             match read {
-                Ok(Found::Same) => known.unread = None,
+                Ok(Found::Same) => self.known(&path).1.unread = None,
                 Ok(Found::Read { bytes, stamp }) => {
-                    known.take(&path, &bytes);
-                    known.stamp = stamp;
+                    self.read_file(&path, &bytes);
+                    self.known(&path).1.stamp = stamp;
                 }
-                Err(cause) => known.unread = Some(cause),
+                Err(cause) => self.known(&path).1.unread = Some(cause),
             }
         }
         self.outcome()
+    }
+
+    fn known(&mut self, path: &Path) -> (Arc<Path>, &mut Known) {
+        let path = match self.known.get_key_value(path) {
+            Some((path, _)) => Arc::clone(path),
+            None => path.into(),
+        };
+        (Arc::clone(&path), self.known.entry(path).or_default())
+    }
+
+    fn read_file(&mut self, path: &Path, bytes: &[u8]) {
+        let (path, known) = self.known(path);
+        known.unread = None;
+        let content = Some((bytes.len(), hash(bytes)));
+        if known.content == content {
+            return;
+        }
+        known.content = content;
+        known.malformed = None;
+        match items(bytes, &name(&path)) {
+            Ok(items) => self.objects.put(&path, items),
+            Err(malformed) => known.malformed = Some(malformed),
+        }
     }
 
     fn outcome(&mut self) -> Outcome {
@@ -160,18 +184,15 @@ impl Files {
             .map(|(folder, cause)| unread(folder, cause))
             .collect();
         let mut written = Vec::new();
+        let contribution = self.objects.outcome(&mut messages, &mut written);
         for (path, known) in &self.known {
-            messages.extend(known.messages.iter().cloned());
+            if let Some(malformed) = &known.malformed {
+                messages.push(broken(path, malformed, self.objects.kept(path)));
+            }
             if let Some(cause) = &known.unread {
                 messages.push(unread(path, cause));
             }
-            written.extend(known.refused.iter().cloned());
         }
-        let all = self
-            .known
-            .iter()
-            .flat_map(|(path, known)| known.objects.iter().map(move |object| (&**path, object)));
-        let contribution = self.held.hold(all, &mut messages, &mut written);
         messages.sort();
         written.extend(message::files(&messages));
         written.sort_by(|one, other| {
@@ -185,103 +206,22 @@ impl Files {
             contribution,
             messages,
             written,
-            objects: self.held.counts().clone(),
+            objects: self.objects.counts().clone(),
             folders: self.folders.clone(),
             hangs: self.hangs,
         }
     }
 }
 
-impl Known {
-    fn take(&mut self, path: &Path, bytes: &[u8]) {
-        self.unread = None;
-        let content = Some((bytes.len(), hash(bytes)));
-        if self.content == content {
-            return;
-        }
-        self.content = content;
-        self.messages.clear();
-        let source = name(path);
-        match items(bytes, &source) {
-            Ok(items) => self.set(path, items),
-            Err(malformed) => {
-                let kept = match self.objects.len() {
-                    0 => String::new(),
-                    1 => "; its object stays as it was".to_owned(),
-                    kept => format!("; its {kept} objects stay as they were"),
-                };
-                let text = format!("cannot parse: {}{kept}", malformed.cause);
-                let said = message(path, malformed.line.max(1), &text).of_file();
-                self.messages.push(said);
-            }
-        }
-    }
-
-    /// What is good, and in place of what is not its last good version.
-    fn set(&mut self, path: &Path, items: Vec<Item>) {
-        let old = std::mem::take(&mut self.objects);
-        self.refused.clear();
-        let mut foreign: BTreeMap<String, usize> = BTreeMap::new();
-        let mut more = 0_usize;
-        for item in items {
-            let said = match item {
-                Item::Good(object) => {
-                    self.objects.push(same(&old, object));
-                    continue;
-                }
-                Item::Foreign(kind) => {
-                    *foreign.entry(kind).or_default() += 1;
-                    continue;
-                }
-                Item::Bad {
-                    line,
-                    id,
-                    written,
-                    cause,
-                } => {
-                    let last = id
-                        .as_ref()
-                        .and_then(|id| old.iter().find(|object| object.id == *id));
-                    self.objects.extend(last.cloned());
-                    self.refused.extend(written);
-                    let kept = if last.is_some() {
-                        "; its last good version stays"
-                    } else {
-                        ""
-                    };
-                    match id {
-                        Some(id) => message(path, line, &format!("{id}: {cause}{kept}")).of(&id),
-                        None => message(path, line, &cause).of_file(),
-                    }
-                }
-            };
-            if self.messages.len() < MAX_MESSAGES {
-                self.messages.push(said);
-            } else {
-                more = more.saturating_add(1);
-            }
-        }
-        for (kind, count) in foreign.into_iter().take(MAX_MESSAGES) {
-            let text = format!("{kind} is nothing to be served: {count} not used");
-            self.messages.push(message(path, 0, &text));
-        }
-        if more > 0 {
-            let text = format!("and {more} more that cannot be used");
-            self.messages.push(message(path, 0, &text).of_file());
-        }
-    }
-}
-
-/// Where nothing changed the same pointer, so that nobody compares it again.
-fn same(old: &[Object], new: Object) -> Object {
-    let before = old.iter().find(|before| before.id == new.id);
-    match before {
-        Some(before) if before.meaning == new.meaning => Object {
-            meaning: before.meaning.clone(),
-            ..new
-        },
-        Some(_) | None => new,
-    }
+/// Of a file whose text is no YAML: so many of its objects stay.
+fn broken(path: &Path, malformed: &Malformed, kept: usize) -> Message {
+    let kept = match kept {
+        0 => String::new(),
+        1 => "; its object stays as it was".to_owned(),
+        kept => format!("; its {kept} objects stay as they were"),
+    };
+    let text = format!("cannot parse: {}{kept}", malformed.cause);
+    message(path, malformed.line.max(1), &text).of_file()
 }
 
 fn unread(path: &Path, cause: &str) -> Message {

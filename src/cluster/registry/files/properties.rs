@@ -1,6 +1,6 @@
-//! Whatever is in files: what is served is what a simple count of good and bad documents says, and nothing panics.
+//! Whatever is in files: what is served is what their last documents say, but for versions that stay, and nothing panics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use proptest::prelude::*;
@@ -42,41 +42,6 @@ fn text(documents: &[Document]) -> String {
         )
     };
     documents.iter().map(one).collect::<Vec<_>>().join("---\n")
-}
-
-/// What is good of each file, and the last of what is not.
-#[derive(Default)]
-struct Reference(BTreeMap<u8, Vec<(u8, u8)>>);
-
-impl Reference {
-    fn edit(&mut self, file: u8, edit: &Edit) {
-        match edit {
-            Edit::Gone => {
-                self.0.remove(&file);
-            }
-            Edit::Broken | Edit::Unreadable => {
-                self.0.entry(file).or_default();
-            }
-            Edit::Documents(documents) => {
-                let old = self.0.remove(&file).unwrap_or_default();
-                let last = |name: u8| old.iter().find(|(known, _)| *known == name).copied();
-                let new = documents.iter().filter_map(|(name, port)| {
-                    port.map(|port| (*name, port)).or_else(|| last(*name))
-                });
-                self.0.insert(file, new.collect());
-            }
-        }
-    }
-
-    fn served(&self) -> BTreeMap<String, u32> {
-        let mut served = BTreeMap::new();
-        for (name, port) in self.0.values().flatten() {
-            served
-                .entry(format!("e{name}"))
-                .or_insert_with(|| u32::from(*port));
-        }
-        served
-    }
 }
 
 fn names() -> Names {
@@ -121,6 +86,16 @@ const EXAMPLES: [&str; 4] = [
      endpoints: [{addresses: [10.0.0.4], zone: a}]\nports: [{name: '', port: 8080}]\n---\napiVersion: apps/v1\nkind: Thing\n",
 ];
 
+/// Names of entries, with the numbers of their ports.
+fn served(outcome: &Outcome) -> BTreeMap<String, u32> {
+    let entries = outcome.contribution.configuration.entries.values();
+    let entries = entries.map(|entry| {
+        let name = format!("{}/{}", entry.namespace, entry.name);
+        (name, entry.spec.ports[0].number)
+    });
+    entries.collect()
+}
+
 fn is_one_line(message: &Message) {
     let shown = message.to_string();
     assert!(!message.text.is_empty());
@@ -134,12 +109,16 @@ proptest! {
     #[test]
     fn what_is_served_is_the_last_good_version(edits in prop::collection::vec(edit(), 1..12)) {
         let mut files = Files::new(Path::new("/nowhere"), names(), true);
-        let mut reference = Reference::default();
         let mut there = BTreeMap::new();
+        // What each file said when it could be read.
+        let mut said: BTreeMap<u8, Result<Vec<u8>, String>> = BTreeMap::new();
+        let mut before = BTreeMap::new();
         for (file, edit) in &edits {
             match edit {
                 Edit::Documents(documents) => {
-                    there.insert(*file, Ok(text(documents).into_bytes()));
+                    let text = Ok(text(documents).into_bytes());
+                    said.insert(*file, text.clone());
+                    there.insert(*file, text);
                 }
                 Edit::Broken => {
                     there.insert(*file, Ok(b"a: [".to_vec()));
@@ -148,26 +127,32 @@ proptest! {
                     there.insert(*file, Err("no".to_owned()));
                 }
                 Edit::Gone => {
+                    said.remove(file);
                     there.remove(file);
                 }
             }
-            reference.edit(*file, edit);
             let outcome = files.take(tree(&there, Some(*file)));
-            let entries = outcome.contribution.configuration.entries.values();
-            let served: BTreeMap<_, _> = entries
-                .map(|entry| (entry.name.to_string(), entry.spec.ports[0].number))
-                .collect();
-            prop_assert_eq!(served, reference.served());
             outcome.messages.iter().for_each(is_one_line);
-            let all_is_good = there.values().all(|read| {
-                read.as_ref().is_ok_and(|bytes| !bytes.starts_with(b"a: [") && !String::from_utf8_lossy(bytes).contains("number: 0"))
-            });
-            if all_is_good {
-                let mut fresh = Files::new(Path::new("/nowhere"), names(), true);
-                let fresh = fresh.take(tree(&there, None));
+            let mut fresh = Files::new(Path::new("/nowhere"), names(), true);
+            let fresh = fresh.take(tree(&said, None));
+            let stale: BTreeSet<_> = outcome.messages.iter()
+                .filter(|one| one.text.ends_with("; its last good version stays"))
+                .filter_map(|one| Some(one.object.as_ref()?.1.clone()))
+                .collect();
+            let now = served(&outcome);
+            for name in &stale {
+                prop_assert_eq!(now.get(name), before.get(name));
+            }
+            let good = |mut all: BTreeMap<String, u32>| {
+                all.retain(|name, _| !stale.contains(name));
+                all
+            };
+            prop_assert_eq!(good(now.clone()), good(served(&fresh)));
+            if there == said && stale.is_empty() {
                 prop_assert_eq!(&fresh.contribution, &outcome.contribution);
                 prop_assert_eq!(&fresh.written, &outcome.written);
             }
+            before = now;
         }
     }
 

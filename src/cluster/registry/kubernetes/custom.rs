@@ -1,7 +1,6 @@
 //! Configuration in an API server: objects of the mesh's own kinds, read and judged one by one. One that is not valid is not
 //! used; what it said before stays.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::model::{Configured, DISTRIBUTION, is_near};
@@ -10,10 +9,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::configuration::{self, Configuration, ObjectKey, Spec};
+use super::super::configuration::{AnyConfigured, Configuration, ObjectKey, Spec};
 use super::super::refusal::Refusal;
 use super::objects::Problem;
 use super::wire::RawMetadata;
+use crate::catalogue::{self, Candidate, Catalogue, Content};
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
@@ -90,12 +90,25 @@ fn judged<T: Spec>(raw: &Raw) -> Result<T, Refusal> {
     }
 }
 
+/// Objects of an API server by kind and key, each written at a place of its own.
+#[derive(Debug)]
+struct InServer;
+
+/// The kind's name, and which object of it.
+type Named = (&'static str, Key);
+
+impl Content for InServer {
+    type Place = Named;
+    type Id = Named;
+    type Version = AnyConfigured;
+    type Findings = Refusal;
+}
+
 /// All objects, of all kinds.
 #[derive(Debug, Default)]
 pub(super) struct Configs {
+    catalogue: Catalogue<InServer>,
     said: Configuration,
-    /// By the kind's name.
-    wrong: BTreeMap<(&'static str, Key), Refusal>,
 }
 
 impl Configs {
@@ -107,38 +120,34 @@ impl Configs {
                     .binary_search_by(|change| change.key().cmp(key))
                     .is_ok()
             };
-            let valid = T::of(&self.said).values();
-            let valid = valid.map(|one| Key::new(&one.namespace, &one.name));
-            let wrong = self.wrong.keys().filter(|(kind, _)| *kind == T::NAME);
-            let wrong = wrong.map(|(_, key)| key.clone());
-            let gone: Vec<Key> = valid.chain(wrong).filter(|key| !there(key)).collect();
-            for key in gone {
-                self.remove::<T>(key);
+            let first = (T::NAME, Key::new("", ""));
+            let known = self.catalogue.places_from(&first);
+            let known = known.take_while(|(kind, _)| *kind == T::NAME);
+            let gone = known.filter(|(_, key)| !there(key));
+            for place in gone.cloned().collect::<Vec<_>>() {
+                self.catalogue.remove(&place);
             }
         }
         for change in changes.changes {
             match change {
-                Change::Set(key, object) => self.set(key, &object),
-                Change::Gone(key) => self.remove::<T>(key),
+                Change::Set(key, object) => {
+                    let place = (T::NAME, key);
+                    let (version, refusal) = match &object.read {
+                        Ok(new) => (Some(T::any(Arc::clone(new))), Refusal::default()),
+                        Err(refusal) => (None, refusal.clone()),
+                    };
+                    let candidate = Candidate::new(Some(place.clone()), version, refusal);
+                    self.catalogue.put(&place, vec![candidate]);
+                }
+                Change::Gone(key) => drop(self.catalogue.remove(&(T::NAME, key))),
             }
         }
-    }
-
-    fn set<T: Spec>(&mut self, key: Key, object: &Custom<T>) {
-        match &object.read {
-            Ok(new) => {
-                self.wrong.remove(&(T::NAME, key));
-                configuration::set(T::of_mut(&mut self.said), Arc::clone(new));
-            }
-            Err(refusal) => {
-                self.wrong.insert((T::NAME, key), refusal.clone());
+        for change in self.catalogue.settle().changes {
+            match change {
+                catalogue::Change::Set(_, object) => self.said.set(object),
+                catalogue::Change::Gone((kind, key)) => self.said.remove(kind, &place(&key)),
             }
         }
-    }
-
-    fn remove<T: Spec>(&mut self, key: Key) {
-        configuration::remove(T::of_mut(&mut self.said), &place(&key));
-        self.wrong.remove(&(T::NAME, key));
     }
 
     /// All that are valid, or were.
@@ -147,10 +156,14 @@ impl Configs {
     }
 
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
-        self.wrong.iter().map(|((kind, object), refusal)| Problem {
+        let all = self.catalogue.places();
+        let all =
+            all.flat_map(|(place, candidates)| candidates.iter().map(move |one| (place, one)));
+        let refused = all.filter(|(_, one)| one.version.is_none());
+        refused.map(|((kind, object), one)| Problem {
             kind,
             object: object.clone(),
-            refusal: refusal.clone(),
+            refusal: one.findings.clone(),
             is_unreadable: false,
         })
     }

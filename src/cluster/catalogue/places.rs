@@ -1,20 +1,27 @@
-//! Who claims a name, in order. Nearly always it is one, and that one takes no memory of its own.
+//! The places of the candidates of a name, in order. Nearly always it is one, and that one takes no memory of its own.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-/// Place, and which document there.
-pub(super) type At = (Arc<str>, usize);
+use super::At;
 
-#[derive(Debug, Default)]
-pub(super) struct Claims {
-    first: Option<At>,
+#[derive(Debug)]
+pub(super) struct Places<P> {
+    first: Option<At<P>>,
     /// All of them come after the first.
-    rest: BTreeSet<At>,
+    rest: BTreeSet<At<P>>,
 }
 
-impl Claims {
-    pub(super) fn insert(&mut self, at: At) {
+impl<P> Default for Places<P> {
+    fn default() -> Self {
+        Self {
+            first: None,
+            rest: BTreeSet::new(),
+        }
+    }
+}
+
+impl<P: Ord> Places<P> {
+    pub(super) fn insert(&mut self, at: At<P>) {
         match &mut self.first {
             None => self.first = Some(at),
             Some(first) if at < *first => drop(self.rest.insert(std::mem::replace(first, at))),
@@ -23,7 +30,7 @@ impl Claims {
         }
     }
 
-    pub(super) fn remove(&mut self, at: &At) {
+    pub(super) fn remove(&mut self, at: &At<P>) {
         if self.first.as_ref() == Some(at) {
             self.first = self.rest.pop_first();
         } else {
@@ -31,7 +38,7 @@ impl Claims {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &At> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &At<P>> {
         self.first.iter().chain(&self.rest)
     }
 
@@ -50,18 +57,18 @@ mod tests {
         /// It is a set in order.
         #[test]
         fn it_is_a_set(steps in prop::collection::vec((any::<bool>(), 0..4_usize, 0..2_usize), 0..40)) {
-            let (mut claims, mut model) = (Claims::default(), BTreeSet::new());
+            let (mut places, mut model) = (Places::default(), BTreeSet::new());
             for (is_new, place, index) in steps {
-                let at: At = (place.to_string().into(), index);
+                let at: At<String> = (place.to_string(), index);
                 if is_new {
-                    claims.insert(at.clone());
+                    places.insert(at.clone());
                     model.insert(at);
                 } else {
-                    claims.remove(&at);
+                    places.remove(&at);
                     model.remove(&at);
                 }
-                prop_assert!(claims.iter().eq(&model));
-                prop_assert_eq!(claims.is_empty(), model.is_empty());
+                prop_assert!(places.iter().eq(&model));
+                prop_assert_eq!(places.is_empty(), model.is_empty());
             }
         }
     }

@@ -1,0 +1,351 @@
+//! The catalogue of configuration: each object once, in its last good version, with what became of all that claim its name.
+//!
+//! A *place* is where objects are written: a file, or one object of an API server. What stands there of an object is a
+//! *candidate*; of several candidates of one name the first by place and position is served. A refused one stands in nobody's
+//! way but that of the version that was served from its place: there that version stays.
+//!
+//! It is pure, and the outcome depends on the last candidates alone, but for the versions that stay.
+
+mod places;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Bound;
+
+use places::Places;
+
+/// What a catalogue is of.
+pub(crate) trait Content: fmt::Debug {
+    type Place: Clone + Ord + fmt::Debug;
+    type Id: Clone + Ord + fmt::Debug;
+    /// What is kept of a valid object. Equal versions are one for everybody who follows the changes.
+    type Version: Clone + PartialEq + fmt::Debug;
+    /// What was found out about a candidate, for those who look.
+    type Findings: fmt::Debug;
+}
+
+/// A place, and the position there.
+pub(crate) type At<P> = (P, usize);
+
+/// What a refused object is served as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serving {
+    /// Its last good version.
+    Old,
+    Nothing,
+}
+
+/// What became of a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Status<P> {
+    Accepted,
+    Refused { serving: Serving },
+    Shadowed { by: At<P> },
+}
+
+/// An object as it is written at a place.
+#[derive(Debug)]
+pub(crate) struct Candidate<C: Content> {
+    /// `None`: nobody can tell which object it is.
+    pub(crate) id: Option<C::Id>,
+    /// What tells it from an earlier object of its name.
+    pub(crate) uid: Box<str>,
+    /// `None`: it is refused.
+    pub(crate) version: Option<C::Version>,
+    pub(crate) findings: C::Findings,
+    pub(crate) status: Status<C::Place>,
+}
+
+impl<C: Content> Candidate<C> {
+    pub(crate) fn new(
+        id: Option<C::Id>,
+        version: Option<C::Version>,
+        findings: C::Findings,
+    ) -> Self {
+        let status = match version {
+            Some(_) => Status::Accepted,
+            None => Status::Refused {
+                serving: Serving::Nothing,
+            },
+        };
+        Self {
+            id,
+            uid: Box::default(),
+            version,
+            findings,
+            status,
+        }
+    }
+}
+
+/// The version of an object that is served.
+#[derive(Debug)]
+struct Served<C: Content> {
+    version: C::Version,
+    /// Whose candidate it is, or was.
+    place: C::Place,
+    uid: Box<str>,
+    is_old: bool,
+}
+
+/// All candidates of one name.
+#[derive(Debug)]
+struct Slot<C: Content> {
+    places: Places<C::Place>,
+    served: Option<Served<C>>,
+}
+
+/// One thing that is different now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change<I, V> {
+    /// New, or another than before.
+    Set(I, V),
+    Gone(I),
+}
+
+/// What is different since it was last asked.
+#[derive(Debug)]
+pub(crate) struct Settled<C: Content> {
+    /// By name.
+    pub(crate) changes: Vec<Change<C::Id, C::Version>>,
+    /// Names whose candidates are not what they were.
+    pub(crate) touched: BTreeSet<C::Id>,
+    /// Places of which a candidate may have another status.
+    pub(crate) places: BTreeSet<C::Place>,
+}
+
+/// All objects of a source.
+#[derive(Debug)]
+pub(crate) struct Catalogue<C: Content> {
+    places: BTreeMap<C::Place, Vec<Candidate<C>>>,
+    slots: BTreeMap<C::Id, Slot<C>>,
+    served: usize,
+    touched: BTreeSet<C::Id>,
+}
+
+impl<C: Content> Default for Catalogue<C> {
+    fn default() -> Self {
+        Self {
+            places: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            served: 0,
+            touched: BTreeSet::new(),
+        }
+    }
+}
+
+impl<C: Content> Catalogue<C> {
+    /// These are all objects at a place, in order.
+    pub(crate) fn put(&mut self, place: &C::Place, candidates: Vec<Candidate<C>>) {
+        self.remove(place);
+        for (index, candidate) in candidates.iter().enumerate() {
+            if let Some(id) = &candidate.id {
+                let slot = self.slots.entry(id.clone()).or_insert_with(|| Slot {
+                    places: Places::default(),
+                    served: None,
+                });
+                slot.places.insert((place.clone(), index));
+                self.touched.insert(id.clone());
+            }
+        }
+        self.places.insert(place.clone(), candidates);
+    }
+
+    /// Nothing is written there any more. Returns what was.
+    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, place: &Q) -> Vec<Candidate<C>>
+    where
+        C::Place: Borrow<Q>,
+    {
+        let Some((place, candidates)) = self.places.remove_entry(place) else {
+            return Vec::new();
+        };
+        for (index, candidate) in candidates.iter().enumerate() {
+            let slot = candidate.id.as_ref().and_then(|id| self.slots.get_mut(id));
+            if let Some((slot, id)) = slot.zip(candidate.id.clone()) {
+                slot.places.remove(&(place.clone(), index));
+                self.touched.insert(id);
+            }
+        }
+        candidates
+    }
+
+    /// What is written at a place; `None`: nothing was put there.
+    pub(crate) fn at<Q: Ord + ?Sized>(&self, place: &Q) -> Option<&[Candidate<C>]>
+    where
+        C::Place: Borrow<Q>,
+    {
+        self.places.get(place).map(Vec::as_slice)
+    }
+
+    /// All places, with what is written there.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (&C::Place, &[Candidate<C>])> {
+        let places = self.places.iter();
+        places.map(|(place, candidates)| (place, candidates.as_slice()))
+    }
+
+    /// The places from this one on, in order.
+    pub(crate) fn places_from<Q: Ord + ?Sized>(&self, first: &Q) -> impl Iterator<Item = &C::Place>
+    where
+        C::Place: Borrow<Q>,
+    {
+        let from = (Bound::Included(first), Bound::Unbounded);
+        self.places.range::<Q, _>(from).map(|(place, _)| place)
+    }
+
+    /// All that is served, by name.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&C::Id, &C::Version)> {
+        let all = self.slots.iter();
+        all.filter_map(|(id, slot)| Some((id, &slot.served.as_ref()?.version)))
+    }
+
+    /// The names from this one on, in order.
+    pub(crate) fn ids_from<'a>(&'a self, first: &C::Id) -> impl Iterator<Item = &'a C::Id> {
+        let slots = self.slots.range((Bound::Included(first), Bound::Unbounded));
+        slots.map(|(id, _)| id)
+    }
+
+    /// The number of objects that are served.
+    pub(crate) const fn served(&self) -> usize {
+        self.served
+    }
+
+    /// The version of an object that is served.
+    pub(crate) fn get(&self, id: &C::Id) -> Option<&C::Version> {
+        Some(&self.slots.get(id)?.served.as_ref()?.version)
+    }
+
+    /// The place of the version that is served, and the first candidate of its name there.
+    pub(crate) fn origin(&self, id: &C::Id) -> Option<(&C::Place, &Candidate<C>)> {
+        let slot = self.slots.get(id)?;
+        let place = &slot.served.as_ref()?.place;
+        let at = slot.places.iter().find(|(at, _)| at == place)?;
+        Some((place, self.candidate(at)?))
+    }
+
+    /// A candidate.
+    pub(crate) fn candidate(&self, (place, index): &At<C::Place>) -> Option<&Candidate<C>> {
+        self.places.get(place)?.get(*index)
+    }
+
+    /// Decides what is served of each name whose candidates are not what they were.
+    pub(crate) fn settle(&mut self) -> Settled<C> {
+        let mut settled = Settled {
+            changes: Vec::new(),
+            touched: std::mem::take(&mut self.touched),
+            places: BTreeSet::new(),
+        };
+        for id in &settled.touched {
+            settled.changes.extend(self.decide(id, &mut settled.places));
+        }
+        settled
+    }
+
+    /// Who of those who claim a name has it.
+    fn decide(
+        &mut self,
+        id: &C::Id,
+        places: &mut BTreeSet<C::Place>,
+    ) -> Option<Change<C::Id, C::Version>> {
+        let mut slot = self.slots.remove(id)?;
+        let before = slot.served.take();
+        let (next, is_change) = self.next(&slot.places, before.as_ref()).unzip();
+        self.mark(&slot.places, next.as_ref());
+        places.extend(slot.places.iter().map(|(place, _)| place.clone()));
+        self.served = self
+            .served
+            .saturating_sub(usize::from(before.is_some()))
+            .saturating_add(usize::from(next.is_some()));
+        let change = match &next {
+            Some(next) => {
+                let is_change = is_change.unwrap_or_default();
+                is_change.then(|| Change::Set(id.clone(), next.version.clone()))
+            }
+            None => before.map(|_| Change::Gone(id.clone())),
+        };
+        slot.served = next;
+        if !slot.places.is_empty() {
+            self.slots.insert(id.clone(), slot);
+        }
+        change
+    }
+
+    /// What is served of a name, and whether it is another version than before.
+    fn next(
+        &self,
+        places: &Places<C::Place>,
+        before: Option<&Served<C>>,
+    ) -> Option<(Served<C>, bool)> {
+        let all = || {
+            places
+                .iter()
+                .filter_map(|key| Some((key, self.candidate(key)?)))
+        };
+        let mut good = all().filter_map(|(key, one)| Some((key, one, one.version.as_ref()?)));
+        let good = good.next();
+        let (first, refused) = all()
+            .next()
+            .filter(|(_, one)| one.version.is_none())
+            .unzip();
+        if let (Some(before), Some(((first, _), refused))) = (before, first.zip(refused)) {
+            // What is deleted is gone; what is refused, where it was served from, is not.
+            let mut its = all().filter(|((place, _), _)| *place == before.place);
+            let first_of_its = its.next();
+            let is_its = first_of_its.is_some()
+                && its
+                    .chain(first_of_its)
+                    .all(|(_, one)| one.version.is_none());
+            if (good.is_none() || is_its) && refused.uid == before.uid {
+                let place = if is_its { &before.place } else { first };
+                let stays = Served {
+                    version: before.version.clone(),
+                    place: place.clone(),
+                    uid: before.uid.clone(),
+                    is_old: true,
+                };
+                return Some((stays, false));
+            }
+        }
+        let ((place, _), candidate, version) = good?;
+        // What is equal stays the one that others hold already.
+        let same = before.filter(|before| before.version == *version);
+        let next = Served {
+            version: same.map_or(version, |before| &before.version).clone(),
+            place: place.clone(),
+            uid: candidate.uid.clone(),
+            is_old: false,
+        };
+        Some((next, same.is_none()))
+    }
+
+    /// Tells all who claim a name what has become of it.
+    fn mark(&mut self, places: &Places<C::Place>, served: Option<&Served<C>>) {
+        let has_it = |key: &&At<C::Place>| {
+            let candidate = self.candidate(key);
+            candidate.zip(served).is_some_and(|(candidate, served)| {
+                served.place == key.0 && candidate.version.is_none() == served.is_old
+            })
+        };
+        let holder = places.iter().find(has_it);
+        let serving = match served {
+            Some(served) if served.is_old => Serving::Old,
+            Some(_) | None => Serving::Nothing,
+        };
+        for key in places.iter() {
+            let candidates = self.places.get_mut(&key.0);
+            let Some(candidate) = candidates.and_then(|all| all.get_mut(key.1)) else {
+                continue;
+            };
+            candidate.status = match (&candidate.version, holder) {
+                (None, _) => Status::Refused { serving },
+                (Some(_), Some(holder)) if holder != key => Status::Shadowed { by: holder.clone() },
+                (Some(_), _) => {
+                    candidate.version = served.map(|served| served.version.clone());
+                    Status::Accepted
+                }
+            };
+        }
+    }
+}

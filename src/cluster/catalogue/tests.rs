@@ -1,0 +1,86 @@
+//! Scripts of places in shorthand: `a=1` is the object `a` that says 1, `a!` is refused, and `a=1@u` has a uid.
+
+use super::*;
+
+#[derive(Debug)]
+struct Script;
+
+impl Content for Script {
+    type Place = String;
+    type Id = String;
+    type Version = String;
+    type Findings = ();
+}
+
+fn put(all: &mut Catalogue<Script>, place: &str, words: &str) {
+    let candidates = words.split_whitespace().map(|word| {
+        let (word, uid) = word.split_once('@').unwrap_or((word, ""));
+        let (name, says) = match word.split_once('=') {
+            Some((name, says)) => (name, Some(says.to_owned())),
+            None => (word.trim_end_matches('!'), None),
+        };
+        let mut one = Candidate::new(Some(name.to_owned()), says, ());
+        one.uid = uid.into();
+        one
+    });
+    let candidates = candidates.collect();
+    all.put(&place.to_owned(), candidates);
+}
+
+fn settled(all: &mut Catalogue<Script>) -> String {
+    let changes = all.settle().changes.into_iter().map(|change| match change {
+        Change::Set(id, version) => format!("{id}={version}"),
+        Change::Gone(id) => format!("{id}-"),
+    });
+    changes.collect::<Vec<_>>().join(" ")
+}
+
+fn status(all: &Catalogue<Script>) -> Vec<String> {
+    let all = all.places().flat_map(|(place, candidates)| {
+        candidates.iter().map(move |one| match &one.status {
+            Status::Accepted => format!("{place}: accepted"),
+            Status::Refused { serving } => format!("{place}: refused, {serving:?}"),
+            Status::Shadowed { by: (place_of, at) } => format!("{place}: after {place_of}:{at}"),
+        })
+    });
+    all.collect()
+}
+
+#[test]
+fn each_object_is_served_once_in_its_last_good_version() {
+    let mut all = Catalogue::default();
+    put(&mut all, "g", "a=2 b!");
+    assert_eq!(settled(&mut all), "a=2");
+    put(&mut all, "f", "a=1");
+    assert_eq!(settled(&mut all), "a=1");
+    let served = ["f: accepted", "g: after f:0", "g: refused, Nothing"];
+    assert_eq!(status(&all), served);
+    put(&mut all, "f", "c=1 a!");
+    assert_eq!(settled(&mut all), "c=1");
+    let served = [
+        "f: accepted",
+        "f: refused, Old",
+        "g: after f:1",
+        "g: refused, Nothing",
+    ];
+    assert_eq!(status(&all), served);
+    assert_eq!(
+        (all.served(), all.get(&"a".to_owned())),
+        (2, Some(&"1".to_owned()))
+    );
+    assert_eq!(all.origin(&"a".to_owned()).unwrap().0, "f");
+    assert_eq!(all.remove("f").len(), 2);
+    assert_eq!(settled(&mut all), "a=2 c-");
+    assert!(all.at("f").is_none() && all.at("g").is_some());
+}
+
+#[test]
+fn an_object_made_anew_has_no_earlier_version() {
+    let mut all = Catalogue::default();
+    put(&mut all, "x", "a=1@one");
+    assert_eq!(settled(&mut all), "a=1");
+    put(&mut all, "x", "a!@one");
+    assert_eq!(settled(&mut all), "");
+    put(&mut all, "x", "a!@two");
+    assert_eq!(settled(&mut all), "a-");
+}

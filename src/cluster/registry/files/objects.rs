@@ -1,0 +1,332 @@
+//! The objects of all files together: each of them once, in its last good version.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::kubernetes::{
+    Endpoints, Names, Namespace, Node, Objects, Pod, Problem, Service, Slice,
+};
+use super::object::{Id, Item, Meaning, SLICES};
+use super::{MAX_MESSAGES, Message, message, name};
+use crate::catalogue::{Candidate, Catalogue, Content, Serving, Status};
+use crate::registry::{Contribution, Written};
+
+/// Objects by the files that they are written in.
+#[derive(Debug)]
+struct InFiles;
+
+impl Content for InFiles {
+    type Place = Arc<Path>;
+    type Id = Id;
+    type Version = Version;
+    type Findings = Found;
+}
+
+/// What is kept of a valid object.
+#[derive(Clone, Debug, PartialEq)]
+struct Version {
+    meaning: Meaning,
+    written: Option<Arc<Written>>,
+}
+
+/// What was found out about a document.
+#[derive(Debug)]
+struct Found {
+    line: usize,
+    /// Why it is refused.
+    cause: String,
+    /// As it is shown where it is refused.
+    written: Option<Arc<Written>>,
+}
+
+/// What is to be said of a file beside its objects.
+#[derive(Debug, Default)]
+struct Unused {
+    /// Objects of a cluster that an API server has.
+    kubernetes: usize,
+    /// Objects that have nothing to do with this, by kind.
+    foreign: BTreeMap<String, usize>,
+}
+
+/// What is made of the objects, kept so that what did not change is the same pointer.
+#[derive(Debug)]
+pub(in crate::registry) struct FileObjects {
+    kubernetes: bool,
+    catalogue: Catalogue<InFiles>,
+    unused: BTreeMap<Arc<Path>, Unused>,
+    objects: Objects,
+    said: Contribution,
+    counts: BTreeMap<Arc<str>, usize>,
+}
+
+impl FileObjects {
+    /// `kubernetes`: objects of Kubernetes are used.
+    pub(in crate::registry) fn new(names: Names, kubernetes: bool) -> Self {
+        Self {
+            kubernetes,
+            catalogue: Catalogue::default(),
+            unused: BTreeMap::new(),
+            objects: Objects::new(names),
+            said: Contribution::default(),
+            counts: BTreeMap::new(),
+        }
+    }
+
+    pub(in crate::registry) fn set_trust_domain(&mut self, trust_domain: &str) -> Contribution {
+        self.objects.set_trust_domain(trust_domain);
+        self.said = self.with(self.said.clone());
+        self.said.clone()
+    }
+
+    /// What is used, by kind.
+    pub(in crate::registry) const fn counts(&self) -> &BTreeMap<Arc<str>, usize> {
+        &self.counts
+    }
+
+    /// These are all objects of a file, in order.
+    pub(in crate::registry) fn put(&mut self, path: &Arc<Path>, items: Vec<Item>) {
+        let mut unused = Unused::default();
+        let mut candidates = Vec::new();
+        for item in items {
+            let (id, version, found) = match item {
+                Item::Good(object) if object.meaning.is_kubernetes() && !self.kubernetes => {
+                    unused.kubernetes = unused.kubernetes.saturating_add(1);
+                    continue;
+                }
+                Item::Good(object) => {
+                    let found = Found {
+                        line: object.line,
+                        cause: String::new(),
+                        written: None,
+                    };
+                    let version = self.version(&object.id, object.meaning, object.written);
+                    (Some(object.id), Some(version), found)
+                }
+                Item::Bad {
+                    line,
+                    id,
+                    written,
+                    cause,
+                } => {
+                    let found = Found {
+                        line,
+                        cause,
+                        written,
+                    };
+                    (id, None, found)
+                }
+                Item::Foreign(kind) => {
+                    *unused.foreign.entry(kind).or_default() += 1;
+                    continue;
+                }
+            };
+            candidates.push(Candidate::new(id, version, found));
+        }
+        self.catalogue.put(path, candidates);
+        self.unused.insert(Arc::clone(path), unused);
+    }
+
+    /// A file is gone.
+    pub(super) fn remove(&mut self, path: &Path) {
+        self.catalogue.remove(path);
+        self.unused.remove(path);
+    }
+
+    /// Where nothing changed the same pointer, so that nobody compares it again.
+    fn version(&self, id: &Id, meaning: Meaning, written: Option<Arc<Written>>) -> Version {
+        let before = self.catalogue.get(id).map(|before| &before.meaning);
+        let before = before.filter(|before| **before == meaning).cloned();
+        Version {
+            meaning: before.unwrap_or(meaning),
+            written,
+        }
+    }
+
+    /// How many objects of a file are served as it said last, if it cannot be read now.
+    pub(super) fn kept(&self, path: &Path) -> usize {
+        let all = self.catalogue.at(path).unwrap_or_default().iter();
+        let nothing = Status::Refused {
+            serving: Serving::Nothing,
+        };
+        all.filter(|one| one.status != nothing).count()
+    }
+
+    /// What all files come to, with what is wrong and what is written.
+    pub(in crate::registry) fn outcome(
+        &mut self,
+        messages: &mut Vec<Message>,
+        written: &mut Vec<Arc<Written>>,
+    ) -> Contribution {
+        self.catalogue.settle();
+        for (path, candidates) in self.catalogue.places() {
+            self.look(path, candidates, messages, written);
+        }
+        self.counts.clear();
+        for (id, _) in self.catalogue.all() {
+            *self.counts.entry(id.kind.clone()).or_default() += 1;
+        }
+        self.set();
+        for problem in self.objects.problems() {
+            let id = id(&problem);
+            if let Some((path, one)) = self.catalogue.origin(&id) {
+                let text = format!("{id}: {}", problem.refusal.words);
+                messages.push(message(path, one.findings.line, &text).of(&id));
+            }
+        }
+        self.said.clone()
+    }
+
+    /// What became of the objects of a file.
+    fn look(
+        &self,
+        path: &Arc<Path>,
+        candidates: &[Candidate<InFiles>],
+        messages: &mut Vec<Message>,
+        written: &mut Vec<Arc<Written>>,
+    ) {
+        let (mut refusals, mut more) = (0_usize, 0_usize);
+        for one in candidates {
+            let own = one.version.as_ref().and_then(|own| own.written.as_ref());
+            match &one.status {
+                Status::Accepted => written.extend(own.cloned()),
+                Status::Shadowed { by: (other, _) } => {
+                    let text = shadowed(one, path, other);
+                    written.extend(own.map(|own| refused(own, &text)));
+                    let said = message(path, one.findings.line, &text);
+                    messages.push(match &one.id {
+                        Some(id) => said.of(id),
+                        None => said,
+                    });
+                }
+                Status::Refused { serving } => {
+                    written.extend(self.served_for(one).and_then(|old| old.written.clone()));
+                    written.extend(one.findings.written.clone());
+                    refusals = refusals.saturating_add(1);
+                    if refusals > MAX_MESSAGES {
+                        more = more.saturating_add(1);
+                    } else {
+                        messages.push(refusal(one, path, *serving));
+                    }
+                }
+            }
+        }
+        if more > 0 {
+            let text = format!("and {more} more that cannot be used");
+            messages.push(message(path, 0, &text).of_file());
+        }
+        let Some(unused) = self.unused.get(path) else {
+            return;
+        };
+        for (kind, count) in unused.foreign.iter().take(MAX_MESSAGES) {
+            let text = format!("{kind} is nothing to be served: {count} not used");
+            messages.push(message(path, 0, &text));
+        }
+        let text = match unused.kubernetes {
+            0 => return,
+            1 => "1 object of Kubernetes is not used: the API server has it".to_owned(),
+            count => {
+                format!("{count} objects of Kubernetes are not used: the API server has them")
+            }
+        };
+        messages.push(message(path, 0, &text));
+    }
+
+    /// The last good version that is served from the place of a refused candidate.
+    fn served_for(&self, one: &Candidate<InFiles>) -> Option<&Version> {
+        let id = one.id.as_ref()?;
+        let (_, holder) = self.catalogue.origin(id)?;
+        std::ptr::eq(holder, one).then(|| self.catalogue.get(id))?
+    }
+
+    fn set(&mut self) {
+        let mut said = Contribution::default();
+        let mut sorted = Sorted::default();
+        for (_, version) in self.catalogue.all() {
+            match &version.meaning {
+                Meaning::Configuration(one) => said.configuration.set(one.clone()),
+                Meaning::Service(one) => sorted.services.push(one.clone()),
+                Meaning::Slice(one) => sorted.slices.push(one.clone()),
+                Meaning::Endpoints(one) => sorted.endpoints.push(one.clone()),
+                Meaning::Pod(one) => sorted.pods.push(one.clone()),
+                Meaning::Machine(one) => sorted.machines.push(one.clone()),
+                Meaning::Namespace(one) => sorted.namespaces.push(one.clone()),
+                Meaning::Nothing => {}
+            }
+        }
+        self.objects.replace(sorted.machines);
+        self.objects.replace(sorted.namespaces);
+        self.objects.replace(sorted.pods);
+        self.objects.replace(sorted.slices);
+        self.objects.replace(sorted.endpoints);
+        self.objects.replace(sorted.services);
+        self.said = self.with(said);
+    }
+
+    /// With what the objects of Kubernetes come to.
+    fn with(&mut self, configuration: Contribution) -> Contribution {
+        let cluster = self.objects.contribution();
+        Contribution {
+            services: cluster.services,
+            endpoints: cluster.endpoints,
+            workloads: cluster.workloads,
+            ..configuration
+        }
+    }
+}
+
+/// The object that a problem is of.
+fn id(problem: &Problem) -> Id {
+    let group = match problem.kind {
+        "EndpointSlice" => SLICES,
+        _ => "",
+    };
+    Id {
+        group: group.into(),
+        kind: problem.kind.into(),
+        namespace: (*problem.object.namespace).into(),
+        name: (*problem.object.name).into(),
+    }
+}
+
+#[derive(Default)]
+struct Sorted {
+    services: Vec<Arc<Service>>,
+    slices: Vec<Arc<Slice>>,
+    endpoints: Vec<Arc<Endpoints>>,
+    pods: Vec<Arc<Pod>>,
+    machines: Vec<Arc<Node>>,
+    namespaces: Vec<Arc<Namespace>>,
+}
+
+fn shadowed(one: &Candidate<InFiles>, path: &Path, other: &Path) -> String {
+    let place = if other == path {
+        "one of this name is there already".to_owned()
+    } else {
+        format!("{} has one of this name", name(other))
+    };
+    match &one.id {
+        Some(id) => format!("{id}: not used: {place}"),
+        None => format!("not used: {place}"),
+    }
+}
+
+fn refusal(one: &Candidate<InFiles>, path: &Path, serving: Serving) -> Message {
+    let Found { line, cause, .. } = &one.findings;
+    let kept = match serving {
+        Serving::Old => "; its last good version stays",
+        Serving::Nothing => "",
+    };
+    match &one.id {
+        Some(id) => message(path, *line, &format!("{id}: {cause}{kept}")).of(id),
+        None => message(path, *line, cause).of_file(),
+    }
+}
+
+/// As it is shown when it is not used after all.
+fn refused(one: &Written, why: &str) -> Arc<Written> {
+    let mut one = one.clone();
+    one.accepted = false;
+    one.messages.push(why.to_owned());
+    Arc::new(one)
+}
