@@ -75,6 +75,10 @@ class Discovery:
     def write(self, name, text):
         replace(f"{FOLDER}/config/{name}", text)
 
+    def rule(self, kind, spec):
+        lines = ["apiVersion: networking.istio.io/v1", f"kind: {kind}", "metadata: {name: b, namespace: demo}", "spec:"]
+        self.write(f"{kind}.yaml", "\n".join(lines + [f"  {line}" for line in spec.splitlines()]) + "\n")
+
     def serve(self, name, endpoints, namespace="demo", ports=(8080,)):
         """A service of that name with these endpoints: backend, and what else stands there."""
         lines = ["apiVersion: networking.istio.io/v1", "kind: ServiceEntry",
@@ -185,6 +189,30 @@ def main(discovery):
     check("without the service they fail", until(lambda: client.ask(5) == grpc.StatusCode.UNAVAILABLE))
     discovery.serve("b", [(one, "")])
     check("and reach it when it is back", until(lambda: client.ask(5) == "one"))
+
+    discovery.serve("b", [(one, ", labels: {version: v1}"), (two, ", labels: {version: v2}")])
+    discovery.rule("DestinationRule", "host: b\nsubsets: [{name: v1, labels: {version: v1}}, {name: v2, labels: {version: v2}}]\n"
+                   "trafficPolicy: {loadBalancer: {simple: LEAST_REQUEST}, tls: {mode: ISTIO_MUTUAL}, outlierDetection: {consecutive5xxErrors: 3},"
+                   " connectionPool: {http: {http2MaxRequests: 1000, idleTimeout: 60s}}}")
+    route = "  route: [{destination: {host: b, subset: v1}, weight: %d}, {destination: {host: b, subset: v2}, weight: %d}]"
+    rest = ("  timeout: 5s\n  retries: {attempts: 2, perTryTimeout: 2s, retryOn: 'unavailable,503'}\n"
+            "  fault: {abort: {grpcStatus: ABORTED, percentage: {value: 100}}}\n  corsPolicy: {allowOrigins: [{exact: a}]}\n"
+            "  mirror: {host: several}")
+
+    def weigh(first, second):
+        discovery.rule("VirtualService", f"hosts: [b]\nhttp:\n- name: shares\n{route % (first, second)}\n{rest}")
+
+    weigh(0, 100)
+    check("a virtual service leads to a subset", until(lambda: set(client.of(30)) == {"two"}))
+    load = Load(client)
+    weigh(25, 75)
+    check("and to two by their weights", until(lambda: set(client.of(20)) == {"one", "two"}))
+    share = client.of(calls)["two"] / calls
+    check("weights of 25 and 75 get as much", abs(share - 0.75) <= 0.075, share)
+    weigh(100, 0)
+    check("and to the other one alone", until(lambda: set(client.of(30)) == {"one"}))
+    failures = load.end()
+    check(f"none of {load.answers.total()} calls failed meanwhile", not failures and load.answers.total() > 100, failures)
 
     rows = json.loads(discovery.get("/debug/syncz"))
     check("its streams have its name", rows and all(row["proxy"] == NODE["id"] for row in rows), rows)

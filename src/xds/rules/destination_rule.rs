@@ -174,6 +174,8 @@ pub(crate) struct Purpose<'a> {
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
     /// The client's files for that.
     pub(crate) files: &'a Files,
+    /// For a program with gRPC in it, which refuses what it does not know.
+    pub(crate) grpc: bool,
 }
 
 /// Changes a client's cluster as the rules of its service want it.
@@ -187,14 +189,14 @@ pub(crate) fn cluster(
         return;
     };
     parts.cluster.metadata = Some(metadata(&first.from));
-    balance(&mut parts.cluster, policy);
+    balance(&mut parts.cluster, policy, purpose.grpc);
     if let Some(written) = policy.pool {
         pool::limit(parts, written, purpose.protocol);
     }
     if let Some(detection) = policy.detection {
         detect(&mut parts.cluster, detection);
     }
-    if let Some(written) = policy.tls {
+    if let Some(written) = policy.tls.filter(|_| !purpose.grpc) {
         tls::secure(parts, written, purpose);
     }
 }
@@ -225,7 +227,8 @@ fn metadata(rule: &ObjectRef) -> core::Metadata {
     }
 }
 
-fn balance(cluster: &mut Cluster, policy: &Policy<'_>) {
+/// A program with gRPC in it takes turns or a ring, and refuses all else.
+fn balance(cluster: &mut Cluster, policy: &Policy<'_>, grpc: bool) {
     // It leads where the client wanted to go: there is nothing to choose.
     if cluster.lb_policy == i32::from(LbPolicy::ClusterProvided) {
         return;
@@ -238,14 +241,14 @@ fn balance(cluster: &mut Cluster, policy: &Policy<'_>) {
         // Where it can be had, the cluster is made so.
         SimpleLb::Passthrough => None,
     };
-    if let Some(simple) = simple {
+    if let Some(simple) = simple.filter(|simple| !grpc || *simple == LbPolicy::RoundRobin) {
         cluster.lb_policy = simple.into();
     }
     let Some(hash) = policy.consistent_hash() else {
         return;
     };
     let (kind, config) = match &hash.hash_algorithm {
-        Some(HashAlgorithm::Maglev(maglev)) => {
+        Some(HashAlgorithm::Maglev(maglev)) if !grpc => {
             let size = Some(maglev.table_size).filter(|size| *size > 0);
             let config = MaglevLbConfig {
                 table_size: size.map(|value| UInt64Value { value }),

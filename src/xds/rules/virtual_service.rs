@@ -195,7 +195,7 @@ impl Maker<'_> {
         if let Some(headers) = &self.http.headers {
             filters::headers(&mut route, headers);
         }
-        filters::add(&mut route, self.http);
+        filters::add(&mut route, self.http, self.context.grpc);
         Some(route)
     }
 

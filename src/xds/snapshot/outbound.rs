@@ -146,6 +146,7 @@ impl ProxyView {
             host: outlet.host(),
             accounts: &accounts,
             files: &self.client.files,
+            grpc: self.client.grpc,
         };
         destination_rule::cluster(&mut draft.message, policies, &policy, &purpose);
         draft.from = policies.from();

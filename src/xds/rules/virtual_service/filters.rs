@@ -101,8 +101,11 @@ pub(super) fn headers(route: &mut Route, written: &Headers) {
     route.response_headers_to_remove = response.remove;
 }
 
-/// What filters of the connection manager do for this route.
-pub(super) fn add(route: &mut Route, http: &HttpRoute) {
+/// What filters of the connection manager do for this route. A program with gRPC in it has none, and refuses what it has not.
+pub(super) fn add(route: &mut Route, http: &HttpRoute, grpc: bool) {
+    if grpc {
+        return;
+    }
     let filters = &mut route.typed_per_filter_config;
     if let Some(cors) = &http.cors_policy {
         let config = wire::any(&self::cors(cors));
