@@ -3,7 +3,7 @@
 //! Generators and rules work on values. [`Draft::finish`] encodes one, hashes it and keeps the objects that it was made from.
 //! Equal messages have equal bytes on every replica: `envoy-types` holds maps in hash maps, which are written in any order, so
 //! messages whose maps may have several entries are sorted on the wire ([`sort`]), and those that are made by the thousand are
-//! declared with ordered maps in [`wire`](crate::resources::wire).
+//! declared with ordered maps in [`wire`](crate::common::wire).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use prost::Message;
 
-use crate::resources::wire::{self, Assignment, ClusterTail};
+use crate::common::wire::{self, Assignment, ClusterTail};
 use crate::view::Resource;
 
 /// A resource that is being made.

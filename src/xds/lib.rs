@@ -3,18 +3,31 @@
 //! It knows `api` and nothing of who asks: tonic, sockets and flags are in `gudgeon`. It is pure: no socket, no file, no
 //! clock, no environment and no runtime; time is an argument, and equal input gives equal bytes on every replica.
 //!
-//! # Who may know whom
+//! # Map
+//!
+//! * `settings`, `node`: what the program was started with, and what a client says of itself.
+//! * `common`: vocabulary of those who make resources: ports of services, small parts of Envoy's messages.
+//! * `scope`: which rules hold for a proxy, and the key that proxies with the same rules share.
+//! * `rules`: what each kind of rule does to a message, one file a kind.
+//! * `resources`: generators: from the mesh to Envoy's messages, as drafts that know the objects they were made from.
+//! * `finish`: the last step: encodes, hashes, and keeps those objects.
+//! * `snapshot`: one state of the mesh, and all that was made of it, shared by the proxies that see the same.
+//! * `view`: the seam: what one proxy is to have at one moment, as names, versions and bytes.
+//! * `stream`: what one client is owed: protocol, order, make before break. It knows views and none of Envoy's messages.
+//! * `debounce`, `reason`: when a push begins, and why.
+//!
+//! # From a change to bytes
 //!
 //! ```text
-//!  model (api) ──► resources ──► snapshot ──► view ◄── stream ◄── requests, pushes, time
+//!  world (api) ──► scope ──► resources ──► rules ──► finish ──► snapshot ──► view ◄── stream ◄── requests, time
 //!  changes ──► debounce ──► (the program makes a snapshot and pushes it to each stream)
 //! ```
 //!
-//! [`view`] is the seam: what one proxy is to have at one moment. Whoever makes resources knows no stream; a stream knows
-//! names, versions and bytes, and none of Envoy's messages. `envoy-types` is spoken where resources are made only.
+//! The layout test of the workspace holds the rooms to their edges; there is no circle.
 
 #![forbid(unsafe_code)]
 
+mod common;
 pub mod debounce;
 mod finish;
 pub mod node;

@@ -15,9 +15,8 @@ use api::model::{Configured, Labels, ObjectRef, Objects, Service, World, selects
 use api::networking::{DestinationRule, Kind, VirtualService};
 
 use self::hosts::{full_host, is_of, most_specific, patterns};
-use crate::resources::conflict::{Conflict, DUPLICATE_DOMAIN};
-use crate::resources::outlets::Outlets;
-use crate::rules::destination_rule::{self, Policies};
+use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN};
+use crate::common::outlets::Outlets;
 use crate::settings::Settings;
 
 /// The gateway that stands for all sidecars.
@@ -210,10 +209,9 @@ impl Rules {
         }
     }
 
-    /// Whether the locality of a client matters to what one of them says.
-    pub(crate) fn has_localities(&self) -> bool {
-        let mut all = self.destination_rules.iter();
-        all.any(|one| destination_rule::has_locality(one.rule.spec()))
+    /// All of one kind, whoever sees them.
+    pub(crate) fn all_destination_rules(&self) -> impl Iterator<Item = &DestinationRule> {
+        self.destination_rules.iter().map(|one| one.rule.spec())
     }
 
     fn visible(&self, namespace: Option<&Arc<str>>) -> Arc<Visible> {
@@ -295,12 +293,12 @@ impl ProxyRules {
             .map(|(host, rule)| (host.as_str(), rule))
     }
 
-    /// What rules say of connections to a service: those of the proxy's namespace, else of the service's, else of the root
+    /// Rules for connections to a service, in order: those of the proxy's namespace, else of the service's, else of the root
     /// namespace.
-    pub(crate) fn policies(&self, service: &Service) -> Policies {
+    pub(crate) fn destination_rules(&self, service: &Service) -> Vec<Arc<Rule<DestinationRule>>> {
         let all = &self.visible.destination_rules;
         if all.is_empty() {
-            return Policies::default();
+            return Vec::new();
         }
         let host = service.key.hostname.to_ascii_lowercase();
         let own = self.scope.namespace.as_ref();
@@ -314,7 +312,7 @@ impl ProxyRules {
                 (!rules.is_empty()).then_some(rules)
             })
         });
-        Policies::new(rules.unwrap_or_default())
+        rules.unwrap_or_default()
     }
 
     /// A rule may be for some workloads of its own namespace alone.

@@ -36,6 +36,44 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Rooms of a crate, each with those that it may know: they stand above it, so that there is no circle.
+type Rooms = &'static [(&'static str, &'static [&'static str])];
+
+const ROOMS: &[(&str, Rooms)] = &[(
+    "xds",
+    &[
+        ("settings", &[]),
+        ("node", &[]),
+        ("reason", &[]),
+        ("view", &[]),
+        ("common", &["node", "settings"]),
+        ("finish", &["common", "view"]),
+        ("scope", &["common", "settings"]),
+        ("rules", &["common", "finish", "node", "scope"]),
+        (
+            "resources",
+            &[
+                "common", "finish", "node", "rules", "scope", "settings", "view",
+            ],
+        ),
+        (
+            "snapshot",
+            &[
+                "common",
+                "finish",
+                "node",
+                "resources",
+                "rules",
+                "scope",
+                "settings",
+                "view",
+            ],
+        ),
+        ("debounce", &["reason"]),
+        ("stream", &["reason", "view"]),
+    ],
+)];
+
 const PURE: [&str; 4] = ["api", "inject", "mcp", "xds"];
 
 /// Messages with gRPC clients beside them, which no feature leaves out: what is below it is not asked for by us. That the
@@ -107,7 +145,7 @@ const LONGEST_FILE: usize = 400;
 const LONGER_FILES: [(&str, usize); 17] = [
     ("inject/annotations.rs", 420),
     ("inject/probes.rs", 410),
-    ("inject/engine.rs", 460),
+    ("inject/engine.rs", 470),
     ("inject/overlay.rs", 450),
     ("xds/node.rs", 450),
     ("xds/snapshot/mod.rs", 610),
@@ -308,6 +346,68 @@ fn files_are_short_and_say_what_they_are() {
                 longer.is_none() || lines > LONGEST_FILE,
                 "{file} is no longer than others"
             );
+        }
+    }
+}
+
+/// The room of a file, and those that it names.
+fn named_rooms(path: &Path, text: &str) -> (String, BTreeSet<String>) {
+    let first = path.iter().next().unwrap().to_str().unwrap();
+    let room = first.strip_suffix(".rs").unwrap_or(first).to_owned();
+    let lines = code(text)
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    let words = lines.flat_map(|line| line.split("crate::").skip(1));
+    let letters = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let named = words.map(|rest| rest.chars().take_while(|letter| letters(*letter)).collect());
+    (room, named.collect())
+}
+
+#[test]
+fn rooms_know_those_above_them_and_are_on_the_map() {
+    for (name, rooms) in ROOMS {
+        let all: BTreeSet<&str> = rooms.iter().map(|(room, _)| *room).collect();
+        for (at, (room, known)) in rooms.iter().enumerate() {
+            let above: Vec<_> = rooms[..at].iter().map(|(room, _)| *room).collect();
+            assert!(
+                known.iter().all(|one| above.contains(one)),
+                "{name}: {room} is in a circle"
+            );
+        }
+        let mut used = BTreeSet::new();
+        let mut found = BTreeSet::new();
+        for (path, text) in sources(name).iter().filter(|(path, _)| is_library(path)) {
+            let (room, named) = named_rooms(path, text);
+            if room == "lib" {
+                for one in &all {
+                    assert!(
+                        text.contains(&format!("`{one}`")),
+                        "{name}: {one} is not on the map"
+                    );
+                }
+                continue;
+            }
+            let row = rooms.iter().find(|(known, _)| *known == room);
+            let (_, known) = row.unwrap_or_else(|| panic!("{name}: {room} is no room"));
+            for other in named
+                .iter()
+                .filter(|other| all.contains(other.as_str()) && **other != room)
+            {
+                let path = path.display();
+                assert!(
+                    known.contains(&other.as_str()),
+                    "{name}/{path} knows {other}"
+                );
+                used.insert((room.clone(), other.clone()));
+            }
+            found.insert(room);
+        }
+        for (room, known) in *rooms {
+            assert!(found.contains(*room), "{name}: there is no {room}");
+            for other in *known {
+                let edge = ((*room).to_owned(), (*other).to_owned());
+                assert!(used.contains(&edge), "{name}: {room} does not know {other}");
+            }
         }
     }
 }

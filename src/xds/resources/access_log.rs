@@ -19,7 +19,7 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::Name;
 
 use super::log_service;
-use super::wire::{self, JsonFileLog, JsonFormat, JsonStreamLog, Object};
+use crate::common::wire::{self, JsonFileLog, JsonFormat, JsonStreamLog, Object};
 
 /// What is logged of each request, by its name in JSON.
 const ITEMS: [(&str, &str); 23] = [

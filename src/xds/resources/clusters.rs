@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::mesh::{Mesh, MutualTls};
-use super::outlets::Outlet;
-use super::proxy::Families;
-use super::tls;
-use super::upstream_http;
-use super::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
+use crate::common::families::Families;
+use crate::common::outlets::Outlet;
+use crate::common::tls;
+use crate::common::upstream_http;
+use crate::common::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Dns, Files, Kind};
 use api::model::{Protocol, Registry, Resolution, Service};

@@ -9,9 +9,9 @@ use envoy_types::pb::envoy::config::core::v3 as core;
 
 use super::locality::Preference;
 use super::networks::Networks;
-use super::outlets::Outlet;
-use super::proxy::Families;
-use super::wire::{self, Assignment, Group, Metadata, Object, Peer, Place};
+use crate::common::families::Families;
+use crate::common::outlets::Outlet;
+use crate::common::wire::{self, Assignment, Group, Metadata, Object, Peer, Place};
 use crate::finish::Draft;
 
 /// What the assignments of two proxies differ by.

@@ -21,7 +21,7 @@ use envoy_types::pb::envoy::r#type::v3::Percent;
 use prost::{Message, Name};
 
 use super::mesh::Mesh;
-use super::wire;
+use crate::common::wire;
 
 /// What the connection managers of two proxies differ by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

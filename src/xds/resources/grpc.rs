@@ -8,9 +8,9 @@ use envoy_types::pb::envoy::config::listener::v3::{ApiListener, Listener};
 use super::domains;
 use super::filters;
 use super::mesh::Mesh;
-use super::outlets::{Outlet, Outlets};
-use super::proxy::Families;
-use super::wire;
+use crate::common::families::Families;
+use crate::common::outlets::{Outlet, Outlets};
+use crate::common::wire;
 use crate::finish::Draft;
 
 /// Who asks, as far as one name means another service elsewhere.

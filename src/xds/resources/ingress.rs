@@ -8,12 +8,12 @@ use api::model::{Configured, EndpointAddress, Labels, Protocol, World, selects};
 use api::networking::{CaptureMode, IstioIngressListener, Sidecar, default_endpoint};
 
 use super::clusters;
-use super::conflict::{Conflict, INVALID_LISTENER};
 use super::instances::Instance;
 use super::listeners::inbound::{Door, cluster_name, declared};
 use super::listeners::is_own;
 use super::mesh::Mesh;
 use super::proxy::Proxy;
+use crate::common::conflict::{Conflict, INVALID_LISTENER};
 
 /// The Sidecar of a proxy: the oldest that selects it.
 pub(crate) fn sidecar(world: &World, proxy: &Proxy) -> Option<Arc<Configured<Sidecar>>> {

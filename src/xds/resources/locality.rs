@@ -6,7 +6,7 @@ use api::istio::networking::v1alpha3::LocalityLoadBalancerSetting;
 use api::istio::networking::v1alpha3::locality_load_balancer_setting::{Distribute, Failover};
 use api::model::{Locality, Service};
 
-use super::wire::{self, Group};
+use crate::common::wire::{self, Group};
 
 /// How the groups of an assignment stand to a client.
 #[derive(Clone, Copy, Debug)]

@@ -13,9 +13,10 @@ use envoy_types::pb::envoy::config::cluster::v3::{Cluster, UpstreamConnectionOpt
 use envoy_types::pb::envoy::config::core::v3 as core;
 
 use super::clusters::{self, Client};
-use super::mesh::{self, Mesh};
-use super::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
-use super::{endpoints, tls, upstream_http};
+use super::endpoints;
+use super::mesh::Mesh;
+use crate::common::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
+use crate::common::{keepalive, tls, upstream_http};
 use crate::finish::{ClusterParts, Draft};
 
 /// What the loggers name.
@@ -67,7 +68,7 @@ impl LogService {
         };
         if let Some(keepalive) = &self.given.tcp_keepalive {
             cluster.upstream_connection_options = Some(UpstreamConnectionOptions {
-                tcp_keepalive: Some(mesh::keepalive(keepalive)),
+                tcp_keepalive: Some(keepalive::keepalive(keepalive)),
                 ..UpstreamConnectionOptions::default()
             });
         }

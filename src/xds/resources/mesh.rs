@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use api::istio::mesh::v1alpha1::mesh_config::AuthPolicy;
 use api::istio::mesh::v1alpha1::mesh_config::outbound_traffic_policy::Mode;
-use api::istio::networking::v1alpha3::connection_pool_settings::tcp_settings::TcpKeepalive as Given;
 use api::mesh::MeshConfig;
 use envoy_types::pb::envoy::config::core::v3::TcpKeepalive;
 
 use super::access_log::AccessLog;
 use super::log_service::LogService;
-use super::wire;
+use crate::common::keepalive::{keepalive, plain};
 use crate::settings::Settings;
 
 /// Who speaks mutual TLS.
@@ -85,24 +84,7 @@ fn or(given: Option<&api::mesh::Duration>, usual: Duration) -> Duration {
     given.and_then(plain).unwrap_or(usual)
 }
 
-fn plain(given: &api::mesh::Duration) -> Option<Duration> {
-    let seconds = u64::try_from(given.seconds).ok()?;
-    Some(Duration::new(seconds, u32::try_from(given.nanos).ok()?))
-}
-
 /// Checked when it was read.
 fn port(number: i32) -> u16 {
     u16::try_from(number).unwrap_or(0)
-}
-
-pub(crate) fn keepalive(given: &Given) -> TcpKeepalive {
-    let seconds = |given: Option<&api::mesh::Duration>| {
-        let seconds = u32::try_from(plain(given?)?.as_secs()).ok()?;
-        wire::number(seconds)
-    };
-    TcpKeepalive {
-        keepalive_probes: wire::number(given.probes).filter(|probes| probes.value > 0),
-        keepalive_time: seconds(given.time.as_ref()),
-        keepalive_interval: seconds(given.interval.as_ref()),
-    }
 }

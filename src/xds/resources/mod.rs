@@ -3,7 +3,6 @@
 
 pub(crate) mod access_log;
 pub(crate) mod clusters;
-pub(crate) mod conflict;
 mod domains;
 pub(crate) mod endpoints;
 pub(crate) mod filters;
@@ -15,11 +14,7 @@ pub(crate) mod locality;
 pub(crate) mod log_service;
 pub(crate) mod mesh;
 pub(crate) mod networks;
-pub(crate) mod outlets;
 pub(crate) mod proxy;
 pub(crate) mod routes;
-pub(crate) mod tls;
-pub(crate) mod upstream_http;
-pub(crate) mod wire;
 
-pub(crate) use wire::Group;
+pub(crate) use crate::common::wire::Group;

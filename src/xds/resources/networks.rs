@@ -8,8 +8,8 @@ use api::istio::mesh::v1alpha1::network::network_endpoints::Ne;
 use api::mesh::MeshNetworks;
 use api::model::{self, ClusterId, Endpoint, World};
 
-use super::conflict::{Conflict, GATEWAY_WITHOUT_ADDRESS};
-use super::proxy::Families;
+use crate::common::conflict::{Conflict, GATEWAY_WITHOUT_ADDRESS};
+use crate::common::families::Families;
 
 /// The networks of a mesh, ready for look-ups.
 #[derive(Clone, Debug, Default)]

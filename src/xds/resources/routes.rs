@@ -11,13 +11,13 @@ use envoy_types::pb::envoy::config::route::v3::{
     self as route, Route, RouteAction, RouteConfiguration, VirtualHost,
 };
 
+pub(crate) use self::usual::inbound;
 use self::usual::{allow_any, block_all, operation, prefix, to};
-pub(crate) use self::usual::{inbound, retries};
-use super::conflict::{Conflict, DUPLICATE_DOMAIN, TOO_LARGE};
 use super::domains;
-use super::outlets::{Outlet, Outlets};
-use super::proxy::Families;
-use super::wire;
+use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN, TOO_LARGE};
+use crate::common::families::Families;
+use crate::common::outlets::{Outlet, Outlets};
+use crate::common::wire;
 use crate::finish::Draft;
 use crate::rules::virtual_service::{self, Context, Routed};
 use crate::scope::{ProxyRules, Rule};
@@ -53,7 +53,10 @@ pub(crate) fn outbound(
         without_room: BTreeSet::new(),
     };
     if let Some((host, port)) = name.rsplit_once(':') {
-        let outlet = outlets.by_name(&super::outlets::cluster_name(port.parse().ok()?, host))?;
+        let outlet = outlets.by_name(&crate::common::outlets::cluster_name(
+            port.parse().ok()?,
+            host,
+        ))?;
         return outlet.protocol.is_auto().then(|| {
             let host = making.host(outlet, vec!["*".to_owned()]);
             making.finish(name, vec![host])
@@ -64,12 +67,15 @@ pub(crate) fn outbound(
         outlets
             .all
             .iter()
-            .filter(|outlet| is_http(outlet))
+            .filter(|outlet| outlet.carries_http())
             .collect()
     } else {
         let port: u16 = name.parse().ok()?;
         let of_port = outlets.by_port.get(&port)?;
-        of_port.iter().filter(|outlet| is_http(outlet)).collect()
+        of_port
+            .iter()
+            .filter(|outlet| outlet.carries_http())
+            .collect()
     };
     if chosen.is_empty() && !proxy {
         return None;
@@ -259,10 +265,6 @@ impl<'a> Making<'a> {
         });
         domains
     }
-}
-
-pub(crate) fn is_http(outlet: &Outlet) -> bool {
-    outlet.protocol.is_http() || outlet.protocol.is_auto()
 }
 
 fn configuration(name: &Arc<str>, virtual_hosts: Vec<VirtualHost>) -> Draft<RouteConfiguration> {

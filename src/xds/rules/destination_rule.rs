@@ -17,7 +17,7 @@ use api::istio::networking::v1alpha3::{
     ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, LocalityLoadBalancerSetting,
     OutlierDetection as Detection, Subset, TrafficPolicy,
 };
-use api::model::{Endpoint, ObjectRef, Protocol};
+use api::model::{Endpoint, ObjectRef, Protocol, Service};
 use api::networking::DestinationRule;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     CommonLbConfig, LbConfig, LbPolicy, MaglevLbConfig, RingHashLbConfig,
@@ -28,10 +28,10 @@ use envoy_types::pb::envoy::config::route::v3::route_action::{HashPolicy, hash_p
 use envoy_types::pb::envoy::r#type::v3::Percent;
 use envoy_types::pb::google::protobuf::{Duration as Time, Struct, UInt64Value, Value, value};
 
+use crate::common::wire;
 use crate::finish::ClusterParts;
 use crate::node::Files;
-use crate::resources::wire;
-use crate::scope::Rule;
+use crate::scope::{ProxyRules, Rule, Rules};
 
 /// Of a ring, where nobody says another (the same as Envoy's own).
 const SMALLEST_RING: u64 = 1024;
@@ -54,8 +54,11 @@ pub(crate) struct Policy<'a> {
 }
 
 impl Policies {
-    pub(crate) const fn new(rules: Vec<Arc<Rule<DestinationRule>>>) -> Self {
-        Self { rules }
+    /// Those that hold for a proxy's connections to a service.
+    pub(crate) fn of_service(rules: &ProxyRules, service: &Service) -> Self {
+        Self {
+            rules: rules.destination_rules(service),
+        }
     }
 
     /// The rules by name: all that depends on them alone is the same where these are.
@@ -140,8 +143,12 @@ impl<'a> Policy<'a> {
     }
 }
 
-/// Whether one of its policies has a setting for localities.
-pub(crate) fn has_locality(rule: &DestinationRule) -> bool {
+/// Whether the locality of a client matters to what a rule says.
+pub(crate) fn have_localities(rules: &Rules) -> bool {
+    rules.all_destination_rules().any(has_locality)
+}
+
+fn has_locality(rule: &DestinationRule) -> bool {
     let subsets = rule.subsets.iter().map(|subset| &subset.traffic_policy);
     let policies = subsets.chain([&rule.traffic_policy]).flatten();
     policies

@@ -14,9 +14,8 @@ use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::HashPolicy;
 use envoy_types::pb::envoy::config::route::v3::{Decorator, Route};
 
-use super::destination_rule;
-use crate::resources::outlets::{Outlet, Outlets, subset_name};
-use crate::resources::routes::is_http;
+use super::destination_rule::{self, Policies};
+use crate::common::outlets::{Outlet, Outlets, subset_name};
 use crate::scope::{ProxyRules, Rule, holds_for_mesh};
 
 /// What routes depend on, besides their rule.
@@ -104,7 +103,7 @@ pub(crate) fn ports(
             None => {
                 let host = rules.full_host(&destination.host, rule.namespace());
                 let all = outlets.by_host(&host).iter();
-                let all = all.filter(|outlet| is_http(outlet));
+                let all = all.filter(|outlet| outlet.carries_http());
                 ports.extend(all.map(|outlet| outlet.port.number));
             }
         }
@@ -139,7 +138,7 @@ impl Context<'_> {
     }
 
     fn hash(&self, outlet: &Outlet, subset: &str, from: &mut Vec<ObjectRef>) -> Option<HashPolicy> {
-        let policies = self.rules.policies(&outlet.service);
+        let policies = Policies::of_service(self.rules, &outlet.service);
         let subset = policies.subset(subset);
         let policy = policies.of(subset, outlet.port.number);
         let hash = destination_rule::hash_policy(&policy)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::resources::outlets::Outlets;
+use crate::common::outlets::Outlets;
 
 /// A host without a dot is one of the rule's namespace.
 pub(super) fn full_host(host: &str, namespace: &str, domain: &str) -> String {

@@ -23,6 +23,8 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, ObjectRef, Service, TlsMo
 use self::cache::Cache;
 use self::ports::ByPort;
 use self::variants::Variants;
+use crate::common::families::Families;
+use crate::common::outlets::Outlets;
 use crate::node::Node;
 use crate::resources::clusters::Client;
 use crate::resources::endpoints::{Places, Viewer, takes_tls};
@@ -31,15 +33,13 @@ use crate::resources::listeners::outbound::{Outbound, Place};
 use crate::resources::listeners::{fixed, is_beside};
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::networks::Networks;
-use crate::resources::outlets::Outlets;
-use crate::resources::proxy::Families;
 use crate::resources::routes::Caller;
 use crate::scope::{Rules, Scope};
 use crate::settings::Settings;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 
-pub use crate::resources::conflict::Conflict;
+pub use crate::common::conflict::Conflict;
 
 /// One state of the mesh.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use api::model::{Locality, Resolution};
 
 use super::proxy::{ProxyView, network};
 use super::{AssignmentKey, Assignments};
+use crate::common::outlets::Outlet;
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::grpc::{self, Asker, Target};
 use crate::resources::locality::Preference;
-use crate::resources::outlets::Outlet;
 use crate::resources::routes;
 use crate::rules::destination_rule::{Policies, Policy};
 use crate::view::{Resource, Type};
@@ -38,7 +38,7 @@ impl ProxyView {
             return Some(outlet.name.clone());
         }
         if self.proxy.node.grpc {
-            let policies = self.rules.policies(&outlet.service);
+            let policies = Policies::of_service(&self.rules, &outlet.service);
             return policies.subset(subset).map(|_| name.into());
         }
         let clusters = self.outbound_clusters();
@@ -66,7 +66,7 @@ impl ProxyView {
         let snapshot = &self.snapshot;
         let outlets = names.iter().filter_map(|name| {
             let (outlet, subset) = self.outlet(name)?;
-            let policies = self.rules.policies(&outlet.service);
+            let policies = Policies::of_service(&self.rules, &outlet.service);
             let subset = match subset {
                 "" => None,
                 subset => Some(policies.subset(subset)?),
@@ -107,7 +107,7 @@ impl ProxyView {
     pub(super) fn assignment(&self, name: &str) -> Option<Arc<Resource>> {
         let snapshot = &self.snapshot;
         let (outlet, subset) = self.outlet(name)?;
-        let policies = self.rules.policies(&outlet.service);
+        let policies = Policies::of_service(&self.rules, &outlet.service);
         let subset = match subset {
             "" => None,
             subset => Some(policies.subset(subset)?),
@@ -175,7 +175,7 @@ impl ProxyView {
                 (target.outlet(outlets, &asker)?, target.is_written(name))
             }
         };
-        let policies = self.rules.policies(&outlet.service);
+        let policies = Policies::of_service(&self.rules, &outlet.service);
         let subset = match subset {
             "" => None,
             subset => Some(policies.subset(subset)?),

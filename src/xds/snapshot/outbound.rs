@@ -7,14 +7,14 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, Resolution};
 
 use super::Conflict;
 use super::proxy::{ProxyView, finished};
+use crate::common::conflict::{INVALID_LISTENER, TOO_LARGE};
+use crate::common::outlets::Outlet;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::Kind;
 use crate::resources::clusters::{self, Inputs};
-use crate::resources::conflict::{INVALID_LISTENER, TOO_LARGE};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::listeners::{is_beside, is_every_proxys};
 use crate::resources::locality::{self, Preference};
-use crate::resources::outlets::Outlet;
 use crate::rules::destination_rule::{self, Policies, Policy, Purpose};
 use crate::scope::{ProxyRules, Scope};
 use crate::view::{Resource, Set};
@@ -90,7 +90,7 @@ impl ProxyView {
         rules: &ProxyRules,
         room: &mut usize,
     ) -> Vec<Draft<ClusterParts>> {
-        let policies = rules.policies(&outlet.service);
+        let policies = Policies::of_service(rules, &outlet.service);
         let mut subsets = policies.subsets();
         if let Some(less) = room.checked_sub(subsets.len()) {
             *room = less;
@@ -203,8 +203,8 @@ impl ProxyView {
             let make = || self.make_clusters(&common, |_| None);
             let usual = self.parts.clusters.all.get(scope, make);
             self.make_clusters(own, |outlet| {
-                let policies = own.policies(&outlet.service);
-                let same = policies.from() == common.policies(&outlet.service).from();
+                let policies = Policies::of_service(own, &outlet.service);
+                let same = policies.from() == Policies::of_service(&common, &outlet.service).from();
                 same.then(|| {
                     let subsets = policies.subsets();
                     let names = [""].into_iter();

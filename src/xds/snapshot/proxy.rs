@@ -10,10 +10,11 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::cache::{Cache, Shared};
 use super::{Assignments, ClientKey, Clusters, Conflict, Own, Routes, Snapshot};
+use crate::common::conflict::INVALID_LISTENER;
+use crate::common::outlets::{Outlet, cluster_name};
 use crate::finish::{ClusterParts, Draft, Encode};
 use crate::node::{Kind, Mode, Node};
 use crate::resources::clusters::{Certificates, Client};
-use crate::resources::conflict::INVALID_LISTENER;
 use crate::resources::endpoints::Viewer;
 use crate::resources::filters::HttpOptions;
 use crate::resources::ingress;
@@ -23,10 +24,9 @@ use crate::resources::listeners::inbound::{self, Door};
 use crate::resources::listeners::name;
 use crate::resources::listeners::outbound::{self, Outbound, Place};
 use crate::resources::mesh::Mesh;
-use crate::resources::outlets::{Outlet, cluster_name};
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, Caller, HTTP_PROXY};
-use crate::rules::destination_rule;
+use crate::rules::destination_rule::{self, Policies};
 use crate::scope::ProxyRules;
 use crate::view::{Resource, Set, Type, View};
 
@@ -172,7 +172,7 @@ impl ProxyView {
             let Some(outlet) = outlets.by_name(&cluster_name(door.service_port, &door.host)) else {
                 continue;
             };
-            let policies = self.rules.policies(&outlet.service);
+            let policies = Policies::of_service(&self.rules, &outlet.service);
             let policy = policies.of(None, door.service_port);
             if destination_rule::inbound(&mut draft.message, &policy, door.protocol) {
                 draft.from = policies.from();
@@ -466,7 +466,7 @@ pub(super) fn network(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> Op
 fn client_key(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> ClientKey {
     let setting = snapshot.world.mesh.locality_lb_setting.as_ref();
     let by_shares = setting.is_some_and(|setting| !setting.distribute.is_empty());
-    let by_rules = snapshot.base.rules.has_localities();
+    let by_rules = destination_rule::have_localities(&snapshot.base.rules);
     let locality = if by_shares || by_rules || snapshot.base.resolved_near {
         proxy.locality.clone()
     } else {

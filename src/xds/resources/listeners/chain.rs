@@ -6,8 +6,8 @@ use api::model::Network;
 use envoy_types::pb::envoy::config::core::v3::TransportSocket;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
-use crate::resources::tls;
-use crate::resources::wire;
+use crate::common::tls;
+use crate::common::wire;
 
 /// What the inspector calls HTTP.
 const HTTP: [&str; 3] = ["http/1.0", "http/1.1", "h2c"];

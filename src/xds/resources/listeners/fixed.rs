@@ -9,15 +9,15 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener
 use super::chain::{self, Match};
 use super::inbound::Own;
 use super::{Frame, INBOUND_PORT, Inspect, is_own, name};
+use crate::common::conflict::{Conflict, INVALID_LISTENER};
+use crate::common::{tls, wire};
 use crate::finish::Draft;
 use crate::node::Mode;
 use crate::resources::clusters;
-use crate::resources::conflict::{Conflict, INVALID_LISTENER};
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::HTTP_PROXY;
-use crate::resources::{tls, wire};
 
 /// Where connections go that nobody knows. Whoever was not intercepted cannot be sent where he wanted to.
 pub(crate) fn unknown(mesh: &Mesh, intercepted: bool) -> Filter {

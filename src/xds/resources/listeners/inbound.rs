@@ -10,14 +10,15 @@ use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
 
 use super::chain::{self, Match};
 use super::{Frame, INBOUND_PORT, Inspect, is_proxys, name};
+use crate::common::conflict::{Conflict, INVALID_LISTENER};
+use crate::common::{tls, wire};
 use crate::finish::{ClusterParts, Draft};
-use crate::resources::conflict::{Conflict, INVALID_LISTENER};
 use crate::resources::endpoints;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::instances::Instance;
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::proxy::Proxy;
-use crate::resources::{clusters, routes, tls, wire};
+use crate::resources::{clusters, routes};
 
 /// One port that the proxy takes for its application.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::config::listener::v3::{AdditionalAddress, FilterChai
 
 use super::filters;
 use super::mesh::Mesh;
-use super::wire;
+use crate::common::wire;
 use crate::finish::Draft;
 use crate::node::Node;
 

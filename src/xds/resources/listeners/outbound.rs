@@ -10,13 +10,13 @@ use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
 use super::chain::{self, Match};
 use super::{Frame, Inspect, fixed, is_envoys, is_own, name};
-use crate::resources::conflict::{
+use crate::common::conflict::{
     Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
 };
+use crate::common::families::Families;
+use crate::common::outlets::{Outlet, Outlets};
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::Mesh;
-use crate::resources::outlets::{Outlet, Outlets};
-use crate::resources::proxy::Families;
 use crate::view::Resource;
 
 /// What the outbound listeners of two proxies differ by.

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::route::v3::{
-    self as route, Decorator, DirectResponseAction, RetryPolicy, Route, RouteAction,
-    RouteConfiguration, RouteMatch, VirtualHost, retry_policy, route_action,
+    self as route, Decorator, DirectResponseAction, Route, RouteAction, RouteConfiguration,
+    RouteMatch, VirtualHost, route_action,
 };
-use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
 
-use crate::resources::outlets::Outlet;
-use crate::resources::{clusters, wire};
-
-const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,resource-exhausted,retriable-status-codes";
+use crate::common::outlets::Outlet;
+use crate::common::retries::retries;
+use crate::common::wire;
+use crate::resources::clusters;
 
 /// All requests to the port, where no rule says anything else.
 pub(super) fn usual(outlet: &Outlet) -> Route {
@@ -60,23 +59,6 @@ pub(super) fn prefix(prefix: &str) -> RouteMatch {
     RouteMatch {
         path_specifier: Some(route::route_match::PathSpecifier::Prefix(prefix.to_owned())),
         ..RouteMatch::default()
-    }
-}
-
-/// Of requests that no rule has others for.
-pub(crate) fn retries() -> RetryPolicy {
-    RetryPolicy {
-        retry_on: RETRY_ON.to_owned(),
-        num_retries: wire::number(2),
-        retriable_status_codes: vec![503],
-        retry_host_predicate: vec![retry_policy::RetryHostPredicate {
-            name: "envoy.retry_host_predicates.previous_hosts".to_owned(),
-            config_type: Some(retry_policy::retry_host_predicate::ConfigType::TypedConfig(
-                wire::any(&PreviousHostsPredicate {}),
-            )),
-        }],
-        host_selection_retry_max_attempts: 5,
-        ..RetryPolicy::default()
     }
 }
 

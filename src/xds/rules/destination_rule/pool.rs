@@ -14,9 +14,9 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::http_protocol_optio
 };
 
 use super::{positive, time};
+use crate::common::upstream_http::{Spoken, speaking};
+use crate::common::{keepalive, wire};
 use crate::finish::ClusterParts;
-use crate::resources::upstream_http::{Spoken, speaking};
-use crate::resources::{mesh, wire};
 
 pub(super) fn limit(
     parts: &mut ClusterParts,
@@ -44,7 +44,7 @@ fn tcp(cluster: &mut Cluster, settings: &TcpSettings) {
         thresholds.max_connections = wire::number(most);
     }
     if let Some(keepalive) = &settings.tcp_keepalive {
-        let written = mesh::keepalive(keepalive);
+        let written = keepalive::keepalive(keepalive);
         let options = cluster.upstream_connection_options.take();
         let usual = options.and_then(|options| options.tcp_keepalive);
         let usual = usual.unwrap_or_default();

@@ -5,9 +5,9 @@ use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use envoy_types::pb::envoy::config::core::v3::UpstreamHttpProtocolOptions;
 
 use super::Purpose;
+use crate::common::tls;
+use crate::common::upstream_http::{Spoken, speaking};
 use crate::finish::ClusterParts;
-use crate::resources::tls;
-use crate::resources::upstream_http::{Spoken, speaking};
 
 /// Envoy finds the system's roots by itself, but compares no names with them: it wants a file for that. Debian and distroless
 /// images have this one.

@@ -19,14 +19,16 @@ use envoy_types::pb::envoy::config::route::v3::weighted_cluster::{
     ClusterWeight, cluster_weight::HostRewriteSpecifier as WeightHost,
 };
 use envoy_types::pb::envoy::config::route::v3::{
-    DirectResponseAction, RedirectAction, RetryPolicy, RouteAction, WeightedCluster, retry_policy,
+    DirectResponseAction, RedirectAction, RetryPolicy, RouteAction, WeightedCluster,
+    retry_policy as route_retry,
 };
 use envoy_types::pb::envoy::extensions::retry::priority::previous_priorities::v3::PreviousPrioritiesConfig;
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent};
 
 use super::{To, filters, matching};
-use crate::resources::{routes, wire};
+use crate::common::retries;
+use crate::common::wire;
 use crate::rules::destination_rule::time;
 
 /// In front of a redirect's `uri`: what stands behind takes the place of the prefix that was matched.
@@ -125,8 +127,8 @@ pub(super) fn forward(
         max_stream_duration: durations,
         timeout: Some(timeout.unwrap_or(never)),
         retry_policy: match &http.retries {
-            Some(written) => retries(written),
-            None => Some(routes::retries()),
+            Some(written) => retry_policy(written),
+            None => Some(retries::retries()),
         },
         hash_policy: hash_policies(destinations),
         ..RouteAction::default()
@@ -193,7 +195,7 @@ fn rewrite(action: &mut RouteAction, http: &HttpRoute) {
 }
 
 /// `None`: there are no retries.
-fn retries(written: &HttpRetry) -> Option<RetryPolicy> {
+fn retry_policy(written: &HttpRetry) -> Option<RetryPolicy> {
     let attempts = u32::try_from(written.attempts)
         .ok()
         .filter(|times| *times > 0)?;
@@ -203,11 +205,11 @@ fn retries(written: &HttpRetry) -> Option<RetryPolicy> {
         retry_back_off: written
             .backoff
             .as_ref()
-            .map(|base| retry_policy::RetryBackOff {
+            .map(|base| route_retry::RetryBackOff {
                 base_interval: Some(time(base)),
                 max_interval: None,
             }),
-        ..routes::retries()
+        ..retries::retries()
     };
     if !written.retry_on.is_empty() {
         let (names, codes) = conditions(&written.retry_on);
@@ -228,9 +230,9 @@ fn retries(written: &HttpRetry) -> Option<RetryPolicy> {
         let config = PreviousPrioritiesConfig {
             update_frequency: 2,
         };
-        policy.retry_priority = Some(retry_policy::RetryPriority {
+        policy.retry_priority = Some(route_retry::RetryPriority {
             name: "envoy.retry_priorities.previous_priorities".to_owned(),
-            config_type: Some(retry_policy::retry_priority::ConfigType::TypedConfig(
+            config_type: Some(route_retry::retry_priority::ConfigType::TypedConfig(
                 wire::any(&config),
             )),
         });

@@ -23,7 +23,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher}
 
 use super::action::millionths;
 use super::matching;
-use crate::resources::wire;
+use crate::common::wire;
 use crate::rules::destination_rule::time;
 
 /// Changes of the headers of one message.

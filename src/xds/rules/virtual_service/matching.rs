@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
 use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, QueryParameterMatcher, RouteMatch};
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher};
 
-use crate::resources::wire;
+use crate::common::wire;
 
 /// No match is one of everything.
 pub(super) fn route_match(written: Option<&HttpMatchRequest>) -> RouteMatch {

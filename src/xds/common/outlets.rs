@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::model::{Address, Port, Protocol, Service, World};
 
 use super::conflict::{Conflict, DUPLICATE_CLUSTER};
-use super::proxy::Families;
+use crate::common::families::Families;
 use crate::settings::Settings;
 
 /// One port of one service.
@@ -38,6 +38,11 @@ impl Outlet {
             return self.name.clone();
         }
         subset_name(self.port.number, subset, self.host())
+    }
+
+    /// Requests can be told apart there.
+    pub(crate) fn carries_http(&self) -> bool {
+        self.protocol.is_http() || self.protocol.is_auto()
     }
 
     /// `HOST:PORT`.

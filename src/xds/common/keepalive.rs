@@ -1,0 +1,26 @@
+//! How TCP finds out that nobody is there any more.
+
+use std::time::Duration;
+
+use api::istio::networking::v1alpha3::connection_pool_settings::tcp_settings::TcpKeepalive as Given;
+use envoy_types::pb::envoy::config::core::v3::TcpKeepalive;
+
+use super::wire;
+
+pub(crate) fn keepalive(given: &Given) -> TcpKeepalive {
+    let seconds = |given: Option<&api::mesh::Duration>| {
+        let seconds = u32::try_from(plain(given?)?.as_secs()).ok()?;
+        wire::number(seconds)
+    };
+    TcpKeepalive {
+        keepalive_probes: wire::number(given.probes).filter(|probes| probes.value > 0),
+        keepalive_time: seconds(given.time.as_ref()),
+        keepalive_interval: seconds(given.interval.as_ref()),
+    }
+}
+
+/// Of one that was checked when it was read.
+pub(crate) fn plain(given: &api::mesh::Duration) -> Option<Duration> {
+    let seconds = u64::try_from(given.seconds).ok()?;
+    Some(Duration::new(seconds, u32::try_from(given.nanos).ok()?))
+}

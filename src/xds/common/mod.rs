@@ -1,0 +1,10 @@
+//! Vocabulary of whoever makes resources: ports of services, families of addresses, small parts of Envoy's messages.
+
+pub(crate) mod conflict;
+pub(crate) mod families;
+pub(crate) mod keepalive;
+pub(crate) mod outlets;
+pub(crate) mod retries;
+pub(crate) mod tls;
+pub(crate) mod upstream_http;
+pub(crate) mod wire;
