@@ -2,12 +2,14 @@
 
 `mesh.py backend ADDRESS PORT NAME` answers every request with NAME.
 `mesh.py load ADDRESS PORT HOST` asks until it gets TERM, and prints how many answers were good and what the others were.
+`mesh.py shares ADDRESS PORT HOST COUNT` asks so many times, and prints who answered how many.
 `mesh.py first ADDRESS PORT HOST NAME FILE` asks until NAME has answered, and prints the milliseconds since FILE was written.
 `mesh.py stat PORT NAME` prints a figure of an Envoy by its admin port, 0 where it has none.
 `mesh.py received` prints how many resources discovery's /debug/sinkz, read from standard input, has taken.
 `mesh.py rejected` prints what galley's /debug/configz, read from standard input, says of objects that are not served.
 """
 
+import collections
 import http.client
 import http.server
 import json
@@ -70,6 +72,18 @@ def load(address, port, host):
     print(f"{good} answered, {len(bad)} failed", *bad[:3], sep="\n")
 
 
+def shares(address, port, host, count):
+    """Who answers how many of so many requests."""
+    answers = collections.Counter()
+    for _ in range(int(count)):
+        try:
+            status, body = ask(address, port, host)
+        except (OSError, http.client.HTTPException):
+            status, body = 0, ""
+        answers[body if status == 200 else "failed"] += 1
+    print(", ".join(f"{name} {count}" for name, count in sorted(answers.items())))
+
+
 def first(address, port, host, name, file):
     written = os.stat(file).st_mtime_ns
     end = time.monotonic() + DEADLINE
@@ -106,4 +120,4 @@ def received():
 
 
 if __name__ == "__main__":
-    {"backend": backend, "load": load, "first": first, "stat": stat, "rejected": rejected, "received": received}[sys.argv[1]](*sys.argv[2:])
+    {"backend": backend, "load": load, "shares": shares, "first": first, "stat": stat, "rejected": rejected, "received": received}[sys.argv[1]](*sys.argv[2:])
