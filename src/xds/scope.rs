@@ -233,6 +233,10 @@ impl Rules {
             }
             for host in &rule.hosts {
                 if let Some(older) = visible.virtual_services.get(host) {
+                    // Some write a host twice, in full and in short.
+                    if older.from == rule.from {
+                        continue;
+                    }
                     let message = format!("{} is left out: {} is older", rule.from, older.from);
                     let conflict = Conflict::new(DUPLICATE_DOMAIN, host, message);
                     visible.conflicts.push(conflict.because_of(&rule.from));
@@ -380,13 +384,9 @@ fn named(to: &Audience) -> impl Iterator<Item = Arc<str>> {
     names.into_iter().flatten().cloned()
 }
 
-fn is_of_mesh(gateways: &[String]) -> bool {
+/// Whether a rule, or one of its matches, holds for sidecars.
+pub(crate) fn is_of_mesh(gateways: &[String]) -> bool {
     gateways.is_empty() || gateways.iter().any(|one| one == MESH)
-}
-
-/// Whether a match holds for sidecars.
-pub(crate) fn holds_for_mesh(gateways: &[String]) -> bool {
-    is_of_mesh(gateways)
 }
 
 fn labels(written: &BTreeMap<String, String>) -> Labels {

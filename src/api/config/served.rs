@@ -4,7 +4,8 @@
 use serde_json::Value as Json;
 
 use super::kinds::Kind;
-use super::{Finding, Severity, read_message};
+use super::rules::access_log;
+use super::{Finding, Severity, push_key, read_message};
 use crate::names::is_host_pattern;
 
 /// Why nothing is made of a host of a ServiceEntry; `None`: it is served. `resolves`: proxies or we look up where it is.
@@ -23,6 +24,7 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         "ServiceEntry" => service_entry,
         "Sidecar" => sidecar,
         "VirtualService" => virtual_service,
+        "DestinationRule" => destination_rule,
         _ => return Vec::new(),
     };
     let (spec, _) = read_message(kind.message, spec, Severity::Warning);
@@ -91,6 +93,12 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
     }
     for (at, http) in items(spec, "http") {
         let path = |field: &str| format!("spec.http[{at}].{field}");
+        lines(&format!("spec.http[{at}]"), http, &mut found);
+        headers(&path("headers"), http.get("headers"), &mut found);
+        for (to, destination) in items(http, "route") {
+            let path = path(&format!("route[{to}].headers"));
+            headers(&path, destination.get("headers"), &mut found);
+        }
         if http.get("delegate").is_some() {
             let why = "is not served in this release: no request goes there";
             found.push(Finding::warning(path("delegate"), why));
@@ -113,6 +121,127 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
         }
     }
     found
+}
+
+fn destination_rule(spec: &Json) -> Vec<Finding> {
+    let mut found = Vec::new();
+    policy("spec.trafficPolicy", spec.get("trafficPolicy"), &mut found);
+    for (at, subset) in items(spec, "subsets") {
+        let path = format!("spec.subsets[{at}].trafficPolicy");
+        policy(&path, subset.get("trafficPolicy"), &mut found);
+    }
+    found
+}
+
+fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
+    let Some(written) = written else {
+        return;
+    };
+    let hash = written.pointer("/loadBalancer/consistentHash");
+    for key in ["httpHeaderName", "httpQueryParameterName"] {
+        let name = hash.and_then(|hash| hash.get(key)).and_then(Json::as_str);
+        if !name.is_none_or(is_header_name) {
+            let path = format!("{path}.loadBalancer.consistentHash.{key}");
+            let why = "is not served: it is no name, so that requests are spread at random";
+            found.push(Finding::warning(path, why));
+        }
+    }
+    let sni = written.pointer("/tls/sni").and_then(Json::as_str);
+    if !sni.is_none_or(is_one_line) {
+        let why = "is not served: it is no name";
+        found.push(Finding::warning(format!("{path}.tls.sni"), why));
+    }
+    for (at, port) in items(written, "portLevelSettings") {
+        policy(
+            &format!("{path}.portLevelSettings[{at}]"),
+            Some(port),
+            found,
+        );
+    }
+}
+
+/// Whether proxies take a text where a line of a head is made of it.
+#[must_use]
+pub fn is_one_line(text: &str) -> bool {
+    !text.contains(['\0', '\r', '\n'])
+}
+
+/// Whether proxies take a name of a header or of a parameter.
+#[must_use]
+pub fn is_header_name(name: &str) -> bool {
+    !name.is_empty() && is_one_line(name)
+}
+
+/// Whether proxies know all operators in the value of a header, `%REQ(X)%`.
+#[must_use]
+pub fn is_header_value(value: &str) -> bool {
+    is_one_line(value) && access_log::fault(value).is_none()
+}
+
+/// Headers that proxies add to one message, and those that they take from it (envoy/config/route/v3/route_components.proto).
+pub const MOST_HEADERS: usize = 1000;
+
+/// What is changed of the headers of one message: `path` is that of `headers`.
+fn headers(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
+    for message in ["request", "response"] {
+        let of = |operation: &str| written?.get(message)?.get(operation);
+        let mut added: usize = 0;
+        for operation in ["set", "add"] {
+            let pairs = of(operation).and_then(Json::as_object);
+            for (name, value) in pairs.into_iter().flatten() {
+                added = added.saturating_add(1);
+                let value = value.as_str().unwrap_or_default();
+                let why = if !is_header_name(name) {
+                    "is not served: a name of a header is one line"
+                } else if !is_header_value(value) {
+                    "is not served: proxies do not know an operator in it"
+                } else {
+                    continue;
+                };
+                let mut path = format!("{path}.{message}.{operation}");
+                push_key(&mut path, name);
+                found.push(Finding::warning(path, why));
+            }
+        }
+        let removed = of("remove").and_then(Json::as_array);
+        for (at, name) in removed.into_iter().flatten().enumerate() {
+            if !is_header_name(name.as_str().unwrap_or_default()) {
+                let path = format!("{path}.{message}.remove[{at}]");
+                let why = "is not served: a name of a header is one line";
+                found.push(Finding::warning(path, why));
+            }
+        }
+        if added > MOST_HEADERS || removed.is_some_and(|all| all.len() > MOST_HEADERS) {
+            let why = format!("is served in part: proxies take {MOST_HEADERS} headers there");
+            found.push(Finding::warning(format!("{path}.{message}"), why));
+        }
+    }
+}
+
+/// Texts of an `http` entry that make it none where proxies do not take them.
+fn lines(path: &str, http: &Json, found: &mut Vec<Finding>) {
+    for field in [
+        "rewrite.uri",
+        "rewrite.authority",
+        "rewrite.uriRegexRewrite.rewrite",
+        "redirect.uri",
+        "redirect.authority",
+        "redirect.prefixRewrite",
+    ] {
+        let written = http.pointer(&format!("/{}", field.replace('.', "/")));
+        if !written.and_then(Json::as_str).is_none_or(is_one_line) {
+            let why = "is not served: it is more than one line";
+            found.push(Finding::warning(format!("{path}.{field}"), why));
+        }
+    }
+    for (at, one) in items(http, "match") {
+        let names = one.get("queryParams").and_then(Json::as_object);
+        if names.is_some_and(|names| names.contains_key("")) {
+            let path = format!("{path}.match[{at}].queryParams[\"\"]");
+            let why = "is not served: no request has a parameter without a name";
+            found.push(Finding::warning(path, why));
+        }
+    }
 }
 
 /// Whether proxies redirect with this code; 0 is the usual one.
@@ -203,6 +332,48 @@ mod tests {
             http(json!({"fault": fault, "route": route})),
             ["spec.http[0].fault.delay: has no effect: it says no percentage of requests"]
         );
+    }
+
+    #[test]
+    fn what_proxies_do_not_take_is_said_of_a_rule() {
+        let route = json!([{"destination": {"host": "b"}}]);
+        let http = |mut http: Json| {
+            if http.get("redirect").is_none() {
+                http["route"] = route.clone();
+            }
+            let notes = said("VirtualService", &json!({"hosts": ["a"], "http": [http]}));
+            notes.join("; ")
+        };
+        let line = "is not served: it is more than one line";
+        for (written, note) in [
+            (json!({"rewrite": {"uri": "a\nb"}}), format!("spec.http[0].rewrite.uri: {line}")),
+            (json!({"redirect": {"authority": "a\rb"}}), format!("spec.http[0].redirect.authority: {line}")),
+            (json!({"redirect": {"uri": "/x"}}), String::new()),
+            (
+                json!({"match": [{"queryParams": {"": {"exact": "x"}}}]}),
+                "spec.http[0].match[0].queryParams[\"\"]: is not served: no request has a parameter without a name".to_owned(),
+            ),
+            (
+                json!({"headers": {"request": {"set": {"x": "%NO(x)%", "y": "%REQ(x)%"}}}}),
+                "spec.http[0].headers.request.set.x: is not served: proxies do not know an operator in it".to_owned(),
+            ),
+            (
+                json!({"headers": {"response": {"remove": ["x", "a\nb"]}}}),
+                "spec.http[0].headers.response.remove[1]: is not served: a name of a header is one line".to_owned(),
+            ),
+        ] {
+            assert_eq!(http(written.clone()), note, "{written}");
+        }
+        let many: serde_json::Map<_, _> = (0..=MOST_HEADERS)
+            .map(|at| (format!("x{at}"), json!("a")))
+            .collect();
+        assert_eq!(
+            http(json!({"headers": {"request": {"add": many}}})),
+            "spec.http[0].headers.request: is served in part: proxies take 1000 headers there"
+        );
+        let policy = json!({"loadBalancer": {"consistentHash": {"httpHeaderName": ""}}, "tls": {"mode": "SIMPLE", "sni": "a\0"}});
+        let rule = json!({"host": "a", "trafficPolicy": {"portLevelSettings": [policy]}, "subsets": [{"trafficPolicy": policy}]});
+        assert_eq!(said("DestinationRule", &rule).len(), 4);
     }
 
     /// Nothing is made of a host that is not one.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::model::{Address, ClusterId, ObjectRef};
 use api::networking::VirtualService;
+use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::config::route::v3::{
     self as route, Route, RouteAction, RouteConfiguration, VirtualHost,
 };
@@ -111,6 +112,26 @@ struct Making<'a> {
     without_room: BTreeSet<ObjectRef>,
 }
 
+/// Envoy takes answers whose bodies are longer only where the configuration says so (envoy/config/route/v3/route.proto).
+const USUAL_BODY: u32 = 4096;
+
+/// Bytes of the answer that a route has in it.
+fn body(route: &Route) -> u32 {
+    let Some(route::route::Action::DirectResponse(response)) = &route.action else {
+        return 0;
+    };
+    let length = match response
+        .body
+        .as_ref()
+        .and_then(|body| body.specifier.as_ref())
+    {
+        Some(Specifier::InlineString(text)) => text.len(),
+        Some(Specifier::InlineBytes(bytes)) => bytes.len(),
+        Some(Specifier::Filename(_) | Specifier::EnvironmentVariable(_)) | None => 0,
+    };
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
 /// Of one configuration. Chosen: a rule of the longest there may be (4 MiB) fits, and a wildcard that gives every service of a
 /// mesh a thousand routes does not.
 const ROOM: usize = 16 << 20;
@@ -132,10 +153,13 @@ impl<'a> Making<'a> {
     ) -> (Draft<RouteConfiguration>, Vec<Conflict>) {
         self.from.sort();
         self.from.dedup();
-        let draft = Draft {
+        let longest = virtual_hosts.iter().flat_map(|host| &host.routes).map(body);
+        let longest = longest.max().filter(|longest| *longest > USUAL_BODY);
+        let mut draft = Draft {
             from: self.from,
             ..configuration(name, virtual_hosts)
         };
+        draft.message.max_direct_response_body_size_bytes = longest.and_then(wire::number);
         (draft, self.conflicts)
     }
 

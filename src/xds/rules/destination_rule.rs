@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::config::served::is_header_name;
 use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::{
     HashAlgorithm, HashKey,
 };
@@ -284,6 +285,11 @@ fn balance(cluster: &mut Cluster, policy: &Policy<'_>, grpc: bool) {
 pub(crate) fn hash_policy(policy: &Policy<'_>) -> Option<HashPolicy> {
     use hash_policy::PolicySpecifier;
     let specifier = match policy.consistent_hash()?.hash_key.as_ref()? {
+        HashKey::HttpHeaderName(name) | HashKey::HttpQueryParameterName(name)
+            if !is_header_name(name) =>
+        {
+            return None;
+        }
         HashKey::HttpHeaderName(name) => PolicySpecifier::Header(hash_policy::Header {
             header_name: name.clone(),
             ..hash_policy::Header::default()

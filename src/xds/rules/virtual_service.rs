@@ -16,7 +16,7 @@ use envoy_types::pb::envoy::config::route::v3::{Decorator, Route};
 
 use super::destination_rule::{self, Policies};
 use crate::common::outlets::{Outlet, Outlets, subset_name};
-use crate::scope::{ProxyRules, Rule, holds_for_mesh};
+use crate::scope::{ProxyRules, Rule, is_of_mesh};
 
 /// What routes depend on, besides their rule.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,9 @@ pub(crate) fn ports(
 impl Context<'_> {
     /// Whether a match is one of requests that this proxy sends to this port.
     fn holds(&self, one: &api::istio::networking::v1alpha3::HttpMatchRequest) -> bool {
-        holds_for_mesh(&one.gateways)
+        // No request has a parameter without a name, and Envoy refuses whoever asks for it.
+        !one.query_params.contains_key("")
+            && is_of_mesh(&one.gateways)
             && (one.port == 0 || one.port == u32::from(self.port))
             && self.rules.is_in(&one.source_namespace)
             && self.rules.meets(&one.source_labels)

@@ -260,3 +260,46 @@ fn envoy_takes_what_every_kind_of_proxy_is_given() {
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
+
+/// Whether Envoy takes all of a proxy's resources; else why not.
+fn takes(envoy: &Path, file: &Path, view: &dyn View) -> Result<(), String> {
+    std::fs::write(file, bootstrap(view).encode_to_vec()).unwrap();
+    let run = Command::new(envoy)
+        .args([
+            "--mode",
+            "validate",
+            "--log-level",
+            "warning",
+            "--config-path",
+        ])
+        .arg(file)
+        .output()
+        .unwrap();
+    if run.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&run.stderr).into_owned())
+}
+
+/// One rule that Envoy refuses takes the routes of all services from every proxy that sees it: what it would refuse is refused
+/// by the rules, or is made of nothing.
+#[test]
+fn envoy_takes_whatever_the_rules_let_through() {
+    let directory = tempfile::tempdir().unwrap();
+    certificates(directory.path());
+    let certificates = directory.path().to_str().unwrap();
+    let envoy = envoy();
+    let file = directory.path().join("rules.pb");
+    let mut wrong = Vec::new();
+    for (kind, spec) in support::edges() {
+        let Some(row) = support::with_rule(kind, &spec, certificates) else {
+            continue;
+        };
+        let snapshot = Snapshot::new(row.world, support::settings());
+        if let Err(why) = takes(&envoy, &file, &*snapshot.view(&row.node)) {
+            let spec = &spec[..spec.len().min(300)];
+            wrong.push(format!("{kind} {spec}\n  {why}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

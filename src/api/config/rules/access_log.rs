@@ -8,7 +8,7 @@
 use crate::config::finding::quoted;
 
 /// Why Envoy would refuse the format.
-pub(super) fn fault(format: &str) -> Option<String> {
+pub(crate) fn fault(format: &str) -> Option<String> {
     let mut rest = format;
     while let Some(at) = rest.find('%') {
         let from = rest.get(at..).unwrap_or_default();

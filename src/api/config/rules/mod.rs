@@ -3,7 +3,7 @@
 //! Rules look at what was written, in canonical JSON: names of fields in camelCase, enums by name, durations in seconds.
 //! All that is wrong is said, not only the first of it. Each costs time in proportion to the object.
 
-mod access_log;
+pub(crate) mod access_log;
 mod at;
 mod authentication;
 mod authorization;

@@ -1,5 +1,6 @@
 //! TLS that a rule wants of connections, whatever the mesh says.
 
+use api::config::served::is_one_line;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use envoy_types::pb::envoy::config::core::v3::UpstreamHttpProtocolOptions;
@@ -31,6 +32,11 @@ pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purp
             Some(tls::mutual(purpose.files, place, &accounts))
         }
         mode @ (TlSmode::Simple | TlSmode::Mutual) => {
+            let mut written = written.clone();
+            // Envoy refuses the whole cluster for it.
+            if !is_one_line(&written.sni) {
+                written.sni.clear();
+            }
             let own = (mode == TlSmode::Mutual && !written.client_certificate.is_empty())
                 .then_some((&*written.client_certificate, &*written.private_key));
             let alpn: &[&str] = if purpose.protocol.is_http2() {
@@ -50,7 +56,7 @@ pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purp
                 "" if compares => SYSTEM_ROOTS,
                 root => root,
             };
-            Some(tls::service(written, own, root, alpn))
+            Some(tls::service(&written, own, root, alpn))
         }
     };
 }

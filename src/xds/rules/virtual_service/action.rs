@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::config::served::is_one_line;
 use api::istio::networking::v1alpha3::http_body::Specifier;
 use api::istio::networking::v1alpha3::http_redirect::{RedirectPort, RedirectPortSelection};
 use api::istio::networking::v1alpha3::{
@@ -36,6 +37,11 @@ const PREFIX: &str = "%PREFIX()%";
 
 /// `None` where Envoy has no such redirect.
 pub(super) fn redirect(written: &HttpRedirect, port: u16) -> Option<RedirectAction> {
+    let texts = [&written.uri, &written.authority, &written.prefix_rewrite];
+    texts
+        .into_iter()
+        .all(|text| is_one_line(text))
+        .then_some(())?;
     let code = match written.redirect_code {
         0 | 301 => RedirectResponseCode::MovedPermanently,
         302 => RedirectResponseCode::Found,
@@ -96,6 +102,13 @@ pub(super) fn forward(
     grpc: bool,
 ) -> Option<RouteAction> {
     let (_, first) = destinations.first()?;
+    let is_taken = http.rewrite.as_ref().is_none_or(|rewrite| {
+        let regex = rewrite.uri_regex_rewrite.as_ref();
+        let texts = [&rewrite.uri, &rewrite.authority].into_iter();
+        let mut texts = texts.chain(regex.map(|regex| &regex.rewrite));
+        texts.all(|text| is_one_line(text))
+    });
+    is_taken.then_some(())?;
     let weighted = destinations.iter().filter_map(|(written, to)| {
         let weight = u32::try_from(written.weight).ok()?;
         (weight > 0).then(|| weight_of(written, to, weight))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::config::served::{MOST_HEADERS, is_header_name, is_header_value};
 use api::istio::networking::v1alpha3::headers::HeaderOperations;
 use api::istio::networking::v1alpha3::http_fault_injection::{
     Abort, Delay, abort::ErrorType, delay::HttpDelayType,
@@ -48,11 +49,13 @@ pub(super) fn changes(written: &Headers) -> Both {
                     &operations.add,
                     HeaderAppendAction::AppendIfExistsOrAdd,
                 ))
+                .take(MOST_HEADERS)
                 .collect(),
             remove: operations
                 .remove
                 .iter()
-                .filter(|name| !is_host(name))
+                .filter(|name| !is_host(name) && is_header_name(name))
+                .take(MOST_HEADERS)
                 .cloned()
                 .collect(),
         })
@@ -63,11 +66,16 @@ pub(super) fn changes(written: &Headers) -> Both {
     }
 }
 
+/// Envoy refuses the names of others, and values with operators that it does not know.
+fn is_taken(name: &str, value: &str) -> bool {
+    !is_host(name) && is_header_name(name) && is_header_value(value)
+}
+
 fn options(
     written: &BTreeMap<String, String>,
     how: HeaderAppendAction,
 ) -> impl Iterator<Item = HeaderValueOption> {
-    let headers = written.iter().filter(|(name, _)| !is_host(name));
+    let headers = written.iter().filter(|(name, value)| is_taken(name, value));
     headers.map(move |(name, value)| HeaderValueOption {
         header: Some(HeaderValue {
             key: name.clone(),

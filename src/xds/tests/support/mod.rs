@@ -172,21 +172,25 @@ type Keyed<T> = ((Arc<str>, Arc<str>), Arc<Configured<T>>);
 
 /// A valid object of the namespace `demo`.
 fn configured<T: Rule>(name: &str, text: &str) -> Keyed<T> {
+    checked(name, text).unwrap()
+}
+
+fn checked<T: Rule>(name: &str, text: &str) -> Result<Keyed<T>, String> {
     let limits = api::yaml::Limits {
-        bytes: 10_000,
+        bytes: 1_000_000,
         depth: 20,
-        nodes: 1_000,
+        nodes: 100_000,
     };
     let spec: String = text.lines().map(|line| format!("  {line}\n")).collect();
     let object = format!(
         "apiVersion: networking.istio.io/v1\nkind: {}\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n{spec}",
         T::NAME
     );
-    let node = api::yaml::read(&object, limits).unwrap().unwrap();
-    let checked = api::networking::check::<T>(&node.to_json());
+    let node = api::yaml::read(&object, limits).map_err(|error| error.to_string())?;
+    let checked = api::networking::check::<T>(&node.unwrap().to_json());
     let spec = checked
         .spec
-        .unwrap_or_else(|| panic!("{object}: {:?}", checked.findings));
+        .ok_or_else(|| format!("{object}: {:?}", checked.findings))?;
     let one = Configured {
         name: name.into(),
         namespace: "demo".into(),
@@ -194,7 +198,7 @@ fn configured<T: Rule>(name: &str, text: &str) -> Keyed<T> {
         prefers_close: false,
         spec,
     };
-    (("demo".into(), name.into()), Arc::new(one))
+    Ok((("demo".into(), name.into()), Arc::new(one)))
 }
 
 impl Described<'_> {
@@ -539,4 +543,189 @@ pub fn rows(certificates: &str) -> Vec<Row> {
         all_ports(builder)
     });
     rows
+}
+
+/// A world with one rule; `None` where the rules refuse it.
+pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
+    let mut builder = Builder::new("");
+    for name in ["a", "b"] {
+        builder
+            .service(name, &["80/HTTP", "90/TCP"], Resolution::Static)
+            .endpoint("10.1.0.1 80 p80")
+            .end();
+    }
+    match kind {
+        "VirtualService" => {
+            let (key, rule) = checked::<VirtualService>("a", spec).ok()?;
+            Arc::make_mut(&mut builder.0.virtual_services).insert(key, rule);
+        }
+        _ => {
+            let (key, rule) = checked::<DestinationRule>("a", spec).ok()?;
+            Arc::make_mut(&mut builder.0.destination_rules).insert(key, rule);
+        }
+    }
+    Some(Row {
+        name: "edge",
+        world: builder.0,
+        node: node(ID, &[], certificates),
+    })
+}
+
+/// Rules with values at the edge of what Envoy takes.
+pub fn edges() -> Vec<(&'static str, String)> {
+    let route = "route: [{destination: {host: b}}]";
+    let odd = [
+        "''",
+        "'50%'",
+        "'%%'",
+        "'%REQ(x)%'",
+        "'%NO(x)%'",
+        "'%REQ(x'",
+        "\"a\\nb\"",
+        "\"a\\0b\"",
+        "'a b'",
+        "'ä'",
+        "' '",
+        "'a:b'",
+        "'a/b?c#d'",
+    ];
+    let mut http = Vec::new();
+    for value in odd {
+        for field in [
+            "headers: {request: {set: {x: VALUE}}}",
+            "headers: {request: {add: {VALUE: x}}}",
+            "headers: {response: {set: {x: VALUE}}}",
+            "headers: {request: {remove: [VALUE]}}",
+            "headers: {request: {set: {':authority': VALUE}}}",
+            "headers: {request: {set: {':path': VALUE}}}",
+            "headers: {request: {remove: [':path', Host]}}",
+            "match: [{headers: {VALUE: {exact: x}}}]",
+            "match: [{headers: {x: {exact: VALUE}}}]",
+            "match: [{withoutHeaders: {x: {prefix: VALUE}}}]",
+            "match: [{queryParams: {VALUE: {exact: x}}}]",
+            "match: [{queryParams: {x: {exact: VALUE}}}]",
+            "match: [{queryParams: {x: {regex: VALUE}}}]",
+            "match: [{uri: {prefix: VALUE}}]",
+            "match: [{uri: {exact: VALUE}}]",
+            "match: [{uri: {regex: VALUE}}]",
+            "match: [{authority: {prefix: VALUE}}]",
+            "rewrite: {uri: VALUE}",
+            "rewrite: {authority: VALUE}",
+            "rewrite: {uriRegexRewrite: {match: '.*', rewrite: VALUE}}",
+            "rewrite: {uriRegexRewrite: {match: VALUE, rewrite: x}}",
+            "corsPolicy: {allowOrigins: [{exact: VALUE}], allowMethods: [VALUE], allowHeaders: [VALUE], exposeHeaders: [VALUE]}",
+            "corsPolicy: {allowOrigins: [{prefix: VALUE}]}",
+            "corsPolicy: {allowOrigins: [{regex: VALUE}]}",
+            "corsPolicy: {allowOrigin: [VALUE]}",
+            "retries: {attempts: 1, retryOn: VALUE}",
+            "name: VALUE",
+            "match: [{name: VALUE}]",
+        ] {
+            http.push(format!("{}, {route}", field.replace("VALUE", value)));
+        }
+        for field in [
+            "redirect: {uri: VALUE}",
+            "redirect: {authority: VALUE}",
+            "redirect: {uri: /x, scheme: VALUE}",
+            "directResponse: {status: 200, body: {string: VALUE}}",
+            "route: [{destination: {host: b, subset: VALUE}}]",
+            "route: [{destination: {host: VALUE}}]",
+        ] {
+            http.push(field.replace("VALUE", value));
+        }
+    }
+    for field in [
+        "timeout: 100000h",
+        "timeout: 1ms",
+        "timeout: 1ns",
+        "retries: {attempts: 2147483647, perTryTimeout: 100000h, backoff: 1ms}",
+        "retries: {attempts: 1, backoff: 100h}",
+        "retries: {attempts: 1, retryOn: '999999,0,5xx'}",
+        "fault: {abort: {httpStatus: 599, percentage: {value: 100}}}",
+        "fault: {abort: {httpStatus: 600, percentage: {value: 100}}}",
+        "fault: {abort: {httpStatus: 100, percentage: {value: 100}}}",
+        "fault: {delay: {fixedDelay: 1ms, percentage: {value: 0.00001}}}",
+        "fault: {delay: {fixedDelay: 0s, percentage: {value: 1}}}",
+        "corsPolicy: {maxAge: 1ns, allowOrigins: [{exact: a}]}",
+        "mirrorPercentage: {value: 100.0}, mirror: {host: b}",
+        "mirrors: [{destination: {host: b}, percentage: {value: 0}}]",
+    ] {
+        http.push(format!("{field}, {route}"));
+    }
+    let headers: Vec<_> = (0..1500).map(|at| format!("x{at}: a")).collect();
+    http.push(format!(
+        "headers: {{request: {{set: {{{}}}}}}}, {route}",
+        headers.join(", ")
+    ));
+    for status in [99, 100, 199, 200, 304, 599, 600] {
+        http.push(format!(
+            "directResponse: {{status: {status}, body: {{string: x}}}}"
+        ));
+    }
+    http.push(format!(
+        "directResponse: {{status: 200, body: {{string: {}}}}}",
+        "x".repeat(100_000)
+    ));
+    let same = [
+        "hosts: [a, a]",
+        "hosts: [a, a.demo.svc.cluster.local]",
+        "hosts: [c.example, C.example]",
+        "hosts: ['*.example', '*.example']",
+        "hosts: [10.0.0.1]",
+    ];
+    let mut rules: Vec<_> = http
+        .into_iter()
+        .map(|http| {
+            (
+                "VirtualService",
+                format!("hosts: [a, c.example]\nhttp: [{{{http}}}]"),
+            )
+        })
+        .collect();
+    rules.extend(same.map(|hosts| ("VirtualService", format!("{hosts}\nhttp: [{{{route}}}]"))));
+    let mut policies = Vec::new();
+    for value in odd {
+        for field in [
+            "loadBalancer: {consistentHash: {httpHeaderName: VALUE}}",
+            "loadBalancer: {consistentHash: {httpQueryParameterName: VALUE}}",
+            "loadBalancer: {consistentHash: {httpCookie: {name: VALUE, path: VALUE, ttl: 1s}}}",
+            "tls: {mode: SIMPLE, sni: VALUE}",
+            "tls: {mode: ISTIO_MUTUAL, subjectAltNames: [VALUE]}",
+        ] {
+            policies.push(field.replace("VALUE", value));
+        }
+        rules.push((
+            "DestinationRule",
+            format!("host: a\nsubsets: [{{name: {value}, labels: {{a: b}}}}]"),
+        ));
+        rules.push(("DestinationRule", format!("host: {value}")));
+    }
+    policies.extend(
+        [
+            "loadBalancer: {consistentHash: {httpCookie: {name: a, ttl: 0s}}}",
+            "loadBalancer: {consistentHash: {useSourceIp: false}}",
+            "loadBalancer: {consistentHash: {useSourceIp: true, minimumRingSize: 18446744073709551615}}",
+            "loadBalancer: {consistentHash: {useSourceIp: true, maglev: {tableSize: 2}}}",
+            "loadBalancer: {consistentHash: {useSourceIp: true, maglev: {tableSize: 5000011}}}",
+            "loadBalancer: {localityLbSetting: {distribute: [{from: a, to: {b: 100}}]}}",
+            "outlierDetection: {consecutive5xxErrors: 0, interval: 1ms, baseEjectionTime: 1ms, maxEjectionPercent: 100, minHealthPercent: 100}",
+            "outlierDetection: {consecutive5xxErrors: 4294967295, interval: 100000h, baseEjectionTime: 100000h}",
+            "outlierDetection: {maxEjectionPercent: 101}",
+            "outlierDetection: {minHealthPercent: 101}",
+            "outlierDetection: {consecutiveErrors: 2147483647}",
+            "connectionPool: {tcp: {maxConnections: 2147483647, connectTimeout: 1ms, maxConnectionDuration: 1ms, tcpKeepalive: {probes: 4294967295, time: 1s, interval: 1s}}}",
+            "connectionPool: {tcp: {connectTimeout: 100000h, tcpKeepalive: {time: 100000h}}}",
+            "connectionPool: {http: {http1MaxPendingRequests: 2147483647, http2MaxRequests: 2147483647, maxRequestsPerConnection: 2147483647, maxRetries: 2147483647, idleTimeout: 1ms}}",
+            "connectionPool: {http: {h2UpgradePolicy: UPGRADE, maxConcurrentStreams: 2147483647, http2KeepAlive: {interval: 1ms, timeout: 1ms}}}",
+            "connectionPool: {http: {h2UpgradePolicy: UPGRADE, useClientProtocol: true, idleTimeout: 100000h}}",
+        ]
+        .map(str::to_owned),
+    );
+    rules.extend(policies.into_iter().map(|policy| {
+        (
+            "DestinationRule",
+            format!("host: a\ntrafficPolicy: {{{policy}}}"),
+        )
+    }));
+    rules
 }
