@@ -3,7 +3,7 @@
 //! Generators and rules work on values. [`Draft::finish`] encodes one, hashes it and keeps the objects that it was made from.
 //! Equal messages have equal bytes on every replica: `envoy-types` holds maps in hash maps, which are written in any order, so
 //! messages whose maps may have several entries are sorted on the wire ([`sort`]), and those that are made by the thousand are
-//! declared with ordered maps in [`wire`](crate::common::wire).
+//! declared with ordered maps in [`wire`].
 
 use std::ops::Range;
 use std::sync::Arc;

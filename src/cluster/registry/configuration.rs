@@ -1,4 +1,4 @@
-//! The kinds of configuration that discovery acts on, in one list: a further kind is one line of [`kinds`].
+//! The kinds of configuration that discovery acts on, in one list: a further kind is one line of `kinds`.
 
 use std::fmt;
 use std::sync::Arc;
