@@ -19,6 +19,7 @@ mod finding;
 mod kinds;
 mod nearest;
 mod path;
+pub mod regex_size;
 pub mod rules;
 mod scalars;
 pub mod served;

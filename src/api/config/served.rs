@@ -4,6 +4,7 @@
 use serde_json::Value as Json;
 
 use super::kinds::Kind;
+use super::regex_size::{MOST, program_size};
 use super::rules::access_log;
 use super::{Finding, Severity, push_key, read_message};
 use crate::names::is_host_pattern;
@@ -76,9 +77,10 @@ fn sidecar(spec: &Json) -> Vec<Finding> {
 fn virtual_service(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, host) in items(spec, "hosts") {
-        let host = host.as_str().unwrap_or_default();
-        if let Some(why) = unserved_host(host, false) {
-            found.push(Finding::warning(format!("spec.hosts[{at}]"), why));
+        if !is_host_pattern(host.as_str().unwrap_or_default()) {
+            let how =
+                "is served for hosts that no service has: a wildcard of services is \"*.\" alone";
+            found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
         }
     }
     let (sidecars, gateways): (Vec<_>, Vec<_>) =
@@ -126,6 +128,10 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
 fn destination_rule(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     policy("spec.trafficPolicy", spec.get("trafficPolicy"), &mut found);
+    if items(spec, "subsets").count() > MOST_SUBSETS {
+        let why = format!("are served in part: the first {MOST_SUBSETS} of a service count");
+        found.push(Finding::warning("spec.subsets", why));
+    }
     for (at, subset) in items(spec, "subsets") {
         let path = format!("spec.subsets[{at}].trafficPolicy");
         policy(&path, subset.get("trafficPolicy"), &mut found);
@@ -166,17 +172,100 @@ pub fn is_one_line(text: &str) -> bool {
     !text.contains(['\0', '\r', '\n'])
 }
 
-/// Whether proxies take a name of a header or of a parameter.
+const TOO_LARGE_REGEX: &str = "is not served: proxies refuse so large a regular expression";
+
+/// Whether proxies take a valid regular expression: RE2 makes too large a program of some.
 #[must_use]
-pub fn is_header_name(name: &str) -> bool {
-    !name.is_empty() && is_one_line(name)
+pub fn is_regex(pattern: &str) -> bool {
+    program_size(pattern) <= MOST
 }
 
-/// Whether proxies know all operators in the value of a header, `%REQ(X)%`.
+/// Those of a match.
+fn regexes(one: &Json) -> impl Iterator<Item = &str> {
+    let fields = one
+        .as_object()
+        .into_iter()
+        .flat_map(|fields| fields.values());
+    let texts = fields.flat_map(|field| {
+        let below = field
+            .as_object()
+            .into_iter()
+            .flat_map(|fields| fields.values());
+        std::iter::once(field).chain(below)
+    });
+    texts.filter_map(|text| text.get("regex")?.as_str())
+}
+
+/// Bytes of a header's name, and of its value (envoy/config/core/v3/base.proto).
+const LONGEST_HEADER: usize = 16_384;
+/// Bytes of a parameter's name (envoy/config/route/v3/route_components.proto).
+const LONGEST_PARAMETER: usize = 1024;
+
+/// Whether proxies take a name of a header.
+#[must_use]
+pub fn is_header_name(name: &str) -> bool {
+    (1..=LONGEST_HEADER).contains(&name.len()) && is_one_line(name)
+}
+
+/// Whether proxies take a name of a parameter of a query.
+#[must_use]
+pub fn is_parameter(name: &str) -> bool {
+    (1..=LONGEST_PARAMETER).contains(&name.len())
+}
+
+/// Whether proxies know all operators in the value of a header, `%REQ(X)%`. What stands in parentheses has a grammar for each
+/// operator: where it is not plain, it is not taken.
 #[must_use]
 pub fn is_header_value(value: &str) -> bool {
-    is_one_line(value) && access_log::fault(value).is_none()
+    value.len() <= LONGEST_HEADER
+        && is_one_line(value)
+        && access_log::fault(value).is_none()
+        // Its parameter has percent signs of its own.
+        && !value.contains("START_TIME(")
+        && parameters(value).all(|(operator, inside)| is_plain(operator, inside))
 }
+
+/// Operators with parentheses, and what stands in them. Two signs are one letter, read from left to right.
+fn parameters(value: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut rest = value;
+    std::iter::from_fn(move || {
+        loop {
+            let (_, from) = rest.split_once('%')?;
+            if let Some(after) = from.strip_prefix('%') {
+                rest = after;
+                continue;
+            }
+            let (operator, after) = from.split_once('%')?;
+            rest = after;
+            if let Some((name, inside)) = operator.split_once('(') {
+                return Some((
+                    name,
+                    inside.rsplit_once(')').map_or(inside, |(inside, _)| inside),
+                ));
+            }
+        }
+    })
+}
+
+fn is_plain(operator: &str, inside: &str) -> bool {
+    let letters = |text: &str| {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        !text.is_empty() && text.bytes().all(known)
+    };
+    match operator {
+        "REQ" | "RESP" | "TRAILER" => {
+            let (first, other) = inside.split_once('?').unwrap_or((inside, "a"));
+            letters(first.strip_prefix(':').unwrap_or(first))
+                && letters(other.strip_prefix(':').unwrap_or(other))
+        }
+        "DYNAMIC_METADATA" | "UPSTREAM_METADATA" => inside.split(':').all(letters),
+        "ENVIRONMENT" => letters(inside),
+        _ => false,
+    }
+}
+
+/// Subsets of one service that discovery makes clusters of. Chosen: a service has a few.
+pub const MOST_SUBSETS: usize = 1000;
 
 /// Headers that proxies add to one message, and those that they take from it (envoy/config/route/v3/route_components.proto).
 pub const MOST_HEADERS: usize = 1000;
@@ -192,9 +281,9 @@ fn headers(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
                 added = added.saturating_add(1);
                 let value = value.as_str().unwrap_or_default();
                 let why = if !is_header_name(name) {
-                    "is not served: a name of a header is one line"
+                    "is not served: a name of a header is one line, and not longer than 16384 bytes"
                 } else if !is_header_value(value) {
-                    "is not served: proxies do not know an operator in it"
+                    "is not served: it is too long, or has an operator that proxies do not take"
                 } else {
                     continue;
                 };
@@ -207,7 +296,7 @@ fn headers(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
         for (at, name) in removed.into_iter().flatten().enumerate() {
             if !is_header_name(name.as_str().unwrap_or_default()) {
                 let path = format!("{path}.{message}.remove[{at}]");
-                let why = "is not served: a name of a header is one line";
+                let why = "is not served: a name of a header is one line, and not longer than 16384 bytes";
                 found.push(Finding::warning(path, why));
             }
         }
@@ -234,11 +323,34 @@ fn lines(path: &str, http: &Json, found: &mut Vec<Finding>) {
             found.push(Finding::warning(format!("{path}.{field}"), why));
         }
     }
+    let pattern = http.pointer("/rewrite/uriRegexRewrite/match");
+    if !pattern.and_then(Json::as_str).is_none_or(is_regex) {
+        let path = format!("{path}.rewrite.uriRegexRewrite.match");
+        found.push(Finding::warning(path, TOO_LARGE_REGEX));
+    }
+    let cors = http.get("corsPolicy");
+    for (at, origin) in cors
+        .into_iter()
+        .flat_map(|cors| items(cors, "allowOrigins"))
+    {
+        if !origin
+            .get("regex")
+            .and_then(Json::as_str)
+            .is_none_or(is_regex)
+        {
+            let path = format!("{path}.corsPolicy.allowOrigins[{at}].regex");
+            found.push(Finding::warning(path, TOO_LARGE_REGEX));
+        }
+    }
     for (at, one) in items(http, "match") {
+        if !regexes(one).all(is_regex) {
+            let path = format!("{path}.match[{at}]");
+            found.push(Finding::warning(path, TOO_LARGE_REGEX));
+        }
         let names = one.get("queryParams").and_then(Json::as_object);
-        if names.is_some_and(|names| names.contains_key("")) {
-            let path = format!("{path}.match[{at}].queryParams[\"\"]");
-            let why = "is not served: no request has a parameter without a name";
+        if names.is_some_and(|names| !names.keys().all(|name| is_parameter(name))) {
+            let path = format!("{path}.match[{at}].queryParams");
+            let why = "is not served: proxies take names of 1 to 1024 bytes";
             found.push(Finding::warning(path, why));
         }
     }
@@ -314,7 +426,7 @@ mod tests {
             of(json!({"hosts": ["a"], "gateways": ["g"]})),
             [format!("{alone}, where \"mesh\" or no gateway is named")]
         );
-        let wild = "spec.hosts[0]: is not served: a wildcard is served as \"*.\" alone";
+        let wild = "spec.hosts[0]: is served for hosts that no service has: a wildcard of services is \"*.\" alone";
         assert_eq!(of(json!({"hosts": ["*-a.example"]})), [wild]);
         let http = |http: Json| of(json!({"hosts": ["a"], "http": [http]}));
         assert_eq!(
@@ -351,15 +463,15 @@ mod tests {
             (json!({"redirect": {"uri": "/x"}}), String::new()),
             (
                 json!({"match": [{"queryParams": {"": {"exact": "x"}}}]}),
-                "spec.http[0].match[0].queryParams[\"\"]: is not served: no request has a parameter without a name".to_owned(),
+                "spec.http[0].match[0].queryParams: is not served: proxies take names of 1 to 1024 bytes".to_owned(),
             ),
             (
                 json!({"headers": {"request": {"set": {"x": "%NO(x)%", "y": "%REQ(x)%"}}}}),
-                "spec.http[0].headers.request.set.x: is not served: proxies do not know an operator in it".to_owned(),
+                "spec.http[0].headers.request.set.x: is not served: it is too long, or has an operator that proxies do not take".to_owned(),
             ),
             (
                 json!({"headers": {"response": {"remove": ["x", "a\nb"]}}}),
-                "spec.http[0].headers.response.remove[1]: is not served: a name of a header is one line".to_owned(),
+                "spec.http[0].headers.response.remove[1]: is not served: a name of a header is one line, and not longer than 16384 bytes".to_owned(),
             ),
         ] {
             assert_eq!(http(written.clone()), note, "{written}");

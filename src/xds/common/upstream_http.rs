@@ -62,3 +62,14 @@ pub(crate) fn speaking(spoken: Spoken) -> HttpProtocolOptions {
         ..HttpProtocolOptions::default()
     }
 }
+
+/// Whether HTTP/2 alone is spoken.
+pub(crate) fn is_http2(options: &HttpProtocolOptions) -> bool {
+    use http_protocol_options::UpstreamProtocolOptions;
+    use http_protocol_options::explicit_http_config::ProtocolConfig;
+    matches!(
+        &options.upstream_protocol_options,
+        Some(UpstreamProtocolOptions::ExplicitHttpConfig(explicit))
+            if matches!(explicit.protocol_config, Some(ProtocolConfig::Http2ProtocolOptions(_)))
+    )
+}

@@ -2,7 +2,7 @@
 
 mod usual;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use api::model::{Address, ClusterId, ObjectRef};
@@ -51,7 +51,7 @@ pub(crate) fn outbound(
         conflicts: Vec::new(),
         from: Vec::new(),
         room: ROOM,
-        without_room: BTreeSet::new(),
+        spent: BTreeMap::new(),
     };
     if let Some((host, port)) = name.rsplit_once(':') {
         let outlet = outlets.by_name(&crate::common::outlets::cluster_name(
@@ -108,8 +108,8 @@ struct Making<'a> {
     from: Vec<ObjectRef>,
     /// Bytes that routes of rules may still have.
     room: usize,
-    /// Rules that had no room: they are not tried at the next host.
-    without_room: BTreeSet<ObjectRef>,
+    /// What each rule has of it already.
+    spent: BTreeMap<ObjectRef, usize>,
 }
 
 /// Envoy takes answers whose bodies are longer only where the configuration says so (envoy/config/route/v3/route.proto).
@@ -132,9 +132,10 @@ fn body(route: &Route) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Of one configuration. Chosen: a rule of the longest there may be (4 MiB) fits, and a wildcard that gives every service of a
-/// mesh a thousand routes does not.
-const ROOM: usize = 16 << 20;
+/// Of one configuration, and of one rule in it. Chosen: what a rule of the longest there may be (1 MiB) comes to fits, also for
+/// some hosts, and a wildcard that gives every service of a mesh a thousand routes does not.
+const ROOM: usize = 32 << 20;
+pub(crate) const ROOM_OF_RULE: usize = 4 << 20;
 
 impl<'a> Making<'a> {
     const fn context(&self, port: u16) -> Context<'a> {
@@ -189,42 +190,61 @@ impl<'a> Making<'a> {
 
     fn lose(&mut self, rule: &Rule<VirtualService>, operation: &str) {
         let message = format!(
-            "{} is left out: routes of rules are larger than {} MiB there",
+            "{} is left out: its routes are larger than {} MiB, or those of all rules than {} MiB",
             rule.from,
+            ROOM_OF_RULE >> 20,
             ROOM >> 20
         );
         let conflict = Conflict::new(TOO_LARGE, operation.trim_end_matches("/*"), message);
         self.conflicts.push(conflict.because_of(&rule.from));
     }
 
-    /// `None` where there is no room for them.
+    /// `None` where nothing is for this proxy and port, or there is no room for it.
     fn routes(
         &mut self,
         rule: &Rule<VirtualService>,
         operation: &str,
         context: &Context<'_>,
     ) -> Option<Vec<Route>> {
-        if self.without_room.contains(&rule.from) {
-            self.lose(rule, operation);
-            return None;
-        }
-        let routed = virtual_service::routes(rule, operation, context);
-        let bytes = routed.routes.iter().map(prost::Message::encoded_len).sum();
-        let Some(room) = self.room.checked_sub(bytes) else {
-            self.without_room.insert(rule.from.clone());
-            self.lose(rule, operation);
-            return None;
+        let spent = self.spent.get(&rule.from).copied().unwrap_or_default();
+        let room = ROOM_OF_RULE
+            .checked_sub(spent)
+            .map(|room| room.min(self.room));
+        let routed = match room {
+            Some(room) => virtual_service::routes(rule, operation, context, room),
+            None => Routed::TooLarge,
         };
-        self.room = room;
-        self.from.extend(routed.from);
-        Some(routed.routes)
+        match routed {
+            Routed::Unmatched => None,
+            Routed::TooLarge => {
+                // It is not tried at the next host.
+                self.spent.insert(rule.from.clone(), usize::MAX);
+                self.lose(rule, operation);
+                None
+            }
+            Routed::Routes(routes, bytes, from) => {
+                self.spend(rule, bytes);
+                self.from.extend(from);
+                Some(routes)
+            }
+        }
+    }
+
+    fn spend(&mut self, rule: &Rule<VirtualService>, bytes: usize) {
+        let spent = self.spent.entry(rule.from.clone()).or_default();
+        *spent = spent.saturating_add(bytes);
+        self.room = self.room.saturating_sub(bytes);
     }
 
     /// Hosts that rules alone have, on this port, or on all that their destinations have.
     fn hosts_alone(&mut self, port: Option<u16>) -> Vec<VirtualHost> {
         let mut hosts = Vec::new();
+        let mut ports: BTreeMap<&ObjectRef, BTreeSet<u16>> = BTreeMap::new();
         for (host, rule) in self.rules.hosts_alone(self.outlets) {
-            for number in virtual_service::ports(rule, self.rules, self.outlets) {
+            let of_rule = ports.entry(&rule.from);
+            let of_rule =
+                of_rule.or_insert_with(|| virtual_service::ports(rule, self.rules, self.outlets));
+            for number in of_rule.clone() {
                 if port.is_some_and(|port| port != number) {
                     continue;
                 }
@@ -238,6 +258,8 @@ impl<'a> Making<'a> {
                 if domains.is_empty() {
                     continue;
                 }
+                // Names count, too: a rule may have any number of hosts.
+                self.spend(rule, domains.iter().map(String::len).sum());
                 let context = self.context(number);
                 let routes = self.routes(rule, &operation(host, number), &context);
                 hosts.extend(routes.map(|routes| VirtualHost {
@@ -319,14 +341,17 @@ pub(crate) fn grpc(
         port: outlet.port.number,
         grpc: true,
     };
-    let routed = match rules.virtual_service(outlet.host()) {
-        Some(rule) => {
-            let operation = operation(outlet.host(), outlet.port.number);
-            virtual_service::routes(rule, &operation, &context)
-        }
-        None => {
+    let operation = operation(outlet.host(), outlet.port.number);
+    let rule = rules.virtual_service(outlet.host());
+    let routed = rule.map(|rule| virtual_service::routes(rule, &operation, &context, ROOM_OF_RULE));
+    let (routes, from) = match routed {
+        Some(Routed::Routes(routes, _, from)) => (routes, from),
+        Some(Routed::Unmatched | Routed::TooLarge) | None => {
+            let mut from = Vec::new();
+            let hash = virtual_service::hash_policy(outlet, &context, &mut from);
             let action = RouteAction {
                 timeout: None,
+                hash_policy: hash.into_iter().collect(),
                 ..to(name)
             };
             let route = Route {
@@ -334,10 +359,7 @@ pub(crate) fn grpc(
                 action: Some(route::route::Action::Route(action)),
                 ..Route::default()
             };
-            Routed {
-                routes: vec![route],
-                from: Vec::new(),
-            }
+            (vec![route], from)
         }
     };
     let routes = RouteConfiguration {
@@ -345,13 +367,13 @@ pub(crate) fn grpc(
         virtual_hosts: vec![VirtualHost {
             name: name.to_string(),
             domains: vec!["*".to_owned()],
-            routes: routed.routes,
+            routes,
             ..VirtualHost::default()
         }],
         ..RouteConfiguration::default()
     };
     Draft {
-        from: routed.from,
+        from,
         ..Draft::new(name.clone(), routes)
     }
 }

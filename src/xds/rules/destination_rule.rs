@@ -1,5 +1,6 @@
 //! DestinationRule: how a client reaches a service, and which of its endpoints are a subset (discovery.md §15).
 
+mod detection;
 mod pool;
 mod tls;
 
@@ -7,7 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::served::is_header_name;
+use api::config::served::{MOST_SUBSETS, is_header_name};
+use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::{
     HashAlgorithm, HashKey,
 };
@@ -20,13 +22,12 @@ use api::istio::networking::v1alpha3::{
 };
 use api::model::{Endpoint, ObjectRef, Protocol, Service};
 use api::networking::DestinationRule;
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
-    CommonLbConfig, LbConfig, LbPolicy, MaglevLbConfig, RingHashLbConfig,
+    LbConfig, LbPolicy, MaglevLbConfig, RingHashLbConfig,
 };
-use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::route::v3::route_action::{HashPolicy, hash_policy};
-use envoy_types::pb::envoy::r#type::v3::Percent;
 use envoy_types::pb::google::protobuf::{Duration as Time, Struct, UInt64Value, Value, value};
 
 use crate::common::wire;
@@ -69,19 +70,19 @@ impl Policies {
 
     /// Each name once, of two the first.
     pub(crate) fn subsets(&self) -> Vec<&Subset> {
-        let all = self.rules.iter().flat_map(|rule| &rule.spec().subsets);
-        let mut found: Vec<&Subset> = Vec::new();
-        for subset in all {
-            if !found.iter().any(|first| first.name == subset.name) {
-                found.push(subset);
-            }
-        }
-        found
+        let mut names = BTreeSet::new();
+        let all = self.written();
+        all.filter(|subset| names.insert(&subset.name)).collect()
     }
 
     pub(crate) fn subset(&self, name: &str) -> Option<&Subset> {
-        let mut all = self.rules.iter().flat_map(|rule| &rule.spec().subsets);
-        all.find(|subset| subset.name == name)
+        self.written().find(|subset| subset.name == name)
+    }
+
+    /// As many as count.
+    fn written(&self) -> impl Iterator<Item = &Subset> {
+        let all = self.rules.iter().flat_map(|rule| &rule.spec().subsets);
+        all.take(MOST_SUBSETS)
     }
 
     /// A subset's own over that of the rule; what a rule says of a port replaces all that it says otherwise.
@@ -144,15 +145,35 @@ impl<'a> Policy<'a> {
     }
 }
 
+/// Whether a rule asks servers for who they are, whatever the mesh does.
+pub(crate) fn ask_for_accounts(rules: &Rules) -> bool {
+    let policies = rules.all_destination_rules().flat_map(policies);
+    let ports = |policy: &'_ TrafficPolicy| {
+        let mut of_ports = policy.port_level_settings.iter();
+        of_ports.any(|port| is_mutual(port.tls.as_ref()))
+    };
+    policies
+        .into_iter()
+        .any(|policy| is_mutual(policy.tls.as_ref()) || ports(policy))
+}
+
+fn is_mutual(tls: Option<&ClientTlsSettings>) -> bool {
+    tls.is_some_and(|tls| tls.mode() == TlSmode::IstioMutual)
+}
+
+/// All that a rule has.
+fn policies(rule: &DestinationRule) -> impl Iterator<Item = &TrafficPolicy> {
+    let subsets = rule.subsets.iter().map(|subset| &subset.traffic_policy);
+    subsets.chain([&rule.traffic_policy]).flatten()
+}
+
 /// Whether the locality of a client matters to what a rule says.
 pub(crate) fn have_localities(rules: &Rules) -> bool {
     rules.all_destination_rules().any(has_locality)
 }
 
 fn has_locality(rule: &DestinationRule) -> bool {
-    let subsets = rule.subsets.iter().map(|subset| &subset.traffic_policy);
-    let policies = subsets.chain([&rule.traffic_policy]).flatten();
-    policies
+    policies(rule)
         .flat_map(|policy| {
             let of_ports = policy.port_level_settings.iter();
             let of_ports = of_ports.map(|port| &port.load_balancer);
@@ -169,6 +190,14 @@ pub(crate) fn is_in(subset: &Subset, endpoint: &Endpoint) -> bool {
         let has = endpoint.labels.get(name.as_str());
         has.is_some_and(|has| **has == **value)
     })
+}
+
+/// Whose cluster it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Client,
+    /// It leads to the application of the proxy, which may speak HTTP/1 alone.
+    Server,
 }
 
 /// What a cluster is for, as far as rules ask.
@@ -199,10 +228,10 @@ pub(crate) fn cluster(
     parts.cluster.metadata = Some(metadata(&first.from));
     balance(&mut parts.cluster, policy, purpose.grpc);
     if let Some(written) = policy.pool {
-        pool::limit(parts, written, purpose.protocol);
+        pool::limit(parts, written, purpose.protocol, Side::Client);
     }
-    if let Some(detection) = policy.detection {
-        detect(&mut parts.cluster, detection);
+    if let Some(written) = policy.detection {
+        detection::detect(&mut parts.cluster, written);
     }
     if let Some(written) = policy.tls.filter(|_| !purpose.grpc) {
         tls::secure(parts, written, purpose);
@@ -212,7 +241,7 @@ pub(crate) fn cluster(
 /// Changes the cluster of a server's own application: the limits of its service count there, too. False where there are none.
 pub(crate) fn inbound(parts: &mut ClusterParts, policy: &Policy<'_>, protocol: Protocol) -> bool {
     if let Some(written) = policy.pool {
-        pool::limit(parts, written, protocol);
+        pool::limit(parts, written, protocol, Side::Server);
     }
     policy.pool.is_some()
 }
@@ -314,51 +343,6 @@ pub(crate) fn hash_policy(policy: &Policy<'_>) -> Option<HashPolicy> {
         policy_specifier: Some(specifier),
         ..HashPolicy::default()
     })
-}
-
-/// Rates of success are never a reason: nobody says which.
-fn detect(cluster: &mut Cluster, written: &Detection) {
-    let enforced = |count: u32| wire::number(if count > 0 { 100 } else { 0 });
-    let mut detection = OutlierDetection {
-        interval: written.interval.as_ref().map(time),
-        base_ejection_time: written.base_ejection_time.as_ref().map(time),
-        max_ejection_percent: positive(written.max_ejection_percent).and_then(wire::number),
-        enforcing_success_rate: wire::number(0),
-        ..OutlierDetection::default()
-    };
-    if let Some(errors) = written.consecutive_5xx_errors {
-        detection.consecutive_5xx = wire::number(errors.value);
-        detection.enforcing_consecutive_5xx = enforced(errors.value);
-    }
-    let gateway = written
-        .consecutive_gateway_errors
-        .map(|errors| errors.value);
-    // Istio 1.1 to 1.5 counted errors of gateways alone by this name.
-    let earlier = positive(written.consecutive_errors)
-        .filter(|_| gateway.is_none() && written.consecutive_5xx_errors.is_none());
-    if let Some(errors) = gateway.or(earlier) {
-        detection.consecutive_gateway_failure = wire::number(errors);
-        detection.enforcing_consecutive_gateway_failure = enforced(errors);
-    }
-    if earlier.is_some() {
-        detection.enforcing_consecutive_5xx = wire::number(0);
-    }
-    if written.split_external_local_origin_errors {
-        detection.split_external_local_origin_errors = true;
-        detection.enforcing_local_origin_success_rate = wire::number(0);
-        if let Some(failures) = written.consecutive_local_origin_failures {
-            detection.consecutive_local_origin_failure = wire::number(failures.value);
-            detection.enforcing_consecutive_local_origin_failure = enforced(failures.value);
-        }
-    }
-    cluster.outlier_detection = Some(detection);
-    let usual = cluster.common_lb_config.take().unwrap_or_default();
-    cluster.common_lb_config = Some(CommonLbConfig {
-        healthy_panic_threshold: Some(Percent {
-            value: f64::from(written.min_health_percent),
-        }),
-        ..usual
-    });
 }
 
 /// As it was checked when it was read.

@@ -7,12 +7,14 @@ mod matching;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use api::config::served::is_parameter;
 use api::istio::networking::v1alpha3::{Destination, HttpRoute};
 use api::model::ObjectRef;
 use api::networking::VirtualService;
 use envoy_types::pb::envoy::config::route::v3::route::Action;
-use envoy_types::pb::envoy::config::route::v3::route_action::HashPolicy;
+use envoy_types::pb::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy};
 use envoy_types::pb::envoy::config::route::v3::{Decorator, Route};
+use prost::Message as _;
 
 use super::destination_rule::{self, Policies};
 use crate::common::outlets::{Outlet, Outlets, subset_name};
@@ -29,11 +31,15 @@ pub(crate) struct Context<'a> {
     pub(crate) grpc: bool,
 }
 
-/// Routes of one rule, and what else they were made from.
-#[derive(Debug, Default)]
-pub(crate) struct Routed {
-    pub(crate) routes: Vec<Route>,
-    pub(crate) from: Vec<ObjectRef>,
+/// What a rule makes of requests to a port.
+#[derive(Debug)]
+pub(crate) enum Routed {
+    /// Routes, their bytes, and what else they were made from.
+    Routes(Vec<Route>, usize, Vec<ObjectRef>),
+    /// Nothing of it is for this proxy and this port: it is as if there were no rule.
+    Unmatched,
+    /// There is no room for its routes.
+    TooLarge,
 }
 
 /// A cluster that requests are sent to.
@@ -42,46 +48,59 @@ struct To {
     hash: Option<HashPolicy>,
 }
 
-/// The routes of requests to a port, in order. `operation`: what a trace calls them.
+/// The routes of requests to a port, in order. `operation`: what a trace calls them; `room`: bytes that they may have.
 pub(crate) fn routes(
     rule: &Rule<VirtualService>,
     operation: &str,
     context: &Context<'_>,
+    room: usize,
 ) -> Routed {
-    let mut routed = Routed {
-        routes: Vec::new(),
-        from: vec![rule.from.clone()],
-    };
+    let mut routes = Vec::new();
+    let mut from = vec![rule.from.clone()];
+    let (mut bytes, mut is_matched): (usize, bool) = (0, false);
     for http in &rule.spec().http {
+        let holding: Vec<_> = if http.r#match.is_empty() {
+            vec![None]
+        } else {
+            let holding = http.r#match.iter().filter(|one| context.holds(one));
+            holding.map(Some).collect()
+        };
+        if holding.is_empty() {
+            continue;
+        }
+        is_matched = true;
         let mut maker = Maker {
             rule,
             http,
             context,
-            from: &mut routed.from,
+            from: &mut from,
         };
-        let matches: Vec<_> = if http.r#match.is_empty() {
-            vec![None]
-        } else {
-            let holding = http.r#match.iter();
-            holding.filter(|one| context.holds(one)).map(Some).collect()
+        let Some(made) = maker.route(operation) else {
+            continue;
         };
-        for one in matches {
-            let Some(mut route) = maker.route(one) else {
-                continue;
+        for one in holding {
+            let route = Route {
+                name: name(http, one.map_or("", |one| &one.name)),
+                r#match: Some(matching::route_match(one)),
+                ..made.clone()
             };
-            route.decorator = Some(Decorator {
-                operation: operation.to_owned(),
-                ..Decorator::default()
-            });
+            bytes = bytes.saturating_add(route.encoded_len());
+            if bytes > room {
+                return Routed::TooLarge;
+            }
             let is_last = route.r#match.as_ref().is_some_and(matching::is_everything);
-            routed.routes.push(route);
+            routes.push(route);
             // Nothing gets past it.
             if is_last {
-                return routed;
+                return Routed::Routes(routes, bytes, from);
             }
         }
     }
-    routed
+    if is_matched {
+        Routed::Routes(routes, bytes, from)
+    } else {
+        Routed::Unmatched
+    }
 }
 
 /// Where a host is served that no service has: the ports that destinations name, or all that they have for HTTP. One whose
@@ -117,8 +136,9 @@ pub(crate) fn ports(
 impl Context<'_> {
     /// Whether a match is one of requests that this proxy sends to this port.
     fn holds(&self, one: &api::istio::networking::v1alpha3::HttpMatchRequest) -> bool {
-        // No request has a parameter without a name, and Envoy refuses whoever asks for it.
-        !one.query_params.contains_key("")
+        // No request has such a parameter, and Envoy refuses whoever asks for it.
+        one.query_params.keys().all(|name| is_parameter(name))
+            && matching::is_taken(one)
             && is_of_mesh(&one.gateways)
             && (one.port == 0 || one.port == u32::from(self.port))
             && self.rules.is_in(&one.source_namespace)
@@ -182,18 +202,25 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn route(
-        &mut self,
-        one: Option<&api::istio::networking::v1alpha3::HttpMatchRequest>,
-    ) -> Option<Route> {
+    /// What all its matches have in common.
+    fn route(&mut self, operation: &str) -> Option<Route> {
         let action = self.action()?;
+        let is_alone = matches!(
+            &action,
+            Action::Route(action) if matches!(action.cluster_specifier, Some(ClusterSpecifier::Cluster(_)))
+        );
         let mut route = Route {
-            name: name(self.http, one.map_or("", |one| &one.name)),
-            r#match: Some(matching::route_match(one)),
             action: Some(action),
+            decorator: Some(Decorator {
+                operation: operation.to_owned(),
+                ..Decorator::default()
+            }),
             ..Route::default()
         };
-        if let Some(headers) = &self.http.headers {
+        // Weighted destinations have their own.
+        let of_destination = self.http.route.first().filter(|_| is_alone);
+        let of_destination = of_destination.and_then(|one| one.headers.as_ref());
+        for headers in self.http.headers.iter().chain(of_destination) {
             filters::headers(&mut route, headers);
         }
         filters::add(&mut route, self.http, self.context.grpc);

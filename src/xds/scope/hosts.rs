@@ -8,7 +8,8 @@ use crate::common::outlets::Outlets;
 /// A host without a dot is one of the rule's namespace.
 pub(super) fn full_host(host: &str, namespace: &str, domain: &str) -> String {
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-    if host.contains('.') || host.contains('*') || namespace.is_empty() {
+    let is_full = host.contains(['.', '*', ':']);
+    if is_full || namespace.is_empty() {
         return host;
     }
     format!("{host}.{namespace}.svc.{domain}")
@@ -56,6 +57,7 @@ mod tests {
             ("A.Example.", "a.example"),
             ("*.example", "*.example"),
             ("*", "*"),
+            ("2001:db8::1", "2001:db8::1"),
         ] {
             assert_eq!(full_host(host, "ns", "cluster.local"), full, "{host}");
         }

@@ -34,6 +34,7 @@ use crate::resources::listeners::{fixed, is_beside};
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::networks::Networks;
 use crate::resources::routes::Caller;
+use crate::rules::destination_rule::{ask_for_accounts, have_localities};
 use crate::scope::{Rules, Scope};
 use crate::settings::Settings;
 use crate::version::Version;
@@ -63,6 +64,10 @@ struct Base {
     mesh: Mesh,
     outlets: Outlets,
     rules: Rules,
+    /// Rules make it matter where a client is.
+    near_by_rules: bool,
+    /// Rules make clients ask servers for who they are.
+    accounts_by_rules: bool,
     networks: Networks,
     /// Names that proxies resolve have several localities, and it matters which is near.
     resolved_near: bool,
@@ -403,8 +408,8 @@ impl Snapshot {
             && self.world.mesh == world.mesh
             && self.world.networks == world.networks
             && self.world.sidecars == world.sidecars
-            && self.world.virtual_services == world.virtual_services
-            && self.world.destination_rules == world.destination_rules
+            && is_same(&self.world.virtual_services, &world.virtual_services)
+            && is_same(&self.world.destination_rules, &world.destination_rules)
             && services_of(world, hosts).all(|service| self.carried_by_eds(world, service))
     }
 
@@ -427,7 +432,7 @@ impl Snapshot {
                 return false;
             }
         }
-        self.base.mesh.tls == MutualTls::Off
+        self.base.mesh.tls == MutualTls::Off && !self.base.accounts_by_rules
             || accounts(&self.world, service) == accounts(world, service)
     }
 
@@ -460,9 +465,12 @@ impl Snapshot {
 impl Base {
     fn new(world: &World, settings: &Settings) -> Self {
         let outlets = Outlets::new(world, settings);
+        let rules = Rules::new(world, &outlets, settings);
         Self {
             mesh: Mesh::new(&world.mesh, settings),
-            rules: Rules::new(world, &outlets, settings),
+            near_by_rules: have_localities(&rules),
+            accounts_by_rules: ask_for_accounts(&rules),
+            rules,
             outlets,
             networks: Networks::new(world),
             resolved_near: resolved_near(world),
@@ -524,6 +532,11 @@ fn hash(what: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
     hasher.finish()
+}
+
+/// What did not change is the same pointer mostly.
+fn is_same<T: PartialEq>(one: &Arc<T>, other: &Arc<T>) -> bool {
+    Arc::ptr_eq(one, other) || one == other
 }
 
 fn resolved_near(world: &World) -> bool {

@@ -22,6 +22,14 @@ use crate::view::{Resource, Set};
 /// Clusters of subsets that one proxy is given. Chosen: a mesh of 1,000 services has ten for each; a wildcard whose rule has a
 /// thousand subsets does not give them to every port.
 const MOST_SUBSETS: usize = 10_000;
+/// And their bytes.
+const SUBSET_BYTES: usize = 32 << 20;
+
+/// What is left of both.
+struct Room {
+    subsets: usize,
+    bytes: usize,
+}
 
 impl ProxyView {
     pub(super) fn preference<'a>(&'a self, outlet: &Outlet, policy: &Policy<'a>) -> Preference<'a> {
@@ -83,34 +91,43 @@ impl ProxyView {
         kept
     }
 
-    /// The clusters of a port: all its endpoints', and those of subsets as far as there is room for them.
-    fn clusters_of(
+    /// Adds the clusters of a port: all its endpoints', and those of subsets as far as there is room for them.
+    fn add_clusters(
         &self,
         outlet: &Outlet,
         rules: &ProxyRules,
-        room: &mut usize,
-    ) -> Vec<Draft<ClusterParts>> {
+        room: &mut Room,
+        members: &mut Vec<Arc<Resource>>,
+    ) {
         let policies = Policies::of_service(rules, &outlet.service);
-        let mut subsets = policies.subsets();
-        if let Some(less) = room.checked_sub(subsets.len()) {
-            *room = less;
-        } else {
-            let from = policies.from();
-            let message = format!(
-                "subsets of {} are left out: rules make more than {MOST_SUBSETS}",
-                outlet.authority()
-            );
-            let conflict = Conflict::new(TOO_LARGE, &*outlet.name, message);
-            let lost = from.first().map(|rule| conflict.because_of(rule));
-            self.snapshot.made.tell(lost, &self.proxy.node.id);
-            subsets.clear();
+        let whole = self.cluster(outlet, &policies, None).finish();
+        members.push(Arc::new(whole));
+        let subsets = policies.subsets();
+        if subsets.is_empty() {
+            return;
         }
-        let subsets = subsets.into_iter().map(Some);
-        [None]
-            .into_iter()
-            .chain(subsets)
-            .map(|subset| self.cluster(outlet, &policies, subset))
-            .collect()
+        if room.subsets >= subsets.len() {
+            room.subsets -= subsets.len();
+            let made = subsets.into_iter().all(|subset| {
+                let cluster = self.cluster(outlet, &policies, Some(subset)).finish();
+                let left = room.bytes.checked_sub(cluster.body.len());
+                room.bytes = left.unwrap_or_default();
+                members.extend(left.map(|_| Arc::new(cluster)));
+                left.is_some()
+            });
+            if made {
+                return;
+            }
+        }
+        let message = format!(
+            "subsets of {} are left out: rules make more than {MOST_SUBSETS}, or more than {} MiB of them",
+            outlet.authority(),
+            SUBSET_BYTES >> 20
+        );
+        let conflict = Conflict::new(TOO_LARGE, &*outlet.name, message);
+        let from = policies.from();
+        let lost = from.first().map(|rule| conflict.because_of(rule));
+        self.snapshot.made.tell(lost, &self.proxy.node.id);
     }
 
     pub(super) fn cluster(
@@ -223,14 +240,17 @@ impl ProxyView {
         known: impl Fn(&Outlet) -> Option<Vec<Arc<Resource>>>,
     ) -> Arc<Set> {
         let mut members = Vec::new();
-        let mut room = MOST_SUBSETS;
+        let mut room = Room {
+            subsets: MOST_SUBSETS,
+            bytes: SUBSET_BYTES,
+        };
         for outlet in &self.snapshot.base.outlets.all {
             match known(outlet) {
                 Some(known) => {
-                    room = room.saturating_sub(known.len().saturating_sub(1));
+                    room.subsets = room.subsets.saturating_sub(known.len().saturating_sub(1));
                     members.extend(known);
                 }
-                None => members.extend(finished(self.clusters_of(outlet, rules, &mut room))),
+                None => self.add_clusters(outlet, rules, &mut room, &mut members),
             }
         }
         let mut fixed = vec![clusters::black_hole(self.mesh())];

@@ -466,7 +466,7 @@ pub(super) fn network(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> Op
 fn client_key(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> ClientKey {
     let setting = snapshot.world.mesh.locality_lb_setting.as_ref();
     let by_shares = setting.is_some_and(|setting| !setting.distribute.is_empty());
-    let by_rules = destination_rule::have_localities(&snapshot.base.rules);
+    let by_rules = snapshot.base.near_by_rules;
     let locality = if by_shares || by_rules || snapshot.base.resolved_near {
         proxy.locality.clone()
     } else {

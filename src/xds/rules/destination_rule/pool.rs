@@ -13,7 +13,7 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::http_protocol_optio
     UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
 };
 
-use super::{positive, time};
+use super::{Side, positive, time};
 use crate::common::upstream_http::{Spoken, speaking};
 use crate::common::{keepalive, wire};
 use crate::finish::ClusterParts;
@@ -22,6 +22,7 @@ pub(super) fn limit(
     parts: &mut ClusterParts,
     written: &ConnectionPoolSettings,
     protocol: Protocol,
+    side: Side,
 ) {
     if let Some(settings) = &written.tcp {
         tcp(&mut parts.cluster, settings);
@@ -30,7 +31,7 @@ pub(super) fn limit(
         requests(&mut parts.cluster, settings);
     }
     if protocol.is_http() || protocol.is_auto() {
-        http(&mut parts.http, written, protocol);
+        http(&mut parts.http, written, protocol, side);
     }
 }
 
@@ -83,6 +84,7 @@ fn http(
     options: &mut Option<HttpProtocolOptions>,
     written: &ConnectionPoolSettings,
     protocol: Protocol,
+    side: Side,
 ) {
     let age = written.tcp.as_ref();
     let age = age.and_then(|tcp| tcp.max_connection_duration.as_ref());
@@ -90,7 +92,7 @@ fn http(
     let requests = settings.and_then(|http| positive(http.max_requests_per_connection));
     let idle = settings.and_then(|http| http.idle_timeout.as_ref());
     if let Some(http) = settings {
-        let upgrades = http.h2_upgrade_policy() == H2UpgradePolicy::Upgrade;
+        let upgrades = http.h2_upgrade_policy() == H2UpgradePolicy::Upgrade && side == Side::Client;
         if http.use_client_protocol {
             *options = Some(speaking(Spoken::Clients));
         } else if upgrades && protocol.is_http() && !protocol.is_http2() {

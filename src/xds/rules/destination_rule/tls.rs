@@ -7,12 +7,15 @@ use envoy_types::pb::envoy::config::core::v3::UpstreamHttpProtocolOptions;
 
 use super::Purpose;
 use crate::common::tls;
-use crate::common::upstream_http::{Spoken, speaking};
+use crate::common::upstream_http::{Spoken, is_http2, speaking};
 use crate::finish::ClusterParts;
 
 /// Envoy finds the system's roots by itself, but compares no names with them: it wants a file for that. Debian and distroless
 /// images have this one.
 const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// The word for those in place of a file.
+const SYSTEM: &str = "system";
 
 pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purpose: &Purpose<'_>) {
     parts.cluster.transport_socket_matches.clear();
@@ -39,7 +42,7 @@ pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purp
             }
             let own = (mode == TlSmode::Mutual && !written.client_certificate.is_empty())
                 .then_some((&*written.client_certificate, &*written.private_key));
-            let alpn: &[&str] = if purpose.protocol.is_http2() {
+            let alpn: &[&str] = if parts.http.as_ref().is_some_and(is_http2) {
                 &["h2"]
             } else {
                 &[]
@@ -53,6 +56,8 @@ pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purp
             }
             let compares = !written.subject_alt_names.is_empty();
             let root = match &*written.ca_certificates {
+                SYSTEM if !compares => "",
+                SYSTEM => SYSTEM_ROOTS,
                 "" if compares => SYSTEM_ROOTS,
                 root => root,
             };

@@ -246,6 +246,22 @@ fn upstream(cluster: &Cluster) -> UpstreamTlsContext {
 }
 
 #[test]
+fn what_speaks_http2_says_so_in_the_handshake() {
+    let alpn = |more: &str| {
+        let spec = format!("host: a\ntrafficPolicy: {{tls: {{mode: SIMPLE}}{more}}}");
+        upstream(&cluster(&*with(&spec), A))
+            .common_tls_context
+            .unwrap()
+            .alpn_protocols
+    };
+    assert_eq!(alpn(""), [""; 0]);
+    assert_eq!(
+        alpn(", connectionPool: {http: {h2UpgradePolicy: UPGRADE}}"),
+        ["h2"]
+    );
+}
+
+#[test]
 fn connections_are_secured_as_a_rule_says_whatever_the_mesh_does() {
     let mut world = world();
     let config = mesh::parse_over(&mesh::discovery_defaults(), "enableAutoMtls: true").unwrap();
@@ -295,6 +311,10 @@ fn connections_are_secured_as_a_rule_says_whatever_the_mesh_does() {
             .auto_sni
     );
 
+    // The system's roots, in a word.
+    let word = upstream(&cluster(&*of("mode: SIMPLE, caCertificates: system"), A));
+    assert!(!format!("{word:?}").contains("\"system\""));
+
     // Envoy compares names with the roots of a file alone.
     let named = cluster(&*of("mode: SIMPLE, subjectAltNames: [e.example]"), A);
     let context = format!("{:?}", upstream(&named));
@@ -327,13 +347,16 @@ fn a_servers_own_cluster_has_the_limits_of_its_service() {
         &mut world,
         "d",
         1,
-        "host: a\ntrafficPolicy: {connectionPool: {tcp: {maxConnections: 5}}, loadBalancer: {simple: RANDOM}}",
+        "host: a\ntrafficPolicy: {connectionPool: {tcp: {maxConnections: 5}, http: {h2UpgradePolicy: UPGRADE}}, \
+         loadBalancer: {simple: RANDOM}}",
     );
     let view = snapshot(world).view(&node("demo", &[("app", "a")]));
     let one = cluster(&*view, "inbound|80|p80|a.demo.svc.cluster.local");
     let limits = &one.circuit_breakers.unwrap().thresholds[0];
     assert_eq!(limits.max_connections.unwrap().value, 5);
     assert_eq!(one.lb_policy, 0);
+    // The application may speak HTTP/1 alone.
+    assert!(one.typed_extension_protocol_options.is_empty());
 }
 
 #[test]

@@ -170,7 +170,9 @@ fn requests_are_told_apart_by_what_matches() {
         "sourceLabels: {app: y}",
     ] {
         let said = said(&format!("[{{match: [{{{condition}}}], {TO_B}}}]"));
-        assert_eq!(said, [""; 0], "{condition}");
+        // It is as if there were no rule.
+        let usual = "default: /* -> outbound|80||a.demo.svc.cluster.local";
+        assert_eq!(said, [usual], "{condition}");
     }
 }
 
@@ -345,6 +347,28 @@ fn requests_are_changed_on_their_way() {
         panic!("a route");
     };
     let host = HostRewriteSpecifier::HostRewriteLiteral("e.example".to_owned());
+    assert_eq!(changed.host_rewrite_specifier, Some(host));
+
+    // Of one destination they are added to those of the route.
+    let routes = of(
+        "[{headers: {request: {set: {one: a}}}, route: [{destination: {host: b}, \
+                     headers: {request: {add: {two: b, host: f.example}}, response: {remove: [three]}}}]}]",
+    );
+    let added = routes[0].request_headers_to_add.iter();
+    let added: Vec<_> = added
+        .map(|one| one.header.as_ref().unwrap().key.clone())
+        .collect();
+    assert_eq!(
+        (added, &routes[0].response_headers_to_remove[..]),
+        (
+            vec!["one".to_owned(), "two".to_owned()],
+            &["three".to_owned()][..]
+        )
+    );
+    let Some(Action::Route(changed)) = &routes[0].action else {
+        panic!("a route");
+    };
+    let host = HostRewriteSpecifier::HostRewriteLiteral("f.example".to_owned());
     assert_eq!(changed.host_rewrite_specifier, Some(host));
 
     // Of each destination its own.

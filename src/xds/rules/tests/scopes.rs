@@ -233,6 +233,61 @@ fn endpoints_of_a_subset_are_no_full_push() {
     ));
 }
 
+/// One object of a megabyte must not become gigabytes.
+#[test]
+fn what_one_rule_makes_has_a_bound() {
+    let mut world = world();
+    let matches: Vec<_> = (0..5000)
+        .map(|at| format!("{{uri: {{exact: /{at}}}}}"))
+        .collect();
+    let http = format!(
+        "http: [{{match: [{}], directResponse: {{status: 200, body: {{string: {}}}}}}}]",
+        matches.join(", "),
+        "x".repeat(500_000)
+    );
+    virtual_service(&mut world, "wide", 1, &format!("hosts: [a]\n{http}"));
+    virtual_service(
+        &mut world,
+        "b",
+        1,
+        "hosts: [b]\nhttp: [{directResponse: {status: 200}}]",
+    );
+    let names = "y".repeat(400_000);
+    let subsets: Vec<_> = (0..900)
+        .map(|at| format!("{{name: s{at}, labels: {{a: b}}}}"))
+        .collect();
+    let policy = format!(
+        "trafficPolicy: {{tls: {{mode: SIMPLE, caCertificates: /c, subjectAltNames: [{names}]}}}}"
+    );
+    destination_rule(
+        &mut world,
+        "wide",
+        1,
+        &format!("host: a\n{policy}\nsubsets: [{}]", subsets.join(", ")),
+    );
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    assert_eq!(
+        routes_of(&*view, "80", "a.demo.svc.cluster.local:80")[0].name,
+        "default"
+    );
+    assert_eq!(
+        routes_of(&*view, "80", "b.demo.svc.cluster.local:80")[0].name,
+        ""
+    );
+    let bytes: usize = view
+        .all(Type::Cluster)
+        .iter()
+        .map(|one| one.body.len())
+        .sum();
+    assert!(bytes < 40 << 20, "{bytes}");
+    let told = snapshot
+        .conflicts()
+        .into_iter()
+        .filter(|one| one.metric == "gudgeon_rules_too_large");
+    assert!(told.count() >= 1);
+}
+
 /// A tenant's wildcard must not give every service of the mesh as much as one rule may have.
 #[test]
 fn what_a_wildcard_makes_has_a_bound() {
@@ -258,7 +313,7 @@ fn what_a_wildcard_makes_has_a_bound() {
     let snapshot = snapshot(world);
     let view = snapshot.view(&node("demo", &[]));
     let routes = view.get(Type::Route, "80").unwrap();
-    assert!(routes.body.len() < 17 << 20, "{}", routes.body.len());
+    assert!(routes.body.len() < 5 << 20, "{}", routes.body.len());
     let clusters = view.all(Type::Cluster).len();
     assert!((10_000..11_000).contains(&clusters), "{clusters}");
     // Who gets none of it is served as without.

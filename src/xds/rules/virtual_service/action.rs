@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::config::served::is_one_line;
+use api::config::served::{is_one_line, is_regex};
 use api::istio::networking::v1alpha3::http_body::Specifier;
 use api::istio::networking::v1alpha3::http_redirect::{RedirectPort, RedirectPortSelection};
 use api::istio::networking::v1alpha3::{
@@ -106,7 +106,7 @@ pub(super) fn forward(
         let regex = rewrite.uri_regex_rewrite.as_ref();
         let texts = [&rewrite.uri, &rewrite.authority].into_iter();
         let mut texts = texts.chain(regex.map(|regex| &regex.rewrite));
-        texts.all(|text| is_one_line(text))
+        texts.all(|text| is_one_line(text)) && regex.is_none_or(|regex| is_regex(&regex.r#match))
     });
     is_taken.then_some(())?;
     let weighted = destinations.iter().filter_map(|(written, to)| {
@@ -150,6 +150,7 @@ pub(super) fn forward(
     // Of one destination alone: weighted ones have their own.
     if let ([(written, _)], Some(ClusterSpecifier::Cluster(_))) =
         (destinations, &action.cluster_specifier)
+        && action.host_rewrite_specifier.is_none()
         && let Some(host) = written.headers.as_ref().and_then(filters::host)
     {
         action.host_rewrite_specifier = Some(HostRewriteSpecifier::HostRewriteLiteral(host));

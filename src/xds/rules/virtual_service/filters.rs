@@ -94,19 +94,25 @@ fn is_host(name: &str) -> bool {
 
 /// The host that requests are to have.
 pub(super) fn host(written: &Headers) -> Option<String> {
-    let set = &written.request.as_ref()?.set;
-    let mut hosts = set
+    let request = written.request.as_ref()?;
+    let mut hosts = request
+        .set
         .iter()
+        .chain(&request.add)
         .filter(|(name, _)| name.as_str() == ":authority" || name.eq_ignore_ascii_case("host"));
     hosts.next().map(|(_, host)| host.clone())
 }
 
 pub(super) fn headers(route: &mut Route, written: &Headers) {
     let Both { request, response } = changes(written);
-    route.request_headers_to_add = request.add;
-    route.request_headers_to_remove = request.remove;
-    route.response_headers_to_add = response.add;
-    route.response_headers_to_remove = response.remove;
+    route.request_headers_to_add.extend(request.add);
+    route.request_headers_to_add.truncate(MOST_HEADERS);
+    route.request_headers_to_remove.extend(request.remove);
+    route.request_headers_to_remove.truncate(MOST_HEADERS);
+    route.response_headers_to_add.extend(response.add);
+    route.response_headers_to_add.truncate(MOST_HEADERS);
+    route.response_headers_to_remove.extend(response.remove);
+    route.response_headers_to_remove.truncate(MOST_HEADERS);
 }
 
 /// What filters of the connection manager do for this route. A program with gRPC in it has none, and refuses what it has not.
@@ -209,6 +215,7 @@ fn cors(written: &Written) -> CorsPolicy {
         written.allow_origin.iter().map(exactly).collect()
     } else {
         let origins = written.allow_origins.iter();
+        let origins = origins.filter(|origin| matching::has_fitting_regex(origin));
         origins
             .map(|origin| matching::text(origin).unwrap_or_else(any))
             .collect()

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use api::config::regex_size::{MOST, USUAL, program_size};
+use api::config::served::is_regex;
 use api::istio::networking::v1alpha3::string_match::MatchType;
 use api::istio::networking::v1alpha3::{HttpMatchRequest, StringMatch};
 use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use envoy_types::pb::envoy::config::route::v3::query_parameter_matcher::QueryParameterMatchSpecifier;
 use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
 use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, QueryParameterMatcher, RouteMatch};
-use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher};
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    RegexMatcher, StringMatcher, regex_matcher, string_matcher,
+};
 
 use crate::common::wire;
 
@@ -71,7 +75,43 @@ fn path(written: Option<&StringMatch>) -> PathSpecifier {
 pub(super) fn regex(regex: &str) -> RegexMatcher {
     RegexMatcher {
         regex: regex.to_owned(),
-        ..RegexMatcher::default()
+        engine_type: (program_size(regex) > USUAL).then(engine),
+    }
+}
+
+/// For programs that are larger than Envoy takes without a word.
+#[allow(
+    deprecated,
+    reason = "the other way is a setting of each proxy's own bootstrap"
+)]
+fn engine() -> regex_matcher::EngineType {
+    regex_matcher::EngineType::GoogleRe2(regex_matcher::GoogleRe2 {
+        max_program_size: wire::number(MOST),
+    })
+}
+
+/// Whether Envoy takes all regular expressions of a match.
+pub(super) fn is_taken(written: &HttpMatchRequest) -> bool {
+    let single = [
+        &written.uri,
+        &written.scheme,
+        &written.method,
+        &written.authority,
+    ];
+    let maps = [
+        &written.headers,
+        &written.without_headers,
+        &written.query_params,
+    ];
+    let maps = maps.into_iter().flat_map(BTreeMap::values);
+    let mut all = single.into_iter().flatten().chain(maps);
+    all.all(has_fitting_regex)
+}
+
+pub(super) fn has_fitting_regex(text: &StringMatch) -> bool {
+    match &text.match_type {
+        Some(MatchType::Regex(regex)) => is_regex(regex),
+        Some(MatchType::Exact(_) | MatchType::Prefix(_)) | None => true,
     }
 }
 

@@ -657,6 +657,75 @@ pub fn edges() -> Vec<(&'static str, String)> {
         "headers: {{request: {{set: {{{}}}}}}}, {route}",
         headers.join(", ")
     ));
+    let letters = "a".repeat(1023);
+    for regex in [
+        &*letters,
+        ".{1000}",
+        "(a|b){1000}",
+        "\\pL{100}",
+        "[a-z]{1000}",
+        "([a-z]{10}){100}",
+    ] {
+        http.push(format!(
+            "match: [{{uri: {{regex: '/{}'}}}}], {route}",
+            &regex[..regex.len().min(1023)]
+        ));
+        http.push(format!(
+            "match: [{{headers: {{x: {{regex: '{regex}'}}}}}}], {route}"
+        ));
+        http.push(format!(
+            "rewrite: {{uriRegexRewrite: {{match: '{regex}', rewrite: x}}}}, {route}"
+        ));
+        http.push(format!(
+            "corsPolicy: {{allowOrigins: [{{regex: '{regex}'}}]}}, {route}"
+        ));
+    }
+    let wide = "\\pL\\PN\\p{Greek}".repeat(60);
+    http.push(format!(
+        "match: [{{headers: {{x: {{regex: '({wide}){{1000}}'}}}}}}], {route}"
+    ));
+    http.push(format!(
+        "match: [{{headers: {{x: {{regex: '({wide}){{10}}'}}}}}}], {route}"
+    ));
+    for operator in [
+        "%REQ(a?b?c)%",
+        "%STREAM_INFO_REQ(a?b?c)%",
+        "%REQ(a b)%",
+        "%METADATA(a:b)%",
+        "%GRPC_STATUS(FOO)%",
+        "%REQUESTED_SERVER_NAME(FOO)%",
+        "%QUERY_PARAMS(FOO)%",
+        "%PATH(a:b:c)%",
+        "%COMMON_DURATION(a)%",
+        "%FILTER_STATE(a:b:c:d)%",
+        "%COALESCE(a)%",
+        "%XFCC_VALUE(zz)%",
+        "%CEL((((%",
+        "%START_TIME(%Y)%",
+        "%START_TIME(%Y)%%REQ(a?b?c)%",
+        "%REQ(x)%%%%REQ(a?b?c)%",
+        "%REQ(:path)%",
+        "%REQ(x?y):5%",
+        "%ENVIRONMENT(HOME)%",
+        "%DYNAMIC_METADATA(a:b)%",
+        "%PROTOCOL%",
+        "%UPSTREAM_METADATA(a:b)%",
+        "%RESP(x)%",
+        "%TRAILER(x)%",
+        "%DOWNSTREAM_PEER_URI_SAN%",
+    ] {
+        http.push(format!(
+            "headers: {{request: {{set: {{x: '{operator}'}}}}}}, {route}"
+        ));
+    }
+    let long = "x".repeat(20_000);
+    for field in [
+        "headers: {request: {set: {x: LONG}}}",
+        "headers: {request: {set: {LONG: x}}}",
+        "match: [{queryParams: {LONG: {exact: x}}}]",
+    ] {
+        http.push(format!("{}, {route}", field.replace("LONG", &long)));
+    }
     for status in [99, 100, 199, 200, 304, 599, 600] {
         http.push(format!(
             "directResponse: {{status: {status}, body: {{string: x}}}}"

@@ -1,0 +1,111 @@
+//! How large a program RE2 makes of a pattern, at most: Envoy refuses large ones.
+
+/// What proxies take (as istiod's own have it); without a word it is [`USUAL`].
+pub const MOST: u32 = 32_768;
+/// What Envoy takes without a word.
+pub const USUAL: u32 = 100;
+
+/// Instructions of one letter beyond ASCII, of a class, and of a class of Unicode, by what RE2 was seen to make of them.
+const WIDE: u32 = 8;
+const CLASS: u32 = 16;
+const UNICODE: u32 = 512;
+
+/// An over-estimate for a valid pattern.
+#[must_use]
+pub fn program_size(pattern: &str) -> u32 {
+    // Of each group that is open: all of it, and the item that a repetition would repeat.
+    let mut groups = vec![(0_u32, 0_u32)];
+    let mut letters = pattern.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let size = match letter {
+            '(' => {
+                groups.push((2, 0));
+                continue;
+            }
+            ')' => {
+                let inside = groups.pop().unwrap_or_default().0;
+                if groups.is_empty() {
+                    groups.push((0, 0));
+                }
+                inside.saturating_add(2)
+            }
+            '*' | '+' | '?' | '|' => 2,
+            '{' => {
+                let inside: String = letters.clone().take_while(|one| *one != '}').collect();
+                let bounds = inside
+                    .split(',')
+                    .filter_map(|bound| bound.parse::<u32>().ok());
+                if let (Some(times), Some((all, last))) = (bounds.max(), groups.last_mut()) {
+                    let more = last.saturating_mul(times.saturating_add(1));
+                    *all = all.saturating_add(more);
+                    *last = last.saturating_add(more);
+                    letters
+                        .by_ref()
+                        .take(inside.chars().count() + 1)
+                        .for_each(drop);
+                    continue;
+                }
+                1
+            }
+            '\\' => match letters.next() {
+                Some('p' | 'P') => UNICODE,
+                Some(_) | None => CLASS,
+            },
+            '[' => {
+                let mut size = CLASS;
+                let mut is_first = true;
+                while let Some(one) = letters.next() {
+                    let ends = one == ']' && !is_first;
+                    is_first = is_first && one == '^';
+                    if ends {
+                        break;
+                    }
+                    size = size.saturating_add(match one {
+                        '\\' => match letters.next() {
+                            Some('p' | 'P') => UNICODE,
+                            Some(_) | None => WIDE,
+                        },
+                        _ => WIDE,
+                    });
+                }
+                size
+            }
+            '.' => CLASS,
+            one if one.is_ascii() => 1,
+            _ => WIDE,
+        };
+        if let Some((all, last)) = groups.last_mut() {
+            *all = all.saturating_add(size);
+            *last = size;
+        }
+    }
+    // The ends of the program.
+    groups
+        .iter()
+        .fold(4, |sum, (all, _)| sum.saturating_add(*all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_repeats_is_as_often_there() {
+        for (pattern, least, most) in [
+            ("/x", 2, 10),
+            ("/number/[0-9]+", 20, 100),
+            ("a{100}", 100, 120),
+            (".{1000}", 1000, 20_000),
+            ("(a|b){1000}", 3000, 12_000),
+            ("([a-z]{10}){100}", 1000, 80_000),
+            (r"(\pL\PN){1000}", MOST, u32::MAX),
+            ("((a{10}){10}){10}", 1000, 20_000),
+            ("a{", 2, 10),
+            ("[]a]b", 20, 50),
+        ] {
+            let size = program_size(pattern);
+            assert!((least..=most).contains(&size), "{pattern}: {size}");
+        }
+        assert!(program_size(&"a".repeat(101)) > USUAL);
+    }
+}
