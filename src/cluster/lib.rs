@@ -27,6 +27,9 @@ pub mod config;
 mod connect;
 mod decide;
 mod disk;
+#[cfg(test)]
+#[path = "../../tests/support/examples.rs"]
+mod examples;
 mod failure;
 #[cfg(test)]
 mod fake;

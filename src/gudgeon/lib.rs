@@ -30,6 +30,10 @@ pub mod cli;
 mod clock;
 mod descriptors;
 mod discovery;
+#[cfg(test)]
+#[allow(dead_code, reason = "of each way what it shows is compared")]
+#[path = "../../tests/support/examples.rs"]
+mod examples;
 pub mod exit;
 mod exposition;
 mod file;

@@ -1,10 +1,11 @@
-//! Each row of the rules, as a file has it and as an API server does: what is said of it is what the rules say, and so is whether
-//! it is used.
+//! Each row of the rules and each example, as a file has it and as an API server does: what is said of it is what the rules say,
+//! and so is whether it is used.
 
 use serde_json::{Value, json};
 
 use super::files::{Item, items};
 use super::kubernetes::judged;
+use crate::examples::{Expected, examples};
 
 /// The rows of `api::config::rules`, which `api` holds to its own.
 const ROWS: &str = include_str!("../../api/tests/rows.jsonl");
@@ -95,4 +96,75 @@ fn an_api_servers_objects_are_judged_as_everything_is() {
         assert_eq!(messages, said, "{object}");
         assert_eq!(accepted, !is_refused(&said), "{object}");
     }
+}
+
+/// The findings alone.
+fn words(expected: &Expected) -> Vec<String> {
+    expected.said.iter().map(|(_, said)| said.clone()).collect()
+}
+
+#[test]
+fn examples_in_files_are_judged_as_everything_is() {
+    let (mut seen, mut broken) = (0, 0);
+    for example in examples() {
+        let read = items(example.text.as_bytes(), &"a.yaml".into());
+        let (read, expected) = match (read, example.expected()) {
+            (Ok(read), Ok(expected)) => (read, expected),
+            (read, expected) => {
+                broken += 1;
+                assert_eq!(read.err(), expected.err(), "{}", example.name);
+                continue;
+            }
+        };
+        let ours = read.iter().filter(|item| match item {
+            Item::Good(object) => object.written().is_some(),
+            Item::Bad { .. } => true,
+            Item::Foreign(_) => false,
+        });
+        let ours: Vec<_> = ours.collect();
+        assert_eq!(ours.len(), expected.len(), "{}: {read:?}", example.name);
+        for (item, expected) in ours.into_iter().zip(expected) {
+            seen += 1;
+            let (written, line) = match item {
+                Item::Good(object) => (object.written(), expected.line),
+                Item::Bad { written, line, .. } => (written.as_ref(), *line),
+                Item::Foreign(_) => continue,
+            };
+            assert_eq!(line, expected.line, "{}", example.name);
+            let Some(written) = written else {
+                // It has no name that it could be called by: it is said of the file.
+                let Item::Bad { cause, .. } = item else {
+                    panic!("{}", example.name);
+                };
+                let mut errors = words(&expected).into_iter();
+                let first = errors.find(|said| !said.starts_with("warning: "));
+                assert!(cause.contains(&first.unwrap()), "{}: {cause}", example.name);
+                continue;
+            };
+            assert_eq!(written.messages, words(&expected), "{}", example.name);
+            assert_eq!(written.accepted, expected.accepted, "{}", example.name);
+            let name = (&*written.namespace, &*written.name);
+            assert_eq!(name, (expected.namespace.as_str(), expected.name.as_str()));
+        }
+    }
+    assert!(seen > 50 && broken > 0, "{seen} {broken}");
+}
+
+#[test]
+fn examples_in_an_api_server_are_judged_as_everything_is() {
+    let mut seen = 0;
+    for example in examples() {
+        for expected in example.expected().unwrap_or_default() {
+            // An API server has its own of what stands beside the spec.
+            let own = |said: &str| !said.trim_start_matches("warning: ").starts_with("spec");
+            if words(&expected).iter().any(|said| own(said)) {
+                continue;
+            }
+            seen += 1;
+            let (accepted, messages) = judged(&expected.value);
+            assert_eq!(messages, words(&expected), "{}", expected.value);
+            assert_eq!(accepted, expected.accepted, "{}", expected.value);
+        }
+    }
+    assert!(seen > 40, "{seen}");
 }

@@ -291,6 +291,61 @@ mod tests {
         }
     }
 
+    /// Each example, as the files of discovery and of galley are judged: in the same words, at the same lines.
+    #[test]
+    fn every_example_is_judged_as_everywhere() {
+        let (mut seen, mut broken) = (0, 0);
+        for example in crate::examples::examples() {
+            let file = File {
+                name: "a.yaml".to_owned(),
+                text: example.text.clone(),
+                below: false,
+            };
+            let mut sheet = Sheet::new(None, Report::new(Format::Json));
+            sheet.read(&file);
+            let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
+            let heard = rows.iter().map(|row| {
+                let text = |name: &str| row[name].as_str().unwrap_or_default();
+                let warning = match text("severity") {
+                    "error" => "",
+                    severity => &format!("{severity}: "),
+                };
+                let place = match text("path") {
+                    "" => String::new(),
+                    path => format!("{path}: "),
+                };
+                let line = usize::try_from(row["line"].as_u64().unwrap()).unwrap();
+                (line, format!("{warning}{place}{}", text("message")))
+            });
+            let heard: Vec<_> = heard.collect();
+            let expected = match example.expected() {
+                Ok(expected) => expected,
+                Err(malformed) => {
+                    broken += 1;
+                    let last = (malformed.line.max(1), malformed.cause);
+                    assert_eq!(heard.last(), Some(&last), "{}", example.name);
+                    continue;
+                }
+            };
+            let said: Vec<_> = expected.iter().flat_map(|one| &one.said).collect();
+            seen += said.len();
+            let missing: Vec<_> = said.iter().filter(|said| !heard.contains(said)).collect();
+            assert!(
+                missing.is_empty(),
+                "{}: {missing:?}: {heard:?}",
+                example.name
+            );
+            // Nothing else but what has no effect, and that an object is there twice.
+            let more = heard.iter().filter(|heard| !said.contains(heard));
+            for (_, more) in more {
+                let is_beside = more.starts_with("warning: ")
+                    || more.starts_with("metadata.name: duplicate of");
+                assert!(is_beside, "{}: {more}", example.name);
+            }
+        }
+        assert!(seen > 100 && broken > 0, "{seen} {broken}");
+    }
+
     #[test]
     fn one_that_is_nested_too_deeply_does_not_hide_the_next() {
         let object = |name: &str, spec: &str| {

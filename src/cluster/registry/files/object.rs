@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use api::config;
 use api::config::document::Part;
+use api::config::{self, Finding};
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -130,6 +130,7 @@ pub(super) fn item(part: &Part<'_>, source: &Arc<str>) -> Item {
     }
     let head = match head(part, &value, api_version, group, kind) {
         Ok(head) => head,
+        Err(_) if is_ours => return nameless(part, &value, kind),
         Err(cause) => return bad(format!("{kind}: {cause}")),
     };
     match (group, version) {
@@ -191,14 +192,43 @@ fn head<'a>(
     })
 }
 
+/// An object with the findings of the rule book, in the order of the document.
+fn check(part: &Part<'_>, value: &Json, is_named: bool) -> (Option<config::Object>, Vec<Finding>) {
+    const NAME: &str = "metadata.name";
+    let (object, mut findings) = config::check_all(value);
+    if !is_named && !findings.iter().any(|found| found.path == NAME) {
+        // An API server would complete it.
+        findings.push(Finding::error(NAME, "is required"));
+    }
+    part.complain(&mut findings);
+    part.order(&mut findings);
+    config::limit(&mut findings);
+    (object, findings)
+}
+
+/// Where the first error is, or else where the object begins.
+fn line(part: &Part<'_>, findings: &[Finding]) -> usize {
+    let first = findings.iter().find(|found| found.is_error());
+    first.map_or_else(|| part.begin(), |first| part.line(&first.path))
+}
+
+/// An object of the mesh that nobody can call by its name.
+fn nameless(part: &Part<'_>, value: &Json, kind: &str) -> Item {
+    let (_, findings) = check(part, value, false);
+    let words = Refusal::of(&findings).unwrap_or_default().words;
+    Item::Bad {
+        line: line(part, &findings),
+        id: None,
+        written: None,
+        cause: format!("{kind}: {words}"),
+    }
+}
+
 /// Judges an object of the mesh by the rules that the webhook, an API server and MCP have, too.
 fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc<str>) -> Item {
     let metadata = value.get("metadata").cloned().unwrap_or_default();
     place(&mut value, &head.id.namespace);
-    let (object, mut findings) = config::check_all(&value);
-    part.complain(&mut findings);
-    part.order(&mut findings);
-    config::limit(&mut findings);
+    let (object, findings) = check(part, &value, true);
     let meaning = head.created.clone().and_then(|created| {
         match (Refusal::of(&findings), object) {
             (Some(refusal), _) => Err(refusal.words.to_string()),
@@ -216,10 +246,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc
             messages.push(one_line(cause));
             part.begin()
         }
-        Ok(_) | Err(_) => {
-            let first = findings.iter().find(|found| found.is_error());
-            first.map_or_else(|| part.begin(), |first| part.line(&first.path))
-        }
+        Ok(_) | Err(_) => line(part, &findings),
     };
     let spec = value.get_mut("spec").map_or(Json::Null, Json::take);
     let written = Some(Arc::new(Written {

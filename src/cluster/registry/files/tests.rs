@@ -408,7 +408,7 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
             "a.yaml: line 1: VirtualService default/v: spec: needs http, tls or tcp",
             "a.yaml: line 3: Gateway default/g: kind: unrecognized type networking.istio.io/v9 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
             "a.yaml: line 5: Gateway default/g: kind: unrecognized type security.istio.io/v1 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
-            "a.yaml: line 7: ServiceEntry: metadata.name: want a name",
+            "a.yaml: line 7: ServiceEntry: spec.hosts: must not be empty (and 1 more)",
             "a.yaml: line 9: Sidecar default/s: metadata.creationTimestamp: want a time, got \"today\"",
             "a.yaml: line 11: WorkloadEntry default/w: spec.port: unknown field, did you mean \"ports\"?",
             "a.yaml: line 13: want an object",
@@ -428,7 +428,7 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
     // What has no name of its own is said of the file.
     assert_eq!(
         shown[0],
-        "File a.yaml false [\"line 7: ServiceEntry: metadata.name: want a name\", \"line 13: want an object\", \
+        "File a.yaml false [\"line 7: ServiceEntry: spec.hosts: must not be empty (and 1 more)\", \"line 13: want an object\", \
          \"line 15: want apiVersion and kind\"]"
     );
     assert!(shown[3].starts_with("Sidecar s false "), "{shown:?}");

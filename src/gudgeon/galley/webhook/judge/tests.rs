@@ -66,7 +66,38 @@ fn weights_are_added_up() {
     }
 }
 
-/// Each row of the rules. Warnings are for people alone: of them it is looked that they are there.
+/// Holds an answer against what is to be said of an object. Warnings are for people alone: of them it is looked that they are
+/// there.
+fn says(object: &Value, namespace: &str, said: &[&str]) {
+    let (response, _) = answered(&json!({"object": object, "namespace": namespace}));
+    let said = said.iter().copied();
+    let (warnings, errors): (Vec<&str>, Vec<&str>) =
+        said.partition(|said| said.starts_with("warning: "));
+    assert_eq!(response["allowed"], errors.is_empty(), "{object}");
+    let causes = response["status"]["details"]["causes"].as_array();
+    let causes = causes.into_iter().flatten().map(|cause| {
+        let text = |name: &str| cause[name].as_str().unwrap_or_default();
+        format!("{}: {}", text("field"), text("message"))
+    });
+    assert_eq!(causes.collect::<Vec<_>>(), errors, "{object}");
+    let heard = response["warnings"].as_array();
+    let heard: Vec<_> = heard
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    for warning in warnings {
+        let (_, message) = warning
+            .rsplit_once("]: ")
+            .or_else(|| warning.rsplit_once(": "))
+            .unwrap();
+        assert!(
+            heard.iter().any(|heard| heard.contains(message)),
+            "{object}: {heard:?}"
+        );
+    }
+}
+
 #[test]
 fn every_row_is_judged_as_everywhere() {
     for line in include_str!("../../../../api/tests/rows.jsonl").lines() {
@@ -80,35 +111,27 @@ fn every_row_is_judged_as_everywhere() {
             "metadata": {"name": text("name"), "namespace": "ns"},
             "spec": spec,
         });
-        let (response, _) = answered(&json!({"object": object, "namespace": "ns"}));
         let said = row["said"].as_array().unwrap().iter();
-        let said = said.map(|said| said.as_str().unwrap());
-        let (warnings, errors): (Vec<_>, Vec<_>) =
-            said.partition(|said| said.starts_with("warning: "));
-        assert_eq!(response["allowed"], errors.is_empty(), "{object}");
-        let causes = response["status"]["details"]["causes"].as_array();
-        let causes = causes.into_iter().flatten().map(|cause| {
-            let text = |name: &str| cause[name].as_str().unwrap_or_default();
-            format!("{}: {}", text("field"), text("message"))
-        });
-        assert_eq!(causes.collect::<Vec<_>>(), errors, "{object}");
-        let heard = response["warnings"].as_array();
-        let heard: Vec<_> = heard
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        for warning in warnings {
-            let (_, message) = warning
-                .rsplit_once("]: ")
-                .or_else(|| warning.rsplit_once(": "))
-                .unwrap();
-            assert!(
-                heard.iter().any(|heard| heard.contains(message)),
-                "{object}: {heard:?}"
-            );
+        let said: Vec<_> = said.map(|said| said.as_str().unwrap()).collect();
+        says(&object, "ns", &said);
+    }
+}
+
+#[test]
+fn every_example_is_judged_as_everywhere() {
+    let mut seen = 0;
+    for example in crate::examples::examples() {
+        for expected in example.expected().unwrap_or_default() {
+            let said: Vec<_> = expected
+                .said
+                .iter()
+                .map(|(_, said)| said.as_str())
+                .collect();
+            seen += said.len();
+            says(&expected.value, &expected.namespace, &said);
         }
     }
+    assert!(seen > 100, "{seen}");
 }
 
 #[test]
