@@ -158,49 +158,6 @@ mod tests {
         );
     }
 
-    /// Each row of the rules, as a source sends it: what its bytes can say is judged as everywhere. Errors are all that a sink
-    /// says, and fields that are wrong have no bytes.
-    #[test]
-    fn every_row_is_judged_as_everywhere() {
-        let mut sent = 0;
-        for line in include_str!("../api/tests/rows.jsonl").lines() {
-            let row: serde_json::Value = serde_json::from_str(line).unwrap();
-            let text = |name: &str| row[name].as_str().unwrap();
-            let document = config::document::documents(text("spec")).next();
-            let spec = document.unwrap().unwrap().parts()[0].value();
-            let written = json!({
-                "apiVersion": text("apiVersion"),
-                "kind": text("kind"),
-                "metadata": {"name": text("name"), "namespace": "ns"},
-                "spec": spec,
-            });
-            let (object, found) = config::read(&written);
-            let Some(object) = object.filter(|_| !found.iter().any(Finding::is_error)) else {
-                continue;
-            };
-            // That something is there and empty has no bytes either.
-            let named = object.full_name();
-            let sent_as = Object::of_resource(object.kind, &named, object.body.clone());
-            if sent_as.unwrap().spec != object.spec {
-                continue;
-            }
-            sent += 1;
-            let mut sink = sink(object.kind.collection);
-            let response = response("1", object.kind.collection, &resource(&object, None));
-            sink.response(Duration::ZERO, response, &Objects).unwrap();
-            let (_, held) = sink.held(object.kind.collection).next().unwrap();
-            let said = row["said"].as_array().unwrap().iter();
-            let said = said.map(|said| said.as_str().unwrap());
-            let mut said: Vec<_> = said.filter(|said| !said.starts_with("warning: ")).collect();
-            let mut broken: Vec<&str> = held.broken.iter().map(String::as_str).collect();
-            // In the order of the rules: there is no text whose order it could be.
-            said.sort_unstable();
-            broken.sort_unstable();
-            assert_eq!(broken, said, "{written}");
-        }
-        assert!(sent > 300, "{sent}");
-    }
-
     /// However many warnings there are beside.
     #[test]
     fn a_rule_that_is_broken_is_not_lost_among_warnings() {

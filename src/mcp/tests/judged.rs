@@ -1,0 +1,169 @@
+//! Objects on their way from a source to a sink, over the messages of one stream: what their bytes can say is judged as
+//! everywhere. Errors are all that a sink says, and fields that are wrong have no bytes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test may panic, and reads files"
+)]
+
+#[allow(dead_code, reason = "what is sent has no lines")]
+#[path = "../../../tests/support/examples.rs"]
+mod examples;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::config::collections::{served, type_url_of};
+use api::config::document::documents;
+use api::config::{self, Finding, Object};
+use bytes::Bytes;
+use mcp::catalog::{Catalog, Group};
+use mcp::message::Resources;
+use mcp::objects::{Objects, resource};
+use mcp::sink::{Settings, Sink, Standing};
+use mcp::snapshot::Shelf;
+use mcp::source::{Dialled, Heard, Source};
+use prost::Message as _;
+use serde_json::{Value, json};
+
+const NOW: Duration = Duration::ZERO;
+
+/// One stream, with both its ends.
+struct Play {
+    shelf: Shelf,
+    source: Source,
+    sink: Sink<Object>,
+    responses: usize,
+}
+
+impl Play {
+    fn new(incremental: bool) -> Self {
+        let catalog = Arc::new(Catalog::all());
+        let settings = Settings {
+            id: "sink".to_owned(),
+            annotations: BTreeMap::new(),
+            incremental,
+        };
+        let collections = served().filter_map(|name| Some((name, type_url_of(name)?)));
+        let collections: Vec<_> = collections.collect();
+        let mut play = Self {
+            shelf: Shelf::new(&catalog, Group::Default),
+            source: Source::new(catalog, Dialled::Sink),
+            sink: Sink::new(
+                settings,
+                collections.iter().map(|(name, of)| (*name, of.as_str())),
+            ),
+            responses: 0,
+        };
+        for request in play.sink.start(NOW) {
+            assert_eq!(play.source.request(NOW, &request), Ok(Heard::Subscribed));
+        }
+        play.publish();
+        play
+    }
+
+    /// Carries all that is to be said over the stream, until nothing is.
+    fn publish(&mut self) {
+        self.source.snapshot(self.shelf.snapshot());
+        while let Some(response) = self.source.due() {
+            let bytes = Bytes::from(response.pieces().concat());
+            let response = Resources::decode(bytes).unwrap();
+            let handled = self.sink.response(NOW, response, &Objects).unwrap();
+            assert_eq!(self.source.request(NOW, &handled.request), Ok(Heard::Acked));
+            self.responses += 1;
+        }
+    }
+
+    /// What the sink says of an object that the source has for a while; `None`: it cannot be sent as it is.
+    fn said(&mut self, written: &Value) -> Option<Vec<String>> {
+        let (object, found) = config::read(written);
+        let object = object.filter(|_| !found.iter().any(Finding::is_error))?;
+        // That something is there and empty has no bytes either.
+        let named = object.full_name();
+        let sent_as = Object::of_resource(object.kind, &named, object.body.clone());
+        if sent_as.unwrap().spec != object.spec {
+            return None;
+        }
+        let collection = object.kind.collection;
+        self.shelf
+            .set(collection, Arc::new(resource(&object, None)));
+        self.publish();
+        let held: Vec<_> = self.sink.held(collection).collect();
+        let [(name, held)] = held[..] else {
+            panic!("{written}: {held:?}");
+        };
+        assert_eq!(**name, named);
+        let mut broken = held.broken.clone();
+        let standing = match broken.is_empty() {
+            true => Standing::Good,
+            false => Standing::Refused,
+        };
+        assert_eq!(held.standing(), standing, "{written}");
+        self.shelf.remove(collection, &named);
+        self.publish();
+        assert_eq!(self.sink.held(collection).count(), 0);
+        // In the order of the rules: there is no text whose order it could be.
+        broken.sort_unstable();
+        Some(broken)
+    }
+}
+
+fn errors<'a>(said: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let errors = said.filter(|said| !said.starts_with("warning: "));
+    let mut errors: Vec<_> = errors.map(str::to_owned).collect();
+    errors.sort_unstable();
+    errors
+}
+
+#[test]
+fn every_row_is_judged_as_everywhere() {
+    for incremental in [false, true] {
+        let mut play = Play::new(incremental);
+        let begun = play.responses;
+        let mut sent = 0;
+        for line in include_str!("../../api/tests/rows.jsonl").lines() {
+            let row: Value = serde_json::from_str(line).unwrap();
+            let text = |name: &str| row[name].as_str().unwrap();
+            let document = documents(text("spec")).next();
+            let spec = document.unwrap().unwrap().parts()[0].value();
+            let written = json!({
+                "apiVersion": text("apiVersion"),
+                "kind": text("kind"),
+                "metadata": {"name": text("name"), "namespace": "ns"},
+                "spec": spec,
+            });
+            let Some(broken) = play.said(&written) else {
+                continue;
+            };
+            sent += 1;
+            let said = row["said"].as_array().unwrap().iter();
+            let said = errors(said.map(|said| said.as_str().unwrap()));
+            assert_eq!(broken, said, "{written}");
+        }
+        assert!(sent > 300, "{sent}");
+        // Each came by a response of its own, and went by one.
+        assert_eq!(play.responses - begun, 2 * sent);
+    }
+}
+
+#[test]
+fn every_example_is_judged_as_everywhere() {
+    let mut play = Play::new(true);
+    let mut sent = 0;
+    for example in examples::examples() {
+        for expected in example.expected().unwrap_or_default() {
+            let Some(broken) = play.said(&expected.value) else {
+                continue;
+            };
+            sent += 1;
+            let said = errors(expected.said.iter().map(|(_, said)| said.as_str()));
+            assert_eq!(broken, said, "{}: {}", example.name, expected.value);
+        }
+    }
+    assert!(sent > 20, "{sent}");
+}
