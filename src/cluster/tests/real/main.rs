@@ -18,5 +18,6 @@ mod manifest;
 mod objects;
 mod recording;
 mod registry;
+mod rows;
 mod selectors;
 mod support;
