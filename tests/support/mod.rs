@@ -80,7 +80,8 @@ pub(crate) fn port() -> Port {
         let name = format!("pintle_test_port_{number}");
         let address = UnixAddr::from_abstract_name(name).unwrap();
         if let Ok(lock) = UnixDatagram::bind_addr(&address)
-            && TcpListener::bind(("127.0.0.1", number)).is_ok()
+            // Agents listen on all addresses: whoever has one of them is in the way.
+            && TcpListener::bind(("0.0.0.0", number)).is_ok()
         {
             return Port {
                 number,
