@@ -3,6 +3,7 @@
 use super::at::{At, Wrong};
 use super::{parts, predicates as is};
 use crate::config::finding::quoted;
+use crate::config::served::grpc_status;
 
 pub(super) fn redirect(at: &At<'_>) {
     let known = ["uri", "authority", "scheme", "port", "derivePort"];
@@ -97,26 +98,6 @@ pub(super) fn retries(at: &At<'_>) {
     }
 }
 
-const GRPC: [&str; 17] = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "UNAUTHENTICATED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-];
-
 pub(super) fn fault(at: &At<'_>) {
     let (abort, delay) = (at.get("abort"), at.get("delay"));
     if at.lacks(&["abort", "delay"]) {
@@ -143,7 +124,7 @@ pub(super) fn fault(at: &At<'_>) {
     if status.is_set() {
         status.check(is::within(status.number(), 200, 599));
     }
-    if grpc.is_set() && !GRPC.contains(&grpc.text()) {
+    if grpc.is_set() && grpc_status(grpc.text()).is_none() {
         grpc.fail(format!("{} is not a gRPC status", quoted(grpc.text())));
     }
     if http2.is_set() {

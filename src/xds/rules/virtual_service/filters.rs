@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::config::served::{MOST_HEADERS, is_header_name, is_header_value};
+use api::config::served::{MOST_HEADERS, grpc_status, is_header_name, is_header_value};
 use api::istio::networking::v1alpha3::headers::HeaderOperations;
 use api::istio::networking::v1alpha3::http_fault_injection::{
     Abort, Delay, abort::ErrorType, delay::HttpDelayType,
@@ -173,31 +173,6 @@ fn abort(written: &Abort) -> Option<FaultAbort> {
         error_type: Some(error),
         ..FaultAbort::default()
     })
-}
-
-/// By its name, as gRPC's own documents have them.
-fn grpc_status(name: &str) -> Option<u32> {
-    const NAMES: [&str; 17] = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
-    let at = NAMES.iter().position(|known| *known == name)?;
-    u32::try_from(at).ok()
 }
 
 fn cors(written: &Written) -> CorsPolicy {
