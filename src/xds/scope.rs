@@ -5,6 +5,7 @@
 //! rule is exported to it by name, where its own rules for a host of elsewhere come before that host's. All other namespaces
 //! have one scope, and share all bytes. So there are as many scopes as the rules have need of, whatever clients say.
 
+mod audience;
 mod hosts;
 
 use std::cmp::Ordering;
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::model::{Configured, Labels, ObjectRef, Objects, Service, World, selects};
 use api::networking::{DestinationRule, Kind, VirtualService};
 
+use self::audience::{Audience, named};
 use self::hosts::{full_host, is_of, most_specific, patterns};
 use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN};
 use crate::common::outlets::Outlets;
@@ -83,39 +85,6 @@ struct Exported<T> {
     to: Audience,
 }
 
-/// Namespaces that see a rule.
-#[derive(Debug)]
-enum Audience {
-    All,
-    Some(BTreeSet<Arc<str>>),
-}
-
-impl Audience {
-    /// `.` is the rule's own namespace, `*` all, `~` none.
-    fn of(written: &[String], usual: &[String], own: &Arc<str>) -> Self {
-        let words = if written.is_empty() { usual } else { written };
-        if words.is_empty() || words.iter().any(|word| word == "*") {
-            return Self::All;
-        }
-        let named = words.iter().filter(|word| *word != "~");
-        Self::Some(
-            named
-                .map(|word| match word.as_str() {
-                    "." => own.clone(),
-                    name => name.into(),
-                })
-                .collect(),
-        )
-    }
-
-    fn has(&self, namespace: Option<&Arc<str>>) -> bool {
-        match self {
-            Self::All => true,
-            Self::Some(names) => namespace.is_some_and(|name| names.contains(name)),
-        }
-    }
-}
-
 /// Rules of one namespace by their host, each list in order.
 type ByHost = BTreeMap<String, Vec<Arc<Rule<DestinationRule>>>>;
 
@@ -128,6 +97,8 @@ struct Visible {
     destination_rules: HashMap<Arc<str>, ByHost>,
     /// Labels that rules ask proxies for, sorted.
     selectors: Vec<Labels>,
+    /// Places of those that DestinationRules ask for: clusters depend on no others.
+    of_clusters: BTreeSet<usize>,
     conflicts: Vec<Conflict>,
 }
 
@@ -187,8 +158,15 @@ impl Rules {
         let visible = self.visible(namespace.as_ref());
         let selectors = visible.selectors.iter().enumerate();
         let met = selectors.filter(|(_, selector)| selects(selector, labels));
-        let selected = met.map(|(at, _)| at).collect();
+        let selected: Arc<[usize]> = met.map(|(at, _)| at).collect();
+        let of_clusters = selected
+            .iter()
+            .filter(|at| visible.of_clusters.contains(at));
         ProxyRules {
+            clusters: Scope {
+                namespace: namespace.clone(),
+                selected: of_clusters.copied().collect(),
+            },
             scope: Scope {
                 namespace,
                 selected,
@@ -203,6 +181,7 @@ impl Rules {
     pub(crate) fn common(&self) -> ProxyRules {
         ProxyRules {
             scope: Scope::default(),
+            clusters: Scope::default(),
             visible: self.visible(None),
             domain: self.domain.clone(),
             root: self.root.clone(),
@@ -224,7 +203,7 @@ impl Rules {
 
     fn seen_by(&self, namespace: Option<&Arc<str>>) -> Visible {
         let mut visible = Visible::default();
-        let mut selectors = BTreeSet::new();
+        let (mut selectors, mut of_clusters) = (BTreeSet::new(), BTreeSet::new());
         let seen = self.virtual_services.iter();
         for Exported { rule, .. } in seen.filter(|one| one.to.has(namespace)) {
             let spec = rule.spec();
@@ -257,10 +236,14 @@ impl Rules {
             // For workloads of its own namespace alone.
             let selector = rule.spec().workload_selector.as_ref();
             let selector = selector.filter(|_| namespace == Some(rule.namespace()));
-            selectors.extend(selector.map(|one| labels(&one.match_labels)));
+            of_clusters.extend(selector.map(|one| labels(&one.match_labels)));
         }
+        selectors.extend(of_clusters.iter().cloned());
         selectors.retain(|selector: &Labels| !selector.is_empty());
         visible.selectors = selectors.into_iter().collect();
+        let all = visible.selectors.iter().enumerate();
+        let of_clusters = all.filter(|(_, selector)| of_clusters.contains(*selector));
+        visible.of_clusters = of_clusters.map(|(at, _)| at).collect();
         visible
     }
 
@@ -276,6 +259,8 @@ impl Rules {
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyRules {
     pub(crate) scope: Scope,
+    /// The same without what makes no difference to clusters.
+    pub(crate) clusters: Scope,
     visible: Arc<Visible>,
     domain: Arc<str>,
     root: Arc<str>,
@@ -374,14 +359,6 @@ fn exported<T: Kind>(
     let mut all: Vec<_> = all.collect();
     all.sort_by(|one, other| one.rule.order(&other.rule));
     all
-}
-
-fn named(to: &Audience) -> impl Iterator<Item = Arc<str>> {
-    let names = match to {
-        Audience::All => None,
-        Audience::Some(names) => Some(names),
-    };
-    names.into_iter().flatten().cloned()
 }
 
 /// Whether a rule, or one of its matches, holds for sidecars.

@@ -1,8 +1,8 @@
 //! How large a program RE2 makes of a pattern, at most: Envoy refuses large ones.
 
-/// What proxies take (as istiod's own have it); without a word it is [`USUAL`].
+/// Instructions that proxies take where a resource says so, as istiod's own have it; else [`USUAL`].
 pub const MOST: u32 = 32_768;
-/// What Envoy takes without a word.
+/// Instructions that Envoy takes without a word (`re2.max_program_size.error_level`).
 pub const USUAL: u32 = 100;
 
 /// Instructions of one letter beyond ASCII, of a class, and of a class of Unicode, by what RE2 was seen to make of them.

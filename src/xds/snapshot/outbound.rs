@@ -210,13 +210,13 @@ impl ProxyView {
 
     pub(super) fn outbound_clusters(&self) -> Arc<Set> {
         let own = &self.rules;
-        self.parts.clusters.all.get(own.scope.clone(), || {
-            if own.scope == Scope::default() {
+        self.parts.clusters.all.get(own.clusters.clone(), || {
+            if own.clusters == Scope::default() {
                 return self.make_clusters(own, |_| None);
             }
             // Clusters that rules do not tell from other proxies' are theirs.
             let common = self.snapshot.base.rules.common();
-            let scope = common.scope.clone();
+            let scope = common.clusters.clone();
             let make = || self.make_clusters(&common, |_| None);
             let usual = self.parts.clusters.all.get(scope, make);
             self.make_clusters(own, |outlet| {

@@ -153,7 +153,7 @@ impl ProxyView {
         if own.is_empty() {
             return shared;
         }
-        let shared_key = (self.client_key(), self.rules.scope.clone());
+        let shared_key = (self.client_key(), self.rules.clusters.clone());
         let key: Own<_> = (shared_key, versions(&own));
         self.snapshot.made.all_clusters.get(key, |older| {
             or_older(
@@ -372,7 +372,7 @@ impl View for ProxyView {
         }
         let is_made = match kind {
             Type::Endpoint => return self.unmade_assignments(names),
-            Type::Cluster => self.parts.clusters.all.has(&self.rules.scope),
+            Type::Cluster => self.parts.clusters.all.has(&self.rules.clusters),
             Type::Listener => !self.is_sidecar() || self.parts.listeners.has(&()),
             Type::Route => {
                 let has = |name: &String| self.parts.routes.has(&name.as_str().into());

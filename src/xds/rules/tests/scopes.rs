@@ -160,6 +160,15 @@ fn routes_are_told_apart_by_who_asks() {
         let routes = routes_of(&*view, "80", "a.demo.svc.cluster.local:80");
         routes.into_iter().map(|route| route.name).collect()
     };
+    let clusters = ["x", "y"].map(|app| {
+        snapshot
+            .view(&node("demo", &[("app", app)]))
+            .all(Type::Cluster)
+    });
+    assert!(
+        Arc::ptr_eq(&clusters[0], &clusters[1]),
+        "they depend on no such labels"
+    );
     assert_eq!(of("demo", "x"), ["labels"]);
     assert_eq!(of("other", "y"), ["namespace"]);
     assert_eq!(of("demo", "y"), ["rest"]);
