@@ -3,6 +3,7 @@
 //! Names are the same in both, for dashboards and alarms stand on them. pilot-discovery's counters do not end in `_total`, and in
 //! `OpenMetrics` all counters do: there they are of no known type, as Prometheus' own client for Go writes them.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use hyper::header::{ACCEPT, HeaderMap};
@@ -137,6 +138,62 @@ impl Format {
     }
 }
 
+/// Several documents as one. A family that more than one of them has is there once, with all their samples; of two samples of
+/// one name and labels the first counts.
+pub(crate) fn merged(documents: impl IntoIterator<Item = String>, format: Format) -> String {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut families: Vec<MergedFamily> = Vec::new();
+    for document in documents {
+        let mut place = None;
+        let mut head = String::new();
+        for line in document.lines().filter(|line| *line != "# EOF") {
+            if line.starts_with("# HELP ") {
+                line.clone_into(&mut head);
+                continue;
+            }
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let name = rest.split(' ').next().unwrap_or_default();
+                place = Some(*places.entry(name.to_owned()).or_insert_with(|| {
+                    families.push(MergedFamily {
+                        head: format!("{head}\n{line}\n"),
+                        samples: Vec::new(),
+                        names: HashSet::new(),
+                    });
+                    families.len().saturating_sub(1)
+                }));
+                continue;
+            }
+            let family = place.and_then(|place| families.get_mut(place));
+            let name = line.rsplit_once(' ').map_or(line, |(name, _)| name);
+            if let Some(family) = family
+                && family.names.insert(name.to_owned())
+            {
+                family.samples.push(line.to_owned());
+            }
+        }
+    }
+    let mut out = String::new();
+    for family in families {
+        out.push_str(&family.head);
+        for sample in family.samples {
+            out.push_str(&sample);
+            out.push('\n');
+        }
+    }
+    if format == Format::OpenMetrics {
+        out.push_str("# EOF\n");
+    }
+    out
+}
+
+struct MergedFamily {
+    /// `# HELP` and `# TYPE`.
+    head: String,
+    samples: Vec<String>,
+    /// Names and labels of the samples.
+    names: HashSet<String>,
+}
+
 /// A quality, as `0.75`, in thousandths; any other text is 0.
 fn thousandths(quality: &str) -> u32 {
     let quality: f32 = quality.parse().unwrap_or_default();
@@ -168,6 +225,17 @@ mod tests {
     use hyper::header::HeaderValue;
 
     use super::*;
+
+    #[test]
+    fn documents_of_several_roles_are_one() {
+        let of = |text: &str| text.to_owned();
+        let one = "# HELP a Of one\n# TYPE a gauge\na{x=\"1\"} 1\n# HELP b B\n# TYPE b counter\nb 5\n# EOF\n";
+        let other = "# HELP a Of another\n# TYPE a gauge\na{x=\"1\"} 2\na{x=\"2 \"} 3\n# HELP c C\n# TYPE c gauge\n# EOF\n";
+        let both = "# HELP a Of one\n# TYPE a gauge\na{x=\"1\"} 1\na{x=\"2 \"} 3\n# HELP b B\n# TYPE b counter\nb 5\n# HELP c C\n# TYPE c gauge\n";
+        assert_eq!(merged([of(one), of(other)], Format::Text), both);
+        let open = merged([of(one), of(other)], Format::OpenMetrics);
+        assert_eq!(open, format!("{both}# EOF\n"));
+    }
 
     #[test]
     fn whoever_names_open_metrics_and_prefers_nothing_gets_it() {

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod all;
 mod beside;
 pub mod cli;
 mod clock;
@@ -54,6 +55,7 @@ mod properties;
 mod secrets;
 mod seldom;
 mod serve;
+mod shared;
 mod tls;
 mod tracked;
 mod validate;
@@ -63,9 +65,13 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::Path;
 
+use all::All;
 use cli::{Asked, Ended, LogFlags, Parsed};
+use discovery::Discovery;
 use exit::{Exit, Failure};
+use galley::Galley;
 use inject::Configuration;
+use injector::Injector;
 use tracing::{error, warn};
 
 /// Where Kubernetes reads why a container ended.
@@ -82,8 +88,12 @@ pub fn run(words: &[OsString]) -> Exit {
         }
     };
     match asked {
-        Asked::Discovery(flags) => role(&flags.log, warnings, || discovery::run(&flags)),
-        Asked::Galley(flags) => role(&flags.log, warnings, || galley::run(&flags)),
+        Asked::All(flags) => {
+            let log = flags.log.clone();
+            role(&log, warnings, || shared::run_together::<All>(&flags))
+        }
+        Asked::Discovery(flags) => role(&flags.log, warnings, || shared::run::<Discovery>(&flags)),
+        Asked::Galley(flags) => role(&flags.log, warnings, || shared::run::<Galley>(&flags)),
         Asked::Request(flags) => match discovery::request(&flags) {
             Ok((exit, body)) => {
                 let _written = std::io::stdout().write_all(&body);
@@ -100,7 +110,9 @@ pub fn run(words: &[OsString]) -> Exit {
         },
         Asked::Injector(flags) => {
             let log = flags.log.clone();
-            role(&log, warnings, || injector::run::<Configuration>(*flags))
+            role(&log, warnings, || {
+                shared::run::<Injector<Configuration>>(&flags)
+            })
         }
         Asked::Inject(flags) => {
             for warning in warnings {

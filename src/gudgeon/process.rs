@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use crate::exit::Failure;
@@ -105,30 +104,6 @@ async fn reopen(mut signal: Signal) {
 async fn each(mut signal: Signal, act: impl Fn() + Send) {
     while signal.recv().await.is_some() {
         act();
-    }
-}
-
-/// The end of a role that has been asked to stop: whoever asks is served for `drain` more, then `leave` is called and what is
-/// being served ends. Another signal ends it at once. `all` is what has ended then, for the log.
-pub(crate) async fn drain(
-    ends: &mut Ends,
-    drain: Duration,
-    mut serving: JoinSet<()>,
-    leave: impl FnOnce(),
-    all: &str,
-) {
-    info!(
-        "asked to stop: not ready from now on, serving for {} s more",
-        drain.as_secs_f32()
-    );
-    let gently = async {
-        tokio::time::sleep(drain).await;
-        leave();
-        while serving.join_next().await.is_some() {}
-    };
-    tokio::select! {
-        () = gently => info!("stopped: all {all}"),
-        () = ends.next() => info!("stopped at once: asked twice"),
     }
 }
 

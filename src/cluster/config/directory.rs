@@ -85,6 +85,7 @@ impl Directory {
         let origin = Origin {
             usable,
             is_server: false,
+            is_whole: false,
         };
         Self {
             walker: Walker::new(root),
@@ -96,6 +97,13 @@ impl Directory {
             problems: BTreeSet::new(),
             unread: Vec::new(),
         }
+    }
+
+    /// Keeps all fields of Kubernetes' own kinds, for a reader that makes services of them.
+    #[must_use]
+    pub const fn with_whole_objects(mut self) -> Self {
+        self.origin.is_whole = true;
+        self
     }
 
     /// Reads what is there now and was not there before. It may take seconds the first time: it is for a thread on which

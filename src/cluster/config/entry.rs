@@ -24,8 +24,14 @@ impl Id {
     pub fn kind(&self) -> &'static str {
         kind_of(self.collection)
             .map(|row| row.kind)
-            .or_else(|| Plain::of_collection(self.collection).map(Plain::kind))
+            .or_else(|| self.plain().map(Plain::kind))
             .unwrap_or_default()
+    }
+
+    /// The kind, if it is one of Kubernetes' own.
+    #[must_use]
+    pub fn plain(&self) -> Option<Plain> {
+        Plain::of_collection(self.collection)
     }
 
     /// Whether it is known which object it is.

@@ -21,6 +21,8 @@ pub(super) struct Origin {
     pub(super) usable: Usable,
     /// An API server, which says when each was created.
     pub(super) is_server: bool,
+    /// All fields of Kubernetes' own kinds are kept, for whoever reads more of them than others are made of.
+    pub(super) is_whole: bool,
 }
 
 /// An object, and what was found.
@@ -110,7 +112,10 @@ impl Judged {
         let mut findings = Vec::new();
         let mut entry = None;
         if id.is_whole() {
-            let json = plain.kept(value, namespace(value), origin.is_server);
+            let json = match origin.is_whole {
+                true => plain.whole(value, namespace(value)),
+                false => plain.kept(value, namespace(value), origin.is_server),
+            };
             let usable = match json.len() {
                 length if length > MOST_BYTES => Err("object is too large".to_owned()),
                 _ => (origin.usable)(plain, &json),
@@ -202,6 +207,7 @@ mod tests {
         let origin = Origin {
             usable,
             is_server: true,
+            is_whole: false,
         };
         judge(value, origin)
     }

@@ -153,6 +153,23 @@ impl Plain {
         matches!(self, Self::IngressClass | Self::Namespace | Self::Node)
     }
 
+    /// As JSON, all of it but the copies of it that `kubectl` and an API server put into it.
+    pub(super) fn whole(self, value: &Json, namespace: &str) -> String {
+        let mut whole = value.clone();
+        if let Some(Json::Object(metadata)) = whole.get_mut("metadata") {
+            metadata.remove("managedFields");
+            if let Some(Json::Object(annotations)) = metadata.get_mut(ANNOTATIONS) {
+                annotations.remove(LAST_APPLIED);
+            }
+            if self.is_everywhere() {
+                metadata.remove("namespace");
+            } else {
+                metadata.insert("namespace".to_owned(), namespace.into());
+            }
+        }
+        whole.to_string()
+    }
+
     /// As JSON, what is kept. `created`: who created it says when.
     pub(super) fn kept(self, value: &Json, namespace: &str, created: bool) -> String {
         let mut kept = Map::new();
@@ -240,6 +257,10 @@ mod tests {
         assert_eq!(
             Plain::Service.kept(&service, "shop", true),
             r#"{"metadata":{"name":"a","annotations":{"x":"y"},"resourceVersion":"7","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop"},"spec":{"ports":[{"port":80}]}}"#
+        );
+        assert_eq!(
+            Plain::Service.whole(&service, "shop"),
+            r#"{"metadata":{"name":"a","annotations":{"x":"y"},"resourceVersion":"7","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop"},"spec":{"ports":[{"port":80}],"selector":{"app":"a"},"clusterIP":null},"status":{"loadBalancer":{}}}"#
         );
         // What is no object where one is wanted is somebody else's to refuse.
         let odd = json!({"metadata": {"name": "a"}, "spec": 5});

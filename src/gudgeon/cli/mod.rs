@@ -3,6 +3,7 @@
 //! clap does the work. What it does not know is written here: each flag answers to camelCase and kebab-case, flags that some
 //! version of the originals had are accepted with one warning, and a link's name chooses the role.
 
+mod all;
 mod discovery;
 mod flags;
 mod galley;
@@ -17,6 +18,7 @@ use clap::builder::Str;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
+pub use all::AllFlags;
 pub(crate) use discovery::MESH_NETWORKS;
 pub use discovery::{DiscoveryFlags, ProxyStatusFlags, RequestFlags};
 pub use flags::{
@@ -41,6 +43,7 @@ pub(crate) const REVISION: &str = match option_env!("PINTLE_REVISION") {
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub enum Asked {
+    All(Box<AllFlags>),
     Discovery(Box<DiscoveryFlags>),
     Galley(Box<GalleyFlags>),
     Request(RequestFlags),

@@ -7,12 +7,14 @@ use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcomma
 
 use super::galley::{Galley, Instead as InsteadOfGalley};
 use super::{
-    Asked, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags, ProbeFlags,
+    AllFlags, Asked, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags, ProbeFlags,
     ProxyStatusFlags, RequestFlags, VERSION, ValidateFlags, VersionFlags, shown, spelled,
 };
 
 #[derive(Debug, Subcommand)]
 enum Role {
+    /// Run injector, discovery and galley in one process.
+    All(Box<AllFlags>),
     /// Serve services and rules to proxies, over xDS.
     Discovery(Box<DiscoveryFlags>),
     /// Check configuration at the API server's door, and serve it over MCP.
@@ -164,6 +166,7 @@ impl Name {
                 Pilot::Completion(flags) => Asked::Completion(flags),
             },
             Self::Gudgeon => match Gudgeon::from_arg_matches(matches)?.role {
+                Role::All(flags) => Asked::All(flags),
                 Role::Discovery(flags) => Asked::Discovery(flags),
                 Role::Galley(this) => galley(*this),
                 Role::Request(flags) => Asked::Request(flags),

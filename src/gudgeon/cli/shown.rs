@@ -10,7 +10,8 @@ use super::values::kebab;
 use crate::exit;
 
 /// Commands with so many flags that they stand in groups.
-const GROUPED: [&str; 6] = [
+const GROUPED: [&str; 7] = [
+    "all",
     "injector",
     "sidecar-injector",
     "discovery",
@@ -107,6 +108,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 10] = [
             "deployment-namespace",
             "service-name",
             "webhook-name",
+            "validation-webhook-name",
             "unregisterValidationWebhook",
         ],
     ),
@@ -173,7 +175,15 @@ pub(super) const GROUPS: [(&str, &[&str]); 10] = [
 const LOG: [&str; 3] = ["log_as_json", "log_output_level", "log_target"];
 
 /// By program and command.
-const EXAMPLES: [(&str, &str, &str); 15] = [
+const EXAMPLES: [(&str, &str, &str); 16] = [
+    (
+        "gudgeon",
+        "all",
+        "  # In a cluster, with certificates of its own
+  gudgeon all --self-signed
+  # Without one: services and rules from a directory, webhooks on port 8443
+  gudgeon all --config-dir ./config --self-signed --port 8443",
+    ),
     (
         "gudgeon",
         "gudgeon",

@@ -42,4 +42,4 @@ mod wire;
 
 pub(crate) use proxy_status::proxy_status;
 pub(crate) use request::request;
-pub(crate) use start::run;
+pub(crate) use start::Discovery;

@@ -13,13 +13,14 @@ use tokio::time::timeout;
 
 use super::hub::Hub;
 use super::sources::{Put, Sources};
-use super::{debug, sight};
+use super::{debug, page, sight};
 use crate::cli::{REVISION, VERSION};
 use crate::exposition::Format;
 use crate::serve::{
     Answer, Answering, Audience, Cut, Line, Query, Service, Wanted, as_json, full, guard,
     not_allowed, text, to_page,
 };
+use crate::shared::Inspect;
 
 /// Endpoints of all services, as the original's first version had them.
 const REGISTRATION: &str = "/v1/registration";
@@ -108,11 +109,7 @@ impl Monitor {
         let (path, query) = (&*head.path, &*head.query);
         match path {
             METRICS => {
-                let mut seen = sight::seen(&self.hub);
-                if let Some(sinks) = self.sources.sinks() {
-                    seen.rejected.extend(sinks.refused());
-                }
-                let body = self.hub.metrics.text(&seen, head.format);
+                let body = self.text(head.format);
                 full(StatusCode::OK, head.format.content_type(), body.into())
             }
             REGISTRATION => as_json(&debug::registration(&self.hub)),
@@ -122,6 +119,14 @@ impl Monitor {
             },
             _ => debug::answer(&self.hub, &self.sources, path, query),
         }
+    }
+
+    fn text(&self, format: Format) -> String {
+        let mut seen = sight::seen(&self.hub);
+        if let Some(sinks) = self.sources.sinks() {
+            seen.rejected.extend(sinks.refused());
+        }
+        self.hub.metrics.text(&seen, format)
     }
 
     /// Where there is a memory.
@@ -170,6 +175,24 @@ fn not_a_look() -> Answer {
     let headers = answer.headers_mut();
     headers.insert(ALLOW, HeaderValue::from_static("POST"));
     answer
+}
+
+impl Inspect for Monitor {
+    fn name(&self) -> &'static str {
+        "discovery"
+    }
+
+    fn readiness(&self) -> Result<String, String> {
+        sight::standing(&self.hub)
+    }
+
+    fn metrics(&self, format: Format) -> String {
+        self.text(format)
+    }
+
+    fn sections(&self, page: &mut String) {
+        page::sections(page, &self.hub, &self.sources);
+    }
 }
 
 impl Service for Monitor {

@@ -27,6 +27,14 @@ use crate::tls::expiry;
 pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
     let mut page = String::with_capacity(16 << 10);
     html::head(&mut page, "gudgeon discovery", "");
+    sections(&mut page, hub, sources);
+    expiry::draw(&mut page);
+    page.push_str("</body></html>\n");
+    page
+}
+
+/// From its heading on, without what pages of several roles have once.
+pub(super) fn sections(page: &mut String, hub: &Hub, sources: &Sources) {
     let (class, state) = match sight::standing(hub) {
         Ok(state) => (
             "good",
@@ -47,19 +55,16 @@ pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
         escaped(&state),
         log::stamp(hub.clock.wall(hub.clock.now()))
     );
-    rules(&mut page, hub);
-    timeline(&mut page, hub);
-    proxies(&mut page, hub);
-    refused(&mut page, hub);
-    services(&mut page, hub);
-    told(&mut page, hub, sources);
+    rules(page, hub);
+    timeline(page, hub);
+    proxies(page, hub);
+    refused(page, hub);
+    services(page, hub);
+    told(page, hub, sources);
     if let Some(sinks) = sources.sinks() {
-        sinks.draw(&mut page);
+        sinks.draw(page);
     }
-    standings(&mut page, hub);
-    expiry::draw(&mut page);
-    page.push_str("</body></html>\n");
-    page
+    standings(page, hub);
 }
 
 /// Configuration by kind, and what each kind changes.

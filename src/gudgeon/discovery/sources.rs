@@ -21,6 +21,7 @@ use super::hub::Hub;
 use super::options::Options;
 use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
+use crate::shared::{RuleChannel, Shared};
 
 pub(super) use mcp::Sinks;
 pub(super) use memory::Put;
@@ -56,9 +57,15 @@ impl Sources {
     ///
     /// # Errors
     /// What a source lacks.
-    pub(super) async fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Self, Failure> {
+    pub(super) async fn start(
+        shared: &Shared,
+        flags: &DiscoveryFlags,
+        hub: &Arc<Hub>,
+    ) -> Result<Self, Failure> {
         let registries = &hub.options.registries;
-        let sinks = mcp::start(flags, hub)?;
+        let updates = shared.rules().and_then(RuleChannel::take_receiver);
+        let is_read_here = updates.is_none();
+        let sinks = mcp::start(updates, flags, hub)?;
         let (are_named, counts) = (sinks.are_named(), sinks.own.counts());
         let mut this = Self {
             sinks: Some(sinks),
@@ -68,12 +75,17 @@ impl Sources {
         let directory = flags.config_dir.as_ref();
         let directory = directory.filter(|_| !are_named);
         let elsewhere = directory.is_some() || are_named;
+        // Another role reads rules here, and services only of files.
+        let has_services = match is_read_here {
+            true => elsewhere,
+            false => flags.config_dir.is_some(),
+        };
         for registry in registries {
             match registry {
                 Registry::Kubernetes => {
                     const WHY: &str = "not in a cluster, and no --kubeconfig";
                     let Some(access) = kubernetes::access(flags) else {
-                        if elsewhere || registries.len() > 1 {
+                        if has_services || registries.len() > 1 {
                             warn!("no services are read from Kubernetes: {WHY}");
                             continue;
                         }
@@ -82,14 +94,15 @@ impl Sources {
                         );
                         return Err(Failure::config(words));
                     };
-                    let started = kubernetes::start(&access, flags, hub, !elsewhere, &counts);
+                    let started =
+                        kubernetes::start(shared, &access, flags, hub, !elsewhere, &counts);
                     this.cluster = Some(started.await?);
                 }
                 Registry::Consul => consul::start(flags, hub)?,
                 Registry::External | Registry::Memory => {}
             }
         }
-        if flags.config_dir.is_some() && are_named {
+        if flags.config_dir.is_some() && are_named && is_read_here {
             warn!("--configDir is not read: configuration comes from configSources");
         }
         if let Some(directory) = directory {

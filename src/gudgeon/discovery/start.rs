@@ -1,9 +1,9 @@
 //! From flags to a program that serves, and from TERM to its end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::registry::{self, Registries};
-use tokio::runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -17,79 +17,89 @@ use super::options::{self, Options};
 use super::ports::Ports;
 use super::sources::Sources;
 use crate::cli::DiscoveryFlags;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::grpc::{self, Listener, Port};
-use crate::process::{self, Ends, rest_after_start, tell_of_panics};
 use crate::serve::{self, Stage};
+use crate::shared::{self, Inspect, Role, Shared};
 
 /// Sockets that are read before their tasks go on. After a push all proxies answer at once, each with all its names: read
 /// together, thousands of such requests would lie in memory, and most of that would stay the process's.
 const EVENTS: usize = 16;
 
-/// Serves until TERM.
-///
-/// # Errors
-/// Why it cannot start.
-pub(crate) fn run(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
-    tell_of_panics();
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_io()
-        .max_io_events_per_tick(EVENTS)
-        .enable_time()
-        .build()
-        .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
-    let result = runtime.block_on(serve(flags));
-    // A name that is being resolved must not hold up the end.
-    runtime.shutdown_background();
-    result
+/// All that can fail is done.
+pub(crate) struct Discovery {
+    hub: Arc<Hub>,
+    files: mesh::Files,
+    ports: Ports,
+    sources: Sources,
 }
 
-async fn serve(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
-    // First of all, so that a TERM while it starts is not lost.
-    let mut ends = Ends::new()?;
-    let (options, warnings) = Options::new(flags, &options::environment())?;
-    for warning in warnings {
-        warn!("{warning}");
+impl Discovery {
+    /// As whoever looks in sees it.
+    pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
+        Arc::new(Monitor {
+            hub: Arc::clone(&self.hub),
+            sources: self.sources.clone(),
+            open,
+        })
     }
-    let (files, Read { mesh, networks }) = tokio::select! {
-        opened = mesh::Files::open(flags) => opened?,
-        () = ends.next() => return Ok(Exit::Done),
-    };
-    let settings = registry::Settings {
-        cluster: options.settings.cluster.clone(),
-        trust_domain: Arc::clone(&options.trust_domain),
-        order: options.registries.clone(),
-        block_http_on_443: options.settings.block_http_on_443,
-    };
-    let hub = Hub::new(options, Registries::new(settings, mesh, networks));
-    let starts = async {
-        let ports = Ports::bind(flags).await?;
-        let sources = Sources::start(flags, &hub).await?;
-        Ok::<_, Failure>((ports, sources))
-    };
-    let (ports, sources) = tokio::select! {
-        started = starts => started?,
-        () = ends.next() => return Ok(Exit::Done),
-    };
-    ports.announce();
-    let (stage, watched) = watch::channel(Stage::Serving);
-    let serving = listen(ports, &hub, &sources, &watched);
-    tokio::spawn(Arc::clone(&hub).run());
-    tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
-    tokio::spawn(rest_after_start());
+}
 
-    tokio::select! {
-        () = ends.next() => {}
-        why = hub.refusal() => return Err(Failure::config(why)),
+impl Role for Discovery {
+    type Flags = DiscoveryFlags;
+
+    const EVENTS_PER_TICK: Option<usize> = Some(EVENTS);
+
+    const SERVED: &'static str = "streams are closed";
+
+    fn drain_duration(flags: &DiscoveryFlags) -> Duration {
+        flags.drain_duration
     }
-    hub.drain();
-    let leave = || {
-        stage.send_replace(Stage::Leaving);
+
+    async fn prepare(shared: &Shared, flags: &DiscoveryFlags) -> Result<Self, Failure> {
+        let (options, warnings) = Options::new(flags, &options::environment())?;
+        for warning in warnings {
+            warn!("{warning}");
+        }
+        let (files, Read { mesh, networks }) = mesh::Files::open(flags).await?;
+        let settings = registry::Settings {
+            cluster: options.settings.cluster.clone(),
+            trust_domain: Arc::clone(&options.trust_domain),
+            order: options.registries.clone(),
+            block_http_on_443: options.settings.block_http_on_443,
+        };
+        let hub = Hub::new(options, Registries::new(settings, mesh, networks));
+        let ports = Ports::bind(flags).await?;
+        let sources = Sources::start(shared, flags, &hub).await?;
+        ports.announce();
+        Ok(Self {
+            hub,
+            files,
+            ports,
+            sources,
+        })
+    }
+
+    async fn serve(self, mut stage: watch::Receiver<Stage>) -> Result<(), Failure> {
+        let Self {
+            hub,
+            files,
+            ports,
+            sources,
+        } = self;
+        let mut serving = listen(ports, &hub, &sources, &stage);
+        tokio::spawn(Arc::clone(&hub).run());
+        tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
+        tokio::select! {
+            () = shared::draining(&mut stage) => {}
+            why = hub.refusal() => return Err(Failure::config(why)),
+        }
+        hub.drain();
+        shared::leaving(&mut stage).await;
         hub.leave();
-    };
-    let all = "streams are closed";
-    process::drain(&mut ends, flags.drain_duration, serving, leave, all).await;
-    Ok(Exit::Done)
+        while serving.join_next().await.is_some() {}
+        Ok(())
+    }
 }
 
 fn listen(

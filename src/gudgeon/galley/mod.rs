@@ -26,4 +26,4 @@ mod start;
 mod streams;
 mod webhook;
 
-pub(crate) use start::run;
+pub(crate) use start::Galley;

@@ -20,6 +20,7 @@ use crate::serve::{
     Answer, Answering, Audience, Line, Query, Service, SharedAnswers, Wanted, as_json, full, guard,
     not_allowed, ready, text, to_page,
 };
+use crate::shared::Inspect;
 
 /// What a browser reads at the monitoring port: the page is not there, so that nobody but this host sees rules.
 const ELSEWHERE: &str = "the page is at --ctrlz_address and --ctrlz_port: http://127.0.0.1:9876/debug, unless they say otherwise";
@@ -35,8 +36,21 @@ pub(super) struct Looks {
     pub(super) metrics: Arc<Metrics>,
     /// `None`: nobody is asked about rules.
     pub(super) webhook: Option<Arc<Webhook>>,
+    /// Where the pages are.
+    pub(super) base: &'static str,
     /// Pages that take a while to draw.
     pub(super) answers: Arc<SharedAnswers>,
+}
+
+impl Looks {
+    /// All metrics.
+    fn text(&self, format: Format) -> String {
+        if let Some(webhook) = &self.webhook {
+            webhook.count();
+        }
+        let engine = self.engine.as_deref();
+        self.metrics.text(&self.registry, engine, format)
+    }
 }
 
 /// What a listener is for.
@@ -69,11 +83,10 @@ impl Monitor {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return ready(not_allowed("GET, HEAD"));
         }
-        let looks = &self.looks;
         ready(match path {
-            "/ready" => match looks.readiness.why_not() {
-                None => text(StatusCode::OK, &standing(looks)),
-                Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &why),
+            "/ready" => match self.readiness() {
+                Ok(lines) => text(StatusCode::OK, &lines),
+                Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, &why),
             },
             // Whoever answers turns.
             "/healthz" => text(StatusCode::OK, "ok"),
@@ -82,11 +95,7 @@ impl Monitor {
                     format.key().to_owned(),
                     Audience::Monitoring,
                     move |looks| {
-                        if let Some(webhook) = &looks.webhook {
-                            webhook.count();
-                        }
-                        let engine = looks.engine.as_deref();
-                        let body = looks.metrics.text(&looks.registry, engine, format);
+                        let body = looks.text(format);
                         full(StatusCode::OK, format.content_type(), body.into())
                     },
                 );
@@ -157,6 +166,27 @@ fn collection_of(looks: &Looks, name: &str) -> Answer {
     }
 }
 
+impl Inspect for Monitor {
+    fn name(&self) -> &'static str {
+        "galley"
+    }
+
+    fn readiness(&self) -> Result<String, String> {
+        match self.looks.readiness.why_not() {
+            None => Ok(standing(&self.looks)),
+            Some(why) => Err(why),
+        }
+    }
+
+    fn metrics(&self, format: Format) -> String {
+        self.looks.text(format)
+    }
+
+    fn sections(&self, page: &mut String) {
+        page::sections(page, &self.looks);
+    }
+}
+
 impl Service for Monitor {
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
         if let Side::Page { open } = self.side
@@ -197,6 +227,7 @@ mod tests {
             registry: Registry::default(),
             metrics: Arc::new(Metrics::new(&mut Registry::default())),
             webhook: None,
+            base: "/debug",
             answers: Arc::default(),
         };
         Monitor {

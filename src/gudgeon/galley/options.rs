@@ -7,6 +7,7 @@ use tracing::info;
 
 use crate::cli::{GalleyFlags, ValidationFlags};
 use crate::exit::Failure;
+use crate::shared::Shared;
 
 /// The configuration that a program has with it.
 const EMBEDDED: &str = "/etc/gudgeon/config";
@@ -26,25 +27,31 @@ pub(super) struct Options {
     pub(super) from: From,
     /// The webhook.
     pub(super) validation: bool,
+    /// MCP.
+    pub(super) server: bool,
 }
 
 /// What is there beside the flags.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
 struct Place {
     is_pod: bool,
     has_embedded: bool,
     has_certificate: bool,
+    /// Another role of the process acts on what is read here, and has a listener for all webhooks.
+    is_together: bool,
 }
 
 impl Options {
     /// # Errors
     /// What cannot be.
-    pub(super) fn new(flags: &GalleyFlags) -> Result<Self, Failure> {
+    pub(super) fn new(flags: &GalleyFlags, shared: &Shared) -> Result<Self, Failure> {
         let (chain, key) = certificate(flags);
         let place = Place {
             is_pod: Access::in_cluster(),
             has_embedded: Path::new(EMBEDDED).exists(),
             has_certificate: chain.exists() && key.exists(),
+            is_together: shared.rules().is_some(),
         };
         let this = Self::of(flags, place)?;
         if !this.validation && flags.webhook.enable_validation.is_none() {
@@ -59,20 +66,24 @@ impl Options {
     fn of(flags: &GalleyFlags, place: Place) -> Result<Self, Failure> {
         let from = from(flags, place)?;
         let wanted = flags.webhook.enable_validation;
-        let possible = place.has_certificate || flags.webhook.self_signed;
+        let possible = place.has_certificate || place.is_together || flags.webhook.self_signed;
         let validation = wanted.unwrap_or(possible || !matches!(from, From::Files(_)));
         if !validation && matches!(from, From::Nowhere) {
             return Err(Failure::config(
                 "cannot serve anything: --enable-server and --enable-validation are both false",
             ));
         }
-        Ok(Self { from, validation })
+        Ok(Self {
+            from,
+            validation,
+            server: flags.mcp.enable_server,
+        })
     }
 }
 
 fn from(flags: &GalleyFlags, place: Place) -> Result<From, Failure> {
     let is_given = |path: &Path| !path.as_os_str().is_empty();
-    if !flags.mcp.enable_server {
+    if !flags.mcp.enable_server && !place.is_together {
         return Ok(From::Nowhere);
     }
     if is_given(&flags.config_path) {
@@ -120,6 +131,7 @@ mod tests {
         is_pod: false,
         has_embedded: false,
         has_certificate: false,
+        is_together: false,
     };
 
     fn read(line: &str, place: Place) -> Result<(String, bool), String> {
@@ -147,6 +159,11 @@ mod tests {
             is_pod: true,
             has_embedded: true,
             has_certificate: true,
+            ..NOTHING
+        };
+        let together = Place {
+            is_together: true,
+            ..NOTHING
         };
         let edge = Place {
             has_embedded: true,
@@ -167,6 +184,18 @@ mod tests {
             ("", pod, "pod", true),
             ("", edge, EMBEDDED, false),
             ("--enable-server=false", NOTHING, "nowhere", true),
+            (
+                "--enable-server=false --configPath /c",
+                together,
+                "/c",
+                true,
+            ),
+            (
+                "--enable-server=false --kubeconfig /k",
+                together,
+                "kubeconfig",
+                true,
+            ),
             (
                 "--enable-server=false --configPath /c",
                 pod,

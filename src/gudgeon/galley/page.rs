@@ -21,6 +21,14 @@ use crate::tls::expiry;
 pub(super) fn draw(looks: &Looks) -> String {
     let mut page = String::with_capacity(16 << 10);
     html::head(&mut page, "gudgeon galley", "");
+    sections(&mut page, looks);
+    expiry::draw(&mut page);
+    page.push_str("</body></html>\n");
+    page
+}
+
+/// From its heading on, without what pages of several roles have once.
+pub(super) fn sections(page: &mut String, looks: &Looks) {
     let state = match looks.readiness.why_not() {
         None => "<span class=\"good\">ready</span>".to_owned(),
         Some(why) => format!("<span class=\"bad\">not ready: {}</span>", escaped(&why)),
@@ -28,27 +36,25 @@ pub(super) fn draw(looks: &Looks) -> String {
     // Writing to a string cannot fail, here and below.
     let _written = writeln!(
         page,
-        "<h1>gudgeon galley {VERSION}: {state}</h1><p>{} &middot; <a href=\"/debug/configz\">all of this</a> as JSON</p>",
-        log::stamp(std::time::SystemTime::now())
+        "<h1>gudgeon galley {VERSION}: {state}</h1><p>{} &middot; <a href=\"{}/configz\">all of this</a> as JSON</p>",
+        log::stamp(std::time::SystemTime::now()),
+        looks.base
     );
     for line in looks.readiness.lines() {
         let _written = writeln!(page, "<p class=\"bad\">{}</p>", escaped(&line));
     }
     if let Some(engine) = &looks.engine {
         let moment = engine.moment();
-        rejected(&mut page, &moment);
-        warned(&mut page, &moment);
-        timeline(&mut page, engine, &moment);
-        collections(&mut page, &moment);
-        peers::draw(&mut page, &looks.peers.seen());
-        session(&mut page, engine, &moment);
+        rejected(page, &moment);
+        warned(page, &moment);
+        timeline(page, engine, &moment);
+        collections(page, &moment);
+        peers::draw(page, &looks.peers.seen());
+        session(page, engine, &moment);
     }
     if let Some(webhook) = &looks.webhook {
-        webhook.draw(&mut page);
+        webhook.draw(page);
     }
-    expiry::draw(&mut page);
-    page.push_str("</body></html>\n");
-    page
 }
 
 fn words(findings: &[Finding]) -> String {

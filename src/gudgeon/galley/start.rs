@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -15,6 +15,7 @@ use super::engine::{self, Engine};
 use super::metrics::Metrics;
 use super::monitor::{Looks, Monitor, Side};
 use super::options::{From, Options};
+use super::probes::Probes;
 use super::processing::usable;
 use super::readiness::Readiness;
 use super::sources::{Files, Server};
@@ -22,97 +23,137 @@ use super::streams::Streams;
 use super::webhook::Webhook;
 use super::{mesh, probes};
 use crate::cli::{GalleyFlags, REVISION, VERSION};
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::mcp::Peers;
-use crate::process::{self, Ends, rest_after_start, tell_of_panics};
+use crate::process;
 use crate::serve::{self, Door, Stage, bind, everywhere};
+use crate::shared::{self, Inspect, Role, RuleChannel, Shared};
 
 /// Connections of each plain listener at a time.
 const PLACES: usize = 64;
 
-/// Serves until TERM.
-///
-/// # Errors
-/// Why it cannot start.
-pub(crate) fn run(flags: &GalleyFlags) -> Result<Exit, Failure> {
-    tell_of_panics();
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
-    let result = runtime.block_on(serve(flags));
-    // A name that is being resolved must not hold up the end.
-    runtime.shutdown_background();
-    result
+/// All that can fail is done.
+pub(crate) struct Galley {
+    flags: GalleyFlags,
+    streams: Option<(Streams, Arc<Engine>)>,
+    looks: Arc<Looks>,
+    doors: Vec<(Door, Side)>,
+    validation: Option<Door>,
+    probes: oneshot::Sender<Probes>,
 }
 
-async fn serve(flags: &GalleyFlags) -> Result<Exit, Failure> {
-    // First of all, so that a TERM while it starts is not lost.
-    let mut ends = Ends::new()?;
-    let again = on_demand()?;
-    let options = Options::new(flags)?;
-    let readiness = Arc::new(Readiness::new());
-    let mut registry = Registry::default();
-    let metrics = Arc::new(Metrics::new(&mut registry));
-    let peers = Peers::new("galley");
-    peers.register(&mut registry);
-    let streams = match options.from {
-        From::Nowhere => None,
-        From::Files(_) | From::Cluster(_) => {
-            Some(Streams::new(&flags.mcp, flags.webhook.self_signed)?)
-        }
-    };
-    let starts = async {
+impl Galley {
+    /// As whoever looks in sees it.
+    pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
+        Arc::new(Monitor {
+            looks: Arc::clone(&self.looks),
+            side: Side::Page { open },
+        })
+    }
+
+    /// Answers reviews, where the webhook has no listener of its own.
+    pub(crate) fn reviews(&self) -> Option<Arc<dyn serve::Service>> {
+        let webhook = self.looks.webhook.as_ref()?;
+        let reviews: Arc<dyn serve::Service> = webhook.reviews.clone();
+        self.validation.is_none().then_some(reviews)
+    }
+}
+
+impl Role for Galley {
+    type Flags = GalleyFlags;
+
+    const SERVED: &'static str = "streams are closed";
+
+    fn drain_duration(flags: &GalleyFlags) -> Duration {
+        flags.drain_duration
+    }
+
+    async fn prepare(shared: &Shared, flags: &GalleyFlags) -> Result<Self, Failure> {
+        let again = on_demand()?;
+        let options = Options::new(flags, shared)?;
+        let readiness = Arc::new(Readiness::new());
+        let mut registry = Registry::default();
+        let metrics = Arc::new(Metrics::new(&mut registry));
+        let peers = Peers::new("galley");
+        peers.register(&mut registry);
+        let streams = match options.from {
+            From::Files(_) | From::Cluster(_) if options.server => {
+                Some(Streams::new(&flags.mcp, flags.webhook.self_signed)?)
+            }
+            From::Nowhere | From::Files(_) | From::Cluster(_) => None,
+        };
         let webhook = match options.validation {
-            true => Some(Webhook::start(flags, &readiness, &mut registry, &metrics).await?),
+            true => Some(Webhook::start(shared, flags, &readiness, &mut registry, &metrics).await?),
             false => None,
         };
         let doors = doors(flags).await?;
-        let engine = sources(flags, &options, &readiness, &metrics, &again).await?;
-        Ok::<_, Failure>((webhook.unzip(), doors, engine))
-    };
-    let ((webhook, asked), doors, engine) = tokio::select! {
-        started = starts => started?,
-        () = ends.next() => return Ok(Exit::Done),
-    };
-    info!("gudgeon {VERSION} ({REVISION}) galley");
+        let engine = sources(shared, flags, &options, &readiness, &metrics, &again).await?;
+        let (webhook, validation) = webhook.unzip();
+        let validation = validation.flatten();
+        let (probes, started) = oneshot::channel::<Probes>();
+        shared.at_end(async move {
+            if let Ok(probes) = started.await {
+                probes.stop().await;
+            }
+        });
+        info!("gudgeon {VERSION} ({REVISION}) galley");
+        Ok(Self {
+            flags: flags.clone(),
+            streams: streams.zip(engine.clone()),
+            looks: Arc::new(Looks {
+                engine,
+                peers,
+                readiness,
+                registry,
+                metrics,
+                webhook,
+                base: match shared.rules() {
+                    None => "/debug",
+                    Some(_) => "/debug/galley",
+                },
+                answers: Arc::default(),
+            }),
+            doors,
+            validation,
+            probes,
+        })
+    }
 
-    let (stage, watched) = watch::channel(Stage::Serving);
-    let mut serving = JoinSet::new();
-    if let (Some(engine), Some(streams)) = (&engine, streams) {
-        streams.start(engine, &peers, &readiness, &watched, &mut serving);
+    async fn serve(self, mut stage: watch::Receiver<Stage>) -> Result<(), Failure> {
+        let Self {
+            flags,
+            streams,
+            looks,
+            doors,
+            validation,
+            probes,
+        } = self;
+        let mut serving = JoinSet::new();
+        if let Some((streams, engine)) = streams {
+            streams.start(
+                &engine,
+                &looks.peers,
+                &looks.readiness,
+                &stage,
+                &mut serving,
+            );
+        }
+        for (door, side) in doors {
+            let looks = Arc::clone(&looks);
+            let monitor = Arc::new(Monitor { looks, side });
+            serving.spawn(serve::run(door, monitor, stage.clone()));
+        }
+        if let (Some(webhook), Some(door)) = (&looks.webhook, validation) {
+            let reviews = Arc::clone(&webhook.reviews);
+            serving.spawn(serve::run(door, reviews, stage.clone()));
+        }
+        // Nobody waits for them where the process is at its end.
+        let _started = probes.send(probes::start(&flags, &looks.readiness.changes()));
+        shared::draining(&mut stage).await;
+        looks.readiness.drains();
+        while serving.join_next().await.is_some() {}
+        Ok(())
     }
-    let looks = Arc::new(Looks {
-        engine,
-        peers,
-        readiness: Arc::clone(&readiness),
-        registry,
-        metrics,
-        webhook,
-        answers: Arc::default(),
-    });
-    for (door, side) in doors {
-        let looks = Arc::clone(&looks);
-        let monitor = Arc::new(Monitor { looks, side });
-        serving.spawn(serve::run(door, monitor, watched.clone()));
-    }
-    if let (Some(webhook), Some(door)) = (&looks.webhook, asked) {
-        let reviews = Arc::clone(&webhook.reviews);
-        serving.spawn(serve::run(door, reviews, watched.clone()));
-    }
-    let probes = probes::start(flags, &readiness.changes());
-    tokio::spawn(rest_after_start());
-
-    ends.next().await;
-    readiness.drains();
-    let leave = || {
-        stage.send_replace(Stage::Leaving);
-    };
-    let all = "streams are closed";
-    process::drain(&mut ends, flags.drain_duration, serving, leave, all).await;
-    probes.stop().await;
-    Ok(Exit::Done)
 }
 
 /// SIGUSR1 asks for everything to be read again, too, as it does of Galley.
@@ -130,6 +171,7 @@ fn on_demand() -> Result<watch::Receiver<u64>, Failure> {
 
 /// Starts what is served; `None`: nothing is.
 async fn sources(
+    shared: &Shared,
     flags: &GalleyFlags,
     options: &Options,
     readiness: &Arc<Readiness>,
@@ -151,7 +193,8 @@ async fn sources(
     engine.mesh(mesh);
     match &options.from {
         From::Files(path) => {
-            let files = Files::new(path, Arc::clone(&engine)).await?;
+            let rules = shared.rules().map(RuleChannel::sender);
+            let files = Files::new(path, Arc::clone(&engine), rules).await?;
             tokio::spawn(files.follow(flags.watch_config_files, again.clone()));
         }
         From::Cluster(access) => {
@@ -159,7 +202,7 @@ async fn sources(
                 analysis: flags.enable_analysis,
                 ..cluster::config::Settings::new(usable, flags.enable_service_discovery)
             };
-            let server = Server::new(access, settings, Arc::clone(&engine)).await?;
+            let server = Server::new(shared, access, settings, Arc::clone(&engine)).await?;
             tokio::spawn(server.follow());
         }
         From::Nowhere => {}

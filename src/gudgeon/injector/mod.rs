@@ -22,4 +22,4 @@ mod webhook;
 pub(crate) use engine::Engine;
 pub(crate) use health::probe;
 pub(crate) use kubernetes::native_for;
-pub(crate) use start::{native, run};
+pub(crate) use start::{Injector, native};

@@ -17,6 +17,7 @@ use crate::serve::{
     Answer, Answering, Audience, Line, Service, SharedAnswers, Wanted, as_json, full, guard,
     not_allowed, text, to_page,
 };
+use crate::shared::Inspect;
 
 const METRICS: &str = "/metrics";
 
@@ -86,12 +87,12 @@ impl<E: Engine> Monitor<E> {
             METRICS => full(
                 StatusCode::OK,
                 head.format.content_type(),
-                self.metrics(head.format).into(),
+                self.text(head.format).into(),
             ),
             "/debug" | "/debug/" => full(
                 StatusCode::OK,
                 "text/html; charset=utf-8",
-                self.page().into(),
+                self.draw(page::draw).into(),
             ),
             "/debug/inject" => as_json(&self.decisions()),
             "/debug/config" => as_json(&self.config()),
@@ -99,7 +100,7 @@ impl<E: Engine> Monitor<E> {
         }
     }
 
-    fn metrics(&self, format: Format) -> String {
+    fn text(&self, format: Format) -> String {
         let metrics = &self.webhook.metrics;
         metrics.standings(&self.status.standings());
         metrics.text(format)
@@ -125,18 +126,43 @@ impl<E: Engine> Monitor<E> {
         config
     }
 
-    fn page(&self) -> String {
+    fn draw<T>(&self, draw: impl FnOnce(&page::Shown<'_>) -> T) -> T {
         let now = SystemTime::now();
         let config = self.config();
         let why_not = self.webhook.health.why_not_ready();
         let decisions = self.webhook.decisions.lock();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        page::draw(&page::Shown {
+        draw(&page::Shown {
             now,
             why_not,
             config: &config,
             decisions: &decisions,
         })
+    }
+}
+
+impl<E: Engine> Inspect for Monitor<E> {
+    fn name(&self) -> &'static str {
+        "injector"
+    }
+
+    fn readiness(&self) -> Result<String, String> {
+        match self.webhook.health.why_not_ready() {
+            None => Ok("ok".to_owned()),
+            Some(why) => Err(why),
+        }
+    }
+
+    fn metrics(&self, format: Format) -> String {
+        self.text(format)
+    }
+
+    fn sections(&self, page: &mut String) {
+        self.draw(|shown| page::sections(page, shown));
+    }
+
+    fn style(&self) -> &'static str {
+        page::STYLE
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Shown<'a> {
 }
 
 /// Beyond what all pages have.
-const STYLE: &str = ":root{--injected:#2a8f5b;--skipped:#8a8f98;--failed:#c8412f}
+pub(crate) const STYLE: &str = ":root{--injected:#2a8f5b;--skipped:#8a8f98;--failed:#c8412f}
 td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .injected{color:var(--injected)}.skipped{color:var(--skipped)}.failed{color:var(--failed)}
 svg{height:9rem}
@@ -32,6 +32,14 @@ svg{height:9rem}
 pub(crate) fn draw(shown: &Shown<'_>) -> String {
     let mut page = String::with_capacity(16 << 10);
     html::head(&mut page, "gudgeon injector", STYLE);
+    sections(&mut page, shown);
+    expiry::draw(&mut page);
+    page.push_str("</body></html>\n");
+    page
+}
+
+/// From its heading on, without what pages of several roles have once.
+pub(crate) fn sections(page: &mut String, shown: &Shown<'_>) {
     let state = match &shown.why_not {
         None => "<span class=\"injected\">ready</span>".to_owned(),
         Some(why) => format!("<span class=\"bad\">not ready: {}</span>", escaped(why)),
@@ -43,14 +51,11 @@ pub(crate) fn draw(shown: &Shown<'_>) -> String {
          <a href=\"/debug/config\">configuration</a> as JSON, <a href=\"/metrics\">metrics</a></p>",
         log::stamp(shown.now)
     );
-    hour(&mut page, shown);
-    decisions(&mut page, shown.decisions);
-    files(&mut page, shown.config);
-    templates(&mut page, shown.config);
-    certificates(&mut page, shown.config);
-    expiry::draw(&mut page);
-    page.push_str("</body></html>\n");
-    page
+    hour(page, shown);
+    decisions(page, shown.decisions);
+    files(page, shown.config);
+    templates(page, shown.config);
+    certificates(page, shown.config);
 }
 
 fn hour(page: &mut String, shown: &Shown<'_>) {

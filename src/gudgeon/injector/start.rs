@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 
 use cluster::Access;
 use inject::{NativeSidecars, Parameters};
-use tokio::runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
@@ -20,12 +19,12 @@ use super::metrics::Metrics;
 use super::monitor::Monitor;
 use super::namespaces;
 use super::status::{Status, Telling};
-use super::webhook::Webhook;
+use super::webhook::{self, Webhook};
 use crate::beside::Beside;
 use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
-use crate::exit::{Exit, Failure};
-use crate::process::{self, Ends, rest_after_start, tell_of_panics};
-use crate::serve::{self, Stage};
+use crate::exit::Failure;
+use crate::serve::{self, Routes, Stage};
+use crate::shared::{self, Inspect, Role, Shared, Webhooks};
 use crate::tls::{self, Authority, Names};
 use crate::tracked::{Named, chosen};
 use crate::watch::{Watcher, keep_looking};
@@ -34,52 +33,38 @@ use crate::{file, keeping, log, parameters};
 /// Between two tries to write the CA where it is wanted.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Serves until TERM.
-///
-/// # Errors
-/// Why it cannot start.
-pub(crate) fn run<E: Engine>(flags: InjectorFlags) -> Result<Exit, Failure> {
-    tell_of_panics();
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
-    let result = runtime.block_on(serve::<E>(flags));
-    // A name that is being resolved must not hold up the end.
-    runtime.shutdown_background();
-    result
-}
+impl<E: Engine> Role for Injector<E> {
+    type Flags = InjectorFlags;
 
-async fn serve<E: Engine>(flags: InjectorFlags) -> Result<Exit, Failure> {
-    // First of all, so that a TERM while it starts is not lost.
-    let mut ends = Ends::new()?;
-    let prepared = tokio::select! {
-        prepared = Prepared::<E>::new(&flags) => prepared?,
-        () = ends.next() => return Ok(Exit::Done),
-    };
-    let health = Arc::clone(&prepared.webhook.health);
-    let (stage, watched) = watch::channel(Stage::Serving);
-    let serving = prepared.go(&flags, &watched);
-    tokio::spawn(rest_after_start());
+    const SERVED: &'static str = "requests are answered";
 
-    ends.next().await;
-    health.drains();
-    let leave = || {
-        stage.send_replace(Stage::Leaving);
-    };
-    let all = "requests are answered";
-    process::drain(&mut ends, flags.drain_duration, serving, leave, all).await;
-    if !flags.health_check_file.is_empty() {
-        // It says that the loop turns, which is over.
-        let mut file = Beside::new(flags.health_check_file.into());
-        let _gone = file.remove().await;
+    fn drain_duration(flags: &InjectorFlags) -> Duration {
+        flags.drain_duration
     }
-    Ok(Exit::Done)
+
+    async fn prepare(shared: &Shared, flags: &InjectorFlags) -> Result<Self, Failure> {
+        let prepared = Self::new(shared, flags).await?;
+        if !flags.health_check_file.is_empty() {
+            let mut file = Beside::new(flags.health_check_file.clone().into());
+            // It says that the loop turns, which is over then.
+            shared.at_end(async move { drop(file.remove().await) });
+        }
+        Ok(prepared)
+    }
+
+    async fn serve(self, mut stage: watch::Receiver<Stage>) -> Result<(), Failure> {
+        let health = Arc::clone(&self.webhook.health);
+        let mut serving = self.go(&stage);
+        shared::draining(&mut stage).await;
+        health.drains();
+        while serving.join_next().await.is_some() {}
+        Ok(())
+    }
 }
 
 /// All that can fail is done: files read, ports bound, the health file written.
-struct Prepared<E> {
+pub(crate) struct Injector<E> {
+    flags: InjectorFlags,
     files: Files<E>,
     authority: Option<Authority>,
     telling: Telling,
@@ -88,10 +73,12 @@ struct Prepared<E> {
     doors: Doors,
     beats: Option<(Beside, Duration)>,
     access: Option<Access>,
+    /// Answers what is no review of a pod, on the listener that webhooks share.
+    others: Option<Arc<dyn serve::Service>>,
 }
 
-impl<E: Engine> Prepared<E> {
-    async fn new(flags: &InjectorFlags) -> Result<Self, Failure> {
+impl<E: Engine> Injector<E> {
+    async fn new(shared: &Shared, flags: &InjectorFlags) -> Result<Self, Failure> {
         let metrics = Arc::new(Metrics::new(SystemTime::now()));
         let parameters = parameters::of(flags.revision.as_ref(), &flags.builtin);
         let revision = match parameters.revision.as_str() {
@@ -102,7 +89,9 @@ impl<E: Engine> Prepared<E> {
         let health = Arc::new(Health::default());
         let authority = authority(flags)?;
         let access = kubernetes::access(flags);
-        let wanted = wanted(flags, parameters, access.as_ref())?;
+        // Also for the configurations of other webhooks behind the same certificate.
+        let keeps = flags.reconcile_webhook_config || shared.rules().is_some();
+        let wanted = wanted(flags, parameters, keeps && access.is_some())?;
         if flags.ca_out.is_some() && !flags.self_signed && wanted.ca.is_none() {
             warn!("ignoring --caOut: no CA is in use without --selfSigned or a cluster");
         }
@@ -138,9 +127,17 @@ impl<E: Engine> Prepared<E> {
             let mut file = Beside::new(path.clone());
             write_ca(&mut file, ca).await.map_err(Failure::system)?;
         }
+        if shared.rules().is_some() {
+            shared.offer_webhooks(Webhooks {
+                ca: served.ca.clone(),
+                ca_unreadable: served.ca_unreadable.clone(),
+                is_own: flags.self_signed,
+            });
+        }
         let beats = heartbeat(flags).await?;
         let native = native(&flags.native_sidecars);
         Ok(Self {
+            flags: flags.clone(),
             files,
             authority,
             telling,
@@ -149,12 +146,29 @@ impl<E: Engine> Prepared<E> {
             doors,
             beats,
             access,
+            others: None,
+        })
+    }
+
+    /// Serves another's webhook behind the same certificate.
+    pub(crate) fn beside(&mut self, others: Arc<dyn serve::Service>) {
+        self.others = Some(others);
+    }
+
+    /// As whoever looks in sees it.
+    pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
+        Arc::new(Monitor {
+            webhook: Arc::clone(&self.webhook),
+            status: Arc::clone(&self.status),
+            open,
+            answers: Arc::default(),
         })
     }
 
     /// Serves from now on; what is returned ends with the stage.
-    fn go(self, flags: &InjectorFlags, stage: &watch::Receiver<Stage>) -> JoinSet<()> {
+    fn go(self, stage: &watch::Receiver<Stage>) -> JoinSet<()> {
         let Self {
+            flags,
             files,
             authority,
             telling,
@@ -163,16 +177,17 @@ impl<E: Engine> Prepared<E> {
             doors,
             beats,
             access,
+            others,
         } = self;
         webhook.health.serves();
         doors.announce();
         let tasks = Tasks {
-            flags,
+            flags: &flags,
             served: &webhook.served,
             telling,
         };
         tasks.spawn(files, authority, beats);
-        look_for_cluster(flags, access, &webhook, &status);
+        look_for_cluster(&flags, access, &webhook, &status);
         let mut serving = JoinSet::new();
         let answers: Arc<serve::SharedAnswers> = Arc::default();
         for (door, open) in [(doors.monitoring, false), (doors.debug, true)] {
@@ -185,7 +200,14 @@ impl<E: Engine> Prepared<E> {
             });
             serving.spawn(serve::run(door, monitor, stage.clone()));
         }
-        serving.spawn(serve::run(doors.webhook, webhook, stage.clone()));
+        let (door, stage) = (doors.webhook, stage.clone());
+        match others {
+            None => serving.spawn(serve::run(door, webhook, stage)),
+            Some(others) => {
+                let routes = Routes::new(others).to(webhook::is_path, webhook);
+                serving.spawn(serve::run(door, Arc::new(routes), stage))
+            }
+        };
         serving
     }
 }
@@ -208,15 +230,10 @@ pub(crate) fn native(word: &str) -> NativeSidecars {
     }
 }
 
-fn wanted(
-    flags: &InjectorFlags,
-    parameters: Parameters,
-    access: Option<&Access>,
-) -> Result<Wanted, Failure> {
+fn wanted(flags: &InjectorFlags, parameters: Parameters, keeps: bool) -> Result<Wanted, Failure> {
     if !flags.kubeconfig.is_empty() {
         chosen("kubeconfig", Some(Path::new(&flags.kubeconfig)), "").map_err(Failure::config)?;
     }
-    let keeps = flags.reconcile_webhook_config && access.is_some();
     let choose = |flag, given: &Option<PathBuf>, default| {
         chosen(flag, given.as_deref(), default).map_err(Failure::config)
     };

@@ -213,10 +213,19 @@ impl<E: Engine> Webhook<E> {
     }
 }
 
+fn is_review(path: &str) -> bool {
+    path == "/inject" || path.starts_with("/inject/")
+}
+
+/// Whether the injector answers at this path, where others answer on the same listener.
+pub(super) fn is_path(path: &str) -> bool {
+    is_review(path) || matches!(path, "/ready" | "/healthz")
+}
+
 impl<E: Engine> Service for Webhook<E> {
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
         let path = request.uri().path();
-        if path == "/inject" || path.starts_with("/inject/") {
+        if is_review(path) {
             if *request.method() == Method::POST {
                 return Box::pin(self.review(request, Arc::clone(line)));
             }

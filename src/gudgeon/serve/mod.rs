@@ -16,6 +16,7 @@ mod io;
 mod network;
 mod permit;
 mod query;
+mod routes;
 mod shared;
 mod worker;
 
@@ -43,6 +44,7 @@ pub(crate) use guard::guard;
 pub(crate) use network::network;
 pub(crate) use permit::{Permit, Permits, Progress};
 pub(crate) use query::Query;
+pub(crate) use routes::Routes;
 pub(crate) use shared::{Audience, SharedAnswers, Wanted};
 pub(crate) use worker::Worker;
 
@@ -90,6 +92,8 @@ pub(crate) trait Service: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Serving,
+    /// Not ready any more; whoever asks is still served.
+    Draining,
     /// Listeners close, connections are told to go.
     Leaving,
 }

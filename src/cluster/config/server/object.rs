@@ -30,6 +30,7 @@ pub(super) fn judged(
     let origin = Origin {
         usable,
         is_server: true,
+        is_whole: false,
     };
     match serde_json::from_str(text) {
         Ok(fields) => judge(&whole(resource, id.kind(), fields), origin).unwrap_or_default(),

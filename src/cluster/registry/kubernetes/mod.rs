@@ -15,6 +15,7 @@
 //! What was computed remembers what it looked at (`links`), so that a change computes only what looked at it.
 
 mod custom;
+mod documents;
 mod endpoints;
 mod heard;
 mod held;
@@ -30,6 +31,7 @@ mod tests;
 mod wire;
 mod workload;
 
+pub use documents::usable;
 pub use heard::Told;
 pub use held::Held;
 pub use objects::{Event, Names, Objects, Problem};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{ClusterId, Registry};
+use cluster::Access;
 use cluster::registry::kubernetes::{self, Remotes, Settings, Told};
 use cluster::registry::{Configuration, SourceId, Standing};
-use cluster::{Access, Cluster};
 use tokio::sync::watch;
 
 use super::names;
@@ -15,6 +15,7 @@ use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::discovery::inert::RuleCounts;
 use crate::exit::Failure;
+use crate::shared::Shared;
 
 fn id(cluster: &ClusterId) -> SourceId {
     SourceId {
@@ -39,13 +40,14 @@ pub(super) fn access(flags: &DiscoveryFlags) -> Option<Access> {
 /// # Errors
 /// There is no way to a cluster.
 pub(super) async fn start(
+    shared: &Shared,
     access: &Access,
     flags: &DiscoveryFlags,
     hub: &Arc<Hub>,
     configuration: bool,
     counts: &watch::Receiver<bool>,
 ) -> Result<(ClusterId, watch::Receiver<Told>), Failure> {
-    let cluster = Cluster::open(access).await.map_err(|cause| {
+    let cluster = shared.cluster(access).await.map_err(|cause| {
         Failure::config(format!("cannot read services from Kubernetes: {cause}"))
     })?;
     let local = hub.options.settings.cluster.clone();

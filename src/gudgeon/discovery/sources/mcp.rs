@@ -2,35 +2,43 @@
 //! together as one.
 
 mod address;
-mod folder;
+mod local;
 mod port;
 mod sinkz;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use api::config::collections::SYNTHETIC;
 use api::istio::mesh::v1alpha1::ConfigSource;
 use api::model::{ClusterId, Registry};
-use cluster::registry::{SourceId, Standing};
+use cluster::config::{Change as Stored, Entry, Plain};
+use cluster::registry::kubernetes::{Objects, Problem};
+use cluster::registry::{Contribution, SourceId, Standing};
 use mcp::sink::Changes;
 use mcp::sink::union::{Change, Union};
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::{error, info, warn};
 
-use self::folder::Folder;
+use self::local::Local;
+use super::names;
 use super::own::Own;
 use super::rules::Rules;
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
-use crate::mcp::{Held, Link, Server, Taken, Wanted};
+use crate::mcp::{Apply, Held, Link, Server, Taken, Wanted};
 use crate::seldom::Seldom;
+use crate::shared::RuleUpdate;
 
 /// What is made of Services is a registry of its own, by the name that Istio has for it.
 const SERVICES: &str = "SSEMCP";
+
+/// In the place of an address.
+const ROLE: &str = "galley";
 
 /// All sources.
 #[derive(Debug)]
@@ -47,6 +55,8 @@ pub(crate) struct Sinks {
     unusable: Seldom,
     /// Until it is opened.
     port: Mutex<Option<Server>>,
+    /// Until it is heard.
+    updates: Mutex<Option<mpsc::Receiver<RuleUpdate>>>,
     state: Mutex<State>,
 }
 
@@ -58,6 +68,12 @@ struct State {
     union: Union<Taken>,
     rules: Rules,
     services: Rules,
+    /// Objects of Kubernetes' own kinds that another role reads, and what was said of them; an API server's are not among them.
+    objects: Objects,
+    /// An API server has services: those of files are not used, which is said once.
+    ignores_objects: bool,
+    ignored: bool,
+    problems: BTreeSet<Problem>,
     /// What they have is served, whether or not all have said all.
     late: bool,
     has_services: bool,
@@ -80,12 +96,14 @@ enum Named {
     Folder(PathBuf, Vec<String>),
     /// Those who dial.
     Dialling,
+    /// Another role of this process, which reads and checks rules for this one.
+    Role,
 }
 
 #[derive(Debug)]
 enum Origin {
     Link(Arc<Link>),
-    Folder(Arc<Folder>),
+    Local(Arc<Local>),
     Port(String, Arc<Held>),
 }
 
@@ -93,7 +111,7 @@ impl Source {
     fn name(&self) -> String {
         match &self.origin {
             Origin::Link(link) => link.name.clone(),
-            Origin::Folder(folder) => format!("fs://{}", folder.path.display()),
+            Origin::Local(local) => local.name.clone(),
             Origin::Port(name, _) => name.clone(),
         }
     }
@@ -102,14 +120,14 @@ impl Source {
     fn shown(&self) -> String {
         match &self.origin {
             Origin::Link(link) => link.named().to_owned(),
-            Origin::Folder(_) | Origin::Port(..) => self.name(),
+            Origin::Local(_) | Origin::Port(..) => self.name(),
         }
     }
 
     fn is_synced(&self) -> bool {
         match &self.origin {
             Origin::Link(link) => link.held.is_synced(),
-            Origin::Folder(folder) => folder.is_synced(),
+            Origin::Local(local) => local.is_synced(),
             Origin::Port(_, held) => held.is_synced(),
         }
     }
@@ -117,7 +135,7 @@ impl Source {
     fn gives_services(&self) -> bool {
         match &self.wanted {
             Named::Dialled(wanted) => wanted.has(SYNTHETIC),
-            Named::Folder(..) | Named::Dialling => false,
+            Named::Folder(..) | Named::Dialling | Named::Role => false,
         }
     }
 }
@@ -126,7 +144,11 @@ impl Source {
 ///
 /// # Errors
 /// An address or its TLS cannot be used.
-pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Arc<Sinks>, Failure> {
+pub(super) fn start(
+    updates: Option<mpsc::Receiver<RuleUpdate>>,
+    flags: &DiscoveryFlags,
+    hub: &Arc<Hub>,
+) -> Result<Arc<Sinks>, Failure> {
     let mesh = hub.look(|registries| registries.world().mesh);
     let received = flags.mcp_max_msg_size;
     let named = flags.mcp_server_addrs.iter();
@@ -139,6 +161,9 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Arc<Sinks>
             .map_err(|cause| Failure::config(format!("cannot use --mcpServerAddrs {cause}")))
     });
     let mut named = named.collect::<Result<Vec<_>, _>>()?;
+    if updates.is_some() {
+        named.push(Named::Role);
+    }
     let port = match flags.mcp_sink_addr.as_deref() {
         Some(address) if !address.is_empty() => {
             named.push(Named::Dialling);
@@ -168,12 +193,17 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Arc<Sinks>
         patience: flags.mcp_sync_timeout,
         unusable: Seldom::new(100),
         port: Mutex::new(port),
+        updates: Mutex::new(updates),
         state: Mutex::new(State {
             next: 0,
             sources: Vec::new(),
             union: Union::new(0),
             rules: Rules::default(),
             services: Rules::default(),
+            objects: Objects::new(names(hub, hub.options.settings.cluster.clone())),
+            ignores_objects: hub.options.registries.contains(&Registry::Kubernetes),
+            ignored: false,
+            problems: BTreeSet::new(),
             late: false,
             has_services: false,
         }),
@@ -282,9 +312,15 @@ impl Sinks {
                 (Origin::Port(name, held), tokio::spawn(takes))
             }
             Named::Folder(path, collections) => {
-                let folder = Arc::new(Folder::new(path));
-                let reads = Arc::clone(&folder).run(collections.clone(), Arc::new(apply));
-                (Origin::Folder(folder), tokio::spawn(reads))
+                let local = Arc::new(Local::new(format!("fs://{}", path.display())));
+                let reads =
+                    Arc::clone(&local).read(path.clone(), collections.clone(), Arc::new(apply));
+                (Origin::Local(local), tokio::spawn(reads))
+            }
+            Named::Role => {
+                let local = Arc::new(Local::new(ROLE.to_owned()));
+                let hears = self.hear(Arc::clone(&local), Arc::new(apply));
+                (Origin::Local(local), tokio::spawn(hears))
             }
         };
         Source {
@@ -293,6 +329,40 @@ impl Sinks {
             origin,
             task: task.abort_handle(),
             leaves: false,
+        }
+    }
+
+    /// Hears the role that reads for this one. What it says of Kubernetes' own kinds comes to services here.
+    fn hear(self: &Arc<Self>, local: Arc<Local>, apply: Apply) -> impl Future<Output = ()> + use<> {
+        let updates = {
+            let mut updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
+            updates.take()
+        };
+        let (sinks, mut trust) = (Arc::downgrade(self), self.hub.trust_domains());
+        let of_objects = Weak::clone(&sinks);
+        let objects = move |changes: &[Stored]| {
+            if let Some(sinks) = of_objects.upgrade() {
+                sinks.state().take_objects(changes);
+            }
+        };
+        async move {
+            // It is dialled once.
+            let Some(updates) = updates else { return };
+            let hears = local.hear(updates, objects, address::collections(), apply);
+            tokio::pin!(hears);
+            loop {
+                tokio::select! {
+                    () = &mut hears => return,
+                    Ok(()) = trust.changed() => {
+                        let domain = Arc::clone(&trust.borrow_and_update());
+                        if let Some(sinks) = sinks.upgrade() {
+                            let mut state = sinks.state();
+                            state.objects.set_trust_domain(&domain);
+                            sinks.settle(state);
+                        }
+                    }
+                }
+            }
         }
     }
 
@@ -353,10 +423,18 @@ impl Sinks {
         if !self.own.yields(!state.sources.is_empty(), is_synced) {
             return;
         }
-        let (rules, services) = (state.rules.said(), state.services.said());
+        let mut rules = state.rules.said();
+        let services = state.services.said();
         let hub = &self.hub;
-        state.rules.count(&hub.facts, &self.rules);
-        state.services.count(&hub.facts, &self.services);
+        let objects = state.said_of_objects();
+        state
+            .rules
+            .count(&hub.facts, &self.rules, state.objects.counts());
+        (rules.services, rules.endpoints, rules.workloads) =
+            (objects.services, objects.endpoints, objects.workloads);
+        state
+            .services
+            .count(&hub.facts, &self.services, BTreeMap::new());
         // Once there, it stays: it may have to become empty.
         state.has_services |= state.sources.iter().any(Source::gives_services);
         let has_services = state.has_services;
@@ -395,6 +473,53 @@ impl Sinks {
             }
         }
         self.settle(state);
+    }
+}
+
+impl State {
+    fn take_objects(&mut self, changes: &[Stored]) {
+        for change in changes {
+            match change {
+                Stored::Set(id, Entry::Plain { kind, .. })
+                    if self.ignores_objects && *kind != Plain::Ingress =>
+                {
+                    if !std::mem::replace(&mut self.ignored, true) {
+                        warn!(
+                            "{id} and others of Kubernetes are not used: the API server has them"
+                        );
+                    }
+                }
+                Stored::Set(id, Entry::Plain { kind, json }) => {
+                    // Its reader asks before whether it is usable.
+                    if let Err(cause) = self.objects.set_json(*kind, json) {
+                        warn!("cannot use {id}: {cause}");
+                    }
+                }
+                Stored::Gone(id) => {
+                    if let Some(kind) = id.plain() {
+                        self.objects.delete_named(kind, &id.name);
+                    }
+                }
+                Stored::Set(_, Entry::Object { .. }) => {}
+            }
+        }
+    }
+
+    /// What objects of Kubernetes' own kinds come to. What is wrong with one is logged for as long as it is new.
+    fn said_of_objects(&mut self) -> Contribution {
+        let said = self.objects.contribution();
+        let now: BTreeSet<_> = self.objects.problems().collect();
+        for problem in now.difference(&self.problems) {
+            let Problem {
+                kind,
+                object,
+                refusal,
+                ..
+            } = problem;
+            warn!("cannot use all of {kind} {object}: {}", refusal.words);
+        }
+        self.problems = now;
+        said
     }
 }
 

@@ -39,11 +39,17 @@ impl Rules {
         self.known.values().map(Known::written)
     }
 
-    /// Says how much of it can be used.
-    pub(super) fn count(&self, facts: &Facts, source: &SourceId) {
+    /// Says how much of it can be used, beside objects that are no rules.
+    pub(super) fn count(
+        &self,
+        facts: &Facts,
+        source: &SourceId,
+        objects: BTreeMap<&'static str, usize>,
+    ) {
         let (used, rejected): (Vec<_>, Vec<_>) =
             self.known.values().partition(|known| known.accepted);
-        let mut counts = Counts::new();
+        let objects = objects.into_iter().filter(|(_, count)| *count > 0);
+        let mut counts: Counts = objects.map(|(kind, count)| (kind.into(), count)).collect();
         for known in &used {
             let kind = known.taken.object.kind.kind;
             *counts.entry(kind.into()).or_default() += 1;

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use cluster::config::{self, Heard, Settings};
 use cluster::{Access, Cluster};
+use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use super::{Said, told};
 use crate::exit::Failure;
 use crate::galley::engine::{Engine, News};
+use crate::shared::{RuleChannel, RuleUpdate, Shared};
 
 /// The source.
 pub(crate) struct Server {
@@ -19,17 +21,20 @@ pub(crate) struct Server {
     synced: bool,
     stale: Option<String>,
     engine: Arc<Engine>,
+    /// Another role of the process acts on what is read here.
+    rules: Option<mpsc::Sender<RuleUpdate>>,
 }
 
 impl Server {
     /// # Errors
     /// There is no way to it.
     pub(crate) async fn new(
+        shared: &Shared,
         access: &Access,
         settings: Settings,
         engine: Arc<Engine>,
     ) -> Result<Self, Failure> {
-        let cluster = Cluster::open(access).await.map_err(|cause| {
+        let cluster = shared.cluster(access).await.map_err(|cause| {
             Failure::config(format!("cannot read configuration from a cluster: {cause}"))
         })?;
         Ok(Self {
@@ -39,6 +44,7 @@ impl Server {
             synced: false,
             stale: None,
             engine,
+            rules: shared.rules().map(RuleChannel::sender),
         })
     }
 
@@ -49,11 +55,11 @@ impl Server {
         self.engine.connected();
         loop {
             let heard = server.changed().await;
-            self.tell(heard);
+            self.tell(heard).await;
         }
     }
 
-    fn tell(&mut self, heard: Heard) {
+    async fn tell(&mut self, heard: Heard) {
         let Heard {
             changes,
             report,
@@ -75,12 +81,23 @@ impl Server {
             self.engine.waits(format!("no list yet of {missing}"));
         }
         if is_new || report.is_some() || !changes.is_empty() {
+            let shared = self.rules.as_ref().map(|_| changes.clone());
             self.engine.tell(News {
                 changes: told(changes),
                 whole: false,
                 complete: self.synced,
                 report,
             });
+            if let (Some(rules), Some(changes)) = (&self.rules, shared) {
+                let update = RuleUpdate {
+                    changes,
+                    is_whole: false,
+                    report: Arc::clone(&self.said.shown),
+                    is_complete: self.synced,
+                };
+                // Who acts on them may be at its end.
+                let _sent = rules.send(update).await;
+            }
         }
         let stale = stale.map(|(_, why)| why);
         if stale != self.stale {

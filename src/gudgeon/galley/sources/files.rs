@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use api::counted;
 use cluster::config::{Directory, Look};
-use tokio::sync::watch;
+use cluster::registry::kubernetes;
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
@@ -15,6 +16,7 @@ use crate::exit::Failure;
 use crate::file;
 use crate::galley::engine::{Engine, News};
 use crate::galley::processing::usable;
+use crate::shared::RuleUpdate;
 use crate::watch::PlaceWatcher;
 
 /// After an event: so long nothing else, and at most.
@@ -36,6 +38,8 @@ pub(crate) struct Files {
     /// Something in it does not answer.
     hangs: bool,
     engine: Arc<Engine>,
+    /// Another role of the process acts on what is read here.
+    rules: Option<mpsc::Sender<RuleUpdate>>,
 }
 
 /// What a look brought, ready to be told.
@@ -44,19 +48,24 @@ type Read = (Directory, std::io::Result<(Look, Vec<Told>)>);
 impl Files {
     /// # Errors
     /// There is nothing at the path.
-    pub(crate) async fn new(path: &Path, engine: Arc<Engine>) -> Result<Self, Failure> {
+    pub(crate) async fn new(
+        path: &Path,
+        engine: Arc<Engine>,
+        rules: Option<mpsc::Sender<RuleUpdate>>,
+    ) -> Result<Self, Failure> {
         file::is_there(path).await.map_err(|cause| {
             let path = path.display();
             Failure::config(format!("cannot read --configPath {path}: {cause}"))
         })?;
         Ok(Self {
             path: path.to_owned(),
-            directory: Directory::new(path, usable),
+            directory: opened(path, rules.is_some()),
             said: Said::default(),
             whole: true,
             lost: false,
             hangs: false,
             engine,
+            rules,
         })
     }
 
@@ -112,10 +121,14 @@ impl Files {
     /// Looks once, where nobody waits, and tells. The directories to watch; `None`: there is nothing to look at.
     async fn look(mut self) -> (Self, Option<Vec<PathBuf>>) {
         let mut directory = self.directory;
-        let path = self.path.clone();
+        let (path, shares) = (self.path.clone(), self.rules.is_some());
         let read = tokio::task::spawn_blocking(move || -> Read {
             let look = directory.look().map(|mut look| {
-                let changes = told(std::mem::take(&mut look.changes));
+                // Whoever else acts on them gets them as they are.
+                let changes = match shares {
+                    true => told(look.changes.clone()),
+                    false => told(std::mem::take(&mut look.changes)),
+                };
                 (look, changes)
             });
             (directory, look)
@@ -127,13 +140,13 @@ impl Files {
             }
             // It is lost with all that it knew.
             Err(cause) => {
-                self.directory = Directory::new(&path, usable);
+                self.directory = opened(&path, shares);
                 self.whole = true;
                 Err(std::io::Error::other(cause))
             }
         };
         let found = match result {
-            Ok((look, told)) => Some(self.tell(look, told)),
+            Ok((look, told)) => Some(self.tell(look, told).await),
             Err(cause) => {
                 self.lose(&cause);
                 None
@@ -142,7 +155,7 @@ impl Files {
         (self, found)
     }
 
-    fn tell(&mut self, look: Look, changes: Vec<Told>) -> Vec<PathBuf> {
+    async fn tell(&mut self, look: Look, changes: Vec<Told>) -> Vec<PathBuf> {
         if std::mem::take(&mut self.lost) {
             info!("{} can be read again", self.path.display());
             self.engine.stand(None);
@@ -164,6 +177,16 @@ impl Files {
                 complete: true,
                 report,
             });
+            if let Some(rules) = &self.rules {
+                let update = RuleUpdate {
+                    changes: look.changes,
+                    is_whole: whole,
+                    report: Arc::clone(&self.said.shown),
+                    is_complete: true,
+                };
+                // Who acts on them may be at its end.
+                let _sent = rules.send(update).await;
+            }
         }
         look.folders
     }
@@ -176,5 +199,17 @@ impl Files {
         }
         self.lost = true;
         self.engine.stand(Some(cause.to_string()));
+    }
+}
+
+/// Of which nothing is read yet. Where services are made of its objects, too, these are kept whole.
+fn opened(path: &Path, makes_services: bool) -> Directory {
+    let both = |kind, json: &str| {
+        usable(kind, json)?;
+        kubernetes::usable(kind, json)
+    };
+    match makes_services {
+        true => Directory::new(path, both).with_whole_objects(),
+        false => Directory::new(path, usable),
     }
 }

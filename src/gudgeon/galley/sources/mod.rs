@@ -31,6 +31,7 @@ fn told(changes: Vec<Change>) -> Vec<Told> {
 struct Said {
     /// As the source gave it; one that has nothing new gives the same.
     report: Arc<Report>,
+    /// The same without secrets.
     shown: Arc<Report>,
 }
 

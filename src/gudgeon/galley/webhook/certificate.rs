@@ -9,6 +9,7 @@ use super::service::Reviews;
 use crate::cli::GalleyFlags;
 use crate::exit::Failure;
 use crate::galley::readiness::Readiness;
+use crate::shared::Webhooks;
 use crate::tls::{self, Authority, BundleFile, Current, Looked, Names, Pair, PairFiles};
 use crate::tracked::Named;
 use crate::watch::{Look, Watcher, keep_looking};
@@ -27,8 +28,18 @@ pub(super) struct Ca {
     pub(super) own: bool,
 }
 
+impl From<Webhooks> for Ca {
+    fn from(shared: Webhooks) -> Self {
+        Self {
+            pem: shared.ca,
+            unreadable: shared.ca_unreadable,
+            own: shared.is_own,
+        }
+    }
+}
+
 /// Where the certificate comes from.
-enum From {
+enum Origin {
     Files(Box<PairFiles>, BundleFile),
     Own(Box<Authority>),
 }
@@ -37,7 +48,7 @@ enum From {
 pub(super) struct Certificate {
     pub(super) current: Arc<Current>,
     pub(super) ca: Ca,
-    from: From,
+    from: Origin,
 }
 
 impl Certificate {
@@ -56,7 +67,7 @@ impl Certificate {
             return Ok(Self {
                 current: files.current(),
                 ca: ca(false),
-                from: From::Files(Box::new(files), BundleFile::new(bundle)),
+                from: Origin::Files(Box::new(files), BundleFile::new(bundle)),
             });
         }
         let (service, namespace) = (&webhook.service_name, &webhook.deployment_namespace);
@@ -70,7 +81,7 @@ impl Certificate {
         Ok(Self {
             current: Current::new(authority.leaf()),
             ca,
-            from: From::Own(Box::new(authority)),
+            from: Origin::Own(Box::new(authority)),
         })
     }
 
@@ -78,7 +89,7 @@ impl Certificate {
     pub(super) fn keep(self, reviews: Arc<Reviews>, readiness: Arc<Readiness>) {
         let Self { current, ca, from } = self;
         match from {
-            From::Own(authority) => {
+            Origin::Own(authority) => {
                 reviews.metrics.new_pair();
                 let serve = move |pair: &Pair| {
                     current.set(pair);
@@ -86,7 +97,7 @@ impl Certificate {
                 };
                 tokio::spawn(tls::renew(*authority, serve, ca.pem));
             }
-            From::Files(pair, bundle) => {
+            Origin::Files(pair, bundle) => {
                 let paths = pair.files().into_iter().chain([&bundle.0]);
                 let paths = paths.map(|file| file.named.path.clone()).collect();
                 let files = Files {

@@ -26,6 +26,7 @@ use super::readiness::Readiness;
 use crate::cli::GalleyFlags;
 use crate::exit::Failure;
 use crate::serve::{Door, everywhere};
+use crate::shared::Shared;
 use crate::tls;
 
 use certificate::Certificate;
@@ -44,16 +45,24 @@ pub(super) struct Webhook {
 }
 
 impl Webhook {
-    /// What is served, and where. Files and cluster are looked at from now on.
+    /// What is served, and where; no door where the process has one for all webhooks. Files and cluster are looked at from now on.
     ///
     /// # Errors
     /// Flags that cannot be, or a port that is taken.
     pub(super) async fn start(
+        shared: &Shared,
         flags: &GalleyFlags,
         readiness: &Arc<Readiness>,
         registry: &mut Registry,
         all: &Arc<All>,
-    ) -> Result<(Arc<Self>, Door), Failure> {
+    ) -> Result<(Arc<Self>, Option<Door>), Failure> {
+        if let Some(shared) = shared.webhooks().filter(|_| flags.webhook.port.is_none()) {
+            let metrics = Metrics::new(registry);
+            let keeper = reconcile::start(flags, &shared.into(), &metrics)?;
+            let reviews = Reviews::new(api::config::check, metrics, Arc::clone(all));
+            let reviews = Arc::new(reviews);
+            return Ok((Arc::new(Self { reviews, keeper }), None));
+        }
         let certificate = Certificate::new(flags)?;
         let config = tls::server(Arc::clone(&certificate.current))
             .map_err(|cause| Failure::system(format!("cannot set up TLS: {cause}")))?;
@@ -67,7 +76,7 @@ impl Webhook {
         let address = door.listener.local_addr();
         let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
         info!("validation on https://{address}");
-        Ok((Arc::new(Self { reviews, keeper }), door))
+        Ok((Arc::new(Self { reviews, keeper }), Some(door)))
     }
 
     /// How it stands with the webhook configuration, if one is kept.

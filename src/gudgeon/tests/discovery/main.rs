@@ -44,6 +44,7 @@ mod surroundings;
 #[path = "../support/mcp.rs"]
 mod talk;
 mod tls;
+mod together;
 mod told;
 mod unserved;
 mod variables;

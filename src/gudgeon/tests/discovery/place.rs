@@ -110,6 +110,17 @@ impl Place {
         }
     }
 
+    /// All roles in one process; its webhooks have certificates of their own.
+    pub fn together() -> Self {
+        let mut this = Self::new();
+        "all".clone_into(&mut this.arguments[0]);
+        let ca = this.path("ca.pem").to_str().unwrap().to_owned();
+        this.arg("--selfSigned")
+            .arg("--port=0")
+            .arg("--caOut")
+            .arg(&ca)
+    }
+
     /// What an API server has, in the place of files.
     pub fn of_a_cluster(kubeconfig: &str) -> Self {
         let mut this = Self::new();

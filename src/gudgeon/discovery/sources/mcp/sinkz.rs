@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::config::collections::kind_of;
-use cluster::config::Report;
+use cluster::config::{Rejected, Report};
+use cluster::registry::Written;
 use mcp::sink::{Outcome, Standing};
 use serde_json::{Map, Value, json};
 
 use super::super::shown::Shown;
-use super::folder::Folder;
+use super::local::Local;
 use super::{Origin, Sinks, Source};
 use crate::discovery::facts::Object;
 use crate::discovery::sight::refuses_all;
@@ -45,7 +46,7 @@ impl Source {
         match &self.origin {
             Origin::Link(link) => of_sink(&link.held, most),
             Origin::Port(_, held) => of_sink(held, most),
-            Origin::Folder(folder) => of_report(&folder.report(), most),
+            Origin::Local(local) => of_report(&local.report(), most),
         }
     }
 
@@ -54,8 +55,8 @@ impl Source {
         let held = match &self.origin {
             Origin::Link(link) => &link.held,
             Origin::Port(_, held) => held,
-            Origin::Folder(folder) => {
-                let report = folder.report();
+            Origin::Local(local) => {
+                let report = local.report();
                 return report
                     .rejected
                     .iter()
@@ -90,6 +91,13 @@ impl Sinks {
         let state = self.state();
         all.add(&self.rules, state.rules.written().map(Arc::new));
         all.add(&self.services, state.services.written().map(Arc::new));
+        for source in &state.sources {
+            if let Origin::Local(local) = &source.origin {
+                let report = local.report();
+                let rejected = report.rejected.iter().filter_map(refused);
+                all.add(&self.rules, rejected.map(Arc::new));
+            }
+        }
     }
 
     /// In their order.
@@ -128,8 +136,8 @@ impl Sinks {
                     };
                     (state, objects, rejected)
                 }
-                Origin::Folder(folder) => {
-                    let report = folder.report();
+                Origin::Local(local) => {
+                    let report = local.report();
                     ("read".to_owned(), report.served, report.rejected.len())
                 }
             };
@@ -179,7 +187,7 @@ impl Sinks {
         let (held, state) = match &source.origin {
             Origin::Link(link) => (&link.held, Some(link.state())),
             Origin::Port(_, held) => (held, None),
-            Origin::Folder(folder) => return of_folder(source, folder),
+            Origin::Local(local) => return of_local(source, local),
         };
         let (state, since, error) = match state {
             None => ("listening", Value::Null, json!(refuses_all(&self.hub))),
@@ -236,8 +244,8 @@ impl Sinks {
     }
 }
 
-fn of_folder(source: &Source, folder: &Folder) -> Value {
-    let collections = folder.collections().into_iter();
+fn of_local(source: &Source, local: &Local) -> Value {
+    let collections = local.collections().into_iter();
     let collections: Map<_, _> = collections
         .map(|(name, (count, version))| {
             // Nobody acknowledges what is read here.
@@ -254,12 +262,31 @@ fn of_folder(source: &Source, folder: &Folder) -> Value {
         .collect();
     json!({
         "address": source.name(),
-        "state": if folder.is_synced() { "read" } else { "reading" },
-        "synced": folder.is_synced(),
+        "state": if local.is_synced() { "read" } else { "reading" },
+        "synced": local.is_synced(),
         "leaving": source.leaves,
-        "served": folder.report().served,
+        "served": local.report().served,
         "collections": collections,
         "rejected": rejected,
+    })
+}
+
+/// An object that is not served as it is written: what stays of it is shown beside.
+fn refused(one: &Rejected) -> Option<Written> {
+    let kind = kind_of(one.id.collection)?;
+    let (namespace, name) = one.id.name.split_once('/').unwrap_or(("", &one.id.name));
+    let version = kind.versions.last().copied().unwrap_or_default();
+    Some(Written {
+        api_version: format!("{}/{version}", kind.group).into(),
+        kind: kind.kind.into(),
+        namespace: namespace.into(),
+        name: name.into(),
+        metadata: json!({"namespace": namespace, "name": name}),
+        // It stands where it was written.
+        spec: json!({}).into(),
+        source: (*one.origin).into(),
+        accepted: false,
+        messages: one.errors.iter().map(ToString::to_string).collect(),
     })
 }
 

@@ -1,21 +1,24 @@
-//! A directory as a source beside those that are dialled: the same objects, checked here.
+//! Sources in this process, beside those that are dialled: a directory, and another role that reads rules for this one. Their
+//! objects are checked here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cluster::config::{Change, Directory, Entry, Id, Look, Plain, Report};
+use cluster::config::{Change, Directory, Entry, Id, Plain, Report};
 use mcp::objects;
 use mcp::sink::Changes;
 use mcp::version::{Sum, member};
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use crate::mcp::{Apply, Taken};
 use crate::process;
 use crate::secrets;
+use crate::shared::RuleUpdate;
 use crate::watch::PlaceWatcher;
 
 /// Who writes a file often writes another: so long nothing may happen, and so long it is waited for in any case.
@@ -25,9 +28,10 @@ const MOST: Duration = Duration::from_millis(500);
 const SELDOM: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_secs(1);
 
+/// What a source in this process has said.
 #[derive(Debug)]
-pub(super) struct Folder {
-    pub(super) path: PathBuf,
+pub(super) struct Local {
+    pub(super) name: String,
     synced: AtomicBool,
     report: Mutex<Arc<Report>>,
     tally: Mutex<Tally>,
@@ -71,10 +75,10 @@ impl Tally {
     }
 }
 
-impl Folder {
-    pub(super) fn new(path: &Path) -> Self {
+impl Local {
+    pub(super) fn new(name: String) -> Self {
         Self {
-            path: path.to_owned(),
+            name,
             synced: AtomicBool::new(false),
             report: Mutex::default(),
             tally: Mutex::default(),
@@ -99,12 +103,17 @@ impl Folder {
         Arc::clone(&self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// For ever.
-    pub(super) async fn run(self: Arc<Self>, collections: Vec<String>, apply: Apply) {
-        let mut watcher = PlaceWatcher::new(&self.path);
+    /// Reads a directory, for ever.
+    pub(super) async fn read(
+        self: Arc<Self>,
+        path: PathBuf,
+        collections: Vec<String>,
+        apply: Apply,
+    ) {
+        let mut watcher = PlaceWatcher::new(&path);
         watcher.follow_path().await;
         let mut again = process::again();
-        let mut directory = Directory::new(&self.path, unused);
+        let mut directory = Directory::new(&path, unused);
         let mut lost = false;
         loop {
             let this = Arc::clone(&self);
@@ -116,19 +125,20 @@ impl Folder {
                 (directory, look)
             });
             let Ok((back, look)) = looked.await else {
-                return error!("cannot go on reading {}", self.path.display());
+                return error!("cannot go on reading {}", path.display());
             };
             directory = back;
             let mut pause = SELDOM;
             match look {
                 Ok(look) => {
                     if std::mem::take(&mut lost) {
-                        info!("{} can be read again", self.path.display());
+                        info!("{} can be read again", path.display());
                     }
                     if look.hangs {
                         pause = OFTEN;
                     }
-                    self.take(&look, &collections, &apply);
+                    self.log(&look.report, &path);
+                    self.take(&look.changes, &collections, &apply);
                     // What changed between the look and the watch.
                     if watcher.follow(look.folders).await {
                         continue;
@@ -136,7 +146,7 @@ impl Folder {
                 }
                 Err(cause) => {
                     if !std::mem::replace(&mut lost, true) {
-                        let path = self.path.display();
+                        let path = path.display();
                         error!("cannot read {path}: {cause}: what it said last is served on");
                     }
                     pause = OFTEN;
@@ -153,8 +163,44 @@ impl Folder {
         }
     }
 
-    fn take(&self, look: &Look, collections: &[String], apply: &Apply) {
-        let shown = Arc::new(secrets::report(&look.report));
+    /// Hears another role's updates, until that role ends.
+    pub(super) async fn hear(
+        self: Arc<Self>,
+        mut updates: mpsc::Receiver<RuleUpdate>,
+        mut objects: impl FnMut(&[Change]),
+        collections: Vec<String>,
+        apply: Apply,
+    ) {
+        let mut known = BTreeSet::new();
+        while let Some(update) = updates.recv().await {
+            let RuleUpdate {
+                mut changes,
+                is_whole,
+                report,
+                is_complete,
+            } = update;
+            if is_whole {
+                changes.extend(gone(&known, &changes));
+            }
+            for change in &changes {
+                match change {
+                    Change::Set(id, _) => known.insert(id.clone()),
+                    Change::Gone(id) => known.remove(id),
+                };
+            }
+            *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
+            self.tally().take(&changes);
+            objects(&changes);
+            if is_complete {
+                self.take(&changes, &collections, &apply);
+            } else {
+                self.apply(&changes, &collections, &apply);
+            }
+        }
+    }
+
+    fn log(&self, report: &Report, path: &Path) {
+        let shown = Arc::new(secrets::report(report));
         let before = {
             let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *report, Arc::clone(&shown))
@@ -164,8 +210,25 @@ impl Folder {
             warn!("{line}");
         }
         if more > 0 {
-            warn!("{}: and {more} more", self.path.display());
+            warn!("{}: and {more} more", path.display());
         }
+    }
+
+    /// The last changes of all that there is: it is complete from now on.
+    fn take(&self, changes: &[Change], collections: &[String], apply: &Apply) {
+        self.apply(changes, collections, apply);
+        // Not before: what is served begins with all of it.
+        self.synced.store(true, Ordering::Relaxed);
+        // Even nothing: it may be the last source that was missing.
+        apply(&Changes {
+            collection: "".into(),
+            set: Vec::new(),
+            removed: Vec::new(),
+            broken: Vec::new(),
+        });
+    }
+
+    fn apply(&self, all: &[Change], collections: &[String], apply: &Apply) {
         for collection in collections {
             let mut changes = Changes {
                 collection: collection.as_str().into(),
@@ -173,7 +236,7 @@ impl Folder {
                 removed: Vec::new(),
                 broken: Vec::new(),
             };
-            for change in &look.changes {
+            for change in all {
                 match change {
                     Change::Set(id, Entry::Object { object, created })
                         if id.collection == collection =>
@@ -194,16 +257,18 @@ impl Folder {
                 apply(&changes);
             }
         }
-        // Not before: what is served begins with all of it.
-        self.synced.store(true, Ordering::Relaxed);
-        // Even nothing: it may be the last source that was missing.
-        apply(&Changes {
-            collection: "".into(),
-            set: Vec::new(),
-            removed: Vec::new(),
-            broken: Vec::new(),
-        });
     }
+}
+
+/// Objects that were there and are not among all that there are.
+fn gone(known: &BTreeSet<Id>, all: &[Change]) -> Vec<Change> {
+    let there = all.iter().filter_map(|change| match change {
+        Change::Set(id, _) => Some(id),
+        Change::Gone(_) => None,
+    });
+    let there: BTreeSet<_> = there.collect();
+    let gone = known.iter().filter(|id| !there.contains(id));
+    gone.cloned().map(Change::Gone).collect()
 }
 
 /// Objects of Kubernetes' own kinds are not configuration.

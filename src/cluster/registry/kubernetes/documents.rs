@@ -1,0 +1,119 @@
+//! Objects of a cluster as JSON, from a reader that is no API server.
+
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+use super::held::Held;
+use super::objects::Objects;
+use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
+use crate::config::Plain;
+use crate::kind::Key;
+
+/// Whether services can be made of an object: `Ok` also for kinds that have nothing to do with them.
+///
+/// # Errors
+/// Why the JSON is no object of the kind.
+pub fn usable(kind: Plain, json: &str) -> Result<(), String> {
+    Objects::each(kind, &mut Check(json))
+}
+
+/// An action for the type of a kind.
+trait Act {
+    fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String>;
+}
+
+struct Check<'a>(&'a str);
+
+impl Act for Check<'_> {
+    fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String> {
+        read::<K>(self.0).map(drop)
+    }
+}
+
+struct Set<'a>(&'a mut Objects, &'a str);
+
+impl Act for Set<'_> {
+    fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String> {
+        self.0.set(Arc::new(read::<K>(self.1)?));
+        Ok(())
+    }
+}
+
+struct Delete<'a>(&'a mut Objects, Key);
+
+impl Act for Delete<'_> {
+    fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String> {
+        self.0.delete::<K>(&self.1);
+        Ok(())
+    }
+}
+
+fn read<K: DeserializeOwned>(json: &str) -> Result<K, String> {
+    serde_json::from_str(json).map_err(|error| error.to_string())
+}
+
+impl Objects {
+    /// One object is new, or another than before. Kinds that have nothing to do with services are none.
+    ///
+    /// # Errors
+    /// Why the JSON is no object of the kind; then what was there stays.
+    pub fn set_json(&mut self, kind: Plain, json: &str) -> Result<(), String> {
+        Self::each(kind, &mut Set(self, json))
+    }
+
+    /// One object is gone: `NAMESPACE/NAME`, or `NAME` of what belongs to the whole cluster.
+    pub fn delete_named(&mut self, kind: Plain, name: &str) {
+        let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+        // Deleting reads nothing that could be wrong.
+        let _always = Self::each(kind, &mut Delete(self, Key::new(namespace, name)));
+    }
+
+    fn each(kind: Plain, act: &mut impl Act) -> Result<(), String> {
+        match kind {
+            Plain::Service => act.of::<Service>(),
+            Plain::EndpointSlice => act.of::<Slice>(),
+            Plain::Endpoints => act.of::<Endpoints>(),
+            Plain::Pod => act.of::<Pod>(),
+            Plain::Node => act.of::<Node>(),
+            Plain::Namespace => act.of::<Namespace>(),
+            Plain::Ingress | Plain::IngressClass => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Names;
+    use super::*;
+
+    #[test]
+    fn objects_come_change_and_go_as_json() {
+        let mut objects = Objects::new(Names {
+            cluster: "c".into(),
+            domain: "cluster.local".into(),
+            trust_domain: "cluster.local".into(),
+        });
+        let service = |port: u16| {
+            format!(
+                r#"{{"metadata":{{"name":"web","namespace":"shop"}},"spec":{{"clusterIP":"10.0.0.1","ports":[{{"name":"http","port":{port}}}]}}}}"#
+            )
+        };
+        objects.set_json(Plain::Service, &service(80)).unwrap();
+        let ports = |objects: &mut Objects| {
+            let said = objects.contribution();
+            let all = said.services.values();
+            all.map(|service| service.ports[0].number)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(ports(&mut objects), [80]);
+        objects.set_json(Plain::Service, &service(81)).unwrap();
+        assert_eq!(ports(&mut objects), [81]);
+        let wrong = r#"{"metadata":{"name":"web","namespace":"shop"},"spec":7}"#;
+        assert!(usable(Plain::Service, wrong).is_err());
+        assert!(objects.set_json(Plain::Service, wrong).is_err());
+        assert_eq!(ports(&mut objects), [81]);
+        objects.set_json(Plain::Ingress, "{}").unwrap();
+        objects.delete_named(Plain::Service, "shop/web");
+        assert!(ports(&mut objects).is_empty());
+    }
+}

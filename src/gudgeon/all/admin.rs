@@ -1,0 +1,193 @@
+//! The plain listener of all roles: one readiness, one document of metrics, one page; and what each role shows by itself.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode, Uri};
+use serde_json::json;
+
+use crate::cli::{REVISION, VERSION};
+use crate::exposition::{self, Format};
+use crate::html;
+use crate::log;
+use crate::serve::{
+    Answer, Answering, Audience, Line, Service, SharedAnswers, Wanted, as_json, full, guard,
+    not_allowed, ready, text, to_page,
+};
+use crate::shared::Inspect;
+use crate::tls::expiry;
+
+/// What a role shows below `/debug/`, by the names that it has there alone.
+const OF_ROLES: [(&str, &str); 2] = [("/debug/inject", "injector"), ("/debug/config", "injector")];
+
+/// One plain listener.
+pub(super) struct Admin {
+    /// The first one answers whatever belongs to no other.
+    roles: [Arc<dyn Inspect>; 3],
+    /// Anybody may read `/debug`.
+    open: bool,
+    answers: Arc<SharedAnswers>,
+}
+
+impl Admin {
+    pub(super) fn new(roles: [Arc<dyn Inspect>; 3], open: bool) -> Self {
+        Self {
+            roles,
+            open,
+            answers: Arc::default(),
+        }
+    }
+
+    /// Ready when all are.
+    fn ready(&self) -> Answer {
+        let (mut lines, mut status) = (Vec::new(), StatusCode::OK);
+        for role in &self.roles {
+            let said = match role.readiness() {
+                Ok(said) => said,
+                Err(why) => {
+                    status = StatusCode::SERVICE_UNAVAILABLE;
+                    why
+                }
+            };
+            let said = said.lines().filter(|line| *line != "ok");
+            lines.extend(said.map(|line| format!("{}: {line}", role.name())));
+        }
+        match lines.is_empty() {
+            true => text(status, "ok"),
+            false => text(status, &lines.join("\n")),
+        }
+    }
+
+    fn page(&self) -> String {
+        let mut page = String::with_capacity(32 << 10);
+        let style: String = self.roles.iter().map(|role| role.style()).collect();
+        html::head(&mut page, "gudgeon", &style);
+        let links = self.roles.iter().map(|role| {
+            let (class, state) = match role.readiness() {
+                Ok(_) => ("good", "ready"),
+                Err(_) => ("bad", "not ready"),
+            };
+            let name = role.name();
+            format!("<a href=\"#{name}\">{name}</a>: <span class=\"{class}\">{state}</span>")
+        });
+        let links: Vec<_> = links.collect();
+        page.push_str(&format!(
+            "<h1>gudgeon {VERSION}</h1><p>{} &middot; {} &middot; <a href=\"/metrics\">metrics</a></p>\n",
+            log::stamp(SystemTime::now()),
+            links.join(" &middot; ")
+        ));
+        for role in &self.roles {
+            page.push_str(&format!("<section id=\"{}\">\n", role.name()));
+            role.sections(&mut page);
+            page.push_str("</section>\n");
+        }
+        expiry::draw(&mut page);
+        page.push_str("</body></html>\n");
+        page
+    }
+
+    fn metrics(&self, format: Format) -> String {
+        let all = self.roles.iter().map(|role| role.metrics(format));
+        exposition::merged(all, format)
+    }
+
+    /// A document of all roles, made beside the loop.
+    fn apart(
+        self: Arc<Self>,
+        key: &str,
+        audience: Audience,
+        document: impl FnOnce(&Self) -> Answer + Send + 'static,
+    ) -> Answering {
+        let wanted = Wanted {
+            key: key.to_owned(),
+            state: None,
+            audience,
+        };
+        let shared = Arc::clone(&self.answers);
+        Box::pin(async move {
+            let this = Arc::clone(&self);
+            let made = shared.get(wanted, move || document(&this)).await;
+            Ok(made.unwrap_or_else(|| {
+                self.panicked();
+                text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this")
+            }))
+        })
+    }
+
+    /// The role that answers a path, and the path as that role knows it: `/debug/galley/configz` is galley's `/debug/configz`.
+    fn role(&self, path: &str) -> (&Arc<dyn Inspect>, Option<String>) {
+        let [first, ..] = &self.roles;
+        let named = |name: &str| self.roles.iter().find(|role| role.name() == name);
+        if let Some((_, name)) = OF_ROLES.iter().find(|(of, _)| *of == path) {
+            return (named(name).unwrap_or(first), None);
+        }
+        let below = path.strip_prefix("/debug/").unwrap_or_default();
+        let (name, rest) = below.split_once('/').unwrap_or((below, ""));
+        match named(name) {
+            Some(role) if rest.is_empty() => (role, Some("/debug".to_owned())),
+            Some(role) => (role, Some(format!("/debug/{rest}"))),
+            None => (first, None),
+        }
+    }
+}
+
+impl Service for Admin {
+    fn answer(self: Arc<Self>, mut request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+        let path = request.uri().path();
+        let is_page = matches!(path, "/debug" | "/debug/");
+        let is_ours =
+            is_page || matches!(path, "/" | "/ready" | "/healthz" | "/version" | "/metrics");
+        if !is_ours {
+            let (role, path) = self.role(path);
+            let role = Arc::clone(role);
+            if let Some(uri) = path.and_then(|path| with_path(request.uri(), &path)) {
+                *request.uri_mut() = uri;
+            }
+            return role.answer(request, line);
+        }
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return ready(not_allowed("GET, HEAD"));
+        }
+        if is_page && let Err(refused) = guard(&request, line.peer.ip(), self.open) {
+            return ready(refused);
+        }
+        ready(match path {
+            "/" => to_page(),
+            "/ready" => self.ready(),
+            // Whoever answers turns.
+            "/healthz" => text(StatusCode::OK, "ok"),
+            "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
+            "/metrics" => {
+                let format = Format::asked(request.headers());
+                return self.apart(format.key(), Audience::Monitoring, move |this| {
+                    let body = this.metrics(format);
+                    full(StatusCode::OK, format.content_type(), body.into())
+                });
+            }
+            _ => {
+                return self.apart("/debug", Audience::People, |this| {
+                    full(
+                        StatusCode::OK,
+                        "text/html; charset=utf-8",
+                        this.page().into(),
+                    )
+                });
+            }
+        })
+    }
+
+    fn panicked(&self) {
+        let [first, ..] = &self.roles;
+        first.panicked();
+    }
+}
+
+/// The same with another path.
+fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
+    let text = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    text.parse().ok()
+}

@@ -1,0 +1,118 @@
+//! Injector, discovery and galley in one process, for one node: one runtime, one client of each cluster, one reader of each
+//! source, one listener for both webhooks and one for whoever looks in.
+//!
+//! ```text
+//!  directory or API server ──► galley ── rules that are checked ──► discovery ──► proxies
+//!                                │
+//!            API server ──► one HTTPS port ──► galley (rules), injector (pods)
+//! ```
+
+mod admin;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use inject::Configuration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::cli::AllFlags;
+use crate::discovery::Discovery;
+use crate::exit::Failure;
+use crate::galley::Galley;
+use crate::injector::Injector;
+use crate::serve::{self, Door, Stage, bind};
+use crate::shared::{Inspect, Role, Shared};
+use admin::Admin;
+
+/// Connections of each plain listener at a time.
+const PLACES: usize = 64;
+
+/// All three, prepared.
+pub(crate) struct All {
+    injector: Injector<Configuration>,
+    discovery: Discovery,
+    galley: Galley,
+    /// And whether anybody may read `/debug` there.
+    http: Vec<(Door, bool)>,
+}
+
+impl Role for All {
+    type Flags = AllFlags;
+
+    const EVENTS_PER_TICK: Option<usize> = Discovery::EVENTS_PER_TICK;
+
+    const SERVED: &'static str = "requests are answered and all streams are closed";
+
+    fn drain_duration(flags: &AllFlags) -> Duration {
+        flags.discovery.drain_duration
+    }
+
+    async fn prepare(shared: &Shared, flags: &AllFlags) -> Result<Self, Failure> {
+        let mut http = Vec::new();
+        for (flag, address, open) in &flags.http {
+            let door = Door {
+                listener: bind(flag, address).await?,
+                tls: None,
+                places: PLACES,
+            };
+            http.push((door, *open));
+        }
+        let discovery = Discovery::prepare(shared, &flags.discovery).await?;
+        let mut injector = Injector::prepare(shared, &flags.injector).await?;
+        let galley = Galley::prepare(shared, &flags.galley).await?;
+        if let Some(reviews) = galley.reviews() {
+            injector.beside(reviews);
+        }
+        for (door, open) in &http {
+            announce(door.listener.local_addr(), *open);
+        }
+        Ok(Self {
+            injector,
+            discovery,
+            galley,
+            http,
+        })
+    }
+
+    async fn serve(self, stage: watch::Receiver<Stage>) -> Result<(), Failure> {
+        let Self {
+            injector,
+            discovery,
+            galley,
+            http,
+        } = self;
+        let mut looking_in = JoinSet::new();
+        for (door, open) in http {
+            let roles: [Arc<dyn Inspect>; 3] = [
+                discovery.monitor(open),
+                injector.monitor(open),
+                galley.monitor(open),
+            ];
+            let admin = Arc::new(Admin::new(roles, open));
+            looking_in.spawn(serve::run(door, admin, stage.clone()));
+        }
+        let mut roles = JoinSet::new();
+        roles.spawn(discovery.serve(stage.clone()));
+        roles.spawn(injector.serve(stage.clone()));
+        roles.spawn(galley.serve(stage));
+        while let Some(ended) = roles.join_next().await {
+            // One that cannot go on ends all: whoever looks after the process starts it anew.
+            ended.map_err(|cause| Failure::system(format!("cannot go on: {cause}")))??;
+        }
+        while looking_in.join_next().await.is_some() {}
+        Ok(())
+    }
+}
+
+fn announce(address: io::Result<SocketAddr>, open: bool) {
+    let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
+    if open {
+        warn!("anybody who reaches http://{address} may read /debug");
+    } else {
+        info!("listening on http://{address}");
+    }
+}

@@ -1,0 +1,310 @@
+//! The flags of `gudgeon all`: those of its three roles. A flag that several of them have goes to each of them.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use super::{DiscoveryFlags, GalleyFlags, InjectorFlags, LogFlags, MESH_CONFIG};
+
+/// Flags of one role that another flag stands for here, or that have no meaning where one process has one readiness, one
+/// admin listener and one reader of each source.
+const WITHOUT: [&str; 13] = [
+    "configPath",
+    "meshConfigFile",
+    "enableServiceDiscovery",
+    "watchConfigFiles",
+    "livenessProbePath",
+    "livenessProbeInterval",
+    "readinessProbePath",
+    "readinessProbeInterval",
+    "monitoringPort",
+    "ctrlz_address",
+    "ctrlz_port",
+    "deployment-namespace",
+    // Both webhooks are behind one Service.
+    "service-name",
+];
+
+/// Flags that are too near to one of another role, and their names here.
+const RENAMED: [(&str, &str); 1] = [("webhook-name", "validation-webhook-name")];
+
+/// The name here of a role's flag; `None`: it is none here.
+fn here(long: &str) -> Option<&str> {
+    if WITHOUT.contains(&long) {
+        return None;
+    }
+    let renamed = RENAMED.iter().find(|(there, _)| *there == long);
+    Some(renamed.map_or(long, |(_, here)| here))
+}
+
+/// `gudgeon all`.
+#[derive(Clone, Debug)]
+pub struct AllFlags {
+    pub discovery: DiscoveryFlags,
+    pub injector: InjectorFlags,
+    pub galley: GalleyFlags,
+    /// Plain HTTP for all roles: the address, the flag that it is from, and whether anybody may read `/debug` there.
+    pub(crate) http: Vec<(&'static str, String, bool)>,
+    pub log: LogFlags,
+}
+
+fn role<F: Args>(name: &'static str) -> Command {
+    // A later one wins, as on the command line.
+    F::augment_args(Command::new(name).no_binary_name(true)).args_override_self(true)
+}
+
+fn roles() -> [Command; 3] {
+    [
+        role::<DiscoveryFlags>("discovery"),
+        role::<InjectorFlags>("injector"),
+        role::<GalleyFlags>("galley"),
+    ]
+}
+
+/// Each flag once, by its long name.
+fn flags() -> Vec<Arg> {
+    let mut all: Vec<Arg> = Vec::new();
+    for arg in roles().iter().flat_map(Command::get_arguments) {
+        let Some(long) = arg.get_long().and_then(here).map(ToOwned::to_owned) else {
+            continue;
+        };
+        let is_there = all.iter().any(|known| known.get_long() == Some(&long));
+        if !is_there {
+            all.push(arg.clone().long(long.clone()).id(long));
+        }
+    }
+    all
+}
+
+/// The flags that were given and that a role has, as its own command line would have them.
+fn given<F: Args>(matches: &ArgMatches, role: Command) -> Result<F, clap::Error> {
+    let mut words: Vec<OsString> = Vec::new();
+    for arg in role.get_arguments() {
+        let Some(there) = arg.get_long() else {
+            continue;
+        };
+        let Some(long) = here(there).filter(|long| is_given(matches, long)) else {
+            continue;
+        };
+        let values = matches.get_raw(long).into_iter().flatten();
+        let values: Vec<_> = match arg.get_value_delimiter() {
+            Some(delimiter) => {
+                let delimiter = OsString::from(delimiter.to_string());
+                let values: Vec<_> = values.collect();
+                vec![values.join(&delimiter)]
+            }
+            None => values.map(ToOwned::to_owned).collect(),
+        };
+        for value in values {
+            let mut word = OsString::from(format!("--{there}="));
+            word.push(value);
+            words.push(word);
+        }
+    }
+    F::from_arg_matches(&role.try_get_matches_from(words)?)
+}
+
+fn is_given(matches: &ArgMatches, long: &str) -> bool {
+    let source = matches.value_source(long);
+    source == Some(ValueSource::CommandLine)
+}
+
+impl Args for AllFlags {
+    fn augment_args(command: Command) -> Command {
+        command.args(flags())
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for AllFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let [of_discovery, of_injector, of_galley] = roles();
+        let mut discovery: DiscoveryFlags = given(matches, of_discovery)?;
+        let mut injector: InjectorFlags = given(matches, of_injector)?;
+        let mut galley: GalleyFlags = given(matches, of_galley)?;
+        let log = discovery.log.clone();
+        let http = http(&mut discovery);
+        injector.monitoring_port = -1;
+        injector.debug_addr = None;
+        alone(&mut galley, &discovery);
+        let sends = ["enable-server", "server-address", "sinkAddress"];
+        galley.mcp.enable_server &= sends.iter().any(|flag| is_given(matches, flag));
+        if galley.webhook.port == Some(injector.port) {
+            galley.webhook.port = None;
+        }
+        let service = injector.webhook_service.clone();
+        galley.webhook.service_name = service;
+        galley.webhook.deployment_namespace = namespace(&injector);
+        Ok(Self {
+            discovery,
+            injector,
+            galley,
+            http,
+            log,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The plain listeners, which are not discovery's alone here.
+fn http(discovery: &mut DiscoveryFlags) -> Vec<(&'static str, String, bool)> {
+    let addresses = [
+        ("httpAddr", std::mem::take(&mut discovery.http_addr), false),
+        (
+            "monitoringAddr",
+            std::mem::take(&mut discovery.monitoring_addr),
+            false,
+        ),
+        (
+            "debugAddr",
+            discovery.debug_addr.take().unwrap_or_default(),
+            true,
+        ),
+    ];
+    let wanted = addresses.into_iter();
+    wanted
+        .filter(|(_, address, _)| !address.is_empty())
+        .collect()
+}
+
+/// What galley reads is what discovery is told to read, and its listeners are those of all.
+fn alone(galley: &mut GalleyFlags, discovery: &DiscoveryFlags) {
+    galley.config_path = discovery.config_dir.clone().unwrap_or_default();
+    let usual = Path::new(MESH_CONFIG);
+    let usual = usual.exists().then(|| usual.to_owned());
+    galley.mesh_config_file = discovery.mesh_config.clone().or(usual);
+    galley.monitoring_port = 0;
+    galley.ctrlz_port = 0;
+    galley.liveness_probe_path = PathBuf::new();
+    galley.readiness_probe_path = PathBuf::new();
+}
+
+fn namespace(injector: &InjectorFlags) -> String {
+    let of_pod = || std::env::var("POD_NAMESPACE").ok();
+    let namespace = injector.namespace.clone().or_else(of_pod);
+    let namespace = namespace.filter(|name| !name.is_empty());
+    namespace.unwrap_or_else(|| "istio-system".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Asked, parse};
+    use super::*;
+    use crate::exit::Exit;
+
+    fn flags(line: &str) -> AllFlags {
+        let line = format!("gudgeon all {line}");
+        let words: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+        let parsed = parse(&words).unwrap_or_else(|ended| panic!("{line}: {}", ended.text));
+        assert!(parsed.warnings.is_empty(), "{line}: {:?}", parsed.warnings);
+        let Asked::All(flags) = parsed.asked else {
+            panic!("{line}")
+        };
+        *flags
+    }
+
+    #[test]
+    fn a_flag_goes_to_each_role_that_has_it() {
+        let all = flags(
+            "--configDir /c --drainDuration 7s --tls-cert-file /t --kubeconfig /k --selfSigned \
+             --registries Consul,Mock --webhookConfigName a --webhookConfigName b --mcpServerAddrs x:1,y:2",
+        );
+        let seven = Duration::from_secs(7);
+        assert_eq!(all.discovery.drain_duration, seven);
+        assert_eq!(all.injector.drain_duration, seven);
+        assert_eq!(all.galley.drain_duration, seven);
+        assert_eq!(all.injector.tls_cert_file, Path::new("/t"));
+        assert_eq!(all.galley.mcp.tls_cert_file, Path::new("/t"));
+        assert_eq!(all.injector.kubeconfig, "/k");
+        assert_eq!(all.galley.kubeconfig, Path::new("/k"));
+        assert_eq!(all.discovery.kubeconfig.as_deref(), Some(Path::new("/k")));
+        assert!(all.injector.self_signed && all.galley.webhook.self_signed);
+        let registries = all.discovery.registries.unwrap();
+        assert_eq!(registries, ["Consul", "Mock"]);
+        assert_eq!(all.discovery.mcp_server_addrs, ["x:1", "y:2"]);
+        assert_eq!(all.injector.webhook_config_name, ["a", "b"]);
+        assert_eq!(all.galley.config_path, Path::new("/c"));
+    }
+
+    #[test]
+    fn what_is_not_given_is_as_each_role_has_it_but_for_what_they_share() {
+        let all = flags("");
+        assert_eq!(
+            all.injector.tls_cert_file,
+            Path::new("/etc/istio/certs/cert-chain.pem")
+        );
+        assert_eq!(
+            all.galley.mcp.tls_cert_file,
+            Path::new("/etc/certs/cert-chain.pem")
+        );
+        let http: Vec<_> = all
+            .http
+            .iter()
+            .map(|(flag, at, _)| (*flag, &**at))
+            .collect();
+        assert_eq!(http, [("httpAddr", ":8080"), ("monitoringAddr", ":15014")]);
+        assert_eq!(
+            (all.discovery.http_addr, all.galley.monitoring_port),
+            (String::new(), 0)
+        );
+        assert!(!all.galley.mcp.enable_server);
+        assert!(flags("--enable-server").galley.mcp.enable_server);
+        assert!(
+            flags("--server-address 127.0.0.1:1")
+                .galley
+                .mcp
+                .enable_server
+        );
+        let off = flags("--server-address 127.0.0.1:1 --enable-server=false");
+        assert!(!off.galley.mcp.enable_server);
+    }
+
+    #[test]
+    fn webhooks_share_a_port_unless_one_is_given() {
+        assert_eq!(flags("--port 8443").galley.webhook.port, None);
+        assert_eq!(
+            flags("--port 8443 --validation-port 8443")
+                .galley
+                .webhook
+                .port,
+            None
+        );
+        assert_eq!(
+            flags("--validation-port 9443").galley.webhook.port,
+            Some(9443)
+        );
+        let line = "--namespace mesh --webhook-service gudgeon --validation-webhook-name v";
+        let webhook = flags(line).galley.webhook;
+        let service = (&*webhook.service_name, &*webhook.deployment_namespace);
+        assert_eq!(service, ("gudgeon", "mesh"));
+        assert_eq!(webhook.webhook_name, "v");
+    }
+
+    #[test]
+    fn what_has_no_meaning_here_is_refused() {
+        for flag in WITHOUT {
+            let words = ["gudgeon", "all"].map(OsString::from).into_iter();
+            let words: Vec<_> = words.chain([format!("--{flag}=1").into()]).collect();
+            // Every command that writes a log takes these two, with a warning.
+            if flag.starts_with("ctrlz") {
+                assert_eq!(parse(&words).unwrap().warnings.len(), 1);
+                continue;
+            }
+            let ended = parse(&words).unwrap_err();
+            assert_eq!(ended.exit, Exit::Usage, "{flag}: {}", ended.text);
+        }
+        let wrong = ["gudgeon", "all", "--drainDuration", "soon"].map(OsString::from);
+        assert_eq!(parse(&wrong).unwrap_err().exit, Exit::Config);
+    }
+}

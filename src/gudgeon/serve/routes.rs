@@ -1,0 +1,53 @@
+//! Several services on one listener.
+
+use std::sync::Arc;
+
+use hyper::Request;
+use hyper::body::Incoming;
+
+use super::{Answering, Line, Service};
+
+/// Whether a service answers at a path.
+type IsPath = fn(&str) -> bool;
+
+/// Each request is answered by the first service that has its path, and by the last resort where none has.
+pub(crate) struct Routes {
+    routes: Vec<(IsPath, Arc<dyn Service>)>,
+    last: Arc<dyn Service>,
+}
+
+impl Routes {
+    pub(crate) fn new(last: Arc<dyn Service>) -> Self {
+        Self {
+            routes: Vec::new(),
+            last,
+        }
+    }
+
+    /// Adds a service for some paths.
+    pub(crate) fn to(mut self, is_path: IsPath, service: Arc<dyn Service>) -> Self {
+        self.routes.push((is_path, service));
+        self
+    }
+
+    fn of(&self, path: &str) -> &Arc<dyn Service> {
+        let mut routes = self.routes.iter();
+        let found = routes.find(|(is_path, _)| is_path(path));
+        found.map_or(&self.last, |(_, service)| service)
+    }
+}
+
+impl Service for Routes {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+        let service = Arc::clone(self.of(request.uri().path()));
+        service.answer(request, line)
+    }
+
+    fn establishes(&self, request: &Request<Incoming>) -> bool {
+        self.of(request.uri().path()).establishes(request)
+    }
+
+    fn panicked(&self) {
+        self.last.panicked();
+    }
+}

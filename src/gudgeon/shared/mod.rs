@@ -1,0 +1,243 @@
+//! What the roles of one process have in common: the runtime, the signals that end it, the stages of that end, the way to
+//! each cluster, and rules that one role reads and another acts on.
+
+mod inspect;
+mod rules;
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cluster::{Access, CannotConnect, Cluster};
+use tokio::runtime;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::exit::{Exit, Failure};
+use crate::process::{Ends, rest_after_start, tell_of_panics};
+use crate::serve::Stage;
+
+pub(crate) use inspect::Inspect;
+pub(crate) use rules::{RuleChannel, RuleUpdate};
+
+/// Work that is due whichever way the program ends.
+type AtEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One of the programs in this one: it prepares itself, and serves until the end.
+pub(crate) trait Role: Sized {
+    type Flags;
+
+    /// Sockets that the runtime reads before their tasks go on; `None`: as many as tokio finds right.
+    const EVENTS_PER_TICK: Option<usize> = None;
+
+    /// The log names what has ended when nothing is served any more.
+    const SERVED: &'static str;
+
+    /// How long the listeners stay after TERM.
+    fn drain_duration(flags: &Self::Flags) -> Duration;
+
+    /// Does all that can fail: reads files, binds ports. Nothing is served before it returns.
+    ///
+    /// # Errors
+    /// Why the role cannot start.
+    fn prepare(
+        shared: &Shared,
+        flags: &Self::Flags,
+    ) -> impl Future<Output = Result<Self, Failure>> + Send;
+
+    /// Serves: not ready from [`Stage::Draining`] on, and until all that was begun has ended from [`Stage::Leaving`] on.
+    ///
+    /// # Errors
+    /// Why the role cannot go on.
+    fn serve(
+        self,
+        stage: watch::Receiver<Stage>,
+    ) -> impl Future<Output = Result<(), Failure>> + Send + 'static;
+}
+
+/// What stands behind the certificate of the listener that webhooks share.
+#[derive(Clone, Debug)]
+pub(crate) struct Webhooks {
+    /// The bundle for webhook configurations, PEM.
+    pub(crate) ca: watch::Sender<Option<Arc<str>>>,
+    /// Counts how often it could not be read.
+    pub(crate) ca_unreadable: watch::Sender<u64>,
+    /// The CA is made in this process, and other replicas have theirs.
+    pub(crate) is_own: bool,
+}
+
+/// Of one process.
+pub(crate) struct Shared {
+    stage: watch::Sender<Stage>,
+    /// Clients by the way that they connect; roles that name the same cluster share its connections.
+    clusters: Mutex<Vec<(Access, Cluster)>>,
+    rules: Option<RuleChannel>,
+    webhooks: Mutex<Option<Webhooks>>,
+    at_end: Mutex<Vec<AtEnd>>,
+}
+
+impl Shared {
+    /// Of a process with one role.
+    pub(crate) fn new() -> Self {
+        Self {
+            stage: watch::Sender::new(Stage::Serving),
+            clusters: Mutex::default(),
+            rules: None,
+            webhooks: Mutex::default(),
+            at_end: Mutex::default(),
+        }
+    }
+
+    /// Of a process where one role reads rules for another.
+    fn with_rules() -> Self {
+        Self {
+            rules: Some(RuleChannel::new()),
+            ..Self::new()
+        }
+    }
+
+    /// How far the process is on its way out.
+    pub(crate) fn stage(&self) -> watch::Receiver<Stage> {
+        self.stage.subscribe()
+    }
+
+    /// Rules that one role of this process reads for another; `None`: each reads its own.
+    pub(crate) const fn rules(&self) -> Option<&RuleChannel> {
+        self.rules.as_ref()
+    }
+
+    /// The listener that all webhooks of the process share; `None`: each role has its own.
+    pub(crate) fn webhooks(&self) -> Option<Webhooks> {
+        let webhooks = self.webhooks.lock();
+        let webhooks = webhooks.unwrap_or_else(PoisonError::into_inner);
+        webhooks.clone()
+    }
+
+    /// Offers a listener for all webhooks of the process.
+    pub(crate) fn offer_webhooks(&self, webhooks: Webhooks) {
+        let mut offered = self.webhooks.lock().unwrap_or_else(PoisonError::into_inner);
+        *offered = Some(webhooks);
+    }
+
+    /// The client of a cluster.
+    ///
+    /// # Errors
+    /// There is no way to it.
+    pub(crate) async fn cluster(&self, access: &Access) -> Result<Cluster, CannotConnect> {
+        let known = {
+            let clusters = self.clusters.lock();
+            let clusters = clusters.unwrap_or_else(PoisonError::into_inner);
+            let known = clusters.iter().find(|(known, _)| known == access);
+            known.map(|(_, cluster)| cluster.clone())
+        };
+        if let Some(cluster) = known {
+            return Ok(cluster);
+        }
+        let cluster = Cluster::open(access).await?;
+        let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
+        clusters.push((access.clone(), cluster.clone()));
+        Ok(cluster)
+    }
+
+    /// Adds work for the end, also where a second signal cuts the drain short.
+    pub(crate) fn at_end(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut all = self.at_end.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Box::pin(work));
+    }
+
+    async fn ended(&self) {
+        let all = {
+            let mut all = self.at_end.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *all)
+        };
+        for work in all {
+            work.await;
+        }
+    }
+}
+
+/// Runs one role until TERM.
+///
+/// # Errors
+/// Why it cannot start, or go on.
+pub(crate) fn run<R: Role>(flags: &R::Flags) -> Result<Exit, Failure> {
+    run_with::<R>(flags, Shared::new())
+}
+
+/// The same for a role that is several, one of which reads rules for another.
+///
+/// # Errors
+/// Why it cannot start, or go on.
+pub(crate) fn run_together<R: Role>(flags: &R::Flags) -> Result<Exit, Failure> {
+    run_with::<R>(flags, Shared::with_rules())
+}
+
+fn run_with<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> {
+    tell_of_panics();
+    let mut builder = runtime::Builder::new_current_thread();
+    if let Some(events) = R::EVENTS_PER_TICK {
+        builder.max_io_events_per_tick(events);
+    }
+    let runtime = builder
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
+    let result = runtime.block_on(live::<R>(flags, shared));
+    // A name that is being resolved must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+async fn live<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> {
+    // First of all, so that a TERM while it starts is not lost.
+    let mut ends = Ends::new()?;
+    let role = tokio::select! {
+        role = R::prepare(&shared, flags) => role?,
+        () = ends.next() => return Ok(Exit::Done),
+    };
+    let mut serving = tokio::spawn(role.serve(shared.stage()));
+    tokio::spawn(rest_after_start());
+    tokio::select! {
+        () = ends.next() => {}
+        ended = &mut serving => {
+            shared.ended().await;
+            return match ended {
+                Ok(result) => result.map(|()| Exit::Done),
+                Err(cause) => Err(Failure::system(format!("cannot go on: {cause}"))),
+            };
+        }
+    }
+    let drain = R::drain_duration(flags);
+    info!(
+        "asked to stop: not ready from now on, serving for {} s more",
+        drain.as_secs_f32()
+    );
+    shared.stage.send_replace(Stage::Draining);
+    let gently = async {
+        tokio::time::sleep(drain).await;
+        shared.stage.send_replace(Stage::Leaving);
+        serving.await
+    };
+    tokio::select! {
+        ended = gently => match ended {
+            Ok(Ok(())) => info!("stopped: all {}", R::SERVED),
+            Ok(Err(failure)) => warn!("stopped: {}", failure.message),
+            Err(cause) => warn!("stopped: {cause}"),
+        },
+        () = ends.next() => info!("stopped at once: asked twice"),
+    }
+    shared.ended().await;
+    Ok(Exit::Done)
+}
+
+/// Waits until the process drains.
+pub(crate) async fn draining(stage: &mut watch::Receiver<Stage>) {
+    // Who sends is there for as long as the process is.
+    let _ended = stage.wait_for(|stage| *stage != Stage::Serving).await;
+}
+
+/// Waits until the process leaves.
+pub(crate) async fn leaving(stage: &mut watch::Receiver<Stage>) {
+    let _ended = stage.wait_for(|stage| *stage == Stage::Leaving).await;
+}

@@ -1,0 +1,271 @@
+//! `gudgeon all`: three roles in one process, over one directory.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::client::*;
+use crate::place::{Discovery, Place, documents, entry, gudgeon, until};
+use crate::support::{self, JSON};
+
+/// Objects of a cluster, as files.
+const WEB: &str = "apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: demo}
+spec: {clusterIP: 10.0.0.1, ports: [{name: http, port: 80, targetPort: 8080}], selector: {app: web}}
+---
+apiVersion: v1
+kind: Endpoints
+metadata: {name: web, namespace: demo}
+subsets: [{addresses: [{ip: 10.1.0.5, targetRef: {kind: Pod, name: web-1, namespace: demo}}], ports: [{name: http, port: 8080}]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1, namespace: demo, labels: {app: web}}
+spec: {serviceAccountName: shop}
+status: {podIP: 10.1.0.5, phase: Running}
+";
+
+fn rule(weights: [u32; 2]) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: web, namespace: demo}}\nspec:\n  \
+         hosts: [web]\n  http:\n  - route:\n    - {{destination: {{host: web, subset: a}}, weight: {}}}\n    \
+         - {{destination: {{host: web, subset: b}}, weight: {}}}\n",
+        weights[0], weights[1]
+    )
+}
+
+fn client(all: &mut Discovery) -> support::Client {
+    let port = all.port_after("listening on https://");
+    let trust = all.place.path("ca.pem");
+    let trust = std::fs::read_to_string(trust).unwrap();
+    support::Client::connect(([127, 0, 0, 1], port).into(), &trust)
+}
+
+/// A review of a rule.
+fn of_rule(weight: u32) -> Vec<u8> {
+    let route = json!([{"destination": {"host": "web"}, "weight": weight}, {"destination": {"host": "v2"}, "weight": 75}]);
+    let object = json!({
+        "apiVersion": "networking.istio.io/v1alpha3", "kind": "VirtualService",
+        "metadata": {"name": "web", "namespace": "demo"},
+        "spec": {"hosts": ["web"], "http": [{"route": route}]},
+    });
+    let kind =
+        json!({"group": "networking.istio.io", "version": "v1alpha3", "kind": "VirtualService"});
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u-7", "operation": "CREATE", "namespace": "demo", "kind": kind, "object": object}})
+    .to_string()
+    .into_bytes()
+}
+
+#[tokio::test]
+async fn one_process_serves_proxies_pods_and_rules() {
+    let mut all = Place::together()
+        .with("config/a.yaml", &service("a", &["127.0.0.2"]))
+        .start();
+    let mut stream = Sotw::open(all.grpc).await;
+    stream.ask(CDS, &[]);
+    let cds = stream.hear(CDS).await;
+    stream.ack(&cds, &[]);
+    assert!(
+        names_of(&cds).contains(&A.to_owned()),
+        "{:?}",
+        names_of(&cds)
+    );
+
+    // Both webhooks are behind one port and one certificate.
+    let mut webhooks = client(&mut all);
+    let image = webhooks.image();
+    assert!(image.starts_with("pintle-envoy:"), "{image}");
+    let ask = |client: &mut support::Client, weight| -> Value {
+        let body = of_rule(weight);
+        let answer = client.request("POST", "/admitpilot", JSON, &body).unwrap();
+        answer.json()["response"].clone()
+    };
+    assert_eq!(ask(&mut webhooks, 25)["allowed"], true);
+    assert_eq!(ask(&mut webhooks, 20)["status"]["code"], 422);
+    let elsewhere = webhooks.request("GET", "/nowhere", &[], b"").unwrap();
+    assert_eq!(elsewhere.status, 404);
+
+    // What changes in the directory is pushed, and what is broken is shown by all who show rules.
+    let b = documents(&[service("b", &["127.0.0.3"]), rule([25, 70])]);
+    all.place.write("config/b.yaml", &b);
+    let cds = stream.hear(CDS).await;
+    stream.ack(&cds, &[]);
+    assert!(
+        names_of(&cds).contains(&B.to_owned()),
+        "{:?}",
+        names_of(&cds)
+    );
+    let refused = |all: &Discovery| {
+        let rules = all.json("/debug/configz?kind=VirtualService");
+        let rules = rules.as_array().unwrap().iter();
+        let rules = rules.map(|rule| (rule["source"].clone(), rule["status"].clone()));
+        rules.collect::<Vec<_>>()
+    };
+    let (source, status) = refused(&all).pop().unwrap();
+    let source = source.as_str().unwrap();
+    assert!(source.ends_with("config/b.yaml:20"), "{source}");
+    assert_eq!(status["accepted"], false);
+    let words = status["messages"][0].as_str().unwrap();
+    assert!(words.contains("weights add up to 95, not 100"), "{words}");
+    let rejected = &all.json("/debug/galley/configz")["rejected"][0];
+    assert_eq!(rejected["origin"], source);
+    let rejected = "pilot_total_rejected_configs{type=\"VirtualService\",name=\"demo/web\"}";
+    assert_eq!(all.metric(rejected), 1.0);
+    assert_eq!(all.logged("demo/web: refused: "), 1, "{:?}", all.log());
+
+    // One readiness, one document of metrics, one page.
+    assert_eq!(all.get("/ready"), (200, "ok\n".to_owned()));
+    let metrics = all.get("/metrics").1;
+    for name in [
+        "pilot_xds",
+        "sidecar_injection_requests_total",
+        "galley_validation_passed",
+        "gudgeon_build_info",
+    ] {
+        let heads = metrics.lines().filter(|line| {
+            let rest = line
+                .strip_prefix("# TYPE ")
+                .and_then(|rest| rest.strip_prefix(name));
+            rest.is_some_and(|rest| rest.starts_with(' '))
+        });
+        assert_eq!(heads.count(), 1, "{name}");
+    }
+    support::program::metrics_of(all.http);
+    let page = all.get("/debug").1;
+    for role in ["discovery", "injector", "galley"] {
+        assert!(page.contains(&format!("<section id=\"{role}\">")), "{role}");
+        let own = all.get(&format!("/debug/{role}"));
+        assert!(
+            own.0 == 200 && own.1.contains(&format!("<h1>gudgeon {role}")),
+            "{role}"
+        );
+    }
+    assert_eq!(page.matches("<!doctype html>").count(), 1);
+    assert_eq!(all.json("/debug/inject").as_array().unwrap().len(), 1);
+    assert_eq!(all.json("/debug/config")["caBundle"], json!([]));
+
+    all.signal("TERM");
+    assert!(all.wait().success());
+    assert_eq!(all.logged("stopped: all requests are answered"), 1);
+}
+
+#[tokio::test]
+async fn objects_of_a_cluster_in_files_are_services() {
+    let all = Place::together().with("config/web.yaml", WEB).start();
+    let endpoints = || {
+        let all = all.json("/debug/endpointz");
+        let all = all.as_array().unwrap().iter();
+        let all = all.flat_map(|service| service["ep"].as_array().unwrap().clone());
+        let all = all.map(|one| (one["address"].clone(), one["service_account"].clone()));
+        all.collect::<Vec<_>>()
+    };
+    let account = json!("spiffe://cluster.local/ns/demo/sa/shop");
+    assert_eq!(endpoints(), [(json!("10.1.0.5"), account.clone())]);
+    assert_eq!(all.metric("pilot_services"), 1.0);
+    // The mesh's trust domain is in all accounts at once.
+    all.place
+        .write("mesh", "enableTracing: false\ntrustDomain: other\n");
+    let other = json!("spiffe://other/ns/demo/sa/shop");
+    until("the other trust domain", || {
+        (endpoints()[0].1 == other).then_some(())
+    });
+    // Of what cannot be used the last good version stays.
+    let broken = WEB.replace("{name: http, port: 80, targetPort: 8080}", "7");
+    all.place.write("config/web.yaml", &broken);
+    until("the refusal", || {
+        (all.logged("Service demo/web: stale") > 0).then_some(())
+    });
+    assert_eq!(endpoints().len(), 1);
+    std::fs::remove_file(all.place.path("config/web.yaml")).unwrap();
+    until("the end of the service", || {
+        endpoints().is_empty().then_some(())
+    });
+}
+
+#[test]
+fn a_drain_is_one_for_all() {
+    let mut all = Place::together().arg("--drainDuration=60s").start();
+    all.signal("TERM");
+    let ready = until("the end of readiness", || {
+        let (status, words) = all.get("/ready");
+        (status == 503).then_some(words)
+    });
+    let lines: Vec<_> = ready.lines().collect();
+    let wanted = [
+        "discovery: draining",
+        "injector: draining",
+        "galley: draining",
+    ];
+    assert_eq!(lines, wanted);
+    let image = client(&mut all).image();
+    assert!(!image.is_empty());
+    all.signal("TERM");
+    let before = std::time::Instant::now();
+    assert!(all.wait().success());
+    assert!(before.elapsed() < Duration::from_secs(20));
+    assert_eq!(all.logged("stopped at once: asked twice"), 1);
+}
+
+#[test]
+fn one_that_cannot_start_says_which_and_why() {
+    let root = tempfile::tempdir().unwrap();
+    let config = root.path().to_str().unwrap();
+    let ends = |more: &[&str]| {
+        let mut command = gudgeon();
+        command.args([
+            "all",
+            "--httpAddr=127.0.0.1:0",
+            "--monitoringAddr=",
+            "--grpcAddr=",
+            "--secureGrpcAddr=",
+        ]);
+        command.args(more).env_clear();
+        let output = command.output().unwrap();
+        let log = String::from_utf8(output.stdout).unwrap();
+        (
+            output.status.code(),
+            log.lines().last().unwrap_or_default().to_owned(),
+        )
+    };
+    let (code, line) = ends(&["--configDir", config]);
+    assert!(
+        code == Some(78) && line.contains("--selfSigned makes a certificate"),
+        "{line}"
+    );
+    let (code, line) = ends(&["--selfSigned"]);
+    assert!(
+        code == Some(78) && line.contains("--configDir reads them from files"),
+        "{line}"
+    );
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (code, line) = ends(&[
+        "--configDir",
+        config,
+        "--selfSigned",
+        &format!("--debugAddr=127.0.0.1:{port}"),
+    ]);
+    assert!(code == Some(71) && line.contains("--debugAddr"), "{line}");
+}
+
+/// Others take rules over MCP from the same process, where it is asked for.
+#[test]
+fn rules_are_given_over_mcp_where_it_is_asked_for() {
+    let mut all = Place::together()
+        .with(
+            "config/a.yaml",
+            &entry("a.demo", 80, "HTTP", &[("127.0.0.2", 80)]),
+        )
+        .arg("--server-address=tcp://127.0.0.1:0")
+        .arg("--insecure")
+        .start();
+    let port = all.port_after("listening on mcp://");
+    let mut other = Place::new()
+        .arg(&format!("--mcpServerAddrs=mcp://127.0.0.1:{port}"))
+        .start();
+    until("the entry", || (other.taken() > 0).then_some(()));
+    other.signal("TERM");
+    assert!(other.wait().success());
+}
