@@ -178,6 +178,18 @@ async fn objects_of_a_cluster_in_files_are_services() {
         (all.logged("Service demo/web: stale") > 0).then_some(())
     });
     assert_eq!(endpoints().len(), 1);
+    let counted = "pilot_total_rejected_configs{type=\"Service\",name=\"demo/web\"}";
+    assert_eq!(all.metric(counted), 1.0);
+    // A file that is no YAML is told of by its name.
+    all.place.write("config/bad.yaml", "a: [\n");
+    let path = all.place.path("config/bad.yaml").display().to_string();
+    let counted = format!("pilot_total_rejected_configs{{type=\"File\",name=\"{path}\"}}");
+    until("the file", || (all.metric(&counted) > 0.0).then_some(()));
+    let row = &all.json("/debug/configz?kind=File")[0];
+    assert_eq!(
+        (&row["metadata"]["name"], &row["status"]["accepted"]),
+        (&json!(path), &json!(false))
+    );
     std::fs::remove_file(all.place.path("config/web.yaml")).unwrap();
     until("the end of the service", || {
         endpoints().is_empty().then_some(())

@@ -50,24 +50,25 @@ impl Source {
         }
     }
 
-    /// The collection and name of each.
+    /// The kind and name of each.
     fn each_refused(&self, mut each: impl FnMut(&str, &str)) {
         let held = match &self.origin {
             Origin::Link(link) => &link.held,
             Origin::Port(_, held) => held,
             Origin::Local(local) => {
                 let report = local.report();
-                return report
-                    .rejected
-                    .iter()
-                    .for_each(|one| each(one.id.collection, &one.id.name));
+                return report.rejected.iter().for_each(|one| {
+                    let (kind, name) = shown_as(one);
+                    each(kind, name);
+                });
             }
         };
         let sink = held.sink();
         for (collection, _) in sink.status() {
             let broken = sink.held(collection);
             let broken = broken.filter(|(_, one)| one.standing() != Standing::Good);
-            broken.for_each(|(name, _)| each(collection, name));
+            let kind = kind_of(collection).map(|kind| kind.kind);
+            broken.for_each(|(name, _)| each(kind.unwrap_or(collection), name));
         }
     }
 }
@@ -77,10 +78,8 @@ impl Sinks {
     pub(crate) fn refused(&self) -> BTreeSet<Object> {
         let mut refused = BTreeSet::new();
         for source in &self.state().sources {
-            source.each_refused(|collection, name| {
-                if let Some(kind) = kind_of(collection) {
-                    refused.insert((kind.kind.into(), name.to_owned()));
-                }
+            source.each_refused(|kind, name| {
+                refused.insert((kind.into(), name.to_owned()));
             });
         }
         refused
@@ -271,17 +270,47 @@ fn of_local(source: &Source, local: &Local) -> Value {
     })
 }
 
+/// In the place of a kind, for a file that cannot be read, or not all of it.
+const FILE: &str = "File";
+
+/// The kind and name under which something that is not served as it is written is shown: a file by its path.
+fn shown_as(one: &Rejected) -> (&str, &str) {
+    match one.id.kind() {
+        "" => {
+            let path = one.origin.rsplit_once(':');
+            let path = path.filter(|(_, line)| line.bytes().all(|byte| byte.is_ascii_digit()));
+            (FILE, path.map_or(&one.origin, |(path, _)| path))
+        }
+        kind => (kind, &one.id.name),
+    }
+}
+
 /// An object that is not served as it is written: what stays of it is shown beside.
 fn refused(one: &Rejected) -> Option<Written> {
-    let kind = kind_of(one.id.collection)?;
-    let (namespace, name) = one.id.name.split_once('/').unwrap_or(("", &one.id.name));
-    let version = kind.versions.last().copied().unwrap_or_default();
+    let (kind, full) = shown_as(one);
+    let api_version = match kind_of(one.id.collection) {
+        Some(kind) => {
+            let version = kind.versions.last().copied().unwrap_or_default();
+            format!("{}/{version}", kind.group)
+        }
+        None if kind == FILE => String::new(),
+        // Objects of Kubernetes' own kinds are no configuration.
+        None => return None,
+    };
+    let (namespace, name) = match kind {
+        FILE => ("", full),
+        _ => full.split_once('/').unwrap_or(("", full)),
+    };
+    let metadata = match namespace {
+        "" => json!({"name": name}),
+        namespace => json!({"namespace": namespace, "name": name}),
+    };
     Some(Written {
-        api_version: format!("{}/{version}", kind.group).into(),
-        kind: kind.kind.into(),
+        api_version: api_version.into(),
+        kind: kind.into(),
         namespace: namespace.into(),
         name: name.into(),
-        metadata: json!({"namespace": namespace, "name": name}),
+        metadata,
         // It stands where it was written.
         spec: json!({}).into(),
         source: (*one.origin).into(),
