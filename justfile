@@ -28,7 +28,7 @@ promises *flags:
 bench *flags:
     build/bench {{flags}}
 
-# Envoy under pintle, a certificate rotated, the hot restart shown; `just demo injector`, `mesh`, `config`: gudgeon's.
+# Envoy under pintle, a certificate rotated, the hot restart shown; `just demo injector`, `mesh`, `config`, `all`: gudgeon's.
 demo *flags:
     build/demo {{flags}}
 

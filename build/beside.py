@@ -1,7 +1,11 @@
-"""Objects for build/demo-injector: a review of a pod, the pod after an answer's patch, and two objects side by side.
+"""Objects for build/demo-injector and build/demo-all: reviews of a pod and of a rule, what came of them, and two objects side by
+side.
 
     beside.py review POD                 an AdmissionReview that asks about it
     beside.py patched POD ANSWER         the pod after it
+    beside.py rule SUM                   an AdmissionReview of a VirtualService whose weights add up to SUM
+    beside.py verdict ANSWER             what a webhook has said of a rule; one that is allowed is a failure
+    beside.py containers POD             their names
     beside.py show TITLE BEFORE TITLE AFTER [WIDTH]
 All are files with JSON. Of an object that a server kept only what somebody wrote is shown.
 """
@@ -30,6 +34,33 @@ def review(pod):
             "object": pod,
         },
     }
+
+
+def rule(total):
+    route = [{"destination": {"host": "cart"}, "weight": total - 50}, {"destination": {"host": "cart"}, "weight": 50}]
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "0b7d9a1e-demo",
+            "kind": {"group": "networking.istio.io", "version": "v1", "kind": "VirtualService"},
+            "namespace": "demo",
+            "operation": "CREATE",
+            "object": {
+                "apiVersion": "networking.istio.io/v1",
+                "kind": "VirtualService",
+                "metadata": {"name": "cart", "namespace": "demo"},
+                "spec": {"hosts": ["cart"], "http": [{"route": route}]},
+            },
+        },
+    }
+
+
+def verdict(answer):
+    response = answer["response"]
+    if response["allowed"]:
+        sys.exit("cannot see a refusal: the rule was allowed")
+    return "denied: " + response["status"]["message"]
 
 
 def patched(pod, answer):
@@ -136,6 +167,12 @@ def main(words):
             json.dump(review(read(pod)), sys.stdout)
         case ["patched", pod, answer]:
             json.dump(patched(read(pod), read(answer)), sys.stdout)
+        case ["rule", total]:
+            json.dump(rule(int(total)), sys.stdout)
+        case ["verdict", answer]:
+            print(verdict(read(answer)))
+        case ["containers", pod]:
+            print(", ".join(one["name"] for one in read(pod)["spec"]["containers"]))
         case ["show", left_title, left, right_title, right, *width]:
             show(left_title, read(left), right_title, read(right), *map(int, width))
         case _:
