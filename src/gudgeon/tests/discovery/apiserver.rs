@@ -21,6 +21,9 @@ use crate::support::plain;
 const WHILE: Duration = Duration::from_millis(500);
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1";
+const EXTENSIONS: &str = "/apis/apiextensions.k8s.io/v1/";
+const RULES: &str = "/apis/networking.istio.io/v1/";
+const DEFINITIONS: &str = "customresourcedefinitions";
 const SECURITY: &str = "/apis/security.istio.io/v1";
 /// Those of it that are installed, once there are any.
 const POLICIES: [&str; 2] = ["authorizationpolicies", "peerauthentications"];
@@ -37,6 +40,8 @@ struct State {
     objects: BTreeMap<(&'static str, String), Value>,
     /// With the version and the kind.
     events: Vec<(u64, &'static str, Value)>,
+    /// Watches that were begun, by kind.
+    watches: BTreeMap<String, usize>,
 }
 
 /// It answers until the test ends.
@@ -76,6 +81,26 @@ impl ApiServer {
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.lock());
         self.state.1.notify_all();
+    }
+
+    /// How many watches of each kind were begun.
+    pub fn watches(&self) -> BTreeMap<String, usize> {
+        self.lock().watches.clone()
+    }
+
+    /// Installs a kind of `networking.istio.io`.
+    pub fn define(&self, kind: &str, plural: &str) {
+        let names = json!({"plural": plural, "kind": kind});
+        let versions = json!([{"name": "v1", "served": true}]);
+        let spec = json!({"group": "networking.istio.io", "names": &names, "versions": versions});
+        let established = json!([{"type": "Established", "status": "True"}]);
+        self.put(
+            DEFINITIONS,
+            json!({
+                "metadata": {"name": format!("{plural}.networking.istio.io")}, "spec": spec,
+                "status": {"acceptedNames": names, "conditions": established},
+            }),
+        );
     }
 
     /// Nobody is heard, and watches break; or all is as it was.
@@ -175,7 +200,15 @@ impl ApiServer {
                 .events
                 .iter()
                 .any(|(_, kind, _)| POLICIES.contains(kind));
+            let has_definitions = self
+                .lock()
+                .events
+                .iter()
+                .any(|(_, kind, _)| *kind == DEFINITIONS);
+            let is_there = is_there
+                || has_definitions && (path.starts_with(EXTENSIONS) || path.starts_with(RULES));
             if is_there && query.contains("watch=true") {
+                *self.lock().watches.entry(kind.to_owned()).or_default() += 1;
                 return self.watch(&mut stream, kind, query);
             }
             let is_slow = self.lock().slow == Some(kind);

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::place::gudgeon;
 use crate::shipped::{objects, of_kind};
 
 const ROLES: [&str; 3] = ["injector.yaml", "discovery.yaml", "galley.yaml"];
@@ -22,7 +23,7 @@ fn images_have_the_names_that_the_commands_make() {
     let version = env!("CARGO_PKG_VERSION");
     let image = format!("localhost/gudgeon:{version}");
     let containerfile = include_str!("../../../../Containerfile");
-    for file in [&ROLES[..], &["edge.yaml"]].concat() {
+    for file in [&ROLES[..], &["edge.yaml", "all.yaml"]].concat() {
         for deployment in objects(file)
             .iter()
             .filter(|one| one["kind"] == "Deployment")
@@ -44,6 +45,57 @@ fn images_have_the_names_that_the_commands_make() {
         let command = format!("podman build -t {image} ");
         assert!(containerfile.contains(&command), "{command}");
     }
+}
+
+/// Whatever the roles may do but read rules twice, the one process may do, by one account; all its Services lead to it, and the
+/// command line is one that it takes.
+#[test]
+fn all_in_one_is_the_three_manifests_with_one_deployment() {
+    let all = objects("all.yaml");
+    let deployment = of_kind(&all, "Deployment");
+    let pod = &deployment["spec"]["template"];
+    let account = &pod["spec"]["serviceAccountName"];
+    assert_eq!(
+        of_kind(&all, "ServiceAccount")["metadata"]["name"],
+        *account
+    );
+    for binding in all.iter().filter(|one| !one["subjects"].is_null()) {
+        let subjects =
+            json!([{"kind": "ServiceAccount", "name": account, "namespace": "istio-system"}]);
+        assert_eq!(binding["subjects"], subjects);
+    }
+    for service in all.iter().filter(|one| one["kind"] == "Service") {
+        assert_eq!(
+            service["spec"]["selector"],
+            json!({"app": pod["metadata"]["labels"]["app"]})
+        );
+    }
+    let is_role = |one: &Value| one["kind"] == "ClusterRole" || one["kind"] == "Role";
+    for wanted in ROLES.into_iter().flat_map(objects).filter(is_role) {
+        let mut own = all.iter().filter(|one| is_role(one));
+        let own = own
+            .find(|one| one["metadata"] == wanted["metadata"])
+            .unwrap();
+        let mut wanted = wanted["rules"].clone();
+        if own["metadata"]["name"] == "istio-pilot-istio-system" {
+            let rules = wanted.as_array_mut().unwrap();
+            rules.retain(|rule| !rule["apiGroups"][0].as_str().unwrap().ends_with("istio.io"));
+        }
+        assert_eq!(own["rules"], wanted, "build/edge.py writes all.yaml anew");
+    }
+    let args = container(deployment)["args"].as_array().unwrap().iter();
+    let args = args.map(|arg| arg.as_str().unwrap().replace("--port=9443", "--port=0"));
+    let mut command = gudgeon();
+    command
+        .args(args.chain(["--http-addr=127.0.0.1:0".to_owned()]))
+        .env_clear();
+    let output = command.output().unwrap();
+    let log = String::from_utf8(output.stdout).unwrap();
+    // The flags are right: the one thing that is missing here is a cluster.
+    assert!(
+        log.contains("cannot read services from Kubernetes: not in a cluster"),
+        "{log}"
+    );
 }
 
 #[test]

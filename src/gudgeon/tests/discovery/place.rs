@@ -121,6 +121,15 @@ impl Place {
             .arg(&ca)
     }
 
+    /// All roles in one process, of what an API server has; the kubeconfig is a file of the test's, or elsewhere.
+    pub fn together_of_a_cluster(kubeconfig: &str) -> Self {
+        let mut this = Self::together();
+        let kubeconfig = this.path(kubeconfig).to_str().unwrap().to_owned();
+        let files = ["--kubeconfig".to_owned(), kubeconfig];
+        this.arguments.splice(1..3, files);
+        this
+    }
+
     /// What an API server has, in the place of files.
     pub fn of_a_cluster(kubeconfig: &str) -> Self {
         let mut this = Self::new();

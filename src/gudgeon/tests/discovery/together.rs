@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::apiserver::ApiServer;
 use crate::client::*;
 use crate::place::{Discovery, Place, documents, entry, gudgeon, until};
 use crate::support::{self, JSON};
@@ -194,6 +195,55 @@ async fn objects_of_a_cluster_in_files_are_services() {
     until("the end of the service", || {
         endpoints().is_empty().then_some(())
     });
+}
+
+/// Rules come by galley's watches, services by discovery's, and nothing by both.
+#[test]
+fn an_api_server_is_asked_once_for_each_kind() {
+    let server = ApiServer::new();
+    server.define("ServiceEntry", "serviceentries");
+    server.service("a", "10.96.0.1");
+    server.endpoints("a", &["10.1.0.1"]);
+    server.put("serviceentries", outer("10.1.0.2"));
+    let place = Place::together_of_a_cluster("kubeconfig").with("kubeconfig", &server.kubeconfig());
+    let all = place
+        .arg("--reconcileWebhookConfig=false")
+        .arg("--enable-reconcileWebhookConfiguration=false")
+        .start();
+    let brief = || all.get("/debug/endpointz?brief=1").1;
+    let has = |address: &str| brief().contains(address).then_some(());
+    until("the service", || has("10.1.0.1:8080"));
+    until("the entry", || has("10.1.0.2:443"));
+    server.put("serviceentries", outer("10.1.0.3"));
+    until("the change", || has("10.1.0.3:443"));
+    // A kind that is installed later is read, too.
+    server.define("Sidecar", "sidecars");
+    until("its watch", || server.watches().get("sidecars").map(|_| ()));
+    let mut watches = server.watches();
+    let once = [
+        "customresourcedefinitions",
+        "endpointslices",
+        "namespaces",
+        "nodes",
+        "pods",
+        "secrets",
+        "serviceentries",
+        "services",
+        "sidecars",
+    ];
+    for kind in once {
+        assert_eq!(watches.remove(kind), Some(1), "{kind}");
+    }
+    assert!(watches.is_empty(), "{watches:?}");
+    server.delete("serviceentries", "demo", "outer");
+    until("its end", || (!brief().contains("10.1.0.3")).then_some(()));
+}
+
+fn outer(address: &str) -> Value {
+    let port = json!({"number": 443, "name": "tls", "protocol": "TLS"});
+    json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+        "metadata": {"name": "outer", "namespace": "demo"},
+        "spec": {"hosts": ["outer.example.com"], "resolution": "STATIC", "ports": [port], "endpoints": [{"address": address}]}})
 }
 
 #[test]

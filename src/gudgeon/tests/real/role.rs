@@ -131,6 +131,56 @@ fn the_role_of_discovery_is_enough() {
     }
 }
 
+/// One account with the rights of three roles, for what one process asks.
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn the_role_of_all_is_enough() {
+    let shipped = Shipped {
+        kubeconfig: shipped("all", ACCOUNT),
+    };
+    let _kind = something_to_read(&shipped.kubeconfig);
+    let all = Place::together_of_a_cluster(&shipped.kubeconfig)
+        .arg("--namespace=istio-system")
+        .start();
+    let brief = || all.get("/debug/endpointz?brief=1").1;
+    let host = format!("a.{NAMESPACE}.svc.cluster.local:http 10.1.0.1:8080");
+    until("the service", || brief().contains(&host));
+    until("the entry", || {
+        brief().contains("outer.example.com:tls 10.1.0.2:443")
+    });
+    let outer = &all.json("/debug/configz?kind=ServiceEntry")[0];
+    assert_eq!(outer["status"]["accepted"], true, "{outer}");
+    // Both webhook configurations lead to the one Service, with the CA of the one certificate.
+    let bundle = |kind: &str, name: &str| {
+        let read = kubectl(&["get", kind, name, "-o", "json"], "");
+        let hook = read.objects()[0]["webhooks"][0]["clientConfig"].clone();
+        (hook["service"]["name"].clone(), hook["caBundle"].clone())
+    };
+    let pods = || bundle("mutatingwebhookconfiguration", "istio-sidecar-injector");
+    until("the CA for pods", || pods().1.is_string());
+    until("the configuration for rules", || {
+        try_kubectl(
+            &["get", "validatingwebhookconfiguration", "istio-galley"],
+            "",
+        )
+        .done
+    });
+    assert_eq!(
+        pods(),
+        bundle("validatingwebhookconfiguration", "istio-galley")
+    );
+    assert_eq!(pods().0, "istio-sidecar-injector");
+    kubectl(&["delete", "serviceentry", "outer", "-n", NAMESPACE], "");
+    until("the end of the entry", || {
+        !brief().contains("outer.example.com")
+    });
+    assert_eq!(all.logged("no right"), 0, "{:?}", all.log());
+    let _gone = try_kubectl(
+        &["delete", "validatingwebhookconfiguration", "istio-galley"],
+        "",
+    );
+}
+
 /// As its comment says: without the right to Secrets it says so and serves.
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
