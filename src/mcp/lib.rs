@@ -6,9 +6,9 @@
 //! # Who may know whom
 //!
 //! ```text
-//!  objects ──► session ──► transform ──► publish ──► snapshot ──► source ══ the wire ══ sink ──► union ──► objects
-//!                                           ▲
-//!                                        debounce
+//!  objects ──► session ──► publish ──► snapshot ──► source ══ the wire ══ sink ──► union ──► objects
+//!                             ▲
+//!                          debounce
 //! ```
 //!
 //! [`snapshot`] is the seam: what all sinks are to have at one moment, immutable and shared. Whoever makes snapshots knows no
@@ -28,7 +28,6 @@ pub mod session;
 pub mod sink;
 pub mod snapshot;
 pub mod source;
-pub mod transform;
 pub mod version;
 
 /// The messages.

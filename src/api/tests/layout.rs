@@ -23,6 +23,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("cluster", &["gudgeon-api"]),
     ("xds", &["gudgeon-api"]),
     ("mcp", &["gudgeon-api"]),
+    ("transform", &["gudgeon-api"]),
     (
         "gudgeon",
         &[
@@ -30,6 +31,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "gudgeon-cluster",
             "gudgeon-inject",
             "gudgeon-mcp",
+            "gudgeon-transform",
             "gudgeon-xds",
             "pintle-sys",
         ],
@@ -74,7 +76,7 @@ const ROOMS: &[(&str, Rooms)] = &[(
     ],
 )];
 
-const PURE: [&str; 4] = ["api", "inject", "mcp", "xds"];
+const PURE: [&str; 5] = ["api", "inject", "mcp", "transform", "xds"];
 
 /// Messages with gRPC clients beside them, which no feature leaves out: what is below it is not asked for by us. That the
 /// clients are not used is read off the sources.
@@ -256,6 +258,7 @@ fn each_crate_knows_those_below_it_only() {
         "gudgeon-cluster",
         "gudgeon-inject",
         "gudgeon-mcp",
+        "gudgeon-transform",
         "gudgeon-xds",
         "pintle",
         "pintle-probe",

@@ -15,12 +15,12 @@ use cluster::config::{Entry, Id, Plain, Rejected, State, Warned};
 use mcp::objects;
 use mcp::publish::Publisher;
 use mcp::snapshot::{Origin, Resource};
-use mcp::transform::ingress::{self, GATEWAYS, Made, Settings, VIRTUAL_SERVICES};
-use mcp::transform::kubernetes::{EndpointSlice, Endpoints, Ingress, Node, Pod, Service};
-use mcp::transform::services::Services;
-use mcp::transform::{Key, Mesh};
 use prost::Message as _;
 use serde::de::DeserializeOwned;
+use transform::ingress::{self, GATEWAYS, Made, Settings, VIRTUAL_SERVICES};
+use transform::kubernetes::{EndpointSlice, Endpoints, Ingress, Node, Pod, Service};
+use transform::services::{Services, SyntheticEntry};
+use transform::{Key, Mesh};
 
 /// The one resource of the mesh configuration.
 const MESH_NAME: &str = "istio-system/meshconfig";
@@ -217,7 +217,7 @@ impl Processing {
         let dirty = std::mem::take(&mut self.dirty);
         for key in dirty.iter().filter(|_| self.discovers) {
             match self.services.entry(key, &self.mesh) {
-                Some(entry) => publisher.set(now, SYNTHETIC, Arc::new(entry)),
+                Some(entry) => publisher.set(now, SYNTHETIC, Arc::new(synthetic(entry))),
                 None => publisher.remove(now, SYNTHETIC, &key.to_string()),
             };
         }
@@ -332,6 +332,18 @@ fn warned(finding: ingress::Finding) -> Warned {
     }
 }
 
+/// The ServiceEntry of a Service as a resource.
+fn synthetic(entry: SyntheticEntry) -> Resource {
+    Resource::new(Origin {
+        name: entry.key.to_string(),
+        create_time: entry.create_time,
+        labels: entry.labels,
+        annotations: entry.annotations,
+        type_url: type_url_of(SYNTHETIC).unwrap_or_default(),
+        body: entry.spec.encode_to_vec().into(),
+    })
+}
+
 /// The mesh configuration as a resource.
 pub(super) fn mesh(config: &MeshConfig) -> Resource {
     let served = checked_part(config.clone());
@@ -428,7 +440,14 @@ mod tests {
         plain(
             Plain::Service,
             &json!({
-                "metadata": {"name": "web", "namespace": "shop"},
+                "metadata": {
+                    "name": "web",
+                    "namespace": "shop",
+                    "resourceVersion": "7",
+                    "creationTimestamp": "1970-01-01T00:01:00Z",
+                    "labels": {"app": "web"},
+                    "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
+                },
                 "spec": {"clusterIP": "10.0.0.1", "ports": [{"name": "http", "port": 80}]},
             }),
         )
@@ -598,6 +617,21 @@ mod tests {
         let name = id(Plain::Service.collection(), "shop/web");
         play.say(&name, Some(&service()));
         assert_eq!(play.names(SYNTHETIC), ["shop/web"]);
+        let mut published = play.publisher.published();
+        let collection = published.find_map(|one| one.snapshot.get(SYNTHETIC).cloned());
+        let resource = collection.unwrap().get("shop/web").unwrap().message();
+        drop(published);
+        let metadata = resource.metadata.unwrap();
+        assert_eq!(metadata.create_time.unwrap().seconds, 60);
+        assert_eq!(metadata.labels["app"], "web");
+        // Without kubectl's copy of the object.
+        let annotations: Vec<_> = metadata.annotations.keys().collect();
+        assert_eq!(annotations, ["networking.alpha.istio.io/serviceVersion"]);
+        let body = resource.body.unwrap();
+        let type_url = "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry";
+        assert_eq!(body.type_url, type_url);
+        let spec = api::networking::ServiceEntry::decode(body.value).unwrap();
+        assert_eq!(spec.hosts, ["web.shop.svc.cluster.local"]);
         play.say(&name, None);
         assert_eq!(play.names(SYNTHETIC), [""; 0]);
     }

@@ -36,6 +36,11 @@ pub(crate) struct Taken {
     pub(crate) created: Option<i64>,
 }
 
+/// A source may transform Ingresses, as galley does.
+pub(super) const OBJECTS: Objects = Objects {
+    is_generated_name: transform::ingress::is_generated_name,
+};
+
 /// Reads objects, and when they were made.
 #[derive(Clone, Copy, Debug)]
 struct Reader;
@@ -47,7 +52,7 @@ impl Read for Reader {
         let metadata = resource.metadata.as_ref();
         let created = metadata.and_then(|metadata| metadata.create_time.as_ref());
         let created = created.map(|time| time.seconds);
-        match Objects.read(collection, resource) {
+        match OBJECTS.read(collection, resource) {
             Reading::Good(object) => {
                 let mut object = Arc::unwrap_or_clone(object);
                 object.spec = serde_json::Value::Null;

@@ -32,6 +32,10 @@ use prost::Message as _;
 use serde_json::{Value, json};
 
 const NOW: Duration = Duration::ZERO;
+/// A source that generates none.
+const OBJECTS: Objects = Objects {
+    is_generated_name: |_, _| false,
+};
 
 /// One stream, with both its ends.
 struct Play {
@@ -73,7 +77,7 @@ impl Play {
         while let Some(response) = self.source.due() {
             let bytes = Bytes::from(response.pieces().concat());
             let response = Resources::decode(bytes).unwrap();
-            let handled = self.sink.response(NOW, response, &Objects).unwrap();
+            let handled = self.sink.response(NOW, response, &OBJECTS).unwrap();
             assert_eq!(self.source.request(NOW, &handled.request), Ok(Heard::Acked));
             self.responses += 1;
         }

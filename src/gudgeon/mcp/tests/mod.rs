@@ -15,6 +15,7 @@ mod authority;
 )]
 mod client;
 mod endings;
+mod generated;
 mod links;
 mod paced;
 mod plain;

@@ -17,8 +17,8 @@ use api::mesh::mesh_config::IngressControllerMode;
 use serde_json::{Value, json};
 
 use self::route::{Route, routes};
-use super::Key;
-use super::kubernetes::{Ingress, Metadata};
+use crate::Key;
+use crate::kubernetes::{Ingress, Metadata};
 
 pub const GATEWAYS: &str = "istio/networking/v1alpha3/gateways";
 pub const VIRTUAL_SERVICES: &str = "istio/networking/v1alpha3/virtualservices";
@@ -50,7 +50,7 @@ pub fn may_be_made(name: &str) -> bool {
 
 /// Whether a Gateway that is made here can have this full name: that of an Ingress, which is any DNS subdomain, before the
 /// suffix. So it may be longer than a label, and have dots.
-pub fn is_gateway_name(name: &str) -> bool {
+fn is_gateway_name(name: &str) -> bool {
     /// Of an object of Kubernetes.
     const LONGEST: usize = 253;
     let ingress = name
@@ -68,6 +68,17 @@ pub fn is_gateway_name(name: &str) -> bool {
         };
         name.len() <= LONGEST && name.split('.').all(is_part)
     })
+}
+
+/// Whether a source that transforms Ingresses may have generated an object of this full name in a collection. A user may not
+/// give all of these names: that of a VirtualService for any host begins with `*`, and that of a Gateway has the dots of its
+/// Ingress's.
+pub fn is_generated_name(collection: &str, name: &str) -> bool {
+    match collection {
+        GATEWAYS => is_gateway_name(name),
+        VIRTUAL_SERVICES => may_be_made(name),
+        _ => false,
+    }
 }
 
 /// Which Ingresses are ours, and what is made of them.

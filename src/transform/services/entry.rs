@@ -3,14 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry, service_entry};
-use prost::Message as _;
 
-use super::super::kubernetes::{self, Address, EndpointPort, Node, Service};
-use super::super::{Key, Mesh};
-use super::{Part, Reference, Services};
-use crate::snapshot::{Origin, Resource};
-
-const TYPE_URL: &str = "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry";
+use super::{Part, Reference, Services, SyntheticEntry};
+use crate::kubernetes::{self, Address, EndpointPort, Node, Service};
+use crate::{Key, Mesh};
 
 const EXPORT_TO: &str = "networking.istio.io/exportTo";
 const SERVICE_VERSION: &str = "networking.alpha.istio.io/serviceVersion";
@@ -38,7 +34,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    pub(super) fn entry(&self, key: &Key, service: &Service, mesh: &Mesh) -> Resource {
+    pub(super) fn entry(&self, key: &Key, service: &Service, mesh: &Mesh) -> SyntheticEntry {
         let metadata = &service.metadata;
         let mut annotations = metadata.annotations.clone();
         let mut note = |name: &str, value: String| {
@@ -51,18 +47,16 @@ impl Parts<'_> {
         let versions: Vec<_> = versions.filter(|version| !version.is_empty()).collect();
         note(ENDPOINTS_VERSION, versions.join(","));
         note(NOT_READY, self.not_ready());
-        let body = self.body(key, service, mesh);
-        Resource::new(Origin {
-            name: key.to_string(),
+        SyntheticEntry {
+            key: key.clone(),
             create_time: metadata.creation_timestamp,
             labels: metadata.labels.clone(),
             annotations,
-            type_url: TYPE_URL.to_owned(),
-            body: body.encode_to_vec().into(),
-        })
+            spec: self.spec(key, service, mesh),
+        }
     }
 
-    fn body(&self, key: &Key, service: &Service, mesh: &Mesh) -> ServiceEntry {
+    fn spec(&self, key: &Key, service: &Service, mesh: &Mesh) -> ServiceEntry {
         let spec = &service.spec;
         let is_external = spec.kind == "ExternalName";
         let address = match &*spec.cluster_ip {

@@ -1,13 +1,10 @@
 //! Entries from objects, in any order.
 
-use api::networking::ServiceEntry;
 use proptest::prelude::*;
-use prost::Message as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::message::Resources;
 
 fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -24,23 +21,14 @@ fn key(name: &str) -> Key {
     Key::new("shop", name)
 }
 
-/// What a sink reads: metadata and entry.
-fn shown(resource: &Resource) -> Value {
-    let response = Resources::decode(resource.framed().clone()).unwrap();
-    let resource = &response.resources[0];
-    let body = resource.body.as_ref().unwrap();
-    assert_eq!(
-        body.type_url,
-        "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry"
-    );
-    let entry = ServiceEntry::decode(body.value.clone()).unwrap();
-    let metadata = resource.metadata.as_ref().unwrap();
+/// Metadata and spec as JSON.
+fn shown(entry: &SyntheticEntry) -> Value {
     json!({
-        "name": metadata.name,
-        "created": metadata.create_time.as_ref().map(|time| time.seconds),
-        "labels": metadata.labels,
-        "annotations": metadata.annotations,
-        "spec": api::networking::json(&entry).unwrap(),
+        "name": entry.key.to_string(),
+        "created": entry.create_time.as_ref().map(|time| time.seconds),
+        "labels": entry.labels,
+        "annotations": entry.annotations,
+        "spec": api::networking::json(&entry.spec).unwrap(),
     })
 }
 
@@ -76,7 +64,7 @@ fn cart() -> [Word; 4] {
             "labels": {"app": "cart"},
             "annotations": {
                 "networking.istio.io/exportTo": "., other,",
-                "kubectl.kubernetes.io/last-applied-configuration": "{}",
+                "example.com/owner": "carters",
             },
         },
         "spec": {
@@ -134,6 +122,7 @@ fn a_service_with_its_endpoints_is_an_entry() {
             "created": 60,
             "labels": {"app": "cart"},
             "annotations": {
+                "example.com/owner": "carters",
                 "networking.istio.io/exportTo": "., other,",
                 "networking.alpha.istio.io/serviceVersion": "11",
                 "networking.alpha.istio.io/endpointsVersion": "12",

@@ -9,10 +9,23 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::google::protobuf::Timestamp;
+use api::networking::ServiceEntry;
+
 use self::entry::Parts;
-use super::kubernetes::{Address, Endpoint, EndpointSlice, Endpoints, Node, Pod, Service, Subset};
-use super::{Key, Mesh};
-use crate::snapshot::Resource;
+use crate::kubernetes::{Address, Endpoint, EndpointSlice, Endpoints, Node, Pod, Service, Subset};
+use crate::{Key, Mesh};
+
+/// The ServiceEntry of a Service, with the metadata that it takes from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SyntheticEntry {
+    /// Of the Service.
+    pub key: Key,
+    pub create_time: Option<Timestamp>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub spec: ServiceEntry,
+}
 
 /// How an endpoint finds its pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -195,7 +208,7 @@ impl Services {
     }
 
     /// The entry of a service as it is now. `None`: there is no such service.
-    pub fn entry(&self, key: &Key, mesh: &Mesh) -> Option<Resource> {
+    pub fn entry(&self, key: &Key, mesh: &Mesh) -> Option<SyntheticEntry> {
         let service = self.services.get(key)?;
         let parts = self.parts_of.get(key).into_iter().flatten();
         let has_slices = parts.clone().any(|at| matches!(at, PartOf::Slice(_)));

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 
 use serde_json::{Value, json};
 
-use super::super::Key;
-use super::super::kubernetes::{Backend, IngressPath, IngressRule, PortOrName};
 use super::{Finding, Settings};
+use crate::Key;
+use crate::kubernetes::{Backend, IngressPath, IngressRule, PortOrName};
 
 /// What a path stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,20 @@
-//! What is made of objects that nobody wrote for the mesh: configuration of a cluster's own kinds. What a transform needs of
-//! them is read here; where they come from is nobody's business.
+//! `transform`: Kubernetes' own kinds as configuration of the mesh. A Service becomes a ServiceEntry, an Ingress becomes a
+//! Gateway and VirtualServices.
+//!
+//! The crate knows `api` and no other. Roles read the objects, and each encodes the results for its own protocol. It is pure:
+//! no socket, no file, no clock and no runtime; equal objects give equal results, in whatever order they came.
+//!
+//! # Who may know whom
+//!
+//! ```text
+//!  kubernetes ──┬──► services     Services, endpoints, pods and nodes → ServiceEntries
+//!               └──► ingress      Ingresses → Gateways and VirtualServices
+//! ```
+//!
+//! [`kubernetes`] holds the objects, as much of them as a transform reads; [`services`] and [`ingress`] know it, and do not know
+//! each other: a caller lends [`ingress::transform`] the names of ports.
+
+#![forbid(unsafe_code)]
 
 pub mod ingress;
 pub mod kubernetes;
