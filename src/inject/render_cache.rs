@@ -1,6 +1,6 @@
-//! What texts were read as. The replicas of one workload make a template print the same text, since what differs between them
-//! (name, address) is asked for by the container itself; and what another workload makes it print differs in words. So the last
-//! few texts are not read again.
+//! A cache of parsed outputs of templates. The replicas of one workload make a template print the same text, because the
+//! container itself asks for what differs between them (name, address); the outputs for two workloads differ in a few words.
+//! So the last few texts are not parsed again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,21 +8,21 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-use crate::holes::{self, Hole};
+use crate::text_slots::{self, TextSlot};
 use crate::typing::Findings;
 
 /// Texts that are remembered, the one used last first.
-const KEPT: usize = 8;
+const CAPACITY: usize = 8;
 /// Longer ones are not: stock templates print a tenth of it.
-const LONGEST: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// Something with texts in it.
-pub(crate) trait Texts {
+pub(crate) trait TextTree {
     /// The text at the end of a trail.
     fn text_mut(&mut self, trail: &[usize]) -> Option<&mut String>;
 }
 
-impl Texts for Value {
+impl TextTree for Value {
     fn text_mut(&mut self, trail: &[usize]) -> Option<&mut String> {
         match (self, trail) {
             (Self::String(text), []) => Some(text),
@@ -43,58 +43,58 @@ impl Texts for Value {
     }
 }
 
-/// What was made of a text, and which fields were left out; nothing where there is nothing in it.
-type Read<T> = Option<(T, Vec<String>)>;
+/// The value parsed from a text and the fields that were pruned; `None` for an empty text.
+type Parsed<T> = Option<(T, Vec<String>)>;
 
-struct Known<T> {
+struct CachedText<T> {
     text: String,
-    holes: Vec<Hole>,
-    read: Read<T>,
+    slots: Vec<TextSlot>,
+    read: Parsed<T>,
 }
 
-pub(crate) struct Memo<T>(Mutex<VecDeque<Known<T>>>);
+pub(crate) struct RenderCache<T>(Mutex<VecDeque<CachedText<T>>>);
 
-impl<T> Default for Memo<T> {
+impl<T> Default for RenderCache<T> {
     fn default() -> Self {
         Self(Mutex::new(VecDeque::new()))
     }
 }
 
-impl<T> fmt::Debug for Memo<T> {
+impl<T> fmt::Debug for RenderCache<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Memo")
+        f.write_str("RenderCache")
     }
 }
 
-impl<T: Clone + Texts> Memo<T> {
-    /// What `text` was read as, or is by `read`; what cannot be read is not remembered.
+impl<T: Clone + TextTree> RenderCache<T> {
+    /// The parsed value of `text`, from the cache or by `read`. An error is not cached.
     pub(crate) fn get<E>(
         &self,
         text: String,
         read: impl FnOnce(&str) -> Result<Option<(T, Findings)>, E>,
-    ) -> Result<Read<T>, E> {
-        if text.len() > LONGEST {
+    ) -> Result<Parsed<T>, E> {
+        if text.len() > MAX_BYTES {
             return Ok(read(&text)?.map(|(made, findings)| (made, findings.pruned)));
         }
         if let Some(known) = self.known(&text) {
             return Ok(known);
         }
-        let mut holes = Vec::new();
+        let mut slots = Vec::new();
         let read = read(&text)?.map(|(mut made, findings)| {
-            holes = found(&text, &findings, &mut made);
+            slots = found(&text, &findings, &mut made);
             (made, findings.pruned)
         });
         let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        texts.truncate(KEPT - 1);
-        texts.push_front(Known {
+        texts.truncate(CAPACITY - 1);
+        texts.push_front(CachedText {
             text,
-            holes,
+            slots,
             read: read.clone(),
         });
         Ok(read)
     }
 
-    fn known(&self, text: &str) -> Option<Read<T>> {
+    fn known(&self, text: &str) -> Option<Parsed<T>> {
         let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (place, read) = texts
             .iter()
@@ -106,44 +106,44 @@ impl<T: Clone + Texts> Memo<T> {
     }
 }
 
-impl<T: Clone + Texts> Known<T> {
-    /// What a text is read as that differs from this one in its holes, if at all.
-    fn with(&self, text: &str) -> Option<Read<T>> {
-        let differences = holes::differences(&self.text, &self.holes, text)?;
+impl<T: Clone + TextTree> CachedText<T> {
+    /// The parsed value of a text that differs from this one in its slots only.
+    fn with(&self, text: &str) -> Option<Parsed<T>> {
+        let differences = text_slots::differences(&self.text, &self.slots, text)?;
         let mut read = self.read.clone();
         for (number, said) in differences {
             let (made, _) = read.as_mut()?;
-            *made.text_mut(&self.holes.get(number)?.trail)? = said;
+            *made.text_mut(&self.slots.get(number)?.trail)? = said;
         }
         Some(read)
     }
 }
 
-/// The holes of a text, in their order.
-fn found<T: Texts>(text: &str, findings: &Findings, made: &mut T) -> Vec<Hole> {
-    let mut holes: Vec<Hole> = Vec::new();
+/// The slots of a text, in their order.
+fn found<T: TextTree>(text: &str, findings: &Findings, made: &mut T) -> Vec<TextSlot> {
+    let mut slots: Vec<TextSlot> = Vec::new();
     for scalar in &findings.texts {
         let said = made.text_mut(&scalar.trail);
-        holes.extend(said.and_then(|said| Hole::at(text, scalar, said)));
+        slots.extend(said.and_then(|said| TextSlot::at(text, scalar, said)));
     }
-    holes.sort_unstable_by_key(Hole::begin);
-    holes
+    slots.sort_unstable_by_key(TextSlot::begin);
+    slots
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fragment::Fragment;
-    use crate::unfit::Unfit;
+    use crate::output_error::OutputError;
     use crate::{overlay, yaml};
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// What a template's text says, without a memory.
+    /// The parsed value of a template's text, without a cache.
     fn fresh<T>(
         text: &str,
-        read: fn(&yaml::Node, &mut Findings) -> Result<T, Unfit>,
-    ) -> Result<Option<(T, Findings)>, Unfit> {
+        read: fn(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
+    ) -> Result<Option<(T, Findings)>, OutputError> {
         let Some(node) = yaml::read(text).map_err(|error| error.to_string())? else {
             return Ok(None);
         };
@@ -153,10 +153,10 @@ mod tests {
 
     #[test]
     fn the_last_texts_are_known() {
-        let memo = Memo::default();
+        let cache = RenderCache::default();
         let mut reads = 0;
         let mut get = |text: &str| {
-            let got = memo.get(text.to_owned(), |text| {
+            let got = cache.get(text.to_owned(), |text| {
                 reads += 1;
                 if text == "bad" {
                     return Err(());
@@ -166,34 +166,34 @@ mod tests {
             (got.map(|read| read.unwrap().0), reads)
         };
         assert_eq!(get("a"), (Ok(json!(1)), 1));
-        for length in 2..=KEPT {
+        for length in 2..=CAPACITY {
             assert_eq!(get(&"b".repeat(length)), (Ok(json!(length)), length));
             assert_eq!(get("a"), (Ok(json!(1)), length));
         }
         // One more, and the one that was used longest ago is forgotten.
-        assert_eq!(get("c"), (Ok(json!(1)), KEPT + 1));
-        assert_eq!(get("a"), (Ok(json!(1)), KEPT + 1));
-        assert_eq!(get("bb"), (Ok(json!(2)), KEPT + 2));
+        assert_eq!(get("c"), (Ok(json!(1)), CAPACITY + 1));
+        assert_eq!(get("a"), (Ok(json!(1)), CAPACITY + 1));
+        assert_eq!(get("bb"), (Ok(json!(2)), CAPACITY + 2));
         for more in 3..5 {
-            assert_eq!(get("bad"), (Err(()), KEPT + more));
+            assert_eq!(get("bad"), (Err(()), CAPACITY + more));
         }
-        let long = "d".repeat(LONGEST + 1);
+        let long = "d".repeat(MAX_BYTES + 1);
         for more in 5..7 {
-            assert_eq!(get(&long), (Ok(json!(LONGEST + 1)), KEPT + more));
+            assert_eq!(get(&long), (Ok(json!(MAX_BYTES + 1)), CAPACITY + more));
         }
     }
 
     /// How many of these texts are read; each has to say what it says by itself.
-    fn reads<T: Clone + Texts + PartialEq + fmt::Debug>(
+    fn reads<T: Clone + TextTree + PartialEq + fmt::Debug>(
         texts: &[String],
-        read: fn(&yaml::Node, &mut Findings) -> Result<T, Unfit>,
+        read: fn(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
     ) -> usize {
-        let memo = Memo::default();
+        let cache = RenderCache::default();
         let mut reads = 0;
         for text in texts {
             let wanted =
                 fresh(text, read).map(|read| read.map(|(made, findings)| (made, findings.pruned)));
-            let found = memo.get(text.clone(), |text| {
+            let found = cache.get(text.clone(), |text| {
                 reads += 1;
                 fresh(text, read)
             });
@@ -222,7 +222,7 @@ mod tests {
         let texts = ["v1", "web-2", "a.b/c_d", "1", "true", "0x1F"];
         let texts: Vec<String> = texts.map(|word| overlay_text("same", "same", word)).into();
         assert_eq!(reads(&texts, overlay::read), 1);
-        // What would not be a word, and what is not where a text is wanted.
+        // A text that would not be one word, and one in a place that wants no text.
         let others = [
             "null", "~", "''", "a: b", "[x]", "", "é", "- b", "&a b", "*a", "!!int 3", "a\n   c",
         ];

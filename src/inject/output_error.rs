@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// What is wrong with an output.
+/// The cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Unfit {
+pub(crate) enum OutputError {
     /// It may be the pod's doing: an annotation of it may name what a template adds.
-    Twice {
+    Duplicate {
         list: String,
         index: usize,
         name: String,
@@ -14,16 +14,16 @@ pub(crate) enum Unfit {
     Other(String),
 }
 
-impl From<String> for Unfit {
+impl From<String> for OutputError {
     fn from(cause: String) -> Self {
         Self::Other(cause)
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for OutputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Twice { list, index, name } => {
+            Self::Duplicate { list, index, name } => {
                 write!(f, "{list}[{index}]: {name:?} is there already")
             }
             Self::Other(cause) => f.write_str(cause),

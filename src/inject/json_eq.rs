@@ -1,4 +1,5 @@
-//! What two values have in common. One is mostly made from the other, so keys are in the same order, and none is looked for.
+//! Equality and differences of two JSON values. One is mostly made from the other, so keys are in the same order, and the
+//! comparison seldom looks a key up.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +16,7 @@ pub(crate) fn changed<'a>(
 ) -> Vec<&'a str> {
     let differ = |key: &str, a: Option<&Value>, b: Option<&Value>| match (present(a), present(b)) {
         _ if except.contains(&key) => false,
-        (Some(a), Some(b)) => !is_same(a, b),
+        (Some(a), Some(b)) => !json_eq(a, b),
         (a, b) => a.is_some() != b.is_some(),
     };
     let mut found: Vec<&str> = Vec::new();
@@ -40,7 +41,7 @@ pub(crate) fn changed<'a>(
 }
 
 /// Whether two values are equal; where keys are in the same order none is looked for.
-pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
+pub(crate) fn json_eq(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
             if a.len() != b.len() {
@@ -50,14 +51,14 @@ pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
                 if key != other_key {
                     return a == b;
                 }
-                if !is_same(value, other) {
+                if !json_eq(value, other) {
                     return false;
                 }
             }
             true
         }
         (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| json_eq(a, b))
         }
         (a, b) => a == b,
     }
@@ -93,8 +94,8 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_what_looking_for_keys_finds(a in value(), b in value()) {
-            prop_assert_eq!(is_same(&a, &b), a == b);
-            prop_assert!(is_same(&a, &a));
+            prop_assert_eq!(json_eq(&a, &b), a == b);
+            prop_assert!(json_eq(&a, &a));
             if let (Some(a), Some(b)) = (a.as_object(), b.as_object()) {
                 let mut keys: Vec<&str> = a.keys().chain(b.keys()).map(String::as_str).collect();
                 keys.sort_unstable();

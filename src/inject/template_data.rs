@@ -9,12 +9,12 @@ use serde_json::{Value as Json, json};
 use crate::concurrency;
 use crate::config::Configuration;
 use crate::data::{Owner, Proxy, part, part_of, record, root};
+use crate::interface::{Origin, Request};
 use crate::schema;
-use crate::surface::{Origin, Request};
 use crate::template::Data;
 
-/// What the data is made of, beside the configuration.
-pub(crate) struct View<'a> {
+/// The sources of the data, beside the configuration.
+pub(crate) struct TemplateData<'a> {
     pub(crate) configuration: &'a Configuration,
     pub(crate) request: &'a Request,
     /// Without what an earlier injection put in.
@@ -25,7 +25,7 @@ pub(crate) struct View<'a> {
     pub(crate) native: bool,
 }
 
-impl View<'_> {
+impl TemplateData<'_> {
     pub(crate) fn data(&self) -> Result<Data, String> {
         let configuration = self.configuration;
         let mut fields = BTreeMap::from([
@@ -109,7 +109,7 @@ impl View<'_> {
         vec![("namespace", self.namespace.to_owned())]
     }
 
-    fn deployment(&self, kind: schema::Object) -> Value {
+    fn deployment(&self, kind: schema::ObjectType) -> Value {
         let (name, namespace) = (self.owner.name.clone(), self.owner.namespace.clone());
         match &self.request.origin {
             Origin::Manifest(outer) => part(

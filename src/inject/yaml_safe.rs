@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::surface::Origin;
+use crate::interface::Origin;
 
 /// A character of control, or one of the two that break lines in YAML 1.1 beside them (NEL, the third, is of control).
 pub(crate) fn is_control(letter: char) -> bool {
@@ -197,7 +197,7 @@ fn is_free(trail: &[&str]) -> bool {
     })
 }
 
-/// What a path, a name or an address may be made of.
+/// Whether a path, a name or an address may contain the letter.
 fn is_plain(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | ':' | '/' | '@' | '-')
 }

@@ -1,17 +1,17 @@
 //! Places of a text where other words may stand without changing what is around them.
 //!
-//! A template prints names and labels of a pod into a text that is the same for all pods otherwise. Where such a word is a
-//! scalar of its own that nothing follows on its line, and its place wants text, any other of the same plain looks is read as
-//! itself. So a text that differs from a known one in such places only need not be read.
+//! A template prints names and labels of a pod into a text that is the same for all pods otherwise. If such a word is a
+//! scalar of its own at the end of its line, and its place wants text, the parser reads any other word of the same plain
+//! style as itself. So a text that differs from a known one in such slots only need not be parsed.
 //!
-//! What looks plain is much less than YAML allows, and it is looked at in both texts: words in double quotes, on one line and
-//! with few escapes; words of letters and digits; a block of one line.
+//! The plain style is much narrower than YAML allows, and both texts are checked for it: words in double quotes, on one line
+//! and with few escapes; words of letters and digits; a block of one line.
 
 use crate::typing::Text;
 
 /// A place where another text may stand.
 #[derive(Debug)]
-pub(crate) struct Hole {
+pub(crate) struct TextSlot {
     begin: usize,
     end: usize,
     style: Style,
@@ -24,9 +24,9 @@ enum Style {
     /// Between double quotes.
     Quoted,
     Plain,
-    /// What follows `|`.
+    /// The line below `|`.
     Line,
-    /// What follows `|-`.
+    /// The line below `|-`.
     BareLine,
 }
 
@@ -40,7 +40,7 @@ impl Style {
         }
     }
 
-    /// What the scalar says.
+    /// The value of the scalar.
     fn said(self, written: &str) -> String {
         match self {
             Self::Quoted => unescaped(written),
@@ -50,8 +50,8 @@ impl Style {
     }
 }
 
-impl Hole {
-    /// The hole at a scalar that was read as `said`.
+impl TextSlot {
+    /// The slot at a scalar that was read as `said`.
     pub(crate) fn at(text: &str, scalar: &Text, said: &str) -> Option<Self> {
         let begin = scalar.begin;
         let (before, here) = text.split_at_checked(begin)?;
@@ -61,13 +61,13 @@ impl Hole {
             _ => block(before)?,
         };
         let end = begin + style.length(here.as_bytes())?;
-        let hole = Self {
+        let slot = Self {
             begin,
             end,
             style,
             trail: scalar.trail.clone(),
         };
-        (style.said(text.get(begin..end)?) == said).then_some(hole)
+        (style.said(text.get(begin..end)?) == said).then_some(slot)
     }
 
     pub(crate) fn begin(&self) -> usize {
@@ -75,24 +75,28 @@ impl Hole {
     }
 }
 
-/// What stands in the holes of `known`, by their number, where that is another text; `None` where anything else differs.
-pub(crate) fn differences(known: &str, holes: &[Hole], text: &str) -> Option<Vec<(usize, String)>> {
+/// The new values of the slots of `known`, by index, that `text` has; `None` if anything else differs.
+pub(crate) fn differences(
+    known: &str,
+    slots: &[TextSlot],
+    text: &str,
+) -> Option<Vec<(usize, String)>> {
     let (mut from, mut rest) = (0, text);
     let mut found = Vec::new();
-    for (number, hole) in holes.iter().enumerate() {
-        rest = behind(rest, known.get(from..hole.begin)?)?;
-        let (written, after) = rest.split_at_checked(hole.style.length(rest.as_bytes())?)?;
-        if known.get(hole.begin..hole.end)? != written {
-            found.push((number, hole.style.said(written)));
+    for (number, slot) in slots.iter().enumerate() {
+        rest = behind(rest, known.get(from..slot.begin)?)?;
+        let (written, after) = rest.split_at_checked(slot.style.length(rest.as_bytes())?)?;
+        if known.get(slot.begin..slot.end)? != written {
+            found.push((number, slot.style.said(written)));
         }
-        (from, rest) = (hole.end, after);
+        (from, rest) = (slot.end, after);
     }
     behind(rest, known.get(from..)?)?
         .is_empty()
         .then_some(found)
 }
 
-/// What follows `begin` in `text`, which is to begin with it.
+/// The rest of `text` after `begin`; `None` if it begins otherwise.
 fn behind<'a>(text: &'a str, begin: &str) -> Option<&'a str> {
     let (found, rest) = text.split_at_checked(begin.len())?;
     let (found, rest_of_found) = found.as_bytes().as_chunks::<16>();

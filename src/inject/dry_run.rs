@@ -9,10 +9,10 @@ use serde_json::json;
 use crate::config::{Configuration, Mode};
 use crate::data::{self, Owner};
 use crate::fragment::Fragment;
-use crate::surface::{Broken, Request, Source};
+use crate::interface::{ConfigurationError, Request, Source};
 use crate::template::{Failure, Template};
+use crate::template_data::TemplateData;
 use crate::typing::Findings;
-use crate::view::View;
 use crate::yaml;
 
 /// Namespace of the pod that is rendered.
@@ -24,10 +24,10 @@ impl Configuration {
     ///
     /// Charts put templates of other things beside those of pods (`waypoint`, `kube-gateway`); they have other data, so a
     /// template that no pod gets by itself is a warning.
-    pub(crate) fn rehearse(&self, warnings: &mut Vec<String>) -> Result<(), Broken> {
+    pub(crate) fn dry_run(&self, warnings: &mut Vec<String>) -> Result<(), ConfigurationError> {
         match &self.mode {
             Mode::Fragment { template, .. } => {
-                let text = self.rehearsed(template);
+                let text = self.dry_rendered(template);
                 if let Err(failure) = &text
                     && is_broken(failure)
                 {
@@ -41,7 +41,7 @@ impl Configuration {
                 let defaults: BTreeSet<&str> = defaults.iter().map(|one| one.name()).collect();
                 let mut others = Vec::new();
                 for template in catalog.templates() {
-                    let Err(failure) = self.rehearsed(template) else {
+                    let Err(failure) = self.dry_rendered(template) else {
                         continue;
                     };
                     if !is_broken(&failure) {
@@ -63,11 +63,11 @@ impl Configuration {
         Ok(())
     }
 
-    fn rehearsed(&self, template: &Template) -> Result<String, Failure> {
+    fn dry_rendered(&self, template: &Template) -> Result<String, Failure> {
         let request = Request::default();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app"}]}});
         let owner = Owner::of(&pod, &request, NAMESPACE);
-        let view = View {
+        let view = TemplateData {
             configuration: self,
             request: &request,
             pod: &Arc::new(pod),
@@ -105,8 +105,8 @@ fn is_broken(failure: &Failure) -> bool {
     data::is_unknown(&failure.cause)
 }
 
-fn broken(failure: &Failure) -> Broken {
-    Broken {
+fn broken(failure: &Failure) -> ConfigurationError {
+    ConfigurationError {
         source: Source::Config,
         cause: failure.to_string(),
     }

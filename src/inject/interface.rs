@@ -1,4 +1,4 @@
-//! What the callers say and hear: the webhook and the command line speak in these words only.
+//! The types that callers use: the webhook and the command line know these only.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,12 +18,12 @@ pub struct Sources<'a> {
     pub mesh: Option<&'a str>,
 }
 
-/// What a configuration takes from the command line.
+/// Parameters of a configuration from the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
     /// `.Revision`; empty means `default`.
     pub revision: String,
-    /// Images and address of the built-in template; `None` where nobody asked. Other templates may ask for the images.
+    /// Images and address of the built-in template; `None` if no flag sets them. Other templates may ask for the images.
     pub proxy_image: Option<String>,
     pub init_image: Option<String>,
     pub discovery_address: Option<String>,
@@ -32,7 +32,7 @@ pub struct Parameters {
     /// Further parameters of the built-in template by their flag's name, as `includeIPRanges`. `hub` and `tag` are the images
     /// that the fields above do not name.
     pub settings: BTreeMap<String, String>,
-    /// What templates see through `env`.
+    /// The variables that templates read through `env`.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -46,13 +46,13 @@ pub enum Source {
 
 /// A configuration that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct ConfigurationError {
     pub source: Source,
     /// Cause, with the line where there is one.
     pub cause: String,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for ConfigurationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.source {
             Source::Config => "injection configuration",
@@ -63,7 +63,7 @@ impl fmt::Display for Broken {
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for ConfigurationError {}
 
 /// Whether the proxy runs as an init container that stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,19 +75,19 @@ pub enum NativeSidecars {
     Jobs,
 }
 
-/// Where the pod comes from.
+/// The origin of the pod.
 #[derive(Debug, Clone, Default)]
 pub enum Origin {
     /// The API server shows a pod; its owner is read from the pod.
     #[default]
     Webhook,
     /// A manifest holds it: the outer object is the owner, and the policy is not asked.
-    Manifest(Box<Outer>),
+    Manifest(Box<OuterObject>),
 }
 
 /// The object outside of a pod template.
 #[derive(Debug, Clone, Default)]
-pub struct Outer {
+pub struct OuterObject {
     pub api_version: String,
     pub kind: String,
     pub name: String,
@@ -99,7 +99,7 @@ pub struct Outer {
 /// One pod to look at, beside the pod itself.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// Where the pod does not say: the request's namespace.
+    /// The request's namespace, for a pod that names none.
     pub namespace: String,
     /// Pairs from the webhook's path, in order.
     pub path: Vec<(String, String)>,
@@ -109,7 +109,7 @@ pub struct Request {
     pub ids: ProxyIds,
 }
 
-/// What was decided. Warnings are for the person who made the pod.
+/// The decision on a pod. Warnings are for the person who made the pod.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     Skipped {
@@ -138,7 +138,7 @@ pub struct Injected {
     pub warnings: Vec<String>,
     /// Names of the templates that were used.
     pub templates: Vec<String>,
-    /// What the status says.
+    /// The version in the status annotation.
     pub version: String,
     /// The proxy is a native sidecar.
     pub native: bool,
@@ -150,16 +150,16 @@ pub struct Injected {
     pub owner: (String, String),
 }
 
-/// An outcome, and how it came to it: for who looks at decisions of every kind.
+/// An outcome with the trace that led to it, for pages that show decisions of every kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Review {
     pub outcome: Outcome,
-    pub tried: Tried,
+    pub tried: ReviewTrace,
 }
 
-/// What was found and tried for a pod, as far as it came.
+/// The facts that a review established before it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tried {
+pub struct ReviewTrace {
     /// Kind and name of the owner; empty where there is no pod.
     pub owner: (String, String),
     /// Names of the templates that the pod was to get, and what a status says of them.

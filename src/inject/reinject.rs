@@ -1,4 +1,4 @@
-//! A second pass over what the API server kept: it has filled in defaults, and they are nobody's change.
+//! A second pass over a pod that the API server has stored: the defaults that it filled in are no change.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -16,24 +16,24 @@ use crate::status::Status;
 /// Elements that an earlier pass put in and that are written anew: by list, and by their place in the pod that was sent.
 pub(crate) type Fresh = HashSet<(&'static str, usize)>;
 
-/// What becomes of elements of an earlier pass that have changed.
+/// The place of elements of an earlier pass that have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Places {
+pub(crate) enum Placement {
     /// They change where they are.
-    Kept,
+    InPlace,
     /// They are taken out and put in again, at the end.
-    Anew,
+    AtEnd,
 }
 
 /// Lets stay what `sent` has of an earlier pass of the same version, where it holds all that `wanted` would write.
 ///
-/// What stays, stays at its place, and what is new follows.
-pub(crate) fn settle(
+/// Elements that stay keep their places; new ones follow.
+pub(crate) fn reinject(
     sent: &Value,
     wanted: &mut Value,
     earlier: &Status,
     now: &Status,
-    places: Places,
+    placement: Placement,
 ) -> Fresh {
     let mut fresh = Fresh::new();
     let same_version = earlier.version == now.version;
@@ -60,7 +60,7 @@ pub(crate) fn settle(
                 Some((_, kept)) if same_version && stays(list, kept, made, kind) => {
                     *made = (*kept).clone();
                 }
-                Some((place, _)) if places == Places::Anew => {
+                Some((place, _)) if placement == Placement::AtEnd => {
                     fresh.insert((list, *place));
                 }
                 Some(_) | None => {}
@@ -72,7 +72,7 @@ pub(crate) fn settle(
     }
     if same_version {
         for list in ["initContainers", "containers"] {
-            settle_probes(pod::list(sent, list), pod::existing_list_mut(wanted, list));
+            reinject_probes(pod::list(sent, list), pod::existing_list_mut(wanted, list));
         }
     }
     fresh
@@ -92,7 +92,8 @@ fn stays(list: &str, kept: &Value, made: &Value, kind: Kind) -> bool {
         && (!is_guarded || rights::runs_the_same(kept, made, is_same))
 }
 
-/// Whether an earlier pass told the agent what nobody tells it now: the same template, by a configuration that has changed.
+/// Whether an earlier pass gave the agent a variable that this one does not: the same template, by a configuration that has
+/// changed.
 fn tells_more(kept: &Value, made: &Value) -> bool {
     let has = |element: &Value, name: &str| {
         let env = element.get("env").and_then(Value::as_array);
@@ -102,7 +103,7 @@ fn tells_more(kept: &Value, made: &Value) -> bool {
     ours.any(|name| has(kept, name) && !has(made, name))
 }
 
-/// What a list holds, in the table of types.
+/// The type of a list's elements.
 pub(crate) fn element(list: &str) -> Kind {
     let field = schema::object("PodSpec").and_then(|spec| spec.field(list));
     match field.map(|field| field.kind) {
@@ -136,7 +137,7 @@ fn ordered(before: &[Value], elements: Vec<Value>, is_fresh: impl Fn(usize) -> b
 }
 
 /// A rewritten probe that holds all that would be written stays as it is.
-fn settle_probes(sent: &[Value], wanted: Option<&mut Vec<Value>>) {
+fn reinject_probes(sent: &[Value], wanted: Option<&mut Vec<Value>>) {
     let Some(probe) = schema::object("Container")
         .and_then(|container| container.field("livenessProbe"))
         .map(|field| field.kind)
@@ -151,7 +152,7 @@ fn settle_probes(sent: &[Value], wanted: Option<&mut Vec<Value>>) {
         let Some(kept) = first.get(pod::name(made)) else {
             continue;
         };
-        for place in probes::PLACES {
+        for place in probes::PROBE_FIELDS {
             if let (Some(kept), Some(made)) = (place.get(kept), place.get_mut(made))
                 && kept != made
                 && contains(kept, made, probe)
@@ -247,7 +248,7 @@ fn by_key(kept: &[Value], wanted: &[Value], key: &str, kind: Kind) -> bool {
 /// Elements may share a key, as two ports of a number do; of a thousand that do, most are not compared with each other.
 const TRIES: usize = 8;
 
-/// What the server does not keep.
+/// Whether the server drops a value like this.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
