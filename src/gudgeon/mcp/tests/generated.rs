@@ -1,12 +1,12 @@
 //! Objects that a source generates from Ingresses, as a sink reads them.
 
 use mcp::objects::resource;
-use mcp::sink::{Read as _, Reading};
+use mcp::sink::{ReadResult, ResourceReader as _};
 use serde_json::json;
 use transform::Key;
 use transform::ingress::{Made, Outcome, Settings, transform};
 
-use super::super::taking::OBJECTS;
+use super::super::taking::READER;
 
 fn transformed(names: &[&str]) -> Outcome {
     let ingress = |name: &&str| {
@@ -39,10 +39,10 @@ fn read_as(made: &Made, name: &str) -> Result<String, Vec<String>> {
     let mut object = object.unwrap();
     let (namespace, short) = name.split_once('/').unwrap();
     (object.namespace, object.name) = (namespace.to_owned(), short.to_owned());
-    match OBJECTS.read(made.collection, &resource(&object, None).message()) {
-        Reading::Good(object) => Ok(object.full_name()),
-        Reading::Broken(rules) => Err(rules),
-        Reading::Unreadable(cause) => panic!("{name}: {cause}"),
+    match READER.read(made.collection, &resource(&object, None).message()) {
+        ReadResult::Good(object) => Ok(object.full_name()),
+        ReadResult::Broken(rules) => Err(rules),
+        ReadResult::Unreadable(cause) => panic!("{name}: {cause}"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Where resources are put until they are published: the one that changes. A snapshot of it copies only the collections in
-//! which something did.
+//! The resources of a group until they are published, which alone are mutable. A snapshot copies only the collections that
+//! changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::version::member;
 
 /// The collections of one group.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct GroupSnapshot {
     group: Group,
-    collections: BTreeMap<Arc<str>, Pile>,
+    collections: BTreeMap<Arc<str>, PendingCollection>,
 }
 
 /// One collection as it was published last, and what has changed since, by name.
 #[derive(Debug)]
-struct Pile {
+struct PendingCollection {
     published: Arc<Collection>,
     changed: BTreeMap<Arc<str>, Option<Arc<Resource>>>,
 }
 
-impl Shelf {
+impl GroupSnapshot {
     /// Empty.
     pub fn new(catalog: &Catalog, group: Group) -> Self {
-        let pile = |name: &Arc<str>| Pile {
+        let pending = |name: &Arc<str>| PendingCollection {
             published: Arc::new(Collection::empty(name.clone())),
             changed: BTreeMap::new(),
         };
@@ -33,33 +33,35 @@ impl Shelf {
             group,
             collections: catalog
                 .of(group)
-                .map(|name| (name.clone(), pile(name)))
+                .map(|name| (name.clone(), pending(name)))
                 .collect(),
         }
     }
 
     /// Puts a resource in its place. Whether that changes anything that is published; a collection of another group does not.
     pub fn set(&mut self, collection: &str, resource: Arc<Resource>) -> bool {
-        let Some(pile) = self.collections.get_mut(collection) else {
+        let Some(pending) = self.collections.get_mut(collection) else {
             return false;
         };
-        let is_known = pile
+        let is_known = pending
             .get(&resource.name)
             .is_some_and(|known| known.version == resource.version);
         if !is_known {
-            pile.changed.insert(resource.name.clone(), Some(resource));
+            pending
+                .changed
+                .insert(resource.name.clone(), Some(resource));
         }
         !is_known
     }
 
     /// As [`Self::set`], away.
     pub fn remove(&mut self, collection: &str, name: &str) -> bool {
-        let Some(pile) = self.collections.get_mut(collection) else {
+        let Some(pending) = self.collections.get_mut(collection) else {
             return false;
         };
-        let is_known = pile.get(name).is_some();
+        let is_known = pending.get(name).is_some();
         if is_known {
-            pile.changed.insert(name.into(), None);
+            pending.changed.insert(name.into(), None);
         }
         is_known
     }
@@ -70,20 +72,20 @@ impl Shelf {
 
     /// Makes a snapshot of all that is here.
     pub fn snapshot(&mut self) -> Arc<Snapshot> {
-        for pile in self.collections.values_mut() {
-            pile.publish();
+        for pending in self.collections.values_mut() {
+            pending.publish();
         }
         let collections = self.collections.iter();
         Arc::new(Snapshot {
             group: self.group,
             collections: collections
-                .map(|(name, pile)| (name.clone(), pile.published.clone()))
+                .map(|(name, pending)| (name.clone(), pending.published.clone()))
                 .collect(),
         })
     }
 }
 
-impl Pile {
+impl PendingCollection {
     fn get(&self, name: &str) -> Option<&Arc<Resource>> {
         match self.changed.get(name) {
             Some(changed) => changed.as_ref(),
@@ -114,7 +116,7 @@ impl Pile {
             }
         }
         members.extend(kept.cloned());
-        // What came and went again has changed nothing.
+        // A resource that came and went again has changed nothing.
         if version != old.version {
             self.published = Arc::new(Collection {
                 name: old.name.clone(),
@@ -141,8 +143,8 @@ mod tests {
         }))
     }
 
-    fn shelf() -> Shelf {
-        Shelf::new(&Catalog::new(["a", "b"]), Group::Default)
+    fn shelf() -> GroupSnapshot {
+        GroupSnapshot::new(&Catalog::new(["a", "b"]), Group::Default)
     }
 
     fn names(snapshot: &Snapshot, collection: &str) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! What a sink has of a collection. Nearly always it is a collection that was published, shared with every sink that has the
-//! same; only between two parts, or after a sink has said by itself what it has, is it the stream's own list.
+//! The state of a collection at a sink. Nearly always it is a published collection, shared with every sink that has the
+//! same; only between two parts, or after a sink has listed its versions, is it the stream's own list.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 use crate::snapshot::{Collection, Resource};
 use crate::version::Version;
 
-/// By name. `None`: one that was never given out, or nobody knows which.
+/// Versions by name. `None`: one that this source never gave out.
 pub(super) type Versions = BTreeMap<Arc<str>, Option<Version>>;
 
 #[derive(Clone, Debug)]
-pub(super) enum Held {
+pub(super) enum SinkState {
     Shared(Arc<Collection>),
     Own(Versions),
 }
 
-/// What a sink has to be told.
+/// The changes to send to a sink.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
     pub(super) removed: Vec<Arc<str>>,
@@ -30,7 +30,7 @@ impl Difference {
     }
 }
 
-impl Held {
+impl SinkState {
     pub(super) fn difference(&self, target: &Collection) -> Difference {
         match self {
             Self::Shared(held) if held.version() == target.version() => Difference::default(),
@@ -65,8 +65,8 @@ impl Held {
     }
 }
 
-/// What a sink says that it has.
-pub(super) fn said(versions: &BTreeMap<String, String>) -> Versions {
+/// The versions that a sink lists.
+pub(super) fn parse_versions(versions: &BTreeMap<String, String>) -> Versions {
     let versions = versions.iter();
     versions
         .map(|(name, version)| (name.as_str().into(), Version::parse(version)))
