@@ -1,4 +1,4 @@
-//! Objects of Kubernetes, as much of them as transforms read. What else they have is skipped; `null` is nothing.
+//! Objects of Kubernetes, reduced to the fields that transforms read. Other fields are skipped; `null` is the default.
 
 use std::collections::BTreeMap;
 

@@ -20,7 +20,7 @@ pub mod ingress;
 pub mod kubernetes;
 pub mod services;
 
-/// What a transform is told of the mesh.
+/// The settings of the mesh that a transform needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mesh {
     /// `cluster.local`.

@@ -17,7 +17,7 @@ use mcp::publish::Publisher;
 use mcp::snapshot::{Origin, Resource};
 use prost::Message as _;
 use serde::de::DeserializeOwned;
-use transform::ingress::{self, GATEWAYS, Made, Settings, VIRTUAL_SERVICES};
+use transform::ingress::{self, GATEWAYS, Generated, Settings, VIRTUAL_SERVICES};
 use transform::kubernetes::{EndpointSlice, Endpoints, Ingress, Node, Pod, Service};
 use transform::services::{Services, SyntheticEntry};
 use transform::{Key, Mesh};
@@ -31,7 +31,7 @@ pub(super) type Places = BTreeMap<Arc<str>, Box<str>>;
 /// Something that was made, and what came of it.
 #[derive(Debug)]
 struct Checked {
-    made: Made,
+    made: Generated,
     /// The last that was good: it stays while what is made is broken, so whoever is named by it is served on.
     served: Option<Arc<Resource>>,
     /// What is wrong with it now.
@@ -199,7 +199,8 @@ impl Processing {
 
     /// Remembers what is written where something may be made.
     fn keep(&mut self, id: &Id, is_there: bool) {
-        if !matches!(id.collection, GATEWAYS | VIRTUAL_SERVICES) || !ingress::may_be_made(&id.name)
+        if !matches!(id.collection, GATEWAYS | VIRTUAL_SERVICES)
+            || !ingress::may_be_generated(&id.name)
         {
             return;
         }
@@ -241,7 +242,7 @@ impl Processing {
         self.warned = outcome.findings.into_iter().map(warned).collect();
         let mut known = std::mem::take(&mut self.made);
         let mut before = std::mem::take(&mut self.before);
-        for made in outcome.made {
+        for made in outcome.generated {
             let id = Id {
                 collection: made.collection,
                 name: made.key.to_string().into(),
@@ -305,7 +306,7 @@ pub(super) fn usable(plain: Plain, json: &str) -> Result<(), String> {
 }
 
 /// Through the door, as what somebody has written. `before`: what was served of it.
-fn checked(made: Made, before: Option<Arc<Resource>>) -> Checked {
+fn checked(made: Generated, before: Option<Arc<Resource>>) -> Checked {
     let (object, findings) = made.object();
     let errors: Vec<Finding> = findings.into_iter().filter(Finding::is_error).collect();
     let good = object.filter(|_| errors.is_empty());

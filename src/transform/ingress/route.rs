@@ -8,7 +8,7 @@ use super::{Finding, Settings};
 use crate::Key;
 use crate::kubernetes::{Backend, IngressPath, IngressRule, PortOrName};
 
-/// What a path stands for.
+/// The requests that a path matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Match {
     Exact(String),
@@ -50,7 +50,7 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// What comes first is asked first: exact ones, then longer ones, and last what takes all.
+    /// The order of matching: exact paths first, then longer prefixes, and last the route that matches any path.
     pub(super) fn rank(&self) -> (u8, Reverse<usize>) {
         match &self.path {
             Match::Exact(path) => (0, Reverse(path.len())),

@@ -1,4 +1,4 @@
-//! Ingresses, and what is made of them, as somebody would write it.
+//! Ingresses and their generated objects, as a user would write them.
 
 use serde_json::json;
 
@@ -29,13 +29,13 @@ fn port(service: &Key, name: &str) -> Option<u16> {
     (service.to_string() == "shop/web" && name == "http").then_some(8080)
 }
 
-fn made(ingresses: &BTreeMap<Key, Ingress>) -> Outcome {
+fn generated(ingresses: &BTreeMap<Key, Ingress>) -> Outcome {
     transform(ingresses, &settings(IngressControllerMode::Default), &port)
 }
 
 /// Of what was made: collection without its folder, name and spec.
 fn shown(outcome: &Outcome) -> Value {
-    let shown = outcome.made.iter().map(|made| {
+    let shown = outcome.generated.iter().map(|made| {
         let collection = made.collection.rsplit('/').next().unwrap();
         (format!("{collection} {}", made.key), made.spec.clone())
     });
@@ -62,7 +62,7 @@ fn route(service: &str, port: u16, uris: &Value) -> Value {
     route
 }
 
-/// One that no Gateway can have costs nobody else theirs.
+/// A host that no Gateway can have costs no other host its server.
 #[test]
 fn a_host_that_cannot_be_served_is_left_out_alone() {
     let one = json!({
@@ -73,7 +73,7 @@ fn a_host_that_cannot_be_served_is_left_out_alone() {
             {"hosts": []},
         ]},
     });
-    let outcome = made(&all(&[("shop", "front", one)]));
+    let outcome = generated(&all(&[("shop", "front", one)]));
     let found: Vec<_> = outcome.findings.iter().map(|one| &*one.path).collect();
     assert_eq!(
         found,
@@ -87,7 +87,7 @@ fn a_host_that_cannot_be_served_is_left_out_alone() {
         outcome.findings[0].message,
         "\"localhost\" is not served: short names are not allowed"
     );
-    let [gateway] = &outcome.made[..] else {
+    let [gateway] = &outcome.generated[..] else {
         panic!("{outcome:?}")
     };
     assert_eq!(gateway.object().1, []);
@@ -124,7 +124,7 @@ fn an_ingress_is_a_gateway_and_a_virtual_service_for_each_host() {
         },
     });
     let ingresses = all(&[("shop", "front", one)]);
-    let outcome = made(&ingresses);
+    let outcome = generated(&ingresses);
     assert_eq!(outcome.findings, []);
     let tls = json!({
         "mode": "SIMPLE",
@@ -163,7 +163,7 @@ fn an_ingress_is_a_gateway_and_a_virtual_service_for_each_host() {
             },
         })
     );
-    for made in &outcome.made {
+    for made in &outcome.generated {
         // It goes through the door.
         let (object, findings) = made.object();
         assert_eq!(findings, []);
@@ -183,7 +183,7 @@ fn the_older_shape_gives_the_same() {
     let rules = |backend: Value| json!([{"host": "h", "http": {"paths": [{"path": "/x", "backend": backend}]}}]);
     let today = |port: Value| {
         let backend = json!({"service": {"name": "web", "port": port}});
-        made(&all(&[(
+        generated(&all(&[(
             "shop",
             "front",
             json!({"spec": {"rules": rules(backend)}}),
@@ -196,7 +196,7 @@ fn the_older_shape_gives_the_same() {
     ] {
         let backend = json!({"serviceName": "web", "servicePort": older});
         let spec = json!({"rules": rules(backend), "tls": null});
-        let outcome = made(&all(&[("shop", "front", json!({"spec": spec}))]));
+        let outcome = generated(&all(&[("shop", "front", json!({"spec": spec}))]));
         assert_eq!(outcome.findings, []);
         assert_eq!(outcome, today(port));
     }
@@ -225,7 +225,11 @@ fn a_class_decides_whose_it_is() {
             (Off, false),
         ] {
             let outcome = transform(&ingresses, &settings(mode), &port);
-            assert_eq!(outcome.made.len(), usize::from(taken), "{mode:?} {written}");
+            assert_eq!(
+                outcome.generated.len(),
+                usize::from(taken),
+                "{mode:?} {written}"
+            );
         }
     }
 }
@@ -239,13 +243,16 @@ fn the_selector_may_be_another() {
     };
     let ingresses = all(&[("shop", "front", json!({}))]);
     let outcome = transform(&ingresses, &Settings::new(&mesh, "x"), &port);
-    assert_eq!(outcome.made[0].spec["selector"], json!({"istio": "edge"}));
+    assert_eq!(
+        outcome.generated[0].spec["selector"],
+        json!({"istio": "edge"})
+    );
 }
 
 /// The uris of the one host, in order.
 fn uris(outcome: &Outcome) -> Vec<String> {
     let made = outcome
-        .made
+        .generated
         .iter()
         .find(|made| made.collection == VIRTUAL_SERVICES);
     let routes = made.unwrap().spec["http"].as_array().unwrap();
@@ -279,7 +286,7 @@ fn a_path_is_what_its_type_makes_of_it() {
         ("", "", ""),
     ] {
         let rules = json!({"rules": [host("h", &[path(written, kind, "web")])]});
-        let outcome = made(&all(&[("shop", "front", json!({"spec": rules}))]));
+        let outcome = generated(&all(&[("shop", "front", json!({"spec": rules}))]));
         assert_eq!(uris(&outcome), [uri], "{written} {kind}");
     }
 }
@@ -297,7 +304,7 @@ fn exact_ones_come_first_then_longer_ones_and_equal_ones_as_written() {
         path("/y", "Exact", "web"),
     ];
     let rules = json!({"rules": [host("h", &paths)]});
-    let outcome = made(&all(&[("shop", "front", json!({"spec": rules}))]));
+    let outcome = generated(&all(&[("shop", "front", json!({"spec": rules}))]));
     assert_eq!(
         uris(&outcome),
         [
@@ -325,9 +332,9 @@ fn ingresses_of_one_host_share_it_under_the_name_of_the_first() {
         ("cart", "one", of("first")),
     ]);
     let virtual_services = |ingresses: &BTreeMap<Key, Ingress>| -> Vec<String> {
-        let outcome = made(ingresses);
+        let outcome = generated(ingresses);
         let made = outcome
-            .made
+            .generated
             .iter()
             .filter(|made| made.collection == VIRTUAL_SERVICES);
         let lines = made.map(|made| {
@@ -348,7 +355,7 @@ fn ingresses_of_one_host_share_it_under_the_name_of_the_first() {
         virtual_services(&ingresses),
         ["a-b-one-istio-autogenerated-k8s-ingress first: first third second"]
     );
-    assert_eq!(made(&ingresses).made.len(), 4);
+    assert_eq!(generated(&ingresses).generated.len(), 4);
     // The rest stays, under the name of the new first.
     ingresses.remove(&Key::new("cart", "one"));
     assert_eq!(
@@ -367,12 +374,12 @@ fn hosts_whose_names_are_equal_are_both_served() {
         json!({"spec": {"rules": rules.collect::<Vec<_>>()}})
     };
     let services = |ingresses: &[(&str, &str, Value)]| -> Vec<(String, String)> {
-        let outcome = made(&all(ingresses));
+        let outcome = generated(&all(ingresses));
         assert_eq!(outcome.findings, []);
-        let made = outcome.made.iter();
+        let made = outcome.generated.iter();
         let services = made.filter(|made| made.collection == VIRTUAL_SERVICES);
         let lines = services.map(|made| {
-            assert!(may_be_made(&made.key.to_string()), "{}", made.key);
+            assert!(may_be_generated(&made.key.to_string()), "{}", made.key);
             let host = made.spec["hosts"][0].as_str().unwrap();
             (host.to_owned(), made.key.name.clone())
         });
@@ -395,7 +402,7 @@ fn hosts_whose_names_are_equal_are_both_served() {
             ("a.b.c".to_owned(), format!("a-b-c-x-{SUFFIX}-1")),
         ]
     );
-    // Whoever is left has the plain name.
+    // The one that is left has the plain name.
     assert_eq!(
         services(&[("shop", "x", of(&["a.b.c"]))]),
         [named("a.b.c", "a-b-c-x")]
@@ -417,7 +424,7 @@ fn what_may_be_made_is_told_by_its_name() {
         ("istio-system/a".to_owned(), false),
         ("istio-system/a-1".to_owned(), false),
     ] {
-        assert_eq!(may_be_made(&name), may, "{name}");
+        assert_eq!(may_be_generated(&name), may, "{name}");
         assert_eq!(is_generated_name(VIRTUAL_SERVICES, &name), may, "{name}");
         let other = "istio/networking/v1alpha3/destinationrules";
         assert!(!is_generated_name(other, &name), "{name}");
@@ -440,18 +447,21 @@ fn a_generated_gateway_has_the_name_of_an_ingress() {
         ("istio-system/*-istio-autogenerated-k8s-ingress", false),
     ] {
         assert_eq!(is_generated_name(GATEWAYS, name), is_one, "{name}");
-        assert!(!is_one || may_be_made(name), "{name}");
+        assert!(!is_one || may_be_generated(name), "{name}");
     }
 }
 
 #[test]
 fn two_of_one_name_share_a_gateway() {
-    let outcome = made(&all(&[
+    let outcome = generated(&all(&[
         ("a", "front", json!({})),
         ("b", "front", json!({})),
     ]));
-    assert_eq!(outcome.made.len(), 1);
-    let servers = outcome.made[0].spec["servers"].as_array().unwrap().iter();
+    assert_eq!(outcome.generated.len(), 1);
+    let servers = outcome.generated[0].spec["servers"]
+        .as_array()
+        .unwrap()
+        .iter();
     let names: Vec<_> = servers
         .map(|server| server["port"]["name"].as_str().unwrap())
         .collect();
@@ -474,7 +484,7 @@ fn what_is_not_served_is_said_and_the_rest_is() {
         host("none", &[service(json!(null))]),
     ]);
     let spec = json!({"defaultBackend": {"service": {"name": "web"}}, "rules": rules});
-    let outcome = made(&all(&[("shop", "front", json!({"spec": spec}))]));
+    let outcome = generated(&all(&[("shop", "front", json!({"spec": spec}))]));
     let findings = outcome.findings.iter();
     let lines: Vec<_> = findings
         .map(|one| format!("{} {}: {}", one.ingress, one.path, one.message))
@@ -491,7 +501,7 @@ fn what_is_not_served_is_said_and_the_rest_is() {
         ]
     );
     assert_eq!(uris(&outcome), ["exact /x"]);
-    assert_eq!(outcome.made.len(), 2);
+    assert_eq!(outcome.generated.len(), 2);
 }
 
 #[test]
@@ -502,5 +512,5 @@ fn equal_ingresses_give_equal_objects() {
         .collect();
     let mut back = list.clone();
     back.reverse();
-    assert_eq!(made(&all(&list)), made(&all(&back)));
+    assert_eq!(generated(&all(&list)), generated(&all(&back)));
 }

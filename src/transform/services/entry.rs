@@ -25,15 +25,15 @@ const ZONE: [&str; 2] = [
 /// The one address of what has none.
 const NO_ADDRESS: &str = "0.0.0.0";
 
-/// Ports on which the server speaks first: nobody may wait for the client's first bytes.
+/// Ports of protocols in which the server speaks first: a proxy must not wait there for the client's first bytes.
 const SERVER_FIRST: [u16; 4] = [25, 53, 3306, 27017];
 
-pub(super) struct Parts<'a> {
+pub(super) struct EntryBuilder<'a> {
     pub(super) of: &'a Services,
     pub(super) parts: Vec<&'a Part>,
 }
 
-impl Parts<'_> {
+impl EntryBuilder<'_> {
     pub(super) fn entry(&self, key: &Key, service: &Service, mesh: &Mesh) -> SyntheticEntry {
         let metadata = &service.metadata;
         let mut annotations = metadata.annotations.clone();

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::google::protobuf::Timestamp;
 use api::networking::ServiceEntry;
 
-use self::entry::Parts;
+use self::entry::EntryBuilder;
 use crate::kubernetes::{Address, Endpoint, EndpointSlice, Endpoints, Node, Pod, Service, Subset};
 use crate::{Key, Mesh};
 
@@ -62,9 +62,9 @@ impl Part {
     }
 }
 
-/// Which object a part is from. Where a service has slices they count alone: the others are a copy of them.
+/// The object of a part. EndpointSlices of a Service take precedence over its Endpoints, which are a copy of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum PartOf {
+enum PartKey {
     Endpoints(Key),
     Slice(Key),
 }
@@ -73,13 +73,13 @@ enum PartOf {
 #[derive(Debug, Default)]
 pub struct Services {
     services: BTreeMap<Key, Service>,
-    parts: BTreeMap<PartOf, Part>,
+    parts: BTreeMap<PartKey, Part>,
     pods: BTreeMap<Key, Pod>,
     nodes: BTreeMap<String, Node>,
     /// By service.
-    parts_of: BTreeMap<Key, BTreeSet<PartOf>>,
+    parts_of: BTreeMap<Key, BTreeSet<PartKey>>,
     /// The services whose endpoints refer to a pod.
-    seen_in: BTreeMap<Reference, BTreeSet<Key>>,
+    services_of_reference: BTreeMap<Reference, BTreeSet<Key>>,
     by_ip: BTreeMap<String, BTreeSet<Key>>,
     by_node: BTreeMap<String, BTreeSet<Key>>,
 }
@@ -101,7 +101,7 @@ impl Services {
             version: endpoints.metadata.resource_version,
             subsets: endpoints.subsets,
         });
-        self.part(PartOf::Endpoints(key), part)
+        self.part(PartKey::Endpoints(key), part)
     }
 
     pub fn slice(&mut self, key: Key, slice: Option<EndpointSlice>) -> BTreeSet<Key> {
@@ -113,10 +113,10 @@ impl Services {
                 subsets: subsets(&slice),
             })
         });
-        self.part(PartOf::Slice(key), part)
+        self.part(PartKey::Slice(key), part)
     }
 
-    fn part(&mut self, at: PartOf, part: Option<Part>) -> BTreeSet<Key> {
+    fn part(&mut self, at: PartKey, part: Option<Part>) -> BTreeSet<Key> {
         let old = match &part {
             Some(part) => self.parts.insert(at.clone(), part.clone()),
             None => self.parts.remove(&at),
@@ -128,7 +128,7 @@ impl Services {
         if let Some(old) = old {
             leave(&mut self.parts_of, &old.service, &at);
             for reference in old.references() {
-                leave(&mut self.seen_in, &reference, &old.service);
+                leave(&mut self.services_of_reference, &reference, &old.service);
             }
             changed.insert(old.service);
         }
@@ -142,7 +142,7 @@ impl Services {
             let parts = self.parts_of.get(service).into_iter().flatten();
             let parts = parts.filter_map(|at| self.parts.get(at));
             for reference in parts.flat_map(Part::references) {
-                let services = self.seen_in.entry(reference).or_default();
+                let services = self.services_of_reference.entry(reference).or_default();
                 services.insert(service.clone());
             }
         }
@@ -153,7 +153,7 @@ impl Services {
         if self.pods.get(key) == pod.as_ref() {
             return BTreeSet::new();
         }
-        let mut changed = self.seeing(key);
+        let mut changed = self.services_with_pod(key);
         if let Some(old) = self.pods.remove(key) {
             leave(&mut self.by_ip, &old.status.pod_ip, key);
             leave(&mut self.by_node, &old.spec.node_name, key);
@@ -164,7 +164,7 @@ impl Services {
             let by_node = self.by_node.entry(pod.spec.node_name.clone()).or_default();
             by_node.insert(key.clone());
             self.pods.insert(key.clone(), pod);
-            changed.extend(self.seeing(key));
+            changed.extend(self.services_with_pod(key));
         }
         changed
     }
@@ -180,15 +180,15 @@ impl Services {
             return BTreeSet::new();
         }
         let pods = self.by_node.get(name).into_iter().flatten();
-        pods.flat_map(|pod| self.seeing(pod)).collect()
+        pods.flat_map(|pod| self.services_with_pod(pod)).collect()
     }
 
     /// The services in which a pod is seen.
-    fn seeing(&self, key: &Key) -> BTreeSet<Key> {
+    fn services_with_pod(&self, key: &Key) -> BTreeSet<Key> {
         let ip = self.pods.get(key).map(|pod| pod.status.pod_ip.clone());
         let references = [Some(Reference::Name(key.clone())), ip.map(Reference::Ip)];
         let references = references.iter().flatten();
-        let services = references.filter_map(|reference| self.seen_in.get(reference));
+        let services = references.filter_map(|reference| self.services_of_reference.get(reference));
         services.flatten().cloned().collect()
     }
 
@@ -211,10 +211,10 @@ impl Services {
     pub fn entry(&self, key: &Key, mesh: &Mesh) -> Option<SyntheticEntry> {
         let service = self.services.get(key)?;
         let parts = self.parts_of.get(key).into_iter().flatten();
-        let has_slices = parts.clone().any(|at| matches!(at, PartOf::Slice(_)));
-        let parts = parts.filter(|at| !has_slices || matches!(at, PartOf::Slice(_)));
+        let has_slices = parts.clone().any(|at| matches!(at, PartKey::Slice(_)));
+        let parts = parts.filter(|at| !has_slices || matches!(at, PartKey::Slice(_)));
         let parts = parts.filter_map(|at| self.parts.get(at)).collect();
-        Some(Parts { of: self, parts }.entry(key, service, mesh))
+        Some(EntryBuilder { of: self, parts }.entry(key, service, mesh))
     }
 }
 

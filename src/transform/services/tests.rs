@@ -307,7 +307,7 @@ fn slices_count_alone() {
     let changed = services.slice(key("a"), slice("a", "other", one));
     assert_eq!(changed, [key("cart"), key("other")].into());
     services.slice(key("b"), None);
-    // What is left is what there was.
+    // The Endpoints remain.
     let entry = shown(&services.entry(&key("cart"), &mesh()).unwrap());
     assert_eq!(addresses(&entry), ["10.1.0.2", "10.1.0.1"]);
 }
@@ -361,7 +361,7 @@ fn words() -> impl Strategy<Value = Word> {
 }
 
 proptest! {
-    /// Made anew where a change is said to be seen, entries are what they would be from the beginning.
+    /// Entries regenerated after each change equal those of a fresh state.
     #[test]
     fn a_change_names_the_entries_that_it_is_seen_in(script in prop::collection::vec(words(), 0..40)) {
         let mut services = Services::default();
@@ -390,7 +390,7 @@ proptest! {
                 prop_assert_eq!(kept, fresh.as_ref());
             }
         }
-        // Nobody is remembered who is not referred to.
+        // Without objects the indices are empty.
         for word in last.into_values() {
             let gone = match word {
                 Word::Service(name, _) => Word::Service(name, None),
@@ -401,7 +401,7 @@ proptest! {
             };
             tell(&mut services, gone);
         }
-        let left = [services.seen_in.len(), services.by_ip.len(), services.by_node.len(), services.parts_of.len()];
+        let left = [services.services_of_reference.len(), services.by_ip.len(), services.by_node.len(), services.parts_of.len()];
         prop_assert_eq!(left, [0; 4]);
     }
 }
