@@ -4,17 +4,17 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::plain;
+use crate::output_error::OutputError;
 use crate::pod;
 use crate::quantity;
 use crate::schema::{self, Kind};
-use crate::typing::{self, Findings, Reading};
-use crate::unfit::Unfit;
+use crate::typing::{self, Findings, TypingOptions};
 use crate::yaml;
+use crate::yaml_safe;
 
-/// What a valid value is.
+/// The values that an annotation may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Valid {
+enum ValueRule {
     Any,
     /// JSON of our own, or anything: white space passes outside of its strings.
     Json,
@@ -37,7 +37,7 @@ enum Valid {
 }
 
 /// An annotation: its name, how a message calls it, and what it holds.
-struct Row(&'static str, &'static str, Valid);
+struct AnnotationRow(&'static str, &'static str, ValueRule);
 
 pub const STATUS_PORT: &str = "status.sidecar.istio.io/port";
 pub const PROXY_CONFIG: &str = "proxy.istio.io/config";
@@ -48,164 +48,164 @@ pub const CORE_DUMP: &str = "sidecar.istio.io/enableCoreDump";
 const USER_VOLUME: &str = "sidecar.istio.io/userVolume";
 pub const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
 
-const INTERCEPTION: Valid = Valid::OneOf(&["REDIRECT", "TPROXY", "NONE"]);
+const INTERCEPTION: ValueRule = ValueRule::OneOf(&["REDIRECT", "TPROXY", "NONE"]);
 
 /// Sorted by name, as messages are.
-const ROWS: &[Row] = &[
-    Row(TEMPLATES, "templates", Valid::Templates),
-    Row(
+const ANNOTATIONS: &[AnnotationRow] = &[
+    AnnotationRow(TEMPLATES, "templates", ValueRule::Templates),
+    AnnotationRow(
         "istio.io/reroute-virtual-interfaces",
         "reroute-virtual-interfaces",
-        Valid::Interfaces,
+        ValueRule::Interfaces,
     ),
-    Row(MERGE_METRICS, "merge-metrics", Valid::Boolean),
-    Row(PROXY_CONFIG, "config", Valid::ProxyConfig),
-    Row(
+    AnnotationRow(MERGE_METRICS, "merge-metrics", ValueRule::Boolean),
+    AnnotationRow(PROXY_CONFIG, "config", ValueRule::ProxyConfig),
+    AnnotationRow(
         "readiness.status.sidecar.istio.io/applicationPorts",
         "readinessApplicationPorts",
-        Valid::Ports { all: true },
+        ValueRule::Ports { all: true },
     ),
-    Row(
+    AnnotationRow(
         "readiness.status.sidecar.istio.io/failureThreshold",
         "failureThreshold",
-        Valid::Count,
+        ValueRule::Count,
     ),
-    Row(
+    AnnotationRow(
         "readiness.status.sidecar.istio.io/initialDelaySeconds",
         "initialDelaySeconds",
-        Valid::Count,
+        ValueRule::Count,
     ),
-    Row(
+    AnnotationRow(
         "readiness.status.sidecar.istio.io/periodSeconds",
         "periodSeconds",
-        Valid::Count,
+        ValueRule::Count,
     ),
-    Row(
+    AnnotationRow(
         "sidecar.istio.io/agentLogLevel",
         "agentLogLevel",
-        Valid::Any,
+        ValueRule::Any,
     ),
-    Row(
+    AnnotationRow(
         "sidecar.istio.io/bootstrapOverride",
         "bootstrapOverride",
-        Valid::Any,
+        ValueRule::Any,
     ),
-    Row(
+    AnnotationRow(
         "sidecar.istio.io/componentLogLevel",
         "componentLogLevel",
-        Valid::Any,
+        ValueRule::Any,
     ),
-    Row(
+    AnnotationRow(
         "sidecar.istio.io/controlPlaneAuthPolicy",
         "controlPlaneAuthPolicy",
-        Valid::Any,
+        ValueRule::Any,
     ),
-    Row(
+    AnnotationRow(
         "sidecar.istio.io/discoveryAddress",
         "discoveryAddress",
-        Valid::Any,
+        ValueRule::Any,
     ),
-    Row(CORE_DUMP, "enableCoreDump", Valid::Boolean),
-    Row("sidecar.istio.io/inject", "inject", Valid::Any),
-    Row(
+    AnnotationRow(CORE_DUMP, "enableCoreDump", ValueRule::Boolean),
+    AnnotationRow("sidecar.istio.io/inject", "inject", ValueRule::Any),
+    AnnotationRow(
         "sidecar.istio.io/interceptionMode",
         "interceptionMode",
         INTERCEPTION,
     ),
-    Row("sidecar.istio.io/logLevel", "logLevel", Valid::Any),
-    Row(NATIVE_SIDECAR, "nativeSidecar", Valid::Boolean),
-    Row("sidecar.istio.io/proxyCPU", "proxyCPU", Valid::Quantity),
-    Row(
+    AnnotationRow("sidecar.istio.io/logLevel", "logLevel", ValueRule::Any),
+    AnnotationRow(NATIVE_SIDECAR, "nativeSidecar", ValueRule::Boolean),
+    AnnotationRow("sidecar.istio.io/proxyCPU", "proxyCPU", ValueRule::Quantity),
+    AnnotationRow(
         "sidecar.istio.io/proxyCPULimit",
         "proxyCPULimit",
-        Valid::Quantity,
+        ValueRule::Quantity,
     ),
-    Row("sidecar.istio.io/proxyImage", "proxyImage", Valid::Any),
-    Row(
+    AnnotationRow("sidecar.istio.io/proxyImage", "proxyImage", ValueRule::Any),
+    AnnotationRow(
         "sidecar.istio.io/proxyMemory",
         "proxyMemory",
-        Valid::Quantity,
+        ValueRule::Quantity,
     ),
-    Row(
+    AnnotationRow(
         "sidecar.istio.io/proxyMemoryLimit",
         "proxyMemoryLimit",
-        Valid::Quantity,
+        ValueRule::Quantity,
     ),
-    Row(REWRITE_PROBES, "rewriteAppHTTPProbers", Valid::Boolean),
-    Row(
+    AnnotationRow(REWRITE_PROBES, "rewriteAppHTTPProbers", ValueRule::Boolean),
+    AnnotationRow(
         "sidecar.istio.io/statsInclusionPrefixes",
         "statsInclusionPrefixes",
-        Valid::Any,
+        ValueRule::Any,
     ),
-    Row(
+    AnnotationRow(
         "sidecar.istio.io/statsInclusionRegexps",
         "statsInclusionRegexps",
-        Valid::Any,
+        ValueRule::Any,
     ),
-    Row(
+    AnnotationRow(
         "sidecar.istio.io/statsInclusionSuffixes",
         "statsInclusionSuffixes",
-        Valid::Any,
+        ValueRule::Any,
     ),
-    Row("sidecar.istio.io/status", "status", Valid::Json),
-    Row(USER_VOLUME, "userVolume", Valid::Objects("Volume")),
-    Row(
+    AnnotationRow("sidecar.istio.io/status", "status", ValueRule::Json),
+    AnnotationRow(USER_VOLUME, "userVolume", ValueRule::Objects("Volume")),
+    AnnotationRow(
         "sidecar.istio.io/userVolumeMount",
         "userVolumeMount",
-        Valid::Objects("VolumeMount"),
+        ValueRule::Objects("VolumeMount"),
     ),
-    Row(STATUS_PORT, "statusPort", Valid::Port),
-    Row(
+    AnnotationRow(STATUS_PORT, "statusPort", ValueRule::Port),
+    AnnotationRow(
         "traffic.sidecar.istio.io/excludeInboundPorts",
         "excludeInboundPorts",
-        Valid::Ports { all: false },
+        ValueRule::Ports { all: false },
     ),
-    Row(
+    AnnotationRow(
         "traffic.sidecar.istio.io/excludeInterfaces",
         "excludeInterfaces",
-        Valid::Interfaces,
+        ValueRule::Interfaces,
     ),
-    Row(
+    AnnotationRow(
         "traffic.sidecar.istio.io/excludeOutboundIPRanges",
         "excludeIPRanges",
-        Valid::Ranges { all: false },
+        ValueRule::Ranges { all: false },
     ),
-    Row(
+    AnnotationRow(
         "traffic.sidecar.istio.io/excludeOutboundPorts",
         "excludeOutboundPorts",
-        Valid::Ports { all: false },
+        ValueRule::Ports { all: false },
     ),
-    Row(
+    AnnotationRow(
         "traffic.sidecar.istio.io/includeInboundPorts",
         "includeInboundPorts",
-        Valid::Ports { all: true },
+        ValueRule::Ports { all: true },
     ),
-    Row(
+    AnnotationRow(
         "traffic.sidecar.istio.io/includeOutboundIPRanges",
         "includeIPRanges",
-        Valid::Ranges { all: true },
+        ValueRule::Ranges { all: true },
     ),
-    Row(
+    AnnotationRow(
         "traffic.sidecar.istio.io/includeOutboundPorts",
         "includeOutboundPorts",
-        Valid::Ports { all: false },
+        ValueRule::Ports { all: false },
     ),
-    Row(
+    AnnotationRow(
         "traffic.sidecar.istio.io/kubevirtInterfaces",
         "kubevirtInterfaces",
-        Valid::Interfaces,
+        ValueRule::Interfaces,
     ),
 ];
 
-/// What only the configuration can judge.
-pub struct Judges<'a> {
+/// Checks that need the configuration.
+pub struct Validators<'a> {
     pub proxy_config: &'a dyn Fn(&str) -> Result<(), String>,
     pub templates: &'a dyn Fn(&str) -> Result<(), String>,
 }
 
-impl std::fmt::Debug for Judges<'_> {
+impl std::fmt::Debug for Validators<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Judges")
+        f.write_str("Validators")
     }
 }
 
@@ -230,7 +230,7 @@ fn shown(text: &str) -> std::borrow::Cow<'_, str> {
 }
 
 /// All annotations that are not valid, in one message.
-pub fn validate(pod: &Value, judges: &Judges<'_>) -> Result<(), String> {
+pub fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), String> {
     let metadata = pod.get("metadata");
     let all = metadata.and_then(|metadata| pod::object(metadata, "annotations"));
     let bytes = all.into_iter().flatten().map(|(name, value)| {
@@ -244,11 +244,11 @@ pub fn validate(pod: &Value, judges: &Judges<'_>) -> Result<(), String> {
         ));
     }
     let mut wrong = Vec::new();
-    for Row(name, parameter, valid) in ROWS {
+    for AnnotationRow(name, parameter, valid) in ANNOTATIONS {
         let Some(value) = pod::annotation(pod, name) else {
             continue;
         };
-        if let Err(cause) = check(value, *valid, judges) {
+        if let Err(cause) = check(value, *valid, validators) {
             wrong.push(format!(
                 "invalid value '{}' for annotation '{name}': {parameter} invalid: {}",
                 shown(value),
@@ -269,65 +269,74 @@ pub fn parameter(name: &str, value: &str) -> Result<(), String> {
         "readinessInitialDelaySeconds"
         | "readinessPeriodSeconds"
         | "readinessFailureThreshold"
-        | "sidecarProxyUID" => Valid::Count,
-        "rewriteAppProbe" | "coreDump" => Valid::Boolean,
-        "imagePullPolicy" => Valid::OneOf(&["Always", "IfNotPresent", "Never"]),
-        _ => ROWS
+        | "sidecarProxyUID" => ValueRule::Count,
+        "rewriteAppProbe" | "coreDump" => ValueRule::Boolean,
+        "imagePullPolicy" => ValueRule::OneOf(&["Always", "IfNotPresent", "Never"]),
+        _ => ANNOTATIONS
             .iter()
-            .find(|Row(_, parameter, _)| *parameter == name)
-            .map_or(Valid::Any, |Row(_, _, valid)| *valid),
+            .find(|AnnotationRow(_, parameter, _)| *parameter == name)
+            .map_or(ValueRule::Any, |AnnotationRow(_, _, valid)| *valid),
     };
-    let judges = Judges {
+    let validators = Validators {
         proxy_config: &|_| Ok(()),
         templates: &|_| Ok(()),
     };
-    check(value, valid, &judges).map_err(|cause| format!("{name} invalid: {cause}"))
+    check(value, valid, &validators).map_err(|cause| format!("{name} invalid: {cause}"))
 }
 
-fn check(value: &str, valid: Valid, judges: &Judges<'_>) -> Result<(), String> {
+fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(), String> {
     // In JSON and YAML white space is none of a string, and their strings are judged one by one.
-    let structured = matches!(valid, Valid::Json | Valid::Objects(_) | Valid::ProxyConfig);
-    let is_refused =
-        |letter| plain::is_control(letter) && !(structured && plain::is_white_space(letter));
+    let structured = matches!(
+        valid,
+        ValueRule::Json | ValueRule::Objects(_) | ValueRule::ProxyConfig
+    );
+    let is_refused = |letter| {
+        yaml_safe::is_control(letter) && !(structured && yaml_safe::is_white_space(letter))
+    };
     if value.contains(is_refused) {
-        return Err(plain::CONTROL.to_owned());
+        return Err(yaml_safe::CONTROL.to_owned());
     }
     match valid {
-        Valid::Any => Ok(()),
-        Valid::Json => serde_json::from_str(value).map_or(Ok(()), |json| plain::strings(&json)),
-        Valid::OneOf(words) if words.contains(&value) => Ok(()),
-        Valid::OneOf(words) => Err(format!("want one of {}", words.join(", "))),
-        Valid::Port => number(value, 65_535),
-        Valid::Count => number(value, u32::MAX),
-        Valid::Ports { all }
-            if all && value == "*" || value.is_empty() && matches!(valid, Valid::Ports { .. }) =>
+        ValueRule::Any => Ok(()),
+        ValueRule::Json => {
+            serde_json::from_str(value).map_or(Ok(()), |json| yaml_safe::strings(&json))
+        }
+        ValueRule::OneOf(words) if words.contains(&value) => Ok(()),
+        ValueRule::OneOf(words) => Err(format!("want one of {}", words.join(", "))),
+        ValueRule::Port => number(value, 65_535),
+        ValueRule::Count => number(value, u32::MAX),
+        ValueRule::Ports { all }
+            if all && value == "*"
+                || value.is_empty() && matches!(valid, ValueRule::Ports { .. }) =>
         {
             Ok(())
         }
-        Valid::Ports { .. } => value
+        ValueRule::Ports { .. } => value
             .split(',')
             .try_for_each(|port| number(port.trim_matches(' '), 65_535)),
-        Valid::Ranges { all }
-            if all && value == "*" || value.is_empty() && matches!(valid, Valid::Ranges { .. }) =>
+        ValueRule::Ranges { all }
+            if all && value == "*"
+                || value.is_empty() && matches!(valid, ValueRule::Ranges { .. }) =>
         {
             Ok(())
         }
-        Valid::Ranges { .. } => value.split(',').try_for_each(range),
-        Valid::Interfaces if value.is_empty() => Ok(()),
-        Valid::Interfaces => value.split(',').try_for_each(interface),
-        Valid::Quantity => quantity::nano(value)
+        ValueRule::Ranges { .. } => value.split(',').try_for_each(range),
+        ValueRule::Interfaces if value.is_empty() => Ok(()),
+        ValueRule::Interfaces => value.split(',').try_for_each(interface),
+        ValueRule::Quantity => quantity::nano(value)
             .map(drop)
             .ok_or_else(|| "want a quantity, such as 100m or 128Mi".to_owned()),
-        Valid::Boolean => boolean(value)
+        ValueRule::Boolean => boolean(value)
             .map(drop)
             .ok_or_else(|| "want true or false".to_owned()),
-        Valid::Objects(kind) => objects(value, kind),
-        Valid::ProxyConfig => (judges.proxy_config)(value),
-        Valid::Templates => (judges.templates)(value),
+        ValueRule::Objects(kind) => objects(value, kind),
+        ValueRule::ProxyConfig => (validators.proxy_config)(value),
+        ValueRule::Templates => (validators.templates)(value),
     }
 }
 
-/// What templates make elements of: they are typed as those will be, so that what is wrong is said of the annotation.
+/// Checks a map whose entries a template turns into elements of `kind`. They are typed here as they will be there, so that
+/// an error names the annotation.
 fn objects(value: &str, kind: &str) -> Result<(), String> {
     let entries = match serde_json::from_str::<Value>(value) {
         Ok(Value::Object(entries)) => entries,
@@ -335,16 +344,16 @@ fn objects(value: &str, kind: &str) -> Result<(), String> {
         Err(error) => return Err(format!("want a JSON object: {error}")),
     };
     for (name, value) in &entries {
-        if name.contains(plain::is_control) {
-            return Err(format!("{name:?}: {}", plain::CONTROL));
+        if name.contains(yaml_safe::is_control) {
+            return Err(format!("{name:?}: {}", yaml_safe::CONTROL));
         }
-        plain::strings(value).map_err(|cause| format!("{name:?}: {cause}"))?;
+        yaml_safe::strings(value).map_err(|cause| format!("{name:?}: {cause}"))?;
     }
     let kind = schema::object(kind).map_or(Kind::Any, Kind::Object);
-    let reading = Reading {
+    let reading = TypingOptions {
         nulls: true,
         directives: true,
-        ..Reading::default()
+        ..TypingOptions::default()
     };
     entries.iter().try_for_each(|(name, value)| {
         if name.is_empty() {
@@ -362,8 +371,8 @@ fn objects(value: &str, kind: &str) -> Result<(), String> {
 }
 
 /// Whether a volume is there twice because the pod asks for one by a name that the template has: what is to be said of it.
-pub(crate) fn volume_twice(pod: &Value, unfit: &Unfit) -> Option<String> {
-    let Unfit::Twice { list, name, .. } = unfit else {
+pub(crate) fn volume_twice(pod: &Value, error: &OutputError) -> Option<String> {
+    let OutputError::Duplicate { list, name, .. } = error else {
         return None;
     };
     let value = pod::annotation(pod, USER_VOLUME).filter(|_| list == "volumes")?;
@@ -422,7 +431,7 @@ mod tests {
     use serde_json::json;
 
     fn judged(name: &str, value: &str) -> Result<(), String> {
-        let judges = Judges {
+        let validators = Validators {
             proxy_config: &|text| {
                 if text.contains("bad") {
                     Err("it is bad".to_owned())
@@ -440,7 +449,7 @@ mod tests {
         };
         validate(
             &json!({"metadata": {"annotations": {name: value}}}),
-            &judges,
+            &validators,
         )
     }
 
@@ -629,9 +638,12 @@ mod tests {
 
     #[test]
     fn no_annotation_smuggles_a_line() {
-        for Row(name, parameter, valid) in ROWS {
-            let wanted = matches!(valid, Valid::Json | Valid::Objects(_) | Valid::ProxyConfig);
-            let value = if matches!(valid, Valid::Objects(_)) {
+        for AnnotationRow(name, parameter, valid) in ANNOTATIONS {
+            let wanted = matches!(
+                valid,
+                ValueRule::Json | ValueRule::Objects(_) | ValueRule::ProxyConfig
+            );
+            let value = if matches!(valid, ValueRule::Objects(_)) {
                 "{\n}"
             } else {
                 "x\ny: z"
@@ -652,9 +664,9 @@ mod tests {
             "a\u{85}b",
             "{\"a\": \"\u{2028}\"}",
         ] {
-            for Row(name, parameter, _) in ROWS {
+            for AnnotationRow(name, parameter, _) in ANNOTATIONS {
                 let refused = judged(name, value).unwrap_err();
-                let wanted = format!("{parameter} invalid: {}", plain::CONTROL);
+                let wanted = format!("{parameter} invalid: {}", yaml_safe::CONTROL);
                 assert!(refused.ends_with(&wanted), "{refused}");
             }
         }
@@ -674,35 +686,35 @@ mod tests {
                 r#"{"a": {"x": ["\u2028"]}}"#,
             ] {
                 let refused = judged(name, value).unwrap_err();
-                assert!(refused.ends_with(plain::CONTROL), "{name}: {refused}");
+                assert!(refused.ends_with(yaml_safe::CONTROL), "{name}: {refused}");
             }
         }
     }
 
     #[test]
     fn all_together_have_a_bound() {
-        let judges = Judges {
+        let validators = Validators {
             proxy_config: &|_| Ok(()),
             templates: &|_| Ok(()),
         };
         let of = |bytes: usize| json!({"metadata": {"annotations": {"ab": "x".repeat(bytes / 2 - 2), "cd": "x".repeat(bytes / 2 - 2)}}});
-        assert_eq!(validate(&of(MAX_BYTES), &judges), Ok(()));
+        assert_eq!(validate(&of(MAX_BYTES), &validators), Ok(()));
         assert_eq!(
-            validate(&of(MAX_BYTES + 2), &judges),
+            validate(&of(MAX_BYTES + 2), &validators),
             Err("metadata.annotations: 262146 bytes together, want 262144 at most".to_owned())
         );
     }
 
     #[test]
     fn all_are_told_in_one_message_sorted() {
-        assert!(ROWS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert!(ANNOTATIONS.windows(2).all(|pair| pair[0].0 < pair[1].0));
         let pod = json!({"metadata": {"annotations": {STATUS_PORT: "x", "sidecar.istio.io/proxyCPU": "y", "ok": "z"}}});
-        let judges = Judges {
+        let validators = Validators {
             proxy_config: &|_| Ok(()),
             templates: &|_| Ok(()),
         };
         assert_eq!(
-            validate(&pod, &judges).unwrap_err(),
+            validate(&pod, &validators).unwrap_err(),
             "invalid value 'y' for annotation 'sidecar.istio.io/proxyCPU': proxyCPU invalid: want a quantity, such as 100m or 128Mi; \
              invalid value 'x' for annotation 'status.sidecar.istio.io/port': statusPort invalid: want a number from 0 to 65535, got \"x\""
         );

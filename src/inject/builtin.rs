@@ -1,7 +1,7 @@
-//! The built-in template: what is injected when nobody gave a configuration.
+//! The built-in template, which is injected unless a configuration is given.
 //!
-//! It is a configuration as a user would write it, with the parameters at its head, and it is read like one: what is printed for
-//! somebody to start from gives exactly the same pods.
+//! It is a configuration as a user would write it, with the parameters at its head, and it is read like one: the printed
+//! template, given as a configuration, yields exactly the same pods.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::annotations;
 use crate::catalog::SIDECAR;
 use crate::file::File;
-use crate::surface::Parameters;
+use crate::interface::Parameters;
 use crate::yaml;
 
 const TEMPLATE: &str = include_str!("builtin.tpl");
@@ -31,7 +31,7 @@ const SETTINGS: [(&str, &str, &str); 10] = [
     ("includeInboundPorts", "includeInboundPorts", "*"),
     ("excludeInboundPorts", "excludeInboundPorts", ""),
     ("imagePullPolicy", "imagePullPolicy", "IfNotPresent"),
-    // Where it is empty, the mesh configuration says it.
+    // The mesh configuration says it if it is empty.
     ("statusPort", "statusPort", ""),
     ("initialDelaySeconds", "readinessInitialDelaySeconds", "1"),
     ("periodSeconds", "readinessPeriodSeconds", "2"),
@@ -61,7 +61,7 @@ pub fn configuration(parameters: &Parameters) -> Result<String, String> {
             "initImage",
             json!(image(&parameters.init_image, INIT_IMAGE)),
         ),
-        // Where it is empty, the mesh configuration says it.
+        // The mesh configuration says it if it is empty.
         (
             "discoveryAddress",
             json!(text(&parameters.discovery_address, "")),
@@ -106,7 +106,7 @@ pub(crate) fn complete(file: &mut File, parameters: &Parameters) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Broken, Configuration, Outcome, Request, Source, Sources};
+    use crate::{Configuration, ConfigurationError, Outcome, Request, Source, Sources};
 
     fn parameters(settings: &[(&str, &str)]) -> Parameters {
         let settings = settings.iter();
@@ -124,7 +124,7 @@ mod tests {
     fn load(
         config: Option<&str>,
         parameters: Parameters,
-    ) -> Result<(Configuration, Vec<String>), Broken> {
+    ) -> Result<(Configuration, Vec<String>), ConfigurationError> {
         let sources = Sources {
             config,
             ..Sources::default()

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::memo::Memo;
+use crate::render_cache::RenderCache;
 use crate::template::{Template, version};
 
-/// The template that is used where nobody says anything.
+/// The default template.
 pub(crate) const SIDECAR: &str = "sidecar";
 
 #[derive(Debug)]
@@ -19,11 +19,11 @@ pub(crate) struct Catalog {
     defaults: Vec<String>,
     /// Of what is chosen most: the defaults, each alias, each template.
     versions: BTreeMap<Vec<String>, String>,
-    /// What they printed last.
-    pub(crate) known: Memo<Value>,
+    /// Their last outputs.
+    pub(crate) known: RenderCache<Value>,
 }
 
-/// What a pod gets, each template once.
+/// The templates that a pod gets, each once.
 #[derive(Debug)]
 pub(crate) struct Chosen<'a> {
     pub(crate) templates: Vec<&'a Template>,
@@ -31,7 +31,7 @@ pub(crate) struct Chosen<'a> {
 }
 
 impl Catalog {
-    /// Names that nobody knows are refused here, unless it is only the usual default that is missing.
+    /// Refuses a name that no template and no alias has, unless only the usual default is missing.
     pub(crate) fn new(
         templates: Vec<Template>,
         aliases: BTreeMap<String, Vec<String>>,
@@ -42,7 +42,7 @@ impl Catalog {
             aliases,
             defaults: Vec::new(),
             versions: BTreeMap::new(),
-            known: Memo::default(),
+            known: RenderCache::default(),
         };
         for (alias, names) in &catalog.aliases {
             for name in names {

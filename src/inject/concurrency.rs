@@ -9,8 +9,8 @@ use crate::quantity;
 /// processor.
 const USUAL: i64 = 2;
 
-/// The number that the proxy's configuration says. A said 0 asks for the proxy's share of the processor: its limit, else its
-/// request, each by the pod's annotation, else by the values; 0 where nobody says any.
+/// The number that the proxy's configuration says. An explicit 0 asks for the proxy's share of the processor: its limit,
+/// else its request, each by the pod's annotation, else by the values; 0 if none of them is set.
 pub(crate) fn estimated(said: Option<i64>, pod: &Value, values: &Value) -> i64 {
     match said {
         None => USUAL,

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use api::mesh::MeshConfig;
 use gotmpl::Value;
 
-use crate::annotations::{self, Judges};
+use crate::annotations::{self, Validators};
 use crate::builtin;
 use crate::catalog::Catalog;
 use crate::data::{self, Proxy};
 use crate::decision::Policy;
 use crate::file::File;
 use crate::fragment::Fragment;
-use crate::memo::Memo;
+use crate::interface::{ConfigurationError, Parameters, Source, Sources};
 use crate::release::Agents;
-use crate::surface::{Broken, Parameters, Source, Sources};
+use crate::render_cache::RenderCache;
 use crate::template::{Delimiters, Dialect, Template, of_json, version};
 use crate::yaml;
 
@@ -27,7 +27,7 @@ pub(crate) enum Mode {
         template: Box<Template>,
         /// The sha256 of its text.
         version: String,
-        known: Memo<Fragment>,
+        known: RenderCache<Fragment>,
     },
     /// The templates print partial pods.
     Overlay(Catalog),
@@ -74,16 +74,16 @@ fn native(mut environment: BTreeMap<String, String>) -> BTreeMap<String, String>
 }
 
 impl Configuration {
-    /// Reads and checks the three texts; warnings are for who wrote them.
+    /// Reads and checks the three texts. Warnings go to their author.
     pub fn load(
         sources: Sources<'_>,
         parameters: Parameters,
-    ) -> Result<(Self, Vec<String>), Broken> {
+    ) -> Result<(Self, Vec<String>), ConfigurationError> {
         let mut warnings = Vec::new();
         let (mesh, mesh_value) = mesh(sources.mesh, &mut warnings)?;
         let proxy = Arc::new(usual_proxy(&mesh, sources.mesh)?);
         let values_json = values(sources.values)?;
-        let broken = |cause: String| Broken {
+        let broken = |cause: String| ConfigurationError {
             source: Source::Config,
             cause,
         };
@@ -104,7 +104,7 @@ impl Configuration {
             .collect();
         annotations::validate(
             &serde_json::json!({"metadata": {"annotations": set}}),
-            &Judges {
+            &Validators {
                 proxy_config: &|text| {
                     let parsed = api::mesh::parse_proxy(&proxy.config, text);
                     parsed.map(drop).map_err(|error| error.to_string())
@@ -138,7 +138,7 @@ impl Configuration {
             native_environment: Arc::new(native(parameters.environment.clone())),
             parameters,
         };
-        configuration.rehearse(&mut warnings)?;
+        configuration.dry_run(&mut warnings)?;
         Ok((configuration, warnings))
     }
 
@@ -199,8 +199,11 @@ impl Configuration {
     }
 }
 
-fn mesh(text: Option<&str>, warnings: &mut Vec<String>) -> Result<(MeshConfig, Value), Broken> {
-    let broken = |error: api::mesh::Invalid| Broken {
+fn mesh(
+    text: Option<&str>,
+    warnings: &mut Vec<String>,
+) -> Result<(MeshConfig, Value), ConfigurationError> {
+    let broken = |error: api::mesh::Invalid| ConfigurationError {
         source: Source::Mesh,
         cause: error.to_string(),
     };
@@ -226,8 +229,8 @@ fn mesh(text: Option<&str>, warnings: &mut Vec<String>) -> Result<(MeshConfig, V
 }
 
 /// The proxy's configuration for all pods that say nothing themselves; `text` is what the mesh was read from.
-fn usual_proxy(mesh: &MeshConfig, text: Option<&str>) -> Result<Proxy, Broken> {
-    let broken = |error: api::mesh::Invalid| Broken {
+fn usual_proxy(mesh: &MeshConfig, text: Option<&str>) -> Result<Proxy, ConfigurationError> {
+    let broken = |error: api::mesh::Invalid| ConfigurationError {
         source: Source::Mesh,
         cause: error.to_string(),
     };
@@ -238,8 +241,8 @@ fn usual_proxy(mesh: &MeshConfig, text: Option<&str>) -> Result<Proxy, Broken> {
     data::proxy_config(config, written).map_err(broken)
 }
 
-fn values(text: Option<&str>) -> Result<serde_json::Value, Broken> {
-    let broken = |cause: String| Broken {
+fn values(text: Option<&str>) -> Result<serde_json::Value, ConfigurationError> {
+    let broken = |cause: String| ConfigurationError {
         source: Source::Values,
         cause,
     };
@@ -264,7 +267,7 @@ fn mode(file: &File, delimiters: &Delimiters) -> Result<Mode, String> {
             Ok(Mode::Fragment {
                 template: Box::new(template),
                 version,
-                known: Memo::default(),
+                known: RenderCache::default(),
             })
         }
         None => {
@@ -290,7 +293,7 @@ mod tests {
     use crate::labels::Labels;
     use crate::release::Release;
 
-    fn load(config: &str) -> Result<(Configuration, Vec<String>), Broken> {
+    fn load(config: &str) -> Result<(Configuration, Vec<String>), ConfigurationError> {
         Configuration::load(
             Sources {
                 config: Some(config),
@@ -397,7 +400,7 @@ mod tests {
             error.cause,
             "template inject, line 2: can't evaluate field Nosuch in type SidecarTemplateData"
         );
-        // Whoever chooses it, gets it.
+        // A pod that chooses it gets it.
         let (_, warnings) = load("templates: {sidecar: '', waypoint: '{{ .UID }}'}").unwrap();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].contains("waypoint"), "{warnings:?}");

@@ -16,7 +16,7 @@ pub const IGNORED: [&str; 4] = [
 /// Label and annotation by which a pod says it.
 pub const INJECT: &str = "sidecar.istio.io/inject";
 
-/// What the configuration says of pods that do not say it themselves.
+/// The policy for pods without a label or annotation of their own.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     pub enabled: bool,

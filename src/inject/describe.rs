@@ -1,4 +1,4 @@
-//! What a configuration says of itself, for whoever looks in: no text of a template, no value.
+//! The description of a configuration for status pages: no text of a template, no value.
 
 use crate::config::{Configuration, Mode};
 use crate::template::Template;

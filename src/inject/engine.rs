@@ -5,34 +5,36 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::annotations::{
-    self, CORE_DUMP, Judges, MERGE_METRICS, NATIVE_SIDECAR, PROXY_CONFIG, STATUS_PORT,
+    self, CORE_DUMP, MERGE_METRICS, NATIVE_SIDECAR, PROXY_CONFIG, STATUS_PORT, Validators,
 };
 use crate::config::{Configuration, Mode};
 use crate::data::{self, Owner, Proxy};
 use crate::decision::{self, Policy};
 use crate::fragment::{self, Fragment};
+use crate::interface::{
+    Injected, NativeSidecars, Origin, Outcome, Request, Review, ReviewTrace, reason,
+};
 use crate::labels::{self, Labels};
-use crate::memo::{Memo, Texts};
 use crate::metrics;
 use crate::native;
+use crate::output_error::OutputError;
 use crate::patch;
-use crate::plain;
 use crate::pod;
-use crate::probes::Rewriting;
+use crate::probes::ProbeRewrite;
+use crate::reinject::{self, Placement};
+use crate::render_cache::{RenderCache, TextTree};
 use crate::schema::{self, Kind};
-use crate::settle::{self, Places};
 use crate::status::{self, STATUS, Status};
-use crate::surface::{Injected, NativeSidecars, Origin, Outcome, Request, Review, Tried, reason};
 use crate::template::Template;
+use crate::template_data::TemplateData;
 use crate::typing::{self, Findings};
-use crate::unfit::Unfit;
 use crate::variables::{self, Containers};
-use crate::view::View;
 use crate::warnings::{self, MAX_WARNING, capped};
 use crate::yaml;
+use crate::yaml_safe;
 
 /// One pod on its way.
-pub(crate) struct Job<'a> {
+pub(crate) struct Injection<'a> {
     pub(crate) configuration: &'a Configuration,
     pub(crate) request: &'a Request,
     pub(crate) sent: &'a Value,
@@ -44,11 +46,11 @@ pub(crate) struct Job<'a> {
     /// Fields that no Kubernetes has where the template says them.
     pub(crate) pruned: Vec<String>,
     /// For who looks in, whatever comes out.
-    pub(crate) tried: &'a mut Tried,
+    pub(crate) tried: &'a mut ReviewTrace,
 }
 
 /// Why there is no injected pod.
-pub(crate) enum Stop {
+pub(crate) enum StopReason {
     Skip(&'static str),
     /// The configuration is at fault.
     Template(String),
@@ -66,12 +68,12 @@ impl Configuration {
     /// The same, with what was tried on the way.
     #[must_use]
     pub fn review(&self, request: &Request, pod: &Value) -> Review {
-        let mut tried = Tried::default();
+        let mut tried = ReviewTrace::default();
         let outcome = self.outcome(request, pod, &mut tried);
         Review { outcome, tried }
     }
 
-    fn outcome(&self, request: &Request, pod: &Value, tried: &mut Tried) -> Outcome {
+    fn outcome(&self, request: &Request, pod: &Value, tried: &mut ReviewTrace) -> Outcome {
         let root = schema::object("Pod").map_or(Kind::Any, Kind::Object);
         if !pod.is_object() {
             return refused(
@@ -105,11 +107,11 @@ impl Configuration {
                 warnings: capped(warnings),
             };
         }
-        let judges = Judges {
+        let validators = Validators {
             proxy_config: &|text| self.said_by_a_pod(text),
             templates: &|text| self.mode.choice(text),
         };
-        if let Err(message) = annotations::validate(pod, &judges) {
+        if let Err(message) = annotations::validate(pod, &validators) {
             return Outcome::Refused {
                 code: 400,
                 reason: reason::BAD_REQUEST,
@@ -120,7 +122,7 @@ impl Configuration {
         }
         let proxy = self.proxy_for(pod, &mut warnings);
         warnings.extend(warnings::dns_policy(pod));
-        let job = Job {
+        let job = Injection {
             configuration: self,
             request,
             sent: pod,
@@ -183,7 +185,7 @@ impl Configuration {
     fn said_by_a_pod(&self, text: &str) -> Result<(), String> {
         let written = api::mesh::written_proxy(&self.proxy.config, text)
             .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
-        plain::proxy_config(&written)?;
+        yaml_safe::proxy_config(&written)?;
         self.proxy_of(text).map(drop)
     }
 
@@ -210,8 +212,13 @@ fn refused(code: u16, reason: &'static str, message: String) -> Outcome {
     }
 }
 
-impl Job<'_> {
-    fn fragment(mut self, template: &Template, version: &str, known: &Memo<Fragment>) -> Outcome {
+impl Injection<'_> {
+    fn fragment(
+        mut self,
+        template: &Template,
+        version: &str,
+        known: &RenderCache<Fragment>,
+    ) -> Outcome {
         self.tried.templates = vec![template.name().to_owned()];
         version.clone_into(&mut self.tried.version);
         let now = Status {
@@ -230,23 +237,23 @@ impl Job<'_> {
     fn fragment_pod(
         &mut self,
         template: &Template,
-        known: &Memo<Fragment>,
+        known: &RenderCache<Fragment>,
         mut now: Status,
-    ) -> Result<(Value, Status, settle::Fresh), Stop> {
+    ) -> Result<(Value, Status, reinject::Fresh), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
         let originals = status::take_out(&mut made, &earlier);
         let before = made.get("metadata").cloned();
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);
-        plain::names(&made, &self.request.origin).map_err(Stop::Pod)?;
+        yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
         let shown = Arc::new(made);
         let text = self.render(template, &shown, &owner)?;
         // The rendering has let go of it.
         let mut made = Arc::unwrap_or_clone(shown);
         let fragment = self.read(template, text, known, Fragment::read)?;
         let Some(mut fragment) = fragment else {
-            return Err(Stop::Skip(reason::EMPTY_TEMPLATE));
+            return Err(StopReason::Skip(reason::EMPTY_TEMPLATE));
         };
         fragment.complete(&made);
         now.lists = fragment.names();
@@ -258,7 +265,7 @@ impl Job<'_> {
         if fragment::rewrites(&made, &fragment)
             && let Some(port) = port
         {
-            let rewriting = Rewriting {
+            let rewriting = ProbeRewrite {
                 probers: self.configuration.agents.probers(release),
                 port,
                 earlier: &originals,
@@ -290,7 +297,7 @@ impl Job<'_> {
         self.warnings.extend(left_out);
         now.note_metadata(before.as_ref(), &made);
         fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
-        let fresh = settle::settle(self.sent, &mut made, &earlier, &now, Places::Anew);
+        let fresh = reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::AtEnd);
         if self.native {
             native::order_init(&mut made, &now);
         } else if release.is_of_istiods_fragments() {
@@ -342,14 +349,14 @@ impl Job<'_> {
         );
     }
 
-    /// What a template prints for the pod.
+    /// The output of a template for the pod.
     pub(crate) fn render(
         &self,
         template: &Template,
         pod: &Arc<Value>,
         owner: &Owner,
-    ) -> Result<String, Stop> {
-        let view = View {
+    ) -> Result<String, StopReason> {
+        let view = TemplateData {
             configuration: self.configuration,
             request: self.request,
             pod,
@@ -358,20 +365,20 @@ impl Job<'_> {
             proxy: &self.proxy,
             native: self.native,
         };
-        let data = view.data().map_err(Stop::Template)?;
+        let data = view.data().map_err(StopReason::Template)?;
         template
             .render(&data)
-            .map_err(|failure| Stop::Template(failure.to_string()))
+            .map_err(|failure| StopReason::Template(failure.to_string()))
     }
 
-    /// What the text that a template printed says; `None` where it says nothing.
-    pub(crate) fn read<T: Clone + Texts + Containers>(
+    /// Reads the output of a template; `None` if it is empty.
+    pub(crate) fn read<T: Clone + TextTree + Containers>(
         &mut self,
         template: &Template,
         text: String,
-        known: &Memo<T>,
-        read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, Unfit>,
-    ) -> Result<Option<T>, Stop> {
+        known: &RenderCache<T>,
+        read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
+    ) -> Result<Option<T>, StopReason> {
         // An escape of YAML has two bytes at least, and says three at most.
         let may_be_long = text.len() > variables::LONGEST / 2;
         let found = known.get(text, |text| {
@@ -382,8 +389,10 @@ impl Job<'_> {
             let read =
                 read(&node, &mut findings).map_err(|unfit| {
                     match annotations::volume_twice(self.sent, &unfit) {
-                        Some(message) => Stop::Pod(message),
-                        None => Stop::Template(format!("template {}: {unfit}", template.name())),
+                        Some(message) => StopReason::Pod(message),
+                        None => {
+                            StopReason::Template(format!("template {}: {unfit}", template.name()))
+                        }
                     }
                 })?;
             Ok(Some((read, findings)))
@@ -397,13 +406,13 @@ impl Job<'_> {
         }))
     }
 
-    pub(crate) fn stop(mut self, stop: Stop) -> Outcome {
+    pub(crate) fn stop(mut self, stop: StopReason) -> Outcome {
         self.note_pruned();
         let warnings = capped(self.warnings);
         let (code, reason, message) = match stop {
-            Stop::Skip(reason) => return Outcome::Skipped { reason, warnings },
-            Stop::Template(message) => (500, reason::TEMPLATE, message),
-            Stop::Pod(message) => (400, reason::BAD_REQUEST, message),
+            StopReason::Skip(reason) => return Outcome::Skipped { reason, warnings },
+            StopReason::Template(message) => (500, reason::TEMPLATE, message),
+            StopReason::Pod(message) => (400, reason::BAD_REQUEST, message),
         };
         Outcome::Refused {
             code,
@@ -421,7 +430,12 @@ impl Job<'_> {
         self.tried.pruned = self.pruned.len();
     }
 
-    pub(crate) fn finish(mut self, pod: Value, status: &Status, fresh: &settle::Fresh) -> Outcome {
+    pub(crate) fn finish(
+        mut self,
+        pod: Value,
+        status: &Status,
+        fresh: &reinject::Fresh,
+    ) -> Outcome {
         self.note_pruned();
         let warnings = capped(self.warnings);
         let operations = patch::between_fresh(self.sent, &pod, fresh);
@@ -450,7 +464,7 @@ impl Job<'_> {
 }
 
 /// A template's output as a tree; what is wrong has its line, and the text of that line.
-fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, Stop> {
+fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, StopReason> {
     yaml::read(text).map_err(|error| {
         let line: String = text
             .lines()
@@ -459,7 +473,7 @@ fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, Stop> {
             .chars()
             .take(MAX_WARNING)
             .collect();
-        Stop::Template(format!(
+        StopReason::Template(format!(
             "template {name}: its output is no YAML: {error}: {line:?}"
         ))
     })

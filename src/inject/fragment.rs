@@ -6,17 +6,17 @@ use api::mesh::MeshConfig;
 use serde_json::{Map, Value, json};
 
 use crate::annotations::{self, REWRITE_PROBES};
-use crate::memo::Texts;
+use crate::output_error::OutputError;
 use crate::pod::{self, LISTS, PROXY};
 use crate::probes;
 use crate::quantity;
 use crate::release::Release;
+use crate::render_cache::TextTree;
 use crate::schema::{self, Kind};
-use crate::typing::{self, Findings, Reading};
-use crate::unfit::Unfit;
+use crate::typing::{self, Findings, TypingOptions};
 use crate::yaml::{Node, Value as Tree};
 
-/// Where a container finds its service account.
+/// The directory of a container's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The group that may read the token of the secret discovery service.
@@ -27,7 +27,7 @@ const DNS_CONFIG: usize = LISTS.len();
 const SECURITY_CONTEXT: usize = DNS_CONFIG + 1;
 const ANNOTATIONS: usize = SECURITY_CONTEXT + 1;
 
-/// What a template printed, typed.
+/// The output of a template, typed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Fragment {
     pub(crate) rewrite_probes: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Fragment {
 
 impl Fragment {
     /// Types the template's output.
-    pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Self, Unfit> {
+    pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Self, OutputError> {
         let Tree::Map(entries) = &node.value else {
             return Err("the template prints no object".to_owned().into());
         };
@@ -50,9 +50,9 @@ impl Fragment {
                 findings.pruned.push(key.clone());
                 continue;
             };
-            let reading = Reading {
+            let reading = TypingOptions {
                 drop_restart_policy: true,
-                ..Reading::default()
+                ..TypingOptions::default()
             };
             let typed = findings.below(place(key), |findings| {
                 typing::typed(node, kind, key, reading, findings)
@@ -120,7 +120,8 @@ impl Fragment {
         })
     }
 
-    /// What the template leaves to us: threads of the proxy by its share of the processor, and the pod's service account.
+    /// Adds the fields that the template leaves to us: threads of the proxy by its share of the processor, and the pod's
+    /// service account.
     pub(crate) fn complete(&mut self, pod: &Value) {
         let mount = service_account(pod);
         let Some(Value::Object(proxy)) = self.proxy_mut() else {
@@ -151,7 +152,7 @@ impl Fragment {
         self.proxy().and_then(probes::status_port)
     }
 
-    pub(crate) fn tell(&mut self, originals: &probes::Originals) {
+    pub(crate) fn tell(&mut self, originals: &probes::OriginalProbes) {
         for container in self
             .lists
             .iter_mut()
@@ -209,7 +210,7 @@ pub(crate) fn set_annotations(pod: &mut Value, entries: impl IntoIterator<Item =
     }
 }
 
-impl Texts for Fragment {
+impl TextTree for Fragment {
     fn text_mut(&mut self, trail: &[usize]) -> Option<&mut String> {
         let [place, index, trail @ ..] = trail else {
             return None;
@@ -224,7 +225,7 @@ impl Texts for Fragment {
     }
 }
 
-/// Where the value of a key is found again.
+/// The index of a key's value.
 fn place(key: &str) -> usize {
     let list = LISTS.iter().position(|list| *list == key);
     list.unwrap_or(match key {
@@ -241,7 +242,7 @@ pub(crate) fn rewrites(pod: &Value, fragment: &Fragment) -> bool {
         .unwrap_or(fragment.rewrite_probes)
 }
 
-/// What a key of the fragment wants.
+/// The type of a key of the fragment.
 fn kind(key: &str) -> Option<Kind> {
     let (object, field) = match key {
         "rewriteAppHTTPProbe" => return Some(Kind::Boolean),
@@ -254,7 +255,7 @@ fn kind(key: &str) -> Option<Kind> {
 }
 
 /// Every element has a name of its own.
-pub(crate) fn names(list: &str, elements: &[Value]) -> Result<(), Unfit> {
+pub(crate) fn names(list: &str, elements: &[Value]) -> Result<(), OutputError> {
     let mut seen = BTreeSet::new();
     for (index, element) in elements.iter().enumerate() {
         let name = pod::name(element);
@@ -262,7 +263,7 @@ pub(crate) fn names(list: &str, elements: &[Value]) -> Result<(), Unfit> {
             return Err(format!("{list}[{index}]: no name").into());
         }
         if !seen.insert(name) {
-            return Err(Unfit::Twice {
+            return Err(OutputError::Duplicate {
                 list: list.to_owned(),
                 index,
                 name: name.to_owned(),
@@ -272,7 +273,7 @@ pub(crate) fn names(list: &str, elements: &[Value]) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// Gives the proxy as many threads as its share of the processor is, where nobody said how many it has.
+/// Gives the proxy as many threads as its share of the processor is, unless its arguments set a number.
 pub(crate) fn give_threads(proxy: &mut Map<String, Value>) {
     if let Some(threads) = threads(proxy) {
         let said = [
@@ -293,7 +294,7 @@ fn append<const N: usize>(container: &mut Map<String, Value>, key: &str, values:
     }
 }
 
-/// How many threads the proxy's share of the processor is, where nobody said how many it has.
+/// The number of threads by the proxy's share of the processor; `None` if its arguments set one.
 fn threads(proxy: &Map<String, Value>) -> Option<i128> {
     let args = proxy
         .get("args")

@@ -127,7 +127,7 @@ mod tests {
                 &*long,
                 Some("label topology.istio.io/network is left out"),
             ),
-            // What the pod says itself stays, and nothing is left out.
+            // The pod's own label stays, and no warning is due.
             (
                 json!({"metadata": {"labels": {NETWORK: "n2"}}}),
                 "n/1",

@@ -24,50 +24,50 @@ mod config;
 mod data;
 pub mod decision;
 mod describe;
+mod dry_run;
 mod engine;
 mod file;
 mod fragment;
-mod holes;
 mod ids;
+mod interface;
+mod json_eq;
 mod labels;
-mod memo;
 mod merge;
 mod metrics;
 mod native;
 mod operation;
+mod output_error;
 mod overlay;
 mod overrides;
 pub mod patch;
-mod plain;
 pub mod pod;
 mod probes;
 pub mod quantity;
-mod rehearsal;
+mod reinject;
 mod release;
+mod render_cache;
 mod rights;
-mod same;
 pub mod schema;
 pub mod selector;
-mod settle;
 mod status;
-mod surface;
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "of the kinds of a template's values and of JSON, all others are one case"
 )]
 pub mod template;
+mod template_data;
+mod text_slots;
 pub mod typing;
-mod unfit;
 mod variables;
-mod view;
 mod warnings;
 pub mod yaml;
+mod yaml_safe;
 
 pub use builtin::configuration as builtin_configuration;
 pub use config::Configuration;
 pub use describe::Description;
 pub use ids::ProxyIds;
-pub use surface::{
-    Broken, Injected, NativeSidecars, Origin, Outcome, Outer, Parameters, Request, Review, Source,
-    Sources, Tried, reason,
+pub use interface::{
+    ConfigurationError, Injected, NativeSidecars, Origin, Outcome, OuterObject, Parameters,
+    Request, Review, ReviewTrace, Source, Sources, reason,
 };

@@ -15,7 +15,7 @@ use crate::schema::Kind;
 /// The directive of an object, and what it may say.
 const DIRECTIVE: &str = "$patch";
 
-/// Who wrote the upper layer.
+/// The author of the upper layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layer {
     /// Nulls delete, and directives are directives.
@@ -24,7 +24,7 @@ pub(crate) enum Layer {
     User,
 }
 
-/// What excludes each other.
+/// Keys that exclude each other.
 const VALUES: [&str; 2] = ["value", "valueFrom"];
 const HANDLERS: [&str; 5] = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"];
 
@@ -73,7 +73,7 @@ fn object(under: &mut Map<String, Value>, over: Map<String, Value>, kind: Kind, 
     }
 }
 
-/// What `over` says leaves no room for what excludes it.
+/// Removes from `under` the keys that a key of `over` excludes.
 fn give_way(under: &mut Map<String, Value>, over: &Map<String, Value>, kind: Kind) {
     let Kind::Object(record) = kind else { return };
     let group: &[&str] = match record.name() {
@@ -162,7 +162,7 @@ fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, la
     }
 }
 
-/// What is put where nothing is: there nothing can be deleted, and no directive stays.
+/// A value without directives and nulls, for a place that is empty: there is nothing there to delete.
 pub(crate) fn clean(mut value: Value, layer: Layer) -> Option<Value> {
     if goes(&value, layer) {
         return None;

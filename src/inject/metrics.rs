@@ -12,7 +12,7 @@ use crate::status::Status;
 /// The variable of the proxy that holds what the pod said.
 pub(crate) const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 
-/// What the pod may say, by the variable's keys.
+/// The annotations that a pod may have, by the variable's keys.
 const SAID: [(&str, &str); 3] = [
     ("scrape", "prometheus.io/scrape"),
     ("path", "prometheus.io/path"),
@@ -22,12 +22,12 @@ const SAID: [(&str, &str); 3] = [
 /// Several places to ask instead of one, and their annotation: `PORT:PATH`, separated by commas.
 const TARGETS: (&str, &str) = ("targets", "prometheus.istio.io/scrape-targets");
 
-/// Where no application can be: to ask there could come round to the proxy again.
+/// Ports that no application can listen on: a scrape of one could come round to the proxy again.
 const RESERVED: [u16; 9] = [
     15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090,
 ];
 
-/// What Prometheus is sent to.
+/// The path that Prometheus scrapes.
 const PATH: &str = "/stats/prometheus";
 
 /// A name with any separators: scrapers are configured for each of them.
@@ -46,7 +46,7 @@ fn is_form(name: &str, of: &str) -> bool {
             .all(|(a, b)| plain(a) == plain(b))
 }
 
-/// What the pod says in any form; as Kubernetes writes it comes first.
+/// The pod's value of an annotation in any of its forms; Kubernetes' own form comes first.
 fn said<'a>(annotations: Option<&'a Map<String, Value>>, name: &str) -> Option<&'a str> {
     let annotations = annotations?;
     let exact = annotations.get(name).and_then(Value::as_str);
@@ -109,8 +109,8 @@ fn target_text(list: &[Value]) -> String {
     entries.collect::<Vec<_>>().join(",")
 }
 
-/// Sends Prometheus to the proxy, and the proxy to the application. What is wrong with the targets is returned; they stay as they
-/// are then.
+/// Sends Prometheus to the proxy, and the proxy to the application. Invalid targets stay as they are, and the cause is
+/// returned.
 pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
     let annotations = pod
         .get("metadata")
@@ -245,7 +245,7 @@ pub(crate) fn set_variables(pod: &mut Value, variables: &[(String, String)]) {
     }
 }
 
-/// What an earlier injection took from the annotations.
+/// The annotations that an earlier injection replaced.
 pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> {
     let lists = ["containers", "initContainers"].into_iter();
     let proxy = lists
@@ -265,7 +265,7 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> 
     let said: Vec<(String, Value)> = match entries.get(FORMS) {
         Some(Value::Object(forms)) => {
             let forms = forms.clone().into_iter();
-            // What is written there may be anybody's.
+            // A user may have written any value there.
             forms
                 .filter(|(name, _)| is_said_form(name) || is_target_form(name))
                 .collect()
@@ -281,7 +281,8 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> 
     };
     let added = earlier.annotations.iter().map(String::as_str);
     let added: HashSet<&str> = added.collect();
-    // What the pod had not is in the status: an empty text stands for nothing, and any other was the configuration's.
+    // The status names the annotations that the pod had not: an empty text means none, and any other was the
+    // configuration's.
     said.into_iter()
         .filter(|(name, _)| !added.contains(name.as_str()))
         .filter_map(|(name, text)| Some((name, text.as_str()?.to_owned())))

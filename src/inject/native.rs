@@ -45,8 +45,8 @@ pub(crate) fn is_native(pod: &Value) -> bool {
     init.iter().any(|one| pod::name(one) == PROXY)
 }
 
-/// Puts the injection's init containers to their places: before the user's, who then have the mesh, where the proxy is one of
-/// them; else redirection comes last, because nobody would take what is redirected.
+/// Puts the injection's init containers in their places. With the proxy among them they come before the user's, which then
+/// have the mesh; without it redirection comes last, because no proxy would accept the redirected connections.
 pub(crate) fn order_init(pod: &mut Value, status: &Status) {
     let native = is_native(pod);
     let Some(list) = pod::existing_list_mut(pod, "initContainers") else {

@@ -11,7 +11,7 @@ pub enum Operation<'a> {
     Remove(String),
 }
 
-/// What is added.
+/// The value that an `add` adds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Content<'a> {
     Whole(&'a Value),

@@ -8,36 +8,36 @@ use serde_json::{Map, Value, json};
 use crate::annotations::{self, REWRITE_PROBES, STATUS_PORT, TEMPLATES};
 use crate::catalog::{Catalog, Chosen};
 use crate::data::Owner;
-use crate::engine::{Job, Stop};
+use crate::engine::{Injection, StopReason};
 use crate::file::Probers;
 use crate::fragment::{self, set_annotations};
+use crate::interface::{Outcome, reason};
 use crate::labels;
 use crate::merge::{self, Layer};
 use crate::metrics;
 use crate::native;
+use crate::output_error::OutputError;
 use crate::overrides::{CONTAINERS, Overrides};
-use crate::plain;
 use crate::pod::{self, LISTS, PROXY};
-use crate::probes::{self, Originals, Rewriting};
+use crate::probes::{self, OriginalProbes, ProbeRewrite};
+use crate::reinject::{self, Fresh, Placement};
 use crate::release::Release;
-use crate::rights::{Guard, Guards};
+use crate::rights::{ProtectedContainers, Protection};
 use crate::schema::{self, Kind};
-use crate::settle::{self, Fresh, Places};
 use crate::status::{self, OVERRIDES, STATUS, Status};
-use crate::surface::{Outcome, reason};
-use crate::typing::{self, Findings, Reading};
-use crate::unfit::Unfit;
+use crate::typing::{self, Findings, TypingOptions};
 use crate::warnings;
 use crate::yaml::{Node, Value as Tree};
+use crate::yaml_safe;
 
-const READING: Reading = Reading {
+const READING: TypingOptions = TypingOptions {
     drop_restart_policy: false,
     nulls: true,
     directives: true,
 };
 
-/// What one template printed, typed: `metadata` with labels and annotations, and `spec`.
-pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, Unfit> {
+/// The output of one template, typed: `metadata` with labels and annotations, and `spec`.
+pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, OutputError> {
     let Tree::Map(entries) = &node.value else {
         return Err("the template prints no object".to_owned().into());
     };
@@ -74,7 +74,7 @@ fn part(key: &str, node: &Node, findings: &mut Findings) -> Result<Option<Value>
 
 fn typed(
     node: &Node,
-    kind: Option<schema::Object>,
+    kind: Option<schema::ObjectType>,
     path: &str,
     findings: &mut Findings,
 ) -> Result<Option<Value>, String> {
@@ -101,7 +101,7 @@ fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value
 }
 
 /// Every element has a name, and each that adds something one of its own.
-fn names(list: &str, elements: &[Value]) -> Result<(), Unfit> {
+fn names(list: &str, elements: &[Value]) -> Result<(), OutputError> {
     let mut seen = BTreeSet::new();
     for (index, element) in elements.iter().enumerate() {
         let name = pod::name(element);
@@ -114,7 +114,7 @@ fn names(list: &str, elements: &[Value]) -> Result<(), Unfit> {
             return Err(format!("{list}[{index}]: no name").into());
         }
         if merge::adds(element) && !seen.insert(name) {
-            return Err(Unfit::Twice {
+            return Err(OutputError::Duplicate {
                 list: list.to_owned(),
                 index,
                 name: name.to_owned(),
@@ -262,12 +262,12 @@ fn give_threads(pod: &mut Value) {
     }
 }
 
-impl Job<'_> {
+impl Injection<'_> {
     pub(crate) fn overlay(mut self, catalog: &Catalog) -> Outcome {
         let said = self.configuration.annotation(self.sent, TEMPLATES);
         let chosen = match catalog.choose(said) {
             Ok(chosen) => chosen,
-            Err(cause) => return self.stop(Stop::Template(cause)),
+            Err(cause) => return self.stop(StopReason::Template(cause)),
         };
         let names = chosen.templates.iter().map(|one| one.name().to_owned());
         self.tried.templates = names.collect();
@@ -285,14 +285,14 @@ impl Job<'_> {
         &mut self,
         catalog: &Catalog,
         chosen: &Chosen<'_>,
-    ) -> Result<(Value, Status), Stop> {
+    ) -> Result<(Value, Status), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_default();
         let originals = status::take_out(&mut made, &earlier);
         let before = made.get("metadata").cloned();
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);
-        plain::names(&made, &self.request.origin).map_err(Stop::Pod)?;
+        yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
         let shown = Arc::new(made);
         let layers = self.layers(catalog, chosen, &shown, &owner)?;
         // The rendering has let go of it.
@@ -303,12 +303,12 @@ impl Job<'_> {
             lists: made_names(&layers),
             ..Status::default()
         };
-        let guards = Guards::of(&layers);
+        let protected = ProtectedContainers::of(&layers);
         let release = made_release(&layers);
         let agents = self.configuration.agents;
-        let own = self.put(&mut made, layers, (&guards, release), &mut now);
+        let own = self.put(&mut made, layers, (&protected, release), &mut now);
         let probers = agents.probers(release);
-        self.connect(&mut made, (&own, &guards), &now, (probers, &originals));
+        self.connect(&mut made, (&own, &protected), &now, (probers, &originals));
         let network = self.configuration.network(&self.request.path);
         let network = network.filter(|_| agents.add_labels != Some(false));
         let network = network.map(|name| (labels::NETWORK, name));
@@ -321,7 +321,7 @@ impl Job<'_> {
             .map(|text| (OVERRIDES.to_owned(), Value::from(text)));
         let status = (STATUS.to_owned(), Value::from(now.to_text()));
         set_annotations(&mut made, kept.into_iter().chain([status]));
-        settle::settle(self.sent, &mut made, &earlier, &now, Places::Kept);
+        reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::InPlace);
         native::order_init(&mut made, &now);
         put_first(&mut made, &now.lists[3]);
         let hold = self.holds() && !native::is_native(&made);
@@ -330,14 +330,14 @@ impl Job<'_> {
         Ok((made, now))
     }
 
-    /// What the templates print for the pod, in their order.
+    /// The outputs of the templates for the pod, in their order.
     fn layers(
         &mut self,
         catalog: &Catalog,
         chosen: &Chosen<'_>,
         shown: &Arc<Value>,
         owner: &Owner,
-    ) -> Result<Vec<Value>, Stop> {
+    ) -> Result<Vec<Value>, StopReason> {
         let mut layers = Vec::new();
         for template in &chosen.templates {
             let text = self.render(template, shown, owner)?;
@@ -347,7 +347,7 @@ impl Job<'_> {
             end_what_must_end(layer);
         }
         if layers.is_empty() {
-            return Err(Stop::Skip(reason::EMPTY_TEMPLATE));
+            return Err(StopReason::Skip(reason::EMPTY_TEMPLATE));
         }
         Ok(layers)
     }
@@ -357,13 +357,13 @@ impl Job<'_> {
         &mut self,
         made: &mut Value,
         layers: Vec<Value>,
-        (guards, release): (&Guards, Release),
+        (protected, release): (&ProtectedContainers, Release),
         now: &mut Status,
     ) -> Overrides {
         let of_templates = now.lists.iter().take(2).flatten();
         let of_templates: BTreeSet<&str> = of_templates.map(String::as_str).collect();
         let own = Overrides::of(made, |name| of_templates.contains(name));
-        guards.take_all(made, &mut self.warnings);
+        protected.take_all(made, &mut self.warnings);
         let secrets = &mut now.lists[3];
         // They are nothing but a name: who had it before has it still.
         let known = pod::list(made, "imagePullSecrets").iter();
@@ -377,7 +377,7 @@ impl Job<'_> {
         if release.gives_threads() {
             give_threads(made);
         }
-        own.lay(made, guards);
+        own.lay(made, protected);
         let pairs = self.request.path.iter();
         let pairs = pairs.map(|(key, value)| (variable(key), value.clone()));
         metrics::set_variables(made, &pairs.collect::<Vec<_>>());
@@ -395,9 +395,9 @@ impl Job<'_> {
     fn connect(
         &mut self,
         made: &mut Value,
-        (own, guards): (&Overrides, &Guards),
+        (own, protected): (&Overrides, &ProtectedContainers),
         now: &Status,
-        (probers, earlier): (Probers, &Originals),
+        (probers, earlier): (Probers, &OriginalProbes),
     ) {
         let Some(port) = self.status_port(made) else {
             return;
@@ -406,7 +406,7 @@ impl Job<'_> {
         let rewrites = says(REWRITE_PROBES).unwrap_or(self.configuration.rewrite_probes);
         self.merge_metrics(made, port);
         if rewrites {
-            let rewriting = Rewriting {
+            let rewriting = ProbeRewrite {
                 probers,
                 port,
                 earlier,
@@ -416,8 +416,8 @@ impl Job<'_> {
             let is_made = |list: &str, name: &str| {
                 let mut lists = put_in.iter();
                 let is_put_in = lists.any(|(known, names)| *known == list && names.contains(name));
-                // What the user's has of it is the template's beside rights.
-                let is_own = own.contains(name) && guards.get(name) != Some(Guard::Rights);
+                // Beside rights, all other fields of the user's container are the template's.
+                let is_own = own.contains(name) && protected.get(name) != Some(Protection::Rights);
                 name == PROXY || (is_put_in && !is_own)
             };
             let told = rewriting.rewrite(made, is_made, &mut self.warnings);

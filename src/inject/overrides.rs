@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 
 use crate::merge::{self, Layer};
 use crate::pod::{self, PROXY};
-use crate::rights::Guards;
+use crate::reinject::element;
+use crate::rights::ProtectedContainers;
 use crate::schema::{self, Kind};
-use crate::settle::element;
 use crate::status::{OVERRIDES, Status};
 use crate::typing;
 
@@ -41,7 +41,7 @@ impl Overrides {
         self.0.iter().flatten().map(pod::name).collect()
     }
 
-    /// What the annotation holds; `None` where there is nothing to hold.
+    /// The value of the annotation; `None` if there is nothing to store.
     pub(crate) fn to_text(&self) -> Option<String> {
         let lists = CONTAINERS.iter().zip(&self.0);
         let entries: Map<String, Value> = lists
@@ -71,8 +71,8 @@ impl Overrides {
         }))
     }
 
-    /// What was kept, by list and name, each once.
-    pub(crate) fn into_waiting(self) -> Waiting {
+    /// The stored containers by list and name; each can be taken once.
+    pub(crate) fn into_pending(self) -> PendingOverrides {
         let lists = self.0.map(|kept| {
             let mut places: HashMap<String, VecDeque<usize>> = HashMap::new();
             for (place, one) in kept.iter().enumerate() {
@@ -80,13 +80,13 @@ impl Overrides {
                 places.entry(name).or_default().push_back(place);
             }
             let kept = kept.into_iter().map(Some).collect();
-            WaitingList { kept, places }
+            PendingList { kept, places }
         });
-        Waiting(lists)
+        PendingOverrides(lists)
     }
 
     /// Lays what the user wrote over what a template made of it, but for what is the template's.
-    pub(crate) fn lay(&self, pod: &mut Value, guards: &Guards) {
+    pub(crate) fn lay(&self, pod: &mut Value, protected: &ProtectedContainers) {
         if self.0.iter().all(Vec::is_empty) {
             return;
         }
@@ -101,7 +101,7 @@ impl Overrides {
         }
         for own in self.0.iter().flatten() {
             let mut own = own.clone();
-            guards.take(&mut own);
+            protected.take(&mut own);
             if let Some(fields) = own.as_object_mut()
                 && fields.get("image").and_then(Value::as_str) == Some(AUTO)
             {
@@ -135,17 +135,17 @@ impl Overrides {
 
 /// Containers that wait for their places, by [`CONTAINERS`].
 #[derive(Debug)]
-pub(crate) struct Waiting([WaitingList; 2]);
+pub(crate) struct PendingOverrides([PendingList; 2]);
 
 #[derive(Debug)]
-struct WaitingList {
+struct PendingList {
     /// Those that are left.
     kept: Vec<Option<Value>>,
     /// By name.
     places: HashMap<String, VecDeque<usize>>,
 }
 
-impl Waiting {
+impl PendingOverrides {
     /// The container that was kept for a place, once.
     pub(crate) fn take(&mut self, list: &str, name: &str) -> Option<Value> {
         let mut lists = CONTAINERS.iter().zip(&mut self.0);

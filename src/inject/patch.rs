@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value};
 
+use crate::json_eq::{changed, json_eq, present};
 pub use crate::operation::{Content, Operation};
 use crate::pod::{self, LISTS};
-use crate::same::{changed, is_same, present};
 
 /// Bytes that a patch has, or more.
 const USUAL: usize = 8 << 10;
@@ -77,12 +77,12 @@ pub fn escape(key: &str) -> Cow<'_, str> {
 #[derive(Default)]
 struct Patch<'a> {
     operations: Vec<Operation<'a>>,
-    /// What changes within elements that stay: it comes last, when indices are final.
+    /// Changes within elements that stay. They come last, when indices are final.
     within: Vec<Operation<'a>>,
 }
 
 impl<'a> Patch<'a> {
-    /// Whether `key` is an object on both sides. Where only the new pod has it, it is added: with its first field, as all
+    /// Whether `key` is an object on both sides. A key that only the new pod has is added with its first field, as all
     /// further operations expect.
     fn parent(&mut self, sent: &Value, wanted: &'a Value, key: &str) -> bool {
         let path = format!("/{key}");
@@ -167,7 +167,7 @@ fn field<'a>(
     let (sent, wanted) = (present(sent), present(wanted));
     match (sent, wanted) {
         (None, None) => return,
-        (Some(a), Some(b)) if is_same(a, b) => return,
+        (Some(a), Some(b)) if json_eq(a, b) => return,
         _ => {}
     }
     let here = format!("{path}/{}", escape(key));
@@ -201,7 +201,7 @@ fn by_key<'a>(path: &str, entries: &'a Map<String, Value>, operations: &mut Vec<
     }
 }
 
-/// What changes between two values that are both there, and that differ.
+/// The changes between two different values.
 fn changes<'a>(
     path: &str,
     sent: &'a Value,
@@ -323,7 +323,7 @@ impl Plan {
     ) {
         for (old, new) in &self.kept {
             if let (Some(a), Some(b)) = (before.get(*old), after.get(*new))
-                && !is_same(a, b)
+                && !json_eq(a, b)
             {
                 changes(&format!("{path}/{new}"), a, b, operations);
             }

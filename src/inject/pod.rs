@@ -28,7 +28,7 @@ pub fn merge_key(list: &str) -> Option<&'static str> {
     }
 }
 
-/// What tells an element from others: the text of its key's value.
+/// The identity of an element in its list: the text of its key's value.
 #[must_use]
 pub fn identity(element: &Value, key: &str) -> String {
     match element.get(key) {

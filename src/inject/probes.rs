@@ -12,12 +12,12 @@ use crate::status::Status;
 /// The variable of the proxy that holds the originals: path → what kubelet would have asked.
 pub(crate) const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
 
-/// Originals by path.
-pub(crate) type Originals = BTreeMap<String, Value>;
+/// Original probes by path.
+pub(crate) type OriginalProbes = BTreeMap<String, Value>;
 
 /// A probe or hook of a container, by its name in paths.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ProbeField {
     parent: Option<&'static str>,
     field: &'static str,
     path: &'static str,
@@ -25,32 +25,32 @@ pub(crate) struct Place {
     legacy: bool,
 }
 
-pub(crate) const PLACES: [Place; 5] = [
-    Place {
+pub(crate) const PROBE_FIELDS: [ProbeField; 5] = [
+    ProbeField {
         parent: None,
         field: "readinessProbe",
         path: "readyz",
         legacy: true,
     },
-    Place {
+    ProbeField {
         parent: None,
         field: "livenessProbe",
         path: "livez",
         legacy: true,
     },
-    Place {
+    ProbeField {
         parent: None,
         field: "startupProbe",
         path: "startupz",
         legacy: false,
     },
-    Place {
+    ProbeField {
         parent: Some("lifecycle"),
         field: "preStop",
         path: "prestopz",
         legacy: false,
     },
-    Place {
+    ProbeField {
         parent: Some("lifecycle"),
         field: "postStart",
         path: "poststartz",
@@ -61,7 +61,7 @@ pub(crate) const PLACES: [Place; 5] = [
 const HANDLERS: [&str; 3] = ["httpGet", "tcpSocket", "grpc"];
 const PREFIXES: [&str; 2] = ["/app-health/", "/app-lifecycle/"];
 
-impl Place {
+impl ProbeField {
     pub(crate) fn get<'a>(&self, container: &'a Value) -> Option<&'a Value> {
         self.parent
             .map_or(Some(container), |parent| container.get(parent))?
@@ -87,22 +87,22 @@ impl Place {
 
 /// How probes are rewritten.
 #[derive(Debug)]
-pub(crate) struct Rewriting<'a> {
+pub(crate) struct ProbeRewrite<'a> {
     pub(crate) probers: Probers,
     pub(crate) port: u16,
-    /// What an earlier injection knew of probes that are as before now.
-    pub(crate) earlier: &'a Originals,
+    /// The originals that an earlier injection stored of probes that have not changed since.
+    pub(crate) earlier: &'a OriginalProbes,
 }
 
-impl Rewriting<'_> {
+impl ProbeRewrite<'_> {
     /// Rewrites the probes of all containers but those that `is_made` knows by list and name; the originals are for the agent.
     pub(crate) fn rewrite(
         &self,
         pod: &mut Value,
         is_made: impl Fn(&str, &str) -> bool,
         warnings: &mut Vec<String>,
-    ) -> Originals {
-        let mut originals = Originals::new();
+    ) -> OriginalProbes {
+        let mut originals = OriginalProbes::new();
         let lists: &[&str] = match self.probers {
             Probers::Legacy | Probers::CurrentHttp => &["containers"],
             Probers::Current => &["initContainers", "containers"],
@@ -113,7 +113,7 @@ impl Rewriting<'_> {
                 if is_made(list, &name) {
                     continue;
                 }
-                for place in PLACES.iter().filter(|place| self.knows(**place)) {
+                for place in PROBE_FIELDS.iter().filter(|place| self.knows(**place)) {
                     self.place(container, &name, *place, &mut originals, warnings);
                 }
             }
@@ -125,8 +125,8 @@ impl Rewriting<'_> {
         &self,
         container: &mut Value,
         name: &str,
-        place: Place,
-        originals: &mut Originals,
+        place: ProbeField,
+        originals: &mut OriginalProbes,
         warnings: &mut Vec<String>,
     ) {
         let Some(Value::Object(probe)) = place.get(container) else {
@@ -195,7 +195,7 @@ impl Rewriting<'_> {
     }
 
     /// Whether the agent knows probes of that place.
-    fn knows(&self, place: Place) -> bool {
+    fn knows(&self, place: ProbeField) -> bool {
         match self.probers {
             Probers::Legacy => place.legacy,
             Probers::CurrentHttp => place.parent.is_none(),
@@ -203,7 +203,7 @@ impl Rewriting<'_> {
         }
     }
 
-    /// Points at the status port already: somebody rewrote it before us.
+    /// Whether the probe points at the status port already, because an earlier injection rewrote it.
     fn is_ours(&self, asked: &Map<String, Value>) -> bool {
         let path = asked
             .get("path")
@@ -254,7 +254,7 @@ fn original(handler: &str, asked: &Map<String, Value>, port: &Value) -> Value {
     Value::Object(made)
 }
 
-/// What kubelet asks from now on: plain HTTP, since the agent speaks nothing else.
+/// The probe that kubelet sends from now on: plain HTTP, since the agent speaks nothing else.
 fn to_status_port(asked: &Map<String, Value>, path: &str, port: u16) -> Value {
     let mut made = Map::from_iter([
         ("path".to_owned(), Value::from(path)),
@@ -279,7 +279,7 @@ fn is_current(original: &Value) -> bool {
 }
 
 /// Puts the originals into the proxy's container, last of its variables.
-pub(crate) fn tell(proxy: &mut Value, originals: &Originals) {
+pub(crate) fn tell(proxy: &mut Value, originals: &OriginalProbes) {
     if originals.is_empty() {
         return;
     }
@@ -339,7 +339,7 @@ pub(crate) fn flag<'a>(args: &[&'a str], names: &[&str]) -> Option<&'a str> {
 }
 
 /// Gives the probes that an earlier injection had rewritten their originals back.
-pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> Originals {
+pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> OriginalProbes {
     let lists = ["containers", "initContainers"];
     let proxy = lists
         .into_iter()
@@ -360,13 +360,13 @@ pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> Originals {
         .and_then(|variable| variable.get("value"))
         .and_then(Value::as_str);
     let Some(Ok(Value::Object(entries))) = text.map(serde_json::from_str) else {
-        return Originals::new();
+        return OriginalProbes::new();
     };
-    let mut restored = Originals::new();
+    let mut restored = OriginalProbes::new();
     for list in lists {
         for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
             let name = pod::name(container).to_owned();
-            for place in PLACES {
+            for place in PROBE_FIELDS {
                 let path = place.path(&name);
                 let Some(original) = entries.get(&path) else {
                     continue;

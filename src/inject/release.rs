@@ -7,7 +7,7 @@ use crate::file::Probers;
 use crate::labels::Labels;
 use crate::pod;
 
-/// Whose agent an image holds.
+/// The vendor and release of the agent in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Release {
     /// Istio 1.N.
@@ -72,7 +72,7 @@ impl Release {
     }
 }
 
-/// What a configuration says of agents; where it says nothing their release does.
+/// The configuration's settings of agents; an unset one follows their release.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Agents {
     pub(crate) probers: Option<Probers>,

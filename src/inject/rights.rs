@@ -26,7 +26,7 @@ const RIGHTFUL: [&str; 3] = ["istio-init", "istio-validation", "enable-core-dump
 
 /// How far a container is the template's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Guard {
+pub(crate) enum Protection {
     /// The template says which image runs before the application, and gives it nothing that others have not.
     Image,
     /// It has rights.
@@ -35,13 +35,13 @@ pub(crate) enum Guard {
 
 /// Containers that templates make, by name. One of the application, to which a template only adds something, is the user's.
 #[derive(Debug, Default)]
-pub(crate) struct Guards(BTreeMap<String, Guard>);
+pub(crate) struct ProtectedContainers(BTreeMap<String, Protection>);
 
-impl Guards {
+impl ProtectedContainers {
     pub(crate) fn of(layers: &[Value]) -> Self {
-        let mut guards = BTreeMap::new();
+        let mut protected = BTreeMap::new();
         for list in CONTAINERS {
-            // What one template says of a container counts beside what another does.
+            // The settings of all templates for a container count together.
             let mut made: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
             for container in layers.iter().flat_map(|layer| pod::list(layer, list)) {
                 let (image, rights) = made.entry(pod::name(container)).or_default();
@@ -49,32 +49,32 @@ impl Guards {
                 *rights |= has_rights(container);
             }
             for (name, (image, rights)) in made.into_iter().filter(|(name, _)| *name != PROXY) {
-                let guard = match (image, rights) {
-                    _ if RIGHTFUL.contains(&name) => Guard::Rights,
-                    (true, true) => Guard::Rights,
-                    (true, false) if list == "initContainers" => Guard::Image,
+                let protection = match (image, rights) {
+                    _ if RIGHTFUL.contains(&name) => Protection::Rights,
+                    (true, true) => Protection::Rights,
+                    (true, false) if list == "initContainers" => Protection::Image,
                     _ => continue,
                 };
-                let known = guards.entry(name.to_owned()).or_insert(guard);
-                *known = guard.max(*known);
+                let known = protected.entry(name.to_owned()).or_insert(protection);
+                *known = protection.max(*known);
             }
         }
-        Self(guards)
+        Self(protected)
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<Guard> {
+    pub(crate) fn get(&self, name: &str) -> Option<Protection> {
         self.0.get(name).copied()
     }
 
     /// Takes from a user's container what is the template's there; the names of what went.
     pub(crate) fn take(&self, container: &mut Value) -> Vec<String> {
-        let Some(guard) = self.get(pod::name(container)) else {
+        let Some(protection) = self.get(pod::name(container)) else {
             return Vec::new();
         };
         let mut gone = Vec::new();
         if let Some(fields) = container.as_object_mut() {
             fields.retain(|key, value| {
-                let stays = guard.leaves(key);
+                let stays = protection.leaves(key);
                 if !stays && !value.is_null() {
                     gone.push(key.clone());
                 }
@@ -101,7 +101,7 @@ impl Guards {
     }
 }
 
-impl Guard {
+impl Protection {
     fn leaves(self, key: &str) -> bool {
         match self {
             Self::Image => !TEMPLATES.contains(&key),
@@ -157,7 +157,7 @@ pub(crate) fn runs_the_same(
     fields.iter().all(|(key, value)| {
         let wanted = made.get(key).unwrap_or(&null);
         match key.as_str() {
-            // What servers fill in, or what runs nothing; and values were compared.
+            // Servers fill these in, or they run nothing; and values were compared.
             "terminationMessagePath" | "terminationMessagePolicy" | "ports" => true,
             _ if HARMLESS.contains(&key.as_str()) => true,
             "livenessProbe" | "readinessProbe" | "startupProbe" => {
@@ -171,7 +171,7 @@ pub(crate) fn runs_the_same(
     })
 }
 
-/// Where API servers mount a pod's service account.
+/// The directory at which API servers mount a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 fn all_in(kept: &Value, wanted: &Value) -> bool {
@@ -200,9 +200,9 @@ mod tests {
 
     #[test]
     fn who_has_rights() {
-        let guard = |container: Value| {
+        let protection = |container: Value| {
             let layer = json!({"spec": {"initContainers": [container]}});
-            Guards::of(&[layer]).get("a")
+            ProtectedContainers::of(&[layer]).get("a")
         };
         let rows = [
             (json!({"name": "a"}), None),
@@ -210,48 +210,51 @@ mod tests {
                 json!({"name": "a", "env": [{"name": "X", "valueFrom": {}}]}),
                 None,
             ),
-            (json!({"name": "a", "image": "i"}), Some(Guard::Image)),
+            (json!({"name": "a", "image": "i"}), Some(Protection::Image)),
             (
                 json!({"name": "a", "image": "i", "securityContext": {"privileged": false, "runAsUser": 1337, "allowPrivilegeEscalation": false,
                 "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true, "runAsNonRoot": true, "seccompProfile": {}}}),
-                Some(Guard::Image),
+                Some(Protection::Image),
             ),
             (
                 json!({"name": "a", "image": "i", "securityContext": {"privileged": true}}),
-                Some(Guard::Rights),
+                Some(Protection::Rights),
             ),
             (
                 json!({"name": "a", "image": "i", "securityContext": {"runAsUser": 0}}),
-                Some(Guard::Rights),
+                Some(Protection::Rights),
             ),
             (
                 json!({"name": "a", "image": "i", "securityContext": {"capabilities": {"add": ["NET_RAW"]}}}),
-                Some(Guard::Rights),
+                Some(Protection::Rights),
             ),
             (
                 json!({"name": "a", "image": "i", "securityContext": {"procMount": "Unmasked"}}),
-                Some(Guard::Rights),
+                Some(Protection::Rights),
             ),
             (
                 json!({"name": "a", "image": "i", "volumeMounts": [{"mountPath": "/x"}]}),
-                Some(Guard::Rights),
+                Some(Protection::Rights),
             ),
             (
                 json!({"name": "a", "image": "i", "env": [{"name": "X", "valueFrom": {}}]}),
-                Some(Guard::Rights),
+                Some(Protection::Rights),
             ),
         ];
         for (container, wanted) in rows {
-            assert_eq!(guard(container.clone()), wanted, "{container}");
+            assert_eq!(protection(container.clone()), wanted, "{container}");
         }
         let layer = json!({"spec": {"containers": [{"name": "a", "image": "i"}]}});
-        assert_eq!(Guards::of(&[layer]).get("a"), None);
+        assert_eq!(ProtectedContainers::of(&[layer]).get("a"), None);
         for name in RIGHTFUL {
             let layer = json!({"spec": {"containers": [{"name": name}]}});
-            assert_eq!(Guards::of(&[layer]).get(name), Some(Guard::Rights));
+            assert_eq!(
+                ProtectedContainers::of(&[layer]).get(name),
+                Some(Protection::Rights)
+            );
         }
         let layer = json!({"spec": {"containers": [{"name": PROXY, "image": "i", "securityContext": {"privileged": true}}]}});
-        assert_eq!(Guards::of(&[layer]).get(PROXY), None);
+        assert_eq!(ProtectedContainers::of(&[layer]).get(PROXY), None);
     }
 
     #[test]
@@ -269,10 +272,11 @@ mod tests {
             ),
             (json!({"name": "b", "image": "x"}), user.clone()),
         ] {
-            let guards = Guards::of(&[json!({"spec": {"initContainers": [template]}})]);
+            let protected =
+                ProtectedContainers::of(&[json!({"spec": {"initContainers": [template]}})]);
             let mut pod = json!({"spec": {"initContainers": [user.clone()]}});
             let mut warnings = Vec::new();
-            guards.take_all(&mut pod, &mut warnings);
+            protected.take_all(&mut pod, &mut warnings);
             assert_eq!(pod["spec"]["initContainers"][0], stays);
             assert_eq!(warnings.is_empty(), stays == user, "{warnings:?}");
         }

@@ -1,4 +1,4 @@
-//! What core/v1 Pod looks like: which fields there are at which place, and what each of them wants.
+//! The schema of core/v1 Pod: the fields of each object, and the type of each field.
 //!
 //! The table is a generated text; nothing about a type is written by hand. A [`Kind`] is a place in it, cheap to copy, and all
 //! that walks a pod (typing, the template's data, comparing) walks kinds beside it.
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("schema.txt")));
 
-/// What a place in a pod wants.
+/// The type of a value in a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Text,
@@ -17,11 +17,11 @@ pub enum Kind {
     Number,
     Quantity,
     IntegerOrText,
-    /// An object that nobody describes.
+    /// A value without a schema.
     Any,
     List(Id),
     Map(Id),
-    Object(Object),
+    Object(ObjectType),
 }
 
 /// The kind of the elements of a list or map.
@@ -30,7 +30,7 @@ pub struct Id(usize);
 
 /// An object with fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Object(usize);
+pub struct ObjectType(usize);
 
 #[derive(Debug)]
 pub struct Field {
@@ -43,7 +43,7 @@ pub struct Field {
 }
 
 #[derive(Debug)]
-struct Record {
+struct TypeRow {
     name: &'static str,
     /// Sorted by name.
     fields: Vec<Field>,
@@ -51,7 +51,7 @@ struct Record {
     by_go: Vec<usize>,
 }
 
-impl Record {
+impl TypeRow {
     fn go(&self, place: usize) -> &str {
         self.fields.get(place).map_or("", |field| &field.go)
     }
@@ -59,18 +59,18 @@ impl Record {
 
 #[derive(Debug)]
 struct Table {
-    records: Vec<Record>,
+    records: Vec<TypeRow>,
     elements: Vec<Kind>,
 }
 
 /// The object of that name: `Pod`, `PodSpec`, `Container`, `Volume`, …
 #[must_use]
-pub fn object(name: &str) -> Option<Object> {
+pub fn object(name: &str) -> Option<ObjectType> {
     TABLE
         .records
         .iter()
         .position(|record| record.name == name)
-        .map(Object)
+        .map(ObjectType)
 }
 
 impl Id {
@@ -80,7 +80,7 @@ impl Id {
     }
 }
 
-impl Object {
+impl ObjectType {
     #[must_use]
     pub fn name(self) -> &'static str {
         TABLE.records.get(self.0).map_or("", |record| record.name)
@@ -103,7 +103,7 @@ impl Object {
     }
 }
 
-impl Object {
+impl ObjectType {
     /// The field of that name in Go.
     #[must_use]
     pub fn go_field(self, name: &str) -> Option<&'static Field> {
@@ -145,7 +145,7 @@ fn go_name(json: &str) -> String {
 }
 
 impl Kind {
-    /// What is wanted at `name` below a place of this kind.
+    /// The type of `name` below a value of this type.
     #[must_use]
     pub fn below(self, name: &str) -> Option<Self> {
         match self {
@@ -194,7 +194,7 @@ impl Table {
                 });
             }
             fields.sort_unstable_by_key(|field: &Field| field.name);
-            let mut record = Record {
+            let mut record = TypeRow {
                 name,
                 by_go: (0..fields.len()).collect(),
                 fields,
@@ -223,7 +223,7 @@ impl Table {
             "int-or-string" => Kind::IntegerOrText,
             _ => names
                 .get(word)
-                .map_or(Kind::Any, |index| Kind::Object(Object(*index))),
+                .map_or(Kind::Any, |index| Kind::Object(ObjectType(*index))),
         }
     }
 
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// Where a list of texts stands in the table.
+    /// The table's entry for a list of texts.
     fn texts() -> Id {
         Id(TABLE
             .elements

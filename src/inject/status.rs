@@ -1,4 +1,4 @@
-//! What an injection leaves to know itself by, and how an earlier one is taken out again.
+//! The status annotation of an injection, and the removal of an earlier injection.
 
 use std::collections::HashSet;
 
@@ -8,14 +8,14 @@ use crate::fragment;
 use crate::metrics;
 use crate::overrides::Overrides;
 use crate::pod::{self, LISTS, PROXY};
-use crate::probes::{self, Originals};
+use crate::probes::{self, OriginalProbes};
 
 /// The annotation that tells what was put in.
 pub(crate) const STATUS: &str = "sidecar.istio.io/status";
-/// What a user wrote of a container that a template also makes.
+/// The annotation with the user's version of containers that a template also makes.
 pub(crate) const OVERRIDES: &str = "proxy.istio.io/overrides";
 
-/// What is put in, as the annotation tells it.
+/// The injected elements, as the annotation lists them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) version: String,
@@ -97,7 +97,7 @@ impl Status {
         }
     }
 
-    /// What the pod's annotation names; `None` where it is absent, unreadable or names nothing.
+    /// The status in the pod's annotation; `None` if it is absent, unreadable or lists nothing.
     pub(crate) fn of(pod: &Value) -> Option<Self> {
         let Ok(Value::Object(entries)) = serde_json::from_str(pod::annotation(pod, STATUS)?) else {
             return None;
@@ -143,7 +143,7 @@ impl Status {
         }
     }
 
-    /// The names of a list, for whoever asks for many of them: there may be as many as an annotation holds.
+    /// The names of a list as a set, for many lookups: there may be as many as an annotation holds.
     pub(crate) fn names(&self, list: &str) -> HashSet<&str> {
         let mut lists = LISTS.iter().zip(&self.lists);
         let names = lists.find(|(known, _)| **known == list);
@@ -183,10 +183,10 @@ impl Status {
 }
 
 /// Takes an earlier injection out of `pod`; the probes that it had rewritten are as before, what it knew of them is returned.
-pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
+pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> OriginalProbes {
     let originals = probes::restore(pod, earlier);
     let metrics = metrics::originals(pod, earlier);
-    let mut kept = Overrides::kept(pod, earlier).into_waiting();
+    let mut kept = Overrides::kept(pod, earlier).into_pending();
     for list in LISTS {
         let Some(elements) = pod::existing_list_mut(pod, list) else {
             continue;
@@ -198,11 +198,11 @@ pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
                 return true;
             }
             let name = pod::name(element);
-            // What the user wrote of it comes back to its place.
+            // The user's version of it comes back to its place.
             let own = kept.take(list, name);
             own.map(|own| *element = own).is_some()
         });
-        // What came with the first element goes with the last.
+        // Fields that came with the first element go with the last.
         if elements.is_empty()
             && before > 0
             && let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut)

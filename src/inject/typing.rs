@@ -8,12 +8,12 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Kind, Object};
+use crate::schema::{Kind, ObjectType};
 use crate::yaml::{self, Node, Scalar};
 
 /// How a template's output is to be read.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Reading {
+pub struct TypingOptions {
     /// `restartPolicy` of containers goes without a word: templates of old say `Always` on an init container, or slip it
     /// into its `securityContext`, and since Kubernetes 1.28 that would keep it running for ever.
     pub drop_restart_policy: bool,
@@ -23,7 +23,7 @@ pub struct Reading {
     pub directives: bool,
 }
 
-/// What was seen on the way.
+/// Facts that typing collects for its caller.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
     /// Paths of fields that no Kubernetes has there.
@@ -36,7 +36,7 @@ pub struct Findings {
 /// A scalar that is a text where it went.
 #[derive(Debug, Clone)]
 pub(crate) struct Text {
-    /// Where it begins in what was read.
+    /// Its offset in the text.
     pub(crate) begin: usize,
     pub(crate) plain: bool,
     /// The way to it in what was made: the how manieth entry or element, from the outermost on.
@@ -64,20 +64,20 @@ impl Findings {
 
 /// A value that cannot be what its place wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
+pub struct TypeError {
     pub path: String,
     pub cause: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for TypeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path, self.cause)
     }
 }
 
-impl std::error::Error for Mistake {}
+impl std::error::Error for TypeError {}
 
-/// Where in the output the reader is; it is written as a path only when somebody has to be told.
+/// The position of the reader in the output. Only an error writes it as a path.
 #[derive(Debug, Clone, Copy)]
 enum Path<'a> {
     Root(&'a str),
@@ -97,8 +97,8 @@ impl fmt::Display for Path<'_> {
 }
 
 impl Path<'_> {
-    fn mistake(&self, cause: String) -> Mistake {
-        Mistake {
+    fn error(&self, cause: String) -> TypeError {
+        TypeError {
             path: self.to_string(),
             cause,
         }
@@ -110,14 +110,14 @@ pub fn typed(
     node: &Node,
     kind: Kind,
     path: &str,
-    reading: Reading,
+    reading: TypingOptions,
     findings: &mut Findings,
-) -> Result<Option<Value>, Mistake> {
+) -> Result<Option<Value>, TypeError> {
     Reader { reading, findings }.value(node, kind, &Path::Root(path))
 }
 
 struct Reader<'a> {
-    reading: Reading,
+    reading: TypingOptions,
     findings: &'a mut Findings,
 }
 
@@ -127,7 +127,7 @@ impl Reader<'_> {
         node: &Node,
         kind: Kind,
         path: &Path<'_>,
-    ) -> Result<Option<Value>, Mistake> {
+    ) -> Result<Option<Value>, TypeError> {
         if let yaml::Value::Scalar(scalar) = &node.value
             && yaml::is_null(scalar)
         {
@@ -152,13 +152,13 @@ impl Reader<'_> {
                 }
                 scalar(found, kind)
                     .map(Some)
-                    .map_err(|cause| path.mistake(cause))
+                    .map_err(|cause| path.error(cause))
             }
             (_, yaml::Value::Map(_)) => {
-                Err(path.mistake(format!("want {}, got an object", wanted(kind))))
+                Err(path.error(format!("want {}, got an object", wanted(kind))))
             }
             (_, yaml::Value::List(_)) => {
-                Err(path.mistake(format!("want {}, got a list", wanted(kind))))
+                Err(path.error(format!("want {}, got a list", wanted(kind))))
             }
         }
     }
@@ -170,7 +170,7 @@ impl Reader<'_> {
         node: &Node,
         kind: Kind,
         path: &Path<'_>,
-    ) -> Result<Option<Value>, Mistake> {
+    ) -> Result<Option<Value>, TypeError> {
         self.findings.trail.push(step);
         let made = self.value(node, kind, path);
         self.findings.trail.pop();
@@ -180,9 +180,9 @@ impl Reader<'_> {
     fn object(
         &mut self,
         entries: &[(String, Node)],
-        object: Object,
+        object: ObjectType,
         path: &Path<'_>,
-    ) -> Result<Value, Mistake> {
+    ) -> Result<Value, TypeError> {
         let mut made = Map::new();
         for (key, node) in entries {
             if self.reading.drop_restart_policy
@@ -192,7 +192,7 @@ impl Reader<'_> {
                 continue;
             }
             if self.reading.directives && key.starts_with('$') {
-                directive(key, node).map_err(|cause| Path::Key(path, key).mistake(cause))?;
+                directive(key, node).map_err(|cause| Path::Key(path, key).error(cause))?;
                 made.insert(key.clone(), yaml::to_json(node));
                 continue;
             }
@@ -217,7 +217,7 @@ impl Reader<'_> {
         entries: &[(String, Node)],
         element: Kind,
         path: &Path<'_>,
-    ) -> Result<Value, Mistake> {
+    ) -> Result<Value, TypeError> {
         let mut made = Map::new();
         for (key, node) in entries {
             if let Some(value) = self.below(made.len(), node, element, &Path::Key(path, key))? {
@@ -227,7 +227,7 @@ impl Reader<'_> {
         Ok(Value::Object(made))
     }
 
-    fn list(&mut self, items: &[Node], element: Kind, path: &Path<'_>) -> Result<Value, Mistake> {
+    fn list(&mut self, items: &[Node], element: Kind, path: &Path<'_>) -> Result<Value, TypeError> {
         let mut made = Vec::with_capacity(items.len());
         for (index, node) in items.iter().enumerate() {
             match self.below(made.len(), node, element, &Path::Index(path, index))? {
@@ -242,7 +242,7 @@ impl Reader<'_> {
     }
 }
 
-/// A word in a `$patch` that nobody knows is a mistake of the template.
+/// An unknown word in a `$patch` is an error of the template.
 fn directive(key: &str, node: &Node) -> Result<(), String> {
     match &node.value {
         yaml::Value::Scalar(word)
@@ -304,13 +304,13 @@ fn quoted(text: &str) -> String {
 }
 
 /// Whether a user's value has the shape that `kind` wants; fields that are not known pass, and nothing is changed.
-pub fn shape(value: &Value, kind: Kind, path: &str) -> Result<(), Mistake> {
+pub fn shape(value: &Value, kind: Kind, path: &str) -> Result<(), TypeError> {
     check(value, kind, &Path::Root(path), 0)
 }
 
-fn check(value: &Value, kind: Kind, path: &Path<'_>, depth: usize) -> Result<(), Mistake> {
+fn check(value: &Value, kind: Kind, path: &Path<'_>, depth: usize) -> Result<(), TypeError> {
     if depth > yaml::MAX_DEPTH {
-        return Err(path.mistake(format!("nested deeper than {}", yaml::MAX_DEPTH)));
+        return Err(path.error(format!("nested deeper than {}", yaml::MAX_DEPTH)));
     }
     match (kind, value) {
         (_, Value::Null) | (Kind::Any, _) => Ok(()),
@@ -336,7 +336,7 @@ fn check(value: &Value, kind: Kind, path: &Path<'_>, depth: usize) -> Result<(),
                 check(value, element.kind(), &Path::Index(path, index), depth + 1)
             })
         }
-        (_, other) => Err(path.mistake(format!("want {}, got {}", wanted(kind), of_json(other)))),
+        (_, other) => Err(path.error(format!("want {}, got {}", wanted(kind), of_json(other)))),
     }
 }
 
@@ -361,9 +361,9 @@ mod tests {
     fn container(text: &str) -> (Result<Value, String>, Vec<String>) {
         let mut findings = Findings::default();
         let node = yaml::read(text).unwrap().unwrap();
-        let reading = Reading {
+        let reading = TypingOptions {
             drop_restart_policy: true,
-            ..Reading::default()
+            ..TypingOptions::default()
         };
         let made = typed(
             &node,
@@ -374,7 +374,7 @@ mod tests {
         );
         (
             made.map(|value| value.unwrap_or(Value::Null))
-                .map_err(|mistake| mistake.to_string()),
+                .map_err(|error| error.to_string()),
             findings.pruned,
         )
     }
@@ -457,10 +457,10 @@ mod tests {
 
     #[test]
     fn null_deletes_what_is_one_value_and_no_list_or_object() {
-        let reading = Reading {
+        let reading = TypingOptions {
             nulls: true,
             directives: true,
-            ..Reading::default()
+            ..TypingOptions::default()
         };
         let text = "containers:\ninitContainers: ~\ndnsConfig: null\nnodeSelector:\nhostname:\npriority: ~\nhostIPC: null\n\
             affinity: {$patch: delete}\nsecurityContext: {runAsUser: null, sysctls: null}\noverhead: {cpu: ~}\n\

@@ -5,13 +5,13 @@ use serde_json::Value;
 use crate::fragment::Fragment;
 use crate::pod;
 
-/// What Linux takes of one variable (`MAX_ARG_STRLEN`), with its name, `=` and the byte at its end.
+/// Linux's limit for one variable (`MAX_ARG_STRLEN`), with its name, `=` and the byte at its end.
 pub(crate) const LONGEST: usize = 128 << 10;
 
 /// Variables that tell the control plane of the pod's labels and annotations. A proxy starts without them.
 const OPTIONAL: &str = "ISTIO_METAJSON_";
 
-/// What a template made, with containers in it.
+/// The typed output of a template, with containers in it.
 pub(crate) trait Containers {
     fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value>;
 }

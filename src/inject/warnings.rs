@@ -1,10 +1,10 @@
-//! What the person who made a pod is told.
+//! Warnings for the person who made a pod.
 
 use serde_json::Value;
 
 use crate::pod;
 
-/// What a response may carry of warnings.
+/// The number of warnings in a response, and their bytes.
 const MAX_WARNINGS: usize = 16;
 pub(crate) const MAX_WARNING: usize = 256;
 
@@ -47,7 +47,7 @@ pub(crate) fn numbers_quoted(cause: &str, of: &str) -> String {
     let mut rest = cause;
     while let Some(letter) = rest.chars().next() {
         let length = match letter {
-            // What is escaped ends nothing.
+            // An escaped character ends nothing.
             '\\' => 1 + rest.chars().nth(1).map_or(0, char::len_utf8),
             _ => rest.find(|letter| !is_word(letter)).unwrap_or(rest.len()),
         };

@@ -1,7 +1,7 @@
 //! YAML as templates and configurations use it: the tree of `api`, and what its scalars are here.
 //!
-//! A template's `15000` is a number or a string by what the field wants, so the reader decides nothing. Where nobody wants
-//! anything (values), plain scalars are what YAML 1.1 makes of them, as Go reads them.
+//! A template's `15000` is a number or a string by what the field wants, so the reader decides nothing. Without a schema
+//! (values), plain scalars are what YAML 1.1 makes of them, as Go reads them.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ pub const MAX_NODES: usize = 100_000;
 /// Of text.
 const MAX_BYTES: usize = 6 << 20;
 
-/// Reads one document. Nothing in it, comments apart, is `None`.
+/// Reads one document. An empty one, comments apart, is `None`.
 pub fn read(text: &str) -> Result<Option<Node>, Malformed> {
     let node = api::yaml::read(
         text,
@@ -59,7 +59,7 @@ pub fn number(scalar: &Scalar) -> Option<Number> {
     integer(&scalar.text).or_else(|| float(&scalar.text))
 }
 
-/// The tree as JSON where nobody says what is wanted.
+/// The tree as JSON, by YAML 1.1's types.
 #[must_use]
 pub fn to_json(node: &Node) -> Json {
     match &node.value {
@@ -135,7 +135,7 @@ fn float(text: &str) -> Option<Number> {
     {
         return None;
     }
-    // What JSON can write keeps its digits.
+    // A number that JSON can write keeps its digits.
     if let Ok(number) = serde_json::from_str::<Number>(text) {
         return Some(number);
     }

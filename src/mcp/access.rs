@@ -1,4 +1,4 @@
-//! Who may connect: identities of certificates, listed as those that may or as those that may not.
+//! The access list: identities of certificates that may connect, or that may not.
 
 use std::collections::BTreeSet;
 
@@ -38,11 +38,11 @@ impl AccessList {
         !self.is_black && self.identities.is_empty()
     }
 
-    /// From YAML. Text that says nothing lists nobody, and so allows nobody.
+    /// From YAML. An empty text lists no identity, and so allows none.
     ///
     /// # Errors
     ///
-    /// What is malformed, with its line.
+    /// Malformed text, with its line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let at = |line: usize, cause: &str| format!("line {line}: {cause}");
         let node = yaml::read_core(text, LIMITS).map_err(|error| at(error.line, &error.cause))?;

@@ -9,8 +9,8 @@ pub const FIRST: Duration = Duration::from_millis(200);
 /// The longest step.
 pub const MOST: Duration = Duration::from_secs(10);
 
-/// A stream that has lasted for so long shows that all is well. One that says something and ends does not: whoever dials it would
-/// do nothing else.
+/// A stream of this length counts as healthy. One that delivers something and ends at once does not: the dialler would do
+/// nothing else.
 pub const STEADY: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// What the next wait is. `random` is in `0.0..1.0`: the wait is a fifth shorter to a fifth longer than its step.
+    /// The next wait. `random` is in `0.0..1.0`: the wait is a fifth shorter to a fifth longer than its step.
     pub fn next(&mut self, random: f64) -> Duration {
         let doubled = 2_u32.saturating_pow(self.tries);
         let step = FIRST.saturating_mul(doubled).min(MOST);

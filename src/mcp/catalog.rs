@@ -10,9 +10,9 @@ use api::config::collections::{always_empty, served};
 /// Collections that are published at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group {
-    /// What somebody has written.
+    /// Objects that users wrote.
     Default,
-    /// What was made of services: it changes more often, and waits for nobody.
+    /// Objects that were generated from Services: they change more often, and wait for no other source.
     SyntheticServiceEntry,
 }
 

@@ -1,5 +1,6 @@
-//! When a group is published: what somebody writes comes in bursts and waits for a quiet moment, what is made of services goes
-//! out at once and then not too often. Nothing goes out before every source has said all that it has.
+//! The time at which a group is published. User-written objects come in bursts and wait for a quiet moment; objects
+//! generated from Services go out at once and then not too often. The first snapshot waits until every source has sent its
+//! full list.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use crate::catalog::Group;
 
 /// How long changes of a group are collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct DebounceRule {
     /// Without a change.
     pub quiet: Duration,
     /// Since the first that was not published.
@@ -16,7 +17,7 @@ pub struct Rule {
     pub apart: Duration,
 }
 
-impl Rule {
+impl DebounceRule {
     pub const fn of(group: Group) -> Self {
         match group {
             Group::Default => Self {
@@ -35,13 +36,13 @@ impl Rule {
 
 /// Changes that wait.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct PendingChanges {
     first: Duration,
     last: Duration,
     count: u64,
 }
 
-/// What is to be published.
+/// The changes to publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
     /// Since when its first change waited.
@@ -53,15 +54,15 @@ pub struct Due {
 /// One group.
 #[derive(Debug)]
 pub struct Debounce {
-    rule: Rule,
+    rule: DebounceRule,
     open: bool,
-    waiting: Option<Waiting>,
+    waiting: Option<PendingChanges>,
     published: Option<Duration>,
 }
 
 impl Debounce {
     /// Closed: nothing is due before [`Self::open`].
-    pub fn new(rule: Rule) -> Self {
+    pub fn new(rule: DebounceRule) -> Self {
         Self {
             rule,
             open: false,
@@ -85,7 +86,7 @@ impl Debounce {
     }
 
     pub fn change(&mut self, now: Duration) {
-        let waiting = self.waiting.get_or_insert(Waiting {
+        let waiting = self.waiting.get_or_insert(PendingChanges {
             first: now,
             last: now,
             count: 0,
@@ -94,7 +95,7 @@ impl Debounce {
         waiting.count = waiting.count.saturating_add(1);
     }
 
-    /// Whether a snapshot is to be made now; whoever asks makes it.
+    /// Whether to make a snapshot now; the caller makes it.
     pub fn due(&mut self, now: Duration) -> Option<Due> {
         if self.deadline()? > now {
             return None;
@@ -127,7 +128,7 @@ mod tests {
 
     /// Plays changes, open from `open` on, and asks every millisecond. When something was due, and how many changes it had.
     fn play(group: Group, open: u64, changes: &[u64], until: u64) -> Vec<(u64, u64)> {
-        let mut debounce = Debounce::new(Rule::of(group));
+        let mut debounce = Debounce::new(DebounceRule::of(group));
         let mut log = Vec::new();
         for now in 0..until {
             for _ in changes.iter().filter(|time| **time == now) {
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_new_session_waits_again() {
-        let mut debounce = Debounce::new(Rule::of(Group::Default));
+        let mut debounce = Debounce::new(DebounceRule::of(Group::Default));
         debounce.open(at(0));
         debounce.open(at(100));
         assert_eq!(debounce.deadline(), Some(at(500)));

@@ -6,14 +6,14 @@
 //! # Who may know whom
 //!
 //! ```text
-//!  objects ──► session ──► transform ──► publish ──► snapshot ──► source ══ the wire ══ sink ──► union ──► objects
-//!                                           ▲
-//!                                        debounce
+//!  objects ──► session ──► publish ──► snapshot ──► source ══ the wire ══ sink ──► union ──► objects
+//!                             ▲
+//!                          debounce
 //! ```
 //!
-//! [`snapshot`] is the seam: what all sinks are to have at one moment, immutable and shared. Whoever makes snapshots knows no
-//! stream. A [`source::Source`] is one stream's end that gives, a [`sink::Sink`] the other end that takes; neither knows who
-//! has dialled.
+//! [`snapshot`] is the seam: the state that all sinks are to have at one moment, immutable and shared. Its producers know no
+//! stream. A [`source::Source`] is one stream's end that sends, a [`sink::Sink`] the other end that receives; neither knows
+//! which side has dialled.
 
 #![forbid(unsafe_code)]
 
@@ -28,11 +28,11 @@ pub mod session;
 pub mod sink;
 pub mod snapshot;
 pub mod source;
-pub mod transform;
 pub mod version;
 
 /// The messages.
 pub use api::istio::mcp::v1alpha1 as message;
 
-/// What a source that has dialled says first, so that the other side knows it for one. No sink subscribes it.
+/// The collection in the first response of a source that has dialled, by which the other side knows it for one. No sink
+/// subscribes to it.
 pub const TRIGGER: &str = "$triggerCollection";

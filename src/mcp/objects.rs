@@ -7,9 +7,8 @@ use api::config::{self, Finding, Kind, Object, rules};
 use api::google::protobuf::Timestamp;
 
 use crate::message;
-use crate::sink::{Read, Reading};
+use crate::sink::{ReadResult, ResourceReader};
 use crate::snapshot::{Origin, Resource};
-use crate::transform::ingress;
 
 /// An object that was checked and is good, as all sinks get it.
 pub fn resource(object: &Object, create_time: Option<Timestamp>) -> Resource {
@@ -28,14 +27,18 @@ pub fn created(seconds: i64) -> Timestamp {
     Timestamp { seconds, nanos: 0 }
 }
 
-/// Reads what a source has sent, and asks the rules as if somebody here had written it.
+/// Reads objects that a source has sent, and checks them by the rules that hold for a user's own.
 #[derive(Clone, Copy, Debug)]
-pub struct Objects;
+pub struct ObjectReader {
+    /// Whether a source generates objects of this full name in a collection: their names are not checked, because a user may
+    /// not give them. A user's own object of such a name cannot be told from these, and was refused at the source.
+    pub is_generated_name: fn(collection: &str, name: &str) -> bool,
+}
 
-impl Read for Objects {
+impl ResourceReader for ObjectReader {
     type Object = Object;
 
-    fn read(&self, collection: &str, resource: &message::Resource) -> Reading<Arc<Object>> {
+    fn read(&self, collection: &str, resource: &message::Resource) -> ReadResult<Arc<Object>> {
         let is_made = collection == SYNTHETIC;
         let kind = if is_made {
             entries()
@@ -43,39 +46,30 @@ impl Read for Objects {
             kind_of(collection)
         };
         let (Some(kind), Some(body)) = (kind, &resource.body) else {
-            return Reading::Unreadable("there are no objects of this collection".to_owned());
+            return ReadResult::Unreadable("there are no objects of this collection".to_owned());
         };
         let metadata = resource.metadata.clone().unwrap_or_default();
         let mut object = match Object::of_resource(kind, &metadata.name, body.value.clone()) {
             Ok(object) => object,
-            Err(malformed) => return Reading::Unreadable(malformed.to_string()),
+            Err(malformed) => return ReadResult::Unreadable(malformed.to_string()),
         };
         object.labels = metadata.labels;
         object.annotations = metadata.annotations;
-        // A source makes Gateways of Ingresses, and calls them by names that nobody may give to one. Somebody's own of such a
-        // name cannot be told from these, and was refused at the source's door.
-        let is_of_ingresses = matches!(collection, ingress::GATEWAYS | ingress::VIRTUAL_SERVICES)
-            && ingress::may_be_made(&metadata.name);
-        let is_named = |finding: &Finding| {
-            collection == ingress::GATEWAYS
-                && finding.path == "metadata.name"
-                && ingress::is_gateway_name(&metadata.name)
-        };
-        // What was made of Services was never anybody's to write well.
+        let is_generated = (self.is_generated_name)(collection, &metadata.name);
+        let is_excused = |finding: &Finding| is_generated && finding.path == "metadata.name";
+        // Generated ServiceEntries are not held to the rules for users.
         let mut found = Vec::new();
         if !is_made {
-            if !is_of_ingresses {
-                found = Object::misnamed(kind, &metadata.name);
-            }
+            found.extend(Object::misnamed(kind, &metadata.name));
             found.extend(rules::check(&object));
-            found.retain(|finding| finding.is_error() && !is_named(finding));
+            found.retain(|finding| finding.is_error() && !is_excused(finding));
             config::limit(&mut found);
         }
         let broken: Vec<_> = found.iter().map(Finding::to_string).collect();
         if broken.is_empty() {
-            Reading::Good(Arc::new(object))
+            ReadResult::Good(Arc::new(object))
         } else {
-            Reading::Broken(broken)
+            ReadResult::Broken(broken)
         }
     }
 }
@@ -96,9 +90,12 @@ mod tests {
 
     use super::*;
     use crate::message::Resources;
-    use crate::sink::{Settings, Sink, Standing};
+    use crate::sink::{ObjectStatus, Settings, Sink};
 
     const COLLECTION: &str = "istio/networking/v1alpha3/virtualservices";
+    const READER: ObjectReader = ObjectReader {
+        is_generated_name: |_, name| name.ends_with("-generated"),
+    };
 
     fn object(weights: [u32; 2]) -> Object {
         let route = |weight: u32| json!({"destination": {"host": "web"}, "weight": weight});
@@ -136,7 +133,7 @@ mod tests {
         let resource = resource(&sent, None);
         let mut sink = sink(COLLECTION);
         let response = response("1", COLLECTION, &resource);
-        let handled = sink.response(Duration::ZERO, response, &Objects).unwrap();
+        let handled = sink.response(Duration::ZERO, response, &READER).unwrap();
         let changes = handled.changes.unwrap();
         let (name, got) = &changes.set[0];
         assert_eq!(&**name, "shop/web");
@@ -148,10 +145,10 @@ mod tests {
     fn a_rule_that_is_broken_is_asked_here_too() {
         let mut sink = sink(COLLECTION);
         let response = response("1", COLLECTION, &resource(&object([75, 20]), None));
-        let handled = sink.response(Duration::ZERO, response, &Objects).unwrap();
+        let handled = sink.response(Duration::ZERO, response, &READER).unwrap();
         assert!(handled.request.error_detail.is_none());
         let (_, held) = sink.held(COLLECTION).next().unwrap();
-        assert_eq!(held.standing(), Standing::Refused);
+        assert_eq!(held.status(), ObjectStatus::Refused);
         assert_eq!(
             held.broken,
             ["spec.http[0].route: weights add up to 95, not 100"]
@@ -170,36 +167,12 @@ mod tests {
             "metadata": {"name": "web", "namespace": "shop"},
             "spec": broken.spec,
         }));
-        assert_eq!(standing(&read.unwrap(), "shop/web"), Standing::Refused);
+        assert_eq!(status(&read.unwrap(), "shop/web"), ObjectStatus::Refused);
     }
 
-    /// Every Ingress's name makes a Gateway that a sink takes.
+    /// Its name is excused, and nothing else of it.
     #[test]
-    fn a_gateway_made_of_any_ingress_is_taken() {
-        let ingress = |name: &str| {
-            let written = json!({
-                "metadata": {"name": name, "namespace": "shop"},
-                "spec": {"ingressClassName": "istio", "tls": [{"hosts": ["a.b"]}]},
-            });
-            let key = crate::transform::Key::new("shop", name);
-            (key, serde_json::from_value(written).unwrap())
-        };
-        let names = ["web", "storefront-production-eu-central-1", "web.v2", "9"];
-        let mesh = api::mesh::galley_defaults();
-        let settings = ingress::Settings::new(&mesh, "cluster.local");
-        let outcome = ingress::transform(&names.map(ingress).into(), &settings, &|_, _| None);
-        assert_eq!(outcome.made.len(), names.len());
-        for made in outcome.made {
-            let (object, found) = made.object();
-            assert_eq!(found, [], "{}", made.key);
-            let name = made.key.to_string();
-            assert_eq!(standing(&object.unwrap(), &name), Standing::Good, "{name}");
-        }
-    }
-
-    /// The suffix alone opens no door.
-    #[test]
-    fn a_gateway_of_another_name_has_a_label() {
+    fn only_a_generated_gateway_has_a_name_that_is_no_label() {
         let written = json!({
             "apiVersion": "networking.istio.io/v1",
             "kind": "Gateway",
@@ -210,46 +183,24 @@ mod tests {
         assert_eq!(found, []);
         let object = object.unwrap();
         for (name, wanted) in [
-            ("shop/web", Standing::Good),
-            ("shop/a.b", Standing::Refused),
-            ("istio-system/a.b", Standing::Refused),
-            (
-                "shop/a.b-istio-autogenerated-k8s-ingress",
-                Standing::Refused,
-            ),
-            (
-                "istio-system/a.b-istio-autogenerated-k8s-ingress",
-                Standing::Good,
-            ),
-            (
-                "istio-system/a..b-istio-autogenerated-k8s-ingress",
-                Standing::Refused,
-            ),
-            (
-                "istio-system/A_b-istio-autogenerated-k8s-ingress",
-                Standing::Refused,
-            ),
-            (
-                "istio-system/a-.b-istio-autogenerated-k8s-ingress",
-                Standing::Refused,
-            ),
-            (
-                "istio-system/.-istio-autogenerated-k8s-ingress",
-                Standing::Refused,
-            ),
+            ("shop/web", ObjectStatus::Good),
+            ("shop/a.b", ObjectStatus::Refused),
+            ("shop/a.b-generated", ObjectStatus::Good),
+            ("shop/*-generated", ObjectStatus::Good),
+            ("s_/a.b-generated", ObjectStatus::Refused),
         ] {
-            assert_eq!(standing(&object, name), wanted, "{name}");
+            assert_eq!(status(&object, name), wanted, "{name}");
         }
         // At the door it is one as any other.
         let mut written = written;
-        for name in ["a.b", "a.b-istio-autogenerated-k8s-ingress"] {
+        for name in ["a.b", "a.b-generated"] {
             written["metadata"]["name"] = json!(name);
             let (_, found) = config::check(&written);
             assert_eq!(found[0].path, "metadata.name", "{name}");
         }
     }
 
-    /// By another name it would be in no namespace, or in one that nobody can have.
+    /// Any other name would have no namespace, or one that Kubernetes refuses.
     #[test]
     fn what_no_object_is_called_is_refused() {
         let object = object([75, 25]);
@@ -262,17 +213,13 @@ mod tests {
             });
             let mut sink = sink(COLLECTION);
             let response = response("1", COLLECTION, &named);
-            sink.response(Duration::ZERO, response, &Objects).unwrap();
+            sink.response(Duration::ZERO, response, &READER).unwrap();
             let (_, held) = sink.held(COLLECTION).next().unwrap();
             held.broken.join("; ")
         };
         for (name, said) in [
-            (
-                "istio-systemistio-autogenerated-k8s-ingress",
-                "metadata.namespace: \"\" is not a DNS label",
-            ),
             ("shop/web.v2", ""),
-            ("istio-system/*-web-istio-autogenerated-k8s-ingress", ""),
+            ("shop/*-web-generated", ""),
             ("web", "metadata.namespace: \"\" is not a DNS label"),
             ("/web", "metadata.namespace: \"\" is not a DNS label"),
             ("shop/", "metadata.name: \"\" is not a DNS name"),
@@ -290,17 +237,17 @@ mod tests {
         }
     }
 
-    /// What a sink makes of an object that has this name.
-    fn standing(object: &Object, name: &str) -> Standing {
+    /// The status of an object of this name at a sink.
+    fn status(object: &Object, name: &str) -> ObjectStatus {
         let mut object = object.clone();
         let (namespace, short) = name.split_once('/').unwrap();
         (object.namespace, object.name) = (namespace.to_owned(), short.to_owned());
         let collection = object.kind.collection;
         let mut sink = sink(collection);
         let response = response("1", collection, &resource(&object, None));
-        sink.response(Duration::ZERO, response, &Objects).unwrap();
+        sink.response(Duration::ZERO, response, &READER).unwrap();
         let (_, held) = sink.held(collection).next().unwrap();
-        held.standing()
+        held.status()
     }
 
     #[test]
@@ -308,7 +255,7 @@ mod tests {
         let mut sink = sink(COLLECTION);
         let mut response = response("1", COLLECTION, &resource(&object([75, 25]), None));
         response.resources[0].body.as_mut().unwrap().value = vec![0xff].into();
-        let handled = sink.response(Duration::ZERO, response, &Objects).unwrap();
+        let handled = sink.response(Duration::ZERO, response, &READER).unwrap();
         let error = handled.request.error_detail.unwrap();
         assert_eq!(error.code, 3);
         assert!(error.message.starts_with("shop/web: "), "{}", error.message);
@@ -325,11 +272,11 @@ mod tests {
             });
             let mut sink = sink(collection);
             let response = response("1", collection, &resource);
-            let handled = sink.response(Duration::ZERO, response, &Objects).unwrap();
+            let handled = sink.response(Duration::ZERO, response, &READER).unwrap();
             assert!(handled.changes.is_some(), "{collection}");
             let (_, held) = sink.held(collection).next().unwrap();
             let is_made = collection == SYNTHETIC;
-            assert!(!is_made || held.standing() == Standing::Good);
+            assert!(!is_made || held.status() == ObjectStatus::Good);
         }
     }
 }

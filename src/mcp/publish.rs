@@ -1,20 +1,20 @@
-//! What is published, and when: the shelves of all groups, each with its debounce.
+//! The publisher: the pending snapshots of all groups, each with its debounce.
 //!
-//! A new session puts everything on empty shelves again. What is published stays until it has said all that it has, so that
-//! nobody sees an empty collection in between; and what is equal then has the same version, so nobody is told.
+//! A new session fills empty group snapshots. The published ones stay until it has delivered its full list, so that no sink
+//! sees an empty collection in between; equal content has an equal version, so nothing is sent for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::catalog::{Catalog, Group};
-use crate::debounce::{Debounce, Due, Rule};
-use crate::snapshot::{Resource, Shelf, Snapshot};
+use crate::debounce::{Debounce, DebounceRule, Due};
+use crate::snapshot::{GroupSnapshot, Resource, Snapshot};
 
 /// One group.
 #[derive(Debug)]
-struct Desk {
-    shelf: Shelf,
+struct GroupPublisher {
+    pending: GroupSnapshot,
     debounce: Debounce,
     published: Option<Published>,
 }
@@ -30,62 +30,62 @@ pub struct Published {
 #[derive(Debug)]
 pub struct Publisher {
     catalog: Arc<Catalog>,
-    desks: BTreeMap<Group, Desk>,
+    groups: BTreeMap<Group, GroupPublisher>,
 }
 
 impl Publisher {
-    /// Nothing goes out before [`Self::open`].
+    /// A publisher that publishes nothing before [`Self::open`].
     pub fn new(catalog: Arc<Catalog>) -> Self {
-        let desk = |group| Desk {
-            shelf: Shelf::new(&catalog, group),
-            debounce: Debounce::new(Rule::of(group)),
+        let group_publisher = |group| GroupPublisher {
+            pending: GroupSnapshot::new(&catalog, group),
+            debounce: Debounce::new(DebounceRule::of(group)),
             published: None,
         };
-        let desks = Group::ALL.map(|group| (group, desk(group)));
+        let groups = Group::ALL.map(|group| (group, group_publisher(group)));
         Self {
-            desks: desks.into(),
+            groups: groups.into(),
             catalog,
         }
     }
 
     /// A new session: all is said again.
     pub fn begin(&mut self) {
-        for (group, desk) in &mut self.desks {
-            desk.shelf = Shelf::new(&self.catalog, *group);
-            desk.debounce.close();
+        for (group, group_publisher) in &mut self.groups {
+            group_publisher.pending = GroupSnapshot::new(&self.catalog, *group);
+            group_publisher.debounce.close();
         }
     }
 
     /// Everything was said once.
     pub fn open(&mut self, now: Duration) {
-        for desk in self.desks.values_mut() {
-            desk.debounce.open(now);
+        for group_publisher in self.groups.values_mut() {
+            group_publisher.debounce.open(now);
         }
     }
 
     /// Puts a resource in its place. Whether that changes anything.
     pub fn set(&mut self, now: Duration, collection: &str, resource: Arc<Resource>) -> bool {
-        self.change(now, collection, |shelf| shelf.set(collection, resource))
+        self.change(now, collection, |pending| pending.set(collection, resource))
     }
 
     /// As [`Self::set`], away.
     pub fn remove(&mut self, now: Duration, collection: &str, name: &str) -> bool {
-        self.change(now, collection, |shelf| shelf.remove(collection, name))
+        self.change(now, collection, |pending| pending.remove(collection, name))
     }
 
     fn change(
         &mut self,
         now: Duration,
         collection: &str,
-        change: impl FnOnce(&mut Shelf) -> bool,
+        change: impl FnOnce(&mut GroupSnapshot) -> bool,
     ) -> bool {
         let group = self.catalog.find(collection).map(|(_, group)| group);
-        let Some(desk) = group.and_then(|group| self.desks.get_mut(&group)) else {
+        let Some(group_publisher) = group.and_then(|group| self.groups.get_mut(&group)) else {
             return false;
         };
-        let changed = change(&mut desk.shelf);
+        let changed = change(&mut group_publisher.pending);
         if changed {
-            desk.debounce.change(now);
+            group_publisher.debounce.change(now);
         }
         changed
     }
@@ -93,14 +93,14 @@ impl Publisher {
     /// The snapshots that go out now.
     pub fn due(&mut self, now: Duration) -> Vec<Published> {
         let mut out = Vec::new();
-        for desk in self.desks.values_mut() {
-            if let Some(due) = desk.debounce.due(now) {
+        for group_publisher in self.groups.values_mut() {
+            if let Some(due) = group_publisher.debounce.due(now) {
                 let published = Published {
-                    snapshot: desk.shelf.snapshot(),
+                    snapshot: group_publisher.pending.snapshot(),
                     at: now,
                     due,
                 };
-                desk.published = Some(published.clone());
+                group_publisher.published = Some(published.clone());
                 out.push(published);
             }
         }
@@ -109,20 +109,24 @@ impl Publisher {
 
     /// When [`Self::due`] is to be asked. `None`: not before something else happens.
     pub fn deadline(&self) -> Option<Duration> {
-        let desks = self.desks.values();
-        desks.filter_map(|desk| desk.debounce.deadline()).min()
+        let groups = self.groups.values();
+        groups
+            .filter_map(|group_publisher| group_publisher.debounce.deadline())
+            .min()
     }
 
-    /// What is published, for a stream that begins.
+    /// The published snapshots, for a stream that begins.
     pub fn published(&self) -> impl Iterator<Item = &Published> {
-        self.desks
+        self.groups
             .values()
-            .filter_map(|desk| desk.published.as_ref())
+            .filter_map(|group_publisher| group_publisher.published.as_ref())
     }
 
     /// Whether every group was published once.
     pub fn is_ready(&self) -> bool {
-        self.desks.values().all(|desk| desk.published.is_some())
+        self.groups
+            .values()
+            .all(|group_publisher| group_publisher.published.is_some())
     }
 }
 
@@ -132,7 +136,7 @@ mod tests {
     use crate::catalog::SYNTHETIC;
     use crate::message::RequestResources;
     use crate::snapshot::Origin;
-    use crate::source::{Dialled, Source};
+    use crate::source::{Dialer, Source};
 
     fn at(milliseconds: u64) -> Duration {
         Duration::from_millis(milliseconds)
@@ -156,7 +160,7 @@ mod tests {
     impl Play {
         fn new() -> Self {
             let catalog = Arc::new(Catalog::new(["a"]));
-            let mut source = Source::new(catalog.clone(), Dialled::Sink);
+            let mut source = Source::new(catalog.clone(), Dialer::Sink);
             for collection in ["a", SYNTHETIC] {
                 let request = RequestResources {
                     collection: collection.to_owned(),

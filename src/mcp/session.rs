@@ -1,5 +1,6 @@
-//! From the first word of a source to its transforms. What objects become depends on the mesh configuration: until it is there
-//! they are kept, and when it changes all of them are looked at again, from the beginning. What is published stays meanwhile.
+//! The states from the first event of a source to its transforms. The result of a transform depends on the mesh
+//! configuration: objects are buffered until it is there, and when it changes all of them are transformed again. The
+//! published snapshots stay meanwhile.
 //!
 //! Whatever is said comes with the number of its session, so that a word to an earlier one is no word to this one.
 
@@ -47,7 +48,7 @@ pub enum Reason {
     Start,
     /// All sources are connected.
     Connected,
-    /// Nothing is missing any more.
+    /// The mesh configuration and all full lists have arrived.
     Complete,
     MeshConfig,
     /// The transforms have ended.
@@ -68,7 +69,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What is to be done.
+/// The caller's next step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<K, V, M> {
     Nothing,
@@ -82,7 +83,7 @@ pub enum Step<K, V, M> {
     End,
 }
 
-/// What a session is fed with: objects `V` by name `K`, and the mesh configuration `M`.
+/// The session of all sources: objects `V` by name `K`, and the mesh configuration `M`.
 #[derive(Debug)]
 pub struct Session<K, V, M> {
     state: State,
@@ -217,7 +218,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
             self.go(now, State::Terminating, Reason::MeshConfig);
             return Step::End;
         }
-        // What is kept was not looked at, so it is as good for this one.
+        // Buffered objects were not transformed yet, so they are as good for this configuration.
         self.proceed(now)
     }
 
@@ -390,7 +391,7 @@ mod tests {
             const NAMES: [&str; 3] = ["a", "b", "c"];
             let mut play: Play = Session::new(["files", "crds"]);
             play.start(NOW);
-            // What the sources have now and have said to this session; what transforms know, while they run.
+            // The sources' objects now, those sent to this session, and those that the transforms know while they run.
             let mut said: BTreeMap<&str, u8> = BTreeMap::new();
             let mut known: Option<BTreeMap<&str, u8>> = None;
             let mut mesh = None;

@@ -17,7 +17,7 @@ impl Version {
         Self(head.fold(0, |sum, byte| sum << 8 | u64::from(byte)))
     }
 
-    /// What [`Display`](fmt::Display) has written; anything else is a version that was never given out.
+    /// Reads the output of [`Display`](fmt::Display); anything else is a version that was never given out.
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = text.bytes();
         let well_formed =
@@ -41,7 +41,7 @@ impl fmt::Debug for Version {
     }
 }
 
-/// What a collection's version is made of: that of a collection with this one member.
+/// A summand of a collection's version: the version of a collection with this one member.
 pub fn member(name: &str, version: Version) -> Sum {
     // The version first: it has a fixed length, so no name runs into it.
     let mut bytes = version.0.to_be_bytes().to_vec();

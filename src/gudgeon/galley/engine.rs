@@ -502,7 +502,7 @@ mod tests {
     async fn what_was_made_well_once_stays_in_the_next_session() {
         let gateways = |engine: &Engine| {
             let snapshot = engine.snapshots().borrow().default.clone().unwrap();
-            let gateways = snapshot.get(mcp::transform::ingress::GATEWAYS).unwrap();
+            let gateways = snapshot.get(transform::ingress::GATEWAYS).unwrap();
             gateways.version().to_string()
         };
         let engine = engine();

@@ -15,12 +15,12 @@ use cluster::config::{Entry, Id, Plain, Rejected, State, Warned};
 use mcp::objects;
 use mcp::publish::Publisher;
 use mcp::snapshot::{Origin, Resource};
-use mcp::transform::ingress::{self, GATEWAYS, Made, Settings, VIRTUAL_SERVICES};
-use mcp::transform::kubernetes::{EndpointSlice, Endpoints, Ingress, Node, Pod, Service};
-use mcp::transform::services::Services;
-use mcp::transform::{Key, Mesh};
 use prost::Message as _;
 use serde::de::DeserializeOwned;
+use transform::ingress::{self, GATEWAYS, Generated, Settings, VIRTUAL_SERVICES};
+use transform::kubernetes::{EndpointSlice, Endpoints, Ingress, Node, Pod, Service};
+use transform::services::{Services, SyntheticEntry};
+use transform::{Key, Mesh};
 
 /// The one resource of the mesh configuration.
 const MESH_NAME: &str = "istio-system/meshconfig";
@@ -31,7 +31,7 @@ pub(super) type Places = BTreeMap<Arc<str>, Box<str>>;
 /// Something that was made, and what came of it.
 #[derive(Debug)]
 struct Checked {
-    made: Made,
+    made: Generated,
     /// The last that was good: it stays while what is made is broken, so whoever is named by it is served on.
     served: Option<Arc<Resource>>,
     /// What is wrong with it now.
@@ -199,7 +199,8 @@ impl Processing {
 
     /// Remembers what is written where something may be made.
     fn keep(&mut self, id: &Id, is_there: bool) {
-        if !matches!(id.collection, GATEWAYS | VIRTUAL_SERVICES) || !ingress::may_be_made(&id.name)
+        if !matches!(id.collection, GATEWAYS | VIRTUAL_SERVICES)
+            || !ingress::may_be_generated(&id.name)
         {
             return;
         }
@@ -217,7 +218,7 @@ impl Processing {
         let dirty = std::mem::take(&mut self.dirty);
         for key in dirty.iter().filter(|_| self.discovers) {
             match self.services.entry(key, &self.mesh) {
-                Some(entry) => publisher.set(now, SYNTHETIC, Arc::new(entry)),
+                Some(entry) => publisher.set(now, SYNTHETIC, Arc::new(synthetic(entry))),
                 None => publisher.remove(now, SYNTHETIC, &key.to_string()),
             };
         }
@@ -241,7 +242,7 @@ impl Processing {
         self.warned = outcome.findings.into_iter().map(warned).collect();
         let mut known = std::mem::take(&mut self.made);
         let mut before = std::mem::take(&mut self.before);
-        for made in outcome.made {
+        for made in outcome.generated {
             let id = Id {
                 collection: made.collection,
                 name: made.key.to_string().into(),
@@ -305,7 +306,7 @@ pub(super) fn usable(plain: Plain, json: &str) -> Result<(), String> {
 }
 
 /// Through the door, as what somebody has written. `before`: what was served of it.
-fn checked(made: Made, before: Option<Arc<Resource>>) -> Checked {
+fn checked(made: Generated, before: Option<Arc<Resource>>) -> Checked {
     let (object, findings) = made.object();
     let errors: Vec<Finding> = findings.into_iter().filter(Finding::is_error).collect();
     let good = object.filter(|_| errors.is_empty());
@@ -330,6 +331,18 @@ fn warned(finding: ingress::Finding) -> Warned {
         origin: Box::default(),
         warnings: [Finding::warning(finding.path, finding.message)].into(),
     }
+}
+
+/// The ServiceEntry of a Service as a resource.
+fn synthetic(entry: SyntheticEntry) -> Resource {
+    Resource::new(Origin {
+        name: entry.key.to_string(),
+        create_time: entry.create_time,
+        labels: entry.labels,
+        annotations: entry.annotations,
+        type_url: type_url_of(SYNTHETIC).unwrap_or_default(),
+        body: entry.spec.encode_to_vec().into(),
+    })
 }
 
 /// The mesh configuration as a resource.
@@ -428,7 +441,14 @@ mod tests {
         plain(
             Plain::Service,
             &json!({
-                "metadata": {"name": "web", "namespace": "shop"},
+                "metadata": {
+                    "name": "web",
+                    "namespace": "shop",
+                    "resourceVersion": "7",
+                    "creationTimestamp": "1970-01-01T00:01:00Z",
+                    "labels": {"app": "web"},
+                    "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
+                },
                 "spec": {"clusterIP": "10.0.0.1", "ports": [{"name": "http", "port": 80}]},
             }),
         )
@@ -598,6 +618,21 @@ mod tests {
         let name = id(Plain::Service.collection(), "shop/web");
         play.say(&name, Some(&service()));
         assert_eq!(play.names(SYNTHETIC), ["shop/web"]);
+        let mut published = play.publisher.published();
+        let collection = published.find_map(|one| one.snapshot.get(SYNTHETIC).cloned());
+        let resource = collection.unwrap().get("shop/web").unwrap().message();
+        drop(published);
+        let metadata = resource.metadata.unwrap();
+        assert_eq!(metadata.create_time.unwrap().seconds, 60);
+        assert_eq!(metadata.labels["app"], "web");
+        // Without kubectl's copy of the object.
+        let annotations: Vec<_> = metadata.annotations.keys().collect();
+        assert_eq!(annotations, ["networking.alpha.istio.io/serviceVersion"]);
+        let body = resource.body.unwrap();
+        let type_url = "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry";
+        assert_eq!(body.type_url, type_url);
+        let spec = api::networking::ServiceEntry::decode(body.value).unwrap();
+        assert_eq!(spec.hosts, ["web.shop.svc.cluster.local"]);
         play.say(&name, None);
         assert_eq!(play.names(SYNTHETIC), [""; 0]);
     }

@@ -1,12 +1,17 @@
 //! What the webhook needs of the core, so that tests can put another in its place: one that panics, say.
 
-use inject::{Broken, Description, Outcome, Parameters, Request, Review, Sources, Tried};
+use inject::{
+    ConfigurationError, Description, Outcome, Parameters, Request, Review, ReviewTrace, Sources,
+};
 use serde_json::{Value, json};
 
 /// A configuration that is in use.
 pub(crate) trait Engine: Sized + Send + Sync + 'static {
     /// Reads a configuration; what is odd about it comes as warnings.
-    fn load(sources: Sources<'_>, parameters: &Parameters) -> Result<(Self, Vec<String>), Broken>;
+    fn load(
+        sources: Sources<'_>,
+        parameters: &Parameters,
+    ) -> Result<(Self, Vec<String>), ConfigurationError>;
 
     /// Decides about a pod.
     fn inject(&self, request: &Request, pod: &Value) -> Outcome;
@@ -15,7 +20,7 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     fn review(&self, request: &Request, pod: &Value) -> Review {
         Review {
             outcome: self.inject(request, pod),
-            tried: Tried::default(),
+            tried: ReviewTrace::default(),
         }
     }
 
@@ -29,7 +34,10 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
 }
 
 impl Engine for inject::Configuration {
-    fn load(sources: Sources<'_>, parameters: &Parameters) -> Result<(Self, Vec<String>), Broken> {
+    fn load(
+        sources: Sources<'_>,
+        parameters: &Parameters,
+    ) -> Result<(Self, Vec<String>), ConfigurationError> {
         Self::load(sources, parameters.clone())
     }
 

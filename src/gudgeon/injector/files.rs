@@ -277,7 +277,7 @@ fn load<E: Engine>(
     texts: &[Text],
     candidate: Option<usize>,
     parameters: &Parameters,
-) -> Result<(E, Vec<String>), inject::Broken> {
+) -> Result<(E, Vec<String>), inject::ConfigurationError> {
     let mut sources = Sources::default();
     for (at, text) in texts.iter().enumerate() {
         let chosen = if Some(at) == candidate {

@@ -120,7 +120,7 @@ impl Texts {
         }
     }
 
-    fn line(&self, broken: &inject::Broken) -> String {
+    fn line(&self, broken: &inject::ConfigurationError) -> String {
         let named = match broken.source {
             Source::Config => &self.config,
             Source::Values => &self.values,

@@ -1,6 +1,6 @@
 //! Which objects hold a pod, and where.
 
-use inject::Outer;
+use inject::OuterObject;
 use serde_json::{Map, Value};
 
 /// What an object is to the injection.
@@ -86,13 +86,13 @@ pub(super) fn named(object: &Value) -> String {
 }
 
 /// What the template sees of the object outside.
-pub(super) fn outer(object: &Value) -> Outer {
+pub(super) fn outer(object: &Value) -> OuterObject {
     let metadata = object.get("metadata").unwrap_or(&Value::Null);
     let map = |key| {
         let map = metadata.get(key).and_then(Value::as_object);
         map.cloned().unwrap_or_default()
     };
-    Outer {
+    OuterObject {
         api_version: text(object, "apiVersion").to_owned(),
         kind: text(object, "kind").to_owned(),
         name: text(metadata, "name").to_owned(),

@@ -1,6 +1,8 @@
 //! Documents in, documents out, with an engine that adds one label.
 
-use inject::{Broken, Injected, NativeSidecars, Origin, Outcome, Parameters, Request, Sources};
+use inject::{
+    ConfigurationError, Injected, NativeSidecars, Origin, Outcome, Parameters, Request, Sources,
+};
 use serde_json::{Value, json};
 
 use super::documents;
@@ -13,7 +15,7 @@ use crate::injector::Engine;
 struct Label;
 
 impl Engine for Label {
-    fn load(_: Sources<'_>, _: &Parameters) -> Result<(Self, Vec<String>), Broken> {
+    fn load(_: Sources<'_>, _: &Parameters) -> Result<(Self, Vec<String>), ConfigurationError> {
         Ok((Self, Vec::new()))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::header::{HeaderName, HeaderValue};
 use mcp::backoff::{Backoff, STEADY};
 use mcp::catalog::Catalog;
-use mcp::source::{Dialled, Source};
+use mcp::source::{Dialer, Source};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -175,7 +175,7 @@ impl CallOut {
             Err(cause) => return failed(cause),
         };
         let peer = Arc::new(Peer::new(Address::Dialled(self.place.to_string()), None));
-        let source = Source::new(Arc::clone(catalog), Dialled::Source);
+        let source = Source::new(Arc::clone(catalog), Dialer::Source);
         let joined = common
             .peers
             .join(&peer, Direction::Callout, source, usize::MAX);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Body;
 use mcp::message::RequestResources;
-use mcp::source::Heard;
+use mcp::source::RequestKind;
 use prost::Message as _;
 use tokio::sync::watch;
 use tonic::Status;
@@ -188,9 +188,9 @@ where
         let collection = &request.collection;
         counters.heard(collection, request.encoded_len());
         match heard {
-            Heard::Subscribed | Heard::Ignored => {}
-            Heard::Acked => counters.acked(collection),
-            Heard::Nacked(code) => {
+            RequestKind::Subscribed | RequestKind::Ignored => {}
+            RequestKind::Acked => counters.acked(collection),
+            RequestKind::Nacked(code) => {
                 let times = counters.nacked(collection, code);
                 if log::worth_a_line(times) {
                     let error = request.error_detail.as_ref();
@@ -203,7 +203,7 @@ where
                     );
                 }
             }
-            Heard::Stale => {
+            RequestKind::Stale => {
                 let times = counters.stale(collection);
                 if log::worth_a_line(times) {
                     let name = stream.name();
@@ -214,7 +214,7 @@ where
                 }
             }
         }
-        Ok(heard != Heard::Ignored)
+        Ok(heard != RequestKind::Ignored)
     }
 }
 

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Request, Response};
 use mcp::catalog::Catalog;
-use mcp::source::{Dialled, Source};
+use mcp::source::{Dialer, Source};
 use tokio::sync::watch;
 use tonic::{Code, Status};
 use tracing::{error, info, warn};
@@ -250,7 +250,7 @@ impl Calls for Service {
         if let Some(answer) = self.guard.refuses(peer) {
             return answer;
         }
-        let source = Source::new(Arc::clone(&self.catalog), Dialled::Sink);
+        let source = Source::new(Arc::clone(&self.catalog), Dialer::Sink);
         let peers = &self.common.peers;
         let Some(joined) = peers.join(peer, Direction::Server, source, self.streams) else {
             let words = format!("there are {} streams already", self.streams);

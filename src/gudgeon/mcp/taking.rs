@@ -11,8 +11,8 @@ use bytes::Bytes;
 use hyper::body::Body;
 use mcp::TRIGGER;
 use mcp::message::{self, RequestResources, Resources};
-use mcp::objects::Objects;
-use mcp::sink::{self, Changes, Handled, Read, Reading, Sink};
+use mcp::objects::ObjectReader;
+use mcp::sink::{self, Changes, ReadResult, ResourceReader, ResponseResult, Sink};
 use prost::Message as _;
 use tonic::Status;
 use tracing::{info, warn};
@@ -36,26 +36,31 @@ pub(crate) struct Taken {
     pub(crate) created: Option<i64>,
 }
 
+/// A source may transform Ingresses, as galley does.
+pub(super) const READER: ObjectReader = ObjectReader {
+    is_generated_name: transform::ingress::is_generated_name,
+};
+
 /// Reads objects, and when they were made.
 #[derive(Clone, Copy, Debug)]
 struct Reader;
 
-impl Read for Reader {
+impl ResourceReader for Reader {
     type Object = Taken;
 
-    fn read(&self, collection: &str, resource: &message::Resource) -> Reading<Arc<Taken>> {
+    fn read(&self, collection: &str, resource: &message::Resource) -> ReadResult<Arc<Taken>> {
         let metadata = resource.metadata.as_ref();
         let created = metadata.and_then(|metadata| metadata.create_time.as_ref());
         let created = created.map(|time| time.seconds);
-        match Objects.read(collection, resource) {
-            Reading::Good(object) => {
+        match READER.read(collection, resource) {
+            ReadResult::Good(object) => {
                 let mut object = Arc::unwrap_or_clone(object);
                 object.spec = serde_json::Value::Null;
                 let object = Arc::new(object);
-                Reading::Good(Arc::new(Taken { object, created }))
+                ReadResult::Good(Arc::new(Taken { object, created }))
             }
-            Reading::Broken(rules) => Reading::Broken(rules),
-            Reading::Unreadable(cause) => Reading::Unreadable(cause),
+            ReadResult::Broken(rules) => ReadResult::Broken(rules),
+            ReadResult::Unreadable(cause) => ReadResult::Unreadable(cause),
         }
     }
 }
@@ -209,7 +214,7 @@ where
         } else {
             self.held.sink().response(now, response, &Reader)
         };
-        let Handled { request, changes } =
+        let ResponseResult { request, changes } =
             read.map_err(|fault| Status::invalid_argument(fault.to_string()))?;
         let is_synced = self.held.sink().is_synced();
         self.held.synced.store(is_synced, Ordering::Relaxed);

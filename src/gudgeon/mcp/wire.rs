@@ -71,8 +71,8 @@ mod tests {
 
     use mcp::catalog::{Catalog, Group};
     use mcp::message::{RequestResources, Resources};
-    use mcp::snapshot::{Origin, Shelf};
-    use mcp::source::{Dialled, Source};
+    use mcp::snapshot::{GroupSnapshot, Origin};
+    use mcp::source::{Dialer, Source};
     use prost::Message as _;
 
     use super::*;
@@ -82,7 +82,7 @@ mod tests {
     /// Names and lengths of bodies; what two sinks are sent of them.
     fn sent(resources: &[(usize, usize)]) -> [Vec<Bytes>; 2] {
         let catalog = Arc::new(Catalog::all());
-        let mut shelf = Shelf::new(&catalog, Group::Default);
+        let mut shelf = GroupSnapshot::new(&catalog, Group::Default);
         for (name, length) in resources {
             let origin = Origin {
                 name: format!("n/{name:04}"),
@@ -94,7 +94,7 @@ mod tests {
         let snapshot = shelf.snapshot();
         let pieces = Pieces::default();
         [1, 2].map(|_| {
-            let mut source = Source::new(Arc::clone(&catalog), Dialled::Sink);
+            let mut source = Source::new(Arc::clone(&catalog), Dialer::Sink);
             source.snapshot(Arc::clone(&snapshot));
             let request = RequestResources {
                 collection: COLLECTION.to_owned(),

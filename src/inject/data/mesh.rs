@@ -8,7 +8,7 @@ use gotmpl::{TemplateError, Value};
 use serde_json::{Map, Value as Json};
 
 use super::unknown;
-use crate::template::{Object, copied, first, object, of_json, strings_of_json};
+use crate::template::{ObjectValue, copied, first, object, of_json, strings_of_json};
 
 /// The field of a duration that prints as Go does. No template can name it.
 pub(crate) const GO_DURATION: &str = " go";
@@ -32,7 +32,7 @@ struct Fields {
     shown: Option<Map<String, Json>>,
 }
 
-impl Object for Fields {
+impl ObjectValue for Fields {
     fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError> {
         let mut kind = self.kind;
         let mut fields = Some(self.fields.as_ref());
@@ -162,7 +162,7 @@ fn zero(kind: Kind) -> Value {
     }
 }
 
-/// What a getter gives on a message that is absent, when nobody knows any more which message that is.
+/// The zero value of a field, which a getter gives on an absent message whose type is no longer known.
 pub(crate) fn absent(name: &str) -> Option<Value> {
     static ZEROS: LazyLock<BTreeMap<&'static str, Zero>> = LazyLock::new(zeros);
     let field = name.strip_prefix("Get")?;
@@ -202,7 +202,7 @@ fn duration(text: &str) -> Value {
     api::duration::parse(text).map_or(Value::Nil, |length| object(Length(length)))
 }
 
-impl Object for Length {
+impl ObjectValue for Length {
     fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError> {
         let found = match first(names) {
             GO_DURATION | "String" => Value::from(api::duration::go(&self.0)),

@@ -1,4 +1,4 @@
-//! What a template sees: `.ObjectMeta`, `.Spec`, `.MeshConfig` and the rest, under Go's names.
+//! The data of a template: `.ObjectMeta`, `.Spec`, `.MeshConfig` and the rest, under Go's names.
 
 mod mesh;
 mod owner;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use gotmpl::{TemplateError, Value};
 use serde_json::Value as Json;
 
-use crate::template::{Object, first, object};
+use crate::template::{ObjectValue, first, object};
 
 pub(crate) use mesh::{GO_DURATION, absent, message};
 pub(crate) use owner::Owner;
@@ -20,7 +20,7 @@ pub(crate) use proxy::{Proxy, proxy_config};
 /// The root of a template's data: fields that are values already.
 struct Root(BTreeMap<&'static str, Value>);
 
-impl Object for Root {
+impl ObjectValue for Root {
     fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError> {
         let name = first(names);
         match self.0.get(name) {
@@ -48,7 +48,7 @@ struct Record {
     fields: BTreeMap<&'static str, Value>,
 }
 
-impl Object for Record {
+impl ObjectValue for Record {
     fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError> {
         let name = first(names);
         self.fields

@@ -1,9 +1,9 @@
-//! Who owns a pod: what the pod's references and labels tell of the workload behind it.
+//! The owner of a pod, by the pod's references and labels.
 
 use serde_json::Value;
 
+use crate::interface::{Origin, Request};
 use crate::pod;
-use crate::surface::{Origin, Request};
 
 /// Kind, version and name of the workload. The name may be empty: a bare pod's is given by the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

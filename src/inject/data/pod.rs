@@ -6,19 +6,19 @@ use gotmpl::{TemplateError, Value};
 use serde_json::Value as Json;
 
 use super::unknown;
-use crate::schema::{Field, Kind, Object as Record};
-use crate::template::{self, Object, first, object, strings_of_json};
+use crate::schema::{Field, Kind, ObjectType};
+use crate::template::{self, ObjectValue, first, object, strings_of_json};
 
 /// A part of the pod; `null` is an empty one.
-pub(crate) fn part(json: Json, record: Record) -> Value {
+pub(crate) fn part(json: Json, record: ObjectType) -> Value {
     Part::value(Arc::new(json), Vec::new(), record, Vec::new())
 }
 
-/// What lies at `key` of a pod that others hold, too; `said` stands for fields of that name.
+/// The value at `key` of a pod that others hold, too; `said` stands for fields of that name.
 pub(crate) fn part_of(
     pod: &Arc<Json>,
     key: &'static str,
-    record: Record,
+    record: ObjectType,
     said: Vec<(&'static str, String)>,
 ) -> Value {
     Part::value(Arc::clone(pod), vec![Step::Key(key)], record, said)
@@ -31,11 +31,11 @@ enum Step {
     Index(usize),
 }
 
-/// Where a part lies. Containers are large, so none is copied for being looked at.
+/// The position of a part in its pod. Containers are large, so a lookup copies none.
 struct Part {
     root: Arc<Json>,
     path: Vec<Step>,
-    record: Record,
+    record: ObjectType,
     said: Vec<(&'static str, String)>,
     /// Asked for again and again, and large.
     annotations: OnceLock<Value>,
@@ -46,7 +46,7 @@ impl Part {
     fn value(
         root: Arc<Json>,
         path: Vec<Step>,
-        record: Record,
+        record: ObjectType,
         said: Vec<(&'static str, String)>,
     ) -> Value {
         object(Self {
@@ -93,7 +93,7 @@ const BY_VALUE: [&str; 4] = [
     "VolumeResourceRequirements",
 ];
 
-impl Object for Part {
+impl ObjectValue for Part {
     fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError> {
         match first(names) {
             "Annotations" if self.record.field("annotations").is_some() => {
@@ -123,7 +123,7 @@ impl Object for Part {
                 .filter(|json| !json.is_null());
             match field.kind {
                 Kind::Object(inner) if json.is_none() && !is_by_value(field, inner) => {
-                    // What is below nothing is an error, which the chain has to say.
+                    // A field below nil is an error, which the chain has to return.
                     return match names.get(walked).and_then(Value::as_str) {
                         None => Ok((Value::Nil, walked)),
                         Some(next) => Err(TemplateError::Exec(format!(
@@ -152,7 +152,7 @@ impl Object for Part {
                 fields.insert((*name).to_owned(), Json::from(value.as_str()));
             }
         }
-        // What is not set is left out: a name that is empty, or null.
+        // A name that is empty or null is not set, and is left out.
         if let Some(fields) = json.as_object_mut() {
             let is_unset = |name: &str, value: &Json| {
                 value.is_null() || self.said(name).is_some_and(str::is_empty)
@@ -173,7 +173,7 @@ impl Object for Part {
     }
 }
 
-fn is_by_value(field: &Field, inner: Record) -> bool {
+fn is_by_value(field: &Field, inner: ObjectType) -> bool {
     field.required || BY_VALUE.contains(&inner.name())
 }
 

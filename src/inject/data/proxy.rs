@@ -15,7 +15,7 @@ pub(crate) struct Proxy {
     pub(crate) value: Value,
 }
 
-/// Reads a configuration as templates see it; `written` has the fields that somebody said.
+/// Reads a configuration as templates see it; `written` has the fields that were set explicitly.
 pub(crate) fn proxy_config(
     config: ProxyConfig,
     written: Map<String, Json>,

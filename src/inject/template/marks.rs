@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-/// What all marks say. Any text may, at another address.
+/// The text of all marks. Any text may be equal, at another address.
 const SAID: &str = "\u{1}";
 
 /// The marks of one template with their lines, sorted by address.

@@ -18,7 +18,9 @@ use gotmpl::{TemplateError, Value};
 use sha2::{Digest as _, Sha256};
 
 use marks::Marks;
-pub(crate) use object::{Object, charged_of_json, copied, first, object, of_json, strings_of_json};
+pub(crate) use object::{
+    ObjectValue, charged_of_json, copied, first, object, of_json, strings_of_json,
+};
 pub(crate) use session::MAX_OUTPUT;
 
 /// Takes steps of the rendering that goes on, for so many elements of that size.
@@ -75,11 +77,11 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a rendering has besides the template.
+/// The data of a rendering.
 #[derive(Debug, Clone)]
 pub struct Data {
     pub root: Value,
-    /// What `env` sees.
+    /// The variables of `env`.
     pub environment: Arc<BTreeMap<String, String>>,
 }
 
@@ -113,7 +115,7 @@ const TREE_BYTES: usize = 32;
 const MAIN: &str = " main";
 
 impl Template {
-    /// Parses `text`; syntax errors and names that nobody defines are found here.
+    /// Parses `text`; finds syntax errors and undefined names.
     pub fn parse(
         name: &str,
         text: &str,
@@ -262,7 +264,7 @@ struct Output<'a> {
     text: String,
     full: bool,
     marks: &'a Marks,
-    /// What a mark ended it with.
+    /// The error with which a mark ended it.
     stopped: Option<TemplateError>,
 }
 

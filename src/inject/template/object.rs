@@ -1,7 +1,7 @@
 //! Values that are more than maps: the pod's typed parts and the mesh's messages.
 //!
-//! The engine has one kind of value that can hold code, so an object is a function: called with names it walks along its fields,
-//! called with nothing it gives its JSON. Nothing is copied until a walk ends.
+//! The engine has one kind of value that can hold code, so an object is a function: called with names it walks along its
+//! fields, called with nothing it gives its JSON. A walk copies only its result.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use serde_json::Value as Json;
 use super::session;
 
 /// Something with fields by Go's names.
-pub(crate) trait Object: Send + Sync {
+pub(crate) trait ObjectValue: Send + Sync {
     /// Walks along as many of `names` as lie within this object, one at least: the value there, and how many they were.
     fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError>;
-    /// What `structToJSON` prints.
+    /// The output of `structToJSON`.
     fn json(&self) -> Result<Json, TemplateError>;
     /// Whether that has a key, of an object.
     fn has(&self, key: &str) -> Result<bool, TemplateError> {
@@ -27,7 +27,8 @@ pub(crate) trait Object: Send + Sync {
 thread_local! {
     /// Along how many names the last walk went: a function returns one value.
     static WALKED: Cell<usize> = const { Cell::new(0) };
-    /// What the last call without names found, for the same reason: it may be large, and is neither printed nor read again.
+    /// The result of the last call without names, for the same reason: it may be large, and is neither printed nor read
+    /// again.
     static JSON: RefCell<Option<Json>> = const { RefCell::new(None) };
 }
 
@@ -35,7 +36,7 @@ thread_local! {
 const HAS: &str = " has";
 
 /// The object as a value.
-pub(crate) fn object(inner: impl Object + 'static) -> Value {
+pub(crate) fn object(inner: impl ObjectValue + 'static) -> Value {
     Value::Function(Arc::new(move |args| {
         if args.is_empty() {
             let json = inner.json()?;

@@ -20,11 +20,11 @@ pub(super) const ENTER: &str = " enter";
 pub(super) const LEAVE: &str = " leave";
 pub(super) const PUT: &str = " put";
 
-/// What a walk begins at; it decides what a field of nil is.
+/// The start of a walk; it decides the value of a field of nil.
 pub(super) const FROM_VALUE: i64 = 0;
 pub(super) const FROM_PARENTHESIS: i64 = 1;
 
-/// What a template wants that does not exist.
+/// A name in a template that is not defined.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unknown {
     pub(super) line: usize,
@@ -176,7 +176,7 @@ impl Rewriter<'_> {
     fn pipe(&self, pipe: PipeNode) -> Result<PipeNode> {
         let mut commands = Vec::with_capacity(pipe.commands.len());
         for command in pipe.commands {
-            // What is piped into one of the engine's functions is weighed between.
+            // A value piped into one of the engine's functions is weighed between.
             if let (false, Some(weigher)) = (commands.is_empty(), weigher(&command)) {
                 let name = if command.args.len() == 1 {
                     weigher.first

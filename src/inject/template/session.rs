@@ -1,4 +1,4 @@
-//! What one rendering may cost, and what functions must know of it.
+//! The budget of one rendering, and the state that functions share during it.
 //!
 //! Functions of the template language are plain closures without a place for state, and a rendering runs on one thread from
 //! begin to end: so its state lies in a thread-local that exists only while it runs. There is no clock here; time is counted in
@@ -17,8 +17,9 @@ pub(crate) const MAX_CALLS: usize = 100;
 /// A second, in steps: a node of the template, a call, or [`BYTES_PER_STEP`] of text.
 pub(crate) const MAX_STEPS: u64 = 1_000_000;
 pub(crate) const BYTES_PER_STEP: usize = 64;
-/// What all functions of one rendering may make together, in bytes, as if nothing of it was ever let go: as much as all reviews
-/// under way may take together, of the 64 MiB that the shipped manifest gives the injector (`build/kubernetes/injector.yaml`).
+/// The bytes that all functions of one rendering may make together, as if all of it were retained: as much as all reviews
+/// under way may take together, of the 64 MiB that the shipped manifest gives the injector
+/// (`build/kubernetes/injector.yaml`).
 pub(crate) const MAX_MADE: usize = 24 << 20;
 /// An element of a list, an entry of a map with its share of the tree's node, and either of them in JSON: about what they take.
 pub(crate) const ELEMENT_BYTES: usize = 24;
@@ -63,17 +64,17 @@ thread_local! {
 }
 
 /// Ends the session with the rendering, however that ends.
-pub(super) struct Guard;
+pub(super) struct SessionGuard;
 
-impl Drop for Guard {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
         SESSION.with(|cell| drop(cell.take()));
     }
 }
 
-pub(super) fn begin(session: Session) -> Guard {
+pub(super) fn begin(session: Session) -> SessionGuard {
     SESSION.with(|cell| *cell.borrow_mut() = Some(session));
-    Guard
+    SessionGuard
 }
 
 /// Work with the session; outside of a rendering there is none, and functions say so.

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use super::{Delimiters, Failure};
 
 /// A block that was opened and not closed yet.
-struct Open<'a> {
+struct OpenBlock<'a> {
     keyword: &'a str,
     line: usize,
     has_else: bool,
@@ -20,7 +20,7 @@ struct Open<'a> {
 
 /// Checks that every block has its end, and every `end` and `else` their block.
 pub(super) fn balanced(name: &str, text: &str, delimiters: &Delimiters) -> Result<(), Failure> {
-    let mut open: Vec<Open<'_>> = Vec::new();
+    let mut open: Vec<OpenBlock<'_>> = Vec::new();
     let mut found = Ok(());
     each_action(text, delimiters, |line, action| {
         if found.is_ok() {
@@ -40,10 +40,14 @@ pub(super) fn balanced(name: &str, text: &str, delimiters: &Delimiters) -> Resul
         })
 }
 
-fn open_or_close<'a>(open: &mut Vec<Open<'a>>, line: usize, action: &'a str) -> Result<(), String> {
+fn open_or_close<'a>(
+    open: &mut Vec<OpenBlock<'a>>,
+    line: usize,
+    action: &'a str,
+) -> Result<(), String> {
     let (keyword, rest) = word(action);
     match keyword {
-        "if" | "range" | "with" | "define" | "block" => open.push(Open {
+        "if" | "range" | "with" | "define" | "block" => open.push(OpenBlock {
             keyword,
             line,
             has_else: false,
@@ -53,7 +57,7 @@ fn open_or_close<'a>(open: &mut Vec<Open<'a>>, line: usize, action: &'a str) -> 
         }
         "else" => {
             let takes_else =
-                |block: &&mut Open<'_>| matches!(block.keyword, "if" | "range" | "with");
+                |block: &&mut OpenBlock<'_>| matches!(block.keyword, "if" | "range" | "with");
             let block = open
                 .last_mut()
                 .filter(takes_else)
@@ -218,7 +222,7 @@ mod tests {
             ("{{ `}}{{/* x` }} {{/**/}}", "{{ `}}{{/* x` }} {{\"\"}}"),
             ("{{ '\\'' }}{{/* x */}}", "{{ '\\'' }}{{\"\"}}"),
             ("{{/* }} */}}z", "{{\"\"}}z"),
-            // Nothing that ends, and nothing that is one: left to the library.
+            // Unterminated actions and non-actions are left to the library.
             ("{{/* c", "{{/* c"),
             ("{{/* c */ x }}", "{{/* c */ x }}"),
             ("a /* b */", "a /* b */"),

@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 
 use inject::{
-    Configuration, NativeSidecars, Origin, Outcome, Outer, Parameters, Request, Sources, yaml,
+    Configuration, NativeSidecars, Origin, Outcome, OuterObject, Parameters, Request, Sources, yaml,
 };
 use serde_json::{Map, Value, json};
 
@@ -146,7 +146,7 @@ impl Case {
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let origin = self.said.get("manifest").map_or(Origin::Webhook, |outer| {
             let map = |key: &str| outer[key].as_object().cloned().unwrap_or_default();
-            Origin::Manifest(Box::new(Outer {
+            Origin::Manifest(Box::new(OuterObject {
                 api_version: text(outer, "apiVersion"),
                 kind: text(outer, "kind"),
                 name: text(outer, "name"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::reader::{Read, Reading};
+use super::reader::{ReadResult, ResourceReader};
 use super::tally::Tally;
 use crate::message::{Resource, Resources};
 use crate::snapshot::content;
@@ -13,9 +13,9 @@ use crate::version::{Sum, Version};
 /// How many of what cannot be read are named with their reasons; of the others there is the number.
 const NAMED: usize = 20;
 
-/// What is there under a name.
+/// The state of one name.
 #[derive(Debug)]
-pub struct Held<T> {
+pub struct SinkEntry<T> {
     /// The source's, of what it sent last under this name.
     pub version: Box<str>,
     /// Our own, of the same: not every source counts well.
@@ -30,25 +30,25 @@ pub struct Held<T> {
 
 /// How a name stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ObjectStatus {
     Good,
-    /// What came last breaks a rule, and the good one before it is kept.
+    /// The newest version breaks a rule, and the good one before it is kept.
     Stale,
     /// It breaks a rule, and there was none before it.
     Refused,
 }
 
-impl<T> Held<T> {
-    pub fn standing(&self) -> Standing {
+impl<T> SinkEntry<T> {
+    pub fn status(&self) -> ObjectStatus {
         match (&self.object, self.broken.is_empty()) {
-            (_, true) => Standing::Good,
-            (Some(_), false) => Standing::Stale,
-            (None, false) => Standing::Refused,
+            (_, true) => ObjectStatus::Good,
+            (Some(_), false) => ObjectStatus::Stale,
+            (None, false) => ObjectStatus::Refused,
         }
     }
 }
 
-/// What a response has changed.
+/// The changes of a response.
 #[derive(Debug)]
 pub struct Changes<T> {
     pub collection: Arc<str>,
@@ -70,15 +70,15 @@ impl<T> Changes<T> {
         }
     }
 
-    /// Nothing is other than it was.
+    /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.removed.is_empty() && self.broken.is_empty()
     }
 }
 
-/// What the page shows of a collection.
+/// The status of a collection, for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subscribed<'a> {
+pub struct CollectionStatus<'a> {
     /// The source's.
     pub version: &'a str,
     pub count: usize,
@@ -87,13 +87,13 @@ pub struct Subscribed<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Collection<T> {
+pub(super) struct SinkCollection<T> {
     type_url: Box<str>,
-    held: BTreeMap<Arc<str>, Held<T>>,
+    held: BTreeMap<Arc<str>, SinkEntry<T>>,
     version: Box<str>,
     /// All of it came once.
     given: bool,
-    /// What the source knows to be here, and how many it does not know of.
+    /// The members that the source knows to be here, and the number of those that it does not know of.
     known: Tally,
     unknown: usize,
     last_ack: Option<Duration>,
@@ -102,22 +102,22 @@ pub(super) struct Collection<T> {
 
 /// A response of which every resource was read.
 #[derive(Debug)]
-pub(super) struct Whole<T> {
+pub(super) struct ParsedResponse<T> {
     version: String,
     incremental: bool,
     removed: Vec<String>,
-    members: BTreeMap<Arc<str>, Member<T>>,
+    members: BTreeMap<Arc<str>, ParsedMember<T>>,
 }
 
 #[derive(Debug)]
-struct Member<T> {
+struct ParsedMember<T> {
     version: Box<str>,
     content: Version,
     /// `None`: it is what is held already.
     reading: Option<Result<Arc<T>, Vec<String>>>,
 }
 
-impl<T> Collection<T> {
+impl<T> SinkCollection<T> {
     pub(super) fn new(type_url: &str) -> Self {
         Self {
             type_url: type_url.into(),
@@ -133,8 +133,8 @@ impl<T> Collection<T> {
 
     /// A stream begins: what its source is told of what is held, by name, in at most so many bytes. `None`: it is to send all.
     ///
-    /// What there is no room for stays and comes again. Whether it is gone meanwhile shows in the sum of what has come; with a
-    /// source that does not count so it never would.
+    /// Members that do not fit stay and come again. The sum of the received members shows whether one is gone meanwhile; a
+    /// source that counts otherwise has no such sum.
     pub(super) fn begin(&mut self, most: Option<usize>) -> Option<BTreeMap<String, String>> {
         // Keys and lengths of a map's entry.
         const AROUND: usize = 12;
@@ -176,8 +176,8 @@ impl<T> Collection<T> {
         &self,
         collection: &str,
         response: Resources,
-        reader: &impl Read<Object = T>,
-    ) -> Result<Whole<T>, String> {
+        reader: &impl ResourceReader<Object = T>,
+    ) -> Result<ParsedResponse<T>, String> {
         let mut wrong = Vec::new();
         let mut count = 0_usize;
         let mut members = BTreeMap::new();
@@ -200,7 +200,7 @@ impl<T> Collection<T> {
         if !wrong.is_empty() {
             return Err(wrong.join("; "));
         }
-        Ok(Whole {
+        Ok(ParsedResponse {
             version: response.system_version_info,
             incremental: response.incremental,
             removed: response.removed_resources,
@@ -212,8 +212,8 @@ impl<T> Collection<T> {
         &self,
         collection: &str,
         resource: &Resource,
-        reader: &impl Read<Object = T>,
-    ) -> Result<(Arc<str>, Member<T>), String> {
+        reader: &impl ResourceReader<Object = T>,
+    ) -> Result<(Arc<str>, ParsedMember<T>), String> {
         let metadata = resource.metadata.as_ref();
         let Some(metadata) = metadata.filter(|metadata| !metadata.name.is_empty()) else {
             return Err("a resource without a name".to_owned());
@@ -232,12 +232,12 @@ impl<T> Collection<T> {
             None
         } else {
             match reader.read(collection, resource) {
-                Reading::Good(object) => Some(Ok(object)),
-                Reading::Broken(rules) => Some(Err(rules)),
-                Reading::Unreadable(cause) => return Err(format!("{name}: {cause}")),
+                ReadResult::Good(object) => Some(Ok(object)),
+                ReadResult::Broken(rules) => Some(Err(rules)),
+                ReadResult::Unreadable(cause) => return Err(format!("{name}: {cause}")),
             }
         };
-        let member = Member {
+        let member = ParsedMember {
             version: metadata.version.as_str().into(),
             content,
             reading,
@@ -245,7 +245,12 @@ impl<T> Collection<T> {
         Ok((name.as_str().into(), member))
     }
 
-    pub(super) fn apply(&mut self, now: Duration, whole: Whole<T>, changes: &mut Changes<T>) {
+    pub(super) fn apply(
+        &mut self,
+        now: Duration,
+        whole: ParsedResponse<T>,
+        changes: &mut Changes<T>,
+    ) {
         self.last_ack = Some(now);
         self.version = whole.version.into();
         if whole.incremental {
@@ -271,13 +276,13 @@ impl<T> Collection<T> {
         if self.unknown > 0 && is_whole == Some(true) {
             self.drop_unknown(changes);
         }
-        // A long one comes in parts. Of a source that counts otherwise nobody knows.
+        // A long one comes in parts. A source that counts otherwise gives no sign of the last one.
         if !whole.incremental || is_whole != Some(false) {
             self.given = true;
         }
     }
 
-    /// What the source knows of is all that it has, so the others are gone.
+    /// The source has all that it knows of, so the others are gone.
     fn drop_unknown(&mut self, changes: &mut Changes<T>) {
         let held = self.held.iter();
         let gone = held.filter(|(_, held)| !held.known);
@@ -305,10 +310,10 @@ impl<T> Collection<T> {
         }
     }
 
-    fn set(&mut self, name: Arc<str>, member: Member<T>, changes: &mut Changes<T>) {
+    fn set(&mut self, name: Arc<str>, member: ParsedMember<T>, changes: &mut Changes<T>) {
         self.uncount(&name);
         self.known.add(&name, &member.version);
-        let held = self.held.entry(name.clone()).or_insert_with(|| Held {
+        let held = self.held.entry(name.clone()).or_insert_with(|| SinkEntry {
             version: Box::default(),
             content: member.content,
             known: true,
@@ -340,13 +345,13 @@ impl<T> Collection<T> {
         self.given
     }
 
-    pub(super) fn held(&self) -> impl Iterator<Item = (&Arc<str>, &Held<T>)> {
+    pub(super) fn held(&self) -> impl Iterator<Item = (&Arc<str>, &SinkEntry<T>)> {
         self.held.iter()
     }
 
-    pub(super) fn status(&self) -> Subscribed<'_> {
+    pub(super) fn status(&self) -> CollectionStatus<'_> {
         let nack = self.last_nack.as_ref();
-        Subscribed {
+        CollectionStatus {
             version: &self.version,
             count: self.held.len(),
             last_ack: self.last_ack,

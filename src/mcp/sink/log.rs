@@ -1,4 +1,4 @@
-//! The last requests of a sink, for whoever looks at its page.
+//! The last requests of a sink, for its status page.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The end of a stream that takes, whoever has dialled. It outlives its streams: what was applied stays when one breaks, and
-//! the next begins with what is there.
+//! The receiving end of a stream, whichever side has dialled. It outlives its streams: applied objects stay when one breaks,
+//! and the next begins with them.
 //!
-//! A response is judged whole before anything of it is applied. What cannot be read at all refuses the response, with all the
-//! names; what can be read and breaks a rule harms only itself.
+//! A response is checked whole before anything of it is applied. An unreadable resource refuses the response, with all such
+//! names; a readable one that breaks a rule harms only itself.
 
 mod collection;
 mod log;
@@ -19,11 +19,11 @@ use std::time::Duration;
 
 use api::google::rpc::Status as RpcStatus;
 
-use self::collection::Collection;
-pub use self::collection::{Changes, Held, Standing, Subscribed};
+use self::collection::SinkCollection;
+pub use self::collection::{Changes, CollectionStatus, ObjectStatus, SinkEntry};
 use self::log::Log;
 pub use self::log::{KEPT, Logged, Outcome};
-pub use self::reader::{Read, Reading};
+pub use self::reader::{ReadResult, ResourceReader};
 use crate::backoff::{Backoff, STEADY};
 use crate::cut::{NAME, WORDS, cut};
 use crate::message::{RequestResources, Resources, SinkNode};
@@ -32,10 +32,11 @@ use crate::message::{RequestResources, Resources, SinkNode};
 pub const INVALID_ARGUMENT: i32 = 3;
 pub const UNIMPLEMENTED: i32 = 12;
 
-/// What a first request may say of what is there. A source takes requests of 1 MiB; what there is no room for comes again.
+/// The bytes of names and versions in a first request. A source takes requests of 1 MiB; resources that it does not name
+/// come again.
 pub const VERSIONS_BYTES: usize = 900 << 10;
 
-/// Who asks, and how.
+/// The identity of the sink, and its kind of request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub id: String,
@@ -44,23 +45,23 @@ pub struct Settings {
     pub incremental: bool,
 }
 
-/// What became of a response.
+/// The result of a response.
 #[derive(Debug)]
-pub struct Handled<T> {
+pub struct ResponseResult<T> {
     /// The one answer.
     pub request: RequestResources,
-    /// What is new here. `None`: the response was refused.
+    /// The applied changes. `None`: the response was refused.
     pub changes: Option<Changes<T>>,
 }
 
 /// Why a stream cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum SinkError {
     /// A response of this collection that cannot be answered: an answer without a nonce would ask for everything again.
     NoNonce(String),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SinkError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNonce(collection) => {
@@ -73,20 +74,20 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for SinkError {}
 
-/// What one source has given.
+/// The objects of one source.
 #[derive(Debug)]
 pub struct Sink<T> {
     node: SinkNode,
     incremental: bool,
     versions_bytes: usize,
-    collections: BTreeMap<Arc<str>, Collection<T>>,
+    collections: BTreeMap<Arc<str>, SinkCollection<T>>,
     backoff: Backoff,
     /// When the stream began.
     begun: Option<Duration>,
     /// Something was said on it.
-    heard: bool,
+    received: bool,
     log: Log,
 }
 
@@ -105,11 +106,11 @@ impl<T> Sink<T> {
             incremental: settings.incremental,
             versions_bytes: VERSIONS_BYTES,
             collections: collections
-                .map(|(name, type_url)| (name.into(), Collection::new(type_url)))
+                .map(|(name, type_url)| (name.into(), SinkCollection::new(type_url)))
                 .collect(),
             backoff: Backoff::default(),
             begun: None,
-            heard: false,
+            received: false,
             log: Log::default(),
         }
     }
@@ -121,9 +122,9 @@ impl<T> Sink<T> {
         self
     }
 
-    /// A stream is there: what is said on it before anything is heard.
+    /// A stream is there: what is said on it before anything is received.
     pub fn start(&mut self, now: Duration) -> Vec<RequestResources> {
-        (self.begun, self.heard) = (Some(now), false);
+        (self.begun, self.received) = (Some(now), false);
         let most = self.incremental.then_some(self.versions_bytes);
         let mut requests = Vec::with_capacity(self.collections.len());
         for (name, collection) in &mut self.collections {
@@ -144,37 +145,37 @@ impl<T> Sink<T> {
     ///
     /// # Errors
     ///
-    /// What ends the stream.
+    /// An error that ends the stream.
     pub fn response(
         &mut self,
         now: Duration,
         response: Resources,
-        reader: &impl Read<Object = T>,
-    ) -> Result<Handled<T>, Fault> {
+        reader: &impl ResourceReader<Object = T>,
+    ) -> Result<ResponseResult<T>, SinkError> {
         let (name, nonce) = (response.collection.clone(), response.nonce.clone());
         let Some((shared, collection)) = self.collections.get_key_value(&*name) else {
-            let words = format!("unsupported collection {:?}", cut(&name, NAME));
-            return Ok(self.refuse(now, name, nonce, UNIMPLEMENTED, &words));
+            let message = format!("unsupported collection {:?}", cut(&name, NAME));
+            return Ok(self.refuse(now, name, nonce, UNIMPLEMENTED, &message));
         };
         if nonce.is_empty() {
-            return Err(Fault::NoNonce(cut(&name, NAME).to_owned()));
+            return Err(SinkError::NoNonce(cut(&name, NAME).to_owned()));
         }
         let shared = shared.clone();
-        self.heard = true;
+        self.received = true;
         let acked = Outcome::Acked {
             resources: response.resources.len(),
             removed: response.removed_resources.len(),
         };
         let read = match collection.read(&name, response, reader) {
             Ok(read) => read,
-            Err(words) => return Ok(self.refuse(now, name, nonce, INVALID_ARGUMENT, &words)),
+            Err(cause) => return Ok(self.refuse(now, name, nonce, INVALID_ARGUMENT, &cause)),
         };
         self.log.add(now, &name, cut(&nonce, NAME), acked);
         let mut changes = Changes::of(shared);
         if let Some(collection) = self.collections.get_mut(&*name) {
             collection.apply(now, read, &mut changes);
         }
-        Ok(Handled {
+        Ok(ResponseResult {
             request: self.answer(name, nonce),
             changes: Some(changes),
         })
@@ -182,7 +183,7 @@ impl<T> Sink<T> {
 
     /// The stream is gone, or there was none: when to try again. `random` is in `0.0..1.0`.
     pub fn broken(&mut self, now: Duration, random: f64) -> Duration {
-        let begun = self.begun.take().filter(|_| self.heard);
+        let begun = self.begun.take().filter(|_| self.received);
         if begun.is_some_and(|begun| now.saturating_sub(begun) >= STEADY) {
             self.backoff.reset();
         }
@@ -206,7 +207,7 @@ impl<T> Sink<T> {
         nonce: String,
         code: i32,
         words: &str,
-    ) -> Handled<T> {
+    ) -> ResponseResult<T> {
         let message = cut(words, WORDS).to_owned();
         let shared: Arc<str> = message.as_str().into();
         let outcome = Outcome::Nacked(code, shared.clone());
@@ -221,7 +222,7 @@ impl<T> Sink<T> {
             message,
             details: Vec::new(),
         });
-        Handled {
+        ResponseResult {
             request,
             changes: None,
         }
@@ -234,19 +235,19 @@ impl<T> Sink<T> {
 
     /// Whether every collection was given once, on whichever stream.
     pub fn is_synced(&self) -> bool {
-        self.collections.values().all(Collection::is_given)
+        self.collections.values().all(SinkCollection::is_given)
     }
 
-    /// What is there of a collection, by name.
-    pub fn held(&self, collection: &str) -> impl Iterator<Item = (&Arc<str>, &Held<T>)> {
+    /// The members of a collection by name.
+    pub fn held(&self, collection: &str) -> impl Iterator<Item = (&Arc<str>, &SinkEntry<T>)> {
         self.collections
             .get(collection)
             .into_iter()
-            .flat_map(Collection::held)
+            .flat_map(SinkCollection::held)
     }
 
-    /// What the page shows, by collection.
-    pub fn status(&self) -> impl Iterator<Item = (&Arc<str>, Subscribed<'_>)> {
+    /// The status of each collection, for pages.
+    pub fn status(&self) -> impl Iterator<Item = (&Arc<str>, CollectionStatus<'_>)> {
         let collections = self.collections.iter();
         collections.map(|(name, collection)| (name, collection.status()))
     }

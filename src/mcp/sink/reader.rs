@@ -1,12 +1,12 @@
-//! What makes an object of a resource: the kinds and their rules are somebody else's.
+//! The reader of resources: it knows the kinds and their rules, which the sink does not.
 
 use std::sync::Arc;
 
 use crate::message::Resource;
 
-/// What a resource turned out to be.
+/// The result of reading a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reading<T> {
+pub enum ReadResult<T> {
     Good(T),
     /// It can be read, and breaks these rules.
     Broken(Vec<String>),
@@ -14,9 +14,9 @@ pub enum Reading<T> {
     Unreadable(String),
 }
 
-pub trait Read {
+pub trait ResourceReader {
     type Object;
 
     /// The type of the body was looked at already, and there is a name.
-    fn read(&self, collection: &str, resource: &Resource) -> Reading<Arc<Self::Object>>;
+    fn read(&self, collection: &str, resource: &Resource) -> ReadResult<Arc<Self::Object>>;
 }

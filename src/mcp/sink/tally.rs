@@ -17,7 +17,7 @@ impl Tally {
         }
     }
 
-    /// What was added.
+    /// Removes a member that was added.
     pub(super) fn take(&mut self, name: &str, version: &str) {
         match Version::parse(version) {
             Some(version) => self.sum = self.sum - member(name, version),
@@ -25,7 +25,7 @@ impl Tally {
         }
     }
 
-    /// Whether these are all that a version stands for. `None`: the source counts otherwise, and nobody knows.
+    /// Whether these are all members of a version. `None`: the source counts otherwise.
     pub(super) fn is(&self, version: &str) -> Option<bool> {
         let version = Sum::parse(version)?;
         (self.odd == 0).then_some(self.sum == version)

@@ -14,16 +14,16 @@ fn at(milliseconds: u64) -> Duration {
 /// A body is text; `!…` cannot be read, `?…` breaks a rule.
 struct Text;
 
-impl Read for Text {
+impl ResourceReader for Text {
     type Object = String;
 
-    fn read(&self, _: &str, resource: &Resource) -> Reading<Arc<String>> {
+    fn read(&self, _: &str, resource: &Resource) -> ReadResult<Arc<String>> {
         let body = resource.body.as_ref().unwrap();
         let text = String::from_utf8(body.value.to_vec()).unwrap();
         match text.chars().next() {
-            Some('!') => Reading::Unreadable("it is shouted".to_owned()),
-            Some('?') => Reading::Broken(vec![text]),
-            _ => Reading::Good(Arc::new(text)),
+            Some('!') => ReadResult::Unreadable("it is shouted".to_owned()),
+            Some('?') => ReadResult::Broken(vec![text]),
+            _ => ReadResult::Good(Arc::new(text)),
         }
     }
 }
@@ -78,7 +78,7 @@ impl Play {
         Self(Sink::new(settings, [("a", TYPE), ("b", TYPE)]).with_versions_of(bytes))
     }
 
-    /// What is sent back: `ACK`, or the code and the words.
+    /// The answer: `ACK`, or the code and the words.
     fn say(&mut self, response: &Resources) -> String {
         self.handle(response).0
     }
@@ -110,7 +110,7 @@ impl Play {
     fn held(&self) -> String {
         let held = self.0.held("a").map(|(name, held)| {
             let object = held.object.as_ref().map_or("-", |object| object.as_str());
-            format!("{name}={object}:{:?}", held.standing())
+            format!("{name}={object}:{:?}", held.status())
         });
         held.collect::<Vec<_>>().join(" ")
     }
@@ -223,7 +223,7 @@ fn what_breaks_a_rule_harms_only_itself() {
     assert_eq!(play.handle(&all).1, "+n/1 -n/2 ?n/3");
     assert_eq!(play.held(), "n/1=y:Good n/3=x:Stale");
     assert_eq!(play.handle(&more("4", &[("n/3", "x")], &[])).1, "+n/3");
-    // What was never good is no loss.
+    // A name that was never good is no loss.
     play.say(&more("5", &[("n/4", "?d")], &[]));
     assert_eq!(play.handle(&more("6", &[], &["n/4"])).1, "");
 }
@@ -236,7 +236,7 @@ fn a_new_stream_says_what_is_there() {
     play.0.broken(at(1), 0.5);
     let requests = play.0.start(at(2));
     let versions: Vec<_> = requests[0].initial_resource_versions.iter().collect();
-    // What was refused was answered, too: it is not to come again before it changes.
+    // A refused resource was answered, too: it is not to come again before it changes.
     assert_eq!(versions.len(), 2);
     assert_eq!(
         (versions[0].0.as_str(), versions[0].1.as_str()),
@@ -339,7 +339,7 @@ fn what_could_not_be_named_and_does_not_come_goes_when_all_has_come() {
     assert_eq!(play.handle(&part(&[("n/4", "y")], &[], &all)).1, "+n/4");
     assert_eq!(play.names(), "/2/3/4/5/6");
     let last = part(&[("n/7", "x")], &[], &all);
-    // What was never good is no loss.
+    // A name that was never good is no loss.
     assert_eq!(play.handle(&last), ("ACK".into(), "+n/7 -n/6".into()));
     assert_eq!(play.names(), "/2/3/4/7");
     assert_eq!(play.handle(&last).1, "");

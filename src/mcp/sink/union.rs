@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use super::collection::Changes;
 
-type Objects<T> = BTreeMap<Arc<str>, Arc<T>>;
+type ObjectsByName<T> = BTreeMap<Arc<str>, Arc<T>>;
 
-/// What sources have given, in their order.
+/// The objects of several sources, in the order of their precedence.
 #[derive(Debug)]
 pub struct Union<T> {
-    sources: Vec<BTreeMap<Arc<str>, Objects<T>>>,
+    sources: Vec<BTreeMap<Arc<str>, ObjectsByName<T>>>,
 }
 
-/// What is other for whoever looks at all of them.
+/// A change of the union.
 #[derive(Debug)]
 pub struct Change<T> {
     pub collection: Arc<str>,
@@ -47,7 +47,7 @@ impl<T> Union<T> {
             objects.remove(name);
             touched.push(name);
         }
-        // What an earlier source has hides what this one says.
+        // An earlier source's object hides this one.
         let earlier = |name: &str| {
             let mut sources = self.sources.iter().take(source);
             sources.any(|given| get(given, collection, name).is_some())
@@ -61,7 +61,7 @@ impl<T> Union<T> {
         .collect()
     }
 
-    /// What counts.
+    /// The object that counts.
     pub fn get(&self, collection: &str, name: &str) -> Option<&Arc<T>> {
         let mut sources = self.sources.iter();
         sources.find_map(|given| get(given, collection, name))
@@ -118,7 +118,7 @@ impl<T> Union<T> {
 }
 
 fn get<'a, T>(
-    given: &'a BTreeMap<Arc<str>, Objects<T>>,
+    given: &'a BTreeMap<Arc<str>, ObjectsByName<T>>,
     collection: &str,
     name: &str,
 ) -> Option<&'a Arc<T>> {

@@ -1,15 +1,15 @@
-//! What all sinks are to have at one moment. A snapshot never changes: streams share it, whatever their speed, and what a
-//! newer one has in common with it is the same memory.
+//! The state that all sinks are to have at one moment. A snapshot never changes: streams share it, whatever their speed, and
+//! a newer one shares the memory of all that is equal.
 
+mod group_snapshot;
 mod resource;
-mod shelf;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use self::group_snapshot::GroupSnapshot;
 pub(crate) use self::resource::content;
 pub use self::resource::{Origin, Resource};
-pub use self::shelf::Shelf;
 use crate::catalog::Group;
 use crate::version::{Sum, member};
 

@@ -12,13 +12,13 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use crate::message;
 use crate::version::Version;
 
-/// kubectl's copy of the object in itself: long, and nobody's business.
+/// The copy of the object that `kubectl apply` writes into it: long, and without use for a sink.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Of the list of resources in a response.
 const RESOURCES: u32 = 3;
 
-/// What a resource is made from.
+/// The parts of a resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Origin {
     /// `NAMESPACE/NAME`, or `NAME` of what has no namespace.
@@ -68,7 +68,7 @@ impl Resource {
 
     /// As a message again, for those who look.
     pub fn message(&self) -> message::Resource {
-        // What is framed here was encoded here.
+        // The bytes were encoded by [`Self::new`].
         let read = message::Resources::decode(self.framed.clone()).unwrap_or_default();
         read.resources.into_iter().next().unwrap_or_default()
     }
@@ -82,7 +82,7 @@ impl Resource {
 /// The version of what a resource says, whatever it is called and whenever it was made.
 pub(crate) fn content(resource: &message::Resource) -> Version {
     let metadata = resource.metadata.as_ref();
-    let said = message::Resource {
+    let content = message::Resource {
         metadata: Some(message::Metadata {
             labels: metadata.map_or_else(BTreeMap::new, |metadata| metadata.labels.clone()),
             annotations: metadata
@@ -91,7 +91,7 @@ pub(crate) fn content(resource: &message::Resource) -> Version {
         }),
         body: resource.body.clone(),
     };
-    Version::of(&said.encode_to_vec())
+    Version::of(&content.encode_to_vec())
 }
 
 fn framed(resource: &message::Resource) -> Bytes {

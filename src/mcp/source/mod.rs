@@ -1,13 +1,13 @@
-//! The end of a stream that gives, whoever has dialled.
+//! The sending end of a stream, whichever side has dialled.
 //!
-//! A request and a snapshot only say where what the sink has and what it is to have may differ. [`Source::due`], asked
-//! whenever the writer is free, compares and makes one response. So nothing is queued: of each collection one response is on
-//! its way, and what is published meanwhile is looked at when that one is answered. A sink that never reads costs what it was
-//! sent last, and delays nobody.
+//! A request and a snapshot only mark collections in which the sink's state and the published one may differ. The writer
+//! calls [`Source::due`] whenever it is free, which compares and makes one response. So nothing is queued: of each
+//! collection one response is in in_flight, and newer snapshots are compared when that one is answered. A sink that never reads
+//! costs its last response, and delays no other sink.
 
-mod held;
 mod pace;
 mod response;
+mod sink_state;
 mod status;
 mod subscription;
 #[cfg(test)]
@@ -18,10 +18,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::held::said;
 use self::pace::Pace;
 pub use self::pace::REQUESTS;
-pub use self::response::{Carried, Response};
+pub use self::response::{Payload, Response};
+use self::sink_state::parse_versions;
 pub use self::status::{Nack, Status};
 use self::subscription::Subscription;
 use crate::TRIGGER;
@@ -35,21 +35,21 @@ pub const PART_BYTES: usize = 4 << 20;
 
 /// Which side has dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialled {
+pub enum Dialer {
     Sink,
     /// It says so first.
     Source,
 }
 
-/// What a request was.
+/// The meaning of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum RequestKind {
     /// The first one of its collection, perhaps again.
     Subscribed,
     Acked,
     /// With gRPC's code; the words are in the status of the collection.
     Nacked(i32),
-    /// The answer to a response that is not on its way. Nothing came of it.
+    /// The answer to a response that is not in in_flight. It changes nothing.
     Stale,
     /// The answer to the trigger.
     Ignored,
@@ -57,12 +57,12 @@ pub enum Heard {
 
 /// Why a stream cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum SourceError {
     /// The name, cut. gRPC's INVALID_ARGUMENT.
     Unsupported(String),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SourceError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsupported(name) => write!(to, "unsupported collection {name:?}"),
@@ -70,13 +70,13 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for SourceError {}
 
 /// One stream.
 #[derive(Debug)]
 pub struct Source {
     catalog: Arc<Catalog>,
-    dialled: Dialled,
+    dialled: Dialer,
     /// The trigger is to be sent.
     trigger: bool,
     part_bytes: usize,
@@ -89,12 +89,12 @@ pub struct Source {
 }
 
 impl Source {
-    /// A stream on which nothing was said. What is published already is given to [`Self::snapshot`].
-    pub fn new(catalog: Arc<Catalog>, dialled: Dialled) -> Self {
+    /// A new stream. The caller gives the published snapshots to [`Self::snapshot`].
+    pub fn new(catalog: Arc<Catalog>, dialled: Dialer) -> Self {
         Self {
             catalog,
             dialled,
-            trigger: dialled == Dialled::Source,
+            trigger: dialled == Dialer::Source,
             part_bytes: PART_BYTES,
             published: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
@@ -115,38 +115,42 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// What ends the stream.
-    pub fn request(&mut self, now: Duration, request: &RequestResources) -> Result<Heard, Fault> {
+    /// An error that ends the stream.
+    pub fn request(
+        &mut self,
+        now: Duration,
+        request: &RequestResources,
+    ) -> Result<RequestKind, SourceError> {
         self.pace.count(now);
-        if self.dialled == Dialled::Source && request.collection == TRIGGER {
-            return Ok(Heard::Ignored);
+        if self.dialled == Dialer::Source && request.collection == TRIGGER {
+            return Ok(RequestKind::Ignored);
         }
         let Some((collection, _)) = self.catalog.find(&request.collection) else {
             let name = cut(&request.collection, NAME).to_owned();
-            return Err(Fault::Unsupported(name));
+            return Err(SourceError::Unsupported(name));
         };
         if let (None, Some(node)) = (&self.node, &request.sink_node) {
             self.node = Some(cut(&node.id, NAME).into());
         }
         if request.response_nonce.is_empty() {
             let subscription = self.subscriptions.entry(collection.clone());
-            let held = said(&request.initial_resource_versions);
+            let held = parse_versions(&request.initial_resource_versions);
             subscription
                 .or_insert_with(Subscription::new)
                 .begin(request.incremental, held);
-            return Ok(Heard::Subscribed);
+            return Ok(RequestKind::Subscribed);
         }
         let awaiting = self.subscriptions.get_mut(collection);
         let Some(subscription) = awaiting.filter(|one| one.awaits(&request.response_nonce)) else {
-            return Ok(Heard::Stale);
+            return Ok(RequestKind::Stale);
         };
         let Some(error) = &request.error_detail else {
             subscription.ack(request.incremental);
-            return Ok(Heard::Acked);
+            return Ok(RequestKind::Acked);
         };
         let words = cut(&error.message, WORDS);
         subscription.nack(now, request.incremental, error.code, words);
-        Ok(Heard::Nacked(error.code))
+        Ok(RequestKind::Nacked(error.code))
     }
 
     /// Takes a snapshot in: the newest of its group.
@@ -154,7 +158,7 @@ impl Source {
         self.published.insert(snapshot.group(), snapshot);
     }
 
-    /// What is to be sent now; to be asked again until there is nothing.
+    /// The next response; the caller asks until there is none.
     pub fn due(&mut self) -> Option<Response> {
         if std::mem::take(&mut self.trigger) {
             return Some(Response::trigger());
@@ -179,12 +183,12 @@ impl Source {
         self.pace.resume(now)
     }
 
-    /// What the sink calls itself.
+    /// The sink's name for itself.
     pub fn node(&self) -> Option<&Arc<str>> {
         self.node.as_ref()
     }
 
-    /// What the page shows, by collection.
+    /// The status of each collection, for pages.
     pub fn status(&self) -> impl Iterator<Item = (&Arc<str>, Status<'_>)> {
         let subscriptions = self.subscriptions.iter();
         subscriptions.map(|(collection, one)| (collection, one.status()))

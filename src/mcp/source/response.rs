@@ -18,12 +18,12 @@ const INCREMENTAL: u32 = 6;
 
 /// The resources of a response.
 #[derive(Clone, Debug)]
-pub enum Carried {
+pub enum Payload {
     All(Arc<Collection>),
     Some(Vec<Arc<Resource>>),
 }
 
-impl Carried {
+impl Payload {
     pub fn members(&self) -> &[Arc<Resource>] {
         match self {
             Self::All(collection) => collection.members(),
@@ -39,7 +39,7 @@ pub struct Response {
     pub version: Option<Sum>,
     /// Written in decimal; 0, which is that of a trigger, as nothing.
     pub nonce: u64,
-    pub resources: Carried,
+    pub resources: Payload,
     pub removed: Vec<Arc<str>>,
     pub incremental: bool,
     /// It is longer than a sink may be willing to take, and the first one of its collection on its stream that is. Its length.
@@ -47,13 +47,13 @@ pub struct Response {
 }
 
 impl Response {
-    /// What a source that has dialled says first.
+    /// The first response of a source that has dialled.
     pub(super) fn trigger() -> Self {
         Self {
             collection: TRIGGER.into(),
             version: None,
             nonce: 0,
-            resources: Carried::Some(Vec::new()),
+            resources: Payload::Some(Vec::new()),
             removed: Vec::new(),
             incremental: false,
             oversized: None,
@@ -78,7 +78,7 @@ impl Response {
         self.head().len() + members + self.tail().len()
     }
 
-    /// What stands before the resources.
+    /// The bytes before the resources.
     pub fn head(&self) -> Bytes {
         let mut bytes = BytesMut::new();
         if let Some(version) = self.version {
@@ -88,7 +88,7 @@ impl Response {
         bytes.freeze()
     }
 
-    /// What stands behind them.
+    /// The bytes behind them.
     pub fn tail(&self) -> Bytes {
         let mut bytes = BytesMut::new();
         for name in &self.removed {
@@ -104,12 +104,12 @@ impl Response {
     }
 }
 
-/// What a removal takes in a response.
+/// The encoded length of a removal.
 pub(super) fn removal_len(name: &str) -> usize {
     1 + encoded_len_varint(name.len() as u64) + name.len()
 }
 
-/// What everything but resources and removals takes at most, with a collection of this name.
+/// The longest encoding of all fields but resources and removals, with a collection of this name.
 pub(super) fn around(collection: &str) -> usize {
     const VERSION: usize = 34;
     const LONGEST_NONCE: usize = 22;

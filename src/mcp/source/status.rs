@@ -1,4 +1,4 @@
-//! What the page shows of a stream.
+//! The status of a stream, for pages.
 
 use std::sync::Arc;
 use std::time::Duration;

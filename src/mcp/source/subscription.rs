@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::held::{Difference, Held, Versions};
-use super::response::{Carried, Response, around, removal_len};
+use super::response::{Payload, Response, around, removal_len};
+use super::sink_state::{Difference, SinkState, Versions};
 use super::status::{Nack, Status};
 use crate::snapshot::Collection;
 use crate::version::Sum;
@@ -15,9 +15,9 @@ pub(super) struct Subscription {
     incremental: bool,
     /// All that was asked for has not been taken yet, so the response that ends it is due, even an empty one.
     owed: bool,
-    held: Held,
-    flight: Option<Flight>,
-    /// What responses that were forgotten may change at the sink, against what it has said, until it answers a later one.
+    held: SinkState,
+    in_flight: Option<InFlight>,
+    /// Names that superseded responses may have changed at the sink, against its own list, until it answers a later one.
     doubtful: BTreeSet<Arc<str>>,
     /// Version of what the sink has accepted or refused last.
     settled: Option<Sum>,
@@ -30,7 +30,7 @@ pub(super) struct Subscription {
 
 /// A response that the sink has not answered.
 #[derive(Debug)]
-struct Flight {
+struct InFlight {
     nonce: u64,
     target: Arc<Collection>,
     incremental: bool,
@@ -43,8 +43,8 @@ impl Subscription {
         Self {
             incremental: false,
             owed: false,
-            held: Held::Own(Versions::new()),
-            flight: None,
+            held: SinkState::Own(Versions::new()),
+            in_flight: None,
             doubtful: BTreeSet::new(),
             settled: None,
             acked: None,
@@ -55,81 +55,81 @@ impl Subscription {
         }
     }
 
-    /// From the beginning, with what the sink says that it has. A response that is on its way may have arrived when it said
+    /// From the beginning, with what the sink says that it has. A response that is on its way may have arrived when it listed
     /// so, or arrive later.
-    pub(super) fn begin(&mut self, incremental: bool, said: Versions) {
-        if let Some(flight) = self.flight.take() {
-            self.doubt(&flight, &said);
+    pub(super) fn begin(&mut self, incremental: bool, listed: Versions) {
+        if let Some(in_flight) = self.in_flight.take() {
+            self.doubt(&in_flight, &listed);
         }
-        let mut held = said;
+        let mut held = listed;
         held.extend(self.doubtful.iter().map(|name| (name.clone(), None)));
         self.incremental = incremental;
         self.owed = true;
-        self.held = Held::Own(held);
+        self.held = SinkState::Own(held);
         self.settled = None;
     }
 
-    fn doubt(&mut self, flight: &Flight, said: &Versions) {
-        let target = &flight.target;
-        let touched = match (&flight.part, flight.incremental) {
+    fn doubt(&mut self, in_flight: &InFlight, listed: &Versions) {
+        let target = &in_flight.target;
+        let touched = match (&in_flight.part, in_flight.incremental) {
             (Some(part), _) => part,
             (None, true) => &self.held.difference(target),
-            (None, false) => &Held::Own(said.clone()).difference(target),
+            (None, false) => &SinkState::Own(listed.clone()).difference(target),
         };
         let removed = touched.removed.iter();
-        let removed = removed.filter(|name| said.contains_key(*name));
+        let removed = removed.filter(|name| listed.contains_key(*name));
         let fresh = touched.fresh.iter();
-        let fresh = fresh.filter(|one| said.get(&one.name) != Some(&Some(one.version)));
+        let fresh = fresh.filter(|one| listed.get(&one.name) != Some(&Some(one.version)));
         self.doubtful
             .extend(removed.chain(fresh.map(|one| &one.name)).cloned());
     }
 
     /// Whether the nonce is that of what is on its way.
     pub(super) fn awaits(&self, nonce: &str) -> bool {
-        let flight = self.flight.as_ref();
-        flight.is_some_and(|flight| flight.nonce.to_string() == nonce)
+        let in_flight = self.in_flight.as_ref();
+        in_flight.is_some_and(|in_flight| in_flight.nonce.to_string() == nonce)
     }
 
     pub(super) fn ack(&mut self, incremental: bool) {
         self.incremental = incremental;
-        let Some(flight) = self.flight.take() else {
+        let Some(in_flight) = self.in_flight.take() else {
             return;
         };
         self.doubtful.clear();
-        match flight.part {
+        match in_flight.part {
             Some(part) => {
                 self.held.take(&part);
                 self.settled = None;
             }
             None => {
-                let version = Some(flight.target.version());
+                let version = Some(in_flight.target.version());
                 self.owed = false;
                 self.settled = version;
                 self.acked = version;
-                self.held = Held::Shared(flight.target);
+                self.held = SinkState::Shared(in_flight.target);
             }
         }
     }
 
     pub(super) fn nack(&mut self, now: Duration, incremental: bool, code: i32, message: &str) {
         self.incremental = incremental;
-        let Some(flight) = self.flight.take() else {
+        let Some(in_flight) = self.in_flight.take() else {
             return;
         };
         self.doubtful.clear();
-        let version = flight.target.version();
+        let version = in_flight.target.version();
         self.settled = Some(version);
         self.nacks = self.nacks.saturating_add(1);
         self.last_nack = Some(Nack {
             at: now,
-            nonce: flight.nonce,
+            nonce: in_flight.nonce,
             version,
             code,
             message: message.into(),
         });
     }
 
-    /// What the sink is owed, with its nonce.
+    /// The next response that the sink is owed, with its nonce.
     pub(super) fn next(
         &mut self,
         target: &Arc<Collection>,
@@ -137,7 +137,7 @@ impl Subscription {
         part_bytes: usize,
     ) -> Option<Response> {
         let is_settled = self.settled == Some(target.version());
-        if self.flight.is_some() || is_settled {
+        if self.in_flight.is_some() || is_settled {
             return None;
         }
         let (resources, removed, part) = if self.incremental {
@@ -147,11 +147,11 @@ impl Subscription {
                 return None;
             }
             let (now, later) = cut(all, part_bytes.saturating_sub(around(target.name())));
-            let resources = Carried::Some(now.fresh.clone());
+            let resources = Payload::Some(now.fresh.clone());
             let removed = now.removed.clone();
             (resources, removed, later.then_some(now))
         } else {
-            (Carried::All(target.clone()), Vec::new(), None)
+            (Payload::All(target.clone()), Vec::new(), None)
         };
         let mut response = Response {
             collection: target.name().clone(),
@@ -168,7 +168,7 @@ impl Subscription {
             self.warned = response.oversized.is_some();
         }
         self.sent = Some(target.version());
-        self.flight = Some(Flight {
+        self.in_flight = Some(InFlight {
             nonce,
             target: target.clone(),
             incremental: self.incremental,
@@ -177,12 +177,12 @@ impl Subscription {
         Some(response)
     }
 
-    /// The sink has all of it already. What it has refused last stays refused.
+    /// The sink has all of it already. A version that it refused last stays refused.
     fn agree(&mut self, target: &Arc<Collection>) {
         if self.settled.is_none() {
             self.settled = Some(target.version());
             self.acked = self.settled;
-            self.held = Held::Shared(target.clone());
+            self.held = SinkState::Shared(target.clone());
         }
     }
 
@@ -190,7 +190,7 @@ impl Subscription {
         Status {
             sent: self.sent,
             acked: self.acked,
-            pending_nonce: self.flight.as_ref().map(|flight| flight.nonce),
+            pending_nonce: self.in_flight.as_ref().map(|in_flight| in_flight.nonce),
             incremental: self.incremental,
             nacks: self.nacks,
             last_nack: self.last_nack.as_ref(),
@@ -198,7 +198,7 @@ impl Subscription {
     }
 }
 
-/// What of it goes into one response, at least one of it, removals first; and whether there is more.
+/// The part that goes into one response, at least one change, removals first; and whether there is more.
 fn cut(mut all: Difference, bytes: usize) -> (Difference, bool) {
     let mut used = 0_usize;
     let mut fits = |length: usize| {

@@ -5,12 +5,12 @@ use prost::Message as _;
 
 use super::*;
 use crate::message::{Resources, SinkNode};
-use crate::snapshot::{Origin, Resource, Shelf};
+use crate::snapshot::{GroupSnapshot, Origin, Resource};
 
 const NOW: Duration = Duration::from_secs(7);
 
 struct Play {
-    shelf: Shelf,
+    shelf: GroupSnapshot,
     source: Source,
 }
 
@@ -75,8 +75,8 @@ impl Play {
     fn new() -> Self {
         let catalog = Arc::new(Catalog::new(["a", "b"]));
         Self {
-            shelf: Shelf::new(&catalog, Group::Default),
-            source: Source::new(catalog, Dialled::Sink),
+            shelf: GroupSnapshot::new(&catalog, Group::Default),
+            source: Source::new(catalog, Dialer::Sink),
         }
     }
 
@@ -105,7 +105,7 @@ impl Play {
             .collect()
     }
 
-    fn hear(&mut self, request: &RequestResources) -> Heard {
+    fn hear(&mut self, request: &RequestResources) -> RequestKind {
         self.source.request(NOW, request).unwrap()
     }
 
@@ -134,7 +134,7 @@ fn groups_are_published_by_themselves() {
         play.say(&request(crate::catalog::SYNTHETIC, "")),
         ["a#1 +1 +2"]
     );
-    let mut shelf = Shelf::new(&Catalog::new(["a"]), Group::SyntheticServiceEntry);
+    let mut shelf = GroupSnapshot::new(&Catalog::new(["a"]), Group::SyntheticServiceEntry);
     play.source.snapshot(shelf.snapshot());
     assert_eq!(
         play.sent(),
@@ -157,7 +157,7 @@ fn the_version_is_that_of_the_collection() {
 fn after_an_ack_a_change_is_one_response_with_the_next_nonce() {
     let mut play = Play::published();
     assert_eq!(play.say(&request("a", "")), ["a#1 +1 +2"]);
-    assert_eq!(play.hear(&request("a", "1")), Heard::Acked);
+    assert_eq!(play.hear(&request("a", "1")), RequestKind::Acked);
     assert_eq!(play.sent(), [""; 0]);
     play.put("2", 1);
     assert_eq!(play.publish(), ["a#2 +1 +2"]);
@@ -168,7 +168,7 @@ fn after_an_ack_a_change_is_one_response_with_the_next_nonce() {
 fn after_a_nack_nothing_is_sent_until_something_changes() {
     let mut play = Play::published();
     play.say(&request("a", ""));
-    assert_eq!(play.hear(&refusal("a", "1")), Heard::Nacked(3));
+    assert_eq!(play.hear(&refusal("a", "1")), RequestKind::Nacked(3));
     assert_eq!(play.sent(), [""; 0]);
     assert_eq!(play.publish(), [""; 0]);
     play.shelf.set("b", resource("1", vec![0]));
@@ -190,14 +190,25 @@ fn other_nonces_are_stale_and_change_nothing() {
     play.hear(&request("a", ""));
     assert_eq!(play.say(&request("b", "")), ["a#1 +1 +2", "b#2"]);
     for nonce in ["2", "0", "3", "01", " 1", "x", "-1", "99999999999999999999"] {
-        assert_eq!(play.hear(&request("a", nonce)), Heard::Stale, "{nonce}");
-        assert_eq!(play.hear(&refusal("a", nonce)), Heard::Stale, "{nonce}");
+        assert_eq!(
+            play.hear(&request("a", nonce)),
+            RequestKind::Stale,
+            "{nonce}"
+        );
+        assert_eq!(
+            play.hear(&refusal("a", nonce)),
+            RequestKind::Stale,
+            "{nonce}"
+        );
     }
     // Never asked for.
-    assert_eq!(play.hear(&request("k8s/core/v1/pods", "1")), Heard::Stale);
-    assert_eq!(play.hear(&request("a", "1")), Heard::Acked);
-    assert_eq!(play.hear(&request("a", "1")), Heard::Stale);
-    assert_eq!(play.hear(&request("b", "2")), Heard::Acked);
+    assert_eq!(
+        play.hear(&request("k8s/core/v1/pods", "1")),
+        RequestKind::Stale
+    );
+    assert_eq!(play.hear(&request("a", "1")), RequestKind::Acked);
+    assert_eq!(play.hear(&request("a", "1")), RequestKind::Stale);
+    assert_eq!(play.hear(&request("b", "2")), RequestKind::Acked);
     play.put("1", 9);
     assert_eq!(play.publish(), ["a#3 +1 +2"]);
 }
@@ -238,7 +249,7 @@ fn an_unknown_collection_ends_the_stream() {
     };
     assert_eq!(words(&mut play, "X", ""), "unsupported collection \"X\"");
     assert_eq!(words(&mut play, "X", "1"), "unsupported collection \"X\"");
-    // A trigger is nobody's collection unless we have sent one.
+    // Only a source that has sent a trigger accepts its answer.
     assert_eq!(
         words(&mut play, TRIGGER, ""),
         "unsupported collection \"$triggerCollection\""
@@ -259,7 +270,7 @@ fn incremental_gives_what_came_changed_and_went() {
     play.hear(&incremental("a", "3"));
     play.shelf.remove("a", "2");
     assert_eq!(play.publish(), ["a#4 i -2"]);
-    // What was refused is still what the sink has not got.
+    // The sink still lacks the refused version.
     play.hear(&RequestResources {
         incremental: true,
         ..refusal("a", "4")
@@ -292,7 +303,7 @@ fn a_sink_that_comes_back_gets_the_difference_only() {
     versions.remove("0");
     versions.insert("2".to_owned(), version("2").to_string());
     assert_eq!(play.say(&back), ["a#2 i"]);
-    assert_eq!(play.hear(&incremental("a", "1")), Heard::Stale);
+    assert_eq!(play.hear(&incremental("a", "1")), RequestKind::Stale);
     assert_eq!(play.say(&incremental("a", "2")), [""; 0]);
     // Without incremental, all of it, whatever it has.
     back.incremental = false;
@@ -380,7 +391,10 @@ fn a_long_difference_comes_in_parts() {
         names.extend(members.map(|one| one.metadata.unwrap().name));
         // Each is acknowledged before the next.
         assert!(play.source.due().is_none());
-        assert_eq!(play.hear(&incremental("a", &message.nonce)), Heard::Acked);
+        assert_eq!(
+            play.hear(&incremental("a", &message.nonce)),
+            RequestKind::Acked
+        );
     }
     assert_eq!((parts, names.len()), (5, 21));
     assert!(names.is_sorted());
@@ -465,7 +479,7 @@ fn a_refused_part_is_not_sent_again() {
 #[test]
 fn what_does_not_fit_into_a_part_goes_alone_and_many_removals_do_in_several() {
     let mut play = Play::new();
-    play.source = Source::new(Arc::new(Catalog::new(["a", "b"])), Dialled::Sink).with_parts_of(150);
+    play.source = Source::new(Arc::new(Catalog::new(["a", "b"])), Dialer::Sink).with_parts_of(150);
     for name in ["1", "2"] {
         play.shelf.set("a", resource(name, vec![0; 300]));
     }
@@ -511,9 +525,9 @@ fn the_whole_of_a_long_collection_is_sent_at_once_with_one_warning() {
 fn a_source_that_dials_says_so_first_and_minds_no_answer() {
     let mut play = Play::published();
     let catalog = Arc::new(Catalog::new(["a"]));
-    play.source = Source::new(catalog, Dialled::Source);
+    play.source = Source::new(catalog, Dialer::Source);
     assert_eq!(play.publish(), ["$triggerCollection#"]);
-    assert_eq!(play.hear(&refusal(TRIGGER, "")), Heard::Ignored);
+    assert_eq!(play.hear(&refusal(TRIGGER, "")), RequestKind::Ignored);
     assert_eq!(play.say(&request("a", "")), ["a#1 +1 +2"]);
 }
 

@@ -24,18 +24,22 @@ use api::config::{self, Finding, Object};
 use bytes::Bytes;
 use mcp::catalog::{Catalog, Group};
 use mcp::message::Resources;
-use mcp::objects::{Objects, resource};
-use mcp::sink::{Settings, Sink, Standing};
-use mcp::snapshot::Shelf;
-use mcp::source::{Dialled, Heard, Source};
+use mcp::objects::{ObjectReader, resource};
+use mcp::sink::{ObjectStatus, Settings, Sink};
+use mcp::snapshot::GroupSnapshot;
+use mcp::source::{Dialer, RequestKind, Source};
 use prost::Message as _;
 use serde_json::{Value, json};
 
 const NOW: Duration = Duration::ZERO;
+/// A source that generates none.
+const READER: ObjectReader = ObjectReader {
+    is_generated_name: |_, _| false,
+};
 
 /// One stream, with both its ends.
 struct Play {
-    shelf: Shelf,
+    shelf: GroupSnapshot,
     source: Source,
     sink: Sink<Object>,
     responses: usize,
@@ -52,8 +56,8 @@ impl Play {
         let collections = served().filter_map(|name| Some((name, type_url_of(name)?)));
         let collections: Vec<_> = collections.collect();
         let mut play = Self {
-            shelf: Shelf::new(&catalog, Group::Default),
-            source: Source::new(catalog, Dialled::Sink),
+            shelf: GroupSnapshot::new(&catalog, Group::Default),
+            source: Source::new(catalog, Dialer::Sink),
             sink: Sink::new(
                 settings,
                 collections.iter().map(|(name, of)| (*name, of.as_str())),
@@ -61,7 +65,10 @@ impl Play {
             responses: 0,
         };
         for request in play.sink.start(NOW) {
-            assert_eq!(play.source.request(NOW, &request), Ok(Heard::Subscribed));
+            assert_eq!(
+                play.source.request(NOW, &request),
+                Ok(RequestKind::Subscribed)
+            );
         }
         play.publish();
         play
@@ -73,8 +80,11 @@ impl Play {
         while let Some(response) = self.source.due() {
             let bytes = Bytes::from(response.pieces().concat());
             let response = Resources::decode(bytes).unwrap();
-            let handled = self.sink.response(NOW, response, &Objects).unwrap();
-            assert_eq!(self.source.request(NOW, &handled.request), Ok(Heard::Acked));
+            let handled = self.sink.response(NOW, response, &READER).unwrap();
+            assert_eq!(
+                self.source.request(NOW, &handled.request),
+                Ok(RequestKind::Acked)
+            );
             self.responses += 1;
         }
     }
@@ -100,10 +110,10 @@ impl Play {
         assert_eq!(**name, named);
         let mut broken = held.broken.clone();
         let standing = match broken.is_empty() {
-            true => Standing::Good,
-            false => Standing::Refused,
+            true => ObjectStatus::Good,
+            false => ObjectStatus::Refused,
         };
-        assert_eq!(held.standing(), standing, "{written}");
+        assert_eq!(held.status(), standing, "{written}");
         self.shelf.remove(collection, &named);
         self.publish();
         assert_eq!(self.sink.held(collection).count(), 0);

@@ -10,7 +10,7 @@ use mcp::message::RequestResources;
 use mcp::publish::Publisher;
 use mcp::session::{Session, State, Step};
 use mcp::snapshot::{Origin, Resource};
-use mcp::source::{Dialled, Source};
+use mcp::source::{Dialer, Source};
 
 /// What becomes of an object depends on the mesh configuration: its letter goes into the body.
 fn resource(name: &str, mesh: char) -> Arc<Resource> {
@@ -33,7 +33,7 @@ struct Play {
 impl Play {
     fn new() -> Self {
         let catalog = Arc::new(Catalog::new(["a"]));
-        let mut source = Source::new(catalog.clone(), Dialled::Sink);
+        let mut source = Source::new(catalog.clone(), Dialer::Sink);
         let request = RequestResources {
             collection: "a".to_owned(),
             ..RequestResources::default()

@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use mcp::catalog::{Catalog, Group};
 use mcp::message::{RequestResources, Resources};
-use mcp::snapshot::Shelf;
-use mcp::source::{Dialled, Source};
+use mcp::snapshot::GroupSnapshot;
+use mcp::source::{Dialer, Source};
 use prost::Message as _;
 
 /// Pilot of all of them.
@@ -99,7 +99,7 @@ fn sinks() -> Vec<(&'static str, Vec<&'static str>)> {
 fn whatever_a_release_asks_for_is_answered_on_one_stream() {
     let catalog = Arc::new(Catalog::all());
     for (name, asked) in sinks() {
-        let mut source = Source::new(catalog.clone(), Dialled::Sink);
+        let mut source = Source::new(catalog.clone(), Dialer::Sink);
         for collection in &asked {
             let request = RequestResources {
                 collection: (*collection).to_owned(),
@@ -109,7 +109,7 @@ fn whatever_a_release_asks_for_is_answered_on_one_stream() {
             assert!(heard.is_ok(), "{name}: {collection}: {heard:?}");
         }
         for group in Group::ALL {
-            let mut shelf = Shelf::new(&catalog, group);
+            let mut shelf = GroupSnapshot::new(&catalog, group);
             source.snapshot(shelf.snapshot());
         }
         let answered: BTreeSet<String> = std::iter::from_fn(|| source.due())

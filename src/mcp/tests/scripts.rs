@@ -14,9 +14,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use mcp::catalog::{Catalog, Group};
 use mcp::message::{RequestResources, Resource, Resources};
-use mcp::sink::{Read, Reading, Settings, Sink};
-use mcp::snapshot::{Origin, Shelf, Snapshot};
-use mcp::source::{Dialled, Heard, Source};
+use mcp::sink::{ReadResult, ResourceReader, Settings, Sink};
+use mcp::snapshot::{GroupSnapshot, Origin, Snapshot};
+use mcp::source::{Dialer, RequestKind, Source};
 use mcp::version::{Sum, Version, member};
 use proptest::prelude::*;
 use prost::Message as _;
@@ -61,15 +61,15 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct Bodies;
 
-impl Read for Bodies {
+impl ResourceReader for Bodies {
     type Object = Bytes;
 
-    fn read(&self, _: &str, resource: &Resource) -> Reading<Arc<Bytes>> {
+    fn read(&self, _: &str, resource: &Resource) -> ReadResult<Arc<Bytes>> {
         let body = resource.body.as_ref().unwrap().value.clone();
         if body.first() == Some(&UNREADABLE) {
-            return Reading::Unreadable("9".to_owned());
+            return ReadResult::Unreadable("9".to_owned());
         }
-        Reading::Good(Arc::new(body))
+        ReadResult::Good(Arc::new(body))
     }
 }
 
@@ -146,7 +146,7 @@ impl Model {
 
 struct Play {
     catalog: Arc<Catalog>,
-    shelf: Shelf,
+    shelf: GroupSnapshot,
     published: Option<Arc<Snapshot>>,
     /// Names in each version of a collection that was ever published.
     names: BTreeMap<String, BTreeSet<Arc<str>>>,
@@ -163,7 +163,7 @@ struct Play {
 
 /// Parts of two or three resources.
 fn stream(catalog: &Arc<Catalog>) -> Source {
-    Source::new(catalog.clone(), Dialled::Sink).with_parts_of(220)
+    Source::new(catalog.clone(), Dialer::Sink).with_parts_of(220)
 }
 
 impl Play {
@@ -175,7 +175,7 @@ impl Play {
             incremental,
         };
         let mut play = Self {
-            shelf: Shelf::new(&catalog, Group::Default),
+            shelf: GroupSnapshot::new(&catalog, Group::Default),
             published: None,
             names: BTreeMap::new(),
             source: stream(&catalog),
@@ -227,7 +227,7 @@ impl Play {
     fn hear(&mut self, request: &RequestResources) {
         let collection = &request.collection;
         match self.source.request(NOW, request).unwrap() {
-            Heard::Subscribed => {
+            RequestKind::Subscribed => {
                 let model = &mut self.model;
                 if model.flying.remove(collection).is_some() {
                     model.unsure.insert(collection.clone());
@@ -237,18 +237,18 @@ impl Play {
                 let held = request.initial_resource_versions.clone();
                 model.accepted.insert(collection.clone(), held);
             }
-            heard @ (Heard::Acked | Heard::Nacked(_)) => {
+            heard @ (RequestKind::Acked | RequestKind::Nacked(_)) => {
                 let nonce = self.model.flying.remove(collection).unwrap();
                 assert_eq!(nonce, request.response_nonce);
                 let (response, accepted) = self.answers.remove(&nonce).unwrap();
-                assert_eq!(accepted, heard == Heard::Acked);
+                assert_eq!(accepted, heard == RequestKind::Acked);
                 self.model.answered(&response, accepted);
             }
-            Heard::Stale => {
+            RequestKind::Stale => {
                 let flying = self.model.flying.get(collection);
                 assert_ne!(flying, Some(&request.response_nonce));
             }
-            Heard::Ignored => unreachable!("there is no trigger"),
+            RequestKind::Ignored => unreachable!("there is no trigger"),
         }
         self.write();
     }
@@ -442,8 +442,8 @@ proptest! {
                 ..RequestResources::default()
             };
             match play.source.request(NOW, &request) {
-                Ok(Heard::Acked | Heard::Nacked(_) | Heard::Subscribed) => flying = flying.saturating_sub(1),
-                Ok(Heard::Stale | Heard::Ignored) => {}
+                Ok(RequestKind::Acked | RequestKind::Nacked(_) | RequestKind::Subscribed) => flying = flying.saturating_sub(1),
+                Ok(RequestKind::Stale | RequestKind::Ignored) => {}
                 Err(_) => prop_assert!(!COLLECTIONS.contains(&request.collection.as_str())),
             }
             while play.source.due().is_some() {

@@ -1,6 +1,6 @@
 //! What must hold of manifests, whatever their bytes are. Asked by the fuzzer, and by a test with its examples.
 
-use inject::{Broken, NativeSidecars, Outcome, Parameters, Request, Sources};
+use inject::{ConfigurationError, NativeSidecars, Outcome, Parameters, Request, Sources};
 use serde_json::Value;
 
 use super::configuration::configuration;
@@ -14,7 +14,7 @@ use super::job::inject_all;
 struct Never;
 
 impl Engine for Never {
-    fn load(_: Sources<'_>, _: &Parameters) -> Result<(Self, Vec<String>), Broken> {
+    fn load(_: Sources<'_>, _: &Parameters) -> Result<(Self, Vec<String>), ConfigurationError> {
         Ok((Self, Vec::new()))
     }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use mcp::catalog::{Catalog, Group};
 use mcp::message::{RequestResources, Resource, Resources};
-use mcp::sink::{KEPT, Read, Reading, Settings, Sink};
-use mcp::snapshot::{Origin, Shelf, Snapshot};
-use mcp::source::{Dialled, Heard, Response, Source};
+use mcp::sink::{KEPT, ReadResult, ResourceReader, Settings, Sink};
+use mcp::snapshot::{GroupSnapshot, Origin, Snapshot};
+use mcp::source::{Dialer, RequestKind, Response, Source};
 use prost::Message;
 
 /// Messages of one stream.
@@ -38,7 +38,7 @@ thread_local! {
 
 fn moments() -> (Arc<Catalog>, [Arc<Snapshot>; 3]) {
     let catalog = Arc::new(Catalog::new(COLLECTIONS));
-    let mut shelf = Shelf::new(&catalog, Group::Default);
+    let mut shelf = GroupSnapshot::new(&catalog, Group::Default);
     let moments = [(0, 2), (0, 9), (5, 7)].map(|(from, to)| {
         for name in 0..10_u8 {
             let resource = mcp::snapshot::Resource::new(Origin {
@@ -84,7 +84,7 @@ struct Giver {
 pub(crate) fn check_requests(bytes: &[u8]) {
     let (catalog, moments) = MOMENTS.with(Clone::clone);
     let mut giver = Giver {
-        source: Source::new(catalog, Dialled::Sink).with_parts_of(PART_BYTES),
+        source: Source::new(catalog, Dialer::Sink).with_parts_of(PART_BYTES),
         moment: 0,
         last: 0,
         flying: BTreeMap::new(),
@@ -109,17 +109,17 @@ pub(crate) fn check_requests(bytes: &[u8]) {
         };
         let answers = flying.as_deref() == Some(&*request.response_nonce);
         match heard {
-            Heard::Subscribed => {
+            RequestKind::Subscribed => {
                 assert!(request.response_nonce.is_empty());
                 giver.flying.remove(&request.collection);
             }
-            Heard::Acked | Heard::Nacked(_) => {
+            RequestKind::Acked | RequestKind::Nacked(_) => {
                 assert!(answers);
-                assert_eq!(heard == Heard::Acked, request.error_detail.is_none());
+                assert_eq!(heard == RequestKind::Acked, request.error_detail.is_none());
                 giver.flying.remove(&request.collection);
             }
-            Heard::Stale => assert!(!answers && !request.response_nonce.is_empty()),
-            Heard::Ignored => panic!("no trigger was sent"),
+            RequestKind::Stale => assert!(!answers && !request.response_nonce.is_empty()),
+            RequestKind::Ignored => panic!("no trigger was sent"),
         }
         giver.settle();
     }
@@ -168,10 +168,10 @@ impl Giver {
 /// What begins with a `!` cannot be read, what begins with a `?` breaks a rule.
 struct Bodies;
 
-impl Read for Bodies {
+impl ResourceReader for Bodies {
     type Object = Vec<u8>;
 
-    fn read(&self, _: &str, resource: &Resource) -> Reading<Arc<Vec<u8>>> {
+    fn read(&self, _: &str, resource: &Resource) -> ReadResult<Arc<Vec<u8>>> {
         let body = resource
             .body
             .as_ref()
@@ -179,9 +179,9 @@ impl Read for Bodies {
             .value
             .to_vec();
         match body.first() {
-            Some(b'!') => Reading::Unreadable("!".to_owned()),
-            Some(b'?') => Reading::Broken(vec!["?".to_owned()]),
-            _ => Reading::Good(Arc::new(body)),
+            Some(b'!') => ReadResult::Unreadable("!".to_owned()),
+            Some(b'?') => ReadResult::Broken(vec!["?".to_owned()]),
+            _ => ReadResult::Good(Arc::new(body)),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use inject::{Broken, Outcome, Request};
+use inject::{ConfigurationError, Outcome, Request};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::json;
 
@@ -18,7 +18,10 @@ use crate::tracked::chosen;
 struct Three(Option<String>, Option<String>, Option<String>);
 
 impl Engine for Three {
-    fn load(sources: Sources<'_>, _: &Parameters) -> Result<(Self, Vec<String>), Broken> {
+    fn load(
+        sources: Sources<'_>,
+        _: &Parameters,
+    ) -> Result<(Self, Vec<String>), ConfigurationError> {
         let Sources {
             config,
             values,
@@ -31,14 +34,14 @@ impl Engine for Three {
         ];
         for (source, text) in named {
             if text.is_some_and(|text| text.contains("broken")) {
-                return Err(Broken {
+                return Err(ConfigurationError {
                     source,
                     cause: "line 1: it says so".into(),
                 });
             }
         }
         if config == Some("needs new") && values != Some("new") {
-            return Err(Broken {
+            return Err(ConfigurationError {
                 source: Source::Config,
                 cause: "line 1: needs new values".into(),
             });

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use inject::{Broken, Parameters, Sources};
+use inject::{ConfigurationError, Parameters, Sources};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -48,7 +48,7 @@ fn pairs_of_a_path() {
 struct Fragile;
 
 impl Engine for Fragile {
-    fn load(_: Sources<'_>, _: &Parameters) -> Result<(Self, Vec<String>), Broken> {
+    fn load(_: Sources<'_>, _: &Parameters) -> Result<(Self, Vec<String>), ConfigurationError> {
         Ok((Self, Vec::new()))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use mcp::sink::{Changes, Standing};
+use mcp::sink::{Changes, ObjectStatus};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -104,12 +104,12 @@ async fn what_cannot_be_read_refuses_a_response_and_what_breaks_a_rule_only_itse
     let sink = link.held.sink();
     let standing: BTreeMap<_, _> = sink
         .held(ENTRIES)
-        .map(|(name, held)| (name.to_string(), held.standing()))
+        .map(|(name, held)| (name.to_string(), held.status()))
         .collect();
-    assert_eq!(standing["n/broken"], Standing::Refused);
+    assert_eq!(standing["n/broken"], ObjectStatus::Refused);
     assert_eq!(
         (standing["n/a.example"], standing["n/c.example"]),
-        (Standing::Good, Standing::Good)
+        (ObjectStatus::Good, ObjectStatus::Good)
     );
 }
 

@@ -15,6 +15,7 @@ mod authority;
 )]
 mod client;
 mod endings;
+mod generated;
 mod links;
 mod paced;
 mod plain;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use mcp::catalog::{Catalog, Group};
 use mcp::message::{RequestResources, Resources};
-use mcp::snapshot::{Origin, Resource, Shelf};
+use mcp::snapshot::{GroupSnapshot, Origin, Resource};
 use prost::Message;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -65,7 +66,7 @@ fn settings() -> Settings {
 struct Running {
     port: u16,
     peers: Arc<Peers>,
-    shelf: Shelf,
+    shelf: GroupSnapshot,
     snapshots: watch::Sender<Snapshots>,
     open: watch::Receiver<bool>,
     stage: watch::Sender<Stage>,
@@ -79,7 +80,7 @@ impl Running {
         let (snapshots, published) = watch::channel(Snapshots::default());
         let (stage, watched) = watch::channel(Stage::Serving);
         let peers = Peers::new("galley");
-        let shelf = Shelf::new(&catalog, Group::Default);
+        let shelf = GroupSnapshot::new(&catalog, Group::Default);
         let (port, open) = (server.port().unwrap_or_default(), server.is_open());
         let task = tokio::spawn(server.run(catalog, Arc::clone(&peers), published, watched));
         Self {

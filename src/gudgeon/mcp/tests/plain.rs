@@ -221,11 +221,11 @@ async fn a_sink_takes_twenty_megabytes_in_parts_and_comes_back_for_the_differenc
 /// Takes everything.
 struct Raw;
 
-impl sink::Read for Raw {
+impl sink::ResourceReader for Raw {
     type Object = ();
 
-    fn read(&self, _: &str, _: &mcp::message::Resource) -> sink::Reading<Arc<()>> {
-        sink::Reading::Good(Arc::new(()))
+    fn read(&self, _: &str, _: &mcp::message::Resource) -> sink::ReadResult<Arc<()>> {
+        sink::ReadResult::Good(Arc::new(()))
     }
 }
 

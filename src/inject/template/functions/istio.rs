@@ -1,51 +1,51 @@
-//! What Istio's templates call.
+//! Functions of Istio's templates.
 
 use std::collections::BTreeMap;
 
 use gotmpl::{TemplateError, Value};
 use serde_json::Value as Json;
 
-use super::{MANY, Row, arg, json, list_of, maps, object, printed, session, string, wrong};
+use super::{Function, MANY, arg, json, list_of, maps, object, printed, session, string, wrong};
 use crate::data;
-use crate::plain::is_control;
 use crate::template::Template;
 use crate::yaml;
+use crate::yaml_safe::is_control;
 
-pub(super) const ROWS: &[Row] = &[
-    Row("formatDuration", 1, 1, |args| match arg(args, 0) {
+pub(super) const ROWS: &[Function] = &[
+    Function("formatDuration", 1, 1, |args| match arg(args, 0) {
         Value::Nil => Ok(Value::from("1s")),
         value => walked(value, data::GO_DURATION),
     }),
-    Row("annotation", 3, 3, annotation),
-    Row("valueOrDefault", 2, 2, |args| match arg(args, 0) {
+    Function("annotation", 3, 3, annotation),
+    Function("valueOrDefault", 2, 2, |args| match arg(args, 0) {
         Value::Nil => Ok(arg(args, 1).clone()),
         Value::String(text) if text.is_empty() => Ok(arg(args, 1).clone()),
         value => Ok(value.clone()),
     }),
-    Row("excludeInboundPort", 2, 2, exclude_inbound_port),
-    Row("includeInboundPorts", 1, 1, |args| {
+    Function("excludeInboundPort", 2, 2, exclude_inbound_port),
+    Function("includeInboundPorts", 1, 1, |args| {
         ports(list_of(args, 0)?, "")
     }),
-    Row("applicationPorts", 1, 1, |args| {
+    Function("applicationPorts", 1, 1, |args| {
         ports(list_of(args, 0)?, crate::pod::PROXY)
     }),
-    Row("toJSON", 1, 1, to_json_map),
-    Row("toJsonMap", 0, MANY, |args| {
+    Function("toJSON", 1, 1, to_json_map),
+    Function("toJsonMap", 0, MANY, |args| {
         let mut made = BTreeMap::new();
         for map in args {
             made.extend(maps::entries(map)?);
         }
         Ok(Value::from(yaml::json(&json(&Value::from(made))?)))
     }),
-    Row("fromJSON", 1, 1, |args| {
+    Function("fromJSON", 1, 1, |args| {
         Ok(maps::parsed(string(args, 0)?)?.unwrap_or_else(|| Value::from("{}")))
     }),
-    Row("structToJSON", 1, 1, to_json_map),
-    Row("protoToJSON", 1, 1, to_json_map),
-    Row("toYaml", 1, 1, |args| {
+    Function("structToJSON", 1, 1, to_json_map),
+    Function("protoToJSON", 1, 1, to_json_map),
+    Function("toYaml", 1, 1, |args| {
         Ok(Value::from(yaml::print(&json(arg(args, 0))?)))
     }),
-    Row("directory", 1, 1, |args| {
+    Function("directory", 1, 1, |args| {
         let path = string(args, 0)?;
         Ok(Value::from(
             path.rfind('/')
@@ -53,9 +53,9 @@ pub(super) const ROWS: &[Row] = &[
                 .unwrap_or_default(),
         ))
     }),
-    Row("kubevirtInterfaces", 1, 1, |args| Ok(arg(args, 0).clone())),
-    Row("excludeInterfaces", 1, 1, |args| Ok(arg(args, 0).clone())),
-    Row("env", 2, 2, |args| {
+    Function("kubevirtInterfaces", 1, 1, |args| Ok(arg(args, 0).clone())),
+    Function("excludeInterfaces", 1, 1, |args| Ok(arg(args, 0).clone())),
+    Function("env", 2, 2, |args| {
         let found = session::with(|session| {
             session
                 .environment
@@ -66,13 +66,13 @@ pub(super) const ROWS: &[Row] = &[
             .filter(|value| !value.is_empty())
             .map_or_else(|| arg(args, 1).clone(), Value::from))
     }),
-    Row("render", 1, 1, |args| {
+    Function("render", 1, 1, |args| {
         Template::render_within(string(args, 0)?)
     }),
-    Row("appendMultusNetwork", 2, 2, |args| {
+    Function("appendMultusNetwork", 2, 2, |args| {
         append_network(string(args, 0)?, string(args, 1)?).map(Value::from)
     }),
-    Row("otelResourceAttributes", 0, MANY, |_| Ok(Value::from(""))),
+    Function("otelResourceAttributes", 0, MANY, |_| Ok(Value::from(""))),
 ];
 
 /// Compact JSON, keys sorted; nil is an empty object.
@@ -145,7 +145,8 @@ fn ports(containers: &[Value], except: &str) -> Result<Value, TemplateError> {
 
 /// One network more in the annotation of Multus, which is a list in JSON or with commas.
 ///
-/// Templates paste it into YAML, and nobody else looks at what a pod's author wrote there: a line break is none of a list's.
+/// Templates paste the result into YAML, and this is the only check of the pod author's text: a line break ends no element
+/// of a list.
 fn append_network(old: &str, network: &str) -> Result<String, TemplateError> {
     let old = old.trim_matches(is_control);
     if old.trim().is_empty() {

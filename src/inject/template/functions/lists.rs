@@ -2,27 +2,27 @@
 
 use gotmpl::{TemplateError, Value};
 
-use super::{MANY, Row, arg, list_of, nested, session};
+use super::{Function, MANY, arg, list_of, nested, session};
 
-pub(super) const ROWS: &[Row] = &[
-    Row("list", 0, MANY, |args| nested(Value::from(args.to_vec()))),
-    Row("tuple", 0, MANY, |args| nested(Value::from(args.to_vec()))),
+pub(super) const ROWS: &[Function] = &[
+    Function("list", 0, MANY, |args| nested(Value::from(args.to_vec()))),
+    Function("tuple", 0, MANY, |args| nested(Value::from(args.to_vec()))),
     // Exactly as long as they will be: a list that doubled would be copied once more.
-    Row("append", 2, 2, |args| {
+    Function("append", 2, 2, |args| {
         let items = list_of(args, 0)?.iter().chain([arg(args, 1)]);
         nested(Value::from(items.cloned().collect::<Vec<_>>()))
     }),
-    Row("prepend", 2, 2, |args| {
+    Function("prepend", 2, 2, |args| {
         let items = [arg(args, 1)].into_iter().chain(list_of(args, 0)?);
         nested(Value::from(items.cloned().collect::<Vec<_>>()))
     }),
-    Row("first", 1, 1, |args| {
+    Function("first", 1, 1, |args| {
         Ok(list_of(args, 0)?.first().cloned().unwrap_or(Value::Nil))
     }),
-    Row("last", 1, 1, |args| {
+    Function("last", 1, 1, |args| {
         Ok(list_of(args, 0)?.last().cloned().unwrap_or(Value::Nil))
     }),
-    Row("rest", 1, 1, |args| {
+    Function("rest", 1, 1, |args| {
         Ok(Value::from(
             list_of(args, 0)?
                 .iter()
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
                 .collect::<Vec<_>>(),
         ))
     }),
-    Row("initial", 1, 1, |args| {
+    Function("initial", 1, 1, |args| {
         let items = list_of(args, 0)?;
         Ok(Value::from(
             items
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
                 .collect::<Vec<_>>(),
         ))
     }),
-    Row("uniq", 1, 1, |args| {
+    Function("uniq", 1, 1, |args| {
         let mut seen: Vec<Value> = Vec::new();
         for item in list_of(args, 0)? {
             if !contains(&seen, item)? {
@@ -50,10 +50,10 @@ pub(super) const ROWS: &[Row] = &[
         }
         Ok(Value::from(seen))
     }),
-    Row("has", 2, 2, |args| {
+    Function("has", 2, 2, |args| {
         contains(list_of(args, 1)?, arg(args, 0)).map(Value::Bool)
     }),
-    Row("without", 1, MANY, |args| {
+    Function("without", 1, MANY, |args| {
         let unwanted = args.get(1..).unwrap_or_default();
         let mut kept = Vec::new();
         for item in list_of(args, 0)? {

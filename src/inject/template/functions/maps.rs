@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use gotmpl::{TemplateError, Value};
 
-use super::{MANY, Row, arg, json, nested, object, printed, session, string, wrong};
+use super::{Function, MANY, arg, json, nested, object, printed, session, string, wrong};
 use crate::template::session::strings;
 use crate::yaml;
 
 type Entries = BTreeMap<Arc<str>, Value>;
 
-pub(super) const ROWS: &[Row] = &[
-    Row("dict", 0, MANY, |args| nested(Value::from(pairs(args)?))),
-    Row("strdict", 0, MANY, |args| {
+pub(super) const ROWS: &[Function] = &[
+    Function("dict", 0, MANY, |args| nested(Value::from(pairs(args)?))),
+    Function("strdict", 0, MANY, |args| {
         let texts = pairs(args)?.into_iter().map(|(key, value)| {
             let text = printed(&value)?;
             session::charge_made(text.len())?;
@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Row] = &[
         });
         strings(texts.collect::<Result<_, TemplateError>>()?)
     }),
-    Row("get", 2, 2, |args| {
+    Function("get", 2, 2, |args| {
         let key = string(args, 1)?;
         let found = match arg(args, 0) {
             Value::Map(map) => map.get(key).cloned(),
@@ -29,32 +29,32 @@ pub(super) const ROWS: &[Row] = &[
         };
         Ok(found.unwrap_or_else(|| Value::from("")))
     }),
-    Row("set", 3, 3, |args| {
+    Function("set", 3, 3, |args| {
         let mut made = entries(arg(args, 0))?;
         made.insert(Arc::from(string(args, 1)?), arg(args, 2).clone());
         nested(Value::from(made))
     }),
-    Row("hasKey", 2, 2, has_key),
-    Row("isset", 2, 2, has_key),
-    Row("keys", 1, MANY, |args| {
+    Function("hasKey", 2, 2, has_key),
+    Function("isset", 2, 2, has_key),
+    Function("keys", 1, MANY, |args| {
         let mut keys = Vec::new();
         for map in args {
             keys.extend(entries(map)?.into_keys().map(Value::String));
         }
         Ok(Value::from(keys))
     }),
-    Row("values", 1, 1, |args| {
+    Function("values", 1, 1, |args| {
         Ok(Value::from(
             entries(arg(args, 0))?.into_values().collect::<Vec<_>>(),
         ))
     }),
-    Row("pick", 1, MANY, |args| {
+    Function("pick", 1, MANY, |args| {
         let wanted = keys(args)?;
         let mut made = entries(arg(args, 0))?;
         made.retain(|key, _| wanted.contains(key.as_ref()));
         Ok(Value::from(made))
     }),
-    Row("omit", 1, MANY, |args| {
+    Function("omit", 1, MANY, |args| {
         let unwanted = keys(args)?;
         let mut made = entries(arg(args, 0))?;
         made.retain(|key, _| !unwanted.contains(key.as_ref()));
@@ -66,9 +66,9 @@ pub(super) const ROWS: &[Row] = &[
             Ok(Value::from(made))
         }
     }),
-    Row("merge", 1, MANY, |args| merged(args, false)),
-    Row("mergeOverwrite", 1, MANY, |args| merged(args, true)),
-    Row("mergeMaps", 0, MANY, |args| {
+    Function("merge", 1, MANY, |args| merged(args, false)),
+    Function("mergeOverwrite", 1, MANY, |args| merged(args, true)),
+    Function("mergeMaps", 0, MANY, |args| {
         let mut made = Entries::new();
         for map in args {
             made.extend(entries(map)?);
@@ -76,45 +76,45 @@ pub(super) const ROWS: &[Row] = &[
         strings(made)
     }),
     // Values never change, so that a copy is the value.
-    Row("deepCopy", 1, 1, |args| Ok(arg(args, 0).clone())),
-    Row("default", 1, 2, |args| {
+    Function("deepCopy", 1, 1, |args| Ok(arg(args, 0).clone())),
+    Function("default", 1, 2, |args| {
         Ok(if arg(args, 1).is_truthy() {
             arg(args, 1).clone()
         } else {
             arg(args, 0).clone()
         })
     }),
-    Row("coalesce", 0, MANY, |args| {
+    Function("coalesce", 0, MANY, |args| {
         Ok(args
             .iter()
             .find(|value| value.is_truthy())
             .cloned()
             .unwrap_or(Value::Nil))
     }),
-    Row("empty", 1, 1, |args| {
+    Function("empty", 1, 1, |args| {
         Ok(Value::Bool(!arg(args, 0).is_truthy()))
     }),
-    Row("ternary", 3, 3, |args| {
+    Function("ternary", 3, 3, |args| {
         Ok(if arg(args, 2).is_truthy() {
             arg(args, 0).clone()
         } else {
             arg(args, 1).clone()
         })
     }),
-    Row("fail", 1, 1, |args| Err(wrong(string(args, 0)?))),
-    Row("kindIs", 2, 2, |args| {
+    Function("fail", 1, 1, |args| Err(wrong(string(args, 0)?))),
+    Function("kindIs", 2, 2, |args| {
         Ok(Value::Bool(string(args, 0)? == kind(arg(args, 1))))
     }),
-    Row("typeOf", 1, 1, |args| {
+    Function("typeOf", 1, 1, |args| {
         Ok(Value::from(type_of(arg(args, 0))))
     }),
-    Row("toPrettyJson", 1, 1, |args| {
+    Function("toPrettyJson", 1, 1, |args| {
         Ok(Value::from(yaml::pretty_json(&json(arg(args, 0))?)))
     }),
-    Row("fromJson", 1, 1, |args| {
+    Function("fromJson", 1, 1, |args| {
         Ok(parsed(string(args, 0)?)?.unwrap_or(Value::Nil))
     }),
-    Row("omitNil", 1, 1, |args| without_nil(arg(args, 0))),
+    Function("omitNil", 1, 1, |args| without_nil(arg(args, 0))),
 ];
 
 /// A map with one value below it replaced: the map, the names on the way, the value. Maps on the way are made where there are

@@ -23,7 +23,7 @@ pub(super) use weigh::{FORMAT, HEAVY, LIGHT, SCALAR, TEXT};
 type Call = fn(&[Value]) -> Result<Value, TemplateError>;
 
 /// Name, fewest and most arguments, and what it does.
-pub(super) struct Row(&'static str, usize, usize, Call);
+pub(super) struct Function(&'static str, usize, usize, Call);
 
 /// As many as one likes.
 const MANY: usize = usize::MAX;
@@ -44,7 +44,7 @@ fn table(dialect: Dialect) -> &'static FuncMap {
     }
 }
 
-/// What a template that calls these by name needs.
+/// The functions for a template that calls these names.
 pub(super) fn of(dialect: Dialect, used: &BTreeSet<String>) -> FuncMap {
     let needed = table(dialect)
         .iter()
@@ -58,18 +58,18 @@ pub(super) fn is_known(name: &str, dialect: Dialect) -> bool {
     BUILT_IN.contains(&name) || (!name.starts_with(' ') && table(dialect).contains_key(name))
 }
 
-const INNER: [Row; 7] = [
-    Row(rewrite::FIELD, 3, MANY, field::field),
-    Row(rewrite::ENTER, 0, 0, |_| {
+const INNER: [Function; 7] = [
+    Function(rewrite::FIELD, 3, MANY, field::field),
+    Function(rewrite::ENTER, 0, 0, |_| {
         session::enter().map(|()| nothing())
     }),
-    Row(rewrite::LEAVE, 0, 0, |_| {
+    Function(rewrite::LEAVE, 0, 0, |_| {
         session::leave().map(|()| nothing())
     }),
-    Row(rewrite::PUT, 2, MANY, maps::put),
-    Row(TEXT, 1, 1, weigh::text),
-    Row(FORMAT, 1, 1, weigh::format),
-    Row(SCALAR, 1, 1, |args| {
+    Function(rewrite::PUT, 2, MANY, maps::put),
+    Function(TEXT, 1, 1, weigh::text),
+    Function(FORMAT, 1, 1, weigh::format),
+    Function(SCALAR, 1, 1, |args| {
         Ok(args.first().cloned().unwrap_or(Value::Nil))
     }),
 ];
@@ -79,11 +79,11 @@ fn nothing() -> Value {
 }
 
 fn build(dialect: Dialect) -> FuncMap {
-    let own: Row = match dialect {
-        Dialect::Fragment => Row("toJson", 1, 1, istio::to_json_map),
-        Dialect::Overlay => Row("toJson", 1, 1, maps::to_json),
+    let own: Function = match dialect {
+        Dialect::Fragment => Function("toJson", 1, 1, istio::to_json_map),
+        Dialect::Overlay => Function("toJson", 1, 1, maps::to_json),
     };
-    let index = [Row("index", 1, MANY, field::index), own];
+    let index = [Function("index", 1, MANY, field::index), own];
     let rows = [
         &INNER[..],
         &index,
@@ -101,8 +101,8 @@ fn build(dialect: Dialect) -> FuncMap {
 }
 
 /// The function within its bounds.
-fn counted(row: &Row) -> gotmpl::ValueFunc {
-    let Row(name, fewest, most, call) = *row;
+fn counted(row: &Function) -> gotmpl::ValueFunc {
+    let Function(name, fewest, most, call) = *row;
     Arc::new(move |args: &[Value]| {
         if args.len() < fewest || args.len() > most {
             let expected = if args.len() < fewest { fewest } else { most };
@@ -134,8 +134,8 @@ fn counted(row: &Row) -> gotmpl::ValueFunc {
     })
 }
 
-/// What a call made is charged by its size, and what it found, which others hold, is not. A map of strings is held by the
-/// session, and was charged when it was made; a list is charged by what it is made from.
+/// Charges a new value by its size. A value that existed before the call is shared, and costs nothing. A map of strings is
+/// held by the session, and was charged when it was made; a list is charged by what it is made from.
 fn charge_new(made: &Value) -> Result<(), TemplateError> {
     match made {
         Value::String(text) if Arc::strong_count(text) == 1 => session::charge_made(text.len()),
@@ -229,7 +229,7 @@ fn depth(value: &Value, above: usize) -> Result<(), TemplateError> {
     }
 }
 
-/// What an object has in JSON, and what any value is.
+/// The JSON of an object, and of any other value.
 fn json(value: &Value) -> Result<serde_json::Value, TemplateError> {
     object::to_json(value)
 }

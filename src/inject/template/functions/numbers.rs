@@ -2,52 +2,52 @@
 
 use gotmpl::{TemplateError, Value};
 
-use super::{MANY, Row, arg, session, wrong};
+use super::{Function, MANY, arg, session, wrong};
 
-pub(super) const ROWS: &[Row] = &[
-    Row("int", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
-    Row("int64", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
-    Row("atoi", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
-    Row("float64", 1, 1, |args| {
+pub(super) const ROWS: &[Function] = &[
+    Function("int", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
+    Function("int64", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
+    Function("atoi", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
+    Function("float64", 1, 1, |args| {
         Ok(Value::Float(float(arg(args, 0))))
     }),
-    Row("add", 1, MANY, |args| fold(args, 0, i64::wrapping_add)),
-    Row("mul", 1, MANY, |args| fold(args, 1, i64::wrapping_mul)),
-    Row("sub", 2, 2, |args| {
+    Function("add", 1, MANY, |args| fold(args, 0, i64::wrapping_add)),
+    Function("mul", 1, MANY, |args| fold(args, 1, i64::wrapping_mul)),
+    Function("sub", 2, 2, |args| {
         Ok(Value::Int(
             integer(arg(args, 0)).wrapping_sub(integer(arg(args, 1))),
         ))
     }),
-    Row("div", 2, 2, |args| quotient(args, i64::checked_div)),
-    Row("mod", 2, 2, |args| quotient(args, i64::checked_rem)),
-    Row("max", 1, MANY, |args| {
+    Function("div", 2, 2, |args| quotient(args, i64::checked_div)),
+    Function("mod", 2, 2, |args| quotient(args, i64::checked_rem)),
+    Function("max", 1, MANY, |args| {
         Ok(Value::Int(
             args.iter().map(integer).max().unwrap_or_default(),
         ))
     }),
-    Row("min", 1, MANY, |args| {
+    Function("min", 1, MANY, |args| {
         Ok(Value::Int(
             args.iter().map(integer).min().unwrap_or_default(),
         ))
     }),
-    Row("until", 1, 1, |args| {
+    Function("until", 1, 1, |args| {
         let end = integer(arg(args, 0));
         steps(0, end, if end < 0 { -1 } else { 1 })
     }),
-    Row("untilStep", 3, 3, |args| {
+    Function("untilStep", 3, 3, |args| {
         steps(
             integer(arg(args, 0)),
             integer(arg(args, 1)),
             integer(arg(args, 2)),
         )
     }),
-    Row("ceil", 1, 1, |args| {
+    Function("ceil", 1, 1, |args| {
         Ok(Value::Float(float(arg(args, 0)).ceil()))
     }),
-    Row("floor", 1, 1, |args| {
+    Function("floor", 1, 1, |args| {
         Ok(Value::Float(float(arg(args, 0)).floor()))
     }),
-    Row("round", 2, 3, |args| {
+    Function("round", 2, 3, |args| {
         let places = i32::try_from(integer(arg(args, 1)).clamp(-300, 300)).unwrap_or_default();
         let scale = 10_f64.powi(places);
         Ok(Value::Float((float(arg(args, 0)) * scale).round() / scale))

@@ -10,64 +10,64 @@ use gotmpl::{TemplateError, Value};
 use regex_lite::{Regex, RegexBuilder};
 use sha2::{Digest as _, Sha256};
 
-use super::{MANY, Row, arg, list_of, numbers, printed, session, string, within, wrong};
+use super::{Function, MANY, arg, list_of, numbers, printed, session, string, within, wrong};
 
-pub(super) const ROWS: &[Row] = &[
-    Row("quote", 0, MANY, |args| joined(args, |text| quoted(&text))),
-    Row("squote", 0, MANY, |args| {
+pub(super) const ROWS: &[Function] = &[
+    Function("quote", 0, MANY, |args| joined(args, |text| quoted(&text))),
+    Function("squote", 0, MANY, |args| {
         joined(args, |text| format!("'{text}'"))
     }),
-    Row("cat", 0, MANY, |args| joined(args, |text| text)),
-    Row("trim", 1, 1, |args| {
+    Function("cat", 0, MANY, |args| joined(args, |text| text)),
+    Function("trim", 1, 1, |args| {
         Ok(Value::from(string(args, 0)?.trim()))
     }),
-    Row("trimAll", 2, 2, |args| {
+    Function("trimAll", 2, 2, |args| {
         // Looked up, not gone through for every letter.
         let set: BTreeSet<char> = string(args, 0)?.chars().collect();
         let is_in = |letter: char| set.contains(&letter);
         Ok(Value::from(string(args, 1)?.trim_matches(is_in)))
     }),
-    Row("trimPrefix", 2, 2, |args| {
+    Function("trimPrefix", 2, 2, |args| {
         let text = string(args, 1)?;
         Ok(Value::from(
             text.strip_prefix(string(args, 0)?).unwrap_or(text),
         ))
     }),
-    Row("trimSuffix", 2, 2, |args| {
+    Function("trimSuffix", 2, 2, |args| {
         let text = string(args, 1)?;
         Ok(Value::from(
             text.strip_suffix(string(args, 0)?).unwrap_or(text),
         ))
     }),
-    Row("trunc", 2, 2, trunc),
-    Row("upper", 1, 1, |args| {
+    Function("trunc", 2, 2, trunc),
+    Function("upper", 1, 1, |args| {
         Ok(Value::from(string(args, 0)?.to_uppercase()))
     }),
-    Row("lower", 1, 1, |args| {
+    Function("lower", 1, 1, |args| {
         Ok(Value::from(string(args, 0)?.to_lowercase()))
     }),
-    Row("toLower", 1, 1, |args| {
+    Function("toLower", 1, 1, |args| {
         Ok(Value::from(string(args, 0)?.to_lowercase()))
     }),
-    Row("title", 1, 1, title),
-    Row("replace", 3, 3, replace),
-    Row("repeat", 2, 2, |args| {
+    Function("title", 1, 1, title),
+    Function("replace", 3, 3, replace),
+    Function("repeat", 2, 2, |args| {
         let (count, text) = (numbers::index(arg(args, 0))?, string(args, 1)?);
         within(text.len().saturating_mul(count))?;
         Ok(Value::from(text.repeat(count)))
     }),
-    Row("indent", 2, 2, |args| indented(args, "")),
-    Row("nindent", 2, 2, |args| indented(args, "\n")),
-    Row("contains", 2, 2, |args| {
+    Function("indent", 2, 2, |args| indented(args, "")),
+    Function("nindent", 2, 2, |args| indented(args, "\n")),
+    Function("contains", 2, 2, |args| {
         Ok(Value::Bool(string(args, 1)?.contains(string(args, 0)?)))
     }),
-    Row("hasPrefix", 2, 2, |args| {
+    Function("hasPrefix", 2, 2, |args| {
         Ok(Value::Bool(string(args, 1)?.starts_with(string(args, 0)?)))
     }),
-    Row("hasSuffix", 2, 2, |args| {
+    Function("hasSuffix", 2, 2, |args| {
         Ok(Value::Bool(string(args, 1)?.ends_with(string(args, 0)?)))
     }),
-    Row("splitList", 2, 2, |args| {
+    Function("splitList", 2, 2, |args| {
         Ok(Value::from(
             pieces(args)?
                 .into_iter()
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Row] = &[
                 .collect::<Vec<_>>(),
         ))
     }),
-    Row("split", 2, 2, |args| {
+    Function("split", 2, 2, |args| {
         let pieces = pieces(args)?.into_iter().enumerate();
         Ok(Value::Map(Arc::new(
             pieces
@@ -83,30 +83,30 @@ pub(super) const ROWS: &[Row] = &[
                 .collect::<BTreeMap<_, _>>(),
         )))
     }),
-    Row("join", 2, 2, join),
-    Row("toString", 1, 1, |args| match arg(args, 0) {
+    Function("join", 2, 2, join),
+    Function("toString", 1, 1, |args| match arg(args, 0) {
         Value::Nil => Ok(Value::from("<nil>")),
         other => printed(other).map(Value::from),
     }),
-    Row("b64enc", 1, 1, |args| {
+    Function("b64enc", 1, 1, |args| {
         Ok(Value::from(STANDARD.encode(string(args, 0)?)))
     }),
-    Row("b64dec", 1, 1, |args| {
+    Function("b64dec", 1, 1, |args| {
         Ok(Value::from(from_base64(string(args, 0)?)))
     }),
-    Row("sha256sum", 1, 1, |args| {
+    Function("sha256sum", 1, 1, |args| {
         Ok(Value::from(hex(&Sha256::digest(string(args, 0)?))))
     }),
-    Row("regexMatch", 2, 2, |args| {
+    Function("regexMatch", 2, 2, |args| {
         let (pattern, text) = (string(args, 0)?, string(args, 1)?);
         match regex(pattern, text) {
             Ok(regex) => Ok(Value::Bool(regex.is_match(text))),
-            // What Go cannot read either matches nothing.
+            // A pattern that Go cannot read either matches nothing.
             Err(Pattern::Malformed(_)) if !is_of_go(pattern) => Ok(Value::Bool(false)),
             Err(cause) => Err(cause.into()),
         }
     }),
-    Row("regexFind", 2, 2, |args| {
+    Function("regexFind", 2, 2, |args| {
         let text = string(args, 1)?;
         Ok(Value::from(
             regex(string(args, 0)?, text)?
@@ -114,7 +114,7 @@ pub(super) const ROWS: &[Row] = &[
                 .map_or("", |found| found.as_str()),
         ))
     }),
-    Row("regexReplaceAll", 3, 3, |args| {
+    Function("regexReplaceAll", 3, 3, |args| {
         let (text, by) = (string(args, 1)?, string(args, 2)?);
         // A match of nothing at every place: that many times what comes in.
         within(
@@ -321,7 +321,7 @@ fn is_of_go(pattern: &str) -> bool {
     escapes.into_iter().any(is_other) || pattern.len() > PROGRAM / 64 || pattern.contains('{')
 }
 
-/// What base64 says, or as in Sprig why it says nothing. Go skips line breaks, and bits that are left over.
+/// The decoded text or, as in Sprig, the text of the error. Go skips line breaks, and bits that are left over.
 fn from_base64(text: &str) -> String {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,

@@ -3,21 +3,21 @@
 use gotmpl::{TemplateError, Value};
 use semver::{BuildMetadata, Prerelease, Version};
 
-use super::{Row, string, wrong};
+use super::{Function, string, wrong};
 
-pub(super) const ROWS: &[Row] = &[Row("semverCompare", 2, 2, |args| {
+pub(super) const ROWS: &[Function] = &[Function("semverCompare", 2, 2, |args| {
     satisfies(string(args, 0)?, string(args, 1)?).map(Value::Bool)
 })];
 
 /// Longest constraint: charts write one or two dozens of bytes.
 const LONGEST: usize = 4096;
 
-/// What may stand before a version; those that begin like another come first.
+/// The operators before a version; longer ones come before their prefixes.
 const OPERATORS: [&str; 11] = ["!=", ">=", "=>", "<=", "=<", "~>", "=", ">", "<", "~", "^"];
 
 /// The first part of a version that a constraint leaves open, by a wildcard or by saying nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Open {
+enum OpenPart {
     Nothing,
     Patch,
     Minor,
@@ -28,9 +28,9 @@ enum Open {
 #[derive(Debug)]
 struct Bound<'a> {
     operator: &'a str,
-    /// What is open is 0.
+    /// Open parts are 0.
     wanted: Version,
-    open: Open,
+    open: OpenPart,
 }
 
 /// Alternatives with `||` between, in each of them bounds with blanks or commas between.
@@ -101,7 +101,7 @@ fn word(text: &str) -> (&str, &str) {
 
 /// A version as people write it: with a `v`, with wildcards, with less than three numbers. Says what is open, and whether a
 /// wildcard made it so.
-fn read(text: &str) -> Option<(Version, Open, bool)> {
+fn read(text: &str) -> Option<(Version, OpenPart, bool)> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let (text, build) = match text.split_once('+') {
         Some((text, build)) => (text, Some(build)),
@@ -132,10 +132,10 @@ fn read(text: &str) -> Option<(Version, Open, bool)> {
         return None;
     }
     let (open, major, minor, patch) = match parts {
-        [None, ..] => (Open::All, 0, 0, 0),
-        [Some(major), None, _] => (Open::Minor, major, 0, 0),
-        [Some(major), Some(minor), None] => (Open::Patch, major, minor, 0),
-        [Some(major), Some(minor), Some(patch)] => (Open::Nothing, major, minor, patch),
+        [None, ..] => (OpenPart::All, 0, 0, 0),
+        [Some(major), None, _] => (OpenPart::Minor, major, 0, 0),
+        [Some(major), Some(minor), None] => (OpenPart::Patch, major, minor, 0),
+        [Some(major), Some(minor), Some(patch)] => (OpenPart::Nothing, major, minor, patch),
     };
     let mut version = Version::new(major, minor, patch);
     version.pre = prerelease;
@@ -149,22 +149,22 @@ impl Bound<'_> {
             wanted,
             open,
         } = self;
-        let exact = *open == Open::Nothing;
-        // A prerelease is only for who asks for one.
+        let exact = *open == OpenPart::Nothing;
+        // A prerelease satisfies only a constraint that names one.
         if !version.pre.is_empty() && wanted.pre.is_empty() && !(*operator == "!=" && exact) {
             return false;
         }
         match *operator {
             "!=" => self.differs(version),
-            ">" if *open == Open::Minor => version.major > wanted.major,
-            ">" if *open == Open::Patch => {
+            ">" if *open == OpenPart::Minor => version.major > wanted.major,
+            ">" if *open == OpenPart::Patch => {
                 (version.major, version.minor) > (wanted.major, wanted.minor)
             }
             ">" => version > wanted,
             "<" => version < wanted,
             ">=" | "=>" => version >= wanted,
             "<=" | "=<" if exact => version <= wanted,
-            "<=" | "=<" if *open == Open::Minor => version.major <= wanted.major,
+            "<=" | "=<" if *open == OpenPart::Minor => version.major <= wanted.major,
             "<=" | "=<" => (version.major, version.minor) <= (wanted.major, wanted.minor),
             "^" => version >= wanted && self.is_compatible(version),
             "~" | "~>" => self.is_near(version),
@@ -176,12 +176,12 @@ impl Bound<'_> {
     fn differs(&self, version: &Version) -> bool {
         let wanted = &self.wanted;
         match self.open {
-            Open::Minor => version.major != wanted.major,
-            Open::Patch => {
+            OpenPart::Minor => version.major != wanted.major,
+            OpenPart::Patch => {
                 (version.major, version.minor, &version.pre)
                     != (wanted.major, wanted.minor, &wanted.pre)
             }
-            Open::Nothing | Open::All => version != wanted,
+            OpenPart::Nothing | OpenPart::All => version != wanted,
         }
     }
 
@@ -189,22 +189,22 @@ impl Bound<'_> {
     fn is_near(&self, version: &Version) -> bool {
         let wanted = &self.wanted;
         let any = (wanted.major, wanted.minor, wanted.patch) == (0, 0, 0)
-            && matches!(self.open, Open::Nothing | Open::All);
+            && matches!(self.open, OpenPart::Nothing | OpenPart::All);
         let is_same = version.major == wanted.major
-            && (self.open == Open::Minor || version.minor == wanted.minor);
+            && (self.open == OpenPart::Minor || version.minor == wanted.minor);
         version >= wanted && (any || is_same)
     }
 
     /// `^`: the first number that is not 0 stays.
     fn is_compatible(&self, version: &Version) -> bool {
         let wanted = &self.wanted;
-        if self.open == Open::All {
+        if self.open == OpenPart::All {
             return true;
         }
-        if version.major != wanted.major || wanted.major > 0 || self.open == Open::Minor {
+        if version.major != wanted.major || wanted.major > 0 || self.open == OpenPart::Minor {
             return version.major == wanted.major;
         }
-        if version.minor != wanted.minor || wanted.minor > 0 || self.open == Open::Patch {
+        if version.minor != wanted.minor || wanted.minor > 0 || self.open == OpenPart::Patch {
             return version.minor == wanted.minor;
         }
         version.patch == wanted.patch
@@ -234,7 +234,7 @@ mod tests {
             ("1.2.3", &["1.2.3", "v1.2.3+build"], &["1.2.4"]),
             ("= v1.2.3", &["1.2.3"], &["1.2.4"]),
             ("!= 1.2.3", &["1.2.4", "1.2.3-rc.1"], &["1.2.3"]),
-            // What Helm's charts say, and what they ask it of.
+            // Constraints of Helm's charts, with the versions that they are asked of.
             (
                 ">=1.19-0",
                 &["1.19.0", "1.19.0-gke.1", "1.30.2-eks-1b", "v1.27.3+k3s1"],

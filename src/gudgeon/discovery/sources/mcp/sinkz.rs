@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::config::collections::kind_of;
 use cluster::config::{Rejected, Report};
 use cluster::registry::Written;
-use mcp::sink::{Outcome, Standing};
+use mcp::sink::{ObjectStatus, Outcome};
 use serde_json::{Map, Value, json};
 
 use super::super::shown::Shown;
@@ -66,7 +66,7 @@ impl Source {
         let sink = held.sink();
         for (collection, _) in sink.status() {
             let broken = sink.held(collection);
-            let broken = broken.filter(|(_, one)| one.standing() != Standing::Good);
+            let broken = broken.filter(|(_, one)| one.status() != ObjectStatus::Good);
             let kind = kind_of(collection).map(|kind| kind.kind);
             broken.for_each(|(name, _)| each(kind.unwrap_or(collection), name));
         }
@@ -324,10 +324,10 @@ fn of_sink(held: &Held, most: usize) -> Vec<Refused> {
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
         for (name, one) in sink.held(collection) {
-            let state = match one.standing() {
-                Standing::Good => continue,
-                Standing::Stale => "stale",
-                Standing::Refused => "refused",
+            let state = match one.status() {
+                ObjectStatus::Good => continue,
+                ObjectStatus::Stale => "stale",
+                ObjectStatus::Refused => "refused",
             };
             if refused.len() >= most {
                 return refused;
@@ -360,7 +360,7 @@ fn counts(held: &Held) -> (usize, usize) {
     let sink = held.sink();
     let all = sink.status().flat_map(|(name, _)| sink.held(name));
     all.fold((0, 0), |(objects, rejected), (_, one)| {
-        let broken = usize::from(one.standing() != Standing::Good);
+        let broken = usize::from(one.status() != ObjectStatus::Good);
         (objects + 1, rejected + broken)
     })
 }

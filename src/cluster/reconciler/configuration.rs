@@ -1,0 +1,334 @@
+//! Oneconfiguration: what is known of it, and what is sent about it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use kube::core::Request;
+use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::goal::{Goal, RECENT};
+use super::{NumberedBundle, Reconciler};
+use crate::backoff::Backoff;
+use crate::connect::Cluster;
+use crate::decide::{Decision, Write};
+use crate::failure::{Action, Failure};
+use crate::kind::{Key, Resource};
+use crate::log_limiter::{LogLimiter, times};
+use crate::reconcile_status::{ReconcileState, ReconcileStatus, ReconcileStatuses};
+use crate::store::Reader;
+use crate::validation;
+use crate::watcher::Pace;
+use crate::webhook::WebhookConfiguration;
+
+/// Certificates expire without anybody saying so.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+/// Conflicts are tried again at once, but not for ever without a pause.
+const CONFLICTS: u32 = 5;
+
+const OWNERS: Resource = Resource {
+    group: "rbac.authorization.k8s.io",
+    version: "v1",
+    name: "clusterroles",
+};
+
+/// An object, or that there is none.
+type Observed = Option<WebhookConfiguration>;
+
+pub(super) struct ConfigurationReconciler {
+    cluster: Cluster,
+    pub(super) name: String,
+    pub(super) goal: Goal,
+    bundle: watch::Receiver<NumberedBundle>,
+    /// The webhook was seen to refuse.
+    refused: watch::Receiver<bool>,
+    statuses: ReconcileStatuses,
+    reader: Reader<WebhookConfiguration>,
+    pace: Pace,
+    backoff: Backoff,
+    /// When to look even if nothing is heard.
+    again: Option<Instant>,
+    /// When it was written of late.
+    recent: Vec<Instant>,
+    pub(super) repeats: LogLimiter,
+    /// Entries that lead elsewhere, as they were told last.
+    pub(super) others: Vec<String>,
+    /// The object in the store when a write was answered, and the answer, which is newer.
+    answered: Option<(Option<Arc<WebhookConfiguration>>, Observed)>,
+}
+
+impl ConfigurationReconciler {
+    pub(super) fn new(
+        reconciler: &Reconciler,
+        cluster: Cluster,
+        name: String,
+        reader: Reader<WebhookConfiguration>,
+        refused: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            cluster,
+            name,
+            goal: reconciler.goal.clone(),
+            bundle: reconciler.bundle.clone(),
+            refused,
+            statuses: reconciler.statuses.clone(),
+            reader,
+            pace: reconciler.pace,
+            backoff: Backoff::new(reconciler.pace.bounds()),
+            again: None,
+            recent: Vec::new(),
+            repeats: LogLimiter::default(),
+            others: Vec::new(),
+            answered: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            let again = self.again.unwrap_or_else(|| Instant::now() + LOOK_AGAIN);
+            tokio::select! {
+                changed = self.reader.changed() => if changed.is_none() { return },
+                changed = self.bundle.changed() => if changed.is_err() { return },
+                Ok(()) = self.refused.changed() => {}
+                () = sleep_until(again) => self.again = None,
+            }
+            // A failure waits for its time, whatever is heard meanwhile: an API server that refuses is not asked faster
+            // because others change the object.
+            if self.again.is_none_or(|again| again <= Instant::now()) {
+                self.again = None;
+                self.look().await;
+            }
+        }
+    }
+
+    /// The newest known object: the answer to a write, until the watch delivers a newer one.
+    fn known(&mut self) -> Observed {
+        let shown = self.shown();
+        if let Some((before, answer)) = &self.answered {
+            if *before == shown {
+                return answer.clone();
+            }
+            self.answered = None;
+        }
+        shown.map(|shown| (*shown).clone())
+    }
+
+    fn shown(&self) -> Option<Arc<WebhookConfiguration>> {
+        self.reader.get(&Key::new("", &self.name))
+    }
+
+    pub(super) fn note(&self, change: impl FnOnce(&mut ReconcileStatus)) {
+        self.statuses.of(&self.name, change);
+    }
+
+    /// Looks, and mends what is to be mended.
+    async fn look(&mut self) {
+        let (number, bundle) = self.bundle.borrow().clone();
+        let fail = *self.refused.borrow();
+        let freshness = self.reader.freshness();
+        if !freshness.listed {
+            self.note(|status| {
+                if freshness.refused && status.error.is_none() {
+                    status.refused(Some(403));
+                }
+                status.error = freshness.stale.map(|(_, why)| why);
+            });
+            return;
+        }
+        let stale = freshness.stale.map(|(_, why)| why);
+        let mut conflicts = 0;
+        let mut sent = None;
+        let mut next = Some(self.known());
+        while let Some(seen) = next.take() {
+            let now = SystemTime::now();
+            let decision = self
+                .goal
+                .decide(seen.as_ref(), bundle.as_deref(), fail, now);
+            self.policy(seen.as_ref());
+            match decision {
+                None => {}
+                Some(Decision::Missing) => self.missing(),
+                Some(Decision::Gone) => self.gone(),
+                Some(Decision::NoEntry) => self.no_entry(),
+                Some(Decision::Held { entries }) => self.held(number, entries, stale.as_ref()),
+                Some(Decision::Write(write)) if sent.as_ref() == Some(&told(&write)) => {
+                    self.not_kept();
+                }
+                Some(Decision::Write(write)) => {
+                    if let Write::Patch { entries, .. } = &write {
+                        self.note(|status| status.entries.clone_from(entries));
+                    }
+                    if self.too_often() {
+                        return;
+                    }
+                    next = match self.send(&write).await {
+                        Ok(answer) => {
+                            sent = Some(told(&write));
+                            Some(answer)
+                        }
+                        Err(failure) => self.not_sent(failure, &mut conflicts).await,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Whether it was mended so often of late that it must wait, and until when then.
+    fn too_often(&mut self) -> bool {
+        let now = Instant::now();
+        self.recent
+            .retain(|sent| now.duration_since(*sent) <= RECENT);
+        let next = self.goal.next_write(&self.recent, &self.pace);
+        let Some(again) = next.filter(|again| *again > now) else {
+            return false;
+        };
+        self.again = Some(again);
+        if self.goal.waits() {
+            let words = format!(
+                "the CA bundle in {} is changed again and again by somebody else",
+                self.name
+            );
+            if let Some(count) = self.repeats.observe(&words) {
+                tracing::warn!("{words}{}", times(count));
+            }
+            self.note(|status| {
+                status.state = ReconcileState::Failing;
+                status.error = Some(words);
+            });
+        }
+        true
+    }
+
+    async fn send(&mut self, write: &Write) -> Result<Observed, Failure> {
+        let retry = self.backoff.waited();
+        self.note(|status| {
+            status.attempts = status.attempts.saturating_add(1);
+            status.retries = status.retries.saturating_add(u64::from(retry));
+        });
+        let resource = self.goal.resource();
+        let root = Request::new(resource.path(None));
+        let shown = self.shown();
+        let (verb, request) = match write {
+            Write::Patch { patch, .. } => {
+                let params = PatchParams::default();
+                let request = root.patch(&self.name, &params, &Patch::Strategic(patch));
+                ("patch", request)
+            }
+            Write::Create(object) => {
+                let object = self.owned(object.clone()).await?;
+                let body = object.to_string().into_bytes();
+                ("create", root.create(&PostParams::default(), body))
+            }
+            Write::Delete => ("delete", root.delete(&self.name, &DeleteParams::default())),
+        };
+        let action = self.action(verb, resource, &self.name);
+        let exchange = self.cluster.exchange(&action, self.pace.request);
+        let answer = match write {
+            Write::Delete => {
+                let IgnoredAny = exchange.json(request).await?;
+                None
+            }
+            Write::Patch { .. } | Write::Create(_) => Some(exchange.json(request).await?),
+        };
+        self.backoff.reset();
+        self.recent.push(Instant::now());
+        self.note(|status| status.written = status.written.saturating_add(1));
+        match write {
+            Write::Patch { .. } if self.goal.waits() => {
+                tracing::info!("wrote the CA bundle into {}", self.name);
+            }
+            Write::Patch { .. } => tracing::info!("mended {} {}", resource.name, self.name),
+            Write::Create(_) => tracing::info!("made {} {}", resource.name, self.name),
+            Write::Delete => tracing::info!("deleted {} {}", resource.name, self.name),
+        }
+        self.answered = Some((shown, answer.clone()));
+        Ok(answer)
+    }
+
+    /// The object with its owner, where there is one and we may look at it.
+    async fn owned(&self, object: Value) -> Result<Value, Failure> {
+        #[derive(Deserialize)]
+        struct Owner {
+            metadata: OfOwner,
+        }
+        #[derive(Deserialize)]
+        struct OfOwner {
+            uid: String,
+        }
+        let Goal::Validation(validation) = &self.goal else {
+            return Ok(object);
+        };
+        let owner = validation.owner();
+        let action = self.action("get", OWNERS, &owner);
+        let request = Request::new(OWNERS.path(None)).get(&owner, &GetParams::default());
+        let exchange = self.cluster.exchange(&action, self.pace.request);
+        match exchange.json::<Owner>(request).await {
+            Ok(found) => Ok(validation::complete(object, &owner, &found.metadata.uid)),
+            Err(failure) if failure.code() == Some(404) => Ok(object),
+            Err(failure) if failure.code() == Some(403) => {
+                tracing::warn!("{failure}: {} will have no owner", self.name);
+                Ok(object)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The object to decide about next, after a write that failed.
+    async fn not_sent(&mut self, failure: Failure, conflicts: &mut u32) -> Option<Observed> {
+        let mut failure = failure;
+        // It is another by now, or there, or gone.
+        if matches!(failure.code(), Some(404 | 409)) && *conflicts < CONFLICTS {
+            *conflicts += 1;
+            let _counted = self.backoff.next(0.0);
+            match self.now().await {
+                Ok(seen) => {
+                    self.answered = Some((self.shown(), seen.clone()));
+                    return Some(seen);
+                }
+                Err(other) => failure = other,
+            }
+        }
+        let wait = self.backoff.after(&failure, fastrand::f64());
+        self.again = Some(Instant::now() + wait);
+        let code = failure.code();
+        self.note(|status| status.refused(code));
+        self.failing(failure.to_string(), ": trying again");
+        None
+    }
+
+    /// The object as the server has it.
+    async fn now(&self) -> Result<Observed, Failure> {
+        let resource = self.goal.resource();
+        let action = self.action("get", resource, &self.name);
+        let request = Request::new(resource.path(None)).get(&self.name, &GetParams::default());
+        let exchange = self.cluster.exchange(&action, self.pace.request);
+        match exchange.json::<WebhookConfiguration>(request).await {
+            Ok(newer) => Ok(Some(newer)),
+            Err(failure) if failure.code() == Some(404) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn action(&self, verb: &'static str, resource: Resource, name: &str) -> Action {
+        Action {
+            verb,
+            resource: resource.to_string(),
+            name: Some(name.to_owned()),
+        }
+    }
+}
+
+/// A write without the version of what it was made for.
+fn told(write: &Write) -> Write {
+    let mut write = write.clone();
+    if let Write::Patch { patch, .. } = &mut write
+        && let Some(patch) = patch.as_object_mut()
+    {
+        patch.remove("metadata");
+    }
+    write
+}

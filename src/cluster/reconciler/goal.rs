@@ -1,0 +1,80 @@
+//! The desired state of a configuration.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use crate::bundle::Bundle;
+use crate::decide::{self, Decision, Write};
+use crate::kind::{Kind as _, Resource};
+use crate::validation::{self, Validation};
+use crate::watcher::Pace;
+use crate::webhook::{VALIDATING, WebhookConfiguration};
+
+/// So many patches within a minute are sent at once; the next ones wait, each twice as long as the one before.
+const AT_ONCE: usize = 3;
+/// How long it is remembered that something was sent.
+pub(super) const RECENT: Duration = Duration::from_secs(60);
+/// The shortest interval between two writes of a whole configuration.
+const STEADY: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug)]
+pub(super) enum Goal {
+    /// The bundle, in entries of this name.
+    Bundle { entry: String },
+    /// All of it.
+    Validation(Validation),
+}
+
+impl Goal {
+    pub(super) const fn resource(&self) -> Resource {
+        match self {
+            Self::Bundle { .. } => WebhookConfiguration::RESOURCE,
+            Self::Validation(_) => VALIDATING,
+        }
+    }
+
+    /// The decision; `None`: it needs a bundle first.
+    pub(super) fn decide(
+        &self,
+        seen: Option<&WebhookConfiguration>,
+        bundle: Option<&Bundle>,
+        fail: bool,
+        now: SystemTime,
+    ) -> Option<Decision> {
+        Some(match self {
+            Self::Validation(wanted) if wanted.unregistered => match seen {
+                None => Decision::Gone,
+                Some(_) => Decision::Write(Write::Delete),
+            },
+            Self::Validation(wanted) => validation::decide(wanted, seen, bundle?, fail, now),
+            Self::Bundle { entry } => decide::decide(seen, entry, bundle?, now),
+        })
+    }
+
+    /// Names of entries of other programs, in a configuration that this one shares with them.
+    pub(super) fn others(&self, seen: &WebhookConfiguration) -> Vec<String> {
+        match self {
+            Self::Validation(wanted) => validation::others(wanted, seen),
+            Self::Bundle { .. } => Vec::new(),
+        }
+    }
+
+    /// Whether another program has to create the configuration.
+    pub(super) const fn waits(&self) -> bool {
+        matches!(self, Self::Bundle { .. })
+    }
+
+    /// When the next write may be sent, after those of the last minute; the last of them is the newest.
+    pub(super) fn next_write(&self, recent: &[Instant], pace: &Pace) -> Option<Instant> {
+        let last = *recent.last()?;
+        match self {
+            Self::Validation(_) => Some(last + STEADY.min(pace.most)),
+            Self::Bundle { .. } => {
+                let more = recent.len().checked_sub(AT_ONCE)?;
+                let doubled = 2_u32.saturating_pow(u32::try_from(more).unwrap_or(u32::MAX));
+                Some(last + pace.first.saturating_mul(doubled).min(pace.most))
+            }
+        }
+    }
+}

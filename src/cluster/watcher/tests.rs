@@ -1,0 +1,536 @@
+use super::*;
+use crate::fake::{Fake, Fault};
+use crate::kind::{Key, Metadata, Resource};
+use crate::store::{Change, Changes, Reader, store};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// At the path that the fake serves.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Thing {
+    metadata: Metadata,
+    #[serde(default)]
+    value: u32,
+}
+
+impl Kind for Thing {
+    const RESOURCE: Resource = Resource {
+        group: "admissionregistration.k8s.io",
+        version: "v1",
+        name: "mutatingwebhookconfigurations",
+    };
+
+    fn key(&self) -> Key {
+        self.metadata.key()
+    }
+}
+
+const PACE: Pace = Pace {
+    first: Duration::from_millis(5),
+    most: Duration::from_millis(40),
+    request: Duration::from_millis(300),
+    watch: Duration::from_secs(20),
+    grace: Duration::from_secs(1),
+    steady: Duration::from_millis(100),
+};
+
+fn thing(name: &str, value: u32) -> Value {
+    json!({"metadata": {"name": name, "labels": {"dropped": "x"}}, "value": value})
+}
+
+/// Ended when it is dropped.
+struct Running(JoinHandle<Infallible>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn run(fake: &Fake, selection: Selection, pace: Pace) -> (Running, Reader<Thing>) {
+    let (writer, reader) = store();
+    let source = Watcher::new(fake.cluster(), selection, pace);
+    (Running(tokio::spawn(source.run(writer))), reader)
+}
+
+async fn told(reader: &mut Reader<Thing>) -> Changes<Thing> {
+    let told = timeout(Duration::from_secs(10), reader.changed()).await;
+    told.expect("nothing changed for 10 s").unwrap()
+}
+
+/// The next changes that are any, as `a=1` and `-a`.
+async fn next(reader: &mut Reader<Thing>) -> Vec<String> {
+    loop {
+        let told = told(reader).await;
+        if !told.changes.is_empty() {
+            let say = |change: &Change<Thing>| match change {
+                Change::Set(key, thing) => format!("{key}={}", thing.value),
+                Change::Gone(key) => format!("-{key}"),
+            };
+            return told.changes.iter().map(say).collect();
+        }
+    }
+}
+
+/// Waits until the store says why it is stale.
+async fn stale(reader: &mut Reader<Thing>) -> String {
+    loop {
+        if let Some((_, why)) = told(reader).await.freshness.stale {
+            return why;
+        }
+    }
+}
+
+async fn until(what: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if what() {
+            return;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it did not come to that within 10 s");
+}
+
+#[tokio::test]
+async fn objects_are_listed_in_pages_and_appear_at_once() {
+    let fake = Fake::start().await;
+    for n in 0..250 {
+        fake.put(thing(&format!("t{n:03}"), n));
+    }
+    let (_running, mut reader) = run(&fake, Selection::default(), PACE);
+    assert!(told(&mut reader).await.changes.is_empty());
+    assert_eq!(told(&mut reader).await.changes.len(), 250);
+    assert_eq!(fake.log()[..3], ["list", "list 100", "list 200"]);
+    fake.put(thing("t000", 7));
+    assert_eq!(next(&mut reader).await, ["t000=7"]);
+    fake.delete("t001");
+    assert_eq!(next(&mut reader).await, ["-t001"]);
+    assert_eq!(fake.log()[3..], ["watch 260"]);
+}
+
+#[tokio::test]
+async fn one_object_is_asked_for_by_its_name() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.put(thing("b", 1));
+    let selection = Selection {
+        name: Some("a".to_owned()),
+        labels: Some("app=web".to_owned()),
+        namespace: None,
+    };
+    let (_running, mut reader) = run(&fake, selection, PACE);
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    fake.put(thing("b", 2));
+    fake.put(thing("a", 2));
+    assert_eq!(next(&mut reader).await, ["a=2"]);
+    for query in fake.queries() {
+        assert!(query.contains("fieldSelector=metadata.name%3Da"), "{query}");
+        assert!(query.contains("labelSelector=app%3Dweb"), "{query}");
+    }
+    assert!(fake.queries()[1].contains("allowWatchBookmarks=true"));
+}
+
+#[tokio::test]
+async fn a_watch_whose_time_is_up_goes_on_where_it_was() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    let pace = Pace {
+        watch: Duration::from_secs(1),
+        ..PACE
+    };
+    let (_running, mut reader) = run(&fake, Selection::default(), pace);
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    until(|| fake.count("watch") == 1).await;
+    fake.bookmark();
+    until(|| fake.count("watch") == 2).await;
+    fake.put(thing("a", 2));
+    assert_eq!(next(&mut reader).await, ["a=2"]);
+    until(|| fake.count("watch") == 3).await;
+    assert_eq!(fake.log(), ["list", "watch 11", "watch 12", "watch 13"]);
+}
+
+#[tokio::test]
+async fn a_watch_that_ends_early_is_a_list() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.put(thing("b", 1));
+    let (_running, mut reader) = run(&fake, Selection::default(), PACE);
+    assert_eq!(next(&mut reader).await, ["a=1", "b=1"]);
+    until(|| fake.count("watch") == 1).await;
+    fake.put_unseen(thing("a", 2));
+    fake.put_unseen(thing("c", 1));
+    fake.end_watches();
+    // What was missed comes as one.
+    assert_eq!(next(&mut reader).await, ["a=2", "c=1"]);
+    assert_eq!(fake.count("list"), 2);
+}
+
+#[tokio::test]
+async fn gone_is_a_list_and_no_fault() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.fail("watch", &[Fault::Status(410, 0)]);
+    let (_running, mut reader) = run(&fake, Selection::default(), PACE);
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    until(|| fake.count("watch") == 2).await;
+    assert_eq!(fake.count("list"), 2);
+    assert_eq!(reader.freshness().stale, None);
+    // As an event within a watch, too.
+    let pace = Pace {
+        watch: Duration::from_secs(1),
+        ..PACE
+    };
+    let (_running, mut reader) = run(&fake, Selection::default(), pace);
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    let lists = fake.count("list");
+    fake.forget();
+    fake.put_unseen(thing("a", 2));
+    assert_eq!(next(&mut reader).await, ["a=2"]);
+    assert_eq!(fake.count("list"), lists + 1);
+    assert_eq!(reader.freshness().stale, None);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_is_asked_again_more_and_more_slowly() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.fail("list", &vec![Fault::Status(500, 0); 6]);
+    let begin = Instant::now();
+    let (_running, mut reader) = run(&fake, Selection::default(), PACE);
+    assert_eq!(
+        stale(&mut reader).await,
+        "cannot list mutatingwebhookconfigurations.admissionregistration.k8s.io: the fake says 500 (500)"
+    );
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    // 5 + 10 + 20 + 40 + 40 + 40 ms, a fifth less at the least.
+    assert!(
+        begin.elapsed() > Duration::from_millis(120),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert_eq!(reader.freshness().stale, None);
+}
+
+#[tokio::test]
+async fn who_asks_to_be_left_alone_is() {
+    let fake = Fake::start().await;
+    fake.fail("list", &[Fault::Status(429, 1)]);
+    let begin = Instant::now();
+    let (_running, _reader) = run(&fake, Selection::default(), PACE);
+    until(|| fake.count("list") == 2).await;
+    assert!(
+        begin.elapsed() > Duration::from_millis(900),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn forbidden_says_which_verb_on_what() {
+    let fake = Fake::start().await;
+    fake.fail("watch", &[Fault::Status(403, 0)]);
+    let selection = Selection {
+        name: Some("a".to_owned()),
+        ..Selection::default()
+    };
+    let (_running, mut reader) = run(&fake, selection, PACE);
+    assert_eq!(
+        stale(&mut reader).await,
+        "cannot watch mutatingwebhookconfigurations.admissionregistration.k8s.io a: \
+         the account has no right to the verb \"watch\" on \
+         \"mutatingwebhookconfigurations.admissionregistration.k8s.io\": the fake says 403 (403)"
+    );
+}
+
+#[tokio::test]
+async fn a_watch_that_may_not_begin_is_not_asked_for_without_a_pause() {
+    let fake = Fake::start().await;
+    fake.fail("watch", &vec![Fault::Status(403, 0); 1000]);
+    let (_running, _reader) = run(&fake, Selection::default(), PACE);
+    sleep(Duration::from_millis(500)).await;
+    // Each list succeeds, which is no reason to begin from the shortest wait.
+    assert!(fake.count("list") < 25, "{}", fake.count("list"));
+}
+
+#[tokio::test]
+async fn silence_has_an_end() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.fail("list", &[Fault::Silence]);
+    let (_running, mut reader) = run(&fake, Selection::default(), PACE);
+    let why = stale(&mut reader).await;
+    assert!(why.ends_with("nothing came for 0.3 s"), "{why}");
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    // A watch that neither says anything nor ends.
+    let pace = Pace {
+        watch: Duration::from_millis(500),
+        grace: Duration::from_millis(200),
+        ..PACE
+    };
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    let (_running, mut reader) = run(&fake, Selection::default(), pace);
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    fake.put_unseen(thing("a", 2));
+    assert_eq!(next(&mut reader).await, ["a=2"]);
+    assert!(fake.count("list") >= 2);
+}
+
+#[tokio::test]
+async fn what_never_ends_is_cut_off() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.fail("list", &[Fault::Endless]);
+    let pace = Pace {
+        request: Duration::from_secs(20),
+        ..PACE
+    };
+    let (_running, mut reader) = run(&fake, Selection::default(), pace);
+    let why = stale(&mut reader).await;
+    assert!(
+        why.ends_with("the answer is larger than 16777216 bytes"),
+        "{why}"
+    );
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    // Smaller pages from then on.
+    assert!(
+        fake.queries()[1].contains("limit=50"),
+        "{:?}",
+        fake.queries()
+    );
+    fake.fail("watch", &[Fault::Endless]);
+    fake.end_watches();
+    let why = stale(&mut reader).await;
+    assert!(
+        why.ends_with("the answer is larger than 4194304 bytes"),
+        "{why}"
+    );
+    fake.put(thing("a", 2));
+    assert_eq!(next(&mut reader).await, ["a=2"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_is_asked_again() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.fail(
+        "list",
+        &[
+            Fault::Says("not json"),
+            Fault::Says("{}"),
+            Fault::Says(r#"{"metadata":{"resourceVersion":"1"},"items":7}"#),
+            Fault::Cut,
+        ],
+    );
+    let (_running, mut reader) = run(&fake, Selection::default(), PACE);
+    let why = stale(&mut reader).await;
+    assert!(why.contains("the answer cannot be understood"), "{why}");
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    assert_eq!(fake.count("list"), 5);
+    // Within a watch: listed again, and what was there stays until then.
+    for event in [
+        json!("not an event"),
+        json!({"type": "MODIFIED", "object": {"metadata": 7, "value": 1}}),
+        json!({"type": "ERROR", "object": {"message": "too old", "code": 500}}),
+    ] {
+        let lists = fake.count("list");
+        until(|| fake.count("watch") == lists - 4).await;
+        fake.send(event);
+        until(|| fake.count("list") == lists + 1).await;
+        assert!(reader.get(&Key::new("", "a")).is_some());
+    }
+    // A kind of event that there is not yet is none of its business.
+    let lists = fake.count("list");
+    fake.send(json!({"type": "NEWS", "object": {"metadata": {}}}));
+    fake.put(thing("a", 2));
+    assert_eq!(next(&mut reader).await, ["a=2"]);
+    assert_eq!(fake.count("list"), lists);
+}
+
+#[tokio::test]
+async fn a_list_of_nothing_is_a_list() {
+    let fake = Fake::start().await;
+    fake.fail(
+        "list",
+        &[Fault::Says(
+            r#"{"metadata":{"resourceVersion":"10"},"items":null}"#,
+        )],
+    );
+    let (_running, mut reader) = run(&fake, Selection::default(), PACE);
+    while !told(&mut reader).await.freshness.listed {}
+    fake.put(thing("a", 1));
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+}
+
+#[tokio::test]
+async fn who_is_answered_again_wakes_the_others() {
+    let fake = Fake::start().await;
+    let peers = Peers::default();
+    let run = |first| {
+        let (writer, reader) = store();
+        let pace = Pace {
+            first,
+            most: Duration::from_secs(600),
+            ..PACE
+        };
+        let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
+        let source = source.beside(peers.clone());
+        (Running(tokio::spawn(source.run(writer))), reader)
+    };
+    fake.put(thing("a", 1));
+    let (_quick, mut quick) = run(PACE.first);
+    let (_slow, mut slow) = run(Duration::from_secs(600));
+    assert_eq!(
+        (next(&mut quick).await, next(&mut slow).await),
+        (vec!["a=1".to_owned()], vec!["a=1".to_owned()])
+    );
+    fake.away(true);
+    stale(&mut quick).await;
+    stale(&mut slow).await;
+    fake.put(thing("a", 2));
+    fake.away(false);
+    assert_eq!(next(&mut slow).await, ["a=2"]);
+}
+
+#[tokio::test]
+async fn one_of_a_wrong_type_is_left_out_alone_or_stays_as_it_was() {
+    let fake = Fake::start().await;
+    let wrong = |name: &str| json!({"metadata": {"name": name}, "value": "a secret"});
+    fake.put(thing("a", 1));
+    fake.put(wrong("b"));
+    fake.put(thing("c", 1));
+    let (_running, mut reader) = run(&fake, Selection::default(), PACE);
+    assert_eq!(next(&mut reader).await, ["a=1", "c=1"]);
+    let unreadable = |reader: &Reader<Thing>| {
+        let all = reader.freshness().unreadable;
+        let all = all.iter().map(|(key, why)| format!("{key}: {why}"));
+        all.collect::<Vec<_>>()
+    };
+    let of_b = "b: a value is not u32 at line 1 column ";
+    let said = unreadable(&reader);
+    assert!(said.len() == 1 && said[0].starts_with(of_b), "{said:?}");
+    assert!(!said[0].contains("secret"), "{said:?}");
+    assert_eq!(reader.freshness().stale, None);
+    // By a watch: the last version stays, and others are heard.
+    until(|| fake.count("watch") == 1).await;
+    fake.put(wrong("a"));
+    fake.put(thing("c", 2));
+    assert_eq!(next(&mut reader).await, ["c=2"]);
+    until(|| unreadable(&reader).len() == 2).await;
+    assert_eq!(reader.get(&Key::new("", "a")).unwrap().value, 1);
+    // By a list, too.
+    fake.end_watches();
+    until(|| fake.count("watch") == 2).await;
+    assert_eq!(reader.get(&Key::new("", "a")).unwrap().value, 1);
+    // It is right again, and one is gone.
+    fake.put(thing("b", 3));
+    assert_eq!(next(&mut reader).await, ["b=3"]);
+    fake.delete("a");
+    assert_eq!(next(&mut reader).await, ["-a"]);
+    assert_eq!(unreadable(&reader), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn peers_do_not_wake_each_other_again_and_again() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.fail("watch", &vec![Fault::Cut; 10_000]);
+    let peers = Peers::default();
+    let pace = Pace {
+        first: Duration::from_millis(100),
+        most: Duration::from_secs(60),
+        ..PACE
+    };
+    let both = [(); 2].map(|()| {
+        let (writer, reader) = store();
+        let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
+        let source = source.beside(peers.clone());
+        (Running(tokio::spawn(source.run(writer))), reader)
+    });
+    sleep(Duration::from_millis(1000)).await;
+    drop(both);
+    // 100, 200, 400, 800 ms, and one try more of each because of the other.
+    assert!(fake.count("list") <= 12, "{:?}", fake.log());
+}
+
+/// What there is now, by its names.
+fn names(reader: &Reader<Thing>) -> String {
+    let there = |name: &&str| reader.get(&Key::new("", name)).is_some();
+    ["a", "b", "c", "d", "e", "f", "g"]
+        .into_iter()
+        .filter(there)
+        .collect()
+}
+
+#[tokio::test]
+async fn what_has_no_room_is_left_out_alone() {
+    let size = size_of::<Thing>();
+    for room in [
+        Room {
+            objects: 3,
+            bytes: usize::MAX,
+        },
+        Room {
+            objects: usize::MAX,
+            bytes: 3 * size,
+        },
+    ] {
+        let fake = Fake::start().await;
+        for name in ["a", "b", "c", "d", "e"] {
+            fake.put(thing(name, 1));
+        }
+        let (writer, mut reader) = store();
+        // No list but those that are meant.
+        let pace = Pace {
+            request: Duration::from_secs(10),
+            ..PACE
+        };
+        let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
+        source.room = room;
+        let _running = Running(tokio::spawn(source.in_pages_of(4).run(writer)));
+        assert_eq!(next(&mut reader).await, ["a=1", "b=1", "c=1"]);
+        let fresh = reader.freshness();
+        assert!(fresh.listed && fresh.stale.is_none(), "{fresh:?}");
+        assert_eq!(fresh.left_out, 1, "of what was read");
+        // By a watch: what is there changes, and what is new is left out until there is room.
+        until(|| fake.count("watch") == 1).await;
+        fake.put(thing("f", 1));
+        fake.put(thing("a", 2));
+        assert_eq!(next(&mut reader).await, ["a=2"]);
+        until(|| reader.freshness().left_out == 2).await;
+        fake.delete("b");
+        fake.put(thing("g", 1));
+        until(|| names(&reader) == "acg").await;
+        // Another list has the first ones.
+        fake.end_watches();
+        until(|| names(&reader) == "acd").await;
+        assert_eq!(fake.count("list"), 2);
+        until(|| fake.count("watch") == 2).await;
+        fake.delete("e");
+        fake.delete("f");
+        fake.delete("g");
+        fake.end_watches();
+        until(|| reader.freshness().left_out == 0).await;
+        assert_eq!(names(&reader), "acd");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_ends_in_time_lists_again_what_had_no_room() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.put(thing("b", 1));
+    let pace = Pace {
+        watch: Duration::from_secs(1),
+        ..PACE
+    };
+    let (writer, reader) = store();
+    let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
+    source.room.objects = 1;
+    let _running = Running(tokio::spawn(source.run(writer)));
+    until(|| names(&reader) == "a").await;
+    until(|| fake.count("watch") == 1).await;
+    fake.delete("a");
+    until(|| names(&reader) == "b").await;
+}

@@ -1,0 +1,113 @@
+//! One rendering of each template when a configuration is loaded, so that a field that does not exist is found then and not
+//! with the first pod.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::config::{Configuration, Mode};
+use crate::data::{self, Owner};
+use crate::fragment::Fragment;
+use crate::interface::{ConfigurationError, Request, Source};
+use crate::template::{Failure, Template};
+use crate::template_data::TemplateData;
+use crate::typing::Findings;
+use crate::yaml;
+
+/// Namespace of the pod that is rendered.
+const NAMESPACE: &str = "default";
+
+impl Configuration {
+    /// Renders each template for a pod of one container and nothing else. Of the errors only a field that does not exist
+    /// counts: all others may be the pod's.
+    ///
+    /// Charts put templates of other things beside those of pods (`waypoint`, `kube-gateway`); they have other data, so a
+    /// template that no pod gets by itself is a warning.
+    pub(crate) fn dry_run(&self, warnings: &mut Vec<String>) -> Result<(), ConfigurationError> {
+        match &self.mode {
+            Mode::Fragment { template, .. } => {
+                let text = self.dry_rendered(template);
+                if let Err(failure) = &text
+                    && is_broken(failure)
+                {
+                    return Err(broken(failure));
+                }
+                self.warn_of_guess(text.ok().as_deref(), warnings);
+            }
+            Mode::Overlay(catalog) => {
+                let defaults = catalog.choose(None).map(|chosen| chosen.templates);
+                let defaults = defaults.unwrap_or_default();
+                let defaults: BTreeSet<&str> = defaults.iter().map(|one| one.name()).collect();
+                let mut others = Vec::new();
+                for template in catalog.templates() {
+                    let Err(failure) = self.dry_rendered(template) else {
+                        continue;
+                    };
+                    if !is_broken(&failure) {
+                        continue;
+                    }
+                    if defaults.contains(template.name()) {
+                        return Err(broken(&failure));
+                    }
+                    others.push(failure.to_string());
+                }
+                if !others.is_empty() {
+                    warnings.push(format!(
+                        "pods that choose these templates will be refused: {}",
+                        others.join("; ")
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn dry_rendered(&self, template: &Template) -> Result<String, Failure> {
+        let request = Request::default();
+        let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app"}]}});
+        let owner = Owner::of(&pod, &request, NAMESPACE);
+        let view = TemplateData {
+            configuration: self,
+            request: &request,
+            pod: &Arc::new(pod),
+            namespace: NAMESPACE,
+            owner: &owner,
+            proxy: &self.proxy,
+            native: false,
+        };
+        let data = view.data().map_err(|cause| Failure {
+            name: template.name().to_owned(),
+            line: 0,
+            cause,
+        })?;
+        template.render(&data)
+    }
+
+    /// Says that the agent's release is a guess, where the template's image names none.
+    fn warn_of_guess(&self, text: Option<&str>, warnings: &mut Vec<String>) {
+        let node = text.and_then(|text| yaml::read(text).ok().flatten());
+        let fragment = node.and_then(|node| Fragment::read(&node, &mut Findings::default()).ok());
+        if fragment
+            .is_some_and(|made| made.proxy().is_some() && self.agents.guesses(made.release()))
+        {
+            let release = crate::release::Release::Unknown;
+            warnings.push(format!(
+                "the image of istio-proxy names no release of Istio: probes are handed over as probers: {} would have it; say \
+                 probers: legacy (agents up to 1.4), current-http (1.5 to 1.8) or current",
+                self.agents.probers(release).name()
+            ));
+        }
+    }
+}
+
+fn is_broken(failure: &Failure) -> bool {
+    data::is_unknown(&failure.cause)
+}
+
+fn broken(failure: &Failure) -> ConfigurationError {
+    ConfigurationError {
+        source: Source::Config,
+        cause: failure.to_string(),
+    }
+}

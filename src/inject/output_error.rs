@@ -1,0 +1,32 @@
+//! Why a template's output is no part of a pod.
+
+use std::fmt;
+
+/// The cause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OutputError {
+    /// It may be the pod's doing: an annotation of it may name what a template adds.
+    Duplicate {
+        list: String,
+        index: usize,
+        name: String,
+    },
+    Other(String),
+}
+
+impl From<String> for OutputError {
+    fn from(cause: String) -> Self {
+        Self::Other(cause)
+    }
+}
+
+impl fmt::Display for OutputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Duplicate { list, index, name } => {
+                write!(f, "{list}[{index}]: {name:?} is there already")
+            }
+            Self::Other(cause) => f.write_str(cause),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! A second pass over a pod that the API server has stored: the defaults that it filled in are no change.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use serde_json::Value;
+
+use crate::metrics;
+use crate::overrides::CONTAINERS;
+use crate::pod::{self, LISTS, PROXY, merge_key};
+use crate::probes;
+use crate::quantity;
+use crate::rights;
+use crate::schema::{self, Kind};
+use crate::status::Status;
+
+/// Elements that an earlier pass put in and that are written anew: by list, and by their place in the pod that was sent.
+pub(crate) type Fresh = HashSet<(&'static str, usize)>;
+
+/// The place of elements of an earlier pass that have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// They change where they are.
+    InPlace,
+    /// They are taken out and put in again, at the end.
+    AtEnd,
+}
+
+/// Lets stay what `sent` has of an earlier pass of the same version, where it holds all that `wanted` would write.
+///
+/// Elements that stay keep their places; new ones follow.
+pub(crate) fn reinject(
+    sent: &Value,
+    wanted: &mut Value,
+    earlier: &Status,
+    now: &Status,
+    placement: Placement,
+) -> Fresh {
+    let mut fresh = Fresh::new();
+    let same_version = earlier.version == now.version;
+    for list in LISTS {
+        let kind = element(list);
+        let before = pod::list(sent, list);
+        let Some(elements) = pod::existing_list_mut(wanted, list) else {
+            continue;
+        };
+        let was_put_in = earlier.put_in(list, before);
+        let is_put_in = if was_put_in.is_empty() {
+            Vec::new()
+        } else {
+            now.put_in(list, elements)
+        };
+        // The first of each name.
+        let mut known: HashMap<&str, (usize, &Value)> = HashMap::new();
+        let put_in = before.iter().zip(&was_put_in).enumerate();
+        for (place, (element, _)) in put_in.filter(|(_, (_, put))| **put) {
+            known.entry(pod::name(element)).or_insert((place, element));
+        }
+        for (made, _) in elements.iter_mut().zip(is_put_in).filter(|(_, put)| *put) {
+            match known.get(pod::name(made)) {
+                Some((_, kept)) if same_version && stays(list, kept, made, kind) => {
+                    *made = (*kept).clone();
+                }
+                Some((place, _)) if placement == Placement::AtEnd => {
+                    fresh.insert((list, *place));
+                }
+                Some(_) | None => {}
+            }
+        }
+        *elements = ordered(before, std::mem::take(elements), |place| {
+            fresh.contains(&(list, place))
+        });
+    }
+    if same_version {
+        for list in ["initContainers", "containers"] {
+            reinject_probes(pod::list(sent, list), pod::existing_list_mut(wanted, list));
+        }
+    }
+    fresh
+}
+
+/// Whether what an earlier pass made may stay where `made` would be written.
+///
+/// Whether there was one is said by an annotation, which is anybody's: so a container that is not the proxy's runs nothing, and
+/// with no other rights, than what is written now.
+fn stays(list: &str, kept: &Value, made: &Value, kind: Kind) -> bool {
+    let is_guarded = CONTAINERS.contains(&list) && pod::name(made) != PROXY;
+    let is_same = |key: &str, wanted: &Value, kept: &Value| {
+        contains(wanted, kept, kind.below(key).unwrap_or(Kind::Any))
+    };
+    contains(kept, made, kind)
+        && !tells_more(kept, made)
+        && (!is_guarded || rights::runs_the_same(kept, made, is_same))
+}
+
+/// Whether an earlier pass gave the agent a variable that this one does not: the same template, by a configuration that has
+/// changed.
+fn tells_more(kept: &Value, made: &Value) -> bool {
+    let has = |element: &Value, name: &str| {
+        let env = element.get("env").and_then(Value::as_array);
+        env.is_some_and(|env| env.iter().any(|variable| pod::name(variable) == name))
+    };
+    let mut ours = [metrics::VARIABLE, probes::VARIABLE].into_iter();
+    ours.any(|name| has(kept, name) && !has(made, name))
+}
+
+/// The type of a list's elements.
+pub(crate) fn element(list: &str) -> Kind {
+    let field = schema::object("PodSpec").and_then(|spec| spec.field(list));
+    match field.map(|field| field.kind) {
+        Some(Kind::List(element)) => element.kind(),
+        _ => Kind::Any,
+    }
+}
+
+/// Elements that were there first, in their order, then the others in theirs.
+fn ordered(before: &[Value], elements: Vec<Value>, is_fresh: impl Fn(usize) -> bool) -> Vec<Value> {
+    // The nth of a name in the one is the nth in the other.
+    let mut places: HashMap<String, VecDeque<usize>> = HashMap::new();
+    for (place, element) in elements.iter().enumerate() {
+        let name = pod::name(element).to_owned();
+        places.entry(name).or_default().push_back(place);
+    }
+    let mut waiting: Vec<Option<Value>> = elements.into_iter().map(Some).collect();
+    let mut made = Vec::with_capacity(waiting.len());
+    for (place, old) in before.iter().enumerate() {
+        if is_fresh(place) {
+            continue;
+        }
+        let found = places
+            .get_mut(pod::name(old))
+            .and_then(VecDeque::pop_front)
+            .and_then(|place| waiting.get_mut(place));
+        made.extend(found.and_then(Option::take));
+    }
+    made.extend(waiting.into_iter().flatten());
+    made
+}
+
+/// A rewritten probe that holds all that would be written stays as it is.
+fn reinject_probes(sent: &[Value], wanted: Option<&mut Vec<Value>>) {
+    let Some(probe) = schema::object("Container")
+        .and_then(|container| container.field("livenessProbe"))
+        .map(|field| field.kind)
+    else {
+        return;
+    };
+    let mut first: HashMap<&str, &Value> = HashMap::new();
+    for element in sent {
+        first.entry(pod::name(element)).or_insert(element);
+    }
+    for made in wanted.into_iter().flatten() {
+        let Some(kept) = first.get(pod::name(made)) else {
+            continue;
+        };
+        for place in probes::PROBE_FIELDS {
+            if let (Some(kept), Some(made)) = (place.get(kept), place.get_mut(made))
+                && kept != made
+                && contains(kept, made, probe)
+            {
+                *made = kept.clone();
+            }
+        }
+    }
+}
+
+/// Whether `kept` has all of `wanted`: more fields do not matter, an empty value may be absent, an amount may be written in
+/// another unit, and elements of lists with keys are found by them.
+pub(crate) fn contains(kept: &Value, wanted: &Value, kind: Kind) -> bool {
+    match (kept, wanted) {
+        (_, Value::Null) => true,
+        (Value::Object(kept), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| match kept.get(key) {
+                Some(Value::Null) | None => is_empty(wanted),
+                Some(_) if is_default(kind, key, wanted) => true,
+                Some(kept) => {
+                    let below = kind.below(key).unwrap_or(Kind::Any);
+                    match (kept, wanted, merge_key(key)) {
+                        (Value::Array(kept), Value::Array(wanted), Some(merge)) => {
+                            by_key(kept, wanted, merge, below)
+                        }
+                        _ => contains(kept, wanted, below),
+                    }
+                }
+            })
+        }
+        (Value::Array(kept), Value::Array(wanted)) => {
+            let element = of_list(kind);
+            kept.len() == wanted.len()
+                && kept
+                    .iter()
+                    .zip(wanted)
+                    .all(|(kept, wanted)| contains(kept, wanted, element))
+        }
+        (Value::String(a), Value::String(b)) if kind == Kind::Quantity => quantity::equal(a, b),
+        _ => kept == wanted,
+    }
+}
+
+/// Of a probe no number may be 0, so the server takes it as not said; the delay at the begin apart, whose default it is.
+fn is_default(kind: Kind, key: &str, wanted: &Value) -> bool {
+    let numbers = [
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+    ];
+    matches!(kind, Kind::Object(record) if record.name() == "Probe")
+        && numbers.contains(&key)
+        && wanted.as_i64() == Some(0)
+}
+
+fn of_list(kind: Kind) -> Kind {
+    match kind {
+        Kind::List(element) => element.kind(),
+        Kind::Text
+        | Kind::Boolean
+        | Kind::Integer
+        | Kind::Number
+        | Kind::Quantity
+        | Kind::IntegerOrText
+        | Kind::Any
+        | Kind::Map(_)
+        | Kind::Object(_) => Kind::Any,
+    }
+}
+
+fn by_key(kept: &[Value], wanted: &[Value], key: &str, kind: Kind) -> bool {
+    let element = of_list(kind);
+    let mut known: HashMap<String, Vec<&Value>> = HashMap::new();
+    for kept in kept {
+        let identity = pod::identity(kept, key);
+        known.entry(identity).or_default().push(kept);
+    }
+    let mut tries = kept
+        .len()
+        .saturating_add(wanted.len())
+        .saturating_mul(TRIES);
+    wanted.iter().all(|wanted| {
+        let of_key = known.get(&pod::identity(wanted, key));
+        let mut of_key = of_key.into_iter().flatten();
+        of_key.any(|kept| {
+            tries = tries.saturating_sub(1);
+            tries > 0 && contains(kept, wanted, element)
+        })
+    })
+}
+
+/// Elements may share a key, as two ports of a number do; of a thousand that do, most are not compared with each other.
+const TRIES: usize = 8;
+
+/// Whether the server drops a value like this.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn defaults_are_no_change() {
+        let container = Kind::Object(schema::object("Container").unwrap());
+        let wanted = json!({"name": "p", "args": ["a"], "env": [{"name": "B", "value": ""}], "ports": [{"containerPort": 80}], "tty": false,
+            "resources": {"limits": {"cpu": "1000m"}}, "readinessProbe": {"httpGet": {"path": "/", "port": 1}}});
+        let kept = json!({"name": "p", "args": ["a"], "env": [{"name": "A", "value": "x"}, {"name": "B"}], "ports": [{"containerPort": 80, "protocol": "TCP"}],
+            "resources": {"limits": {"cpu": "1"}}, "readinessProbe": {"httpGet": {"path": "/", "port": 1, "scheme": "HTTP"}, "timeoutSeconds": 1},
+            "terminationMessagePath": "/dev/termination-log"});
+        assert!(contains(&kept, &wanted, container));
+        let mut unset = wanted.clone();
+        unset["readinessProbe"]["timeoutSeconds"] = json!(0);
+        assert!(contains(&kept, &unset, container));
+        for (key, value) in [
+            ("args", json!(["a", "b"])),
+            ("args", json!([])),
+            ("image", json!("x")),
+            ("env", json!([{"name": "B", "value": "y"}])),
+            ("tty", json!(true)),
+            ("resources", json!({"limits": {"cpu": "999m"}})),
+            ("env", json!([{"name": "C"}])),
+        ] {
+            let mut other = wanted.clone();
+            other[key] = value;
+            assert!(!contains(&kept, &other, container), "{other}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Places of a text where other words may stand without changing what is around them.
+//!
+//! A template prints names and labels of a pod into a text that is the same for all pods otherwise. If such a word is a
+//! scalar of its own at the end of its line, and its place wants text, the parser reads any other word of the same plain
+//! style as itself. So a text that differs from a known one in such slots only need not be parsed.
+//!
+//! The plain style is much narrower than YAML allows, and both texts are checked for it: words in double quotes, on one line
+//! and with few escapes; words of letters and digits; a block of one line.
+
+use crate::typing::Text;
+
+/// A place where another text may stand.
+#[derive(Debug)]
+pub(crate) struct TextSlot {
+    begin: usize,
+    end: usize,
+    style: Style,
+    /// The way to the text in what was made.
+    pub(crate) trail: Box<[usize]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    /// Between double quotes.
+    Quoted,
+    Plain,
+    /// The line below `|`.
+    Line,
+    /// The line below `|-`.
+    BareLine,
+}
+
+impl Style {
+    /// How many bytes of the begin of `text` are such a scalar; `None` where it is none, or is not as simple.
+    fn length(self, text: &[u8]) -> Option<usize> {
+        match self {
+            Self::Quoted => quoted(text),
+            Self::Plain => plain(text),
+            Self::Line | Self::BareLine => line(text),
+        }
+    }
+
+    /// The value of the scalar.
+    fn said(self, written: &str) -> String {
+        match self {
+            Self::Quoted => unescaped(written),
+            Self::Plain | Self::BareLine => written.to_owned(),
+            Self::Line => format!("{written}\n"),
+        }
+    }
+}
+
+impl TextSlot {
+    /// The slot at a scalar that was read as `said`.
+    pub(crate) fn at(text: &str, scalar: &Text, said: &str) -> Option<Self> {
+        let begin = scalar.begin;
+        let (before, here) = text.split_at_checked(begin)?;
+        let style = match here.as_bytes() {
+            _ if scalar.plain => Style::Plain,
+            [b'"', ..] => Style::Quoted,
+            _ => block(before)?,
+        };
+        let end = begin + style.length(here.as_bytes())?;
+        let slot = Self {
+            begin,
+            end,
+            style,
+            trail: scalar.trail.clone(),
+        };
+        (style.said(text.get(begin..end)?) == said).then_some(slot)
+    }
+
+    pub(crate) fn begin(&self) -> usize {
+        self.begin
+    }
+}
+
+/// The new values of the slots of `known`, by index, that `text` has; `None` if anything else differs.
+pub(crate) fn differences(
+    known: &str,
+    slots: &[TextSlot],
+    text: &str,
+) -> Option<Vec<(usize, String)>> {
+    let (mut from, mut rest) = (0, text);
+    let mut found = Vec::new();
+    for (number, slot) in slots.iter().enumerate() {
+        rest = behind(rest, known.get(from..slot.begin)?)?;
+        let (written, after) = rest.split_at_checked(slot.style.length(rest.as_bytes())?)?;
+        if known.get(slot.begin..slot.end)? != written {
+            found.push((number, slot.style.said(written)));
+        }
+        (from, rest) = (slot.end, after);
+    }
+    behind(rest, known.get(from..)?)?
+        .is_empty()
+        .then_some(found)
+}
+
+/// The rest of `text` after `begin`; `None` if it begins otherwise.
+fn behind<'a>(text: &'a str, begin: &str) -> Option<&'a str> {
+    let (found, rest) = text.split_at_checked(begin.len())?;
+    let (found, rest_of_found) = found.as_bytes().as_chunks::<16>();
+    let (begin, rest_of_begin) = begin.as_bytes().as_chunks::<16>();
+    // The C library compares byte by byte, of which there are thousands here.
+    let is_same =
+        |(a, b): (&[u8; 16], &[u8; 16])| u128::from_ne_bytes(*a) == u128::from_ne_bytes(*b);
+    (found.iter().zip(begin).all(is_same) && rest_of_found == rest_of_begin).then_some(rest)
+}
+
+fn quoted(text: &[u8]) -> Option<usize> {
+    let (b'"', text) = text.split_first()? else {
+        return None;
+    };
+    let mut escaped = false;
+    for (place, byte) in text.iter().enumerate() {
+        match byte {
+            b'"' | b'\\' | b'n' | b't' if escaped => escaped = false,
+            _ if escaped => return None,
+            b'\\' => escaped = true,
+            b'"' => return Some(place + 2),
+            b' '..=b'~' => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn unescaped(written: &str) -> String {
+    let inner = written.get(1..written.len() - 1).unwrap_or_default();
+    let mut said = String::with_capacity(inner.len());
+    let mut parts = inner.split('\\');
+    said.push_str(parts.next().unwrap_or_default());
+    while let Some(part) = parts.next() {
+        match part.as_bytes().first() {
+            // A backslash of its own: what follows the second one is as it is written.
+            None => {
+                said.push('\\');
+                said.push_str(parts.next().unwrap_or_default());
+            }
+            Some(b'n') => {
+                said.push('\n');
+                said.push_str(part.get(1..).unwrap_or_default());
+            }
+            Some(b't') => {
+                said.push('\t');
+                said.push_str(part.get(1..).unwrap_or_default());
+            }
+            Some(_) => said.push_str(part),
+        }
+    }
+    said
+}
+
+fn plain(text: &[u8]) -> Option<usize> {
+    let inner = |byte: &u8| {
+        byte.is_ascii_alphanumeric()
+            || matches!(byte, b'.' | b'_' | b'/' | b'-' | b'$' | b'(' | b')')
+    };
+    if !matches!(text.first()?, byte if byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'$'))
+    {
+        return None;
+    }
+    let length = text.iter().position(|byte| !inner(byte))?;
+    let is_nothing = matches!(text.get(..length)?, b"null" | b"Null" | b"NULL");
+    (!is_nothing).then_some(length)
+}
+
+fn line(text: &[u8]) -> Option<usize> {
+    if matches!(text.first()?, b' ' | b'#' | b'\n') {
+        return None;
+    }
+    let length = text.iter().position(|byte| !matches!(byte, b' '..=b'~'))?;
+    (text.get(length) == Some(&b'\n')).then_some(length)
+}
+
+/// The style of the block whose first line begins behind `before`.
+fn block(before: &str) -> Option<Style> {
+    let header = before.trim_end_matches(' ');
+    if header.len() == before.len() {
+        return None;
+    }
+    match header.as_bytes() {
+        [.., b' ', b'|', b'\n'] => Some(Style::Line),
+        [.., b' ', b'|', b'-', b'\n'] => Some(Style::BareLine),
+        _ => None,
+    }
+}

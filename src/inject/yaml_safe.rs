@@ -1,0 +1,359 @@
+//! Letters that a pod's author may not use where templates paste what he wrote into YAML.
+//!
+//! A line break there begins a line of the template's own: another field, another container. So names, labels and the strings
+//! of a proxy's configuration hold none, and what is a path, a name or an address there holds no quote, bracket or blank either.
+
+use serde_json::{Map, Value};
+
+use crate::interface::Origin;
+
+/// A character of control, or one of the two that break lines in YAML 1.1 beside them (NEL, the third, is of control).
+pub(crate) fn is_control(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}')
+}
+
+/// The cause where a text holds one.
+pub(crate) const CONTROL: &str = "it holds a control character";
+
+/// Of text that is read as JSON or YAML: what is white space there may stand outside of its strings.
+pub(crate) fn is_white_space(letter: char) -> bool {
+    matches!(letter, '\t' | '\n' | '\r')
+}
+
+/// The way to a string or key of control within JSON, innermost step first; `None` where there is none.
+fn hidden(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::String(text) => text.contains(is_control).then(Vec::new),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(index, item)| Some(with(hidden(item)?, format!("[{index}]")))),
+        Value::Object(entries) => entries.iter().find_map(|(key, value)| {
+            if key.contains(is_control) {
+                return Some(vec![step(key)]);
+            }
+            Some(with(hidden(value)?, step(key)))
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
+}
+
+fn with(mut trail: Vec<String>, step: String) -> Vec<String> {
+    trail.push(step);
+    trail
+}
+
+const LONGEST_STEP: usize = 64;
+
+fn step(key: &str) -> String {
+    // The whole of it may be the pod's.
+    let key = &*key.chars().take(LONGEST_STEP).collect::<String>();
+    if key.contains(is_control) {
+        format!(".{key:?}")
+    } else {
+        format!(".{key}")
+    }
+}
+
+fn path(of: &str, trail: Vec<String>) -> String {
+    let steps: String = trail.into_iter().rev().collect();
+    let whole = format!("{of}{steps}");
+    whole.strip_prefix('.').unwrap_or(&whole).to_owned()
+}
+
+/// Whether all strings and keys of JSON are free of characters of control.
+pub(crate) fn strings(value: &Value) -> Result<(), String> {
+    match hidden(value) {
+        Some(trail) if trail.is_empty() => Err(CONTROL.to_owned()),
+        Some(trail) => Err(format!("{}: {CONTROL}", path("", trail))),
+        None => Ok(()),
+    }
+}
+
+/// Names of a pod that templates paste: all that are called so, its labels, the keys of its annotations and of all other maps.
+/// Kubernetes takes none that holds a character of control, but it looks at the pod that comes out.
+pub(crate) fn names(pod: &Value, origin: &Origin) -> Result<(), String> {
+    let refused = |of: &str, trail| Err(format!("{}: {CONTROL}", path(of, trail)));
+    for (key, value) in pod.as_object().into_iter().flatten() {
+        if let Some(trail) = badly_named(key, value) {
+            return refused("", trail);
+        }
+    }
+    let Origin::Manifest(outer) = origin else {
+        return Ok(());
+    };
+    let words = [
+        ("kind", &outer.kind),
+        ("apiVersion", &outer.api_version),
+        ("metadata.name", &outer.name),
+        ("metadata.namespace", &outer.namespace),
+    ];
+    if let Some((of, _)) = words.iter().find(|(_, word)| word.contains(is_control)) {
+        return refused(of, Vec::new());
+    }
+    if let Some(trail) = in_entries(&outer.labels, true) {
+        return refused("metadata.labels", trail);
+    }
+    match in_entries(&outer.annotations, false) {
+        Some(trail) => refused("metadata.annotations", trail),
+        None => Ok(()),
+    }
+}
+
+/// Keys, and with `values` what stands there.
+fn in_entries(entries: &Map<String, Value>, values: bool) -> Option<Vec<String>> {
+    let is_bad = |key: &str, value: &Value| {
+        let value = value.as_str().filter(|_| values);
+        key.contains(is_control) || value.is_some_and(|value| value.contains(is_control))
+    };
+    let mut found = entries.iter().filter(|(key, value)| is_bad(key, value));
+    found.next().map(|(key, _)| vec![step(key)])
+}
+
+fn is_name(key: &str) -> bool {
+    key == "name"
+        || key.ends_with("Name")
+        || matches!(
+            key,
+            "namespace" | "kind" | "apiVersion" | "hostname" | "subdomain"
+        )
+}
+
+/// The way to the first bad name at or below a key.
+fn badly_named(key: &str, value: &Value) -> Option<Vec<String>> {
+    if key.contains(is_control) {
+        return Some(vec![step(key)]);
+    }
+    let trail = match value {
+        Value::String(text) => (is_name(key) && text.contains(is_control)).then(Vec::new),
+        Value::Object(entries) if key == "labels" => in_entries(entries, true),
+        Value::Object(entries) if key == "annotations" => in_entries(entries, false),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+        Value::Array(_) | Value::Object(_) => below(value),
+    };
+    Some(with(trail?, step(key)))
+}
+
+fn below(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::Object(entries) => entries
+            .iter()
+            .find_map(|(key, value)| badly_named(key, value)),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(index, item)| Some(with(below(item)?, format!("[{index}]")))),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+/// Strings of a ProxyConfig that are neither path, name nor address: `*` is any key, and what is below them is free, too.
+const FREE: [&[&str]; 9] = [
+    &["proxyMetadata", "*"],
+    &["runtimeValues", "*"],
+    &["proxyStatsMatcher"],
+    &["readinessProbe"],
+    &["privateKeyProvider"],
+    &["proxyHeaders"],
+    &["tracing", "customTags", "*", "literal"],
+    &["tracing", "customTags", "*", "*", "defaultValue"],
+    &["tracing", "lightstep", "accessToken"],
+];
+
+/// Strings of a ProxyConfig as a pod says it, in proto JSON, keys of its maps included.
+pub(crate) fn proxy_config(written: &Map<String, Value>) -> Result<(), String> {
+    let mut trail = Vec::new();
+    entries(written, &mut trail)
+}
+
+fn entries<'a>(written: &'a Map<String, Value>, trail: &mut Vec<&'a str>) -> Result<(), String> {
+    for (key, value) in written {
+        trail.push(key);
+        // Keys of messages are known ones, so that this is about keys of maps.
+        judged(
+            key,
+            trail,
+            is_free(trail.get(..trail.len() - 1).unwrap_or_default()),
+        )?;
+        string(value, trail)?;
+        trail.pop();
+    }
+    Ok(())
+}
+
+fn string<'a>(value: &'a Value, trail: &mut Vec<&'a str>) -> Result<(), String> {
+    match value {
+        Value::String(text) => judged(text, trail, is_free(trail)),
+        Value::Array(items) => items.iter().try_for_each(|item| string(item, trail)),
+        Value::Object(inner) => entries(inner, trail),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
+}
+
+fn is_free(trail: &[&str]) -> bool {
+    FREE.iter().any(|free| {
+        let mut steps = free.iter().zip(trail);
+        free.len() <= trail.len() && steps.all(|(free, step)| *free == "*" || free == step)
+    })
+}
+
+/// Whether a path, a name or an address may contain the letter.
+fn is_plain(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | ':' | '/' | '@' | '-')
+}
+
+/// Variables of the proxy's container that Kubernetes puts into an address of tracing: a collector of the node is reached so.
+const ADDRESSES: [&str; 3] = ["$(HOST_IP)", "$(INSTANCE_IP)", "$(POD_IP)"];
+
+/// An address without the variable that it begins with, where it may.
+fn without_variable<'a>(text: &'a str, trail: &[&str]) -> &'a str {
+    if !matches!(trail, ["tracing", _, "address"]) {
+        return text;
+    }
+    let mut rest = ADDRESSES.iter().filter_map(|name| text.strip_prefix(name));
+    rest.next().unwrap_or(text)
+}
+
+/// So much of a value is shown.
+const SHOWN: usize = 64;
+
+fn judged(text: &str, trail: &[&str], free: bool) -> Result<(), String> {
+    let cause = if text.contains(is_control) {
+        CONTROL.to_owned()
+    } else if !free && !without_variable(text, trail).chars().all(is_plain) {
+        let shown: String = text.chars().take(SHOWN).collect();
+        format!("want letters, digits and . _ : / @ - only, got {shown:?}")
+    } else {
+        return Ok(());
+    };
+    let steps: String = trail.iter().map(|key| step(key)).collect();
+    Err(format!("{}: {cause}", path("", vec![steps])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn strings_of_a_proxys_configuration() {
+        let good = json!({"configPath": "/etc/istio/proxy-1_a", "discoveryAddress": "a.b:15010", "drainDuration": "1.500s", "interceptionMode": "TPROXY",
+            "proxyMetadata": {"A_B.c-1": "{\"a\": [\"$(B)\"]}"}, "proxyStatsMatcher": {"inclusionRegexps": [".*|\"x\" #"]}, "concurrency": 2,
+            "readinessProbe": {"exec": {"command": ["sh", "-c", "a && b"]}}, "tracing": {"customTags": {"a": {"literal": {"value": "a b"}},
+            "b": {"header": {"name": "x-b", "defaultValue": "{}"}}}, "lightstep": {"accessToken": "a=b c", "address": "l:1"},
+            "datadog": {"address": "$(HOST_IP):8126"}}, "extraStatTags": ["a.b"]});
+        assert_eq!(proxy_config(good.as_object().unwrap()), Ok(()));
+        let letters = "want letters, digits and . _ : / @ - only, got";
+        let rows = [
+            (
+                json!({"configPath": "/a\nb"}),
+                format!("configPath: {CONTROL}"),
+            ),
+            (
+                json!({"configPath": "/a\u{85}b"}),
+                format!("configPath: {CONTROL}"),
+            ),
+            (
+                json!({"proxyMetadata": {"A": "a\u{2028}b"}}),
+                format!("proxyMetadata.A: {CONTROL}"),
+            ),
+            (
+                json!({"proxyMetadata": {"A\nB": "a"}}),
+                format!("proxyMetadata.\"A\\nB\": {CONTROL}"),
+            ),
+            (
+                json!({"proxyMetadata": {"A: B": "a"}}),
+                format!("proxyMetadata.A: B: {letters} \"A: B\""),
+            ),
+            (
+                json!({"readinessProbe": {"exec": {"command": ["a\tb"]}}}),
+                format!("readinessProbe.exec.command: {CONTROL}"),
+            ),
+            (
+                json!({"readinessProbe": {"a\tb": 1}}),
+                format!("readinessProbe.\"a\\tb\": {CONTROL}"),
+            ),
+            (
+                json!({"serviceCluster": "a'b"}),
+                format!("serviceCluster: {letters} \"a'b\""),
+            ),
+            (
+                json!({"tracing": {"zipkin": {"address": "$(id)"}}}),
+                format!("tracing.zipkin.address: {letters} \"$(id)\""),
+            ),
+            (
+                json!({"tracing": {"customTags": {"a": {"header": {"name": "x y"}}}}}),
+                format!("tracing.customTags.a.header.name: {letters} \"x y\""),
+            ),
+            (
+                json!({"extraStatTags": ["a", "b, c"]}),
+                format!("extraStatTags: {letters} \"b, c\""),
+            ),
+            (
+                json!({"image": {"imageType": "é"}}),
+                format!("image.imageType: {letters} \"é\""),
+            ),
+        ];
+        for (bad, wanted) in rows {
+            assert_eq!(proxy_config(bad.as_object().unwrap()), Err(wanted), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_that_templates_paste() {
+        let judged = |pod: &Value| names(pod, &Origin::Webhook);
+        let good = json!({"metadata": {"name": "a", "labels": {"a/b": "c"}, "annotations": {"note": "a\nb"}},
+            "spec": {"containers": [{"name": "c", "args": ["a\nb"], "env": [{"name": "A", "value": "x\ty"}]}]}});
+        assert_eq!(judged(&good), Ok(()));
+        let rows = [
+            (json!({"metadata": {"name": "a\nb"}}), "metadata.name"),
+            (
+                json!({"metadata": {"generateName": "a\r"}}),
+                "metadata.generateName",
+            ),
+            (
+                json!({"metadata": {"labels": {"app": "a\u{2029}b"}}}),
+                "metadata.labels.app",
+            ),
+            (
+                json!({"metadata": {"labels": {"a\nb": ""}}}),
+                "metadata.labels.\"a\\nb\"",
+            ),
+            (
+                json!({"metadata": {"annotations": {"a\nb": ""}}}),
+                "metadata.annotations.\"a\\nb\"",
+            ),
+            (
+                json!({"metadata": {"ownerReferences": [{"kind": "a\u{85}"}]}}),
+                "metadata.ownerReferences[0].kind",
+            ),
+            (
+                json!({"spec": {"containers": [{"name": "a"}, {"name": "b\n"}]}}),
+                "spec.containers[1].name",
+            ),
+            (
+                json!({"spec": {"serviceAccountName": "a\n"}}),
+                "spec.serviceAccountName",
+            ),
+            (
+                json!({"spec": {"nodeSelector": {"a\n": "b"}}}),
+                "spec.nodeSelector.\"a\\n\"",
+            ),
+        ];
+        for (bad, wanted) in rows {
+            assert_eq!(judged(&bad), Err(format!("{wanted}: {CONTROL}")), "{bad}");
+        }
+    }
+
+    #[test]
+    fn strings_within_json() {
+        assert_eq!(strings(&json!({"a": ["b", {"c": 1}]})), Ok(()));
+        for (bad, wanted) in [
+            (json!("a\n"), CONTROL.to_owned()),
+            (json!({"a": ["b", "c\n"]}), format!("a[1]: {CONTROL}")),
+            (json!({"a": {"b\n": 1}}), format!("a.\"b\\n\": {CONTROL}")),
+        ] {
+            assert_eq!(strings(&bad), Err(wanted));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The state of a collection at a sink. Nearly always it is a published collection, shared with every sink that has the
+//! same; only between two parts, or after a sink has listed its versions, is it the stream's own list.
+
+use std::collections::BTreeMap;
+use std::iter::Peekable;
+use std::sync::Arc;
+
+use crate::snapshot::{Collection, Resource};
+use crate::version::Version;
+
+/// Versions by name. `None`: one that this source never gave out.
+pub(super) type Versions = BTreeMap<Arc<str>, Option<Version>>;
+
+#[derive(Clone, Debug)]
+pub(super) enum SinkState {
+    Shared(Arc<Collection>),
+    Own(Versions),
+}
+
+/// The changes to send to a sink.
+#[derive(Debug, Default)]
+pub(super) struct Difference {
+    pub(super) removed: Vec<Arc<str>>,
+    pub(super) fresh: Vec<Arc<Resource>>,
+}
+
+impl Difference {
+    pub(super) fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.fresh.is_empty()
+    }
+}
+
+impl SinkState {
+    pub(super) fn difference(&self, target: &Collection) -> Difference {
+        match self {
+            Self::Shared(held) if held.version() == target.version() => Difference::default(),
+            Self::Shared(held) => {
+                let held = held.members().iter();
+                between(
+                    held.map(|member| (&member.name, Some(member.version))),
+                    target,
+                )
+            }
+            Self::Own(held) => between(held.iter().map(|(name, version)| (name, *version)), target),
+        }
+    }
+
+    /// The sink has taken a part.
+    pub(super) fn take(&mut self, part: &Difference) {
+        let mut own = match self {
+            Self::Own(own) => std::mem::take(own),
+            Self::Shared(held) => {
+                let members = held.members().iter();
+                members
+                    .map(|member| (member.name.clone(), Some(member.version)))
+                    .collect()
+            }
+        };
+        for name in &part.removed {
+            own.remove(name);
+        }
+        let fresh = part.fresh.iter();
+        own.extend(fresh.map(|member| (member.name.clone(), Some(member.version))));
+        *self = Self::Own(own);
+    }
+}
+
+/// The versions that a sink lists.
+pub(super) fn parse_versions(versions: &BTreeMap<String, String>) -> Versions {
+    let versions = versions.iter();
+    versions
+        .map(|(name, version)| (name.as_str().into(), Version::parse(version)))
+        .collect()
+}
+
+/// Both are sorted by name.
+fn between<'a>(
+    held: impl Iterator<Item = (&'a Arc<str>, Option<Version>)>,
+    target: &Collection,
+) -> Difference {
+    let mut difference = Difference::default();
+    let mut held: Peekable<_> = held.peekable();
+    for member in target.members() {
+        while let Some((gone, _)) = held.next_if(|(name, _)| **name < member.name) {
+            difference.removed.push(gone.clone());
+        }
+        match held.next_if(|(name, _)| **name == member.name) {
+            Some((_, Some(version))) if version == member.version => {}
+            _ => difference.fresh.push(member.clone()),
+        }
+    }
+    difference
+        .removed
+        .extend(held.map(|(name, _)| name.clone()));
+    difference
+}

@@ -1,0 +1,157 @@
+//! One path of an Ingress as a route.
+
+use std::cmp::Reverse;
+
+use serde_json::{Value, json};
+
+use super::{Finding, Settings};
+use crate::Key;
+use crate::kubernetes::{Backend, IngressPath, IngressRule, PortOrName};
+
+/// The requests that a path matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Match {
+    Exact(String),
+    Prefix(String),
+    /// A path and what is below it, but nothing that only begins like it.
+    Below(String),
+    Anything,
+}
+
+impl Match {
+    fn of(path: &IngressPath) -> Self {
+        let written = &*path.path;
+        if written.is_empty() {
+            return Self::Anything;
+        }
+        match &*path.path_type {
+            "Exact" => Self::Exact(written.to_owned()),
+            "Prefix" => match written.trim_end_matches('/') {
+                "" => Self::Prefix("/".to_owned()),
+                path => Self::Below(path.to_owned()),
+            },
+            _ => {
+                let prefix = written.strip_suffix(".*");
+                match prefix.or_else(|| written.strip_suffix("/*")) {
+                    Some("") => Self::Prefix("/".to_owned()),
+                    Some(prefix) => Self::Prefix(prefix.to_owned()),
+                    None => Self::Exact(written.to_owned()),
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    path: Match,
+    host: String,
+    port: u16,
+}
+
+impl Route {
+    /// The order of matching: exact paths first, then longer prefixes, and last the route that matches any path.
+    pub(super) fn rank(&self) -> (u8, Reverse<usize>) {
+        match &self.path {
+            Match::Exact(path) => (0, Reverse(path.len())),
+            Match::Prefix(path) => (1, Reverse(path.len())),
+            // With its slash.
+            Match::Below(path) => (1, Reverse(path.len().saturating_add(1))),
+            Match::Anything => (2, Reverse(0)),
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let mut json = json!({
+            "route": [{
+                "destination": {"host": self.host, "port": {"number": self.port}},
+                "weight": 100,
+            }],
+        });
+        let uris = match &self.path {
+            Match::Exact(path) => json!([{"uri": {"exact": path}}]),
+            Match::Prefix(path) => json!([{"uri": {"prefix": path}}]),
+            Match::Below(path) => json!([
+                {"uri": {"exact": path}},
+                {"uri": {"prefix": format!("{path}/")}},
+            ]),
+            Match::Anything => return json,
+        };
+        if let Some(route) = json.as_object_mut() {
+            route.insert("match".to_owned(), uris);
+        }
+        json
+    }
+}
+
+/// The routes of a rule, in its order.
+pub(super) fn routes(
+    ingress: &Key,
+    rule_at: usize,
+    rule: &IngressRule,
+    settings: &Settings,
+    port: &dyn Fn(&Key, &str) -> Option<u16>,
+    findings: &mut Vec<Finding>,
+) -> Vec<Route> {
+    let mut routes = Vec::new();
+    for (at, path) in rule.http.paths.iter().enumerate() {
+        match destination(ingress, &path.backend, port) {
+            Ok((service, port)) => routes.push(Route {
+                path: Match::of(path),
+                host: format!("{}.{}.svc.{}", service, ingress.namespace, settings.domain),
+                port,
+            }),
+            Err(message) => findings.push(Finding {
+                ingress: ingress.clone(),
+                path: format!("spec.rules[{rule_at}].http.paths[{at}].backend"),
+                message,
+            }),
+        }
+    }
+    routes
+}
+
+/// Name and port of the service.
+fn destination<'a>(
+    ingress: &Key,
+    backend: &'a Backend,
+    port: &dyn Fn(&Key, &str) -> Option<u16>,
+) -> Result<(&'a str, u16), String> {
+    let (service, written) = match (&backend.service, &backend.service_name) {
+        (Some(service), _) => {
+            let port = match (&*service.port.name, service.port.number) {
+                ("", 0) => None,
+                ("", number) => Some(PortOrName::Port(number)),
+                (name, _) => Some(PortOrName::Name(name.to_owned())),
+            };
+            (service.name.as_str(), port)
+        }
+        (None, Some(service)) => (service.as_str(), backend.service_port.clone()),
+        (None, None) => ("", None),
+    };
+    if service.is_empty() {
+        return Err("a backend that is no Service is not served".to_owned());
+    }
+    // In a host, which others may share: what no rule would take must not cost them theirs.
+    for part in [service, &ingress.namespace] {
+        if !api::names::is_label(part) {
+            return Err(format!("{} is not a DNS label", api::config::quoted(part)));
+        }
+    }
+    let number = match written {
+        None | Some(PortOrName::Port(0)) => {
+            return Err(format!("the port of Service {service} is missing"));
+        }
+        Some(PortOrName::Port(number)) => number,
+        // A number in quotes is one, as the older shape has it.
+        Some(PortOrName::Name(name)) => match name.parse() {
+            Ok(number) if number > 0 => number,
+            _ => {
+                let key = Key::new(&*ingress.namespace, service);
+                port(&key, &name)
+                    .ok_or_else(|| format!("Service {key} has no port named {name:?}"))?
+            }
+        },
+    };
+    Ok((service, number))
+}

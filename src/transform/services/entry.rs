@@ -1,0 +1,214 @@
+//! One entry from a service and what it refers to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::networking::{ServiceEntry, ServicePort, WorkloadEntry, service_entry};
+
+use super::{Part, Reference, Services, SyntheticEntry};
+use crate::kubernetes::{self, Address, EndpointPort, Node, Service};
+use crate::{Key, Mesh};
+
+const EXPORT_TO: &str = "networking.istio.io/exportTo";
+const SERVICE_VERSION: &str = "networking.alpha.istio.io/serviceVersion";
+pub(super) const ENDPOINTS_VERSION: &str = "networking.alpha.istio.io/endpointsVersion";
+pub(super) const NOT_READY: &str = "networking.alpha.istio.io/notReadyEndpoints";
+
+const REGION: [&str; 2] = [
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/region",
+];
+const ZONE: [&str; 2] = [
+    "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/zone",
+];
+
+/// The one address of what has none.
+const NO_ADDRESS: &str = "0.0.0.0";
+
+/// Ports of protocols in which the server speaks first: a proxy must not wait there for the client's first bytes.
+const SERVER_FIRST: [u16; 4] = [25, 53, 3306, 27017];
+
+pub(super) struct EntryBuilder<'a> {
+    pub(super) of: &'a Services,
+    pub(super) parts: Vec<&'a Part>,
+}
+
+impl EntryBuilder<'_> {
+    pub(super) fn entry(&self, key: &Key, service: &Service, mesh: &Mesh) -> SyntheticEntry {
+        let metadata = &service.metadata;
+        let mut annotations = metadata.annotations.clone();
+        let mut note = |name: &str, value: String| {
+            if !value.is_empty() {
+                annotations.insert(name.to_owned(), value);
+            }
+        };
+        note(SERVICE_VERSION, metadata.resource_version.clone());
+        let versions = self.parts.iter().map(|part| &*part.version);
+        let versions: Vec<_> = versions.filter(|version| !version.is_empty()).collect();
+        note(ENDPOINTS_VERSION, versions.join(","));
+        note(NOT_READY, self.not_ready());
+        SyntheticEntry {
+            key: key.clone(),
+            create_time: metadata.creation_timestamp,
+            labels: metadata.labels.clone(),
+            annotations,
+            spec: self.spec(key, service, mesh),
+        }
+    }
+
+    fn spec(&self, key: &Key, service: &Service, mesh: &Mesh) -> ServiceEntry {
+        let spec = &service.spec;
+        let is_external = spec.kind == "ExternalName";
+        let address = match &*spec.cluster_ip {
+            "" | "None" => NO_ADDRESS,
+            _ if is_external => NO_ADDRESS,
+            address => address,
+        };
+        let exported = service.metadata.annotations.get(EXPORT_TO);
+        let exported = exported.into_iter().flat_map(|list| list.split(','));
+        let mut entry = ServiceEntry {
+            hosts: vec![format!(
+                "{}.{}.svc.{}",
+                key.name, key.namespace, mesh.domain
+            )],
+            addresses: vec![address.to_owned()],
+            ports: spec.ports.iter().map(port).collect(),
+            export_to: exported
+                .map(str::trim)
+                .filter(|one| !one.is_empty())
+                .map(str::to_owned)
+                .collect(),
+            ..ServiceEntry::default()
+        };
+        if is_external {
+            entry.set_location(service_entry::Location::MeshExternal);
+            entry.set_resolution(service_entry::Resolution::Dns);
+            let ports = spec.ports.iter();
+            entry.endpoints = vec![WorkloadEntry {
+                address: spec.external_name.clone(),
+                ports: ports
+                    .map(|port| (port.name.clone(), u32::from(port.port)))
+                    .collect(),
+                labels: service.metadata.labels.clone(),
+                ..WorkloadEntry::default()
+            }];
+            return entry;
+        }
+        let (endpoints, identities) = self.endpoints(key, mesh);
+        entry.set_location(service_entry::Location::MeshInternal);
+        entry.set_resolution(if endpoints.is_empty() {
+            service_entry::Resolution::None
+        } else {
+            service_entry::Resolution::Static
+        });
+        entry.endpoints = endpoints;
+        entry.subject_alt_names = identities.into_iter().collect();
+        entry
+    }
+
+    /// Those that are ready, in the order of their objects, and who they are.
+    fn endpoints(&self, key: &Key, mesh: &Mesh) -> (Vec<WorkloadEntry>, BTreeSet<String>) {
+        let (mut endpoints, mut identities) = (Vec::new(), BTreeSet::new());
+        for subset in self.parts.iter().flat_map(|part| &part.subsets) {
+            let ports: BTreeMap<_, _> = numbers(&subset.ports)
+                .map(|(name, port)| (name.to_owned(), u32::from(port)))
+                .collect();
+            for address in &subset.addresses {
+                let pod = self.of.find(&Reference::of(address, &key.namespace));
+                let mut endpoint = WorkloadEntry {
+                    address: address.ip.clone(),
+                    ports: ports.clone(),
+                    ..WorkloadEntry::default()
+                };
+                if let Some((pod_key, pod)) = pod {
+                    endpoint.labels = pod.metadata.labels.clone();
+                    let node = self.of.nodes.get(&pod.spec.node_name);
+                    endpoint.locality = node.map(locality).unwrap_or_default();
+                    identities.insert(identity(pod_key, pod, mesh));
+                }
+                endpoints.push(endpoint);
+            }
+        }
+        (endpoints, identities)
+    }
+
+    fn not_ready(&self) -> String {
+        let mut found = Vec::new();
+        for subset in self.parts.iter().flat_map(|part| &part.subsets) {
+            for address in &subset.not_ready_addresses {
+                let ports = numbers(&subset.ports);
+                found.extend(ports.map(|(_, port)| host_and_port(address, port)));
+            }
+        }
+        found.join(",")
+    }
+}
+
+fn numbers(ports: &[EndpointPort]) -> impl Iterator<Item = (&str, u16)> {
+    ports
+        .iter()
+        .filter_map(|port| port.port.map(|number| (&*port.name, number)))
+}
+
+fn host_and_port(address: &Address, port: u16) -> String {
+    let ip = &address.ip;
+    if ip.contains(':') {
+        format!("[{ip}]:{port}")
+    } else {
+        format!("{ip}:{port}")
+    }
+}
+
+fn identity(key: &Key, pod: &kubernetes::Pod, mesh: &Mesh) -> String {
+    let account = match &*pod.spec.service_account_name {
+        "" => "default",
+        account => account,
+    };
+    let (trust, namespace) = (&mesh.trust_domain, &key.namespace);
+    format!("spiffe://{trust}/ns/{namespace}/sa/{account}")
+}
+
+/// `REGION/ZONE`.
+pub(super) fn locality(node: &Node) -> String {
+    let labels = &node.metadata.labels;
+    let [region, zone] = [REGION, ZONE].map(|names| {
+        let mut values = names.iter().filter_map(|name| labels.get(*name));
+        values.next().map_or("", String::as_str)
+    });
+    match (region, zone) {
+        ("", "") => String::new(),
+        (region, "") => region.to_owned(),
+        (region, zone) => format!("{region}/{zone}"),
+    }
+}
+
+fn port(port: &kubernetes::ServicePort) -> ServicePort {
+    ServicePort {
+        number: u32::from(port.port),
+        name: port.name.clone(),
+        protocol: protocol(port).to_owned(),
+        ..ServicePort::default()
+    }
+}
+
+fn protocol(port: &kubernetes::ServicePort) -> &'static str {
+    if port.protocol == "UDP" {
+        return "UDP";
+    }
+    let name = port.name.to_ascii_lowercase();
+    let word = name.split('-').next().unwrap_or_default();
+    match word {
+        _ if name.starts_with("grpc-web") => "GRPC-Web",
+        "http" => "HTTP",
+        "http2" => "HTTP2",
+        "https" => "HTTPS",
+        "grpc" => "GRPC",
+        "tcp" => "TCP",
+        "tls" => "TLS",
+        "mongo" => "Mongo",
+        "redis" => "Redis",
+        "mysql" => "MySQL",
+        _ if SERVER_FIRST.contains(&port.port) => "TCP",
+        _ => "",
+    }
+}

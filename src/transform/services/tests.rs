@@ -1,0 +1,407 @@
+//! Entries from objects, in any order.
+
+use proptest::prelude::*;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn read<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn mesh() -> Mesh {
+    Mesh {
+        domain: "cluster.local".to_owned(),
+        trust_domain: "example.org".to_owned(),
+    }
+}
+
+fn key(name: &str) -> Key {
+    Key::new("shop", name)
+}
+
+/// Metadata and spec as JSON.
+fn shown(entry: &SyntheticEntry) -> Value {
+    json!({
+        "name": entry.key.to_string(),
+        "created": entry.create_time.as_ref().map(|time| time.seconds),
+        "labels": entry.labels,
+        "annotations": entry.annotations,
+        "spec": api::networking::json(&entry.spec).unwrap(),
+    })
+}
+
+/// One word to the state.
+#[derive(Clone, Debug)]
+enum Word {
+    Service(&'static str, Option<Service>),
+    Endpoints(&'static str, Option<Endpoints>),
+    Slice(&'static str, Option<EndpointSlice>),
+    Pod(&'static str, Option<Pod>),
+    Node(&'static str, Option<Node>),
+}
+
+fn tell(services: &mut Services, word: Word) -> BTreeSet<Key> {
+    match word {
+        Word::Service(name, service) => services.service(key(name), service),
+        Word::Endpoints(name, endpoints) => services.endpoints(key(name), endpoints),
+        Word::Slice(name, slice) => services.slice(key(name), slice),
+        Word::Pod(name, pod) => services.pod(&key(name), pod),
+        Word::Node(name, node) => services.node(name, node),
+    }
+}
+
+fn cart() -> [Word; 4] {
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "cart",
+            "namespace": "shop",
+            "resourceVersion": "11",
+            "creationTimestamp": "1970-01-01T00:01:00Z",
+            "labels": {"app": "cart"},
+            "annotations": {
+                "networking.istio.io/exportTo": "., other,",
+                "example.com/owner": "carters",
+            },
+        },
+        "spec": {
+            "clusterIP": "10.0.0.1",
+            "ports": [
+                {"name": "http-web", "port": 80, "targetPort": 8080, "protocol": "TCP"},
+                {"name": "dns", "port": 53, "protocol": "UDP"},
+                {"port": 3306},
+            ],
+            "selector": {"app": "cart"},
+        },
+    });
+    let endpoints = json!({
+        "metadata": {"name": "cart", "namespace": "shop", "resourceVersion": "12"},
+        "subsets": [{
+            "addresses": [
+                {"ip": "10.1.0.2", "targetRef": {"kind": "Pod", "namespace": "shop", "name": "cart-0"}},
+                {"ip": "10.1.0.1"},
+            ],
+            "notReadyAddresses": [{"ip": "10.1.0.3"}, {"ip": "fd00::1"}],
+            "ports": [{"name": "http-web", "port": 8080}, {"name": "dns", "port": 5353}],
+        }],
+    });
+    let pod = json!({
+        "metadata": {"name": "cart-0", "namespace": "shop", "labels": {"app": "cart", "version": "v1"}},
+        "spec": {"nodeName": "n1", "serviceAccountName": "carter", "containers": []},
+        "status": {"podIP": "10.1.0.2"},
+    });
+    let node = json!({"metadata": {"name": "n1", "labels": {
+        "topology.kubernetes.io/region": "eu",
+        "failure-domain.beta.kubernetes.io/region": "old",
+        "failure-domain.beta.kubernetes.io/zone": "a",
+    }}});
+    [
+        Word::Service("cart", read(service)),
+        Word::Endpoints("cart", read(endpoints)),
+        Word::Pod("cart-0", read(pod)),
+        Word::Node("n1", read(node)),
+    ]
+}
+
+#[test]
+fn a_service_with_its_endpoints_is_an_entry() {
+    let mut services = Services::default();
+    for word in cart() {
+        let changed = tell(&mut services, word);
+        assert_eq!(changed, [key("cart")].into());
+    }
+    let entry = services.entry(&key("cart"), &mesh()).unwrap();
+    let ports = json!({"dns": 5353, "http-web": 8080});
+    assert_eq!(
+        shown(&entry),
+        json!({
+            "name": "shop/cart",
+            "created": 60,
+            "labels": {"app": "cart"},
+            "annotations": {
+                "example.com/owner": "carters",
+                "networking.istio.io/exportTo": "., other,",
+                "networking.alpha.istio.io/serviceVersion": "11",
+                "networking.alpha.istio.io/endpointsVersion": "12",
+                "networking.alpha.istio.io/notReadyEndpoints":
+                    "10.1.0.3:8080,10.1.0.3:5353,[fd00::1]:8080,[fd00::1]:5353",
+            },
+            "spec": {
+                "hosts": ["cart.shop.svc.cluster.local"],
+                "addresses": ["10.0.0.1"],
+                "ports": [
+                    {"number": 80, "protocol": "HTTP", "name": "http-web"},
+                    {"number": 53, "protocol": "UDP", "name": "dns"},
+                    {"number": 3306, "protocol": "TCP"},
+                ],
+                "location": "MESH_INTERNAL",
+                "resolution": "STATIC",
+                "endpoints": [
+                    {
+                        "address": "10.1.0.2",
+                        "ports": ports,
+                        "labels": {"app": "cart", "version": "v1"},
+                        "locality": "eu/a",
+                    },
+                    {"address": "10.1.0.1", "ports": ports},
+                ],
+                "exportTo": [".", "other"],
+                "subjectAltNames": ["spiffe://example.org/ns/shop/sa/carter"],
+            },
+        })
+    );
+}
+
+#[test]
+fn a_port_is_found_by_its_name() {
+    let mut services = Services::default();
+    for word in cart() {
+        tell(&mut services, word);
+    }
+    assert_eq!(services.port(&key("cart"), "http-web"), Some(80));
+    assert_eq!(services.port(&key("cart"), "http"), None);
+    assert_eq!(services.port(&key("other"), "http-web"), None);
+}
+
+#[test]
+fn the_order_in_which_they_come_does_not_matter() {
+    let words = cart();
+    let mut entries = BTreeSet::new();
+    for first in 0..24_usize {
+        let mut left: Vec<_> = words.to_vec();
+        let mut services = Services::default();
+        let mut entry = None;
+        let mut order = first;
+        while !left.is_empty() {
+            let word = left.remove(order % left.len());
+            order /= left.len() + 1;
+            for key in tell(&mut services, word) {
+                entry = services.entry(&key, &mesh());
+            }
+        }
+        entries.insert(shown(&entry.unwrap()).to_string());
+    }
+    assert_eq!(entries.len(), 1);
+}
+
+fn entry_of(service: Value) -> Value {
+    let mut services = Services::default();
+    services.service(key("x"), read(service));
+    shown(&services.entry(&key("x"), &mesh()).unwrap())
+}
+
+#[test]
+fn a_service_without_endpoints_or_address_is_an_entry_too() {
+    for spec in [
+        json!({"clusterIP": "None"}),
+        json!({"ports": null}),
+        json!(null),
+    ] {
+        let shown = entry_of(json!({"metadata": {"name": "x"}, "spec": spec}));
+        assert_eq!(shown["name"], "shop/x");
+        assert_eq!(shown["annotations"], json!({}));
+        assert_eq!(
+            shown["spec"],
+            json!({
+                "hosts": ["x.shop.svc.cluster.local"],
+                "addresses": ["0.0.0.0"],
+                "location": "MESH_INTERNAL",
+            })
+        );
+    }
+}
+
+#[test]
+fn an_external_name_is_its_one_endpoint() {
+    let shown = entry_of(json!({
+        "metadata": {"labels": {"l": "1"}},
+        "spec": {"type": "ExternalName", "externalName": "example.com", "clusterIP": "10.0.0.1",
+            "ports": [{"name": "https", "port": 443}]},
+    }));
+    assert_eq!(
+        shown["spec"],
+        json!({
+            "hosts": ["x.shop.svc.cluster.local"],
+            "addresses": ["0.0.0.0"],
+            "ports": [{"number": 443, "protocol": "HTTPS", "name": "https"}],
+            "resolution": "DNS",
+            "endpoints": [{"address": "example.com", "ports": {"https": 443}, "labels": {"l": "1"}}],
+        })
+    );
+}
+
+#[test]
+fn a_protocol_is_the_first_word_of_a_port_s_name() {
+    for (name, number, kind, protocol) in [
+        ("http", 80, "TCP", "HTTP"),
+        ("HTTP-x", 80, "", "HTTP"),
+        ("http2-x", 80, "TCP", "HTTP2"),
+        ("https", 80, "TCP", "HTTPS"),
+        ("grpc-web-x", 80, "TCP", "GRPC-Web"),
+        ("grpc-webx", 80, "TCP", "GRPC-Web"),
+        ("grpc-x", 80, "TCP", "GRPC"),
+        ("tcp", 80, "TCP", "TCP"),
+        ("tls-x", 80, "TCP", "TLS"),
+        ("mongo", 80, "TCP", "Mongo"),
+        ("redis", 80, "TCP", "Redis"),
+        ("mysql", 80, "TCP", "MySQL"),
+        ("http", 80, "UDP", "UDP"),
+        ("x-http", 80, "TCP", ""),
+        ("httpx", 80, "TCP", ""),
+        ("", 80, "TCP", ""),
+        ("", 25, "TCP", "TCP"),
+        ("x", 27017, "TCP", "TCP"),
+        ("http", 25, "TCP", "HTTP"),
+    ] {
+        let port = json!({"name": name, "port": number, "protocol": kind});
+        let shown = entry_of(json!({"spec": {"ports": [port]}}));
+        let found = shown["spec"]["ports"][0]["protocol"].as_str();
+        assert_eq!(found.unwrap_or_default(), protocol, "{name} {number}");
+    }
+}
+
+#[test]
+fn slices_count_alone() {
+    let slice = |name: &str, service: &str, endpoints: Value| -> Option<EndpointSlice> {
+        read(json!({
+            "metadata": {
+                "name": name,
+                "resourceVersion": format!("version-{name}"),
+                "labels": {"kubernetes.io/service-name": service},
+            },
+            "addressType": "IPv4",
+            "endpoints": endpoints,
+            "ports": [{"name": "p", "port": 1}, {"name": "any", "port": null}],
+        }))
+    };
+    let mut services = Services::default();
+    for word in cart() {
+        tell(&mut services, word);
+    }
+    let two = json!([
+        {"addresses": ["10.2.0.2"], "conditions": {"ready": true}},
+        {"addresses": ["10.2.0.1"], "conditions": {}},
+        {"addresses": ["10.2.0.3"], "conditions": {"ready": false}},
+    ]);
+    services.slice(key("b"), slice("b", "cart", two));
+    let one = json!([{"addresses": ["10.2.0.4"], "conditions": null}]);
+    let changed = services.slice(key("a"), slice("a", "cart", one.clone()));
+    assert_eq!(changed, [key("cart")].into());
+    let entry = shown(&services.entry(&key("cart"), &mesh()).unwrap());
+    let addresses = |entry: &Value| -> Vec<String> {
+        let endpoints = entry["spec"]["endpoints"].as_array().unwrap();
+        let addresses = endpoints
+            .iter()
+            .map(|one| one["address"].as_str().unwrap().to_owned());
+        addresses.collect()
+    };
+    assert_eq!(addresses(&entry), ["10.2.0.4", "10.2.0.2", "10.2.0.1"]);
+    assert_eq!(entry["spec"]["endpoints"][0]["ports"], json!({"p": 1}));
+    let annotations = &entry["annotations"];
+    assert_eq!(annotations[entry::ENDPOINTS_VERSION], "version-a,version-b");
+    assert_eq!(annotations[entry::NOT_READY], "10.2.0.3:1");
+    // Of another service from now on.
+    let changed = services.slice(key("a"), slice("a", "other", one));
+    assert_eq!(changed, [key("cart"), key("other")].into());
+    services.slice(key("b"), None);
+    // The Endpoints remain.
+    let entry = shown(&services.entry(&key("cart"), &mesh()).unwrap());
+    assert_eq!(addresses(&entry), ["10.1.0.2", "10.1.0.1"]);
+}
+
+/// Few of each, so that they meet.
+fn words() -> impl Strategy<Value = Word> {
+    const SERVICES: [&str; 2] = ["s0", "s1"];
+    const PODS: [&str; 3] = ["p0", "p1", "p2"];
+    const NODES: [&str; 2] = ["n0", "n1"];
+    let address = (0..3_usize, any::<bool>()).prop_map(|(at, named)| {
+        let target = named.then(|| json!({"kind": "Pod", "name": PODS[at]}));
+        json!({"ip": format!("10.0.0.{at}"), "targetRef": target})
+    });
+    let addresses = prop::collection::vec(address, 0..3);
+    let subsets =
+        addresses.prop_map(|addresses| json!([{"addresses": addresses, "ports": [{"port": 1}]}]));
+    let endpoints = (0..2_usize, prop::option::of(subsets)).prop_map(|(at, subsets)| {
+        let endpoints = subsets.map(|subsets| read(json!({"subsets": subsets})));
+        Word::Endpoints(SERVICES[at], endpoints)
+    });
+    let slice = (0..2_usize, prop::option::of((0..2_usize, 0..3_u8))).prop_map(|(at, slice)| {
+        let slice = slice.map(|(service, ip)| {
+            read(json!({
+                "metadata": {"labels": {"kubernetes.io/service-name": SERVICES[service]}},
+                "endpoints": [{"addresses": [format!("10.0.0.{ip}")]}],
+            }))
+        });
+        Word::Slice(["e0", "e1"][at], slice)
+    });
+    let service = (0..2_usize, prop::option::of(0..3_u16)).prop_map(|(at, port)| {
+        let service = port.map(|port| read(json!({"spec": {"ports": [{"port": port}]}})));
+        Word::Service(SERVICES[at], service)
+    });
+    let pod = (0..3_usize, prop::option::of((0..3_u8, 0..2_usize, 0..2_u8)));
+    let pod = pod.prop_map(|(at, pod)| {
+        let pod = pod.map(|(ip, node, label)| {
+            read(json!({
+                "metadata": {"labels": {"l": label.to_string()}},
+                "spec": {"nodeName": NODES[node]},
+                "status": {"podIP": format!("10.0.0.{ip}")},
+            }))
+        });
+        Word::Pod(PODS[at], pod)
+    });
+    let node = (0..2_usize, prop::option::of(0..2_u8)).prop_map(|(at, zone)| {
+        let labels = |zone: u8| json!({"topology.kubernetes.io/zone": zone.to_string()});
+        let node = zone.map(|zone| read(json!({"metadata": {"labels": labels(zone)}})));
+        Word::Node(NODES[at], node)
+    });
+    prop_oneof![service, endpoints, slice, pod, node]
+}
+
+proptest! {
+    /// Entries regenerated after each change equal those of a fresh state.
+    #[test]
+    fn a_change_names_the_entries_that_it_is_seen_in(script in prop::collection::vec(words(), 0..40)) {
+        let mut services = Services::default();
+        let mut kept = BTreeMap::new();
+        let mut last = BTreeMap::new();
+        for word in script {
+            let at = match &word {
+                Word::Service(name, _) => (0, *name),
+                Word::Endpoints(name, _) => (1, *name),
+                Word::Slice(name, _) => (2, *name),
+                Word::Pod(name, _) => (3, *name),
+                Word::Node(name, _) => (4, *name),
+            };
+            last.insert(at, word.clone());
+            for key in tell(&mut services, word) {
+                let entry = services.entry(&key, &mesh());
+                kept.insert(key, entry);
+            }
+            let mut fresh = Services::default();
+            for word in last.values().rev().cloned() {
+                tell(&mut fresh, word);
+            }
+            for name in ["s0", "s1"] {
+                let kept = kept.get(&key(name)).and_then(Option::as_ref);
+                let fresh = fresh.entry(&key(name), &mesh());
+                prop_assert_eq!(kept, fresh.as_ref());
+            }
+        }
+        // Without objects the indices are empty.
+        for word in last.into_values() {
+            let gone = match word {
+                Word::Service(name, _) => Word::Service(name, None),
+                Word::Endpoints(name, _) => Word::Endpoints(name, None),
+                Word::Slice(name, _) => Word::Slice(name, None),
+                Word::Pod(name, _) => Word::Pod(name, None),
+                Word::Node(name, _) => Word::Node(name, None),
+            };
+            tell(&mut services, gone);
+        }
+        let left = [services.services_of_reference.len(), services.by_ip.len(), services.by_node.len(), services.parts_of.len()];
+        prop_assert_eq!(left, [0; 4]);
+    }
+}
