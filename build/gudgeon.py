@@ -127,6 +127,17 @@ class Injector(Server):
             return figures(client)
 
 
+class All(Server):
+    """A running `gudgeon all` over an empty directory."""
+
+    def __init__(self, folder, name, program=GUDGEON):
+        super().__init__(folder, name)
+        config = os.path.join(self.folder, "config")
+        os.makedirs(config, exist_ok=True)
+        self.command = [program, "all", "--selfSigned", f"--configDir={config}", "--port=0", "--httpAddr=127.0.0.1:0"]
+        self.command += ["--monitoringAddr=", "--grpcAddr=127.0.0.1:0", "--secureGrpcAddr="]
+
+
 def figures(client):
     said = client.communicate()[0]
     if client.returncode != 0:
@@ -416,6 +427,14 @@ def idle(folder):
         return max(injector.resident() for injector in kinds)
 
 
+def idle_of_all(folder):
+    """The same of all roles in one process."""
+    with tempfile.TemporaryDirectory(dir=measure.POD_MEMORY) as memory:
+        with All(folder, "idle all", shutil.copy(GUDGEON, memory)) as server:
+            time.sleep(1)
+            return server.resident()
+
+
 def all_of_it(quick):
     """Every figure, by the keys of build/promises.toml."""
     reviews, reloads, rounds, count = (20_000, 20, 3, 1500) if quick else (100_000, 100, 5, 3000)
@@ -425,6 +444,7 @@ def all_of_it(quick):
         kinds = [Injector(folder, "built-in"), Injector(folder, "fragment", *FRAGMENT)]
         kinds = [stack.enter_context(injector) for injector in kinds]
         found["resident"] = idle(folder)
+        found["all"] = idle_of_all(folder)
         found["costs"] = costs(kinds, asked, rounds, count)
         found["latencies"] = latencies(kinds, asked, 3, 1500)
         found["kept"] = kept(folder, asked, reviews, reloads)

@@ -120,6 +120,7 @@ def of_gudgeon(found):
 
     sized("gudgeon: binary", "binary", found["binary"])
     sized("gudgeon injector: resident, idle", "resident", found["resident"])
+    sized("gudgeon all: resident, idle", "all", found["all"])
     for name, took in found["costs"].items():
         for key, how in ("cost", "HTTP/1.1"), ("http2", "HTTP/2"), ("new", "no two alike"):
             what, cost = f"reviews a second on one core, {name} template, {how}", took["least"][key]
