@@ -1,4 +1,4 @@
-//! What the API server answers, read with a bound on bytes and on time. Whatever it is, it is what somebody else sent.
+//! Responses of the API server, read with a bound on bytes and on time. Their content is untrusted.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut words = String::new();
     let mut source = Some(error);
     while let Some(cause) = source {
-        // What a plugin printed may hold a token.
+        // A plugin's output may hold a token.
         if let Some(AuthError::AuthExecRun { cmd, out }) = cause.downcast_ref() {
             return plain(&format!("{cmd} failed with {}", out.status));
         }
@@ -145,7 +145,7 @@ async fn refusal(response: Response<Body>, deadline: Instant, within: Duration) 
         .headers()
         .get(http::header::RETRY_AFTER)
         .and_then(|value| left_alone(value.to_str().ok()?));
-    // What cannot be read is not worth another error: the code says enough.
+    // An unreadable body is not worth another error: the code says enough.
     let bytes = collect(response.into_body(), REFUSAL_BYTES, deadline, within)
         .await
         .unwrap_or_default();

@@ -23,7 +23,7 @@ impl Backoff {
         Self { bounds, tries: 0 }
     }
 
-    /// What the next wait is. `random` is in `0.0..1.0`: the wait is a fifth shorter to a fifth longer than its step.
+    /// The next wait. `random` is in `0.0..1.0`: the wait is a fifth shorter to a fifth longer than its step.
     pub(crate) fn next(&mut self, random: f64) -> Duration {
         let step = self
             .bounds

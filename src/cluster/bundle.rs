@@ -1,4 +1,4 @@
-//! What a CA bundle should be, from what it is. Pure: PEM in, PEM out, and the time is told.
+//! The wanted CA bundle, computed from the present one. Pure: PEM in, PEM out, and time is an argument.
 //!
 //! From a file the bundle is that file, to the byte. With certificates of its own it is shared with other replicas, each of
 //! which has a CA of its own: what others put there stays, this program's is added, and of all that a replica of it made
@@ -19,7 +19,7 @@ const MOST: usize = 8;
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// What is to be in the configurations.
+/// The bundle that the configurations are to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bundle {
     /// PEM that is written as it is.
@@ -29,7 +29,7 @@ pub enum Bundle {
 }
 
 impl Bundle {
-    /// What `present` must become, where it is not that already.
+    /// The bundle that must replace `present`; `None` if `present` is right.
     #[must_use]
     pub fn wanted(&self, present: &[u8], now: SystemTime) -> Option<Vec<u8>> {
         match self {
@@ -39,7 +39,7 @@ impl Bundle {
     }
 }
 
-/// Who made a certificate: a replica of this program, or anybody else, whose certificates are left alone.
+/// The issuer of a certificate: a replica of this program, or any other, whose certificates are left alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Made {
     ByOthers,
@@ -63,9 +63,9 @@ fn shared(present: &[u8], own: &[u8], now: SystemTime) -> Option<Vec<u8>> {
         .filter(|(_, made)| *made == Made::ByReplica)
         .count();
     let mut surplus = by_replicas.saturating_sub(MOST);
-    // From the front: who was pushed out and still lives comes back at the end, so that those that nobody brings back go,
-    // and all who live stay. By age, two old ones would push out each other while newer ones that are dead stay. What this replica
-    // uses is never given up.
+    // The oldest by position goes first: a live replica that was evicted appends its own again, so only certificates that no
+    // replica renews disappear. By age, two old ones would evict each other while newer ones of dead replicas stay. This
+    // replica's own are never evicted.
     kept.retain(|(der, made)| {
         let gone = surplus > 0 && *made == Made::ByReplica && !own.contains(der);
         surplus -= usize::from(gone);
@@ -76,7 +76,7 @@ fn shared(present: &[u8], own: &[u8], now: SystemTime) -> Option<Vec<u8>> {
     (!same).then(|| encode(kept.into_iter().map(|(der, _)| der)))
 }
 
-/// The certificates in a text, as DER. What is none is passed over, as the API server does when it uses a bundle.
+/// The certificates in a text, as DER. Any other text is skipped, as the API server does when it uses a bundle.
 fn certificates(text: &[u8]) -> Vec<Vec<u8>> {
     let text = String::from_utf8_lossy(text);
     // One by one: a broken one in between does not hide the others.
@@ -98,7 +98,7 @@ fn encode<'a>(certificates: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
         .into_bytes()
 }
 
-/// A certificate that cannot be read is somebody else's.
+/// An unreadable certificate counts as issued elsewhere.
 fn made(der: &[u8], now: SystemTime) -> Made {
     let Ok(certificate) = Certificate::from_der(der) else {
         return Made::ByOthers;

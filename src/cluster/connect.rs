@@ -29,7 +29,7 @@ pub(crate) const REQUEST: Duration = Duration::from_secs(30);
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_TRIES: u32 = 3;
-/// Connections that nobody uses are closed soon: each holds its buffers.
+/// Idle connections are closed soon: each holds its buffers.
 const IDLE: Duration = Duration::from_secs(30);
 const HEAD_BYTES: usize = 64 << 10;
 
@@ -77,7 +77,7 @@ impl fmt::Display for CannotConnect {
 
 impl std::error::Error for CannotConnect {}
 
-/// What an API server is: 1.20, say.
+/// The version of an API server, such as 1.20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     pub major: u32,
@@ -102,7 +102,7 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Reads what is needed to get there. Nothing is sent; within a tokio runtime only.
+    /// Reads the files that a connection needs. It sends nothing; a tokio runtime must be running.
     ///
     /// # Errors
     /// A file that is missing or not valid.
@@ -124,7 +124,7 @@ impl Cluster {
         made.map_err(|error| CannotConnect::because(WHAT, &error))?
     }
 
-    /// By a kubeconfig that somebody else wrote: it may not name files or programs of this machine.
+    /// From a kubeconfig of untrusted origin: it may not name files or programs of this machine.
     ///
     /// # Errors
     /// A text that is not valid, or wants more than it may.
@@ -166,7 +166,7 @@ impl Cluster {
         }
     }
 
-    /// Where it is.
+    /// The address of the server.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
@@ -218,7 +218,7 @@ impl Cluster {
         }
     }
 
-    /// What a ConfigMap holds.
+    /// The data of a ConfigMap.
     ///
     /// # Errors
     /// It cannot be read.
@@ -244,7 +244,7 @@ impl Cluster {
     }
 }
 
-/// What a kubeconfig has that reaches into this machine.
+/// The first setting of a kubeconfig that names a file or program of this machine.
 fn beyond(read: &Kubeconfig) -> Option<&'static str> {
     let of_users = read.auth_infos.iter().find_map(|user| {
         let user = user.auth_info.as_ref()?;

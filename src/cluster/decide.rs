@@ -1,4 +1,4 @@
-//! What is to be done about a configuration: the bundle and the object in, the patch out. Pure.
+//! The decision about a configuration: the bundle and the object in, the patch out. Pure.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use crate::webhook::{Webhook, WebhookConfiguration};
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Decision {
-    /// There is none, and somebody else has to make it.
+    /// The configuration does not exist, and this program does not create it.
     Missing,
     /// There is none, as it is wanted.
     Gone,
@@ -23,7 +23,7 @@ pub(crate) enum Decision {
     Write(Write),
 }
 
-/// What is to be asked of the API server.
+/// A request to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
     /// These fields and no others are to become these, of the object as it was seen and of no later one.

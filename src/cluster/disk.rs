@@ -1,5 +1,5 @@
-//! The file system, asked on a thread of its own, so that nobody waits for longer than a deadline: a mount whose server is
-//! gone answers no call, not even that for a name's kind.
+//! The file system, called on a thread of its own, so that no caller waits for longer than a deadline: a mount whose server
+//! is gone answers no call, not even that for a name's kind.
 //!
 //! A thread that hangs cannot be ended. It is left behind with the path that it hangs at, that path is an error until the
 //! call returns or the path leads elsewhere, and another thread goes on with all the others. Whatever goes through the name
@@ -29,18 +29,18 @@ const PARTS: u32 = 4;
 const FILE: Duration = Duration::from_secs(10);
 /// Paths that may hang, with two threads each that hold some kilobytes.
 const MOST_HANGING: usize = 16;
-/// What leads to the same is tried once more after so long, and then after twice as long each time: a mount may have been taken
-/// off it, or it was exchanged in the moment in which it began to hang.
+/// The first delay before a path that leads to the same hanging name is tried again, doubled each time: the mount may have
+/// been removed, or was exchanged in the moment in which it began to hang.
 const AGAIN: Duration = Duration::from_secs(2);
 const SELDOM: Duration = Duration::from_secs(600);
 /// Threads that were left behind: with so many nothing is tried once more before one comes back.
 const MOST_LEFT: usize = 32;
-/// What took too long is left alone for a while, and longer each time; not for as long as what hangs, because nobody looks
-/// whether it is another one by now.
+/// The first pause of a path that was too slow, longer each time; not as long as that of a hanging one, because nothing
+/// checks whether it is another file by now.
 const SLOW: Duration = Duration::from_secs(60);
 /// Paths that are known to be slow.
 const MOST_SLOW: usize = 256;
-/// What is read by one call.
+/// The bytes that one call reads.
 const CHUNK: usize = 64 << 10;
 /// For a path and its buffers.
 const STACK: usize = 128 << 10;
@@ -55,18 +55,18 @@ pub(crate) struct Name {
     pub(crate) is: Is,
 }
 
-/// What a name stands for, links followed.
+/// The kind of a name, links followed.
 #[derive(Debug)]
 pub(crate) enum Is {
     /// And for a link, the directory of what it leads to.
     Known(Metadata, Option<PathBuf>),
     /// A link that leads nowhere at this moment.
     Dangling,
-    /// Nobody can say at this moment, and why.
+    /// The kind cannot be found out now, for this reason.
     Unknown(String),
 }
 
-/// What is asked for.
+/// A call of the file system.
 #[derive(Clone, Debug)]
 enum Call {
     Stat,
@@ -79,7 +79,7 @@ enum Call {
 }
 
 #[derive(Debug)]
-enum Answer {
+enum Reply {
     Stat(Metadata),
     List(Vec<Name>),
     /// With what the file was when it was opened; more bytes than were asked for are one more.
@@ -91,13 +91,13 @@ enum Answer {
 struct Job {
     path: PathBuf,
     call: Call,
-    /// What hangs already, and is not touched.
+    /// Names that hang already, and are not touched.
     hanging: BTreeSet<PathBuf>,
     /// All of it.
     within: Duration,
 }
 
-/// Where a thread is.
+/// The progress of a thread.
 #[derive(Debug, Default)]
 struct Progress {
     calls: AtomicU64,
@@ -129,7 +129,7 @@ impl Progress {
 #[derive(Debug)]
 struct Worker {
     jobs: SyncSender<Job>,
-    answers: Receiver<io::Result<Answer>>,
+    answers: Receiver<io::Result<Reply>>,
     progress: Arc<Progress>,
 }
 
@@ -140,9 +140,9 @@ pub struct Disk {
     hanging: BTreeMap<PathBuf, Hanging>,
     /// All threads that were left behind.
     left: Vec<Arc<Progress>>,
-    /// What is tried once more, and when it would be the next time.
+    /// Paths that were tried again, with their next delay.
     tried: BTreeMap<PathBuf, Duration>,
-    /// What took too long, until when it is left alone, and for how long that is.
+    /// Paths that were too slow: the end of their pause, and its length.
     slow: BTreeMap<PathBuf, (Instant, Duration)>,
     within: Duration,
 }
@@ -164,7 +164,7 @@ struct Hanging {
 }
 
 impl Disk {
-    /// Nothing is known to hang.
+    /// A file system without known hanging paths.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -182,41 +182,37 @@ impl Disk {
         !self.hanging.is_empty() || !self.slow.is_empty()
     }
 
-    /// What there is at a path, links followed.
+    /// The metadata of a path, links followed.
     ///
     /// # Errors
-    /// Nothing, or it does not answer.
+    /// The path does not exist, or does not answer.
     pub fn stat(&mut self, path: &Path) -> io::Result<Metadata> {
         match self.ask(path, &Call::Stat)? {
-            Answer::Stat(data) => Ok(data),
-            Answer::List(_) | Answer::Read(..) | Answer::Same(_) => {
-                Err(io::ErrorKind::Other.into())
-            }
+            Reply::Stat(data) => Ok(data),
+            Reply::List(_) | Reply::Read(..) | Reply::Same(_) => Err(io::ErrorKind::Other.into()),
         }
     }
 
-    /// What is in a directory and not hidden, by name.
+    /// The names in a directory that are not hidden, sorted.
     pub(crate) fn list(&mut self, folder: &Path, most: usize) -> io::Result<Vec<Name>> {
         match self.ask(folder, &Call::List(most))? {
-            Answer::List(names) => Ok(names),
-            Answer::Stat(_) | Answer::Read(..) | Answer::Same(_) => {
-                Err(io::ErrorKind::Other.into())
-            }
+            Reply::List(names) => Ok(names),
+            Reply::Stat(_) | Reply::Read(..) | Reply::Same(_) => Err(io::ErrorKind::Other.into()),
         }
     }
 
-    /// What a regular file holds, up to one byte more than so many.
+    /// The content of a regular file, up to one byte more than the bound.
     ///
     /// # Errors
     /// It is none, cannot be read, or does not answer.
     pub fn read(&mut self, path: &Path, most: usize) -> io::Result<(Vec<u8>, Metadata)> {
         match self.ask(path, &Call::Read(most))? {
-            Answer::Read(bytes, data) => Ok((bytes, data)),
-            Answer::Stat(_) | Answer::List(_) | Answer::Same(_) => Err(io::ErrorKind::Other.into()),
+            Reply::Read(bytes, data) => Ok((bytes, data)),
+            Reply::Stat(_) | Reply::List(_) | Reply::Same(_) => Err(io::ErrorKind::Other.into()),
         }
     }
 
-    /// Nothing is asked for a while: no thread waits for it.
+    /// Ends the idle thread until the next call.
     pub fn rest(&mut self) {
         self.worker = None;
         self.tried.clear();
@@ -234,7 +230,7 @@ impl Disk {
             .collect();
         for (path, steps, is_due, again) in known {
             let is_same = steps.is_empty()
-                || !matches!(self.ask(&path, &Call::Same(steps)), Ok(Answer::Same(false)));
+                || !matches!(self.ask(&path, &Call::Same(steps)), Ok(Reply::Same(false)));
             if !is_same {
                 changed.push(path);
             } else if is_due && self.left.len() < MOST_LEFT {
@@ -248,7 +244,7 @@ impl Disk {
         }
     }
 
-    fn ask(&mut self, path: &Path, call: &Call) -> io::Result<Answer> {
+    fn ask(&mut self, path: &Path, call: &Call) -> io::Result<Reply> {
         loop {
             self.forget_ended();
             if !matches!(call, Call::Same(_)) {
@@ -273,8 +269,8 @@ impl Disk {
         known.is_some_and(|(until, _)| Instant::now() < *until)
     }
 
-    /// What took too long, and what was read to its end.
-    fn remember(&mut self, path: &Path, call: &Call, answer: &io::Result<Answer>) {
+    /// Remembers a call that took too long, and forgets one that was read to its end.
+    fn remember(&mut self, path: &Path, call: &Call, answer: &io::Result<Reply>) {
         let hangs_or_slow = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
         match answer {
             // Through a name that hangs, which is known elsewhere.
@@ -296,7 +292,7 @@ impl Disk {
         }
     }
 
-    /// What is not touched: the paths that hang, and the names that they hang at.
+    /// The paths that hang, and the names that they hang at.
     fn skipped(&self) -> BTreeSet<PathBuf> {
         let paths = self.hanging.keys().cloned();
         let stuck = self.hanging.values();
@@ -306,7 +302,7 @@ impl Disk {
     }
 
     /// `None`: something else than what was asked for hangs.
-    fn once(&mut self, path: &Path, call: &Call) -> io::Result<Option<io::Result<Answer>>> {
+    fn once(&mut self, path: &Path, call: &Call) -> io::Result<Option<io::Result<Reply>>> {
         let worker = match self.worker.take() {
             Some(worker) => worker,
             None if self.hanging.len() < MOST_HANGING => Worker::start()?,

@@ -1,9 +1,9 @@
-//! What went wrong between here and the API server, in words for whoever can mend it: the verb, the resource, the cause.
+//! Errors of requests to the API server, in words for the operator: the verb, the resource, the cause.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What was asked for: one verb on one resource, by the words of RBAC.
+/// A request: one verb on one resource, by the words of RBAC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
     pub verb: &'static str,
@@ -33,7 +33,7 @@ pub enum Cause {
     },
     /// No connection, or one that broke.
     Broken(String),
-    /// Nothing came for so long.
+    /// No byte came for so long.
     Silent(Duration),
     /// More than so many bytes.
     TooLarge(usize),
@@ -81,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// Nobody has answered: another who is answered knows better.
+    /// Whether the server did not answer at all. A peer that gets an answer knows better.
     pub(crate) const fn is_away(&self) -> bool {
         matches!(self.cause, Cause::Broken(_) | Cause::Silent(_))
     }

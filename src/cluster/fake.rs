@@ -29,7 +29,7 @@ const WEBHOOKS: &str = "mutatingwebhookconfigurations";
 /// Kinds that every server has, of groups that others come and go with.
 const BUILT_IN: [&str; 3] = [WEBHOOKS, "validatingwebhookconfigurations", "clusterroles"];
 
-/// What happens to the next request of a verb, instead of an answer.
+/// A fault of the next request of a verb.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// A Status with this code; with a `Retry-After`, where that is not zero.
@@ -49,7 +49,7 @@ struct State {
     /// By kind, and by namespace and name.
     objects: BTreeMap<(String, String), Value>,
     version: u64,
-    /// What watches are sent, with the version that it is of, and the kind; those without one go to all.
+    /// Events of watches: the version, the kind, and the event. One without a kind goes to all.
     events: Vec<(u64, Option<String>, Value)>,
     /// Kinds by path, such as `/apis/discovery.k8s.io/v1`.
     served: BTreeMap<String, Vec<&'static str>>,
@@ -60,7 +60,7 @@ struct State {
     /// Counts the times when all watches were ended.
     ended: u64,
     faults: Vec<(&'static str, Fault)>,
-    /// What is said of a kind in the place of the truth, by verb.
+    /// Lies about a kind, by verb.
     lies: Vec<(&'static str, &'static str, Lie)>,
     /// Kinds that the account has no right to.
     forbidden: Vec<&'static str>,
@@ -117,7 +117,7 @@ impl Fake {
         result
     }
 
-    /// Creates or replaces an object, as somebody else would.
+    /// Creates or replaces an object, as another client would.
     pub(crate) fn put(&self, object: Value) {
         self.put_in(WEBHOOKS, object);
     }
@@ -165,7 +165,7 @@ impl Fake {
         });
     }
 
-    /// Nobody is heard, and watches break; or all is as it was.
+    /// Makes the server unreachable and breaks watches, or makes it reachable again.
     pub(crate) fn away(&self, away: bool) {
         self.change(|state| state.away = away);
     }
@@ -233,7 +233,7 @@ impl Fake {
         self.change(|state| state.forbidden = kinds.to_vec());
     }
 
-    /// What was asked so far.
+    /// The requests so far.
     pub(crate) fn log(&self) -> Vec<String> {
         self.state.lock().unwrap().log.clone()
     }
@@ -250,7 +250,7 @@ impl Fake {
         paths.iter().filter(of_kind).count()
     }
 
-    /// What was asked, by its path.
+    /// The requests' paths.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.state.lock().unwrap().paths.clone()
     }

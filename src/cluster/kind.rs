@@ -1,12 +1,12 @@
-//! What a kind of object is here: where it stands in the API, and as much of it as somebody needs. The rest is dropped as it
-//! arrives, because a control plane of a few megabytes cannot keep what nobody reads.
+//! A kind of object: its place in the API, and the fields that a role reads. The other fields are dropped as they arrive,
+//! because a control plane of a few megabytes cannot keep what nothing reads.
 
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// Where objects of a kind stand in the API.
+/// The place of a kind in the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resource {
     /// Empty for the core group.
@@ -68,7 +68,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What every object has. A kind that needs its labels, say, has them in a type of its own.
+/// The metadata of every object. A kind that needs its labels, say, has them in a type of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {

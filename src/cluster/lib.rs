@@ -1,21 +1,20 @@
-//! `cluster`: where objects come from, and what they come to. The one crate that talks to the Kubernetes API server and to
+//! `cluster`: the sources of objects. The one crate that talks to the Kubernetes API server and to
 //! Consul, and that reads directories of YAML.
 //!
-//! It knows `api`, and no role: what it yields are changes, what it is given are wishes, and who makes something of them is
-//! none of its business.
+//! It knows `api`, and no role: it yields changes and takes desired states, and does not know their users.
 //!
 //! From the wire upwards:
 //!
-//! * [`Cluster`]: an API server, by the pod's own account or by a kubeconfig. Whatever it answers is read with a bound on
+//! * [`Cluster`]: an API server, by the pod's own account or by a kubeconfig. Its answers are read with a bound on
 //!   bytes and on time.
-//! * [`Source`]: where objects of one [`Kind`] come from. [`Listed`] is the API server: listed in pages, then watched.
-//! * `store`: what a source has said so far. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a list that
+//! * [`ObjectSource`]: a source of objects of one [`Kind`]. [`Watcher`] is the API server: listed in pages, then watched.
+//! * `store`: the objects of a source. One[`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a list that
 //!   was read anew is one of them.
-//! * `catalogue`: each object of a source once, in its last good version, and what became of each that is written.
-//! * [`config`]: sources of configuration (files, API servers), checked, in last good versions, with what is wrong.
-//! * [`registry`]: sources of services (API servers, files, Consul, what a request put into memory) as one
-//!   [`World`](api::model::World), with what each change means to proxies.
-//! * [`Keeper`]: keeps webhook configurations, or the CA bundle in them. Nothing else is ever written.
+//! * `catalogue`: each object of a source once, in its last good version, and the status of each that is written.
+//! * [`config`]: sources of configuration (files, API servers), checked, in last good versions, with findings.
+//! * [`registry`]: sources of services (API servers, files, Consul, memory) as one
+//!   [`World`](api::model::World), with the effect of each change on proxies.
+//! * [`Reconciler`]: reconciles webhook configurations, or the CA bundle in them. Nothing else is ever written.
 
 #![forbid(unsafe_code)]
 
@@ -33,30 +32,30 @@ mod examples;
 mod failure;
 #[cfg(test)]
 mod fake;
-mod keeper;
 mod kind;
-mod ledger;
-mod lines;
-mod listed;
+mod line_buffer;
+mod log_limiter;
+mod reconcile_status;
+mod reconciler;
 pub mod registry;
-mod repeats;
 mod served;
 mod store;
 mod tree;
 mod validation;
+mod watcher;
 mod webhook;
 
-/// Of a server where nobody has installed the kinds of rules: a first mistake, after which every rule is refused by kubectl.
+/// The first mistake of a new cluster: without these kinds kubectl refuses every rule.
 const NO_KINDS: &str = "no Istio kinds are installed in this cluster: it can hold no rules before it has their CustomResourceDefinitions";
 
 pub use bundle::{Bundle, OWN_CA_NAME};
 pub use connect::{Access, CannotConnect, Cluster, Version};
 pub use disk::Disk;
 pub use failure::{Action, Cause, Failure};
-pub use keeper::{Handle, Keeper, Order};
 pub use kind::{Key, Kind, Metadata, Resource};
-pub use ledger::{Failed, Standing, State};
-pub use listed::{Listed, Pace, Selection, Source};
+pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};
+pub use reconciler::{DesiredState, Reconciler, ReconcilerHandle};
 pub use store::{Change, Changes, Freshness, Reader, Writer, store};
 pub use validation::{Service, Validation};
+pub use watcher::{ObjectSource, Pace, Selection, Watcher};
 pub use webhook::{Webhook, WebhookConfiguration};

@@ -1,4 +1,4 @@
-//! What kinds an API server has: those of its own differ by its version, and others come and go.
+//! The kinds that an API server has: its own differ by its version, and others come and go.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use crate::backoff::Backoff;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
 use crate::kind::Resource;
-use crate::listed::Pace;
-use crate::repeats::Repeats;
+use crate::log_limiter::LogLimiter;
+use crate::watcher::Pace;
 
 #[derive(Deserialize)]
 struct List {
@@ -55,7 +55,7 @@ impl Cluster {
     /// Whether it has a kind. It is asked until it answers.
     pub(crate) async fn has(&self, resource: Resource, pace: Pace) -> bool {
         let mut backoff = Backoff::new(pace.bounds());
-        let mut repeats = Repeats::default();
+        let mut repeats = LogLimiter::default();
         loop {
             match self.serves(resource.group, resource.version).await {
                 Ok(names) => return names.contains(resource.name),
@@ -70,7 +70,7 @@ impl Cluster {
     /// Whether we may list a kind that it has, in all namespaces. It is asked until it answers.
     pub(crate) async fn may_list(&self, resource: Resource, pace: Pace) -> bool {
         let mut backoff = Backoff::new(pace.bounds());
-        let mut repeats = Repeats::default();
+        let mut repeats = LogLimiter::default();
         let action = Action {
             verb: "list",
             resource: resource.to_string(),

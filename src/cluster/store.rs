@@ -1,5 +1,5 @@
-//! What a source has said so far. One writer, many readers, and no callbacks: a reader asks for what has changed since it
-//! last asked, so one that is slow costs nobody anything, and ten changes of the same object are one by then.
+//! The objects of a source. One writer, many readers, and no callbacks: a reader takes the changes since it last asked, so a
+//! slow one costs no other reader anything, and ten changes of the same object are one by then.
 //!
 //! A list that was read anew appears at once: all that differs from what was there is one write, and a reader sees it whole
 //! or not at all.
@@ -22,7 +22,7 @@ const NAMED: usize = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) objects: usize,
-    /// What they hold here.
+    /// The bytes that they take.
     pub(crate) bytes: usize,
 }
 
@@ -33,7 +33,7 @@ impl Room {
     };
 }
 
-/// How far what is there can be trusted. What is there is served in any case.
+/// The freshness of the objects. They are served in any case.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Freshness {
     /// All objects have been listed at least once.
@@ -65,7 +65,7 @@ impl<K> Change<K> {
     }
 }
 
-/// What is different since a reader last asked.
+/// The changes since a reader last asked.
 #[derive(Debug, PartialEq)]
 pub struct Changes<K> {
     /// One for each object, sorted by key.
@@ -162,7 +162,7 @@ impl<K> Inner<K> {
     }
 }
 
-/// An empty store: the end that a source writes, and one that somebody reads. Clone the latter for more.
+/// An empty store: the source's writer and a reader. Clone the latter for more.
 #[must_use]
 pub fn store<K: Kind>() -> (Writer<K>, Reader<K>) {
     let (sender, receiver) = watch::channel(Inner {
@@ -205,7 +205,7 @@ impl<K: Kind> Writer<K> {
             let mut changed = Vec::new();
             for object in objects {
                 let key = object.key();
-                // What is equal stays the one that readers may hold already.
+                // An equal object stays the one that readers may hold already.
                 let kept = match before.remove(&key) {
                     Some(old) if *old == object => old,
                     Some(_) | None => {
@@ -367,7 +367,7 @@ impl<K> Clone for Reader<K> {
 }
 
 impl<K: Kind> Reader<K> {
-    /// Waits until something has changed, objects or freshness. Nothing when the writer is gone and all has been told.
+    /// Waits until something has changed, objects or freshness. `None` when the writer is gone and all changes were taken.
     ///
     /// May be dropped while it waits: nothing is lost.
     pub async fn changed(&mut self) -> Option<Changes<K>> {

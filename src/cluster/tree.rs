@@ -30,7 +30,7 @@ pub(crate) struct Limits {
 const UNSETTLED: Duration = Duration::from_millis(50);
 const UNSETTLED_COARSE: Duration = Duration::from_secs(3);
 
-/// What tells that a file is as it was when it was read.
+/// A mark by which an unchanged file is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     place: (u64, u64),
@@ -75,20 +75,19 @@ pub(crate) enum Found {
     },
 }
 
-/// Who is told what is found. Paths are below the directory; empty for the one file that was asked for.
+/// The visitor of files. Paths are below the directory; empty for the one file that was asked for.
 pub(crate) trait Visit {
     /// Of a file that need not be read again while it has this stamp.
     fn known(&self, below: &Path) -> Option<Stamp>;
     fn file(&mut self, below: &Path, found: Result<Found, String>);
-    /// A directory that could not be looked into, or not to the end. What is below it may still be there.
+    /// A directory that could not be read, or not to the end. The files below it may still be there.
     fn unread(&mut self, below: &Path, cause: String);
 }
 
-/// What was looked at.
+/// The extent of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Walked {
-    /// Where a change may mean something, which is known by reading: all directories that were looked into, and those of
-    /// files that links lead to.
+    /// The directories in which a change may matter: all that were read, and those of files that links lead to.
     pub(crate) folders: BTreeSet<PathBuf>,
     /// Files that were left out, because there are too many.
     pub(crate) left_out: usize,
@@ -125,9 +124,9 @@ impl Walker {
         }
     }
 
-    /// Reads all files of configuration below the root, links followed, but those whose stamp is known; or the one that it
-    /// is. A directory is looked into once, whatever leads there. What is hidden is left out, and so is what is no regular
-    /// file.
+    /// Reads all files of configuration below the root, links followed, but those whose stamp is known; or the one file that
+    /// the root is. Each directory is read once, whichever links lead there. Hidden names and all but regular files are left
+    /// out.
     ///
     /// # Errors
     ///
@@ -197,7 +196,7 @@ impl Walk<'_> {
                     }
                 }
                 Is::Known(data, leads_to) if is_configuration(&below) => {
-                    // Where it leads something may change, too.
+                    // A change may happen in the link's target, too.
                     self.walked.folders.extend(leads_to);
                     self.file(&path, &below, &data);
                 }
@@ -209,7 +208,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What is in a directory and not hidden.
+    /// The names in a directory that are not hidden.
     fn names(&mut self, folder: &Path) -> io::Result<Vec<Name>> {
         let most = self.limits.names;
         let names = self.disk.list(folder, most)?;
@@ -220,7 +219,7 @@ impl Walk<'_> {
         Ok(names)
     }
 
-    /// What cannot be looked at now, and may be there.
+    /// A path that cannot be read now, and may be there.
     fn lost(&mut self, below: &Path, cause: String) {
         if is_configuration(below) {
             self.visit.file(below, Err(cause));
@@ -231,7 +230,7 @@ impl Walk<'_> {
     }
 
     fn file(&mut self, path: &Path, below: &Path, data: &Metadata) {
-        // Whoever opened a pipe would wait for somebody to write.
+        // Opening a pipe would wait for a writer.
         if !data.is_file() {
             return;
         }
@@ -251,13 +250,13 @@ impl Walk<'_> {
         }
         let too_long = || format!("longer than {} bytes", self.limits.bytes);
         let most = u64::try_from(self.limits.bytes).unwrap_or(u64::MAX);
-        // What is known to be too long is not read at all.
+        // A file that is known to be too long is not read at all.
         if data.len() > most {
             return Err(too_long());
         }
         let read = self.disk.read(path, self.limits.bytes);
         let (bytes, data) = read.map_err(|error| error.to_string())?;
-        // What is written from now on changes it.
+        // Later writes change the stamp.
         let stamp = Stamp::settled(&data);
         if bytes.len() > self.limits.bytes {
             return Err(too_long());

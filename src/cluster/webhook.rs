@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::kind::{Key, Kind, Metadata, Resource};
 
-/// What asks webhooks whether an object is right.
+/// The resource of validating webhooks.
 pub(crate) const VALIDATING: Resource = Resource {
     group: "admissionregistration.k8s.io",
     version: "v1",
@@ -40,7 +40,7 @@ impl Webhook {
         bytes.map_or_else(Vec::new, |ByteString(bytes)| bytes)
     }
 
-    /// Whether requests pass where the webhook does not answer. Who says nothing means that they do not.
+    /// Whether requests pass while the webhook does not answer. The default is that they do not.
     pub(crate) fn ignores(&self) -> bool {
         self.text("/failurePolicy") == "Ignore"
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Access, Bundle, Cluster, Handle};
+use cluster::{Access, Bundle, Cluster, ReconcilerHandle};
 use tokio::sync::watch;
 use tracing::{error, info};
 
@@ -37,7 +37,7 @@ pub(crate) async fn connected(access: &Access) -> Cluster {
 
 /// Tells the keeper each CA bundle as it comes. `own`: others have theirs beside it.
 pub(crate) async fn tell(
-    handle: Handle,
+    handle: ReconcilerHandle,
     own: bool,
     mut ca: watch::Receiver<Option<Arc<str>>>,
     mut unreadable: watch::Receiver<u64>,

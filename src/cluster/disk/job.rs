@@ -9,19 +9,19 @@ use std::time::Instant;
 use rustix::fs::OFlags;
 
 use super::trace::{Step, passes};
-use super::{Answer, Call, HANGS, Is, Job, Name, Progress, hangs, slow};
+use super::{Call, HANGS, Is, Job, Name, Progress, Reply, hangs, slow};
 
 impl Job {
-    pub(super) fn work(&self, progress: &Progress, buffer: &mut [u8]) -> io::Result<Answer> {
+    pub(super) fn work(&self, progress: &Progress, buffer: &mut [u8]) -> io::Result<Reply> {
         progress.at(&self.path);
         if !matches!(self.call, Call::Same(_)) && passes(&self.path, &self.hanging) {
             return Err(hangs());
         }
         match &self.call {
-            Call::Stat => fs::metadata(&self.path).map(Answer::Stat),
-            Call::List(most) => self.list(*most, progress).map(Answer::List),
+            Call::Stat => fs::metadata(&self.path).map(Reply::Stat),
+            Call::List(most) => self.list(*most, progress).map(Reply::List),
             Call::Read(most) => self.read(*most, progress, buffer),
-            Call::Same(steps) => Ok(Answer::Same(steps.iter().all(Step::is_same))),
+            Call::Same(steps) => Ok(Reply::Same(steps.iter().all(Step::is_same))),
         }
     }
 
@@ -79,7 +79,7 @@ impl Job {
         Some(Is::Known(data, folder.map(Path::to_path_buf)))
     }
 
-    fn read(&self, most: usize, progress: &Progress, buffer: &mut [u8]) -> io::Result<Answer> {
+    fn read(&self, most: usize, progress: &Progress, buffer: &mut [u8]) -> io::Result<Reply> {
         let begin = Instant::now();
         let mut file = open(&self.path)?;
         let data = file.metadata()?;
@@ -99,11 +99,11 @@ impl Job {
             bytes.extend_from_slice(buffer.get(..count.min(room)).unwrap_or_default());
             self.goes_on(begin)?;
         }
-        Ok(Answer::Read(bytes, data))
+        Ok(Reply::Read(bytes, data))
     }
 }
 
-/// A regular file, or an error: nobody waits for one who writes into a pipe, and no device is even opened.
+/// Opens a regular file, or fails: a pipe without a writer would block, and a device is not even opened.
 fn open(path: &Path) -> io::Result<File> {
     let irregular = || io::Error::other("not a regular file");
     if !fs::metadata(path)?.is_file() {

@@ -1,4 +1,5 @@
-//! What a path goes through, as far as it answers: when one of its names is something else, it leads elsewhere.
+//! The names that a path goes through, as far as they answer: when one of them becomes another file, the path leads
+//! elsewhere.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -14,7 +15,8 @@ use super::STACK;
 /// Links that the kernel follows at most (`path_resolution(7)`).
 const MOST_LINKS: usize = 40;
 
-/// What a name was, links not followed: device, inode, and when it was changed. Of a directory the time says nothing.
+/// The identity of a name, links not followed: device, inode, and the time of its change. The time of a directory says
+/// nothing.
 type Mark = (u64, u64, Option<(i64, i64)>);
 
 /// A name, and what it was.
@@ -108,8 +110,8 @@ pub(super) fn passes(path: &Path, names: &BTreeSet<PathBuf>) -> bool {
     found
 }
 
-/// Shows each name that the kernel would look up for a path, links followed, as long as `go_on` says so. Nothing is asked of a
-/// name before it was shown.
+/// Shows each name that the kernel would look up for a path, links followed, as long as `go_on` says so. A name is shown
+/// before it is looked at.
 fn walk(path: &Path, mut go_on: impl FnMut(&Path) -> bool) {
     let Ok(path) = std::path::absolute(path) else {
         return;

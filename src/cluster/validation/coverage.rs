@@ -1,4 +1,4 @@
-//! Whose an entry is, and which kinds the entries leave out. Pure.
+//! The owner of an entry, and the kinds that the entries leave out. Pure.
 
 use api::config::{KINDS, Kind};
 use serde_json::{Value, json};
@@ -9,11 +9,11 @@ use crate::webhook::{Webhook, WebhookConfiguration};
 /// Asked for, so that nothing passes unseen.
 const OPERATIONS: [&str; 2] = ["CREATE", "UPDATE"];
 
-/// Where all kinds are taken.
+/// The path that accepts all kinds.
 const PATH: &str = "/validate";
 
-/// Names for the entry that takes what all others leave out. The second is for where the first is somebody else's, or a
-/// file says what it is.
+/// Names for the entry that takes all kinds that the others leave out. The second one serves when another program owns the
+/// first, or a file defines it.
 const REST: [&str; 2] = ["validation.istio.io", "gudgeon.validation.istio.io"];
 
 /// Whether an entry leads to a Service.
@@ -43,7 +43,7 @@ pub(super) fn is_ours(wanted: &Validation, said: &[Webhook], entry: &Webhook) ->
     said.iter().any(|said| said.name() == entry.name()) || leads_to(entry, &wanted.service)
 }
 
-/// Names of the entries that are somebody else's.
+/// Names of the entries that other programs own.
 pub(crate) fn others(wanted: &Validation, configuration: &WebhookConfiguration) -> Vec<String> {
     let said = said(wanted, configuration);
     let entries = configuration.webhooks.iter().flatten();
@@ -53,7 +53,7 @@ pub(crate) fn others(wanted: &Validation, configuration: &WebhookConfiguration) 
         .collect()
 }
 
-/// What is said of entries beside that they are ours.
+/// The wanted entries that the configuration must hold as they are: all of them if it is held to them, or is empty.
 pub(super) fn said(wanted: &Validation, configuration: &WebhookConfiguration) -> Vec<Webhook> {
     let is_empty = configuration.webhooks.iter().flatten().next().is_none();
     match wanted.held || is_empty {
@@ -105,7 +105,7 @@ pub(super) fn rules<'a>(kinds: impl Iterator<Item = &'a Kind>) -> Vec<Value> {
         .collect()
 }
 
-/// What takes what these entries leave out.
+/// The entry that takes the kinds that these leave out.
 #[derive(Debug)]
 pub(super) enum Rest {
     /// An entry that is there gets these rules.
@@ -146,7 +146,7 @@ pub(super) fn rest(wanted: &Validation, entries: &[Webhook], known: &[&str]) -> 
     Some(Rest::Entry(entry(&client, name, &missing)))
 }
 
-/// Where an entry leads, for all kinds.
+/// The client configuration of an entry, for all kinds.
 fn beside(entry: &Webhook) -> Option<Value> {
     let client = entry.0.get("clientConfig")?;
     if let Some(url) = client.get("url").and_then(Value::as_str) {
@@ -180,7 +180,7 @@ fn entry(client: &Value, name: &str, rules: &[Value]) -> Webhook {
     }))
 }
 
-/// The entry for all kinds, where nobody says anything else.
+/// The default entry for all kinds.
 pub(super) fn whole(service: &Service) -> Webhook {
     let [name, _] = REST;
     entry(&client_of(service), name, &rules(KINDS.iter()))

@@ -1,4 +1,4 @@
-//! What is to be done about a configuration that is kept: what is wanted and the object in, the write out. Pure.
+//! The decision about a whole configuration: the desired state and the object in, the write out. Pure.
 
 use std::time::SystemTime;
 
@@ -124,7 +124,7 @@ fn made(entry: &Webhook, bundle: &Bundle, fail: bool, now: SystemTime) -> Value 
     made
 }
 
-/// What of an entry has to become another, by its name.
+/// The fields of an entry that must change, by its name.
 fn mended(
     entry: &Webhook,
     said: Option<&Webhook>,
@@ -133,7 +133,7 @@ fn mended(
     now: SystemTime,
 ) -> Option<Value> {
     let mut patch = Map::new();
-    // Who finds that nothing passes without it leaves it so: another replica has seen it refuse.
+    // A policy of `Fail` stays: another replica has seen the webhook refuse.
     if fail && entry.ignores() {
         patch.insert("failurePolicy".to_owned(), json!("Fail"));
     }
@@ -168,7 +168,7 @@ fn mended(
     Some(Value::Object(patch))
 }
 
-/// Whether a field is as somebody says.
+/// Whether a field has the wanted value.
 fn is_so(field: &str, present: &Value, said: &Value) -> bool {
     match (field, present, said) {
         ("clientConfig", Value::Object(present), Value::Object(said)) => {

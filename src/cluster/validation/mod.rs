@@ -1,8 +1,8 @@
 //! The configuration of the webhook that checks rules: what it is to be, and when a webhook that is away may stop others.
 //!
-//! It is made where there is none, and mended where somebody changes it. As long as nobody has seen the webhook refuse
-//! anything, the API server is told to go on without it: a control plane that is installed in the wrong order must not lock
-//! out its own rules.
+//! It is created if it is missing, and repaired when another client changes it. Until the webhook was seen to refuse an
+//! object, its failure policy is `Ignore`: a control plane that is installed in the wrong order must not lock out its own
+//! rules.
 
 mod coverage;
 mod decide;
@@ -51,7 +51,7 @@ impl Validation {
         }
     }
 
-    /// What a file says, in YAML or JSON.
+    /// From a file in YAML or JSON.
     ///
     /// # Errors
     /// It is no ValidatingWebhookConfiguration.

@@ -1,6 +1,6 @@
 //! Whether the webhook was seen to work: one of its endpoints is ready, and something broken was refused.
 //!
-//! What is broken is a Gateway that says nothing, and it is created by a dry run, so that nothing is there if it passes.
+//! The probe is an empty Gateway, created by a dry run, so that nothing is stored if it passes.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use crate::backoff::{Backoff, Bounds};
 use crate::connect::Cluster;
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::Resource;
-use crate::ledger::Ledger;
-use crate::repeats::{Repeats, times};
+use crate::log_limiter::{LogLimiter, times};
+use crate::reconcile_status::ReconcileStatuses;
 
 /// Of the object that is never there.
 const NAME: &str = "gudgeon-refuse-me";
-/// What the API server says of a webhook's refusal.
+/// The API server's words for a webhook's refusal.
 const DENIED: &str = "denied the request";
 const GROUP: &str = "networking.istio.io";
 /// The newest first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
 /// Between two tries.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long it may take until somebody should know that nothing is enforced yet.
+/// The time after which a missing refusal is a warning: nothing is enforced yet.
 const OVERDUE: Duration = Duration::from_secs(60);
 /// The same after a failure.
 const BOUNDS: Bounds = Bounds {
@@ -91,13 +91,13 @@ pub(crate) struct Refusal {
     /// For an answer.
     pub(crate) within: Duration,
     pub(crate) configuration: String,
-    pub(crate) ledger: Ledger,
+    pub(crate) statuses: ReconcileStatuses,
 }
 
 impl Refusal {
     /// Tells once, and ends.
     pub(crate) async fn run(self, seen: watch::Sender<bool>) {
-        let mut repeats = Repeats::default();
+        let mut repeats = LogLimiter::default();
         let mut backoff = Backoff::new(BOUNDS);
         let begin = Instant::now();
         loop {
@@ -111,7 +111,7 @@ impl Refusal {
                 Err(failure) => {
                     wait = backoff.after(&failure, fastrand::f64());
                     let words = failure.to_string();
-                    if let Some(count) = repeats.worth_saying(&words) {
+                    if let Some(count) = repeats.observe(&words) {
                         tracing::warn!("{words}{}: trying again", times(count));
                     }
                     words
@@ -124,22 +124,22 @@ impl Refusal {
             "the webhook was seen to refuse: its entries in {} say Fail from now on",
             self.configuration
         );
-        self.ledger.of(&self.configuration, |standing| {
-            standing.waits = None;
-            standing.overdue = false;
+        self.statuses.of(&self.configuration, |status| {
+            status.waits = None;
+            status.overdue = false;
         });
         seen.send_replace(true);
     }
 
-    /// What is waited for; `late`: it should have come by now.
+    /// Notes the missing condition; `late`: it should have been met by now.
     fn note(&self, words: &str, late: bool) {
         let mut is_news = false;
-        self.ledger.of(&self.configuration, |standing| {
+        self.statuses.of(&self.configuration, |status| {
             // Another replica may have seen it.
-            let overdue = late && standing.policy != Some("Fail");
-            is_news = overdue && !standing.overdue;
-            standing.overdue = overdue;
-            standing.waits = Some(words.to_owned());
+            let overdue = late && status.policy != Some("Fail");
+            is_news = overdue && !status.overdue;
+            status.overdue = overdue;
+            status.waits = Some(words.to_owned());
         });
         if is_news {
             tracing::warn!(
@@ -149,7 +149,7 @@ impl Refusal {
         }
     }
 
-    /// What has not been seen yet.
+    /// The condition that is not met yet.
     async fn missing(&self) -> Result<Option<String>, Failure> {
         let Service { namespace, name } = &self.service;
         if !self.is_ready().await? {
@@ -185,7 +185,7 @@ impl Refusal {
         {
             Ok(slices) => {
                 let all = slices.items.into_iter().filter_map(|slice| slice.endpoints);
-                // Who says nothing of it is.
+                // An endpoint without a condition is ready.
                 return Ok(all.flatten().any(|one| one.conditions.ready != Some(false)));
             }
             // Not served, or not for us: roles of old charts have Endpoints alone.

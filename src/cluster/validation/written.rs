@@ -1,4 +1,4 @@
-//! A ValidatingWebhookConfiguration as somebody wrote it, of today's version or the one before, as today's is sent.
+//! A ValidatingWebhookConfiguration from a file, of version v1 or v1beta1, converted to v1.
 
 use api::config::document;
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ const VERSIONS: [&str; 2] = [
     "admissionregistration.k8s.io/v1beta1",
 ];
 
-/// What of an entry is kept. The others are made by the API server, or found out when it is sent.
+/// The fields of an entry that are kept. The API server sets the others, or the reconciler does.
 const FIELDS: [&str; 10] = [
     "name",
     "clientConfig",

@@ -7,7 +7,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use cluster::{
-    Access, Handle, Keeper, Listed, Order, Pace, Selection, Source as _, Version, Writer,
+    Access, DesiredState, ObjectSource as _, Pace, Reconciler, ReconcilerHandle, Selection,
+    Version, Watcher, Writer,
 };
 use inject::NativeSidecars;
 use tracing::{info, warn};
@@ -40,7 +41,7 @@ pub(super) fn access(flags: &InjectorFlags) -> Option<Access> {
 
 /// What is asked of the cluster.
 pub(super) struct Wishes<E> {
-    pub(super) keeper: Option<Keeper>,
+    pub(super) keeper: Option<Reconciler>,
     /// Asks how new the API server is.
     pub(super) auto: Option<Arc<Webhook<E>>>,
     /// Hears of OpenShift's namespaces.
@@ -48,12 +49,12 @@ pub(super) struct Wishes<E> {
 }
 
 /// The keeper of what the flags name, and by what it is told.
-pub(super) fn keeper(flags: &InjectorFlags) -> (Keeper, Handle) {
-    let order = Order {
+pub(super) fn keeper(flags: &InjectorFlags) -> (Reconciler, ReconcilerHandle) {
+    let order = DesiredState {
         configurations: flags.webhook_config_name.clone(),
         entry: flags.webhook_name.clone(),
     };
-    Keeper::new(order, Pace::default())
+    Reconciler::new(order, Pace::default())
 }
 
 /// Connects, and does what is wished for, for ever.
@@ -81,7 +82,7 @@ pub(super) async fn run<E: Engine>(access: Access, wishes: Wishes<E>) {
         match wishes.namespaces {
             Some(writer) => {
                 let all = Selection::default();
-                let source = Listed::new(cluster.clone(), all, Pace::default());
+                let source = Watcher::new(cluster.clone(), all, Pace::default());
                 match source.run(writer).await {}
             }
             None => std::future::pending().await,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cluster::{Failed, Standing};
+use cluster::{ReconcileFailure, ReconcileStatus};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -221,7 +221,7 @@ impl Metrics {
     }
 
     /// How it stands with each webhook configuration: the keeper counts, here it is shown.
-    pub(crate) fn standings(&self, standings: &[Standing]) {
+    pub(crate) fn standings(&self, standings: &[ReconcileStatus]) {
         for standing in standings {
             let name = || ("name", standing.configuration.clone());
             up_to(
@@ -232,7 +232,7 @@ impl Metrics {
                 &self.patch_retries.get_or_create(&[name()]),
                 standing.retries,
             );
-            for failed in Failed::ALL {
+            for failed in ReconcileFailure::ALL {
                 let labels = [name(), ("reason", failed.as_str().to_owned())];
                 up_to(
                     &self.patch_failures.get_or_create(&labels),

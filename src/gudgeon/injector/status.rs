@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cluster::{Handle, Standing};
+use cluster::{ReconcileStatus, ReconcilerHandle};
 use serde_json::{Value, json};
 
 use super::health::Health;
@@ -15,7 +15,7 @@ pub(crate) struct Status {
     pub(crate) revision: String,
     pub(crate) self_signed: bool,
     tls: Mutex<Value>,
-    keeper: Mutex<Option<Handle>>,
+    keeper: Mutex<Option<ReconcilerHandle>>,
 }
 
 impl Status {
@@ -45,18 +45,21 @@ impl Status {
     }
 
     /// By whom the CA bundles are kept.
-    pub(crate) fn kept_by(&self, handle: Handle) {
+    pub(crate) fn kept_by(&self, handle: ReconcilerHandle) {
         *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
     }
 
     /// How it stands with each webhook configuration.
-    pub(crate) fn standings(&self) -> Vec<Standing> {
+    pub(crate) fn standings(&self) -> Vec<ReconcileStatus> {
         let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
-        keeper.as_ref().map(Handle::standings).unwrap_or_default()
+        keeper
+            .as_ref()
+            .map(ReconcilerHandle::statuses)
+            .unwrap_or_default()
     }
 
     pub(crate) fn bundles(&self) -> Value {
-        let shown = |standing: &Standing| {
+        let shown = |standing: &ReconcileStatus| {
             json!({
                 "config": standing.configuration,
                 "entries": standing.entries,

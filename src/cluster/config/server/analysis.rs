@@ -17,7 +17,7 @@ use crate::backoff::{Backoff, Bounds};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
-use crate::repeats::{Repeats, times};
+use crate::log_limiter::{LogLimiter, times};
 
 /// The object was written meanwhile, and says the same.
 const TRIES: usize = 5;
@@ -195,7 +195,7 @@ fn is_final(failure: &Failure) -> bool {
 
 /// Writes one after the other, for ever. What fails is tried again, and whoever refuses everything is left alone for a while.
 pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
-    let mut repeats = Repeats::default();
+    let mut repeats = LogLimiter::default();
     let mut backoff = Backoff::new(bounds);
     loop {
         let (place, mut note) = board.next().await;
@@ -210,7 +210,7 @@ pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
             // The object is gone, or has no status of its own.
             if failure.code() == Some(404) {
                 tracing::debug!("{failure}");
-            } else if let Some(count) = repeats.worth_saying(&failure.to_string()) {
+            } else if let Some(count) = repeats.observe(&failure.to_string()) {
                 tracing::warn!("{failure}{}", times(count));
             }
             continue;

@@ -31,8 +31,8 @@ use super::plain::Plain;
 use super::report::State;
 use crate::connect::Cluster;
 use crate::kind::{Key, Resource};
-use crate::listed::Peers;
 use crate::store::{self, Changes, Freshness};
+use crate::watcher::Peers;
 
 /// So many objects are judged before others have their turn.
 const SLICE: usize = 100;

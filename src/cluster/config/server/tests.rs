@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 use super::*;
 use crate::config::{Change, State, Usable};
 use crate::fake::{Fake, Fault};
-use crate::listed::Pace;
+use crate::watcher::Pace;
 
 const CRDS: &str = "customresourcedefinitions";
 const VIRTUAL_SERVICES: &str = "virtualservices";

@@ -9,8 +9,8 @@ use super::seen::Seen;
 use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::kind::Resource;
-use crate::listed::{Listed, Pace, Peers, Selection};
 use crate::store::{Changes, Reader, Writer, store};
+use crate::watcher::{Pace, Peers, Selection, Watcher};
 
 /// Objects in a page. Those of configuration are small.
 const PAGE: u32 = 500;
@@ -71,7 +71,7 @@ impl Watching {
                 continue;
             }
             let cluster = self.cluster.clone();
-            let listed = Listed::new(cluster, Selection::default(), self.pace);
+            let listed = Watcher::new(cluster, Selection::default(), self.pace);
             let listed = listed.of(self.resource).beside(self.peers.clone());
             let begun = Instant::now();
             listed.in_pages_of(PAGE).while_served(&mut store).await;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::config::entry::Change;
 use crate::config::plain::Usable;
 use crate::config::report::Report;
-use crate::listed::Pace;
+use crate::watcher::Pace;
 
 /// What is read, and how.
 #[derive(Clone, Debug)]

@@ -27,7 +27,7 @@ use self::convert::{Converted, convert};
 use self::schedule::{End, Query, Schedule, Target, Way};
 use self::wire::Catalog;
 use super::{Contribution, SourceId, Standing};
-use crate::repeats::{Repeats, times};
+use crate::log_limiter::{LogLimiter, times};
 
 /// What a source says: all that it has, and how far it is. While it is [`Standing::Syncing`] it has nothing yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -178,7 +178,7 @@ struct Heard {
     /// Warnings that stand, by service; those of the catalog have no name.
     warnings: BTreeMap<Option<Arc<str>>, Vec<String>>,
     error: Arc<str>,
-    repeats: Repeats,
+    repeats: LogLimiter,
     told_in_turn: bool,
     was_complete: bool,
 }
@@ -220,7 +220,7 @@ impl Heard {
     }
 
     fn fail(&mut self, why: &str) {
-        if let Some(count) = self.repeats.worth_saying(why) {
+        if let Some(count) = self.repeats.observe(why) {
             tracing::warn!("{why}{}: trying again", times(count));
         }
         self.error = why.into();

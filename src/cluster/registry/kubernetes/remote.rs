@@ -18,9 +18,9 @@ use super::source::{self, Settings};
 use super::wire::{RawMetadata, or_default};
 use crate::connect::Cluster;
 use crate::kind::{Key, Kind, Resource};
-use crate::listed::{Listed, Selection, Source as _};
 use crate::registry::Standing;
 use crate::store::{Changes, store};
+use crate::watcher::{ObjectSource as _, Selection, Watcher};
 
 const LABEL: &str = "istio/multiCluster=true";
 
@@ -101,7 +101,7 @@ pub async fn remotes(
     };
     let (writer, mut secrets) = store::<Secret>();
     let mut tasks = JoinSet::new();
-    let listed = Listed::new(local, selection, settings.pace);
+    let listed = Watcher::new(local, selection, settings.pace);
     tasks.spawn(async move { match listed.run(writer).await {} });
     let (say, mut said) = mpsc::channel(1);
     let mut running = Running {

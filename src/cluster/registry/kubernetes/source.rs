@@ -21,9 +21,9 @@ use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::failure::Failure;
 use crate::kind::{Kind, Resource};
-use crate::listed::{Listed, Pace, Peers, Selection, Source as _};
-use crate::repeats::Repeats;
+use crate::log_limiter::LogLimiter;
 use crate::store::{Changes, Reader, Writer, store};
+use crate::watcher::{ObjectSource as _, Pace, Peers, Selection, Watcher};
 
 /// What is read, and how.
 #[derive(Clone, Debug)]
@@ -173,13 +173,13 @@ impl Watching {
         (watching.tasks, words)
     }
 
-    fn listed<K: Kind>(&self, everywhere: bool) -> Listed<K> {
+    fn listed<K: Kind>(&self, everywhere: bool) -> Watcher<K> {
         let namespace = self.settings.namespace.clone().filter(|_| !everywhere);
         let selection = Selection {
             namespace,
             ..Selection::default()
         };
-        Listed::new(self.cluster.clone(), selection, self.settings.pace).beside(self.peers.clone())
+        Watcher::new(self.cluster.clone(), selection, self.settings.pace).beside(self.peers.clone())
     }
 
     fn held<K: Held>(&mut self) {
@@ -258,7 +258,7 @@ impl EachKind for Watching {
 }
 
 /// Lists and watches a kind, and passes on what it says.
-async fn held<K: Held>(name: &'static str, listed: Listed<K>, to: mpsc::Sender<Word>) {
+async fn held<K: Held>(name: &'static str, listed: Watcher<K>, to: mpsc::Sender<Word>) {
     let (writer, reader) = store();
     let forwarding = forward(name, reader, to, |heard, changes| {
         heard.objects.apply(changes);
@@ -311,7 +311,7 @@ struct Looking {
 impl Looking {
     async fn run<K: Kind>(self, mut store: Writer<K>) -> Infallible {
         let mut backoff = Backoff::new(self.pace.bounds());
-        let mut repeats = Repeats::default();
+        let mut repeats = LogLimiter::default();
         // Since when it is not there, where it was.
         let mut lost = None;
         let mut is_known = false;
@@ -327,7 +327,7 @@ impl Looking {
             let wait = match version {
                 Ok(Some(version)) => {
                     let cluster = self.cluster.clone();
-                    let listed = Listed::new(cluster, self.selection.clone(), self.pace);
+                    let listed = Watcher::new(cluster, self.selection.clone(), self.pace);
                     let resource = Resource {
                         version,
                         ..self.resource

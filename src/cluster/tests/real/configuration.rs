@@ -7,7 +7,7 @@ use cluster::config::{Change, Heard, Server, Settings, State};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::keeper::kube;
+use crate::reconciler::kube;
 use crate::support::{admin, apply, kubectl, try_kubectl};
 
 const NAMESPACE: &str = "configuration";

@@ -13,9 +13,9 @@
 
 mod configuration;
 mod consul;
-mod keeper;
 mod manifest;
 mod objects;
+mod reconciler;
 mod recording;
 mod registry;
 mod rows;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use cluster::{
-    Bundle, Cluster, Listed, Pace, Selection, Source as _, State, WebhookConfiguration, store,
+    Bundle, Cluster, ObjectSource as _, Pace, ReconcileState, Selection, Watcher,
+    WebhookConfiguration, store,
 };
 use serde_json::{Value, json};
 
@@ -64,7 +65,7 @@ async fn the_role_is_enough() {
         Bundle::File(file.clone().into_bytes()),
     );
     until("all four have it", || kept.handle.held()).await;
-    assert_eq!(kept.handle.standings()[0].entries.len(), 4);
+    assert_eq!(kept.handle.statuses()[0].entries.len(), 4);
     for entry in 0..4 {
         assert_eq!(bundle(NAME, entry), file);
     }
@@ -94,11 +95,11 @@ async fn the_role_is_for_one_name() {
     let other = Configuration::new("somebody-elses");
     let kept = keep(injector().await, other.0, own());
     until("it is refused", || {
-        kept.handle.standings()[0].error.is_some()
+        kept.handle.statuses()[0].error.is_some()
     })
     .await;
-    let standing = &kept.handle.standings()[0];
-    assert_eq!(standing.state, State::Waiting);
+    let standing = &kept.handle.statuses()[0];
+    assert_eq!(standing.state, ReconcileState::Waiting);
     let error = standing.error.clone().unwrap();
     assert!(
         error.starts_with(
@@ -110,7 +111,7 @@ async fn the_role_is_for_one_name() {
     assert_eq!(bundle(other.0, 0), "");
     // All of them, without a name: no.
     let (writer, mut reader) = store::<WebhookConfiguration>();
-    let all = Listed::new(injector().await, Selection::default(), Pace::default());
+    let all = Watcher::new(injector().await, Selection::default(), Pace::default());
     let running = tokio::spawn(all.run(writer));
     let refused = async {
         loop {

@@ -1,7 +1,7 @@
 //! Lists in pages and watches, as the injector's successor will use them.
 
 use cluster::{
-    Change, Key, Listed, Pace, Reader, Selection, Source as _, WebhookConfiguration, store,
+    Change, Key, ObjectSource as _, Pace, Reader, Selection, Watcher, WebhookConfiguration, store,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -35,7 +35,7 @@ async fn pages_and_changes() {
         ..Selection::default()
     };
     let (writer, mut reader) = store();
-    let source = Listed::<WebhookConfiguration>::new(admin().await, selection, Pace::default());
+    let source = Watcher::<WebhookConfiguration>::new(admin().await, selection, Pace::default());
     let running = tokio::spawn(source.run(writer));
     // Two pages, and they appear at once.
     assert_eq!(next(&mut reader).await.len(), OBJECTS);

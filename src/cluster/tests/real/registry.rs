@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::keeper::kube;
+use crate::reconciler::kube;
 use crate::support::{admin, apply, kubectl, run as folder, try_kubectl};
 
 const NAMESPACE: &str = "registry";

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cluster::{Access, Bundle, Cluster, Handle, Keeper, OWN_CA_NAME, Order, Pace};
+use cluster::{
+    Access, Bundle, Cluster, DesiredState, OWN_CA_NAME, Pace, Reconciler, ReconcilerHandle,
+};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -118,7 +120,7 @@ pub(crate) async fn admin() -> Cluster {
 /// Ended when it is dropped.
 pub(crate) struct Kept {
     task: JoinHandle<()>,
-    pub(crate) handle: Handle,
+    pub(crate) handle: ReconcilerHandle,
 }
 
 impl Drop for Kept {
@@ -128,11 +130,11 @@ impl Drop for Kept {
 }
 
 pub(crate) fn keep(cluster: Cluster, configuration: &str, bundle: Bundle) -> Kept {
-    let order = Order {
+    let order = DesiredState {
         configurations: vec![configuration.to_owned()],
         entry: "sidecar-injector.istio.io".to_owned(),
     };
-    let (keeper, handle) = Keeper::new(order, Pace::default());
+    let (keeper, handle) = Reconciler::new(order, Pace::default());
     handle.keep(bundle);
     Kept {
         task: tokio::spawn(keeper.run(cluster)),

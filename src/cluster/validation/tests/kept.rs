@@ -1,4 +1,4 @@
-//! A keeper beside the fake API server.
+//! A reconciler beside the fake API server.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::fake::{Fake, Fault};
-use crate::keeper::{Handle, Keeper};
-use crate::ledger::State;
-use crate::listed::Pace;
+use crate::reconcile_status::ReconcileState;
+use crate::reconciler::{Reconciler, ReconcilerHandle};
+use crate::watcher::Pace;
 
 const KIND: &str = "validatingwebhookconfigurations";
 
@@ -29,10 +29,13 @@ impl Drop for Running {
     }
 }
 
-fn run(fake: &Fake, validation: Validation) -> (Running, Handle) {
-    let (keeper, handle) = Keeper::of_validation(validation, PACE);
+fn run(fake: &Fake, validation: Validation) -> (Running, ReconcilerHandle) {
+    let (reconciler, handle) = Reconciler::of_validation(validation, PACE);
     handle.keep(Bundle::File(PEM.into()));
-    (Running(tokio::spawn(keeper.run(fake.cluster()))), handle)
+    (
+        Running(tokio::spawn(reconciler.run(fake.cluster()))),
+        handle,
+    )
 }
 
 async fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -85,7 +88,7 @@ async fn made_with_ignore_and_fails_once_it_was_seen_to_refuse() {
     assert_eq!(policy(&fake), "Ignore");
     let object = fake.find_in(KIND, "istio-galley").unwrap();
     assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "u-1");
-    let waits = || handle.standings()[0].waits.clone().unwrap_or_default();
+    let waits = || handle.statuses()[0].waits.clone().unwrap_or_default();
     until("it says why", || waits().contains("no endpoint")).await;
     ready(&fake);
     until("it says what comes next", || {
@@ -96,10 +99,10 @@ async fn made_with_ignore_and_fails_once_it_was_seen_to_refuse() {
     fake.denies();
     until("it fails", || policy(&fake) == "Fail").await;
     until("it is known", || {
-        handle.standings()[0].policy == Some("Fail")
+        handle.statuses()[0].policy == Some("Fail")
     })
     .await;
-    assert_eq!(handle.standings()[0].waits, None);
+    assert_eq!(handle.statuses()[0].waits, None);
     // What was created by dry runs is not there.
     assert_eq!(
         fake.find_in("gateways", "istio-system/gudgeon-refuse-me"),
@@ -151,27 +154,27 @@ async fn endpoints_do_where_slices_are_forbidden() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_never_seen_to_refuse_is_told_of_after_a_minute() {
-    let ledger = crate::ledger::Ledger::new(&["istio-galley".to_owned()]);
+    let statuses = crate::reconcile_status::ReconcileStatuses::new(&["istio-galley".to_owned()]);
     let fake = Fake::start().await;
     let refusal = Refusal {
         cluster: fake.cluster(),
         service: service(),
         within: Duration::from_secs(20),
         configuration: "istio-galley".to_owned(),
-        ledger: ledger.clone(),
+        statuses: statuses.clone(),
     };
     let (seen, _) = tokio::sync::watch::channel(false);
     let _running = Running(tokio::spawn(refusal.run(seen)));
     let begin = tokio::time::Instant::now();
-    let is_overdue = || ledger.all()[0].overdue;
+    let is_overdue = || statuses.all()[0].overdue;
     while !is_overdue() && begin.elapsed() < Duration::from_secs(120) {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     assert!(is_overdue());
     assert!(begin.elapsed() >= Duration::from_secs(60));
-    assert!(ledger.all()[0].waits.is_some());
+    assert!(statuses.all()[0].waits.is_some());
     // Another replica has seen it.
-    ledger.of("istio-galley", |standing| standing.policy = Some("Fail"));
+    statuses.of("istio-galley", |status| status.policy = Some("Fail"));
     while is_overdue() && begin.elapsed() < Duration::from_secs(180) {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
@@ -216,8 +219,8 @@ async fn replicas_agree_and_rest() {
     fake.denies();
     until("it fails", || {
         replicas.iter().all(|(_, handle)| {
-            let standing = handle.standings().remove(0);
-            standing.policy == Some("Fail") && standing.waits.is_none()
+            let status = handle.statuses().remove(0);
+            status.policy == Some("Fail") && status.waits.is_none()
         })
     })
     .await;
@@ -235,23 +238,23 @@ async fn one_that_is_refused_goes_on_and_counts() {
     );
     let (_running, handle) = run(&fake, built_in());
     until("it is there", || handle.held()).await;
-    let standing = handle.standings().remove(0);
-    let refusals: Vec<_> = standing.refusals.into_iter().collect();
+    let status = handle.statuses().remove(0);
+    let refusals: Vec<_> = status.refusals.into_iter().collect();
     assert_eq!(
         refusals,
         [("Forbidden", 1), ("InternalError", 1), ("Unreachable", 1)]
     );
-    assert_eq!(standing.written, 1);
+    assert_eq!(status.written, 1);
     // Nobody is allowed anything: known, and not the end.
     let fake = Fake::start().await;
     fake.forbid(&[KIND]);
     let (running, handle) = run(&fake, built_in());
     until("it is said", || {
-        let error = handle.standings()[0].error.clone().unwrap_or_default();
+        let error = handle.statuses()[0].error.clone().unwrap_or_default();
         error.contains("no right to the verb \"list\"")
     })
     .await;
-    assert_eq!(handle.standings()[0].refusals.get("Forbidden"), Some(&1));
+    assert_eq!(handle.statuses()[0].refusals.get("Forbidden"), Some(&1));
     fake.forbid(&[]);
     until("it is there", || handle.held()).await;
     assert!(!running.0.is_finished());
@@ -262,12 +265,15 @@ async fn a_server_that_is_away_is_waited_for() {
     let fake = Fake::start().await;
     fake.away(true);
     let (_running, handle) = run(&fake, built_in());
-    until("it is noticed", || handle.standings()[0].error.is_some()).await;
+    until("it is noticed", || handle.statuses()[0].error.is_some()).await;
     fake.away(false);
     until("it is there", || handle.held()).await;
     fake.away(true);
     handle.keep(Bundle::File(b"new".to_vec()));
-    until("it fails", || handle.standings()[0].state == State::Failing).await;
+    until("it fails", || {
+        handle.statuses()[0].state == ReconcileState::Failing
+    })
+    .await;
     fake.away(false);
     until("it is there", || handle.held()).await;
 }
@@ -292,7 +298,7 @@ async fn what_the_server_does_not_keep_is_not_sent_for_ever() {
     fake.fail("patch", &vec![Fault::Says(answer); 100]);
     let (_running, handle) = run(&fake, wanted);
     until("it is said", || {
-        let error = handle.standings()[0].error.clone().unwrap_or_default();
+        let error = handle.statuses()[0].error.clone().unwrap_or_default();
         error.contains("does not keep all")
     })
     .await;
@@ -306,7 +312,10 @@ async fn unregistered_is_deleted_and_stays_so() {
     let fake = Fake::start().await;
     fake.put_in(KIND, built_in().whole);
     let (_running, handle) = run(&fake, built_in().unregistered());
-    until("it is gone", || handle.standings()[0].state == State::Gone).await;
+    until("it is gone", || {
+        handle.statuses()[0].state == ReconcileState::Gone
+    })
+    .await;
     assert_eq!(fake.find_in(KIND, "istio-galley"), None);
     fake.put_in(KIND, built_in().whole);
     until("it is gone again", || {

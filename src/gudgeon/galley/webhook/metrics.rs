@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cluster::Standing;
+use cluster::ReconcileStatus;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -158,7 +158,7 @@ impl Metrics {
     }
 
     /// How it stands with the webhook configuration: the keeper counts, here it is shown.
-    pub(super) fn show(&self, standing: &Standing) {
+    pub(super) fn show(&self, standing: &ReconcileStatus) {
         up_to(&self.configuration_updates, standing.written);
         for (reason, count) in &standing.refusals {
             let label = [("reason", (*reason).to_owned())];
@@ -234,7 +234,7 @@ mod tests {
         metrics.reloaded("tlsCertFile", "ok");
         metrics.loaded("ca_certificates", true);
         metrics.loaded("ca_certificates", false);
-        let mut standing = Standing::default();
+        let mut standing = ReconcileStatus::default();
         standing.written = 3;
         standing.refusals.insert("Forbidden", 2);
         metrics.show(&standing);

@@ -16,7 +16,7 @@ mod service;
 
 use std::sync::Arc;
 
-use cluster::{Handle, Standing};
+use cluster::{ReconcileStatus, ReconcilerHandle};
 use prometheus_client::registry::Registry;
 use tokio_rustls::TlsAcceptor;
 use tracing::info;
@@ -40,7 +40,7 @@ const PLACES: usize = 512;
 pub(super) struct Webhook {
     pub(super) reviews: Arc<Reviews>,
     /// `None`: no webhook configuration is kept.
-    keeper: Option<Handle>,
+    keeper: Option<ReconcilerHandle>,
 }
 
 impl Webhook {
@@ -71,8 +71,8 @@ impl Webhook {
     }
 
     /// How it stands with the webhook configuration, if one is kept.
-    fn standing(&self) -> Option<Standing> {
-        self.keeper.as_ref()?.standings().pop()
+    fn standing(&self) -> Option<ReconcileStatus> {
+        self.keeper.as_ref()?.statuses().pop()
     }
 
     /// Why what is broken may pass, where it should not by now.

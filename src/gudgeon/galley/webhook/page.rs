@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use api::counted;
-use cluster::Standing;
+use cluster::ReconcileStatus;
 use serde_json::{Value, json};
 
 use super::Webhook;
@@ -65,7 +65,7 @@ impl Webhook {
     }
 }
 
-fn of(standing: &Standing) -> Value {
+fn of(standing: &ReconcileStatus) -> Value {
     json!({
         "name": standing.configuration,
         "state": standing.state.as_str(),
@@ -78,7 +78,7 @@ fn of(standing: &Standing) -> Value {
     })
 }
 
-fn configuration(page: &mut String, standing: &Standing) {
+fn configuration(page: &mut String, standing: &ReconcileStatus) {
     let _written = write!(
         page,
         "<p>Its configuration {}: {}",

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cluster::{Access, Handle, Keeper, Pace, Service, Validation};
+use cluster::{Access, Pace, Reconciler, ReconcilerHandle, Service, Validation};
 use tracing::info;
 
 use super::certificate::Ca;
@@ -38,12 +38,12 @@ pub(super) fn start(
     flags: &GalleyFlags,
     ca: &Ca,
     metrics: &Metrics,
-) -> Result<Option<Handle>, Failure> {
+) -> Result<Option<ReconcilerHandle>, Failure> {
     let Some(access) = access(flags) else {
         return Ok(None);
     };
     let validation = validation(flags, metrics)?;
-    let (keeper, handle) = Keeper::of_validation(validation, Pace::default());
+    let (keeper, handle) = Reconciler::of_validation(validation, Pace::default());
     let (pem, unreadable) = (ca.pem.subscribe(), ca.unreadable.subscribe());
     tokio::spawn(keeping::tell(handle.clone(), ca.own, pem, unreadable));
     tokio::spawn(async move {

@@ -10,9 +10,9 @@ use tokio::time::timeout;
 
 use super::{at, place, plain, pod, slice};
 use crate::fake::Fake;
-use crate::listed::Pace;
 use crate::registry::Standing;
 use crate::registry::kubernetes::{Names, Settings, Told, run};
+use crate::watcher::Pace;
 
 const ISTIO: &str = "/apis/networking.istio.io/v1beta1";
 

@@ -79,7 +79,7 @@ impl Both {
         let peers = Peers::default();
         let mut run = |resource| {
             let (writer, reader) = store();
-            let source = Listed::<Thing>::new(fake.cluster(), Selection::default(), PACE);
+            let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), PACE);
             let source = source.of(resource).beside(peers.clone());
             tasks.spawn(source.run(writer));
             reader

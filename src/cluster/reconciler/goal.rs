@@ -1,4 +1,4 @@
-//! What is kept of a configuration.
+//! The desired state of a configuration.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,15 +7,15 @@ use tokio::time::Instant;
 use crate::bundle::Bundle;
 use crate::decide::{self, Decision, Write};
 use crate::kind::{Kind as _, Resource};
-use crate::listed::Pace;
 use crate::validation::{self, Validation};
+use crate::watcher::Pace;
 use crate::webhook::{VALIDATING, WebhookConfiguration};
 
 /// So many patches within a minute are sent at once; the next ones wait, each twice as long as the one before.
 const AT_ONCE: usize = 3;
 /// How long it is remembered that something was sent.
 pub(super) const RECENT: Duration = Duration::from_secs(60);
-/// What is wanted is asserted for as long as it takes, but no faster.
+/// The shortest interval between two writes of a whole configuration.
 const STEADY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl Goal {
         }
     }
 
-    /// What is to be done; `None`: that cannot be said without a bundle.
+    /// The decision; `None`: it needs a bundle first.
     pub(super) fn decide(
         &self,
         seen: Option<&WebhookConfiguration>,
@@ -52,7 +52,7 @@ impl Goal {
         })
     }
 
-    /// Names of entries that are somebody else's, in a configuration where others have a part.
+    /// Names of entries of other programs, in a configuration that this one shares with them.
     pub(super) fn others(&self, seen: &WebhookConfiguration) -> Vec<String> {
         match self {
             Self::Validation(wanted) => validation::others(wanted, seen),
@@ -60,7 +60,7 @@ impl Goal {
         }
     }
 
-    /// Whether somebody else has to make the configuration.
+    /// Whether another program has to create the configuration.
     pub(super) const fn waits(&self) -> bool {
         matches!(self, Self::Bundle { .. })
     }

@@ -50,7 +50,7 @@ impl Drop for Running {
 
 fn run(fake: &Fake, selection: Selection, pace: Pace) -> (Running, Reader<Thing>) {
     let (writer, reader) = store();
-    let source = Listed::new(fake.cluster(), selection, pace);
+    let source = Watcher::new(fake.cluster(), selection, pace);
     (Running(tokio::spawn(source.run(writer))), reader)
 }
 
@@ -374,7 +374,7 @@ async fn who_is_answered_again_wakes_the_others() {
             most: Duration::from_secs(600),
             ..PACE
         };
-        let source = Listed::<Thing>::new(fake.cluster(), Selection::default(), pace);
+        let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
         let source = source.beside(peers.clone());
         (Running(tokio::spawn(source.run(writer))), reader)
     };
@@ -444,7 +444,7 @@ async fn peers_do_not_wake_each_other_again_and_again() {
     };
     let both = [(); 2].map(|()| {
         let (writer, reader) = store();
-        let source = Listed::<Thing>::new(fake.cluster(), Selection::default(), pace);
+        let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
         let source = source.beside(peers.clone());
         (Running(tokio::spawn(source.run(writer))), reader)
     });
@@ -486,7 +486,7 @@ async fn what_has_no_room_is_left_out_alone() {
             request: Duration::from_secs(10),
             ..PACE
         };
-        let mut source = Listed::<Thing>::new(fake.cluster(), Selection::default(), pace);
+        let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
         source.room = room;
         let _running = Running(tokio::spawn(source.in_pages_of(4).run(writer)));
         assert_eq!(next(&mut reader).await, ["a=1", "b=1", "c=1"]);
@@ -526,7 +526,7 @@ async fn a_watch_that_ends_in_time_lists_again_what_had_no_room() {
         ..PACE
     };
     let (writer, reader) = store();
-    let mut source = Listed::<Thing>::new(fake.cluster(), Selection::default(), pace);
+    let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
     source.room.objects = 1;
     let _running = Running(tokio::spawn(source.run(writer)));
     until(|| names(&reader) == "a").await;

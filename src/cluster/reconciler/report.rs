@@ -1,13 +1,13 @@
-//! How it stands with one configuration, told to the log and to whoever looks in.
+//! Reports of one configuration's status to the log and to status pages.
 
+use super::configuration::ConfigurationReconciler;
 use super::goal::Goal;
-use super::one::One;
-use crate::ledger::{Failed, State};
-use crate::repeats::times;
+use crate::log_limiter::times;
+use crate::reconcile_status::{ReconcileFailure, ReconcileState};
 use crate::webhook::{Webhook, WebhookConfiguration};
 
-impl One {
-    /// What happens where we are away, and which entries that does not hold for.
+impl ConfigurationReconciler {
+    /// Reports the failure policy, and the entries that other programs own.
     pub(super) fn policy(&mut self, seen: Option<&WebhookConfiguration>) {
         let others = seen.map_or_else(Vec::new, |seen| self.goal.others(seen));
         let is_ours = |entry: &&Webhook| !others.iter().any(|other| other == entry.name());
@@ -22,9 +22,9 @@ impl One {
             );
         }
         self.others.clone_from(&others);
-        self.note(|standing| {
-            standing.policy = policy;
-            standing.others = others;
+        self.note(|status| {
+            status.policy = policy;
+            status.others = others;
         });
     }
 
@@ -35,23 +35,23 @@ impl One {
             "there is no {resource}.{group} {}: waiting for it",
             self.name
         );
-        if self.repeats.worth_saying(&words) == Some(1) {
+        if self.repeats.observe(&words) == Some(1) {
             tracing::warn!("{words}");
-            self.note(|standing| standing.failed(Failed::ConfigNotFound));
+            self.note(|status| status.failed(ReconcileFailure::ConfigNotFound));
         }
-        self.note(|standing| {
-            standing.state = State::Missing;
-            standing.entries.clear();
-            standing.error = Some(words);
+        self.note(|status| {
+            status.state = ReconcileState::Missing;
+            status.entries.clear();
+            status.error = Some(words);
         });
     }
 
     pub(super) fn gone(&mut self) {
         self.repeats.forget();
-        self.note(|standing| {
-            standing.state = State::Gone;
-            standing.entries.clear();
-            standing.error = None;
+        self.note(|status| {
+            status.state = ReconcileState::Gone;
+            status.entries.clear();
+            status.error = None;
         });
     }
 
@@ -62,14 +62,14 @@ impl One {
         let name = &self.name;
         let words =
             format!("{name} has no entry named {entry} or ending in .{entry}: waiting for one");
-        if self.repeats.worth_saying(&words) == Some(1) {
+        if self.repeats.observe(&words) == Some(1) {
             tracing::error!("{words}");
-            self.note(|standing| standing.failed(Failed::EntryNotFound));
+            self.note(|status| status.failed(ReconcileFailure::EntryNotFound));
         }
-        self.note(|standing| {
-            standing.state = State::NoEntry;
-            standing.entries.clear();
-            standing.error = Some(words);
+        self.note(|status| {
+            status.state = ReconcileState::NoEntry;
+            status.entries.clear();
+            status.error = Some(words);
         });
     }
 
@@ -77,11 +77,11 @@ impl One {
         if self.repeats.forget() {
             tracing::info!("{} has its CA bundle", self.name);
         }
-        self.note(|standing| {
-            standing.hold(number);
-            standing.entries = entries;
+        self.note(|status| {
+            status.hold(number);
+            status.entries = entries;
             // It was so when it was last seen.
-            standing.error = stale.cloned();
+            status.error = stale.cloned();
         });
     }
 
@@ -95,13 +95,13 @@ impl One {
     }
 
     pub(super) fn failing(&mut self, words: String, then: &str) {
-        if let Some(count) = self.repeats.worth_saying(&words) {
+        if let Some(count) = self.repeats.observe(&words) {
             tracing::error!("{words}{}{then}", times(count));
         }
-        self.note(|standing| {
-            standing.failed(Failed::Update);
-            standing.state = State::Failing;
-            standing.error = Some(words);
+        self.note(|status| {
+            status.failed(ReconcileFailure::Update);
+            status.state = ReconcileState::Failing;
+            status.error = Some(words);
         });
     }
 }

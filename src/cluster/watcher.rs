@@ -1,4 +1,4 @@
-//! Objects of an API server: listed in pages, then watched. What is heard goes to a store as it arrives.
+//! Objects of an API server: listed in pages, then watched. Updates go to a store as they arrive.
 //!
 //! A watch that the server ends when its time is up goes on where it was, by the version that the last event or bookmark
 //! named. Any other end, and 410 Gone, is a list again: something may have been missed. While the server is away the store
@@ -26,8 +26,8 @@ use crate::backoff::{Backoff, Bounds};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Kind, Resource};
-use crate::lines::Lines;
-use crate::repeats::Repeats;
+use crate::line_buffer::LineBuffer;
+use crate::log_limiter::LogLimiter;
 use crate::store::{Room, Writer};
 use items::{Any, Items, Unreadable};
 
@@ -36,8 +36,8 @@ const PAGE: u32 = 100;
 /// An event: an object of at most 1.5 MiB in etcd, and what JSON adds.
 const EVENT_BYTES: usize = 4 << 20;
 
-/// More objects of one kind than a cluster has: Kubernetes is made for 150,000 Pods. What all of them hold here is a fourth of
-/// what the smallest role may have. The rest is left out, so that one tenant keeps nobody else's objects out.
+/// More objects of one kind than a cluster has: Kubernetes is made for 150,000 Pods. All of them take a fourth of the memory
+/// of the smallest role. Objects beyond it are left out, so that one tenant does not crowd out all others.
 const ROOM: Room = Room {
     objects: 200_000,
     bytes: 64 << 20,
@@ -59,8 +59,8 @@ impl Peers {
     }
 }
 
-/// Where objects of one kind come from.
-pub trait Source<K: Kind> {
+/// A source of objects of one kind.
+pub trait ObjectSource<K: Kind> {
     /// Writes what it hears, for as long as it is polled.
     fn run(self, store: Writer<K>) -> impl Future<Output = Infallible> + Send;
 }
@@ -116,7 +116,7 @@ impl Pace {
 
 /// Objects of an API server.
 #[derive(Debug)]
-pub struct Listed<K> {
+pub struct Watcher<K> {
     cluster: Cluster,
     resource: Resource,
     selection: Selection,
@@ -148,7 +148,7 @@ struct PageMetadata {
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct WatchEvent<'a> {
     #[serde(rename = "type")]
     what: String,
     #[serde(borrow)]
@@ -156,13 +156,13 @@ struct Event<'a> {
 }
 
 /// How a watch ended.
-enum End {
+enum WatchEnd {
     /// As the server was asked to: it may go on.
     InTime,
     Early,
 }
 
-impl<K: Kind> Listed<K> {
+impl<K: Kind> Watcher<K> {
     #[must_use]
     pub fn new(cluster: Cluster, selection: Selection, pace: Pace) -> Self {
         Self {
@@ -247,7 +247,7 @@ impl<K: Kind> Listed<K> {
             let Some(next) = next else {
                 return Ok((all, page.metadata.resource_version));
             };
-            // Nothing of what follows has room.
+            // None of the later objects has room.
             if all.left_out > 0 {
                 let more = page.metadata.remaining_item_count.unwrap_or_default();
                 let more = usize::try_from(more).unwrap_or(usize::MAX);
@@ -275,7 +275,7 @@ impl<K: Kind> Listed<K> {
         store: &mut Writer<K>,
         version: &mut String,
         health: &mut Health,
-    ) -> Result<End, Failure> {
+    ) -> Result<WatchEnd, Failure> {
         let action = self.action("watch");
         let asked = self.pace.watch.mul_f64(1.0 - 0.2 * fastrand::f64());
         let params = WatchParams {
@@ -298,26 +298,26 @@ impl<K: Kind> Listed<K> {
             action: action.clone(),
             cause,
         };
-        let mut lines = Lines::new(EVENT_BYTES);
+        let mut lines = LineBuffer::new(EVENT_BYTES);
         while let Some(bytes) = chunk(&mut body, opened + within, within)
             .await
             .map_err(failure)?
         {
             lines.push(&bytes);
             while let Some(line) = lines.next().map_err(failure)? {
-                let event = Event::read(&line).map_err(failure)?;
+                let event = WatchEvent::read(&line).map_err(failure)?;
                 match event.apply(store, version, self.room).map_err(failure)? {
-                    Heard::All => {}
-                    Heard::Unreadable(one) => self.tell(store, &one, &mut health.unreadable),
-                    Heard::NoRoom => self.no_room(store.leave_out(), &mut health.left_out),
+                    Applied::All => {}
+                    Applied::Unreadable(one) => self.tell(store, &one, &mut health.unreadable),
+                    Applied::NoRoom => self.no_room(store.leave_out(), &mut health.left_out),
                 }
             }
         }
         // A server counts in whole seconds.
         if opened.elapsed() + Duration::from_secs(1) >= asked {
-            return Ok(End::InTime);
+            return Ok(WatchEnd::InTime);
         }
-        Ok(End::Early)
+        Ok(WatchEnd::Early)
     }
 
     /// Lists, and watches until another list is due.
@@ -345,17 +345,17 @@ impl<K: Kind> Listed<K> {
             health.lasted |= lasted;
             match ended? {
                 // For what was left out there may be room now.
-                End::InTime if store.leaves_out() => return Ok(()),
-                End::InTime => {}
-                End::Early => return Ok(()),
+                WatchEnd::InTime if store.leaves_out() => return Ok(()),
+                WatchEnd::InTime => {}
+                WatchEnd::Early => return Ok(()),
             }
         }
     }
 
     /// Of objects that are more than is kept of a kind.
-    fn no_room(&self, count: usize, said: &mut Repeats) {
+    fn no_room(&self, count: usize, said: &mut LogLimiter) {
         let action = self.action("keep all objects of");
-        if let Some(times) = said.worth_saying(&action.to_string()) {
+        if let Some(times) = said.observe(&action.to_string()) {
             let Room { objects, bytes } = self.room;
             tracing::warn!(
                 "cannot {action}: there are more than {objects}, or they hold more than {bytes} bytes: {count} are left out, or stay as they were ({times} times)"
@@ -363,15 +363,15 @@ impl<K: Kind> Listed<K> {
         }
     }
 
-    fn tell(&self, store: &mut Writer<K>, (key, why): &Unreadable, said: &mut Repeats) {
+    fn tell(&self, store: &mut Writer<K>, (key, why): &Unreadable, said: &mut LogLimiter) {
         let count = store.cannot_read(key, why);
         self.warn(key, why, count, said);
     }
 
     /// Of an object that is no such thing. So is the next, maybe: one line for each power of two of them.
-    fn warn(&self, key: &Key, why: &str, count: usize, said: &mut Repeats) {
+    fn warn(&self, key: &Key, why: &str, count: usize, said: &mut LogLimiter) {
         let action = self.action("read");
-        if let Some(times) = said.worth_saying(&action.to_string()) {
+        if let Some(times) = said.observe(&action.to_string()) {
             tracing::warn!(
                 "cannot {action} {key}: {why}: it is left out, or stays as it was ({count} such objects, {times} times)"
             );
@@ -386,7 +386,7 @@ impl<K: Kind> Listed<K> {
     /// For ever, or until there is no such kind.
     async fn follow(&mut self, store: &mut Writer<K>, while_served: bool) {
         let mut backoff = Backoff::new(self.pace.bounds());
-        let mut repeats = Repeats::default();
+        let mut repeats = LogLimiter::default();
         let mut health = Health::default();
         let mut others = self.peers.0.subscribe();
         let mut forgotten = 0;
@@ -444,13 +444,13 @@ struct Health {
     opened: Option<Instant>,
     /// One has lasted for long enough.
     lasted: bool,
-    /// Nobody has answered since a watch began.
+    /// No request was answered since a watch began.
     was_away: bool,
-    /// The others were told that somebody does.
+    /// The peers were told that the server answers again.
     told: bool,
-    /// What was said of objects.
-    unreadable: Repeats,
-    left_out: Repeats,
+    /// The last warning about objects.
+    unreadable: LogLimiter,
+    left_out: LogLimiter,
 }
 
 impl Health {
@@ -464,25 +464,25 @@ impl Health {
     }
 }
 
-/// What came of an event.
-enum Heard {
+/// The effect of an event on the store.
+enum Applied {
     All,
     Unreadable(Unreadable),
     NoRoom,
 }
 
-impl<'a> Event<'a> {
+impl<'a> WatchEvent<'a> {
     fn read(line: &'a [u8]) -> Result<Self, Cause> {
         serde_json::from_slice(line).map_err(|error| Cause::Malformed(error.to_string()))
     }
 
-    /// What it says of the store, and the version that it is of.
+    /// Applies the event to the store, and takes its version.
     fn apply<K: Kind>(
         &self,
         store: &mut Writer<K>,
         version: &mut String,
         room: Room,
-    ) -> Result<Heard, Cause> {
+    ) -> Result<Applied, Cause> {
         fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Cause> {
             serde_json::from_str(text).map_err(|error| Cause::Malformed(error.to_string()))
         }
@@ -491,14 +491,14 @@ impl<'a> Event<'a> {
             return Err(decode::<Status>(object)?.cause(None, None));
         }
         let metadata = decode::<Any>(object)?.metadata;
-        let mut heard = Heard::All;
+        let mut applied = Applied::All;
         match &*self.what {
             "ADDED" | "MODIFIED" => match items::object::<K>(object) {
                 Ok(object) if store.has_room(&object.key(), object.size(), room) => {
                     store.set(object);
                 }
-                Ok(_) => heard = Heard::NoRoom,
-                Err(wrong) => heard = Heard::Unreadable(wrong),
+                Ok(_) => applied = Applied::NoRoom,
+                Err(wrong) => applied = Applied::Unreadable(wrong),
             },
             "DELETED" => store.remove(&metadata.key()),
             // Kinds of events yet to come, and bookmarks: the version is all they say.
@@ -507,11 +507,11 @@ impl<'a> Event<'a> {
         if !metadata.resource_version.is_empty() {
             *version = metadata.resource_version.into();
         }
-        Ok(heard)
+        Ok(applied)
     }
 }
 
-impl<K: Kind> Source<K> for Listed<K> {
+impl<K: Kind> ObjectSource<K> for Watcher<K> {
     async fn run(mut self, mut store: Writer<K>) -> Infallible {
         loop {
             self.follow(&mut store, false).await;

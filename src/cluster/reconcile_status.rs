@@ -1,12 +1,11 @@
-//! How it stands with each configuration whose CA bundle is kept: for metrics and for whoever looks in. The keeper writes,
-//! everybody reads.
+//! The status of each reconciled configuration, for metrics and status pages. The reconciler alone writes it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How it stands with one configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum ReconcileState {
     /// Not looked at yet, or no bundle to write yet.
     #[default]
     Waiting,
@@ -22,7 +21,7 @@ pub enum State {
     Gone,
 }
 
-impl State {
+impl ReconcileState {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -38,14 +37,14 @@ impl State {
 
 /// Why a bundle was not written, by the names of the metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Failed {
+pub enum ReconcileFailure {
     LoadCaBundle,
     ConfigNotFound,
     EntryNotFound,
     Update,
 }
 
-impl Failed {
+impl ReconcileFailure {
     pub const ALL: [Self; 4] = [
         Self::LoadCaBundle,
         Self::ConfigNotFound,
@@ -66,44 +65,46 @@ impl Failed {
 
 /// One configuration, as it is now and as it was counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ReconcileStatus {
     pub configuration: String,
-    pub state: State,
+    pub state: ReconcileState,
     /// This program's entries in it.
     pub entries: Vec<String>,
-    /// What is wrong now, with the configuration or with the way to it.
+    /// The present error, of the configuration or of the way to it.
     pub error: Option<String>,
-    /// What happens where the webhook is away: `Fail` or `Ignore`.
+    /// The failure policy: `Fail` or `Ignore`.
     pub policy: Option<&'static str>,
     /// Entries that lead elsewhere.
     pub others: Vec<String>,
-    /// What has to be seen before that is `Fail`.
+    /// The condition on which it becomes `Fail`.
     pub waits: Option<String>,
-    /// It was not seen for so long that somebody should know.
+    /// That condition has been missing for too long.
     pub overdue: bool,
     /// Writes sent; those of them that followed one that failed, and those that the server took.
     pub attempts: u64,
     pub retries: u64,
     pub written: u64,
-    /// What the server did not take, by its reason.
+    /// Writes that the server refused, by its reason.
     pub refusals: BTreeMap<&'static str, u64>,
-    failures: [u64; Failed::ALL.len()],
+    failures: [u64; ReconcileFailure::ALL.len()],
     /// Which bundle is in place, by its number.
     held: Option<u64>,
 }
 
-impl Standing {
+impl ReconcileStatus {
     #[must_use]
-    pub fn failures(&self, of: Failed) -> u64 {
-        Failed::ALL
+    pub fn failures(&self, of: ReconcileFailure) -> u64 {
+        ReconcileFailure::ALL
             .iter()
             .position(|failed| *failed == of)
             .and_then(|at| self.failures.get(at).copied())
             .unwrap_or_default()
     }
 
-    pub(crate) fn failed(&mut self, of: Failed) {
-        let at = Failed::ALL.iter().position(|failed| *failed == of);
+    pub(crate) fn failed(&mut self, of: ReconcileFailure) {
+        let at = ReconcileFailure::ALL
+            .iter()
+            .position(|failed| *failed == of);
         if let Some(count) = at.and_then(|at| self.failures.get_mut(at)) {
             *count = count.saturating_add(1);
         }
@@ -129,38 +130,38 @@ impl Standing {
 
     /// The bundle of this number is in every entry.
     pub(crate) fn hold(&mut self, number: u64) {
-        self.state = State::Held;
+        self.state = ReconcileState::Held;
         self.error = None;
         self.held = Some(number);
     }
 
     pub(crate) fn holds(&self, number: u64) -> bool {
-        self.state == State::Held && self.held == Some(number)
+        self.state == ReconcileState::Held && self.held == Some(number)
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Ledger(Arc<Mutex<Vec<Standing>>>);
+pub(crate) struct ReconcileStatuses(Arc<Mutex<Vec<ReconcileStatus>>>);
 
-impl Ledger {
+impl ReconcileStatuses {
     pub(crate) fn new(configurations: &[String]) -> Self {
-        let standing = |configuration: &String| Standing {
+        let status = |configuration: &String| ReconcileStatus {
             configuration: configuration.clone(),
-            ..Standing::default()
+            ..ReconcileStatus::default()
         };
         Self(Arc::new(Mutex::new(
-            configurations.iter().map(standing).collect(),
+            configurations.iter().map(status).collect(),
         )))
     }
 
-    pub(crate) fn all(&self) -> Vec<Standing> {
+    pub(crate) fn all(&self) -> Vec<ReconcileStatus> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    pub(crate) fn each(&self, mut change: impl FnMut(&mut Standing)) {
+    pub(crate) fn each(&self, mut change: impl FnMut(&mut ReconcileStatus)) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -168,13 +169,13 @@ impl Ledger {
             .for_each(&mut change);
     }
 
-    pub(crate) fn of(&self, configuration: &str, change: impl FnOnce(&mut Standing)) {
+    pub(crate) fn of(&self, configuration: &str, change: impl FnOnce(&mut ReconcileStatus)) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(standing) = all
+        if let Some(status) = all
             .iter_mut()
-            .find(|standing| standing.configuration == configuration)
+            .find(|status| status.configuration == configuration)
         {
-            change(standing);
+            change(status);
         }
     }
 }
@@ -185,17 +186,17 @@ mod tests {
 
     #[test]
     fn each_configuration_has_its_own_counts() {
-        let ledger = Ledger::new(&["a".to_owned(), "b".to_owned()]);
-        ledger.each(|standing| standing.failed(Failed::LoadCaBundle));
-        ledger.of("b", |standing| {
-            standing.failed(Failed::Update);
-            standing.hold(3);
+        let statuses = ReconcileStatuses::new(&["a".to_owned(), "b".to_owned()]);
+        statuses.each(|status| status.failed(ReconcileFailure::LoadCaBundle));
+        statuses.of("b", |status| {
+            status.failed(ReconcileFailure::Update);
+            status.hold(3);
         });
-        ledger.of("c", |_| panic!("there is none"));
-        let all = ledger.all();
-        assert_eq!(all[0].failures(Failed::LoadCaBundle), 1);
-        assert_eq!(all[0].failures(Failed::Update), 0);
-        assert_eq!(all[1].failures(Failed::Update), 1);
+        statuses.of("c", |_| panic!("there is none"));
+        let all = statuses.all();
+        assert_eq!(all[0].failures(ReconcileFailure::LoadCaBundle), 1);
+        assert_eq!(all[0].failures(ReconcileFailure::Update), 0);
+        assert_eq!(all[1].failures(ReconcileFailure::Update), 1);
         assert_eq!(all[0].state.as_str(), "waiting");
         assert_eq!(all[1].state.as_str(), "held");
         assert!(all[1].holds(3) && !all[1].holds(4) && !all[0].holds(3));

@@ -2,20 +2,20 @@
 
 use crate::failure::Cause;
 
-/// What a buffer may keep when it is empty: one large object must not hold its memory for ever.
+/// The capacity that an empty buffer may keep: one large object must not hold its memory for ever.
 const KEPT: usize = 16 << 10;
 
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LineBuffer {
     most: usize,
     buffer: Vec<u8>,
-    /// Where the next line begins: what is before it has been taken.
+    /// The offset of the next line; the bytes before it have been taken.
     begin: usize,
     /// How much of it has been searched for an end.
     searched: usize,
 }
 
-impl Lines {
+impl LineBuffer {
     pub(crate) const fn new(most: usize) -> Self {
         Self {
             most,
@@ -79,7 +79,7 @@ mod tests {
             cuts in prop::collection::vec(1..9_usize, 1..200),
         ) {
             let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-            let mut reader = Lines::new(20);
+            let mut reader = LineBuffer::new(20);
             let (mut found, mut rest, mut cuts) = (Vec::new(), text.as_bytes(), cuts.iter().cycle());
             while !rest.is_empty() {
                 let (chunk, more) = rest.split_at(rest.len().min(*cuts.next().unwrap()));
@@ -96,12 +96,12 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_an_error_at_its_bound() {
-        let mut reader = Lines::new(8);
+        let mut reader = LineBuffer::new(8);
         reader.push(b"12345678");
         assert!(matches!(reader.next(), Ok(None)));
         reader.push(b"9");
         assert!(matches!(reader.next(), Err(Cause::TooLarge(8))));
-        let mut reader = Lines::new(8);
+        let mut reader = LineBuffer::new(8);
         reader.push(b"ok\n123456789\n");
         assert_eq!(reader.next().unwrap().unwrap(), b"ok");
         assert!(matches!(reader.next(), Err(Cause::TooLarge(8))));
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_long_line_is_given_back() {
-        let mut reader = Lines::new(1 << 20);
+        let mut reader = LineBuffer::new(1 << 20);
         reader.push(&[b'x'; 1 << 20]);
         reader.push(b"\n");
         assert_eq!(reader.next().unwrap().unwrap().len(), 1 << 20);
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_chunk_of_short_lines_is_moved_once() {
-        let mut reader = Lines::new(1 << 20);
+        let mut reader = LineBuffer::new(1 << 20);
         let lines = 1 << 20;
         reader.push(&b"\n".repeat(lines));
         reader.push(&b"x\n".repeat(lines));

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use cluster::{Bundle, State};
+use cluster::{Bundle, ReconcileState};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -70,8 +70,8 @@ async fn a_bundle_replaced_by_hand_is_mended() {
     apply(&crate::support::webhooks(name.0));
     assert_eq!(bundle(name.0, 0), file);
     assert_eq!(without_bundles(configuration(name.0)), before);
-    let standing = &kept.handle.standings()[0];
-    assert_eq!(standing.state, State::Held);
+    let standing = &kept.handle.statuses()[0];
+    assert_eq!(standing.state, ReconcileState::Held);
     assert_eq!(
         standing.attempts, 4,
         "one at the start, and one for each time"
@@ -83,14 +83,14 @@ async fn a_bundle_replaced_by_hand_is_mended() {
 async fn a_configuration_is_waited_for() {
     let kept = keep(admin().await, "late", own());
     until("it is missed", || {
-        kept.handle.standings()[0].state == State::Missing
+        kept.handle.statuses()[0].state == ReconcileState::Missing
     })
     .await;
     let name = Configuration::new("late");
     until("the bundle is there", || kept.handle.held()).await;
     drop(name);
     until("it is missed again", || {
-        kept.handle.standings()[0].state == State::Missing
+        kept.handle.statuses()[0].state == ReconcileState::Missing
     })
     .await;
 }
@@ -150,24 +150,24 @@ async fn a_server_that_stops_and_starts() {
     until("the bundle is there", || kept.handle.held()).await;
     kube("stop");
     until("it is noticed", || {
-        kept.handle.standings()[0].error.is_some()
+        kept.handle.statuses()[0].error.is_some()
     })
     .await;
-    let standing = &kept.handle.standings()[0];
-    assert_eq!(standing.state, State::Held, "as it was last seen");
+    let standing = &kept.handle.statuses()[0];
+    assert_eq!(standing.state, ReconcileState::Held, "as it was last seen");
     let error = standing.error.clone().unwrap();
     assert!(error.starts_with("cannot "), "{error}");
     // The certificates are renewed while nobody can be told.
     kept.handle.keep(Bundle::File(new.clone().into_bytes()));
     until("it fails", || {
-        kept.handle.standings()[0].state == State::Failing
+        kept.handle.statuses()[0].state == ReconcileState::Failing
     })
     .await;
     assert!(!kept.handle.held());
     kube("start");
     until("the new one is there", || kept.handle.held()).await;
     assert_eq!(bundle(name.0, 0), new);
-    assert_eq!(kept.handle.standings()[0].error, None);
+    assert_eq!(kept.handle.statuses()[0].error, None);
     // And the watch is alive: what is done now is seen.
     replace(name.0, "");
     until("it is mended", || bundle(name.0, 0) == new).await;

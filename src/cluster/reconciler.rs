@@ -4,9 +4,9 @@
 //! happen is that two who want different things write as fast as they can, so a configuration that was mended a few times
 //! within a minute waits before it is mended again.
 
+mod configuration;
 mod goal;
-mod one;
-mod told;
+mod report;
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use tokio::task::JoinSet;
 
 use crate::bundle::Bundle;
 use crate::connect::Cluster;
-use crate::ledger::{Failed, Ledger, Standing};
-use crate::listed::{Listed, Pace, Selection, Source as _};
+use crate::reconcile_status::{ReconcileFailure, ReconcileStatus, ReconcileStatuses};
 use crate::store::store;
 use crate::validation::{Refusal, Validation};
+use crate::watcher::{ObjectSource as _, Pace, Selection, Watcher};
 use crate::webhook::WebhookConfiguration;
 
+use configuration::ConfigurationReconciler;
 use goal::Goal;
-use one::One;
 
-/// What is kept where.
+/// The desired CA bundle of configurations that other programs create.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct DesiredState {
     /// Names of MutatingWebhookConfigurations.
     pub configurations: Vec<String>,
     /// Entries of this name, or of names that end in a dot and this.
@@ -34,25 +34,25 @@ pub struct Order {
 }
 
 /// A bundle, and which one it is of all there were.
-type Numbered = (u64, Option<Arc<Bundle>>);
+type NumberedBundle = (u64, Option<Arc<Bundle>>);
 
 #[derive(Debug)]
-pub struct Keeper {
+pub struct Reconciler {
     configurations: Vec<String>,
     goal: Goal,
     pace: Pace,
-    bundle: watch::Receiver<Numbered>,
-    ledger: Ledger,
+    bundle: watch::Receiver<NumberedBundle>,
+    statuses: ReconcileStatuses,
 }
 
-/// By which a keeper is told what to keep, and asked how it stands.
+/// The handle of a running reconciler: it takes the desired bundle, and gives the status.
 #[derive(Clone, Debug)]
-pub struct Handle {
-    bundle: watch::Sender<Numbered>,
-    ledger: Ledger,
+pub struct ReconcilerHandle {
+    bundle: watch::Sender<NumberedBundle>,
+    statuses: ReconcileStatuses,
 }
 
-impl Handle {
+impl ReconcilerHandle {
     /// From now on this is to be in the configurations.
     pub fn keep(&self, bundle: Bundle) {
         self.bundle.send_modify(|(number, kept)| {
@@ -61,10 +61,10 @@ impl Handle {
         });
     }
 
-    /// What should be kept could not be read: what was kept before is kept on.
+    /// The bundle could not be read: the last one stays in force.
     pub fn cannot_load(&self) {
-        self.ledger
-            .each(|standing| standing.failed(Failed::LoadCaBundle));
+        self.statuses
+            .each(|status| status.failed(ReconcileFailure::LoadCaBundle));
     }
 
     /// Whether the bundle that was last given is in every entry of every configuration.
@@ -72,46 +72,48 @@ impl Handle {
     pub fn held(&self) -> bool {
         let number = self.bundle.borrow().0;
         let mut held = true;
-        self.ledger.each(|standing| held &= standing.holds(number));
+        self.statuses.each(|status| held &= status.holds(number));
         held && number > 0
     }
 
     #[must_use]
-    pub fn standings(&self) -> Vec<Standing> {
-        self.ledger.all()
+    pub fn statuses(&self) -> Vec<ReconcileStatus> {
+        self.statuses.all()
     }
 }
 
-impl Keeper {
-    /// The bundle alone is kept, in configurations that somebody else makes.
+impl Reconciler {
+    /// Reconciles the bundle alone, in configurations that other programs create.
     #[must_use]
-    pub fn new(order: Order, pace: Pace) -> (Self, Handle) {
-        let goal = Goal::Bundle { entry: order.entry };
-        Self::of(order.configurations, goal, pace)
+    pub fn new(desired: DesiredState, pace: Pace) -> (Self, ReconcilerHandle) {
+        let goal = Goal::Bundle {
+            entry: desired.entry,
+        };
+        Self::of(desired.configurations, goal, pace)
     }
 
     /// A configuration that is made where there is none.
     #[must_use]
-    pub fn of_validation(validation: Validation, pace: Pace) -> (Self, Handle) {
+    pub fn of_validation(validation: Validation, pace: Pace) -> (Self, ReconcilerHandle) {
         let configurations = vec![validation.name.clone()];
         Self::of(configurations, Goal::Validation(validation), pace)
     }
 
-    fn of(configurations: Vec<String>, goal: Goal, pace: Pace) -> (Self, Handle) {
+    fn of(configurations: Vec<String>, goal: Goal, pace: Pace) -> (Self, ReconcilerHandle) {
         let (sender, receiver) = watch::channel((0, None));
-        let ledger = Ledger::new(&configurations);
-        let handle = Handle {
+        let statuses = ReconcileStatuses::new(&configurations);
+        let handle = ReconcilerHandle {
             bundle: sender,
-            ledger: ledger.clone(),
+            statuses: statuses.clone(),
         };
-        let keeper = Self {
+        let reconciler = Self {
             configurations,
             goal,
             pace,
             bundle: receiver,
-            ledger,
+            statuses,
         };
-        (keeper, handle)
+        (reconciler, handle)
     }
 
     /// Keeps, for as long as it is polled. Ends only when there is nothing to keep.
@@ -124,9 +126,9 @@ impl Keeper {
                 ..Selection::default()
             };
             let source =
-                Listed::new(cluster.clone(), selection, self.pace).of(self.goal.resource());
+                Watcher::new(cluster.clone(), selection, self.pace).of(self.goal.resource());
             let (writer, reader) = store::<WebhookConfiguration>();
-            let one = One::new(
+            let one = ConfigurationReconciler::new(
                 &self,
                 cluster.clone(),
                 name.clone(),
@@ -150,7 +152,7 @@ impl Keeper {
         });
     }
 
-    /// Who looks whether the webhook was seen to refuse, where somebody has to know.
+    /// The probe that sees the webhook refuse, if the policy waits for it.
     fn refusal(&self, cluster: &Cluster) -> Option<Refusal> {
         match &self.goal {
             Goal::Validation(validation) if !validation.unregistered => Some(Refusal {
@@ -158,7 +160,7 @@ impl Keeper {
                 service: validation.service.clone(),
                 within: self.pace.request,
                 configuration: validation.name.clone(),
-                ledger: self.ledger.clone(),
+                statuses: self.statuses.clone(),
             }),
             Goal::Validation(_) | Goal::Bundle { .. } => None,
         }

@@ -6,14 +6,14 @@ use crate::failure::Failure;
 
 /// The same words again, and how often.
 #[derive(Debug, Default)]
-pub(crate) struct Repeats {
+pub(crate) struct LogLimiter {
     last: String,
     count: u64,
 }
 
-impl Repeats {
+impl LogLimiter {
     /// How often these words have come now, where they are to be said.
-    pub(crate) fn worth_saying(&mut self, words: &str) -> Option<u64> {
+    pub(crate) fn observe(&mut self, words: &str) -> Option<u64> {
         if self.last == words {
             self.count = self.count.saturating_add(1);
         } else {
@@ -26,7 +26,7 @@ impl Repeats {
     /// Warns of what is tried again, where it is worth saying.
     pub(crate) fn say(&mut self, failure: &Failure) {
         let words = failure.to_string();
-        if let Some(count) = self.worth_saying(&words) {
+        if let Some(count) = self.observe(&words) {
             tracing::warn!("{words}{}: trying again", times(count));
         }
     }
@@ -45,14 +45,12 @@ mod tests {
 
     #[test]
     fn the_same_words_are_said_at_powers_of_two() {
-        let mut repeats = Repeats::default();
-        let said: Vec<u64> = (0..20)
-            .filter_map(|_| repeats.worth_saying("away"))
-            .collect();
+        let mut repeats = LogLimiter::default();
+        let said: Vec<u64> = (0..20).filter_map(|_| repeats.observe("away")).collect();
         assert_eq!(said, [1, 2, 4, 8, 16]);
-        assert_eq!(repeats.worth_saying("forbidden"), Some(1));
+        assert_eq!(repeats.observe("forbidden"), Some(1));
         assert!(repeats.forget());
         assert!(!repeats.forget());
-        assert_eq!(repeats.worth_saying("forbidden"), Some(1));
+        assert_eq!(repeats.observe("forbidden"), Some(1));
     }
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::fake::{Fake, Fault};
-use crate::ledger::State;
+use crate::reconcile_status::ReconcileState;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -52,13 +52,16 @@ impl Drop for Running {
     }
 }
 
-fn run(fake: &Fake, configurations: &[&str]) -> (Running, Handle) {
-    let order = Order {
+fn run(fake: &Fake, configurations: &[&str]) -> (Running, ReconcilerHandle) {
+    let desired = DesiredState {
         configurations: configurations.iter().map(ToString::to_string).collect(),
         entry: "sidecar-injector.istio.io".to_owned(),
     };
-    let (keeper, handle) = Keeper::new(order, PACE);
-    (Running(tokio::spawn(keeper.run(fake.cluster()))), handle)
+    let (reconciler, handle) = Reconciler::new(desired, PACE);
+    (
+        Running(tokio::spawn(reconciler.run(fake.cluster()))),
+        handle,
+    )
 }
 
 fn file(text: &str) -> Bundle {
@@ -88,7 +91,7 @@ async fn the_bundle_is_written_and_mended() {
     fake.put(configuration("c", ""));
     let (_running, handle) = run(&fake, &["c"]);
     quiet(&fake).await;
-    assert_eq!(handle.standings()[0].state, State::Waiting);
+    assert_eq!(handle.statuses()[0].state, ReconcileState::Waiting);
     assert!(!handle.held());
     handle.keep(file("ours"));
     until(|| handle.held()).await;
@@ -105,10 +108,10 @@ async fn the_bundle_is_written_and_mended() {
     assert!(!handle.held());
     until(|| handle.held()).await;
     assert_eq!(bundle(&fake, "c"), "newer");
-    let standing = &handle.standings()[0];
-    assert_eq!(standing.entries, [ENTRY]);
+    let status = &handle.statuses()[0];
+    assert_eq!(status.entries, [ENTRY]);
     assert_eq!(
-        (standing.attempts, standing.retries, &standing.error),
+        (status.attempts, status.retries, &status.error),
         (3, 0, &None)
     );
 }
@@ -139,9 +142,9 @@ async fn a_conflict_is_read_again_and_tried_at_once() {
             "list", "watch 11", "patch c", "get c", "patch c", "get c", "patch c"
         ]
     );
-    let standing = &handle.standings()[0];
-    assert_eq!((standing.attempts, standing.retries), (3, 2));
-    assert_eq!(standing.failures(Failed::Update), 0);
+    let status = &handle.statuses()[0];
+    assert_eq!((status.attempts, status.retries), (3, 2));
+    assert_eq!(status.failures(ReconcileFailure::Update), 0);
 }
 
 #[tokio::test]
@@ -151,7 +154,7 @@ async fn conflicts_without_end_are_not_tried_without_a_pause() {
     fake.fail("patch", &vec![Fault::Status(409, 0); 1000]);
     let (_running, handle) = run(&fake, &["c"]);
     handle.keep(file("ours"));
-    until(|| handle.standings()[0].state == State::Failing).await;
+    until(|| handle.statuses()[0].state == ReconcileState::Failing).await;
     let before = fake.count("patch");
     tokio::time::sleep(Duration::from_millis(500)).await;
     let patches = fake.count("patch") - before;
@@ -174,11 +177,11 @@ async fn other_errors_are_tried_again_for_ever() {
     );
     let (_running, handle) = run(&fake, &["c"]);
     handle.keep(file("ours"));
-    until(|| handle.standings()[0].failures(Failed::Update) == 1).await;
-    let standing = &handle.standings()[0];
-    assert_eq!(standing.state, State::Failing);
+    until(|| handle.statuses()[0].failures(ReconcileFailure::Update) == 1).await;
+    let status = &handle.statuses()[0];
+    assert_eq!(status.state, ReconcileState::Failing);
     assert_eq!(
-        standing.error.as_deref(),
+        status.error.as_deref(),
         Some(
             "cannot patch mutatingwebhookconfigurations.admissionregistration.k8s.io c: \
              the account has no right to the verb \"patch\" on \
@@ -186,12 +189,12 @@ async fn other_errors_are_tried_again_for_ever() {
         )
     );
     until(|| handle.held()).await;
-    let standing = &handle.standings()[0];
+    let status = &handle.statuses()[0];
     assert_eq!(
-        (standing.attempts, standing.retries, &standing.error),
+        (status.attempts, status.retries, &status.error),
         (6, 5, &None)
     );
-    assert_eq!(standing.failures(Failed::Update), 5);
+    assert_eq!(status.failures(ReconcileFailure::Update), 5);
     assert_eq!(bundle(&fake, "c"), "ours");
 }
 
@@ -201,20 +204,26 @@ async fn a_configuration_that_does_not_exist_is_waited_for() {
     fake.put(configuration("there", ""));
     let (_running, handle) = run(&fake, &["there", "missing"]);
     handle.keep(file("ours"));
-    until(|| handle.standings()[1].state == State::Missing).await;
+    until(|| handle.statuses()[1].state == ReconcileState::Missing).await;
     until(|| bundle(&fake, "there") == "ours").await;
     assert!(!handle.held());
-    assert_eq!(handle.standings()[1].failures(Failed::ConfigNotFound), 1);
+    assert_eq!(
+        handle.statuses()[1].failures(ReconcileFailure::ConfigNotFound),
+        1
+    );
     fake.put(configuration("missing", ""));
     until(|| handle.held()).await;
     assert_eq!(bundle(&fake, "missing"), "ours");
     // Away, and back again.
     fake.delete("missing");
-    until(|| handle.standings()[1].state == State::Missing).await;
-    assert!(handle.standings()[1].entries.is_empty());
+    until(|| handle.statuses()[1].state == ReconcileState::Missing).await;
+    assert!(handle.statuses()[1].entries.is_empty());
     fake.put(configuration("missing", ""));
     until(|| handle.held()).await;
-    assert_eq!(handle.standings()[1].failures(Failed::ConfigNotFound), 2);
+    assert_eq!(
+        handle.statuses()[1].failures(ReconcileFailure::ConfigNotFound),
+        2
+    );
     assert_eq!(fake.count("get"), 0);
 }
 
@@ -226,12 +235,12 @@ async fn a_configuration_without_our_entry_is_tried_when_it_changes() {
     fake.put(without.clone());
     let (_running, handle) = run(&fake, &["c"]);
     handle.keep(file("ours"));
-    until(|| handle.standings()[0].state == State::NoEntry).await;
+    until(|| handle.statuses()[0].state == ReconcileState::NoEntry).await;
     fake.put(without);
     quiet(&fake).await;
-    let standing = &handle.standings()[0];
-    assert_eq!(standing.failures(Failed::EntryNotFound), 1);
-    let error = standing.error.clone().unwrap();
+    let status = &handle.statuses()[0];
+    assert_eq!(status.failures(ReconcileFailure::EntryNotFound), 1);
+    let error = status.error.clone().unwrap();
     assert!(
         error.starts_with("c has no entry named sidecar-injector.istio.io"),
         "{error}"
@@ -249,9 +258,9 @@ async fn a_server_that_is_away_changes_nothing_that_is_known() {
     until(|| handle.held() && fake.count("watch") == 1).await;
     fake.fail("list", &[Fault::Status(503, 0), Fault::Status(503, 0)]);
     fake.end_watches();
-    until(|| handle.standings()[0].error.is_some()).await;
+    until(|| handle.statuses()[0].error.is_some()).await;
     assert!(handle.held(), "as it was last seen");
-    until(|| handle.standings()[0].error.is_none()).await;
+    until(|| handle.statuses()[0].error.is_none()).await;
     assert!(handle.held());
     assert_eq!(fake.count("patch"), 1);
 }
@@ -301,7 +310,7 @@ async fn a_file_that_cannot_be_read_is_counted() {
     let fake = Fake::start().await;
     let (_running, handle) = run(&fake, &["c", "d"]);
     handle.cannot_load();
-    for standing in handle.standings() {
-        assert_eq!(standing.failures(Failed::LoadCaBundle), 1);
+    for status in handle.statuses() {
+        assert_eq!(status.failures(ReconcileFailure::LoadCaBundle), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! One configuration: what is known of it, and what is sent about it.
+//! Oneconfiguration: what is known of it, and what is sent about it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,17 +12,17 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::goal::{Goal, RECENT};
-use super::{Keeper, Numbered};
+use super::{NumberedBundle, Reconciler};
 use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::decide::{Decision, Write};
 use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
-use crate::ledger::{Ledger, Standing, State};
-use crate::listed::Pace;
-use crate::repeats::{Repeats, times};
+use crate::log_limiter::{LogLimiter, times};
+use crate::reconcile_status::{ReconcileState, ReconcileStatus, ReconcileStatuses};
 use crate::store::Reader;
 use crate::validation;
+use crate::watcher::Pace;
 use crate::webhook::WebhookConfiguration;
 
 /// Certificates expire without anybody saying so.
@@ -37,16 +37,16 @@ const OWNERS: Resource = Resource {
 };
 
 /// An object, or that there is none.
-type Seen = Option<WebhookConfiguration>;
+type Observed = Option<WebhookConfiguration>;
 
-pub(super) struct One {
+pub(super) struct ConfigurationReconciler {
     cluster: Cluster,
     pub(super) name: String,
     pub(super) goal: Goal,
-    bundle: watch::Receiver<Numbered>,
+    bundle: watch::Receiver<NumberedBundle>,
     /// The webhook was seen to refuse.
     refused: watch::Receiver<bool>,
-    ledger: Ledger,
+    statuses: ReconcileStatuses,
     reader: Reader<WebhookConfiguration>,
     pace: Pace,
     backoff: Backoff,
@@ -54,16 +54,16 @@ pub(super) struct One {
     again: Option<Instant>,
     /// When it was written of late.
     recent: Vec<Instant>,
-    pub(super) repeats: Repeats,
+    pub(super) repeats: LogLimiter,
     /// Entries that lead elsewhere, as they were told last.
     pub(super) others: Vec<String>,
-    /// What the store showed when a write was answered, and the answer, which is newer.
-    answered: Option<(Option<Arc<WebhookConfiguration>>, Seen)>,
+    /// The object in the store when a write was answered, and the answer, which is newer.
+    answered: Option<(Option<Arc<WebhookConfiguration>>, Observed)>,
 }
 
-impl One {
+impl ConfigurationReconciler {
     pub(super) fn new(
-        keeper: &Keeper,
+        reconciler: &Reconciler,
         cluster: Cluster,
         name: String,
         reader: Reader<WebhookConfiguration>,
@@ -72,16 +72,16 @@ impl One {
         Self {
             cluster,
             name,
-            goal: keeper.goal.clone(),
-            bundle: keeper.bundle.clone(),
+            goal: reconciler.goal.clone(),
+            bundle: reconciler.bundle.clone(),
             refused,
-            ledger: keeper.ledger.clone(),
+            statuses: reconciler.statuses.clone(),
             reader,
-            pace: keeper.pace,
-            backoff: Backoff::new(keeper.pace.bounds()),
+            pace: reconciler.pace,
+            backoff: Backoff::new(reconciler.pace.bounds()),
             again: None,
             recent: Vec::new(),
-            repeats: Repeats::default(),
+            repeats: LogLimiter::default(),
             others: Vec::new(),
             answered: None,
         }
@@ -105,8 +105,8 @@ impl One {
         }
     }
 
-    /// What is known last: what a write was answered with, until the watch says something newer.
-    fn known(&mut self) -> Seen {
+    /// The newest known object: the answer to a write, until the watch delivers a newer one.
+    fn known(&mut self) -> Observed {
         let shown = self.shown();
         if let Some((before, answer)) = &self.answered {
             if *before == shown {
@@ -121,8 +121,8 @@ impl One {
         self.reader.get(&Key::new("", &self.name))
     }
 
-    pub(super) fn note(&self, change: impl FnOnce(&mut Standing)) {
-        self.ledger.of(&self.name, change);
+    pub(super) fn note(&self, change: impl FnOnce(&mut ReconcileStatus)) {
+        self.statuses.of(&self.name, change);
     }
 
     /// Looks, and mends what is to be mended.
@@ -131,11 +131,11 @@ impl One {
         let fail = *self.refused.borrow();
         let freshness = self.reader.freshness();
         if !freshness.listed {
-            self.note(|standing| {
-                if freshness.refused && standing.error.is_none() {
-                    standing.refused(Some(403));
+            self.note(|status| {
+                if freshness.refused && status.error.is_none() {
+                    status.refused(Some(403));
                 }
-                standing.error = freshness.stale.map(|(_, why)| why);
+                status.error = freshness.stale.map(|(_, why)| why);
             });
             return;
         }
@@ -160,7 +160,7 @@ impl One {
                 }
                 Some(Decision::Write(write)) => {
                     if let Write::Patch { entries, .. } = &write {
-                        self.note(|standing| standing.entries.clone_from(entries));
+                        self.note(|status| status.entries.clone_from(entries));
                     }
                     if self.too_often() {
                         return;
@@ -192,22 +192,22 @@ impl One {
                 "the CA bundle in {} is changed again and again by somebody else",
                 self.name
             );
-            if let Some(count) = self.repeats.worth_saying(&words) {
+            if let Some(count) = self.repeats.observe(&words) {
                 tracing::warn!("{words}{}", times(count));
             }
-            self.note(|standing| {
-                standing.state = State::Failing;
-                standing.error = Some(words);
+            self.note(|status| {
+                status.state = ReconcileState::Failing;
+                status.error = Some(words);
             });
         }
         true
     }
 
-    async fn send(&mut self, write: &Write) -> Result<Seen, Failure> {
+    async fn send(&mut self, write: &Write) -> Result<Observed, Failure> {
         let retry = self.backoff.waited();
-        self.note(|standing| {
-            standing.attempts = standing.attempts.saturating_add(1);
-            standing.retries = standing.retries.saturating_add(u64::from(retry));
+        self.note(|status| {
+            status.attempts = status.attempts.saturating_add(1);
+            status.retries = status.retries.saturating_add(u64::from(retry));
         });
         let resource = self.goal.resource();
         let root = Request::new(resource.path(None));
@@ -236,7 +236,7 @@ impl One {
         };
         self.backoff.reset();
         self.recent.push(Instant::now());
-        self.note(|standing| standing.written = standing.written.saturating_add(1));
+        self.note(|status| status.written = status.written.saturating_add(1));
         match write {
             Write::Patch { .. } if self.goal.waits() => {
                 tracing::info!("wrote the CA bundle into {}", self.name);
@@ -277,8 +277,8 @@ impl One {
         }
     }
 
-    /// What to look at next, after a write that failed.
-    async fn not_sent(&mut self, failure: Failure, conflicts: &mut u32) -> Option<Seen> {
+    /// The object to decide about next, after a write that failed.
+    async fn not_sent(&mut self, failure: Failure, conflicts: &mut u32) -> Option<Observed> {
         let mut failure = failure;
         // It is another by now, or there, or gone.
         if matches!(failure.code(), Some(404 | 409)) && *conflicts < CONFLICTS {
@@ -295,13 +295,13 @@ impl One {
         let wait = self.backoff.after(&failure, fastrand::f64());
         self.again = Some(Instant::now() + wait);
         let code = failure.code();
-        self.note(|standing| standing.refused(code));
+        self.note(|status| status.refused(code));
         self.failing(failure.to_string(), ": trying again");
         None
     }
 
     /// The object as the server has it.
-    async fn now(&self) -> Result<Seen, Failure> {
+    async fn now(&self) -> Result<Observed, Failure> {
         let resource = self.goal.resource();
         let action = self.action("get", resource, &self.name);
         let request = Request::new(resource.path(None)).get(&self.name, &GetParams::default());

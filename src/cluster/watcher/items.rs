@@ -20,7 +20,7 @@ pub(super) struct Any {
     pub(super) metadata: Metadata,
 }
 
-/// What is remembered of the name and of the fault of an object that is none.
+/// The length of the name and the error that are kept of an unreadable object.
 const WORDS: usize = 256;
 
 /// Objects, and those that are none.
