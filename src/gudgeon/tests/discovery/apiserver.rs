@@ -23,7 +23,11 @@ const WHILE: Duration = Duration::from_millis(500);
 const SLICES: &str = "/apis/discovery.k8s.io/v1";
 const SECURITY: &str = "/apis/security.istio.io/v1";
 /// Those of it that are installed, once there are any.
-const POLICIES: [&str; 2] = ["authorizationpolicies", "peerauthentications"];
+const POLICIES: [&str; 3] = [
+    "authorizationpolicies",
+    "peerauthentications",
+    "requestauthentications",
+];
 
 #[derive(Default)]
 struct State {
