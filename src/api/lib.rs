@@ -36,6 +36,7 @@ pub mod networking;
 mod overlay;
 mod read;
 pub mod schema;
+pub mod security;
 pub mod size;
 pub mod timestamp;
 pub mod version;

@@ -7,6 +7,7 @@
 
 mod audience;
 mod hosts;
+pub(crate) mod policies;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -12,6 +12,8 @@ pub struct Settings {
     pub cluster: ClusterId,
     /// Services of Kubernetes end in it: hosts without a dot that rules write are `HOST.NAMESPACE.svc.` and this.
     pub domain: Arc<str>,
+    /// Of the mesh's identities, where the mesh configuration names no other.
+    pub trust_domain: Arc<str>,
     /// How long Envoy waits for the resources that another names; 0 is for ever.
     pub initial_fetch_timeout: Duration,
     /// Percent of requests that are traced.
@@ -46,6 +48,7 @@ impl Default for Settings {
         Self {
             cluster: "Kubernetes".into(),
             domain: "cluster.local".into(),
+            trust_domain: "cluster.local".into(),
             initial_fetch_timeout: Duration::ZERO,
             trace_sampling: 1.0,
             sniffing: Sniffing {

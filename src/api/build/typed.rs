@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
 /// Messages with types.
-pub(crate) const TYPED: [&str; 9] = [
+pub(crate) const TYPED: [&str; 10] = [
     ".istio.mcp.v1alpha1.RequestResources",
     ".istio.mcp.v1alpha1.Resources",
     ".istio.mesh.v1alpha1.MeshConfig",
@@ -16,6 +16,7 @@ pub(crate) const TYPED: [&str; 9] = [
     ".istio.networking.v1alpha3.Sidecar",
     ".istio.networking.v1alpha3.VirtualService",
     ".istio.networking.v1alpha3.WorkloadEntry",
+    ".istio.security.v1beta1.AuthorizationPolicy",
 ];
 
 /// The set without what the roots do not need. Deprecation is the reader's matter (`schema`), not that of Rust code.

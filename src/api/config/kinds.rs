@@ -108,6 +108,7 @@ macro_rules! kinds {
     (http_routes) => { effect::HTTP_ROUTES };
     (policies) => { effect::POLICIES };
     (only_ingress) => { effect::ONLY_INGRESS };
+    (inbound) => { effect::INBOUND };
 }
 
 /// What is served and checked.
@@ -124,7 +125,7 @@ pub static KINDS: &[Kind] = kinds! {
         "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed none
     }
     "security.istio.io" ["v1beta1", "v1"], "istio/security/v1beta1/": {
-        "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed none
+        "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed inbound
         "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed none
         "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed none
     }

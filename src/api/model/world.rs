@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{ClusterId, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use crate::istio::networking::v1alpha3::{DestinationRule, Sidecar, VirtualService};
+use crate::security::AuthorizationPolicy;
 
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
 pub type Shards = BTreeMap<ClusterId, Arc<[Endpoint]>>;
@@ -50,6 +51,7 @@ pub struct World {
     pub sidecars: Arc<Objects<Sidecar>>,
     pub virtual_services: Arc<Objects<VirtualService>>,
     pub destination_rules: Arc<Objects<DestinationRule>>,
+    pub authorization_policies: Arc<Objects<AuthorizationPolicy>>,
     /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
     pub plaintext: Arc<BTreeSet<IpAddr>>,
 }
@@ -67,6 +69,7 @@ impl World {
             sidecars: Arc::default(),
             virtual_services: Arc::default(),
             destination_rules: Arc::default(),
+            authorization_policies: Arc::default(),
             plaintext: Arc::default(),
         }
     }

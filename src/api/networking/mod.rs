@@ -1,4 +1,4 @@
-//! Services that no registry has, and what a proxy listens on: objects of `networking.istio.io` as types.
+//! Objects of configuration as types: services that no registry has, what a proxy listens on, and the rules of the mesh.
 //!
 //! [`config`] alone says whether one is valid, whoever has it. What discovery makes of a valid one that it cannot
 //! serve as it is written is in [`config::served`], beside the notes that say so.
@@ -18,31 +18,48 @@ use crate::schema::{self, Message, Typed};
 use crate::size;
 
 pub use crate::istio::networking::v1alpha3::*;
+use crate::security::AuthorizationPolicy;
 
 /// A kind of object that discovery acts on.
 pub trait Kind: Typed {
     /// As the table of kinds has it.
     const NAME: &'static str;
+    /// Its group in the API.
+    const GROUP: &'static str;
+    /// All versions of the group, the newest first: objects are the same in each.
+    const VERSIONS: &'static [&'static str];
 }
 
+/// Of the kinds that say where traffic goes.
+const NETWORKING: &str = "networking.istio.io";
+/// Of the kinds that say who may do what.
+const SECURITY: &str = "security.istio.io";
+
 macro_rules! kinds {
-    ($($kind:ident $message:ident)*) => {$(
+    ($($group:ident $versions:expr => {$($kind:ident $message:ident)*})*) => {$($(
         impl Kind for $kind {
             const NAME: &'static str = stringify!($kind);
+            const GROUP: &'static str = $group;
+            const VERSIONS: &'static [&'static str] = &$versions;
         }
 
         impl Typed for $kind {
             const MESSAGE: &'static Message = &schema::$message;
         }
-    )*};
+    )*)*};
 }
 
 kinds! {
-    DestinationRule ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE
-    ServiceEntry ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY
-    Sidecar ISTIO_NETWORKING_V1ALPHA3_SIDECAR
-    VirtualService ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE
-    WorkloadEntry ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY
+    NETWORKING ["v1", "v1beta1", "v1alpha3"] => {
+        DestinationRule ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE
+        ServiceEntry ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY
+        Sidecar ISTIO_NETWORKING_V1ALPHA3_SIDECAR
+        VirtualService ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE
+        WorkloadEntry ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY
+    }
+    SECURITY ["v1", "v1beta1"] => {
+        AuthorizationPolicy ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY
+    }
 }
 
 /// An object of which somebody has said whether it is valid.

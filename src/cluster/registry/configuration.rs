@@ -8,6 +8,7 @@ use api::model::{Configured, DISTRIBUTION, Objects, World, is_near};
 use api::networking::{
     self, DestinationRule, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
 };
+use api::security::AuthorizationPolicy;
 
 /// Namespace and name.
 pub type ObjectKey = (Arc<str>, Arc<str>);
@@ -73,6 +74,12 @@ macro_rules! kinds {
             /// The names of the kinds in the paths of an API server.
             pub const PLURALS: &'static [&'static str] = &[$($plural,)*];
 
+            /// Whether discovery acts on the kind of this name in the paths of a group.
+            #[must_use]
+            pub fn has(group: &str, plural: &str) -> bool {
+                $((group == $kind::GROUP && plural == $plural))||*
+            }
+
             /// Calls `action` for each kind, in the order of the list.
             pub fn each_kind(action: &mut impl EachKind) {
                 $(action.kind::<$kind>();)*
@@ -127,6 +134,7 @@ kinds! {
     Sidecar "sidecars" sidecars world.sidecars;
     VirtualService "virtualservices" virtual_services world.virtual_services;
     DestinationRule "destinationrules" destination_rules world.destination_rules;
+    AuthorizationPolicy "authorizationpolicies" authorization_policies world.authorization_policies;
 }
 
 fn set<T: Spec>(objects: &mut Arc<Objects<T>>, one: Arc<Configured<T>>) {
@@ -161,14 +169,16 @@ fn configured<T: Spec>(
 mod tests {
     use super::*;
 
-    /// The table of kinds has the same plurals.
+    /// The table of kinds has the same plurals, groups and versions.
     #[test]
     fn plurals_are_those_of_the_table_of_kinds() {
         struct Check;
         impl EachKind for Check {
             fn kind<T: Spec>(&mut self) {
-                let kind = api::config::named("networking.istio.io", T::NAME).unwrap();
+                let kind = api::config::named(T::GROUP, T::NAME).unwrap();
                 assert_eq!(kind.plural, T::PLURAL);
+                let versions: Vec<_> = kind.versions.iter().rev().copied().collect();
+                assert_eq!(versions, T::VERSIONS);
                 assert!(Configuration::PLURALS.contains(&T::PLURAL));
             }
         }

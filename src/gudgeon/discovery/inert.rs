@@ -117,7 +117,7 @@ mod tests {
         assert_eq!((one.line(), one.refusal()), (words("2 Gateway"), None));
         one.add(
             "security.istio.io",
-            "PeerAuthentication",
+            "RequestAuthentication",
             "istio-system",
             "default",
         );
@@ -126,28 +126,24 @@ mod tests {
         for at in 0..MOST_NAMED {
             all.add(
                 "security.istio.io",
-                "AuthorizationPolicy",
+                "RequestAuthentication",
                 "shop",
                 &format!("p{at:04}"),
             );
         }
-        assert_eq!(
-            all.line(),
-            words("2 Gateway, 1000 AuthorizationPolicy, 1 PeerAuthentication")
-        );
+        assert_eq!(all.line(), words("2 Gateway, 1001 RequestAuthentication"));
         let refusal = all.refusal().unwrap();
-        let begin =
-            "cannot start beside AuthorizationPolicy shop/p0000, AuthorizationPolicy shop/p0001, ";
+        let begin = "cannot start beside RequestAuthentication istio-system/default, RequestAuthentication shop/p0000, ";
         assert!(
             refusal.starts_with(begin) && refusal.contains(" and 995 more: "),
             "{refusal}"
         );
         let refusal = one.refusal().unwrap();
         assert!(
-            refusal.starts_with("cannot start beside PeerAuthentication istio-system/default: "),
+            refusal.starts_with("cannot start beside RequestAuthentication istio-system/default: "),
             "{refusal}"
         );
-        assert_eq!(all.kinds().count(), 4);
+        assert_eq!(all.kinds().count(), 3);
     }
     #[test]
     fn kinds_of_older_releases_are_counted_too() {

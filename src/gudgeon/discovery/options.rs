@@ -92,6 +92,7 @@ impl Options {
             domain: flags.domain.as_str().into(),
             initial_fetch_timeout: variables
                 .duration("PILOT_INITIAL_FETCH_TIMEOUT", Duration::ZERO)?,
+            trust_domain: flags.trust_domain.as_str().into(),
             trace_sampling: sampling,
             sniffing: Sniffing {
                 outbound: variables.boolean(&format!("{sniffing}OUTBOUND"), true)?,

@@ -26,6 +26,8 @@ pub(crate) const INVALID_LISTENER: &str = "pilot_invalid_out_listeners";
 pub(crate) const DUPLICATE_CLUSTER: &str = "pilot_duplicate_envoy_clusters";
 /// Rules make more of something than a proxy is given.
 pub(crate) const TOO_LARGE: &str = "gudgeon_rules_too_large";
+/// Policies that keep out more than they say, because they cannot be enforced as they are written.
+pub(crate) const NOT_ENFORCED_AS_WRITTEN: &str = "gudgeon_policies_not_enforced_as_written";
 pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
 
 impl Conflict {

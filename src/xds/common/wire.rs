@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpFilter, http_filter,
+};
 use envoy_types::pb::google::protobuf::{self, Any, BoolValue, UInt32Value};
 use prost::{Message, Name};
 
@@ -99,9 +102,22 @@ pub(crate) fn transport_socket<M: Message + Name>(
 }
 
 pub(crate) fn filter<M: Message + Name>(name: &str, message: &M) -> listener::Filter {
+    filter_of(name, any(message))
+}
+
+/// One whose message is given.
+pub(crate) fn filter_of(name: &str, config: Any) -> listener::Filter {
     listener::Filter {
         name: name.to_owned(),
-        config_type: Some(listener::filter::ConfigType::TypedConfig(any(message))),
+        config_type: Some(listener::filter::ConfigType::TypedConfig(config)),
+    }
+}
+
+pub(crate) fn http_filter(name: &str, config: Any) -> HttpFilter {
+    HttpFilter {
+        name: name.to_owned(),
+        config_type: Some(http_filter::ConfigType::TypedConfig(config)),
+        ..HttpFilter::default()
     }
 }
 

@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::extensions::filters::listener::http_inspector::v3::H
 use envoy_types::pb::envoy::extensions::filters::listener::original_dst::v3::OriginalDst;
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpConnectionManager, HttpFilter, Rds, http_connection_manager, http_filter,
+    HttpConnectionManager, HttpFilter, Rds, http_connection_manager,
 };
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use envoy_types::pb::envoy::r#type::v3::Percent;
@@ -32,7 +32,9 @@ pub(crate) struct HttpOptions {
 
 /// Which further filters requests pass.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Extras {
+pub(crate) struct Extras<'a> {
+    /// In front of all others.
+    pub(crate) first: &'a [HttpFilter],
     pub(crate) grpc_web: bool,
     pub(crate) grpc_stats: bool,
 }
@@ -48,7 +50,7 @@ pub(crate) fn http(
     options: HttpOptions,
     stat_prefix: String,
     routes: Routes,
-    extras: Extras,
+    extras: Extras<'_>,
 ) -> listener::Filter {
     let manager = HttpConnectionManager {
         codec_type: http_connection_manager::CodecType::Auto.into(),
@@ -92,8 +94,8 @@ fn specifier(mesh: &Mesh, routes: Routes) -> http_connection_manager::RouteSpeci
     }
 }
 
-fn http_filters(extras: Extras) -> Vec<HttpFilter> {
-    let mut filters = Vec::new();
+fn http_filters(extras: Extras<'_>) -> Vec<HttpFilter> {
+    let mut filters = extras.first.to_vec();
     if extras.grpc_web {
         filters.push(http_filter("envoy.filters.http.grpc_web", &GrpcWeb {}));
     }
@@ -111,11 +113,7 @@ fn http_filters(extras: Extras) -> Vec<HttpFilter> {
 }
 
 fn http_filter<M: Message + Name>(name: &str, message: &M) -> HttpFilter {
-    HttpFilter {
-        name: name.to_owned(),
-        config_type: Some(http_filter::ConfigType::TypedConfig(wire::any(message))),
-        ..HttpFilter::default()
-    }
+    wire::http_filter(name, wire::any(message))
 }
 
 fn router() -> HttpFilter {

@@ -25,6 +25,7 @@ use self::ports::ByPort;
 use self::variants::Variants;
 use crate::common::families::Families;
 use crate::common::outlets::Outlets;
+use crate::common::trust::TrustDomains;
 use crate::node::Node;
 use crate::resources::clusters::Client;
 use crate::resources::endpoints::{Places, Viewer, takes_tls};
@@ -35,6 +36,7 @@ use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::networks::Networks;
 use crate::resources::routes::Caller;
 use crate::rules::destination_rule::{ask_for_accounts, have_localities};
+use crate::scope::policies::Policies;
 use crate::scope::{Rules, Scope};
 use crate::settings::Settings;
 use crate::version::Version;
@@ -64,6 +66,8 @@ struct Base {
     mesh: Mesh,
     outlets: Outlets,
     rules: Rules,
+    policies: Policies,
+    trust_domains: TrustDomains,
     /// Rules make it matter where a client is.
     near_by_rules: bool,
     /// Rules make clients ask servers for who they are.
@@ -410,6 +414,10 @@ impl Snapshot {
             && self.world.sidecars == world.sidecars
             && is_same(&self.world.virtual_services, &world.virtual_services)
             && is_same(&self.world.destination_rules, &world.destination_rules)
+            && is_same(
+                &self.world.authorization_policies,
+                &world.authorization_policies,
+            )
             && services_of(world, hosts).all(|service| self.carried_by_eds(world, service))
     }
 
@@ -471,6 +479,8 @@ impl Base {
             near_by_rules: have_localities(&rules),
             accounts_by_rules: ask_for_accounts(&rules),
             rules,
+            policies: Policies::new(world),
+            trust_domains: TrustDomains::new(&world.mesh, settings),
             outlets,
             networks: Networks::new(world),
             resolved_near: resolved_near(world),

@@ -26,6 +26,7 @@ use crate::resources::listeners::outbound::{self, Outbound, Place};
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, Caller, HTTP_PROXY};
+use crate::rules::authorization_policy::{self, Filters};
 use crate::rules::destination_rule::{self, Policies};
 use crate::scope::ProxyRules;
 use crate::view::{Resource, Set, Type, View};
@@ -35,6 +36,8 @@ pub(super) struct ProxyView {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) proxy: Proxy,
     doors: Vec<Door>,
+    /// Of what comes in.
+    filters: Filters,
     serves: bool,
     pub(super) client: Client,
     pub(super) rules: ProxyRules,
@@ -115,6 +118,7 @@ impl ProxyView {
         let parts = Parts::new(snapshot, &proxy, &client, (&caller, &rules), &place);
         Self {
             snapshot: snapshot.clone(),
+            filters: filters(snapshot, &proxy, &doors),
             proxy,
             doors,
             serves: !sidecar || !instances.is_empty(),
@@ -136,6 +140,7 @@ impl ProxyView {
             proxy: &self.proxy,
             mesh: self.mesh(),
             doors: &self.doors,
+            filters: &self.filters,
         }
     }
 
@@ -515,6 +520,28 @@ fn of_its_address(name: &str) -> Conflict {
     let message =
         format!("listener {name} of services is left out: the address is the proxy's own");
     Conflict::new(INVALID_LISTENER, name, message)
+}
+
+/// Bytes that all filters of policies in one proxy's listeners may have. Chosen: a thousand rules of a few values each, on ten
+/// ports.
+const POLICY_BYTES: usize = 8 << 20;
+
+/// Of those who come in to a sidecar.
+fn filters(snapshot: &Snapshot, proxy: &Proxy, doors: &[Door]) -> Filters {
+    let policies = snapshot
+        .base
+        .policies
+        .of(&proxy.node.namespace, &proxy.labels);
+    if policies.authorization.is_empty() || proxy.node.kind != Kind::Sidecar || proxy.node.grpc {
+        return Filters::default();
+    }
+    // Each port has four chains at most, in two listeners; and there are those of other ports.
+    let most = POLICY_BYTES / (doors.len() * 8 + 2);
+    let domains = &snapshot.base.trust_domains;
+    let mut lost = Vec::new();
+    let filters = authorization_policy::filters(&policies.authorization, domains, most, &mut lost);
+    snapshot.made.tell(lost, &proxy.node.id);
+    filters
 }
 
 fn doors(snapshot: &Snapshot, proxy: &Proxy, instances: &[Instance]) -> Vec<Door> {

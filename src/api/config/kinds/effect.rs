@@ -103,6 +103,12 @@ pub(super) const POLICIES: Effect = Effect::Enforced {
     },
 };
 
+/// Policies of workloads: what their sidecars let in. No gateway is served in this release.
+pub(super) const INBOUND: Effect = Effect::Enforced {
+    by: Role::Discovery,
+    without: &["targetRef", "targetRefs"],
+};
+
 /// Sidecar.
 pub(super) const ONLY_INGRESS: Effect = Effect::Enforced {
     by: Role::Discovery,
@@ -219,7 +225,6 @@ mod tests {
         let security = "security.istio.io/v1";
         let networking = "networking.istio.io/v1";
         for (api_version, name) in [
-            (security, "AuthorizationPolicy"),
             (security, "PeerAuthentication"),
             (security, "RequestAuthentication"),
             (networking, "Gateway"),
@@ -273,6 +278,11 @@ mod tests {
         let words = ["ingress[1].tls", "egress", "outboundTrafficPolicy"]
             .map(|field| format!("spec.{field}: has no effect in this release"));
         assert_eq!(said(networking, "Sidecar", sidecar), words);
+        let policy = json!({"targetRef": {"kind": "Service", "name": "a"}});
+        assert_eq!(
+            said(security, "AuthorizationPolicy", policy),
+            ["spec.targetRef: has no effect in this release"]
+        );
         // Below fields that are no lists, too, and wherever a policy stands.
         let policy = json!({"tls": {"mode": "SIMPLE", "credentialName": "a"}});
         let rule = json!({

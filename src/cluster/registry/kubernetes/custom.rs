@@ -17,10 +17,6 @@ use crate::catalogue::{self, Candidate, Catalogue, Content};
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
-pub(super) const GROUP: &str = "networking.istio.io";
-/// A server that has several converts between them, and all say the same: the first that it has is read.
-pub(super) const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
-
 /// An object, or what is wrong with it.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(from = "Raw", bound = "T: Spec")]
@@ -38,14 +34,27 @@ impl<T> Custom<T> {
 
 impl<T: Spec> Kind for Custom<T> {
     const RESOURCE: Resource = Resource {
-        group: GROUP,
-        version: VERSIONS[0],
+        group: T::GROUP,
+        version: newest(T::VERSIONS),
         name: T::PLURAL,
     };
 
     fn key(&self) -> Key {
         self.key.clone()
     }
+}
+
+/// A server that has several versions converts between them, and all say the same: the first that it has is read.
+pub(super) const fn newest(versions: &'static [&'static str]) -> &'static str {
+    match versions {
+        [first, ..] => first,
+        [] => "v1",
+    }
+}
+
+/// What objects of a kind are said to be, whatever version the server has them in.
+pub(super) fn api_version<T: Spec>() -> String {
+    format!("{}/{}", T::GROUP, newest(T::VERSIONS))
 }
 
 /// Any object of configuration, as the server writes it.
@@ -79,7 +88,7 @@ fn judged<T: Spec>(raw: &Raw) -> Result<T, Refusal> {
     let text = raw.spec.as_ref().map_or("null", |spec| spec.get());
     let spec: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let checked = networking::check::<T>(&json!({
-        "apiVersion": format!("{GROUP}/{}", VERSIONS[0]),
+        "apiVersion": api_version::<T>(),
         "kind": T::NAME,
         "metadata": raw.metadata.written(),
         "spec": spec,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::configuration::Configuration;
-use super::custom::{GROUP, Raw, VERSIONS};
+use super::custom::Raw;
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
@@ -27,15 +27,17 @@ impl Inert {
     }
 }
 
+/// The group that most are of.
+const GROUP: &str = "networking.istio.io";
+/// Its versions, the newest first.
+const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
 /// Versions of kinds of later releases: they have none in the table.
 const LATER_VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
 
 /// All of them, by group and kind.
 static INERT: LazyLock<Vec<Inert>> = LazyLock::new(|| {
     let all = KINDS.iter().chain(LATER);
-    let is_read = |kind: &api::config::Kind| {
-        kind.group == GROUP && Configuration::PLURALS.contains(&kind.plural)
-    };
+    let is_read = |kind: &api::config::Kind| Configuration::has(kind.group, kind.plural);
     let inert = all.filter(|kind| kind.effect == Effect::None && !is_read(kind));
     let mut inert: Vec<_> = inert
         .map(|kind| Inert {
@@ -228,7 +230,12 @@ mod tests {
         let manifest = include_str!("../../../../build/kubernetes/discovery.yaml");
         let rules: Vec<_> = manifest.split("  - apiGroups: [").collect();
         let inert = INERT.iter().map(|one| (one.kind.group, one.kind.plural));
-        let typed = Configuration::PLURALS.iter().map(|plural| (GROUP, *plural));
+        let typed = Configuration::PLURALS.iter().map(|plural| {
+            let mut kinds = KINDS.iter();
+            let kind =
+                kinds.find(|kind| Configuration::has(kind.group, plural) && kind.plural == *plural);
+            (kind.unwrap().group, *plural)
+        });
         for (group, plural) in inert.chain(typed) {
             let of_group = rules
                 .iter()

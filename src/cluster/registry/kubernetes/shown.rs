@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::configuration::{Configuration, EachKind, Spec};
-use super::custom::{GROUP, VERSIONS};
+use super::custom::api_version;
 use super::heard::Told;
 use crate::kind::Key;
 use crate::registry::Written;
@@ -72,7 +72,7 @@ impl Told {
             })
             .collect();
         all.extend(wrong.into_iter().map(|(key, refusal)| Written {
-            api_version: version(),
+            api_version: api_version::<T>().into(),
             kind: T::NAME.into(),
             namespace: (*key.namespace).into(),
             name: (*key.name).into(),
@@ -98,10 +98,6 @@ impl EachKind for Shown<'_> {
     }
 }
 
-fn version() -> Arc<str> {
-    format!("{GROUP}/{}", VERSIONS[0]).into()
-}
-
 fn metadata(namespace: &str, name: &str, created: Option<i64>) -> Value {
     let mut metadata = json!({"name": name, "namespace": namespace});
     let created = created.and_then(|at| Timestamp::from_second(at).ok());
@@ -116,12 +112,13 @@ fn metadata(namespace: &str, name: &str, created: Option<i64>) -> Value {
 fn written<T: Spec>(source: &str, one: &Configured<T>, refusal: Option<&Refusal>) -> Written {
     let metadata = metadata(&one.namespace, &one.name, one.created);
     let spec = Value::from(networking::json(&one.spec).unwrap_or_default());
+    let version = api_version::<T>();
     let messages = match refusal {
         Some(refusal) => refusal.findings.to_vec(),
-        None => said(&version(), T::NAME, &metadata, &spec).1,
+        None => said(&version, T::NAME, &metadata, &spec).1,
     };
     Written {
-        api_version: version(),
+        api_version: version.into(),
         kind: T::NAME.into(),
         namespace: Arc::clone(&one.namespace),
         name: Arc::clone(&one.name),

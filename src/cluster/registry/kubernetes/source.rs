@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::configuration::{Configuration, EachKind, Spec};
-use super::custom::{Custom, VERSIONS};
+use super::custom::Custom;
 use super::heard::{Heard, Told};
 use super::held::Held;
 use super::installed::Installed;
@@ -251,7 +251,7 @@ impl Watching {
 impl EachKind for Watching {
     fn kind<T: Spec>(&mut self) {
         let resource = Custom::<T>::RESOURCE;
-        self.looking::<Custom<T>>(resource, &VERSIONS, |heard, changes| {
+        self.looking::<Custom<T>>(resource, T::VERSIONS, |heard, changes| {
             heard.configs.apply(changes);
         });
     }

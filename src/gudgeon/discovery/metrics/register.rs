@@ -8,7 +8,7 @@ use crate::cli::VERSION;
 use crate::exposition;
 
 /// Gauges that conflicts are counted in.
-const CONFLICTS: [(&str, &str); 9] = [
+const CONFLICTS: [(&str, &str); 10] = [
     (
         "pilot_conflict_outbound_listener_tcp_over_current_tcp",
         "TCP ports that another TCP port keeps from having a listener",
@@ -40,6 +40,10 @@ const CONFLICTS: [(&str, &str); 9] = [
     (
         "pilot_vservice_dup_domain",
         "Domains that an older service has already",
+    ),
+    (
+        "gudgeon_policies_not_enforced_as_written",
+        "Policies that keep out more than they say, because they cannot be enforced as they are written",
     ),
     (
         "gudgeon_rules_too_large",

@@ -26,7 +26,11 @@ const RULES: &str = "/apis/networking.istio.io/v1/";
 const DEFINITIONS: &str = "customresourcedefinitions";
 const SECURITY: &str = "/apis/security.istio.io/v1";
 /// Those of it that are installed, once there are any.
-const POLICIES: [&str; 2] = ["authorizationpolicies", "peerauthentications"];
+const POLICIES: [&str; 3] = [
+    "authorizationpolicies",
+    "peerauthentications",
+    "requestauthentications",
+];
 
 #[derive(Default)]
 struct State {

@@ -179,21 +179,22 @@ async fn wrong_things_without_end_fill_neither_the_log_nor_the_metrics() {
 /// Whoever gives configuration cannot have it believed that a policy holds.
 #[tokio::test]
 async fn a_policy_that_is_given_later_is_said_not_to_be_enforced() {
-    const POLICIES: &str = "istio/security/v1beta1/authorizationpolicies";
+    const POLICIES: &str = "istio/security/v1beta1/requestauthentications";
     let (discovery, mut said) = start().await;
-    let url = "type.googleapis.com/istio.security.v1beta1.AuthorizationPolicy";
+    let url = "type.googleapis.com/istio.security.v1beta1.RequestAuthentication";
     let policy = resource("shop/deny-all", url, Vec::new());
     let answer = said.say(POLICIES, vec![policy]).await;
     assert_eq!(answer.error_detail, None);
-    let words = "AuthorizationPolicy shop/deny-all: nothing enforces objects of security.istio.io";
+    let words =
+        "RequestAuthentication shop/deny-all: nothing enforces objects of security.istio.io";
     soon("the error", || discovery.logged(words) == 1).await;
-    let rows = discovery.json("/debug/configz?kind=AuthorizationPolicy");
+    let rows = discovery.json("/debug/configz?kind=RequestAuthentication");
     assert_eq!(rows[0]["status"]["effect"], "none");
     assert!(
         discovery
             .get("/debug")
             .1
-            .contains("Nothing enforces AuthorizationPolicy shop/deny-all")
+            .contains("Nothing enforces RequestAuthentication shop/deny-all")
     );
     assert_eq!(discovery.get("/ready").0, 200);
     // It comes and goes as often as somebody likes, and fills no log.

@@ -7,10 +7,10 @@ use crate::galley::Galley;
 use crate::place::{Discovery, OWN_PORTS, Place, documents, gudgeon, put, until};
 use crate::sinks::{a, mesh};
 
-const POLICY: &str = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n\
+const POLICY: &str = "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\n\
                       metadata: {name: deny-all, namespace: shop}\nspec: {}\n";
-const STRICT: &str = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\n\
-                      metadata: {name: default, namespace: istio-system}\nspec: {mtls: {mode: STRICT}}\n";
+const STRICT: &str = "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\n\
+                      metadata: {name: default, namespace: istio-system}\nspec: {}\n";
 const GATEWAY: &str = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: shop}\n\
                        spec: {selector: {istio: ingress}, servers: [{port: {number: 80, name: http, protocol: HTTP}, \
                        hosts: ['*.example']}]}\n";
@@ -67,16 +67,15 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
         &documents(&[POLICY.to_owned(), STRICT.to_owned()]),
     );
     until("the change is said", || {
-        let words =
-            "1 Gateway, 1 AuthorizationPolicy, 1 PeerAuthentication have no effect in this release";
+        let words = "1 Gateway, 2 RequestAuthentication have no effect in this release";
         (discovery.logged(words) == 1).then_some(())
     });
-    let words = "AuthorizationPolicy shop/deny-all, PeerAuthentication istio-system/default: nothing enforces objects of security.istio.io";
+    let words = "RequestAuthentication istio-system/default, RequestAuthentication shop/deny-all: nothing enforces objects of security.istio.io";
     assert_eq!(discovery.logged(words), 1);
     assert_eq!(discovery.get("/ready").0, 200);
-    assert_eq!(gauge("PeerAuthentication"), Some(1.0));
+    assert_eq!(gauge("RequestAuthentication"), Some(2.0));
     let (_, page) = discovery.get("/debug");
-    assert!(page.contains("Nothing enforces AuthorizationPolicy shop/deny-all, PeerAuthentication istio-system/default"), "{page}");
+    assert!(page.contains("Nothing enforces RequestAuthentication istio-system/default, RequestAuthentication shop/deny-all"), "{page}");
     // What is not about rules says nothing again.
     discovery.place.write(
         "config/c.yaml",
@@ -93,7 +92,7 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
     until("they are gone", || {
         (discovery.logged("1 Gateway have no effect in this release") == 2).then_some(())
     });
-    assert_eq!(gauge("PeerAuthentication"), None);
+    assert_eq!(gauge("RequestAuthentication"), None);
 }
 
 /// What it says and its code, when it ends by itself.
@@ -115,7 +114,7 @@ fn ended(place: &Place, arguments: &[&str]) -> (Option<i32>, String) {
 fn assert_refused((code, said): (Option<i32>, String)) {
     assert_eq!(code, Some(78), "{said}");
     for words in [
-        "cannot start beside AuthorizationPolicy shop/deny-all, PeerAuthentication istio-system/default: this release enforces no object of security.istio.io",
+        "cannot start beside RequestAuthentication istio-system/default, RequestAuthentication shop/deny-all: this release enforces no object of security.istio.io",
         "--ignoreSecurityPolicies",
     ] {
         assert!(said.contains(words), "{said}");
@@ -137,8 +136,7 @@ fn beside_policies_in_files_it_does_not_start_unless_it_is_told_to() {
     assert_refused(ended(&other, &["--registries=MCP"]));
     let discovery = place.arg("--ignoreSecurityPolicies").start();
     assert_eq!(
-        discovery
-            .logged("1 AuthorizationPolicy, 1 PeerAuthentication have no effect in this release"),
+        discovery.logged("2 RequestAuthentication have no effect in this release"),
         1
     );
     assert_eq!(discovery.logged("nothing enforces"), 0);
@@ -146,7 +144,7 @@ fn beside_policies_in_files_it_does_not_start_unless_it_is_told_to() {
         discovery
             .get("/debug")
             .1
-            .contains("Nothing enforces AuthorizationPolicy shop/deny-all")
+            .contains("Nothing enforces RequestAuthentication istio-system/default")
     );
 }
 
@@ -166,7 +164,10 @@ fn beside_policies_that_a_source_gives_it_does_not_start() {
         .arg("--registries=MCP")
         .arg("--ignoreSecurityPolicies=true")
         .start();
-    assert_eq!(status(&discovery, "AuthorizationPolicy")["effect"], "none");
+    assert_eq!(
+        status(&discovery, "RequestAuthentication")["effect"],
+        "none"
+    );
 }
 
 #[test]
@@ -174,28 +175,28 @@ fn beside_policies_of_an_api_server_it_does_not_start_and_says_those_that_come_l
     let server = ApiServer::new();
     server.service("a", "10.0.0.1");
     let policy = |namespace: &str, name: &str| json!({"metadata": {"namespace": namespace, "name": name}, "spec": {}});
-    server.put("authorizationpolicies", policy("shop", "deny-all"));
-    server.put("peerauthentications", policy("istio-system", "default"));
+    server.put("requestauthentications", policy("shop", "deny-all"));
+    server.put("requestauthentications", policy("istio-system", "default"));
     // They are waited for, however late their lists are.
-    server.is_slow_with("peerauthentications");
+    server.is_slow_with("requestauthentications");
     let place = server.place();
     let kubeconfig = place.path("kubeconfig").display().to_string();
     assert_refused(ended(
         &place,
         &["--registries=Kubernetes", "--kubeconfig", &kubeconfig],
     ));
-    server.delete("peerauthentications", "istio-system", "default");
-    server.delete("authorizationpolicies", "shop", "deny-all");
+    server.delete("requestauthentications", "istio-system", "default");
+    server.delete("requestauthentications", "shop", "deny-all");
     // No directory beside it: rules come from the server.
     let discovery = Place::of_a_cluster(&kubeconfig).start();
     assert_eq!(discovery.logged("no effect"), 0);
-    server.put("authorizationpolicies", policy("shop", "deny-all"));
+    server.put("requestauthentications", policy("shop", "deny-all"));
     until("the error", || {
         let words =
-            "AuthorizationPolicy shop/deny-all: nothing enforces objects of security.istio.io";
+            "RequestAuthentication shop/deny-all: nothing enforces objects of security.istio.io";
         (discovery.logged(words) == 1).then_some(())
     });
     assert_eq!(discovery.get("/ready").0, 200);
-    let gauge = "gudgeon_objects_without_effect{kind=\"AuthorizationPolicy\"}";
+    let gauge = "gudgeon_objects_without_effect{kind=\"RequestAuthentication\"}";
     assert_eq!(discovery.figure(gauge), Some(1.0));
 }

@@ -33,6 +33,7 @@ mod nearness;
 mod network;
 #[path = "../discovery/place.rs"]
 mod place;
+mod policies;
 mod proxy;
 mod redirect;
 mod relay;

@@ -30,6 +30,15 @@ impl Root {
         }
     }
 
+    /// A certificate and its key for whoever has this identity.
+    pub fn leaf(&self, identity: &str) -> (Vec<u8>, Vec<u8>) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(identity).unwrap())];
+        let leaf = params.signed_by(&key, &self.issuer).unwrap();
+        (leaf.der().to_vec(), key.serialize_der())
+    }
+
     /// A new certificate into a volume, written as kubelet writes one.
     pub fn certify(&self, volume: &Path, account: &str) {
         static COUNT: AtomicU32 = AtomicU32::new(0);

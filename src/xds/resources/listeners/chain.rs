@@ -67,10 +67,14 @@ impl Match {
     }
 
     pub(crate) fn chain(self, filter: Filter) -> FilterChain {
+        self.chain_of(vec![filter])
+    }
+
+    pub(crate) fn chain_of(self, filters: Vec<Filter>) -> FilterChain {
         let all = self.0 == FilterChainMatch::default();
         FilterChain {
             filter_chain_match: (!all).then_some(self.0),
-            filters: vec![filter],
+            filters,
             ..FilterChain::default()
         }
     }
@@ -86,10 +90,10 @@ pub(crate) fn secured(chain: FilterChain, socket: TransportSocket) -> FilterChai
 
 /// What is not declared: requests by their first bytes, and the rest as it is. TLS is a part of the rest, even if it says that
 /// there is HTTP in it.
-pub(crate) fn sniffed(matching: &Match, http: Filter, tcp: Filter) -> Vec<FilterChain> {
+pub(crate) fn sniffed(matching: &Match, http: Filter, tcp: Vec<Filter>) -> Vec<FilterChain> {
     vec![
         matching.clone().http().chain(http),
-        matching.clone().tls().chain(tcp.clone()),
-        matching.clone().chain(tcp),
+        matching.clone().tls().chain_of(tcp.clone()),
+        matching.clone().chain_of(tcp),
     ]
 }

@@ -77,7 +77,7 @@ pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Draft<Listen
     let (address, more) = proxy.families.wildcards();
     let mut chains = own.intercepted();
     chains.push(direct(mesh, INBOUND_PORT));
-    chains.extend(passthrough(proxy, mesh));
+    chains.extend(passthrough(proxy, mesh, own));
     let frame = Frame {
         name: "virtualInbound".to_owned(),
         address,
@@ -94,11 +94,11 @@ pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Draft<Listen
     };
     let mut listener = transparent(frame.listener(mesh), proxy);
     listener.listener_filters.insert(0, filters::original_dst());
-    super::draft(listener)
+    own.draft(listener)
 }
 
 /// Ports that are no service's go to the application as they came.
-fn passthrough(proxy: &Proxy, mesh: &Mesh) -> Vec<FilterChain> {
+fn passthrough(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Vec<FilterChain> {
     let everything = |address: IpAddr| Network::new(address, 0);
     let v4 = everything(IpAddr::from([0, 0, 0, 0])).filter(|_| proxy.families.v4);
     let v6 = everything(IpAddr::from([0u16; 8])).filter(|_| proxy.families.v6);
@@ -106,12 +106,12 @@ fn passthrough(proxy: &Proxy, mesh: &Mesh) -> Vec<FilterChain> {
         .into_iter()
         .filter_map(|(range, cluster)| {
             let matching = Match::any().ranges(&[range?]);
-            let filter = filters::tcp(mesh, cluster);
+            let filters = own.tcp(cluster);
             Some(if mesh.tls == MutualTls::Strict {
                 let socket = tls::server(&proxy.node.server, false);
-                chain::secured(matching.tls().chain(filter), socket)
+                chain::secured(matching.tls().chain_of(filters), socket)
             } else {
-                matching.chain(filter)
+                matching.chain_of(filters)
             })
         })
         .collect()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::model::{EndpointAddress, Protocol};
 use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
-use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
+use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 
 use super::chain::{self, Match};
 use super::{Frame, INBOUND_PORT, Inspect, is_proxys, name};
@@ -19,6 +19,7 @@ use crate::resources::instances::Instance;
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::proxy::Proxy;
 use crate::resources::{clusters, routes};
+use crate::rules::authorization_policy::Filters;
 
 /// One port that the proxy takes for its application.
 #[derive(Clone, Debug)]
@@ -44,6 +45,8 @@ pub(crate) struct Own<'a> {
     pub(crate) proxy: &'a Proxy,
     pub(crate) mesh: &'a Mesh,
     pub(crate) doors: &'a [Door],
+    /// Who may come in.
+    pub(crate) filters: &'a Filters,
 }
 
 pub(crate) fn cluster_name(port: u16, port_name: &str, host: &str) -> Arc<str> {
@@ -185,9 +188,17 @@ impl Own<'_> {
                     chains,
                     default: None,
                 };
-                super::draft(frame.listener(self.mesh))
+                self.draft(frame.listener(self.mesh))
             })
             .collect()
+    }
+
+    /// With the policies that it is made by.
+    pub(crate) fn draft(&self, listener: Listener) -> Draft<Listener> {
+        Draft {
+            from: self.filters.from.clone(),
+            ..super::draft(listener)
+        }
     }
 
     /// The chains of all ports that are intercepted, each with its port; an address counts no more there. No application is
@@ -217,7 +228,7 @@ impl Own<'_> {
 
     fn chains(&self, door: &Door, port: Option<u16>) -> Vec<FilterChain> {
         let matching = Match::any().port(port);
-        let tcp = || filters::tcp(self.mesh, &door.cluster);
+        let tcp = || self.tcp(&door.cluster);
         let takes_both = self.mesh.tls == MutualTls::Auto && self.proxy.takes_tls();
         let plain = || {
             if door.protocol.is_http() {
@@ -227,18 +238,18 @@ impl Own<'_> {
             } else if takes_both {
                 // Beside the mesh's TLS the application's own is taken as it is.
                 vec![
-                    matching.clone().tls().chain(tcp()),
-                    matching.clone().chain(tcp()),
+                    matching.clone().tls().chain_of(tcp()),
+                    matching.clone().chain_of(tcp()),
                 ]
             } else {
-                vec![matching.clone().chain(tcp())]
+                vec![matching.clone().chain_of(tcp())]
             }
         };
         let http = door.protocol.is_http();
         let secured = |matching: Match| {
-            let filter = if http { self.http(door) } else { tcp() };
+            let filters = if http { vec![self.http(door)] } else { tcp() };
             let socket = tls::server(&self.proxy.node.server, http);
-            chain::secured(matching.chain(filter), socket)
+            chain::secured(matching.chain_of(filters), socket)
         };
         match self.mesh.tls {
             MutualTls::Strict => vec![secured(matching.clone().tls())],
@@ -251,7 +262,14 @@ impl Own<'_> {
         }
     }
 
-    fn http(&self, door: &Door) -> envoy_types::pb::envoy::config::listener::v3::Filter {
+    /// To a cluster, for those who may go there.
+    pub(crate) fn tcp(&self, cluster: &str) -> Vec<Filter> {
+        let mut filters = self.filters.tcp.clone();
+        filters.push(filters::tcp(self.mesh, cluster));
+        filters
+    }
+
+    fn http(&self, door: &Door) -> Filter {
         let options = HttpOptions {
             idle_timeout: self.proxy.node.idle_timeout,
             http10: self.proxy.node.http10,
@@ -263,6 +281,7 @@ impl Own<'_> {
             format!("inbound_{}", name(door.bind, door.port)),
             Routes::Inside(Box::new(routes)),
             Extras {
+                first: &self.filters.http,
                 grpc_web: door.protocol == Protocol::GrpcWeb,
                 grpc_stats: door.protocol == Protocol::Grpc,
             },

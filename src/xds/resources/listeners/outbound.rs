@@ -95,7 +95,7 @@ pub(crate) fn build<'a>(
     builder.finish()
 }
 
-fn extras(outlet: &Outlet) -> Extras {
+fn extras(outlet: &Outlet) -> Extras<'static> {
     Extras {
         grpc_web: outlet.protocol == Protocol::GrpcWeb,
         ..Extras::default()
@@ -272,7 +272,7 @@ impl<'a> Builder<'a> {
             if http {
                 vec![matching.chain(requests)]
             } else {
-                chain::sniffed(&matching, requests, tcp)
+                chain::sniffed(&matching, requests, vec![tcp])
             }
         } else {
             vec![matching.chain(tcp)]
@@ -288,7 +288,7 @@ impl<'a> Builder<'a> {
         &self,
         listener: &str,
         routes: String,
-        extras: Extras,
+        extras: Extras<'_>,
     ) -> envoy_types::pb::envoy::config::listener::v3::Filter {
         filters::http(
             self.mesh,
@@ -328,7 +328,7 @@ impl<'a> Builder<'a> {
             let route = outlet.authority();
             routes.push(route.as_str().into());
             let http = self.http(&name, route, Extras::default());
-            chain::sniffed(&Match::any(), http, tcp)
+            chain::sniffed(&Match::any(), http, vec![tcp])
         } else {
             vec![Match::any().chain(tcp)]
         };
@@ -411,7 +411,7 @@ impl<'a> Builder<'a> {
             Some(Claim::Auto(outlet)) => {
                 let http = self.http(&name, port.to_string(), extras);
                 let tcp = filters::tcp(self.mesh, &outlet.name);
-                chains.extend(chain::sniffed(&Match::any(), http, tcp));
+                chains.extend(chain::sniffed(&Match::any(), http, vec![tcp]));
                 inspect = Inspect {
                     tls: true,
                     http: true,

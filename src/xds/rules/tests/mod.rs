@@ -6,6 +6,7 @@
     reason = "a test may panic at what it does not know"
 )]
 
+mod authorization;
 mod clusters;
 mod routes;
 mod scopes;
@@ -115,7 +116,8 @@ fn object<T: Kind>(name: &str, created: i64, spec: &str) -> Arc<Configured<T>> {
     let (namespace, name) = name.split_once('/').unwrap_or(("demo", name));
     let spec: String = spec.lines().map(|line| format!("  {line}\n")).collect();
     let text = format!(
-        "apiVersion: networking.istio.io/v1\nkind: {}\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec:\n{spec}",
+        "apiVersion: {}/v1\nkind: {}\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec:\n{spec}",
+        T::GROUP,
         T::NAME
     );
     let limits = api::yaml::Limits {

@@ -27,7 +27,8 @@ use envoy_types::pb::envoy::extensions::retry::priority::previous_priorities::v3
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent};
 
-use super::{To, filters, matching};
+use super::{To, filters};
+use crate::common::regex;
 use crate::common::retries;
 use crate::common::wire;
 use crate::rules::destination_rule::time;
@@ -200,7 +201,7 @@ fn rewrite(action: &mut RouteAction, http: &HttpRoute) {
     match &written.uri_regex_rewrite {
         Some(regex) => {
             action.regex_rewrite = Some(RegexMatchAndSubstitute {
-                pattern: Some(matching::regex(&regex.r#match)),
+                pattern: Some(regex::matcher(&regex.r#match)),
                 substitution: regex.rewrite.clone(),
             });
         }

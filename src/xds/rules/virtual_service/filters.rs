@@ -24,6 +24,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher}
 
 use super::action::millionths;
 use super::matching;
+use crate::common::regex;
 use crate::common::wire;
 use crate::rules::destination_rule::time;
 
@@ -181,7 +182,7 @@ fn cors(written: &Written) -> CorsPolicy {
         ..StringMatcher::default()
     };
     let any = || StringMatcher {
-        match_pattern: Some(string_matcher::MatchPattern::SafeRegex(matching::regex(
+        match_pattern: Some(string_matcher::MatchPattern::SafeRegex(regex::matcher(
             ".*",
         ))),
         ..StringMatcher::default()

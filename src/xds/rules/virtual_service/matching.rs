@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use api::config::regex_size::{MOST, USUAL, program_size};
 use api::config::served::is_regex;
 use api::istio::networking::v1alpha3::string_match::MatchType;
 use api::istio::networking::v1alpha3::{HttpMatchRequest, StringMatch};
@@ -10,11 +9,9 @@ use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecif
 use envoy_types::pb::envoy::config::route::v3::query_parameter_matcher::QueryParameterMatchSpecifier;
 use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
 use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, QueryParameterMatcher, RouteMatch};
-use envoy_types::pb::envoy::r#type::matcher::v3::{
-    RegexMatcher, StringMatcher, regex_matcher, string_matcher,
-};
+use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 
-use crate::common::wire;
+use crate::common::{regex, wire};
 
 /// No match is one of everything.
 pub(super) fn route_match(written: Option<&HttpMatchRequest>) -> RouteMatch {
@@ -67,27 +64,9 @@ fn path(written: Option<&StringMatch>) -> PathSpecifier {
     match written.and_then(|text| text.match_type.as_ref()) {
         Some(MatchType::Exact(path)) => PathSpecifier::Path(path.clone()),
         Some(MatchType::Prefix(prefix)) => PathSpecifier::Prefix(prefix.clone()),
-        Some(MatchType::Regex(regex)) => PathSpecifier::SafeRegex(self::regex(regex)),
+        Some(MatchType::Regex(regex)) => PathSpecifier::SafeRegex(regex::matcher(regex)),
         None => PathSpecifier::Prefix("/".to_owned()),
     }
-}
-
-pub(super) fn regex(regex: &str) -> RegexMatcher {
-    RegexMatcher {
-        regex: regex.to_owned(),
-        engine_type: (program_size(regex) > USUAL).then(engine),
-    }
-}
-
-/// For programs that are larger than Envoy takes without a word.
-#[allow(
-    deprecated,
-    reason = "the other way is a setting of each proxy's own bootstrap"
-)]
-fn engine() -> regex_matcher::EngineType {
-    regex_matcher::EngineType::GoogleRe2(regex_matcher::GoogleRe2 {
-        max_program_size: wire::number(MOST),
-    })
 }
 
 /// Whether Envoy takes all regular expressions of a match.
@@ -123,7 +102,7 @@ pub(super) fn text(written: &StringMatch) -> Option<StringMatcher> {
         MatchType::Prefix(text) if text.is_empty() => return None,
         MatchType::Prefix(text) => string_matcher::MatchPattern::Prefix(text.clone()),
         MatchType::Regex(text) if text == "*" => return None,
-        MatchType::Regex(text) => string_matcher::MatchPattern::SafeRegex(regex(text)),
+        MatchType::Regex(text) => string_matcher::MatchPattern::SafeRegex(regex::matcher(text)),
     };
     Some(StringMatcher {
         match_pattern: Some(pattern),

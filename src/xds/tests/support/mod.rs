@@ -21,6 +21,7 @@ use api::model::{
     Service, ServiceKey, Shards, Target, TlsMode, World,
 };
 use api::networking::{DestinationRule, Kind as Rule, Sidecar, VirtualService};
+use api::security::AuthorizationPolicy;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
 use xds::node::Node;
@@ -183,7 +184,8 @@ fn checked<T: Rule>(name: &str, text: &str) -> Result<Keyed<T>, String> {
     };
     let spec: String = text.lines().map(|line| format!("  {line}\n")).collect();
     let object = format!(
-        "apiVersion: networking.istio.io/v1\nkind: {}\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n{spec}",
+        "apiVersion: {}/v1\nkind: {}\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n{spec}",
+        T::GROUP,
         T::NAME
     );
     let node = api::yaml::read(&object, limits).map_err(|error| error.to_string())?;
@@ -559,6 +561,11 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
             let (key, rule) = checked::<VirtualService>("a", spec).ok()?;
             Arc::make_mut(&mut builder.0.virtual_services).insert(key, rule);
         }
+        "AuthorizationPolicy" => {
+            own_services(&mut builder);
+            let (key, rule) = checked::<AuthorizationPolicy>("a", spec).ok()?;
+            Arc::make_mut(&mut builder.0.authorization_policies).insert(key, rule);
+        }
         _ => {
             let (key, rule) = checked::<DestinationRule>("a", spec).ok()?;
             Arc::make_mut(&mut builder.0.destination_rules).insert(key, rule);
@@ -567,8 +574,59 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
     Some(Row {
         name: "edge",
         world: builder.0,
-        node: node(ID, &[], certificates),
+        node: node(ID, &["label:app=a"], certificates),
     })
+}
+
+/// Policies with values at the edge, and all that are shown by what they decide.
+fn policies(odd: &[&str]) -> Vec<(&'static str, String)> {
+    let rows = include_str!("../../../../tests/data/authorization.rows").lines();
+    let shown = rows.filter_map(|row| row.strip_prefix("policy ")?.split_once(' '));
+    let mut specs: Vec<_> = shown.map(|(_, spec)| spec.to_owned()).collect();
+    let long = format!("a{}", "x".repeat(3000));
+    for value in odd.iter().copied().chain([
+        &*long, "'/'", "'*'", "'*x'", "'x*'", "'a/'", "'/a'", "'a/*'", "'*/a'",
+    ]) {
+        for field in [
+            "from: [{source: {principals: [VALUE], notPrincipals: [VALUE]}}]",
+            "from: [{source: {requestPrincipals: [VALUE], notRequestPrincipals: [VALUE]}}]",
+            "from: [{source: {namespaces: [VALUE], notNamespaces: [VALUE]}}]",
+            "from: [{source: {serviceAccounts: [VALUE]}}]",
+            "from: [{source: {trustDomains: [VALUE]}}]",
+            "from: [{source: {ipBlocks: [VALUE]}}]",
+            "to: [{operation: {hosts: [VALUE], notHosts: [VALUE]}}]",
+            "to: [{operation: {methods: [VALUE]}}]",
+            "to: [{operation: {paths: [VALUE], notPaths: [VALUE]}}]",
+            "to: [{operation: {ports: [VALUE]}}]",
+            "when: [{key: 'request.headers[x]', values: [VALUE], notValues: [VALUE]}]",
+            "when: [{key: 'request.auth.claims[a][b]', values: [VALUE]}]",
+            "when: [{key: 'experimental.envoy.filters.a[b]', values: [VALUE]}]",
+            "when: [{key: connection.sni, values: [VALUE]}]",
+            "when: [{key: source.principal, values: [VALUE]}]",
+            "when: [{key: 'request.headers[VALUE]', values: [x]}]",
+            "when: [{key: 'request.auth.claims[VALUE]', values: [x]}]",
+        ] {
+            // Inside of a text it stands without its own marks.
+            let bare = value.trim_matches(['\'', '"']);
+            let rule = match field.contains("[VALUE]\'") {
+                true if value.starts_with('"') => field.replace('\'', "\"").replace("VALUE", bare),
+                true => field.replace("VALUE", bare),
+                false => field.replace("VALUE", value),
+            };
+            specs.push(format!("{{rules: [{{{rule}}}]}}"));
+        }
+    }
+    for range in [
+        "0.0.0.0/0",
+        "'::/0'",
+        "10.1.2.3/8",
+        "'::ffff:10.0.0.1'",
+        "'fe80::1/64'",
+    ] {
+        specs.push(format!("{{rules: [{{from: [{{source: {{ipBlocks: [{range}], remoteIpBlocks: [{range}]}}}}]}}]}}"));
+    }
+    let of = |spec| ("AuthorizationPolicy", spec);
+    specs.into_iter().map(of).collect()
 }
 
 /// Rules with values at the edge of what Envoy takes.
@@ -790,6 +848,7 @@ pub fn edges() -> Vec<(&'static str, String)> {
         ]
         .map(str::to_owned),
     );
+    rules.extend(self::policies(&odd));
     rules.extend(policies.into_iter().map(|policy| {
         (
             "DestinationRule",

@@ -1,0 +1,4 @@
+//! Objects of `security.istio.io` as types: who may do what, and how that is known.
+
+pub use crate::istio::security::v1beta1::*;
+pub use crate::istio::r#type::v1beta1::WorkloadSelector;

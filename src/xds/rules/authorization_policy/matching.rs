@@ -1,0 +1,273 @@
+//! Values of a policy as Envoy's matchers: `x*` is a prefix, `*x` a suffix, `*` anything that is there.
+
+use std::net::IpAddr;
+
+use api::config::regex_size::MOST;
+use api::model::Network;
+use envoy_types::pb::envoy::config::core::v3::{CidrRange, TypedExtensionConfig};
+use envoy_types::pb::envoy::config::rbac::v3::{
+    MetadataSource, Permission, Principal, SourcedMetadata, permission, principal,
+};
+use envoy_types::pb::envoy::config::route::v3::HeaderMatcher;
+use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
+use envoy_types::pb::envoy::extensions::rbac::principals::mtls_authenticated::v3::Config as Authenticated;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::SubjectAltNameMatcher;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::subject_alt_name_matcher::SanType;
+use envoy_types::pb::envoy::r#type::matcher::v3::metadata_matcher::{PathSegment, path_segment};
+use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+use envoy_types::pb::envoy::r#type::matcher::v3::value_matcher;
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    ListMatcher, MetadataMatcher, StringMatcher, ValueMatcher, list_matcher,
+};
+
+use super::Unfit;
+use crate::common::{regex, wire};
+
+pub(super) const fn rule(rule: permission::Rule) -> Permission {
+    Permission { rule: Some(rule) }
+}
+
+pub(super) const fn identifier(identifier: principal::Identifier) -> Principal {
+    Principal {
+        identifier: Some(identifier),
+    }
+}
+
+/// What is combined of several.
+pub(super) trait Combined: Sized {
+    /// All of them; none is anything.
+    fn all(parts: Vec<Self>) -> Self;
+    /// One of them at least.
+    fn one_of(parts: Vec<Self>) -> Self;
+    fn not(self) -> Self;
+}
+
+/// The one of them, or several in what holds several.
+fn joined<T>(mut parts: Vec<T>, several: impl FnOnce(Vec<T>) -> T) -> T {
+    match parts.pop() {
+        Some(one) if parts.is_empty() => one,
+        last => {
+            parts.extend(last);
+            several(parts)
+        }
+    }
+}
+
+impl Combined for Permission {
+    fn all(parts: Vec<Self>) -> Self {
+        if parts.is_empty() {
+            return rule(permission::Rule::Any(true));
+        }
+        joined(parts, |rules| {
+            rule(permission::Rule::AndRules(permission::Set { rules }))
+        })
+    }
+
+    fn one_of(parts: Vec<Self>) -> Self {
+        joined(parts, |rules| {
+            rule(permission::Rule::OrRules(permission::Set { rules }))
+        })
+    }
+
+    fn not(self) -> Self {
+        rule(permission::Rule::NotRule(Box::new(self)))
+    }
+}
+
+impl Combined for Principal {
+    fn all(parts: Vec<Self>) -> Self {
+        if parts.is_empty() {
+            return identifier(principal::Identifier::Any(true));
+        }
+        joined(parts, |ids| {
+            identifier(principal::Identifier::AndIds(principal::Set { ids }))
+        })
+    }
+
+    fn one_of(parts: Vec<Self>) -> Self {
+        joined(parts, |ids| {
+            identifier(principal::Identifier::OrIds(principal::Set { ids }))
+        })
+    }
+
+    fn not(self) -> Self {
+        identifier(principal::Identifier::NotId(Box::new(self)))
+    }
+}
+
+/// Adds what a list of values and its not-form ask for.
+pub(super) fn add<M: Combined>(
+    parts: &mut Vec<M>,
+    (values, not_values): (&[String], &[String]),
+    matcher: impl Fn(&str) -> Result<M, Unfit>,
+) -> Result<(), Unfit> {
+    let of = |values: &[String]| -> Result<M, Unfit> {
+        let all = values.iter().map(|value| matcher(value));
+        Ok(M::one_of(all.collect::<Result<_, _>>()?))
+    };
+    if !values.is_empty() {
+        parts.push(of(values)?);
+    }
+    if !not_values.is_empty() {
+        parts.push(of(not_values)?.not());
+    }
+    Ok(())
+}
+
+/// What a value asks of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pattern<'a> {
+    Anything,
+    Exact(&'a str),
+    Prefix(&'a str),
+    Suffix(&'a str),
+}
+
+impl<'a> Pattern<'a> {
+    pub(super) fn of(value: &'a str) -> Self {
+        match (value, value.strip_prefix('*'), value.strip_suffix('*')) {
+            ("*", ..) => Self::Anything,
+            (_, Some(suffix), _) => Self::Suffix(suffix),
+            (_, None, Some(prefix)) => Self::Prefix(prefix),
+            (exact, None, None) => Self::Exact(exact),
+        }
+    }
+
+    /// Of a text that is not empty.
+    pub(super) fn matcher(self) -> StringMatcher {
+        string(match self {
+            Self::Anything => return regular(".+"),
+            Self::Exact(text) => MatchPattern::Exact(text.to_owned()),
+            Self::Prefix(text) => MatchPattern::Prefix(text.to_owned()),
+            Self::Suffix(text) => MatchPattern::Suffix(text.to_owned()),
+        })
+    }
+
+    /// As a part of a regular expression; `letter`: what anything is made of.
+    pub(super) fn expression(self, letter: &str) -> String {
+        match self {
+            Self::Anything => format!("{letter}+"),
+            Self::Exact(text) => regex::quoted(text),
+            Self::Prefix(text) => format!("{}{letter}*", regex::quoted(text)),
+            Self::Suffix(text) => format!("{letter}*{}", regex::quoted(text)),
+        }
+    }
+}
+
+pub(super) fn string(pattern: MatchPattern) -> StringMatcher {
+    StringMatcher {
+        match_pattern: Some(pattern),
+        ..StringMatcher::default()
+    }
+}
+
+/// One that is known to be small.
+fn regular(expression: &str) -> StringMatcher {
+    string(MatchPattern::SafeRegex(regex::matcher(expression)))
+}
+
+/// One that Envoy takes.
+pub(super) fn checked(expression: &str) -> Result<StringMatcher, Unfit> {
+    if regex::fits(expression) {
+        return Ok(regular(expression));
+    }
+    Err(Unfit::Because(format!(
+        "a value is too long: its pattern has more than {MOST} instructions"
+    )))
+}
+
+pub(super) fn header(name: &str, value: &str, ignore_case: bool) -> HeaderMatcher {
+    let pattern = Pattern::of(value);
+    let specifier = if pattern == Pattern::Anything {
+        HeaderMatchSpecifier::PresentMatch(true)
+    } else {
+        HeaderMatchSpecifier::StringMatch(StringMatcher {
+            ignore_case,
+            ..pattern.matcher()
+        })
+    };
+    HeaderMatcher {
+        name: name.to_owned(),
+        header_match_specifier: Some(specifier),
+        ..HeaderMatcher::default()
+    }
+}
+
+/// The URI in the certificate of the peer.
+pub(super) fn identity(matcher: StringMatcher) -> Principal {
+    let config = Authenticated {
+        san_matcher: Some(SubjectAltNameMatcher {
+            san_type: SanType::Uri.into(),
+            matcher: Some(matcher),
+            ..SubjectAltNameMatcher::default()
+        }),
+        any_validated_client_certificate: false,
+    };
+    identifier(principal::Identifier::Custom(TypedExtensionConfig {
+        name: "envoy.rbac.principals.mtls_authenticated".to_owned(),
+        typed_config: Some(wire::any(&config)),
+    }))
+}
+
+/// An address, or a range of them.
+pub(super) fn range(value: &str) -> Result<CidrRange, Unfit> {
+    let (address, prefix) = match value.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (value, None),
+    };
+    let read = || {
+        let address: IpAddr = address.parse().ok()?;
+        let prefix = match prefix {
+            Some(prefix) => prefix.parse().ok()?,
+            None => wire::all_bits(address),
+        };
+        Network::new(address, prefix)
+    };
+    match read() {
+        Some(network) => Ok(wire::range(network.first(), network.prefix())),
+        None => Err(Unfit::Because(format!(
+            "{value:?} is no range of addresses"
+        ))),
+    }
+}
+
+pub(super) fn port(value: &str) -> Result<Permission, Unfit> {
+    match value.parse::<u16>() {
+        Ok(port) => Ok(rule(permission::Rule::DestinationPort(port.into()))),
+        Err(_) => Err(Unfit::Because(format!("{value:?} is no port"))),
+    }
+}
+
+/// A value that another filter left beside a request.
+pub(super) fn metadata(filter: &str, path: &[&str], value: ValueMatcher) -> Principal {
+    let segments = path.iter().map(|key| PathSegment {
+        segment: Some(path_segment::Segment::Key((*key).to_owned())),
+    });
+    identifier(principal::Identifier::SourcedMetadata(SourcedMetadata {
+        metadata_matcher: Some(MetadataMatcher {
+            filter: filter.to_owned(),
+            path: segments.collect(),
+            value: Some(value),
+            invert: false,
+        }),
+        metadata_source: MetadataSource::Dynamic.into(),
+    }))
+}
+
+pub(super) fn text(matcher: StringMatcher) -> ValueMatcher {
+    ValueMatcher {
+        match_pattern: Some(value_matcher::MatchPattern::StringMatch(matcher)),
+    }
+}
+
+/// A list with such a value in it.
+pub(super) fn list_with(value: ValueMatcher) -> ValueMatcher {
+    let one = list_matcher::MatchPattern::OneOf(Box::new(value));
+    ValueMatcher {
+        match_pattern: Some(value_matcher::MatchPattern::ListMatch(Box::new(
+            ListMatcher {
+                match_pattern: Some(one),
+            },
+        ))),
+    }
+}

@@ -1,0 +1,62 @@
+//! What is asked for: `to` of a rule.
+
+use api::security::Operation;
+use envoy_types::pb::envoy::config::rbac::v3::{Permission, permission};
+use envoy_types::pb::envoy::r#type::matcher::v3::{PathMatcher, path_matcher};
+
+use super::matching::{Combined as _, Pattern, add, checked, header, port, rule};
+use super::{Context, Unfit};
+use crate::common::regex;
+
+pub(super) fn permission(
+    operation: Option<&Operation>,
+    context: &Context<'_>,
+) -> Result<Permission, Unfit> {
+    let Some(operation) = operation else {
+        return Err(Unfit::Because("an operation is missing".to_owned()));
+    };
+    let mut parts = Vec::new();
+    add(&mut parts, (&operation.ports, &operation.not_ports), port)?;
+    let hosts = (&*operation.hosts, &*operation.not_hosts);
+    let methods = (&*operation.methods, &*operation.not_methods);
+    let paths = (&*operation.paths, &*operation.not_paths);
+    let is_given = |(values, not_values): (&[String], &[String])| {
+        !(values.is_empty() && not_values.is_empty())
+    };
+    if context.takes_http([hosts, methods, paths].into_iter().any(is_given))? {
+        let of = |name: &'static str, ignore_case| {
+            move |value: &str| {
+                Ok(rule(permission::Rule::Header(header(
+                    name,
+                    value,
+                    ignore_case,
+                ))))
+            }
+        };
+        add(&mut parts, hosts, of(":authority", true))?;
+        add(&mut parts, methods, of(":method", false))?;
+        add(&mut parts, paths, path)?;
+    }
+    Ok(Permission::all(parts))
+}
+
+/// Without the query. `{*}` is one segment, `{**}` all that follow.
+fn path(value: &str) -> Result<Permission, Unfit> {
+    let matcher = if value.contains("{*}") || value.contains("{**}") {
+        checked(&template(value))?
+    } else {
+        Pattern::of(value).matcher()
+    };
+    Ok(rule(permission::Rule::UrlPath(PathMatcher {
+        rule: Some(path_matcher::Rule::Path(matcher)),
+    })))
+}
+
+fn template(value: &str) -> String {
+    let segments = value.split('/').map(|segment| match segment {
+        "{*}" => "[^/]+".to_owned(),
+        "{**}" => ".*".to_owned(),
+        other => regex::quoted(other),
+    });
+    segments.collect::<Vec<_>>().join("/")
+}

@@ -1,0 +1,176 @@
+//! Who asks: `from` of a rule.
+
+use api::security::Source;
+use envoy_types::pb::envoy::config::rbac::v3::{Principal, principal};
+use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
+use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+
+use super::matching::{
+    Combined as _, Pattern, add, checked, identifier, identity, list_with, metadata, range, string,
+    text,
+};
+use super::{Context, Unfit};
+
+/// The filter that reads tokens, and what it leaves of them.
+pub(super) const TOKENS: &str = "envoy.filters.http.jwt_authn";
+pub(super) const PAYLOAD: &str = "payload";
+/// Places where the principal of a token can be divided into issuer and subject. Chosen: an issuer is a URL with few.
+const MOST_DIVISIONS: usize = 32;
+
+/// In front of every identity.
+const SCHEME: &str = "spiffe://";
+
+pub(super) fn principal(
+    source: Option<&Source>,
+    context: &Context<'_>,
+) -> Result<Principal, Unfit> {
+    let Some(source) = source else {
+        return Err(Unfit::Because("a source is missing".to_owned()));
+    };
+    let mut parts = Vec::new();
+    add(
+        &mut parts,
+        (&source.principals, &source.not_principals),
+        |value| workload(value, context),
+    )?;
+    add(
+        &mut parts,
+        (&source.namespaces, &source.not_namespaces),
+        namespace,
+    )?;
+    add(
+        &mut parts,
+        (&source.service_accounts, &source.not_service_accounts),
+        |value| service_account(value, context),
+    )?;
+    add(
+        &mut parts,
+        (&source.trust_domains, &source.not_trust_domains),
+        trust_domain,
+    )?;
+    add(
+        &mut parts,
+        (&source.ip_blocks, &source.not_ip_blocks),
+        direct_address,
+    )?;
+    add(
+        &mut parts,
+        (&source.remote_ip_blocks, &source.not_remote_ip_blocks),
+        remote_address,
+    )?;
+    let of_requests = (&*source.request_principals, &*source.not_request_principals);
+    if context.takes_http(!(of_requests.0.is_empty() && of_requests.1.is_empty()))? {
+        add(&mut parts, of_requests, request_principal)?;
+    }
+    Ok(Principal::all(parts))
+}
+
+/// `TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
+pub(super) fn workload(value: &str, context: &Context<'_>) -> Result<Principal, Unfit> {
+    let value = value.strip_prefix(SCHEME).unwrap_or(value);
+    let one = |matcher: StringMatcher| Ok(identity(matcher));
+    match Pattern::of(value) {
+        Pattern::Anything => one(string(MatchPattern::Prefix(SCHEME.to_owned()))),
+        pattern @ Pattern::Suffix(_) => {
+            one(checked(&format!("{SCHEME}{}", pattern.expression(".")))?)
+        }
+        Pattern::Prefix(prefix) => Ok(of_domains(prefix, context, MatchPattern::Prefix)),
+        Pattern::Exact(exact) => Ok(of_domains(exact, context, MatchPattern::Exact)),
+    }
+}
+
+/// In each trust domain that the written one stands for.
+fn of_domains(
+    written: &str,
+    context: &Context<'_>,
+    pattern: impl Fn(String) -> MatchPattern,
+) -> Principal {
+    let names = context.domains.spellings(written);
+    let all = names.map(|name| identity(string(pattern(format!("{SCHEME}{name}")))));
+    Principal::one_of(all.collect())
+}
+
+pub(super) fn namespace(value: &str) -> Result<Principal, Unfit> {
+    let namespace = Pattern::of(value).expression("[^/]");
+    let matcher = checked(&format!("{SCHEME}[^/]+/ns/{namespace}/.+"))?;
+    Ok(identity(matcher))
+}
+
+/// `ACCOUNT` in the policy's namespace, or `NAMESPACE/ACCOUNT`.
+pub(super) fn service_account(value: &str, context: &Context<'_>) -> Result<Principal, Unfit> {
+    use crate::common::regex::quoted;
+    let (namespace, account) = value.split_once('/').unwrap_or((context.namespace, value));
+    let (namespace, account) = (quoted(namespace), quoted(account));
+    let matcher = checked(&format!("{SCHEME}[^/]+/ns/{namespace}/sa/{account}"))?;
+    Ok(identity(matcher))
+}
+
+pub(super) fn trust_domain(value: &str) -> Result<Principal, Unfit> {
+    let domain = Pattern::of(value).expression("[^/]");
+    Ok(identity(checked(&format!("{SCHEME}{domain}/.+"))?))
+}
+
+pub(super) fn direct_address(value: &str) -> Result<Principal, Unfit> {
+    Ok(identifier(principal::Identifier::DirectRemoteIp(range(
+        value,
+    )?)))
+}
+
+pub(super) fn remote_address(value: &str) -> Result<Principal, Unfit> {
+    Ok(identifier(principal::Identifier::RemoteIp(range(value)?)))
+}
+
+/// Issuer and subject of a token, with `/` between them. Both may have more of those: each is a way to divide the value.
+pub(super) fn request_principal(value: &str) -> Result<Principal, Unfit> {
+    let claim = |name: &str, matcher| metadata(TOKENS, &[PAYLOAD, name], text(matcher));
+    let both = |issuer: Pattern<'_>, subject: Pattern<'_>| {
+        let issuer = claim("iss", issuer.matcher());
+        Principal::all(vec![issuer, claim("sub", subject.matcher())])
+    };
+    let pattern = Pattern::of(value);
+    let (Pattern::Exact(written) | Pattern::Prefix(written) | Pattern::Suffix(written)) = pattern
+    else {
+        return Ok(both(Pattern::Anything, Pattern::Anything));
+    };
+    if written.matches('/').count() > MOST_DIVISIONS {
+        let words = format!("{value:?} has more than {MOST_DIVISIONS} slashes");
+        return Err(Unfit::Because(words));
+    }
+    let divisions = written.match_indices('/').filter_map(|(at, _)| {
+        let (issuer, subject) = (written.get(..at)?, written.get(at + 1..)?);
+        // At its open end nothing may be written yet.
+        Some(match pattern {
+            Pattern::Prefix(_) if subject.is_empty() => {
+                both(Pattern::Exact(issuer), Pattern::Anything)
+            }
+            Pattern::Prefix(_) => both(Pattern::Exact(issuer), Pattern::Prefix(subject)),
+            Pattern::Suffix(_) if issuer.is_empty() => {
+                both(Pattern::Anything, Pattern::Exact(subject))
+            }
+            Pattern::Suffix(_) => both(Pattern::Suffix(issuer), Pattern::Exact(subject)),
+            Pattern::Exact(_) | Pattern::Anything => {
+                both(Pattern::Exact(issuer), Pattern::Exact(subject))
+            }
+        })
+    });
+    let mut ways: Vec<_> = divisions.collect();
+    match pattern {
+        Pattern::Prefix(_) => ways.push(both(Pattern::Prefix(written), Pattern::Anything)),
+        Pattern::Suffix(_) => ways.push(both(Pattern::Anything, Pattern::Suffix(written))),
+        Pattern::Exact(_) | Pattern::Anything => {}
+    }
+    if ways.is_empty() {
+        // No token has such a principal.
+        return Ok(Principal::all(Vec::new()).not());
+    }
+    Ok(Principal::one_of(ways))
+}
+
+/// A claim of a token: a text, or a list that has it.
+pub(super) fn claim(path: &[&str], value: &str) -> Principal {
+    let path: Vec<&str> = [PAYLOAD].iter().chain(path).copied().collect();
+    let matcher = || text(Pattern::of(value).matcher());
+    let alone = metadata(TOKENS, &path, matcher());
+    let listed = metadata(TOKENS, &path, list_with(matcher()));
+    Principal::one_of(vec![alone, listed])
+}
