@@ -9,6 +9,7 @@
 mod clusters;
 mod routes;
 mod scopes;
+mod services;
 
 use std::sync::Arc;
 
