@@ -1,26 +1,27 @@
-//! Rules that one proxy sees: [`Rules`] holds all of a world, [`ProxyRules`] those that hold for a proxy, and [`Scope`] is what
-//! proxies with the same rules have in common: the key of what is made by them.
+//! Services and rules that one proxy sees: [`Rules`] holds all of a world, [`ProxyRules`] those of a proxy, and [`Scope`] is what
+//! proxies that see the same have in common: the key of what is made for them.
 //!
-//! A namespace is told from others only where a rule tells it from them: where it owns rules that others do not see, where a
-//! rule is exported to it by name, where its own rules for a host of elsewhere come before that host's. All other namespaces
-//! have one scope, and share all bytes. So there are as many scopes as the rules have need of, whatever clients say.
+//! A namespace is told from others only where something tells it from them: where it owns services or rules that others do not
+//! see, where one is exported to it by name, where its own rules for a host of elsewhere come before that host's. All other
+//! namespaces have one scope, and share all bytes. So there are as many scopes as the mesh has need of, whatever clients say.
 
+mod all;
 mod audience;
 mod hosts;
 pub(crate) mod policies;
+mod visible;
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use api::model::{Configured, Labels, ObjectRef, Objects, Service, World, selects};
-use api::networking::{DestinationRule, Kind, VirtualService};
+use api::model::{Configured, Labels, ObjectRef, Service};
+use api::networking::{DestinationRule, VirtualService};
 
-use self::audience::{Audience, named};
-use self::hosts::{full_host, is_of, most_specific, patterns};
-use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN};
+pub(crate) use self::all::Rules;
+use self::hosts::{full_host, most_specific, patterns};
+use self::visible::Visible;
 use crate::common::outlets::Outlets;
-use crate::settings::Settings;
 
 /// The gateway that stands for all sidecars.
 const MESH: &str = "mesh";
@@ -66,220 +67,34 @@ impl<T> Rule<T> {
     }
 }
 
-/// All rules of a world.
-#[derive(Debug)]
-pub(crate) struct Rules {
-    virtual_services: Vec<Exported<VirtualService>>,
-    destination_rules: Vec<Exported<DestinationRule>>,
-    domain: Arc<str>,
-    root: Arc<str>,
-    /// Namespaces that rules tell from others.
-    special: BTreeSet<Arc<str>>,
-    /// As many as there are of those, and one.
-    visible: Mutex<HashMap<Option<Arc<str>>, Arc<Visible>>>,
-}
-
-/// A rule with those that see it.
-#[derive(Debug)]
-struct Exported<T> {
-    rule: Arc<Rule<T>>,
-    to: Audience,
-}
-
-/// Rules of one namespace by their host, each list in order.
-type ByHost = BTreeMap<String, Vec<Arc<Rule<DestinationRule>>>>;
-
-/// Rules by what they are for, as one class of namespaces sees them.
-#[derive(Debug, Default)]
-struct Visible {
-    /// For sidecars, by host; of two with one host the older.
-    virtual_services: BTreeMap<String, Arc<Rule<VirtualService>>>,
-    /// By their own namespace.
-    destination_rules: HashMap<Arc<str>, ByHost>,
-    /// Labels that rules ask proxies for, sorted.
-    selectors: Vec<Labels>,
-    /// Places of those that DestinationRules ask for: clusters depend on no others.
-    of_clusters: BTreeSet<usize>,
-    conflicts: Vec<Conflict>,
-}
-
-impl Rules {
-    pub(crate) fn new(world: &World, outlets: &Outlets, settings: &Settings) -> Self {
-        let mesh = &world.mesh;
-        let mut rules = Self {
-            virtual_services: exported(
-                &world.virtual_services,
-                &settings.domain,
-                &mesh.default_virtual_service_export_to,
-                |spec| (&spec.hosts, &spec.export_to),
-            ),
-            destination_rules: exported(
-                &world.destination_rules,
-                &settings.domain,
-                &mesh.default_destination_rule_export_to,
-                |spec| (std::slice::from_ref(&spec.host), &spec.export_to),
-            ),
-            domain: settings.domain.clone(),
-            root: mesh.root_namespace.as_str().into(),
-            special: BTreeSet::new(),
-            visible: Mutex::default(),
-        };
-        rules.special = rules.special(outlets);
-        rules
-    }
-
-    fn special(&self, outlets: &Outlets) -> BTreeSet<Arc<str>> {
-        let mut special = BTreeSet::new();
-        for Exported { rule, to } in &self.virtual_services {
-            special.extend(named(to));
-            let matches = rule.spec().http.iter().flat_map(|http| &http.r#match);
-            let namespaces = matches.map(|one| one.source_namespace.as_str());
-            special.extend(namespaces.filter(|one| !one.is_empty()).map(Arc::from));
-        }
-        for Exported { rule, to } in &self.destination_rules {
-            special.extend(named(to));
-            // For its own namespace it comes before what the host's namespace says.
-            if !rule
-                .hosts
-                .iter()
-                .all(|host| is_of(host, rule.namespace(), outlets))
-            {
-                special.insert(rule.namespace().clone());
-            }
-            if rule.spec().workload_selector.is_some() {
-                special.insert(rule.namespace().clone());
-            }
-        }
-        special
-    }
-
-    /// Those of a proxy in this namespace and with these labels.
-    pub(crate) fn of(&self, namespace: &Arc<str>, labels: &Labels) -> ProxyRules {
-        let namespace = self.special.get(namespace).cloned();
-        let visible = self.visible(namespace.as_ref());
-        let selectors = visible.selectors.iter().enumerate();
-        let met = selectors.filter(|(_, selector)| selects(selector, labels));
-        let selected: Arc<[usize]> = met.map(|(at, _)| at).collect();
-        let of_clusters = selected
-            .iter()
-            .filter(|at| visible.of_clusters.contains(at));
-        ProxyRules {
-            clusters: Scope {
-                namespace: namespace.clone(),
-                selected: of_clusters.copied().collect(),
-            },
-            scope: Scope {
-                namespace,
-                selected,
-            },
-            visible,
-            domain: self.domain.clone(),
-            root: self.root.clone(),
-        }
-    }
-
-    /// Those of a proxy that no rule tells from others.
-    pub(crate) fn common(&self) -> ProxyRules {
-        ProxyRules {
-            scope: Scope::default(),
-            clusters: Scope::default(),
-            visible: self.visible(None),
-            domain: self.domain.clone(),
-            root: self.root.clone(),
-        }
-    }
-
-    /// All of one kind, whoever sees them.
-    pub(crate) fn all_destination_rules(&self) -> impl Iterator<Item = &DestinationRule> {
-        self.destination_rules.iter().map(|one| one.rule.spec())
-    }
-
-    fn visible(&self, namespace: Option<&Arc<str>>) -> Arc<Visible> {
-        let mut all = self.visible.lock().unwrap_or_else(PoisonError::into_inner);
-        let visible = all
-            .entry(namespace.cloned())
-            .or_insert_with(|| Arc::new(self.seen_by(namespace)));
-        visible.clone()
-    }
-
-    fn seen_by(&self, namespace: Option<&Arc<str>>) -> Visible {
-        let mut visible = Visible::default();
-        let (mut selectors, mut of_clusters) = (BTreeSet::new(), BTreeSet::new());
-        let seen = self.virtual_services.iter();
-        for Exported { rule, .. } in seen.filter(|one| one.to.has(namespace)) {
-            let spec = rule.spec();
-            if !is_of_mesh(&spec.gateways) || spec.http.is_empty() {
-                continue;
-            }
-            for host in &rule.hosts {
-                if let Some(older) = visible.virtual_services.get(host) {
-                    // Some write a host twice, in full and in short.
-                    if older.from == rule.from {
-                        continue;
-                    }
-                    let message = format!("{} is left out: {} is older", rule.from, older.from);
-                    let conflict = Conflict::new(DUPLICATE_DOMAIN, host, message);
-                    visible.conflicts.push(conflict.because_of(&rule.from));
-                } else {
-                    visible.virtual_services.insert(host.clone(), rule.clone());
-                }
-            }
-            let matches = spec.http.iter().flat_map(|http| &http.r#match);
-            selectors.extend(matches.map(|one| labels(&one.source_labels)));
-        }
-        let seen = self.destination_rules.iter();
-        for Exported { rule, .. } in seen.filter(|one| one.to.has(namespace)) {
-            let of = visible.destination_rules.entry(rule.namespace().clone());
-            let of = of.or_default();
-            for host in &rule.hosts {
-                of.entry(host.clone()).or_default().push(rule.clone());
-            }
-            // For workloads of its own namespace alone.
-            let selector = rule.spec().workload_selector.as_ref();
-            let selector = selector.filter(|_| namespace == Some(rule.namespace()));
-            of_clusters.extend(selector.map(|one| labels(&one.match_labels)));
-        }
-        selectors.extend(of_clusters.iter().cloned());
-        selectors.retain(|selector: &Labels| !selector.is_empty());
-        visible.selectors = selectors.into_iter().collect();
-        let all = visible.selectors.iter().enumerate();
-        let of_clusters = all.filter(|(_, selector)| of_clusters.contains(*selector));
-        visible.of_clusters = of_clusters.map(|(at, _)| at).collect();
-        visible
-    }
-
-    /// Rules that others keep from having an effect, as far as somebody has looked.
-    pub(crate) fn conflicts(&self) -> Vec<Conflict> {
-        let all = self.visible.lock().unwrap_or_else(PoisonError::into_inner);
-        let conflicts = all.values().flat_map(|visible| &visible.conflicts);
-        conflicts.cloned().collect()
-    }
-}
-
-/// Those that hold for one proxy.
+/// What one proxy sees, and the rules that hold for it.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyRules {
     pub(crate) scope: Scope,
     /// The same without what makes no difference to clusters.
     pub(crate) clusters: Scope,
+    /// And to listeners.
+    pub(crate) listeners: Scope,
     visible: Arc<Visible>,
     domain: Arc<str>,
     root: Arc<str>,
 }
 
 impl ProxyRules {
+    /// Ports of the services that it sees.
+    pub(crate) fn outlets(&self) -> &Outlets {
+        &self.visible.outlets
+    }
+
     /// The rule with the most specific host that means this one.
     pub(crate) fn virtual_service(&self, host: &str) -> Option<&Arc<Rule<VirtualService>>> {
         most_specific(&self.visible.virtual_services, host)
     }
 
     /// Hosts that no service has, sorted, with their rules.
-    pub(crate) fn hosts_alone<'a>(
-        &'a self,
-        outlets: &'a Outlets,
-    ) -> impl Iterator<Item = (&'a str, &'a Arc<Rule<VirtualService>>)> {
+    pub(crate) fn hosts_alone(&self) -> impl Iterator<Item = (&str, &Arc<Rule<VirtualService>>)> {
         let all = self.visible.virtual_services.iter();
-        all.filter(|(host, _)| outlets.by_host(host).is_empty())
+        all.filter(|(host, _)| !self.outlets().has_host(host))
             .map(|(host, rule)| (host.as_str(), rule))
     }
 
@@ -332,34 +147,6 @@ impl ProxyRules {
     pub(crate) fn full_host(&self, host: &str, namespace: &str) -> String {
         full_host(host, namespace, &self.domain)
     }
-}
-
-fn exported<T: Kind>(
-    objects: &Objects<T>,
-    domain: &str,
-    usual: &[String],
-    parts: impl Fn(&T) -> (&[String], &[String]),
-) -> Vec<Exported<T>> {
-    let all = objects.values().map(|object| {
-        let (hosts, to) = parts(&object.spec);
-        let hosts = hosts.iter();
-        let hosts = hosts.map(|host| full_host(host, &object.namespace, domain));
-        Exported {
-            to: Audience::of(to, usual, &object.namespace),
-            rule: Arc::new(Rule {
-                object: object.clone(),
-                from: ObjectRef {
-                    kind: T::NAME,
-                    namespace: object.namespace.clone(),
-                    name: object.name.clone(),
-                },
-                hosts: hosts.collect(),
-            }),
-        }
-    });
-    let mut all: Vec<_> = all.collect();
-    all.sort_by(|one, other| one.rule.order(&other.rule));
-    all
 }
 
 /// Whether a rule, or one of its matches, holds for sidecars.

@@ -104,7 +104,7 @@ macro_rules! kinds {
     (typed) => { false };
     (none) => { Effect::None };
     (read) => { Effect::Read };
-    (all_but_export_to) => { effect::ALL_BUT_EXPORT_TO };
+    (whole) => { effect::WHOLE };
     (http_routes) => { effect::HTTP_ROUTES };
     (policies) => { effect::POLICIES };
     (only_ingress) => { effect::ONLY_INGRESS };
@@ -117,7 +117,7 @@ pub static KINDS: &[Kind] = kinds! {
         "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed http_routes
         "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed policies
         "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed none
-        "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed all_but_export_to
+        "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed whole
         "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed only_ingress
         "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed read
     }

@@ -3,6 +3,7 @@
 //! The order of the start: read and check all files, bind, write the health file, become ready, and only then look for the
 //! cluster, which may be away for as long as it likes.
 
+mod ca_out;
 mod decision;
 mod doors;
 mod engine;

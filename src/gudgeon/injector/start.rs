@@ -8,8 +8,9 @@ use cluster::Access;
 use inject::{NativeSidecars, Parameters};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
+use super::ca_out;
 use super::doors::Doors;
 use super::engine::Engine;
 use super::files::{Files, Wanted};
@@ -28,10 +29,7 @@ use crate::shared::{self, Inspect, Role, Shared, Webhooks};
 use crate::tls::{self, Authority, Names};
 use crate::tracked::{Named, chosen};
 use crate::watch::{Watcher, keep_looking};
-use crate::{file, keeping, log, parameters};
-
-/// Between two tries to write the CA where it is wanted.
-const AGAIN: Duration = Duration::from_secs(10);
+use crate::{keeping, parameters};
 
 impl<E: Engine> Role for Injector<E> {
     type Flags = InjectorFlags;
@@ -125,7 +123,9 @@ impl<E: Engine> Injector<E> {
         if let Some(path) = &flags.ca_out {
             let ca = served.ca.borrow().clone();
             let mut file = Beside::new(path.clone());
-            write_ca(&mut file, ca).await.map_err(Failure::system)?;
+            ca_out::write(&mut file, ca)
+                .await
+                .map_err(Failure::system)?;
         }
         if shared.rules().is_some() {
             shared.offer_webhooks(Webhooks {
@@ -304,7 +304,7 @@ impl<E: Engine> Tasks<'_, E> {
             tokio::spawn(health::beat(file, interval));
         }
         if let Some(path) = self.flags.ca_out.clone() {
-            tokio::spawn(keep_ca(path, self.served.ca.subscribe()));
+            tokio::spawn(ca_out::keep(path, self.served.ca.subscribe()));
         }
         match authority {
             Some(authority) => {
@@ -378,32 +378,6 @@ async fn follow(mut pairs: watch::Receiver<Option<tls::Pair>>, telling: Telling)
         }
         if pairs.changed().await.is_err() {
             return;
-        }
-    }
-}
-
-async fn write_ca(to: &mut Beside, ca: Option<Arc<str>>) -> Result<(), String> {
-    let Some(ca) = ca else { return Ok(()) };
-    let written = to.replace(ca.as_bytes().to_vec(), file::replace).await;
-    written.map_err(|cause| format!("cannot write --caOut {}: {cause}", to.path().display()))
-}
-
-/// Writes the CA whenever it changes; one that cannot be written is tried again.
-async fn keep_ca(path: PathBuf, mut ca: watch::Receiver<Option<Arc<str>>>) {
-    let mut failed: u64 = 0;
-    let mut file = Beside::new(path);
-    while ca.changed().await.is_ok() {
-        loop {
-            let bundle = ca.borrow_and_update().clone();
-            let Err(cause) = write_ca(&mut file, bundle).await else {
-                failed = 0;
-                break;
-            };
-            failed += 1;
-            if log::worth_a_line(failed) {
-                error!("{cause}{repeated}", repeated = api::times(failed));
-            }
-            tokio::time::sleep(AGAIN).await;
         }
     }
 }

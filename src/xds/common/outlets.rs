@@ -97,69 +97,76 @@ pub(crate) fn subset_name(port: u16, subset: &str, host: &str) -> Arc<str> {
     format!("outbound|{port}|{subset}|{host}").into()
 }
 
-/// All of them.
+/// Ports of all services, and where each is found: one index for all proxies.
 #[derive(Debug, Default)]
-pub(crate) struct Outlets {
-    /// By precedence of their services; no name twice.
-    pub(crate) all: Vec<Arc<Outlet>>,
-    by_name: HashMap<Arc<str>, Arc<Outlet>>,
+struct Index {
+    /// By precedence of their services; a name may stand there for several namespaces.
+    all: Vec<Arc<Outlet>>,
+    by_name: HashMap<Arc<str>, Vec<usize>>,
     /// In lower case, as domains are compared.
-    by_host: HashMap<String, Vec<Arc<Outlet>>>,
+    by_host: HashMap<String, Vec<usize>>,
     /// By plain addresses, those in all clusters.
-    by_address: HashMap<IpAddr, Vec<Arc<Outlet>>>,
+    by_address: HashMap<IpAddr, Vec<usize>>,
     /// By number of port.
-    pub(crate) by_port: BTreeMap<u16, Vec<Arc<Outlet>>>,
+    by_port: BTreeMap<u16, Vec<usize>>,
+    /// Of each what it is made of: itself, its addresses, and names of who may answer.
+    sizes: Vec<usize>,
+}
+
+/// Ports of services that one proxy sees, no name twice: a bit for each of the index.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outlets {
+    index: Arc<Index>,
+    seen: Arc<[u64]>,
     pub(crate) conflicts: Vec<Conflict>,
     /// Ports, their addresses, and names of who may answer: each is a part of something that is made.
     pub(crate) size: usize,
 }
 
-impl Outlets {
-    pub(crate) fn new(world: &World, settings: &Settings) -> Self {
+const BITS: usize = u64::BITS as usize;
+
+fn bit(bits: &[u64], at: usize) -> bool {
+    let word = bits.get(at / BITS).copied().unwrap_or_default();
+    word >> (at % BITS) & 1 == 1
+}
+
+fn set(bits: &mut [u64], at: usize) {
+    if let Some(word) = bits.get_mut(at / BITS) {
+        *word |= 1 << (at % BITS);
+    }
+}
+
+impl Index {
+    fn new(world: &World, settings: &Settings) -> Self {
         let mut services: Vec<_> = world.services.values().collect();
         services.sort_by(|one, other| one.precedence(other));
-        let mut outlets = Self::default();
+        let mut index = Self::default();
         for service in services {
             for port in service.ports.iter().filter(|port| port.number > 0) {
-                outlets.add(service, port, settings);
+                index.add(service, port, settings);
             }
         }
-        outlets
+        index
     }
 
     fn add(&mut self, service: &Arc<Service>, port: &Port, settings: &Settings) {
-        let name = cluster_name(port.number, &service.key.hostname);
-        if let Some(first) = self.by_name.get(&name) {
-            let message = format!(
-                "{}/{} is left out: {}/{} is older",
-                service.key.namespace,
-                service.key.hostname,
-                first.service.key.namespace,
-                first.service.key.hostname
-            );
-            self.conflicts
-                .push(Conflict::new(DUPLICATE_CLUSTER, &*name, message));
-            return;
-        }
         if port.protocol == Protocol::Udp {
             return;
         }
+        let name = cluster_name(port.number, &service.key.hostname);
         let protocol = if port.protocol.is_auto() && !settings.sniffing.outbound {
             Protocol::Tcp
         } else {
             port.protocol
         };
         let is_plain = port.protocol.is_http() || port.protocol.is_auto();
-        let outlet = Arc::new(Outlet {
-            service: service.clone(),
-            port: port.clone(),
-            protocol,
-            name: name.clone(),
-            is_plain_on_https: is_plain && port.number == HTTPS && settings.block_http_on_443,
-        });
-        self.by_name.insert(name, outlet.clone());
+        let at = self.all.len();
+        let known = self.by_name.get_key_value(&name);
+        // One string for all who have it.
+        let name = known.map_or(name, |(name, _)| name.clone());
+        self.by_name.entry(name.clone()).or_default().push(at);
         let host = service.key.hostname.to_ascii_lowercase();
-        self.by_host.entry(host).or_default().push(outlet.clone());
+        self.by_host.entry(host).or_default().push(at);
         let addresses = service.addresses.values().flatten();
         let plain: BTreeSet<IpAddr> = addresses
             .filter_map(|address| match address {
@@ -168,20 +175,121 @@ impl Outlets {
             })
             .collect();
         let parts = plain.len().saturating_add(service.accounts.len());
-        self.size = self.size.saturating_add(1).saturating_add(parts);
+        self.sizes.push(parts.saturating_add(1));
         for address in plain {
-            let outlets = self.by_address.entry(address).or_default();
-            outlets.push(outlet.clone());
+            self.by_address.entry(address).or_default().push(at);
         }
-        self.by_port
-            .entry(port.number)
-            .or_default()
-            .push(outlet.clone());
-        self.all.push(outlet);
+        self.by_port.entry(port.number).or_default().push(at);
+        self.all.push(Arc::new(Outlet {
+            service: service.clone(),
+            port: port.clone(),
+            protocol,
+            name,
+            is_plain_on_https: is_plain && port.number == HTTPS && settings.block_http_on_443,
+        }));
+    }
+}
+
+impl Outlets {
+    /// None of those of a world yet: [`Outlets::seeing`] says which.
+    pub(crate) fn index(world: &World, settings: &Settings) -> Self {
+        Self {
+            index: Arc::new(Index::new(world, settings)),
+            ..Self::default()
+        }
+    }
+
+    /// Of all ports those of services that somebody sees. Of one name the first counts.
+    pub(crate) fn seeing(&self, sees: impl Fn(&Service) -> bool) -> Self {
+        let index = &self.index;
+        let mut seen = vec![0; index.all.len().div_ceil(BITS)];
+        let mut conflicts = Vec::new();
+        let mut size: usize = 0;
+        let (mut last, mut is_last_seen) = (None, false);
+        for (at, outlet) in index.all.iter().enumerate() {
+            // The ports of a service stand together.
+            let service = Some(&outlet.service.key);
+            if last != service {
+                (last, is_last_seen) = (service, sees(&outlet.service));
+            }
+            if !is_last_seen {
+                continue;
+            }
+            let same = index
+                .by_name
+                .get(&outlet.name)
+                .map_or(&[][..], Vec::as_slice);
+            let first = same.iter().find(|one| bit(&seen, **one));
+            if let Some(first) = first.and_then(|first| index.all.get(*first)) {
+                conflicts.push(twice(outlet, first));
+                continue;
+            }
+            set(&mut seen, at);
+            let own = index.sizes.get(at).copied().unwrap_or_default();
+            size = size.saturating_add(own);
+        }
+        Self {
+            index: index.clone(),
+            seen: seen.into(),
+            conflicts,
+            size,
+        }
+    }
+
+    #[allow(dead_code, reason = "Sidecars choose by it")]
+    /// Those of these that `keeps` has; nothing is in conflict there that was not before.
+    pub(crate) fn keeping(&self, keeps: impl Fn(&Outlet) -> bool) -> Self {
+        let mut seen = vec![0; self.seen.len()];
+        let mut size: usize = 0;
+        for (at, outlet) in self.places() {
+            if keeps(outlet) {
+                set(&mut seen, at);
+                let own = self.index.sizes.get(at).copied().unwrap_or_default();
+                size = size.saturating_add(own);
+            }
+        }
+        Self {
+            index: self.index.clone(),
+            seen: seen.into(),
+            conflicts: Vec::new(),
+            size,
+        }
+    }
+
+    /// Whether both see the same ports of the same world.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.index, &other.index) && self.seen == other.seen
+    }
+
+    fn places(&self) -> impl Iterator<Item = (usize, &Arc<Outlet>)> {
+        let all = self.index.all.iter().enumerate();
+        all.filter(|(at, _)| bit(&self.seen, *at))
+    }
+
+    fn at<'a>(&'a self, places: Option<&'a Vec<usize>>) -> impl Iterator<Item = &'a Arc<Outlet>> {
+        let places = places.map_or(&[][..], Vec::as_slice).iter();
+        let seen = places.filter(|at| bit(&self.seen, **at));
+        seen.filter_map(|at| self.index.all.get(*at))
+    }
+
+    /// By precedence of their services.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Outlet>> {
+        self.places().map(|(_, outlet)| outlet)
+    }
+
+    pub(crate) fn of_port(&self, port: u16) -> impl Iterator<Item = &Arc<Outlet>> {
+        self.at(self.index.by_port.get(&port))
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&Arc<Outlet>> {
-        self.by_name.get(name)
+        self.at(self.index.by_name.get(name)).next()
+    }
+
+    /// One of a service of this namespace, whoever sees it.
+    pub(crate) fn own(&self, name: &str, namespace: &str) -> Option<&Arc<Outlet>> {
+        let places = self.index.by_name.get(name)?.iter();
+        let mut all = places.filter_map(|at| self.index.all.get(*at));
+        all.find(|outlet| *outlet.service.key.namespace == *namespace)
     }
 
     /// By the name of a subset's cluster: the port, and the subset, which nobody may have.
@@ -193,7 +301,7 @@ impl Outlets {
             return None;
         };
         let whole = cluster_name(port.parse().ok()?, host);
-        let outlet = self.by_name.get(&whole).filter(|_| !subset.is_empty());
+        let outlet = self.by_name(&whole).filter(|_| !subset.is_empty());
         Some((outlet?, subset))
     }
 
@@ -208,12 +316,28 @@ impl Outlets {
             let seen = outlet.addresses(cluster, families);
             seen.contains(&Address::Plain(address))
         };
-        let all = self.by_address.get(&address).into_iter().flatten();
+        let all = self.at(self.index.by_address.get(&address));
         all.filter(is_seen).collect()
     }
 
     /// The ports of a service, by its full name in lower case.
-    pub(crate) fn by_host(&self, host: &str) -> &[Arc<Outlet>] {
-        self.by_host.get(host).map_or(&[], Vec::as_slice)
+    pub(crate) fn by_host(&self, host: &str) -> impl Iterator<Item = &Arc<Outlet>> {
+        self.at(self.index.by_host.get(host))
     }
+
+    /// Whether somebody sees a service of this name.
+    pub(crate) fn has_host(&self, host: &str) -> bool {
+        self.by_host(host).next().is_some()
+    }
+}
+
+fn twice(outlet: &Outlet, first: &Outlet) -> Conflict {
+    let message = format!(
+        "{}/{} is left out: {}/{} is older",
+        outlet.service.key.namespace,
+        outlet.service.key.hostname,
+        first.service.key.namespace,
+        first.service.key.hostname
+    );
+    Conflict::new(DUPLICATE_CLUSTER, &*outlet.name, message)
 }

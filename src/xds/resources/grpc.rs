@@ -76,10 +76,8 @@ impl Target {
         let found: Vec<_> = match &self.host {
             Host::Name(host) => full_names(host, asker.domain)
                 .into_iter()
-                .map(|full| outlets.by_host(&full))
-                .find(|found| !found.is_empty())?
-                .iter()
-                .collect(),
+                .map(|full| outlets.by_host(&full).collect::<Vec<_>>())
+                .find(|found| !found.is_empty())?,
             Host::Address(address) => outlets.by_address(*address, asker.cluster, asker.families),
         };
         if let Some(port) = self.port {

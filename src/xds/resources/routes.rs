@@ -17,7 +17,7 @@ use self::usual::{allow_any, block_all, operation, prefix, to};
 use super::domains;
 use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN, TOO_LARGE};
 use crate::common::families::Families;
-use crate::common::outlets::{Outlet, Outlets};
+use crate::common::outlets::{Outlet, cluster_name};
 use crate::common::wire;
 use crate::finish::Draft;
 use crate::rules::virtual_service::{self, Context, Routed};
@@ -39,12 +39,11 @@ pub(crate) struct Caller {
 /// A configuration by its name; `None` where nothing has it.
 pub(crate) fn outbound(
     name: &Arc<str>,
-    outlets: &Outlets,
     caller: &Caller,
     rules: &ProxyRules,
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
+    let outlets = rules.outlets();
     let mut making = Making {
-        outlets,
         caller,
         rules,
         taken: HashSet::new(),
@@ -54,10 +53,7 @@ pub(crate) fn outbound(
         spent: BTreeMap::new(),
     };
     if let Some((host, port)) = name.rsplit_once(':') {
-        let outlet = outlets.by_name(&crate::common::outlets::cluster_name(
-            port.parse().ok()?,
-            host,
-        ))?;
+        let outlet = outlets.by_name(&cluster_name(port.parse().ok()?, host))?;
         return outlet.protocol.is_auto().then(|| {
             let host = making.host(outlet, vec!["*".to_owned()]);
             making.finish(name, vec![host])
@@ -65,18 +61,11 @@ pub(crate) fn outbound(
     }
     let proxy = &**name == HTTP_PROXY;
     let chosen: Vec<&Arc<Outlet>> = if proxy {
-        outlets
-            .all
-            .iter()
-            .filter(|outlet| outlet.carries_http())
-            .collect()
+        let all = outlets.all();
+        all.filter(|outlet| outlet.carries_http()).collect()
     } else {
-        let port: u16 = name.parse().ok()?;
-        let of_port = outlets.by_port.get(&port)?;
-        of_port
-            .iter()
-            .filter(|outlet| outlet.carries_http())
-            .collect()
+        let of_port = outlets.of_port(name.parse().ok()?);
+        of_port.filter(|outlet| outlet.carries_http()).collect()
     };
     if chosen.is_empty() && !proxy {
         return None;
@@ -100,7 +89,6 @@ pub(crate) fn outbound(
 
 /// A configuration while it is made.
 struct Making<'a> {
-    outlets: &'a Outlets,
     caller: &'a Caller,
     rules: &'a ProxyRules,
     taken: HashSet<String>,
@@ -141,7 +129,6 @@ impl<'a> Making<'a> {
     const fn context(&self, port: u16) -> Context<'a> {
         Context {
             rules: self.rules,
-            outlets: self.outlets,
             port,
             grpc: false,
         }
@@ -240,10 +227,9 @@ impl<'a> Making<'a> {
     fn hosts_alone(&mut self, port: Option<u16>) -> Vec<VirtualHost> {
         let mut hosts = Vec::new();
         let mut ports: BTreeMap<&ObjectRef, BTreeSet<u16>> = BTreeMap::new();
-        for (host, rule) in self.rules.hosts_alone(self.outlets) {
+        for (host, rule) in self.rules.hosts_alone() {
             let of_rule = ports.entry(&rule.from);
-            let of_rule =
-                of_rule.or_insert_with(|| virtual_service::ports(rule, self.rules, self.outlets));
+            let of_rule = of_rule.or_insert_with(|| virtual_service::ports(rule, self.rules));
             for number in of_rule.clone() {
                 if port.is_some_and(|port| port != number) {
                     continue;
@@ -329,15 +315,10 @@ fn is_with_port(domain: &str) -> bool {
 }
 
 /// For a program with gRPC in it: all requests of one target.
-pub(crate) fn grpc(
-    outlet: &Outlet,
-    outlets: &Outlets,
-    rules: &ProxyRules,
-) -> Draft<RouteConfiguration> {
+pub(crate) fn grpc(outlet: &Outlet, rules: &ProxyRules) -> Draft<RouteConfiguration> {
     let name = &outlet.name;
     let context = Context {
         rules,
-        outlets,
         port: outlet.port.number,
         grpc: true,
     };

@@ -17,14 +17,13 @@ use envoy_types::pb::envoy::config::route::v3::{Decorator, Route};
 use prost::Message as _;
 
 use super::destination_rule::{self, Policies};
-use crate::common::outlets::{Outlet, Outlets, subset_name};
+use crate::common::outlets::{Outlet, subset_name};
 use crate::scope::{ProxyRules, Rule, is_of_mesh};
 
 /// What routes depend on, besides their rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) rules: &'a ProxyRules,
-    pub(crate) outlets: &'a Outlets,
     /// The port that requests come to.
     pub(crate) port: u16,
     /// The client is a program with gRPC in it: it has timeouts of its own.
@@ -105,11 +104,7 @@ pub(crate) fn routes(
 
 /// Where a host is served that no service has: the ports that destinations name, or all that they have for HTTP. One whose
 /// requests go to no service that is known is served where HTTP usually is.
-pub(crate) fn ports(
-    rule: &Rule<VirtualService>,
-    rules: &ProxyRules,
-    outlets: &Outlets,
-) -> BTreeSet<u16> {
+pub(crate) fn ports(rule: &Rule<VirtualService>, rules: &ProxyRules) -> BTreeSet<u16> {
     const USUAL: u16 = 80;
     let routes = rule.spec().http.iter().flat_map(|http| &http.route);
     let destinations = routes.filter_map(|route| route.destination.as_ref());
@@ -121,7 +116,7 @@ pub(crate) fn ports(
             }
             None => {
                 let host = rules.full_host(&destination.host, rule.namespace());
-                let all = outlets.by_host(&host).iter();
+                let all = rules.outlets().by_host(&host);
                 let all = all.filter(|outlet| outlet.carries_http());
                 ports.extend(all.map(|outlet| outlet.port.number));
             }
@@ -147,9 +142,9 @@ impl Context<'_> {
 
     fn destination(&self, written: &Destination, namespace: &str, from: &mut Vec<ObjectRef>) -> To {
         let host = self.rules.full_host(&written.host, namespace);
-        let known = self.outlets.by_host(&host);
+        let known: Vec<_> = self.rules.outlets().by_host(&host).collect();
         let port = written_port(written)
-            .or_else(|| only(known))
+            .or_else(|| only(&known))
             .unwrap_or(self.port);
         let outlet = known.iter().find(|outlet| outlet.port.number == port);
         let hash = outlet.and_then(|outlet| self.hash(outlet, &written.subset, from));
@@ -186,7 +181,7 @@ fn written_port(destination: &Destination) -> Option<u16> {
 }
 
 /// The port of a service that has one.
-fn only(outlets: &[Arc<Outlet>]) -> Option<u16> {
+fn only(outlets: &[&Arc<Outlet>]) -> Option<u16> {
     match outlets {
         [only] => Some(only.port.number),
         _ => None,

@@ -1,9 +1,9 @@
-//! Namespaces that a rule is exported to.
+//! Namespaces that a rule or a service is exported to.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Namespaces that see a rule.
+/// Namespaces that see a rule or a service.
 #[derive(Debug)]
 pub(super) enum Audience {
     All,
@@ -11,16 +11,24 @@ pub(super) enum Audience {
 }
 
 impl Audience {
-    /// `.` is the rule's own namespace, `*` all, `~` none.
-    pub(super) fn of(written: &[String], usual: &[String], own: &Arc<str>) -> Self {
-        let words = if written.is_empty() { usual } else { written };
-        if words.is_empty() || words.iter().any(|word| word == "*") {
+    /// `.` is the own namespace, `*` all, `~` none.
+    pub(super) fn of(written: &[impl AsRef<str>], usual: &[String], own: &Arc<str>) -> Self {
+        if written.is_empty() {
+            Self::read(usual.iter().map(String::as_str), own)
+        } else {
+            Self::read(written.iter().map(AsRef::as_ref), own)
+        }
+    }
+
+    fn read<'a>(words: impl Iterator<Item = &'a str> + Clone, own: &Arc<str>) -> Self {
+        let is_silent = words.clone().next().is_none();
+        if is_silent || words.clone().any(|word| word == "*") {
             return Self::All;
         }
-        let named = words.iter().filter(|word| *word != "~");
+        let named = words.filter(|word| *word != "~");
         Self::Some(
             named
-                .map(|word| match word.as_str() {
+                .map(|word| match word {
                     "." => own.clone(),
                     name => name.into(),
                 })

@@ -20,7 +20,7 @@ pub(super) fn is_of(host: &str, namespace: &Arc<str>, outlets: &Outlets) -> bool
     if host.contains('*') {
         return false;
     }
-    let mut services = outlets.by_host(host).iter();
+    let mut services = outlets.by_host(host);
     services.all(|outlet| outlet.service.key.namespace == *namespace)
 }
 

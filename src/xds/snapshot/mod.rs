@@ -21,16 +21,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use api::model::{ClusterId, Endpoint, EndpointAddress, ObjectRef, Service, TlsMode, World};
 
 use self::cache::Cache;
+use self::parts::{Clusters, Listeners};
 use self::ports::ByPort;
 use self::variants::Variants;
 use crate::common::families::Families;
-use crate::common::outlets::Outlets;
 use crate::common::trust::TrustDomains;
 use crate::node::Node;
 use crate::resources::clusters::Client;
 use crate::resources::endpoints::{Places, Viewer, takes_tls};
 use crate::resources::instances::Directory;
-use crate::resources::listeners::outbound::{Outbound, Place};
+use crate::resources::listeners::outbound::Place;
 use crate::resources::listeners::{fixed, is_beside};
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::networks::Networks;
@@ -64,7 +64,6 @@ pub struct Snapshot {
 #[derive(Debug)]
 struct Base {
     mesh: Mesh,
-    outlets: Outlets,
     rules: Rules,
     policies: Policies,
     trust_domains: TrustDomains,
@@ -85,14 +84,11 @@ type Own<K> = (K, Vec<(Arc<str>, Version)>);
 /// A route configuration, if there is one of the name, and what was left out of it.
 type Routes = (Option<Arc<Resource>>, Arc<Vec<Conflict>>);
 
-/// What programs with gRPC in them ask for: its type and name, the port that is meant, and the rules that hold.
-type Named = (Type, Arc<str>, Arc<str>, Scope);
-
 /// Assignments by name, of all proxies that see the same.
 type Assignments = Cache<AssignmentKey, Arc<Resource>>;
 
-/// A name, and the rules that had a part in what it means.
-type AssignmentKey = (Arc<str>, Arc<[ObjectRef]>);
+/// A name, the namespace of the service, and the rules that had a part in what it means.
+type AssignmentKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>);
 
 /// By what the clusters of two proxies differ.
 type ClientKey = (Client, api::model::Locality);
@@ -102,27 +98,11 @@ type ClientKey = (Client, api::model::Locality);
 struct Made {
     clusters: Variants<ClientKey, Clusters>,
     all_clusters: Variants<Own<(ClientKey, Scope)>, Set>,
-    listeners: Variants<Place, Cache<(), Arc<Outbound>>>,
-    all_listeners: Variants<Own<Place>, Set>,
+    listeners: Variants<Place, Listeners>,
+    all_listeners: Variants<Own<(Place, Scope)>, Set>,
     routes: Variants<(Caller, Scope), Cache<Arc<str>, Routes>>,
     /// Listeners that a proxy cannot have beside its others, by what is left out: the first proxy that found it is named.
     lost: Mutex<BTreeMap<String, Conflict>>,
-}
-
-/// Those of services, for all proxies that see the same.
-#[derive(Debug, Default)]
-struct Clusters {
-    all: Cache<Scope, Arc<Set>>,
-    named: Cache<Named, Arc<Resource>>,
-}
-
-impl Clusters {
-    fn after(&self) -> Self {
-        Self {
-            all: self.all.after(),
-            named: self.named.after(),
-        }
-    }
 }
 
 /// Listeners that proxies cannot have and that are remembered: whoever looks has enough with so many, and what they are called
@@ -228,7 +208,7 @@ impl Snapshot {
             Arc::new(match (older, &self.changed) {
                 (None, _) => Assignments::default(),
                 (Some(older), None) => older.after(),
-                (Some(older), Some(hosts)) => older.keeping(|(name, _)| {
+                (Some(older), Some(hosts)) => older.keeping(|(name, ..)| {
                     let host = name.rsplit('|').next();
                     host.is_none_or(|host| !hosts.contains(host))
                 }),
@@ -268,14 +248,15 @@ impl Snapshot {
     fn assignments_ahead(&self, earlier: &Self) -> Vec<String> {
         let all = earlier.assignments.all();
         let asked = all.iter().flat_map(|one| one.keys());
-        let asked: BTreeSet<Arc<str>> = asked.map(|(name, _)| name).collect();
+        let asked: BTreeSet<Arc<str>> = asked.map(|(name, ..)| name).collect();
         if asked.is_empty() {
             return Vec::new();
         }
-        let own = self.base.outlets.all.iter().map(|outlet| &*outlet.name);
-        let is_new = |name: &str| earlier.base.outlets.by_name(name).is_none();
+        let (now, before) = (self.base.rules.common(), earlier.base.rules.common());
+        let own = now.outlets.all().map(|outlet| &*outlet.name);
+        let is_new = |name: &str| before.outlets.by_name(name).is_none();
         let subsets = asked.iter().map(|name| &**name);
-        let subsets = subsets.filter(|name| self.base.outlets.by_subset(name).is_some());
+        let subsets = subsets.filter(|name| now.outlets.by_subset(name).is_some());
         own.filter(|name| asked.contains(*name) || is_new(name))
             .chain(subsets)
             .map(str::to_owned)
@@ -309,13 +290,12 @@ impl Snapshot {
     /// What was left out so far, each once, sorted.
     #[must_use]
     pub fn conflicts(&self) -> Vec<Conflict> {
-        let mut all: BTreeSet<Conflict> = self.base.outlets.conflicts.iter().cloned().collect();
+        let mut all: BTreeSet<Conflict> = self.base.rules.conflicts().into_iter().collect();
         all.extend(fixed::no_http_proxy(&self.base.mesh));
         all.extend(self.base.networks.conflicts.iter().cloned());
-        all.extend(self.base.rules.conflicts());
         all.extend(self.made.lost().values().cloned());
         let listeners = self.made.listeners.all();
-        for outbound in listeners.iter().flat_map(|place| place.values()) {
+        for outbound in listeners.iter().flat_map(|place| place.all.values()) {
             all.extend(outbound.conflicts.iter().cloned());
         }
         let routes = self.made.routes.all();
@@ -472,8 +452,7 @@ impl Snapshot {
 
 impl Base {
     fn new(world: &World, settings: &Settings) -> Self {
-        let outlets = Outlets::new(world, settings);
-        let rules = Rules::new(world, &outlets, settings);
+        let rules = Rules::new(world, settings);
         Self {
             mesh: Mesh::new(&world.mesh, settings),
             near_by_rules: have_localities(&rules),
@@ -481,7 +460,6 @@ impl Base {
             rules,
             policies: Policies::new(world),
             trust_domains: TrustDomains::new(&world.mesh, settings),
-            outlets,
             networks: Networks::new(world),
             resolved_near: resolved_near(world),
             beside: beside(world, world.services.values()),

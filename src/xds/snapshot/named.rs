@@ -26,7 +26,7 @@ impl ProxyView {
 
     /// The port of a cluster, and its subset, which may not be there.
     fn outlet<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<Outlet>, &'a str)> {
-        let outlets = &self.snapshot.base.outlets;
+        let outlets = self.rules.outlets();
         let whole = outlets.by_name(name).map(|outlet| (outlet, ""));
         whole.or_else(|| outlets.by_subset(name))
     }
@@ -45,9 +45,9 @@ impl ProxyView {
         clusters.get(name).map(|cluster| cluster.name.clone())
     }
 
-    /// What an assignment is kept by: its name, and the rules that had a part in it.
+    /// What an assignment is kept by: its name, whose service it is, and the rules that had a part in it.
     fn assignment_key(
-        name: Arc<str>,
+        (name, namespace): (Arc<str>, &Arc<str>),
         policies: &Policies,
         policy: &Policy<'_>,
         subset: Option<&Subset>,
@@ -58,7 +58,7 @@ impl ProxyView {
         } else {
             Arc::default()
         };
-        (name, from)
+        (name, namespace.clone(), from)
     }
 
     /// Ports and endpoints of which no assignment was made yet.
@@ -72,7 +72,8 @@ impl ProxyView {
                 subset => Some(policies.subset(subset)?),
             };
             let policy = policies.of(subset, outlet.port.number);
-            let key = Self::assignment_key(name.as_str().into(), &policies, &policy, subset);
+            let name = (name.as_str().into(), &outlet.service.key.namespace);
+            let key = Self::assignment_key(name, &policies, &policy, subset);
             let assignments = self.assignments_by(&self.preference(outlet, &policy));
             (!assignments.has(&key)).then_some(outlet)
         });
@@ -91,11 +92,10 @@ impl ProxyView {
     /// endpoints have listeners of their own, those, too.
     pub(super) fn unmade_of_services(&self) -> usize {
         let snapshot = &self.snapshot;
-        let outlets = &snapshot.base.outlets;
+        let outlets = self.rules.outlets();
         let headless = snapshot.settings.headless.listeners;
         let headless = outlets
-            .all
-            .iter()
+            .all()
             .filter(|outlet| headless && outlet.has_listeners());
         let endpoints = headless.map(|outlet| {
             let (key, port) = (&outlet.service.key, &outlet.port.name);
@@ -118,8 +118,9 @@ impl ProxyView {
         }
         let preference = self.preference(outlet, &policy);
         let name = self.assignment_name(name)?;
-        let key = Self::assignment_key(name.clone(), &policies, &policy, subset);
-        let from = key.1.to_vec();
+        let namespace = &outlet.service.key.namespace;
+        let key = Self::assignment_key((name.clone(), namespace), &policies, &policy, subset);
+        let from = key.2.to_vec();
         let locality = match preference {
             Preference::None => Locality::default(),
             Preference::Near(..) | Preference::Shares(_) => self.proxy.locality.clone(),
@@ -155,7 +156,7 @@ impl ProxyView {
     }
 
     pub(super) fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
-        let outlets = &self.snapshot.base.outlets;
+        let outlets = self.rules.outlets();
         let mut subset = "";
         let (outlet, usual) = match kind {
             Type::Endpoint => return self.assignment(name),
@@ -185,7 +186,7 @@ impl ProxyView {
             Arc::new(match kind {
                 Type::Cluster | Type::Endpoint => self.cluster(outlet, &policies, subset).finish(),
                 Type::Listener => grpc::listener(&name, outlet, self.mesh()).finish(),
-                Type::Route => routes::grpc(outlet, outlets, &self.rules).finish(),
+                Type::Route => routes::grpc(outlet, &self.rules).finish(),
             })
         };
         // What a client could write in any number of ways is not remembered.

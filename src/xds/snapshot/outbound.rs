@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::istio::networking::v1alpha3::Subset;
-use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, Resolution};
+use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, ObjectRef, Resolution};
 
 use super::Conflict;
 use super::proxy::{ProxyView, finished};
@@ -16,7 +16,6 @@ use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::listeners::{is_beside, is_every_proxys};
 use crate::resources::locality::{self, Preference};
 use crate::rules::destination_rule::{self, Policies, Policy, Purpose};
-use crate::scope::{ProxyRules, Scope};
 use crate::view::{Resource, Set};
 
 /// Clusters of subsets that one proxy is given. Chosen: a mesh of 1,000 services has ten for each; a wildcard whose rule has a
@@ -92,16 +91,17 @@ impl ProxyView {
     }
 
     /// Adds the clusters of a port: all its endpoints', and those of subsets as far as there is room for them.
-    fn add_clusters(
-        &self,
-        outlet: &Outlet,
-        rules: &ProxyRules,
-        room: &mut Room,
-        members: &mut Vec<Arc<Resource>>,
-    ) {
-        let policies = Policies::of_service(rules, &outlet.service);
-        let whole = self.cluster(outlet, &policies, None).finish();
-        members.push(Arc::new(whole));
+    fn add_clusters(&self, outlet: &Outlet, room: &mut Room, members: &mut Vec<Arc<Resource>>) {
+        let policies = Policies::of_service(&self.rules, &outlet.service);
+        let from: Arc<[ObjectRef]> = policies.from().into();
+        // The same rules make the same of it, whoever else sees what.
+        let made = |subset: Option<&Subset>| {
+            let name = outlet.cluster(subset.map_or("", |subset| &subset.name));
+            let key = (name, outlet.service.key.namespace.clone(), from.clone());
+            let make = || Arc::new(self.cluster(outlet, &policies, subset).finish());
+            self.parts.clusters.each.get(key, make)
+        };
+        members.push(made(None));
         let subsets = policies.subsets();
         if subsets.is_empty() {
             return;
@@ -109,10 +109,10 @@ impl ProxyView {
         if room.subsets >= subsets.len() {
             room.subsets -= subsets.len();
             let made = subsets.into_iter().all(|subset| {
-                let cluster = self.cluster(outlet, &policies, Some(subset)).finish();
+                let cluster = made(Some(subset));
                 let left = room.bytes.checked_sub(cluster.body.len());
                 room.bytes = left.unwrap_or_default();
-                members.extend(left.map(|_| Arc::new(cluster)));
+                members.extend(left.map(|_| cluster));
                 left.is_some()
             });
             if made {
@@ -125,7 +125,6 @@ impl ProxyView {
             SUBSET_BYTES >> 20
         );
         let conflict = Conflict::new(TOO_LARGE, &*outlet.name, message);
-        let from = policies.from();
         let lost = from.first().map(|rule| conflict.because_of(rule));
         self.snapshot.made.tell(lost, &self.proxy.node.id);
     }
@@ -209,49 +208,18 @@ impl ProxyView {
     }
 
     pub(super) fn outbound_clusters(&self) -> Arc<Set> {
-        let own = &self.rules;
-        self.parts.clusters.all.get(own.clusters.clone(), || {
-            if own.clusters == Scope::default() {
-                return self.make_clusters(own, |_| None);
-            }
-            // Clusters that rules do not tell from other proxies' are theirs.
-            let common = self.snapshot.base.rules.common();
-            let scope = common.clusters.clone();
-            let make = || self.make_clusters(&common, |_| None);
-            let usual = self.parts.clusters.all.get(scope, make);
-            self.make_clusters(own, |outlet| {
-                let policies = Policies::of_service(own, &outlet.service);
-                let same = policies.from() == Policies::of_service(&common, &outlet.service).from();
-                same.then(|| {
-                    let subsets = policies.subsets();
-                    let names = [""].into_iter();
-                    let names = names.chain(subsets.iter().map(|subset| &*subset.name));
-                    let members = names.map(|subset| usual.get(&outlet.cluster(subset)).cloned());
-                    members.collect::<Option<Vec<_>>>()
-                })?
-            })
-        })
+        let scope = self.rules.clusters.clone();
+        self.parts.clusters.all.get(scope, || self.make_clusters())
     }
 
-    /// `known`: those of a port, where they have been made.
-    fn make_clusters(
-        &self,
-        rules: &ProxyRules,
-        known: impl Fn(&Outlet) -> Option<Vec<Arc<Resource>>>,
-    ) -> Arc<Set> {
+    fn make_clusters(&self) -> Arc<Set> {
         let mut members = Vec::new();
         let mut room = Room {
             subsets: MOST_SUBSETS,
             bytes: SUBSET_BYTES,
         };
-        for outlet in &self.snapshot.base.outlets.all {
-            match known(outlet) {
-                Some(known) => {
-                    room.subsets = room.subsets.saturating_sub(known.len().saturating_sub(1));
-                    members.extend(known);
-                }
-                None => self.add_clusters(outlet, rules, &mut room, &mut members),
-            }
+        for outlet in self.rules.outlets().all() {
+            self.add_clusters(outlet, &mut room, &mut members);
         }
         let mut fixed = vec![clusters::black_hole(self.mesh())];
         if self.client.kind == Kind::Sidecar {

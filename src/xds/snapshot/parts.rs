@@ -1,15 +1,68 @@
-//! What the parts of a snapshot weigh, and what of them stays the same as in the one before.
+//! Parts of a snapshot: what they are, what they weigh, and what of them stays the same as in the one before.
 
 use std::sync::Arc;
 
-use super::cache::Shared;
+use api::model::ObjectRef;
+
+use super::Routes;
+use super::cache::{Cache, Shared};
 use super::variants::Weigh;
-use super::{Clusters, Routes};
 use crate::resources::listeners::outbound::Outbound;
+use crate::scope::Scope;
+use crate::version::Version;
+use crate::view::{Resource, Set, Type};
+
+/// What programs with gRPC in them ask for: its type and name, the port that is meant, and the rules that hold.
+type Named = (Type, Arc<str>, Arc<str>, Scope);
+
+/// Those of services, for all proxies that are alike.
+#[derive(Debug, Default)]
+pub(super) struct Clusters {
+    pub(super) all: Cache<Scope, Arc<Set>>,
+    /// Each of them once, whatever else those see that have it.
+    pub(super) each: Cache<ClusterKey, Arc<Resource>>,
+    pub(super) named: Cache<Named, Arc<Resource>>,
+}
+
+/// A name, the namespace of the service, and the rules that hold.
+type ClusterKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>);
+
+/// Those of services, for all proxies whose listeners are alike.
+#[derive(Debug, Default)]
+pub(super) struct Listeners {
+    pub(super) all: Cache<Scope, Arc<Outbound>>,
+    /// Each of them once, whatever else those see that have it.
+    pub(super) each: Cache<(Arc<str>, Version), Arc<Resource>>,
+}
+
+impl Clusters {
+    pub(super) fn after(&self) -> Self {
+        Self {
+            all: self.all.after(),
+            each: self.each.after(),
+            named: self.named.after(),
+        }
+    }
+}
+
+impl Listeners {
+    pub(super) fn after(&self) -> Self {
+        Self {
+            all: self.all.after(),
+            each: self.each.after(),
+        }
+    }
+}
 
 impl Weigh for Clusters {
     fn weight(&self) -> usize {
         self.all.weight() + self.named.weight()
+    }
+}
+
+impl Weigh for Listeners {
+    fn weight(&self) -> usize {
+        self.all.weight()
     }
 }
 

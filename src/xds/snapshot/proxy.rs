@@ -9,7 +9,8 @@ use api::model::{EndpointAddress, Locality};
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::cache::{Cache, Shared};
-use super::{Assignments, ClientKey, Clusters, Conflict, Own, Routes, Snapshot};
+use super::parts::{Clusters, Listeners};
+use super::{Assignments, ClientKey, Conflict, Own, Routes, Snapshot};
 use crate::common::conflict::INVALID_LISTENER;
 use crate::common::outlets::{Outlet, cluster_name};
 use crate::finish::{ClusterParts, Draft, Encode};
@@ -51,7 +52,7 @@ pub(super) struct ProxyView {
 /// before it, of which they take what does not differ; and as long as there is one, they are there.
 pub(super) struct Parts {
     pub(super) clusters: Arc<Clusters>,
-    listeners: Arc<Cache<(), Arc<Outbound>>>,
+    listeners: Arc<Listeners>,
     routes: Arc<Cache<Arc<str>, Routes>>,
     /// Of services whose endpoints are the same from everywhere.
     pub(super) assignments: Arc<Assignments>,
@@ -170,11 +171,14 @@ impl ProxyView {
 
     /// Of the applications beside it; limits that rules set for their services count there, too.
     fn inbound_clusters(&self) -> Vec<Draft<ClusterParts>> {
-        let outlets = &self.snapshot.base.outlets;
+        let namespace = &self.proxy.node.namespace;
+        let outlets = self.rules.outlets();
         let own = self.own();
         let mut drafts = own.clusters();
         for (door, draft) in &mut drafts {
-            let Some(outlet) = outlets.by_name(&cluster_name(door.service_port, &door.host)) else {
+            // Its own services are there, whoever sees them.
+            let name = cluster_name(door.service_port, &door.host);
+            let Some(outlet) = outlets.own(&name, namespace) else {
                 continue;
             };
             let policies = Policies::of_service(&self.rules, &outlet.service);
@@ -188,15 +192,21 @@ impl ProxyView {
 
     fn outbound_listeners(&self) -> Arc<Outbound> {
         let snapshot = &self.snapshot;
-        self.parts.listeners.get((), || {
+        let listeners = &self.parts.listeners;
+        listeners.all.get(self.rules.listeners.clone(), || {
             let endpoints = |outlet: &Outlet| {
                 let (key, port) = (&outlet.service.key, &outlet.port.name);
                 let of_port = snapshot.by_port().of(&snapshot.world, key, port);
                 of_port.map(|(_, endpoint)| endpoint).collect()
             };
-            let outlets = &snapshot.base.outlets;
+            let outlets = self.rules.outlets();
             let mut built = outbound::build(outlets, self.mesh(), &self.place, endpoints);
             built.conflicts = self.found(built.conflicts);
+            for one in built.listeners.values_mut() {
+                let resource = &mut one.resource;
+                let key = (resource.name.clone(), resource.version);
+                *resource = listeners.each.get(key, || resource.clone());
+            }
             Arc::new(built)
         })
     }
@@ -265,7 +275,8 @@ impl ProxyView {
         let skipped = shared.listeners.values().filter(|built| !has(built));
         let mut parts = versions(&own);
         parts.extend(skipped.map(|built| (built.resource.name.clone(), built.resource.version)));
-        let key: Own<_> = (self.place.clone(), parts);
+        let shared_key = (self.place.clone(), self.rules.listeners.clone());
+        let key: Own<_> = (shared_key, parts);
         self.snapshot.made.all_listeners.get(key, |older| {
             let outbound = shared.listeners.values().filter(|built| has(built));
             let outbound = outbound.map(|built| built.resource.clone());
@@ -278,12 +289,7 @@ impl ProxyView {
             return None;
         }
         let name: Arc<str> = name.into();
-        let make = || match routes::outbound(
-            &name,
-            &self.snapshot.base.outlets,
-            &self.caller,
-            &self.rules,
-        ) {
+        let make = || match routes::outbound(&name, &self.caller, &self.rules) {
             Some((draft, conflicts)) => (
                 Some(Arc::new(draft.finish())),
                 Arc::new(self.found(conflicts)),
@@ -378,7 +384,9 @@ impl View for ProxyView {
         let is_made = match kind {
             Type::Endpoint => return self.unmade_assignments(names),
             Type::Cluster => self.parts.clusters.all.has(&self.rules.clusters),
-            Type::Listener => !self.is_sidecar() || self.parts.listeners.has(&()),
+            Type::Listener => {
+                !self.is_sidecar() || self.parts.listeners.all.has(&self.rules.listeners)
+            }
             Type::Route => {
                 let has = |name: &String| self.parts.routes.has(&name.as_str().into());
                 !self.is_sidecar() || names.iter().all(has)
@@ -439,7 +447,9 @@ impl Parts {
                 .get(client_key(snapshot, proxy, client), |older| {
                     Arc::new(older.map_or_else(Clusters::default, |older| older.after()))
                 }),
-            listeners: made.listeners.get(place.clone(), after),
+            listeners: made.listeners.get(place.clone(), |older| {
+                Arc::new(older.map_or_else(Listeners::default, |older| older.after()))
+            }),
             routes: made
                 .routes
                 .get((caller.clone(), rules.scope.clone()), after),

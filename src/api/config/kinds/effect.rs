@@ -68,9 +68,9 @@ macro_rules! policies {
 }
 
 /// ServiceEntry.
-pub(super) const ALL_BUT_EXPORT_TO: Effect = Effect::Enforced {
+pub(super) const WHOLE: Effect = Effect::Enforced {
     by: Role::Discovery,
-    without: &["exportTo"],
+    without: &[],
 };
 
 /// VirtualService: requests of sidecars.
@@ -160,7 +160,7 @@ fn unused(path: &str, value: &Json, place: &str, found: &mut Vec<Finding>) {
     };
     let place = format!("{place}.{name}");
     match (rest, value) {
-        (None, value) if !says_default(name, value) => {
+        (None, _) => {
             found.push(Finding::warning(place, "has no effect in this release"));
         }
         (Some(rest), Json::Array(items)) => {
@@ -169,16 +169,8 @@ fn unused(path: &str, value: &Json, place: &str, found: &mut Vec<Finding>) {
             }
         }
         (Some(rest), Json::Object(_)) => unused(rest, value, &place, found),
-        (None | Some(_), _) => {}
+        (Some(_), _) => {}
     }
-}
-
-/// The same as nothing: it holds for everybody.
-fn says_default(name: &str, value: &Json) -> bool {
-    name == "exportTo"
-        && value.as_array().is_some_and(|all| {
-            matches!(&all[..], [] | [Json::String(_)]) && all.iter().all(|one| one == "*")
-        })
 }
 
 /// In either spelling.
@@ -257,20 +249,11 @@ mod tests {
             said(networking, "WorkloadEntry", json!({"address": "10.0.0.1"})),
             none
         );
-        for (mut spec, fields) in [
-            (json!({"hosts": ["a.b"]}), vec![]),
-            (json!({"exportTo": ["*"]}), vec![]),
-            (json!({"exportTo": null}), vec![]),
-            (json!({"exportTo": ["."]}), vec!["spec.exportTo"]),
-            (json!({"export_to": ["a", "b"]}), vec!["spec.exportTo"]),
-        ] {
-            let fields: Vec<_> = fields
-                .iter()
-                .map(|field| format!("{field}: has no effect in this release"))
-                .collect();
-            spec["ports"] = json!([{"number": 80, "name": "http", "protocol": "HTTP"}]);
-            assert_eq!(said(networking, "ServiceEntry", spec), fields);
-        }
+        let entry = json!({
+            "hosts": ["a.b"], "exportTo": ["."],
+            "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}],
+        });
+        assert_eq!(said(networking, "ServiceEntry", entry), none);
         let sidecar = json!({
             "ingress": [{"port": {"number": 1}}, {"tls": {"mode": "SIMPLE"}}],
             "egress": [{"hosts": ["./*"]}], "outbound_traffic_policy": {"mode": "ALLOW_ANY"},

@@ -3,34 +3,36 @@
 
 mod address;
 mod local;
+mod objects;
 mod port;
 mod sinkz;
+mod source;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use api::config::collections::SYNTHETIC;
 use api::istio::mesh::v1alpha1::ConfigSource;
 use api::model::{ClusterId, Registry};
-use cluster::config::{Change as Stored, Entry, Plain};
-use cluster::registry::kubernetes::{Objects, Problem};
-use cluster::registry::{Contribution, SourceId, Standing};
+use cluster::config::Change as Stored;
+use cluster::registry::kubernetes::Objects;
+use cluster::registry::{SourceId, Standing};
 use mcp::sink::Changes;
 use mcp::sink::union::{Change, Union};
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 use tracing::{error, info, warn};
 
 use self::local::Local;
+use self::objects::OfFiles;
+use self::source::{Named, Origin, Source, missing};
 use super::names;
 use super::own::Own;
 use super::rules::Rules;
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
-use crate::mcp::{Apply, Held, Link, Server, Taken, Wanted};
+use crate::mcp::{Apply, Held, Link, Server, Taken};
 use crate::seldom::Seldom;
 use crate::shared::RuleUpdate;
 
@@ -68,76 +70,11 @@ struct State {
     union: Union<Taken>,
     rules: Rules,
     services: Rules,
-    /// Objects of Kubernetes' own kinds that another role reads, and what was said of them; an API server's are not among them.
-    objects: Objects,
-    /// An API server has services: those of files are not used, which is said once.
-    ignores_objects: bool,
-    ignored: bool,
-    problems: BTreeSet<Problem>,
+    /// Of another role.
+    of_files: OfFiles,
     /// What they have is served, whether or not all have said all.
     late: bool,
     has_services: bool,
-}
-
-#[derive(Debug)]
-struct Source {
-    id: u64,
-    wanted: Named,
-    origin: Origin,
-    task: AbortHandle,
-    leaves: bool,
-}
-
-/// What somebody has named.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Named {
-    Dialled(Wanted),
-    /// And what is wanted of it.
-    Folder(PathBuf, Vec<String>),
-    /// Those who dial.
-    Dialling,
-    /// Another role of this process, which reads and checks rules for this one.
-    Role,
-}
-
-#[derive(Debug)]
-enum Origin {
-    Link(Arc<Link>),
-    Local(Arc<Local>),
-    Port(String, Arc<Held>),
-}
-
-impl Source {
-    fn name(&self) -> String {
-        match &self.origin {
-            Origin::Link(link) => link.name.clone(),
-            Origin::Local(local) => local.name.clone(),
-            Origin::Port(name, _) => name.clone(),
-        }
-    }
-
-    /// As whoever wrote the configuration knows it.
-    fn shown(&self) -> String {
-        match &self.origin {
-            Origin::Link(link) => link.named().to_owned(),
-            Origin::Local(_) | Origin::Port(..) => self.name(),
-        }
-    }
-
-    fn is_synced(&self) -> bool {
-        match &self.origin {
-            Origin::Link(link) => link.held.is_synced(),
-            Origin::Local(local) => local.is_synced(),
-            Origin::Port(_, held) => held.is_synced(),
-        }
-    }
-
-    fn gives_services(&self) -> bool {
-        match &self.wanted {
-            Named::Dialled(wanted) => wanted.has(SYNTHETIC),
-            Named::Folder(..) | Named::Dialling | Named::Role => false,
-        }
-    }
 }
 
 /// Dials all that the mesh configuration and the flags name, now and later.
@@ -172,7 +109,7 @@ pub(super) fn start(
         }
         Some(_) | None => None,
     };
-    let configured = all(&mesh.config_sources, received)
+    let configured = address::all(&mesh.config_sources, received)
         .map_err(|cause| Failure::config(format!("cannot use configSources: {cause}")))?;
     if let Some(server) = &port {
         // It is opened once.
@@ -200,10 +137,10 @@ pub(super) fn start(
             union: Union::new(0),
             rules: Rules::default(),
             services: Rules::default(),
-            objects: Objects::new(names(hub, hub.options.settings.cluster.clone())),
-            ignores_objects: hub.options.registries.contains(&Registry::Kubernetes),
-            ignored: false,
-            problems: BTreeSet::new(),
+            of_files: OfFiles::new(
+                Objects::new(names(hub, hub.options.settings.cluster.clone())),
+                hub.options.registries.contains(&Registry::Kubernetes),
+            ),
             late: false,
             has_services: false,
         }),
@@ -214,13 +151,6 @@ pub(super) fn start(
         tokio::spawn(Arc::clone(&sinks).wait());
     }
     Ok(sinks)
-}
-
-fn all(sources: &[ConfigSource], received: usize) -> Result<Vec<Named>, String> {
-    let wanted = sources
-        .iter()
-        .map(|source| address::named(source, received));
-    wanted.collect()
 }
 
 impl Sinks {
@@ -235,7 +165,7 @@ impl Sinks {
 
     /// The mesh configuration may name others now.
     pub(crate) fn configure(self: &Arc<Self>, sources: &[ConfigSource]) {
-        match all(sources, self.received) {
+        match address::all(sources, self.received) {
             Ok(configured) => self.follow(configured),
             Err(cause) => error!("cannot use configSources: {cause}: those before stay"),
         }
@@ -342,7 +272,7 @@ impl Sinks {
         let of_objects = Weak::clone(&sinks);
         let objects = move |changes: &[Stored]| {
             if let Some(sinks) = of_objects.upgrade() {
-                sinks.state().take_objects(changes);
+                sinks.state().of_files.apply(changes);
             }
         };
         async move {
@@ -357,7 +287,7 @@ impl Sinks {
                         let domain = Arc::clone(&trust.borrow_and_update());
                         if let Some(sinks) = sinks.upgrade() {
                             let mut state = sinks.state();
-                            state.objects.set_trust_domain(&domain);
+                            state.of_files.objects.set_trust_domain(&domain);
                             sinks.settle(state);
                         }
                     }
@@ -426,10 +356,10 @@ impl Sinks {
         let mut rules = state.rules.said();
         let services = state.services.said();
         let hub = &self.hub;
-        let objects = state.said_of_objects();
+        let objects = state.of_files.contribution();
         state
             .rules
-            .count(&hub.facts, &self.rules, state.objects.counts());
+            .count(&hub.facts, &self.rules, state.of_files.objects.counts());
         (rules.services, rules.endpoints, rules.workloads) =
             (objects.services, objects.endpoints, objects.workloads);
         state
@@ -474,62 +404,4 @@ impl Sinks {
         }
         self.settle(state);
     }
-}
-
-impl State {
-    fn take_objects(&mut self, changes: &[Stored]) {
-        for change in changes {
-            match change {
-                Stored::Set(id, Entry::Plain { kind, .. })
-                    if self.ignores_objects && *kind != Plain::Ingress =>
-                {
-                    if !std::mem::replace(&mut self.ignored, true) {
-                        warn!(
-                            "{id} and others of Kubernetes are not used: the API server has them"
-                        );
-                    }
-                }
-                Stored::Set(id, Entry::Plain { kind, json }) => {
-                    // Its reader asks before whether it is usable.
-                    if let Err(cause) = self.objects.set_json(*kind, json) {
-                        warn!("cannot use {id}: {cause}");
-                    }
-                }
-                Stored::Gone(id) => {
-                    if let Some(kind) = id.plain() {
-                        self.objects.delete_named(kind, &id.name);
-                    }
-                }
-                Stored::Set(_, Entry::Object { .. }) => {}
-            }
-        }
-    }
-
-    /// What objects of Kubernetes' own kinds come to. What is wrong with one is logged for as long as it is new.
-    fn said_of_objects(&mut self) -> Contribution {
-        let said = self.objects.contribution();
-        let now: BTreeSet<_> = self.objects.problems().collect();
-        for problem in now.difference(&self.problems) {
-            let Problem {
-                kind,
-                object,
-                refusal,
-                ..
-            } = problem;
-            warn!("cannot use all of {kind} {object}: {}", refusal.words);
-        }
-        self.problems = now;
-        said
-    }
-}
-
-fn missing(sources: &[Source]) -> String {
-    let stay = sources.iter().filter(|source| !source.leaves);
-    let missing = stay.filter(|source| !source.is_synced());
-    let names: BTreeSet<_> = missing.map(Source::shown).collect();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
-    if names.is_empty() {
-        return String::new();
-    }
-    format!("{} has not said all", names.join(", "))
 }

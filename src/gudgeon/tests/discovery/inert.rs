@@ -40,7 +40,7 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
     let entry = status(&discovery, "ServiceEntry");
     assert_eq!(
         (&entry["effect"], &entry["messages"]),
-        (&json!("enforced in part"), &json!([]))
+        (&json!("enforced"), &json!([]))
     );
     let sidecar = status(&discovery, "Sidecar");
     assert_eq!(

@@ -102,15 +102,18 @@ fn a_good_file_is_0_and_says_so() {
         )
     );
     // What has an effect is not warned of, but for the field that has none.
-    let entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec:\n  hosts: [a.example]\n  \
-                 exportTo: ['.']\n  resolution: DNS\n  ports: [{number: 80, name: http, protocol: HTTP}]\n";
-    let done = piped(&["validate", "-f", "-"], entry);
+    let rule = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a}\nspec:\n  host: a.example\n  \
+                exportTo: ['.']\n  trafficPolicy:\n    tls: {mode: SIMPLE, credentialName: b}\n";
+    let done = piped(&["validate", "-f", "-"], rule);
     assert_eq!(
         err(&done),
-        "-:6: ServiceEntry default/a: warning: spec.exportTo: has no effect in this release\n"
+        "-:8: DestinationRule default/a: warning: spec.trafficPolicy.tls.credentialName: has no effect in this release\n"
     );
     assert_eq!(code(&done), Some(0));
-    let done = piped(&["validate", "-f", "-"], &entry.replace("'.'", "'*'"));
+    let done = piped(
+        &["validate", "-f", "-"],
+        &rule.replace(", credentialName: b", ""),
+    );
     assert_eq!(
         (err(&done).as_str(), out(&done).as_str()),
         ("", "1 object, 1 valid, 0 invalid, 0 warnings, 0 skipped\n")

@@ -89,7 +89,7 @@ pub(crate) fn build<'a>(
         shared: BTreeMap::new(),
         out: Outbound::default(),
     };
-    for outlet in &outlets.all {
+    for outlet in outlets.all() {
         builder.outlet(outlet, &endpoints);
     }
     builder.finish()

@@ -10,6 +10,7 @@ mod authorization;
 mod clusters;
 mod routes;
 mod scopes;
+mod services;
 
 use std::sync::Arc;
 

@@ -40,6 +40,15 @@ pub(super) fn named(source: &ConfigSource, received: usize) -> Result<Named, Str
     }
 }
 
+/// All that somebody names.
+///
+/// # Errors
+/// What cannot be used.
+pub(super) fn all(sources: &[ConfigSource], received: usize) -> Result<Vec<Named>, String> {
+    let wanted = sources.iter().map(|source| named(source, received));
+    wanted.collect()
+}
+
 /// What is asked for.
 pub(super) fn collections() -> Vec<String> {
     let kinds = KINDS.iter().filter(|kind| GROUPS.contains(&kind.group));

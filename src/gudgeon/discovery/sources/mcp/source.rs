@@ -1,0 +1,84 @@
+//! A source as it is named, and what is known of it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::config::collections::SYNTHETIC;
+use tokio::task::AbortHandle;
+
+use super::local::Local;
+use crate::mcp::{Held, Link, Wanted};
+
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) id: u64,
+    pub(super) wanted: Named,
+    pub(super) origin: Origin,
+    pub(super) task: AbortHandle,
+    pub(super) leaves: bool,
+}
+
+/// What somebody has named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    Dialled(Wanted),
+    /// And what is wanted of it.
+    Folder(PathBuf, Vec<String>),
+    /// Those who dial.
+    Dialling,
+    /// Another role of this process, which reads and checks rules for this one.
+    Role,
+}
+
+#[derive(Debug)]
+pub(super) enum Origin {
+    Link(Arc<Link>),
+    Local(Arc<Local>),
+    Port(String, Arc<Held>),
+}
+
+impl Source {
+    pub(super) fn name(&self) -> String {
+        match &self.origin {
+            Origin::Link(link) => link.name.clone(),
+            Origin::Local(local) => local.name.clone(),
+            Origin::Port(name, _) => name.clone(),
+        }
+    }
+
+    /// As whoever wrote the configuration knows it.
+    pub(super) fn shown(&self) -> String {
+        match &self.origin {
+            Origin::Link(link) => link.named().to_owned(),
+            Origin::Local(_) | Origin::Port(..) => self.name(),
+        }
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        match &self.origin {
+            Origin::Link(link) => link.held.is_synced(),
+            Origin::Local(local) => local.is_synced(),
+            Origin::Port(_, held) => held.is_synced(),
+        }
+    }
+
+    pub(super) fn gives_services(&self) -> bool {
+        match &self.wanted {
+            Named::Dialled(wanted) => wanted.has(SYNTHETIC),
+            Named::Folder(..) | Named::Dialling | Named::Role => false,
+        }
+    }
+}
+
+/// The sources that have not said all, in one line; empty: none.
+pub(super) fn missing(sources: &[Source]) -> String {
+    let stay = sources.iter().filter(|source| !source.leaves);
+    let missing = stay.filter(|source| !source.is_synced());
+    let names: BTreeSet<_> = missing.map(Source::shown).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!("{} has not said all", names.join(", "))
+}

@@ -1,0 +1,44 @@
+//! The file that `--caOut` names: the CA certificates in use, for whoever trusts them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::error;
+
+use crate::beside::Beside;
+use crate::{file, log};
+
+/// Between two tries to write the file.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Writes them once.
+///
+/// # Errors
+/// Why the file cannot be written.
+pub(super) async fn write(to: &mut Beside, ca: Option<Arc<str>>) -> Result<(), String> {
+    let Some(ca) = ca else { return Ok(()) };
+    let written = to.replace(ca.as_bytes().to_vec(), file::replace).await;
+    written.map_err(|cause| format!("cannot write --caOut {}: {cause}", to.path().display()))
+}
+
+/// Writes the CA whenever it changes; one that cannot be written is tried again.
+pub(super) async fn keep(path: PathBuf, mut ca: watch::Receiver<Option<Arc<str>>>) {
+    let mut failed: u64 = 0;
+    let mut file = Beside::new(path);
+    while ca.changed().await.is_ok() {
+        loop {
+            let bundle = ca.borrow_and_update().clone();
+            let Err(cause) = write(&mut file, bundle).await else {
+                failed = 0;
+                break;
+            };
+            failed += 1;
+            if log::worth_a_line(failed) {
+                error!("{cause}{repeated}", repeated = api::times(failed));
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
