@@ -3,11 +3,13 @@
 mod details;
 mod group;
 mod object;
-mod post;
 pub(crate) mod review;
+mod review_body;
 
 pub(crate) use object::strict;
 
 pub(crate) use group::Group;
-pub(crate) use post::{Judged, Taken, Unjudged, take};
-pub(crate) use review::{Cause, Flaw, Manner, Question, Says, cut};
+pub(crate) use review::{
+    AdmissionRequest, AdmissionResponse, Cause, DecodeError, ReadOptions, cut,
+};
+pub(crate) use review_body::{Received, ReviewAnswer, Unanswered, take};

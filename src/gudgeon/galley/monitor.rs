@@ -17,8 +17,8 @@ use crate::exposition::Format;
 use crate::log;
 use crate::mcp::Peers;
 use crate::serve::{
-    Answer, Answering, Audience, Line, Query, Service, SharedAnswers, Wanted, as_json, full, guard,
-    not_allowed, ready, text, to_page,
+    Answer, Answering, Audience, Connection, Query, Service, SharedAnswers, Wanted, as_json, full,
+    guard, not_allowed, ready, text, to_page,
 };
 
 /// What a browser reads at the monitoring port: the page is not there, so that nobody but this host sees rules.
@@ -158,7 +158,7 @@ fn collection_of(looks: &Looks, name: &str) -> Answer {
 }
 
 impl Service for Monitor {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
         if let Side::Page { open } = self.side
             && let Err(refused) = guard(&request, line.peer.ip(), open)
         {

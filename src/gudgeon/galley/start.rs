@@ -25,7 +25,7 @@ use crate::cli::{GalleyFlags, REVISION, VERSION};
 use crate::exit::{Exit, Failure};
 use crate::mcp::Peers;
 use crate::process::{self, Ends, rest_after_start, tell_of_panics};
-use crate::serve::{self, Door, Stage, bind, everywhere};
+use crate::serve::{self, Listener, Stage, bind, everywhere};
 
 /// Connections of each plain listener at a time.
 const PLACES: usize = 64;
@@ -173,7 +173,7 @@ async fn sources(
 }
 
 /// The plain listeners, bound.
-async fn doors(flags: &GalleyFlags) -> Result<Vec<(Door, Side)>, Failure> {
+async fn doors(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure> {
     let mut doors = Vec::new();
     let at = |listener: &TcpListener| {
         let address = listener.local_addr();
@@ -202,7 +202,7 @@ async fn doors(flags: &GalleyFlags) -> Result<Vec<(Door, Side)>, Failure> {
         if open {
             warn!("anybody who reaches it may read it: see --ctrlz_address");
         }
-        let door = Door {
+        let door = Listener {
             listener,
             tls: None,
             places: PLACES,

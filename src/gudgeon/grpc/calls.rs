@@ -10,8 +10,8 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tonic::Status;
 
-use super::outlet::{Messages, Outlet, trailers};
 use super::peer::Peer;
+use super::response_sender::{Messages, ResponseSender, trailers};
 
 const TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
@@ -76,7 +76,7 @@ pub(crate) fn no_call() -> Response<Reply> {
 }
 
 /// What is put into the outlet, for as long as it takes.
-pub(crate) fn streaming(outlet: &Arc<Outlet>) -> Response<Reply> {
+pub(crate) fn streaming(outlet: &Arc<ResponseSender>) -> Response<Reply> {
     let mut answer = Response::new(Reply::Messages(Messages::new(outlet)));
     answer.headers_mut().insert(CONTENT_TYPE, TYPE);
     answer

@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{error, info, warn};
 
 use super::connections::Acceptor;
-use crate::tls::{self, Flaw, Pair, expiry};
+use crate::tls::{self, Pair, PairError, expiry};
 use crate::watch::Watcher;
 use crate::{file, log};
 
@@ -121,9 +121,9 @@ impl Certificates {
     fn pair(&self, chain: &[u8], key: &[u8]) -> Result<Pair, String> {
         let (at, of) = (self.chain.display(), self.key.display());
         Pair::parse(chain, key).map_err(|flaw| match flaw {
-            Flaw::Chain(cause) => format!("{at}: {cause}"),
-            Flaw::Key(cause) => format!("{of}: {cause}"),
-            Flaw::Mismatch => format!("{at} and {of} do not belong together"),
+            PairError::Chain(cause) => format!("{at}: {cause}"),
+            PairError::Key(cause) => format!("{of}: {cause}"),
+            PairError::Mismatch => format!("{at} and {of} do not belong together"),
         })
     }
 

@@ -15,10 +15,10 @@ const FEW: usize = 64;
 
 /// Pieces that somebody holds, by what they are made of; and with each what has to be there as long as it is.
 #[derive(Debug)]
-pub(crate) struct Pieces<K, W = ()>(Mutex<Known<K, W>>);
+pub(crate) struct Pieces<K, W = ()>(Mutex<PieceTable<K, W>>);
 
 #[derive(Debug)]
-struct Known<K, W> {
+struct PieceTable<K, W> {
     pieces: HashMap<K, Weak<Piece<W>>>,
     /// As many were there after those that are gone were dropped last.
     held: usize,
@@ -40,7 +40,7 @@ impl<W> AsRef<[u8]> for Shared<W> {
 
 impl<K, W> Default for Pieces<K, W> {
     fn default() -> Self {
-        Self(Mutex::new(Known {
+        Self(Mutex::new(PieceTable {
             pieces: HashMap::new(),
             held: 0,
         }))

@@ -40,7 +40,7 @@ pub(super) fn access(flags: &InjectorFlags) -> Option<Access> {
 }
 
 /// What is asked of the cluster.
-pub(super) struct Wishes<E> {
+pub(super) struct ClusterTasks<E> {
     pub(super) keeper: Option<Reconciler>,
     /// Asks how new the API server is.
     pub(super) auto: Option<Arc<Webhook<E>>>,
@@ -58,16 +58,16 @@ pub(super) fn keeper(flags: &InjectorFlags) -> (Reconciler, ReconcilerHandle) {
 }
 
 /// Connects, and does what is wished for, for ever.
-pub(super) async fn run<E: Engine>(access: Access, wishes: Wishes<E>) {
+pub(super) async fn run<E: Engine>(access: Access, tasks: ClusterTasks<E>) {
     let cluster = connected(&access).await;
     let keeping = async {
-        match wishes.keeper {
+        match tasks.keeper {
             Some(keeper) => keeper.run(cluster.clone()).await,
             None => std::future::pending().await,
         }
     };
     let asking = async {
-        match wishes.auto {
+        match tasks.auto {
             Some(webhook) => {
                 let version = || {
                     let cluster = cluster.clone();
@@ -79,7 +79,7 @@ pub(super) async fn run<E: Engine>(access: Access, wishes: Wishes<E>) {
         }
     };
     let hearing = async {
-        match wishes.namespaces {
+        match tasks.namespaces {
             Some(writer) => {
                 let all = Selection::default();
                 let source = Watcher::new(cluster.clone(), all, Pace::default());

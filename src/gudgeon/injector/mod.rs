@@ -4,11 +4,11 @@
 //! cluster, which may be away for as long as it likes.
 
 mod decision;
-mod doors;
 mod engine;
 mod files;
 mod health;
 mod kubernetes;
+mod listeners;
 mod metrics;
 mod monitor;
 mod namespaces;

@@ -14,7 +14,7 @@ use super::webhook::{Webhook, health};
 use crate::cli::{REVISION, VERSION};
 use crate::exposition::Format;
 use crate::serve::{
-    Answer, Answering, Audience, Line, Service, SharedAnswers, Wanted, as_json, full, guard,
+    Answer, Answering, Audience, Connection, Service, SharedAnswers, Wanted, as_json, full, guard,
     not_allowed, text, to_page,
 };
 
@@ -141,7 +141,7 @@ impl<E: Engine> Monitor<E> {
 }
 
 impl<E: Engine> Service for Monitor<E> {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
         let guarded = guard(&request, line.peer.ip(), self.open);
         let head = Head {
             method: request.method().clone(),

@@ -86,7 +86,7 @@ impl Telling {
         self.tell(pair);
     }
 
-    /// Says what is served without touching it.
+    /// Reports the pair that is served to metrics, status and health.
     pub(super) fn tell(&self, pair: &Pair) {
         self.metrics.serves_until(pair.not_after);
         self.status.serves(pair);

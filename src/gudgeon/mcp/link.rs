@@ -8,15 +8,15 @@ use tracing::warn;
 
 use super::peers::Peers;
 use super::secure::Files;
-use super::taking::{Apply, Held, RESOURCES, Taking};
+use super::sink_stream::{Apply, RESOURCES, SinkStream, SourceObjects};
 use super::{METHOD, SOURCE, chance};
-use crate::grpc::{Bounds, Place, Target, dial};
+use crate::grpc::{Bounds, DialAddress, DialTarget, dial};
 use crate::log;
 
 /// Where a source is, and what is wanted of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    pub(crate) place: Place,
+    pub(crate) place: DialAddress,
     /// The same as somebody has named it.
     pub(crate) named: String,
     pub(crate) tls: Option<Files>,
@@ -35,7 +35,7 @@ impl Wanted {
 
 /// How it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum LinkState {
     Dialling,
     /// Since then.
     Connected(Duration),
@@ -46,10 +46,10 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) name: String,
-    pub(crate) held: Arc<Held>,
+    pub(crate) held: Arc<SourceObjects>,
     peers: Arc<Peers>,
     wanted: Wanted,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
 }
 
 impl Link {
@@ -57,10 +57,10 @@ impl Link {
     pub(crate) fn new(wanted: Wanted, peers: &Arc<Peers>, apply: Apply) -> Arc<Self> {
         Arc::new(Self {
             name: wanted.place.to_string(),
-            held: Held::new(&wanted.id, &wanted.collections, apply),
+            held: SourceObjects::new(&wanted.id, &wanted.collections, apply),
             peers: Arc::clone(peers),
             wanted,
-            state: Mutex::new(State::Dialling),
+            state: Mutex::new(LinkState::Dialling),
         })
     }
 
@@ -69,14 +69,14 @@ impl Link {
         &self.wanted.named
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> LinkState {
         self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    fn is(&self, state: State) {
+    fn is(&self, state: LinkState) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
@@ -98,7 +98,7 @@ impl Link {
                     repeated = api::times(failed)
                 );
             }
-            self.is(State::Broken(now.max(begun), cause));
+            self.is(LinkState::Broken(now.max(begun), cause));
             let again = self.held.sink().broken(now, chance());
             tokio::time::sleep_until(clock.instant(again)).await;
             self.peers.counters.reconnected();
@@ -115,7 +115,7 @@ impl Link {
             Ok(tls) => tls,
             Err(cause) => return cause,
         };
-        let target = Target {
+        let target = DialTarget {
             place: &self.wanted.place,
             path: format!("/{SOURCE}/{METHOD}"),
             metadata: Vec::new(),
@@ -130,8 +130,8 @@ impl Link {
             Ok(dialled) => dialled,
             Err(cause) => return cause,
         };
-        self.is(State::Connected(self.peers.clock.now()));
-        let taking = Taking {
+        self.is(LinkState::Connected(self.peers.clock.now()));
+        let taking = SinkStream {
             held: &self.held,
             peers: &self.peers,
             inbound: dialled.inbound,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::file;
-use crate::tls::{self, Flaw, Pair, Secure, expiry};
+use crate::tls::{self, Pair, PairError, Secure, expiry};
 
 /// Where they are, and what a server has to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,9 +35,9 @@ impl Files {
             Some((chain, key)) => {
                 let pair = Pair::parse(&read(chain).await?, &read(key).await?);
                 let pair = pair.map_err(|flaw| match flaw {
-                    Flaw::Chain(cause) => format!("{}: {cause}", chain.display()),
-                    Flaw::Key(cause) => format!("{}: {cause}", key.display()),
-                    Flaw::Mismatch => {
+                    PairError::Chain(cause) => format!("{}: {cause}", chain.display()),
+                    PairError::Key(cause) => format!("{}: {cause}", key.display()),
+                    PairError::Mismatch => {
                         let (chain, key) = (chain.display(), key.display());
                         format!("{chain} and {key} do not belong together")
                     }

@@ -14,17 +14,17 @@ use tonic::{Code, Status};
 use tracing::{error, info, warn};
 
 use super::access::{CurrentList, WithoutList};
-use super::giving::{Common, Giving, REFUSED, may};
 use super::peers::{Direction, Peers};
 use super::socket::Socket;
-use super::wire::Pieces;
+use super::source_stream::{REFUSED, SourceContext, SourceStream, may};
+use super::wire::ResponsePieces;
 use super::withheld::without_secrets;
 use super::{METHOD, SOURCE, Snapshots, access};
 use crate::cli::VERSION;
 use crate::exit::Failure;
 use crate::grpc::{
-    self, Bounds, Calls, Certificates, Inbound, Keeping, Outlet, Peer, Port, Reply, refused,
-    streaming,
+    self, Bounds, Calls, Certificates, Inbound, Keeping, Peer, Port, Reply, ResponseSender,
+    refused, streaming,
 };
 use crate::seldom::Seldom;
 use crate::serve::Stage;
@@ -126,13 +126,13 @@ impl Server {
             true => snapshots,
             false => without_secrets(snapshots),
         };
-        let common = Common {
+        let common = SourceContext {
             peers,
-            pieces: Pieces::default(),
+            pieces: ResponsePieces::default(),
             snapshots,
             stage: stage.clone(),
         };
-        let service = Service {
+        let service = SourceService {
             common: Arc::new(common),
             catalog,
             guard: self.guard(),
@@ -232,15 +232,15 @@ impl Guard {
     }
 }
 
-struct Service {
-    common: Arc<Common>,
+struct SourceService {
+    common: Arc<SourceContext>,
     catalog: Arc<Catalog>,
     guard: Guard,
     streams: usize,
     bounds: Bounds,
 }
 
-impl Calls for Service {
+impl Calls for SourceService {
     fn answer(&self, peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Reply> {
         match grpc::call(&request) {
             Some((SOURCE, METHOD)) => {}
@@ -256,9 +256,9 @@ impl Calls for Service {
             let words = format!("there are {} streams already", self.streams);
             return refused(&Status::resource_exhausted(words));
         };
-        let outlet = Arc::new(Outlet::default());
+        let outlet = Arc::new(ResponseSender::default());
         let answer = versioned(&outlet);
-        let giving = Giving {
+        let giving = SourceStream {
             common: Arc::clone(&self.common),
             joined,
             peer: Arc::clone(peer),
@@ -276,7 +276,7 @@ impl Calls for Service {
 }
 
 /// The head of every stream.
-pub(super) fn versioned(outlet: &Arc<Outlet>) -> Response<Reply> {
+pub(super) fn versioned(outlet: &Arc<ResponseSender>) -> Response<Reply> {
     let mut answer = streaming(outlet);
     let version = HeaderValue::from_static(VERSION);
     answer.headers_mut().insert("version", version);

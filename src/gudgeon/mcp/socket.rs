@@ -16,14 +16,14 @@ use crate::serve;
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpSocket),
-    Unix(UnixListener, File),
+    Unix(UnixListener, SocketFile),
 }
 
 /// A socket's file; it goes when this is dropped.
 #[derive(Debug)]
-pub(super) struct File(PathBuf);
+pub(super) struct SocketFile(PathBuf);
 
-impl Drop for File {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         // Another may have been put in its place, or it is gone already.
         let _gone = std::fs::remove_file(&self.0);
@@ -49,7 +49,7 @@ impl Socket {
         let listener = open(path).map_err(|cause| {
             Failure::system(format!("cannot listen on --{flag} {address}: {cause}"))
         })?;
-        Ok(Self::Unix(listener, File(path.to_owned())))
+        Ok(Self::Unix(listener, SocketFile(path.to_owned())))
     }
 
     pub(super) fn is_unix(&self) -> bool {
@@ -73,12 +73,12 @@ impl Socket {
                 let scheme = if tls { "mcps" } else { "mcp" };
                 format!("{scheme}://{at}")
             }
-            Self::Unix(_, File(path)) => format!("unix://{}", path.display()),
+            Self::Unix(_, SocketFile(path)) => format!("unix://{}", path.display()),
         }
     }
 
     /// Opens it.
-    pub(super) fn listen(self) -> io::Result<(Listener, Option<File>)> {
+    pub(super) fn listen(self) -> io::Result<(Listener, Option<SocketFile>)> {
         Ok(match self {
             Self::Tcp(socket) => (Listener::Tcp(serve::listen(socket)?), None),
             Self::Unix(listener, file) => (Listener::Unix(listener), Some(file)),

@@ -24,7 +24,7 @@ const KEEP: Duration = Duration::from_secs(5);
 pub(crate) struct SharedAnswers {
     pages: Lane,
     metrics: Lane,
-    made: Mutex<Vec<Made>>,
+    made: Mutex<Vec<CachedAnswer>>,
 }
 
 /// Where one waits for its turn.
@@ -35,7 +35,7 @@ struct Lane {
 }
 
 #[derive(Debug)]
-struct Made {
+struct CachedAnswer {
     key: String,
     state: Option<u64>,
     begun: Instant,
@@ -72,7 +72,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl SharedAnswers {
-    fn made(&self) -> MutexGuard<'_, Vec<Made>> {
+    fn made(&self) -> MutexGuard<'_, Vec<CachedAnswer>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,7 +112,7 @@ impl SharedAnswers {
         let made = tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
             let answer = make();
-            this.keep(Made {
+            this.keep(CachedAnswer {
                 key: wanted.key,
                 state: wanted.state,
                 begun,
@@ -126,7 +126,7 @@ impl SharedAnswers {
         made.await.ok()
     }
 
-    fn keep(self: &Arc<Self>, new: Made) {
+    fn keep(self: &Arc<Self>, new: CachedAnswer) {
         let mut made = self.made();
         made.retain(|made| made.key != new.key);
         if made.len() >= KEPT {

@@ -20,7 +20,7 @@ pub(crate) use client::{Secure, client};
 pub(crate) use files::HALF_WAY;
 pub(crate) use files::{BundleFile, Looked, PairFiles, utf8};
 pub(crate) use own::{Authority, Names};
-pub(crate) use pair::{Flaw, Pair, certificates, is_bundle, names_of, uris_of};
+pub(crate) use pair::{Pair, PairError, certificates, is_bundle, names_of, uris_of};
 pub(crate) use renew::renew;
 
 /// The certificate of the next handshake. Connections that stand keep theirs.

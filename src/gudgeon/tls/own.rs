@@ -15,7 +15,7 @@ use rcgen::{
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use time::OffsetDateTime;
 
-use super::pair::{Flaw, Pair};
+use super::pair::{Pair, PairError};
 
 /// By this subject every replica knows the CAs of the others.
 pub(crate) const SUBJECT: &str = "gudgeon-self-signed-ca";
@@ -239,10 +239,10 @@ impl Ca {
             .map_err(|cause| format!("cannot sign a certificate: {cause}"))?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         Pair::of(vec![leaf.into()], &key).map_err(|flaw| match flaw {
-            Flaw::Chain(cause) | Flaw::Key(cause) => {
+            PairError::Chain(cause) | PairError::Key(cause) => {
                 format!("cannot use the certificate just made: {cause}")
             }
-            Flaw::Mismatch => "cannot use the certificate just made".to_owned(),
+            PairError::Mismatch => "cannot use the certificate just made".to_owned(),
         })
     }
 }

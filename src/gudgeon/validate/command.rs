@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use super::files::{self, File};
 use super::report::{Format, Report};
-use super::sheet::Sheet;
+use super::source_file::Sheet;
 use crate::cli::ValidateFlags;
 use crate::exit::{Exit, Failure};
 

@@ -6,16 +6,16 @@ use inject::{Outcome, Request};
 use serde_json::Value;
 
 use super::configuration::configuration;
-use super::review::{Manner, Question, Says};
+use super::review::{AdmissionRequest, AdmissionResponse, ReadOptions};
 
 /// As the injector reads one, and as a webhook does that looks at every key.
-const MANNERS: [Manner; 2] = [
-    Manner {
+const MANNERS: [ReadOptions; 2] = [
+    ReadOptions {
         values: 100_000,
         memory: usize::MAX,
         strict: false,
     },
-    Manner {
+    ReadOptions {
         values: 500_000,
         memory: usize::MAX,
         strict: true,
@@ -23,8 +23,8 @@ const MANNERS: [Manner; 2] = [
 ];
 
 pub(crate) fn check(bytes: &[u8]) {
-    let [(plain, _), (strict, read)] = MANNERS.map(|manner| {
-        let (question, read) = Question::read(bytes, manner);
+    let [(plain, _), (strict, read)] = MANNERS.map(|options| {
+        let (question, read) = AdmissionRequest::read(bytes, options);
         answered(
             bytes,
             &question,
@@ -38,26 +38,28 @@ pub(crate) fn check(bytes: &[u8]) {
 }
 
 /// A review is answered in its version with its uid, and a patch is a list of operations.
-fn answered(bytes: &[u8], question: &Question, read: &Result<(), String>) {
+fn answered(bytes: &[u8], question: &AdmissionRequest, read: &Result<(), String>) {
     let (says, warnings) = match read {
         Err(message) => {
             assert!(!message.is_empty());
-            let says = Says::Refused {
+            let says = AdmissionResponse::Refused {
                 code: 400,
                 message: message.clone(),
                 causes: Vec::new(),
             };
             (says, Vec::new())
         }
-        Ok(()) if question.passes_by().is_some() => (Says::Unchanged, Vec::new()),
+        Ok(()) if question.passes_by().is_some() => (AdmissionResponse::Unchanged, Vec::new()),
         Ok(()) => {
             let request = Request {
                 namespace: question.namespace.clone(),
                 ..Request::default()
             };
             match configuration().inject(&request, &question.object) {
-                Outcome::Skipped { warnings, .. } => (Says::Unchanged, warnings),
-                Outcome::Injected(injected) => (Says::Patch(injected.patch), injected.warnings),
+                Outcome::Skipped { warnings, .. } => (AdmissionResponse::Unchanged, warnings),
+                Outcome::Injected(injected) => {
+                    (AdmissionResponse::Patch(injected.patch), injected.warnings)
+                }
                 Outcome::Refused {
                     code,
                     message,
@@ -65,7 +67,7 @@ fn answered(bytes: &[u8], question: &Question, read: &Result<(), String>) {
                     ..
                 } => {
                     let causes = Vec::new();
-                    let says = Says::Refused {
+                    let says = AdmissionResponse::Refused {
                         code,
                         message,
                         causes,
@@ -89,7 +91,10 @@ fn answered(bytes: &[u8], question: &Question, read: &Result<(), String>) {
         Some(question.uid.as_str())
     );
     let allowed = answer.pointer("/response/allowed").and_then(Value::as_bool);
-    assert_eq!(allowed, Some(!matches!(says, Says::Refused { .. })));
+    assert_eq!(
+        allowed,
+        Some(!matches!(says, AdmissionResponse::Refused { .. }))
+    );
     if let Some(patch) = text(&answer, "/response/patch") {
         let patch = STANDARD.decode(patch).expect("a patch is base64");
         let patch: Value = serde_json::from_slice(&patch).expect("a patch is JSON");

@@ -25,7 +25,7 @@ use super::metrics::Metrics as All;
 use super::readiness::Readiness;
 use crate::cli::GalleyFlags;
 use crate::exit::Failure;
-use crate::serve::{Door, everywhere};
+use crate::serve::{Listener, everywhere};
 use crate::tls;
 
 use certificate::Certificate;
@@ -53,7 +53,7 @@ impl Webhook {
         readiness: &Arc<Readiness>,
         registry: &mut Registry,
         all: &Arc<All>,
-    ) -> Result<(Arc<Self>, Door), Failure> {
+    ) -> Result<(Arc<Self>, Listener), Failure> {
         let certificate = Certificate::new(flags)?;
         let config = tls::server(Arc::clone(&certificate.current))
             .map_err(|cause| Failure::system(format!("cannot set up TLS: {cause}")))?;

@@ -13,7 +13,7 @@ use mcp::version::{Sum, member};
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use crate::mcp::{Apply, Taken};
+use crate::mcp::{Apply, ReceivedObject};
 use crate::process;
 use crate::secrets;
 use crate::watch::PlaceWatcher;
@@ -178,7 +178,7 @@ impl Folder {
                     Change::Set(id, Entry::Object { object, created })
                         if id.collection == collection =>
                     {
-                        let taken = Taken {
+                        let taken = ReceivedObject {
                             object: Arc::clone(object),
                             created: *created,
                         };
