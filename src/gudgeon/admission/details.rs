@@ -1,4 +1,4 @@
-//! What a refusal says of its object, so that a client can name it.
+//! The details of a refusal, by which a client can name its object.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,5 @@
-//! What admission webhooks share: a review taken in with bounds, read as far as it can be read, and answered in its own version.
+//! The common part of admission webhooks: a review is received with bounds, read as far as it can be read, and answered in
+//! its own version.
 
 mod details;
 mod group;

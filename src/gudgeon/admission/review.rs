@@ -15,10 +15,10 @@ use serde_json::{Map, Value, json};
 use super::group::{Group, group};
 use super::object;
 
-/// What the API server shows of one warning.
+/// The length of one warning that the API server shows.
 const WARNING_BYTES: usize = 256;
 
-/// Where an object says that it is being deleted.
+/// The field that marks an object as being deleted.
 const DELETION: &str = "/metadata/deletionTimestamp";
 
 /// How a review is read.
@@ -28,10 +28,10 @@ pub(crate) struct ReadOptions {
     pub(crate) values: usize,
     /// Bytes of memory that one may take while it is judged.
     pub(crate) memory: usize,
-    /// The whole object is judged, and nothing else: a key that is written twice in it is a mistake, not the last one of
-    /// both. What is beside it is skipped, and may be as large and as deep as it likes: what an object was before its update
-    /// must not stand in the way of the update that mends it. And what is not to be judged needs no object. One that is
-    /// larger than configuration may be is not taken in: as a tree it would take a hundred times as much.
+    /// The whole object is checked, and nothing else: a key that is written twice in it is an error, not the last one of
+    /// both. Other parts of the review are skipped, and may be as large and as deep as they like: the old object must not
+    /// stand in the way of the update that repairs it. A review that needs no check needs no object. An object that is
+    /// larger than configuration may be is not parsed: as a tree it would take a hundred times as much.
     pub(crate) strict: bool,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for DecodeError {
     }
 }
 
-/// What the API server asks.
+/// The request of an AdmissionReview.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AdmissionRequest {
     api_version: String,
@@ -97,7 +97,7 @@ pub(crate) struct AdmissionRequest {
     pub(crate) object: Value,
 }
 
-/// What the answer says.
+/// The verdict of an AdmissionReview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionResponse {
     Unchanged,
@@ -109,7 +109,7 @@ pub(crate) enum AdmissionResponse {
     },
 }
 
-/// What is wrong with one field.
+/// The problem of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cause {
     /// Empty: with the object as a whole.
@@ -138,7 +138,7 @@ impl AdmissionRequest {
         (this, read)
     }
 
-    /// What is skipped takes no room, and what is kept is bounded before it is read.
+    /// Skipped values take no memory, and kept ones are bounded before they are read.
     fn fill(&mut self, bytes: &[u8], options: ReadOptions) -> Result<(), serde_json::Error> {
         let mut reader = serde_json::Deserializer::from_slice(bytes);
         ReviewSeed(self, options).deserialize(&mut reader)?;

@@ -27,7 +27,7 @@ pub(crate) struct ReviewBody {
     permit: Permit,
 }
 
-/// What came of judging one.
+/// The answer to a review.
 #[derive(Debug)]
 pub(crate) struct ReviewAnswer {
     pub(crate) answer: Vec<u8>,
@@ -35,7 +35,7 @@ pub(crate) struct ReviewAnswer {
     pub(crate) is_review: bool,
 }
 
-/// What came of taking a review in.
+/// The result of receiving a request.
 #[derive(Debug)]
 pub(crate) enum Received {
     Body(ReviewBody),
@@ -166,7 +166,7 @@ fn too_many() -> Answer {
     text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once")
 }
 
-/// An answer to a body that is not there whole: over HTTP/1 nobody knows where the next request begins.
+/// An answer to a request whose body was not read to its end: over HTTP/1 the begin of the next request is unknown.
 fn unread(mut answer: Answer, version: Version) -> Answer {
     if version < Version::HTTP_2 {
         let close = HeaderValue::from_static("close");

@@ -20,7 +20,7 @@ pub(crate) trait Calls: Send + Sync + 'static {
     /// Answers one request; what takes longer goes on in a task.
     fn answer(&self, peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Reply>;
 
-    /// Somebody came who could not agree with us on a key.
+    /// A client could not agree with the server on a key.
     fn handshake_failed(&self);
 
     /// A connection was closed because its address has as many as it may.

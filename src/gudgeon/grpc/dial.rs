@@ -40,7 +40,7 @@ const CONNECTION_WINDOW: u32 = 2 << 20;
 const WRITTEN_AHEAD: usize = 64 << 10;
 const HEAD_BYTES: u32 = 16 << 10;
 
-/// Where somebody listens.
+/// An address to dial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DialAddress {
     Tcp { host: String, port: u16 },
@@ -77,7 +77,7 @@ impl DialAddress {
     }
 }
 
-/// What is dialled.
+/// The target of a call.
 #[derive(Debug)]
 pub(crate) struct DialTarget<'a> {
     pub(crate) place: &'a DialAddress,
@@ -106,7 +106,7 @@ impl Drop for ConnectionTask {
     }
 }
 
-/// Opens a stream. What is answered may come much later.
+/// Opens a stream. The response may come much later.
 ///
 /// # Errors
 /// Why there is none.

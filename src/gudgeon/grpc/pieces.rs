@@ -48,7 +48,7 @@ impl<K, W> Default for Pieces<K, W> {
 }
 
 impl<K: Hash + Eq, W: Send + Sync + 'static> Pieces<K, W> {
-    /// The piece that somebody holds already, or a new one.
+    /// The shared piece, or a new one.
     pub(crate) fn get(&self, key: K, make: impl FnOnce() -> (Vec<u8>, W)) -> Bytes {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(piece) = known.pieces.get(&key).and_then(Weak::upgrade) {

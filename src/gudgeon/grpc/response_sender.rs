@@ -1,5 +1,5 @@
-//! What goes out on one stream: one response at a time. The next is taken in when the last byte of it is on its way to the
-//! client, so that who does not read costs one response and nothing else.
+//! The outgoing side of a stream: one response at a time. The next is accepted when the last byte of it is on its way to the
+//! client, so that a client that does not read costs one response and nothing else.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ pub(crate) struct ResponseSender {
 
 #[derive(Debug, Default)]
 struct SenderState {
-    /// What of a response the connection has not taken yet.
+    /// The rest of a response that the connection has not taken yet.
     next: VecDeque<Bytes>,
     /// A response was put and is not written yet.
     busy: bool,
@@ -53,7 +53,7 @@ impl ResponseSender {
         wake(state);
     }
 
-    /// Nothing comes after this; the first end counts.
+    /// Ends the stream; the first end counts.
     pub(crate) fn end(&self, status: Status) {
         let mut state = self.state();
         if state.end.is_none() {

@@ -1,4 +1,4 @@
-//! One source that is dialled, again and again, for as long as somebody wants what it has.
+//! One source that this program dials, again and again, as long as its objects are wanted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::{METHOD, SOURCE, chance};
 use crate::grpc::{Bounds, DialAddress, DialTarget, dial};
 use crate::log;
 
-/// Where a source is, and what is wanted of it.
+/// The address of a source, and the collections to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) place: DialAddress,
-    /// The same as somebody has named it.
+    /// The address as the configuration names it.
     pub(crate) named: String,
     pub(crate) tls: Option<Files>,
-    /// What we call ourselves.
+    /// This program's name for itself.
     pub(crate) id: String,
     pub(crate) collections: Vec<String>,
     /// Bytes of a response.
@@ -53,7 +53,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Nothing is dialled yet.
+    /// A link that has not dialled yet.
     pub(crate) fn new(wanted: Wanted, peers: &Arc<Peers>, apply: Apply) -> Arc<Self> {
         Arc::new(Self {
             name: wanted.place.to_string(),
@@ -64,7 +64,7 @@ impl Link {
         })
     }
 
-    /// As somebody has named it.
+    /// The address as the configuration names it.
     pub(crate) fn named(&self) -> &str {
         &self.wanted.named
     }

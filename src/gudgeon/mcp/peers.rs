@@ -18,7 +18,7 @@ use crate::seldom::Seldom;
 /// Bytes.
 const SIZES: [f64; 6] = [256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0];
 
-/// Who has dialled.
+/// The side that has dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// The other side, to our server.
@@ -59,13 +59,13 @@ impl PeerStream {
     }
 }
 
-/// What a stream is at this moment.
+/// The status of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) address: String,
     /// URIs of its certificate.
     pub(crate) identity: Vec<String>,
-    /// What the sink calls itself.
+    /// The sink's name for itself.
     pub(crate) node: Option<Arc<str>>,
     pub(crate) direction: Direction,
     pub(crate) since: SystemTime,
@@ -94,10 +94,10 @@ pub(crate) struct Peers {
     streams: Mutex<BTreeMap<u64, Arc<PeerStream>>>,
 }
 
-/// What sinks make the log say, all of them together.
+/// The log limiters of all sinks together.
 #[derive(Debug)]
 pub(super) struct Lines {
-    /// What ends a stream.
+    /// Errors that end a stream.
     pub(super) faults: Seldom,
     /// Responses that are sent at once, however long they are.
     pub(super) oversized: Seldom,

@@ -33,10 +33,10 @@ use crate::serve::Stage;
 const IDLE: usize = 64;
 /// Values of one field of a request: more names than fit into one that is written well.
 pub(super) const VALUES: usize = 100_000;
-/// What flags say of it.
+/// The settings by the flags.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// What the flag of the address is called.
+    /// The name of the address's flag.
     pub(crate) flag: &'static str,
     /// `tcp://HOST:PORT`, `HOST:PORT` or `unix:///PATH`.
     pub(crate) address: String,
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
     pub(crate) age: Option<Duration>,
 }
 
-/// It has its address; nobody is served yet.
+/// A server that has bound its address, and does not serve yet.
 #[derive(Debug)]
 pub(crate) struct Server {
     settings: Settings,
@@ -93,12 +93,12 @@ impl Server {
         self.socket.port()
     }
 
-    /// Where it is, for people.
+    /// The address, for people.
     pub(crate) fn shown(&self) -> String {
         self.socket.shown(self.access.is_some())
     }
 
-    /// Who is refused, for those who look at the port.
+    /// The access of the port, for status pages.
     pub(crate) fn port_access(&self) -> PortAccess {
         PortAccess {
             at: self.shown(),
@@ -146,7 +146,7 @@ impl Server {
         self.serve(Arc::new(service), stage).await;
     }
 
-    /// Who is let in.
+    /// The clients that the port accepts.
     pub(super) fn guard(&self) -> Guard {
         Guard {
             access: self.access.clone(),

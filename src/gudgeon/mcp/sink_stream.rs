@@ -69,10 +69,10 @@ impl ResourceReader for Reader {
     }
 }
 
-/// What is done with what a source has changed.
+/// The function that applies a source's changes.
 pub(crate) type Apply = Arc<dyn Fn(&Changes<ReceivedObject>) + Send + Sync>;
 
-/// What one source has given, over all its streams.
+/// The objects of one source, over all its streams.
 pub(crate) struct SourceObjects {
     sink: Mutex<Sink<ReceivedObject>>,
     /// Every collection was given once.
@@ -81,7 +81,7 @@ pub(crate) struct SourceObjects {
     pub(super) lines: Lines,
 }
 
-/// What a source makes the log say.
+/// The log limiters of one source.
 #[derive(Debug)]
 pub(super) struct Lines {
     /// Streams that it begins, such as bring something, and such as end.
@@ -115,7 +115,7 @@ impl fmt::Debug for SourceObjects {
 }
 
 impl SourceObjects {
-    /// Nothing yet. `id` is what we call ourselves.
+    /// Without objects. `id` is this program's name for itself.
     pub(crate) fn new(id: &str, collections: &[String], apply: Apply) -> Arc<Self> {
         let settings = sink::Settings {
             id: id.to_owned(),
@@ -243,7 +243,7 @@ where
         Ok(request)
     }
 
-    /// What breaks a rule, with all of it.
+    /// Resources that break a rule, with all rules.
     fn tell(&self, changes: &Changes<ReceivedObject>) {
         let sink = self.held.sink();
         let all = sink.held(&changes.collection);

@@ -1,4 +1,4 @@
-//! Where a port of the protocol is: an address that may stay closed for a while, or a file.
+//! The socket of a port: an address that may stay closed for a while, or a file.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
@@ -12,7 +12,7 @@ use crate::exit::Failure;
 use crate::grpc::Listener;
 use crate::serve;
 
-/// An address that nobody else can take.
+/// An address that stays reserved.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpSocket),
@@ -34,7 +34,7 @@ impl Socket {
     /// `tcp://HOST:PORT`, `HOST:PORT` or `unix:///PATH`.
     ///
     /// # Errors
-    /// Nobody can listen there, or it is no address.
+    /// The address is malformed, or cannot be bound.
     pub(super) fn reserve(flag: &str, address: &str) -> Result<Self, Failure> {
         let Some(path) = address.strip_prefix("unix://") else {
             let address = address.strip_prefix("tcp://").unwrap_or(address);

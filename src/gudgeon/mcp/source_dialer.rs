@@ -28,7 +28,7 @@ use crate::serve::Stage;
 /// In a minute, of streams that begin and of such as end.
 const LINES: u32 = 10;
 
-/// What flags say of it.
+/// The settings by the flags.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceDialer {
     place: DialAddress,

@@ -1,5 +1,5 @@
-//! One stream that gives: it is woken by a request, a snapshot, or when its writer is free, and each time moves on by one
-//! step. Nothing is queued for it; who does not read costs one response.
+//! The sending end of one stream: a request, a snapshot or its free writer wakes it, and each time it moves on by one step.
+//! Nothing is queued for it; a client that does not read costs one response.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::serve::Stage;
 /// As much of a sink's words as a line of the log has room for.
 const WORDS: usize = 1000;
 
-/// What all streams that give have in common.
+/// The state that all sending streams share.
 #[derive(Debug)]
 pub(super) struct SourceContext {
     pub(super) peers: Arc<Peers>,
@@ -39,7 +39,7 @@ pub(super) struct SourceStream<B> {
     pub(super) peer: Arc<Peer>,
     pub(super) inbound: Inbound<B>,
     pub(super) outlet: Arc<ResponseSender>,
-    /// `None`: nobody is asked for a name.
+    /// `None`: clients need no identity.
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
 }
 
@@ -60,7 +60,7 @@ impl Drop for EndOnPanic {
     }
 }
 
-/// What a stream waits for besides its requests.
+/// The events that a stream waits for besides its requests.
 struct StreamWaits {
     snapshots: watch::Receiver<Snapshots>,
     stage: watch::Receiver<Stage>,
@@ -220,7 +220,7 @@ where
     }
 }
 
-/// What somebody is told who may not connect.
+/// The status for a client that may not connect.
 pub(super) const REFUSED: &str = "the certificate's identities are not allowed";
 
 /// Whether this client is on the list.
@@ -242,7 +242,7 @@ pub(super) async fn leaves(stage: &mut watch::Receiver<Stage>) {
     tokio::task::yield_now().await;
 }
 
-/// Where nobody can tell of changes any more there are none.
+/// Waits for ever once the sender is gone: there are no changes then.
 async fn changed<T>(watched: &mut watch::Receiver<T>) {
     if watched.changed().await.is_err() {
         std::future::pending::<()>().await;

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use super::Listener;
 use crate::exit::Failure;
 
-/// What the kernel says where it has no IPv6.
+/// The kernel's error without IPv6.
 const NO_FAMILY: [i32; 2] = [97, 99];
 /// Connections that wait to be accepted.
 pub(crate) const BACKLOG: u32 = 1024;
@@ -16,7 +16,7 @@ pub(crate) const BACKLOG: u32 = 1024;
 /// Listens where a flag says.
 ///
 /// # Errors
-/// Nobody can listen there, or it is no address.
+/// The address is malformed, or cannot be bound.
 pub(crate) async fn bind(flag: &str, address: &str) -> Result<TcpListener, Failure> {
     let socket = reserve(flag, address)?;
     listen(socket).map_err(|cause| refused(flag, address, &cause))
@@ -25,7 +25,7 @@ pub(crate) async fn bind(flag: &str, address: &str) -> Result<TcpListener, Failu
 /// Takes an address, and leaves it closed for the time being.
 ///
 /// # Errors
-/// Nobody can listen there, or it is no address.
+/// The address is malformed, or cannot be bound.
 pub(crate) fn reserve(flag: &str, address: &str) -> Result<TcpSocket, Failure> {
     let bound = match address.strip_prefix(':') {
         Some(port) => match at(flag, address, &format!("[::]:{port}")) {
@@ -84,7 +84,7 @@ fn at(flag: &str, shown: &str, address: &str) -> Result<TcpSocket, BindCause> {
 /// A port on all addresses, of both kinds where the host has both.
 ///
 /// # Errors
-/// Nobody can listen there.
+/// The address cannot be bound.
 pub(crate) async fn everywhere(flag: &str, port: u16, places: usize) -> Result<Listener, Failure> {
     let six = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
     let four = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);

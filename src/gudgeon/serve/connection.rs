@@ -24,15 +24,15 @@ use super::{Answer, Cut, Service, Stage};
 const HEAD: Duration = Duration::from_secs(5);
 /// Longest request head.
 const HEAD_BYTES: u32 = 16 << 10;
-/// What HTTP/1.1 reads ahead: more than a head, and little enough for each of the connections.
+/// The buffer of HTTP/1.1: more than a head, and little enough for each of the connections.
 const BUFFER_BYTES: usize = 24 << 10;
-/// What HTTP/2 takes in before it was asked for: one stream, one connection.
+/// The windows of HTTP/2: one stream, one connection.
 const STREAM_WINDOW: u32 = (64 << 10) - 1;
 const CONNECTION_WINDOW: u32 = 128 << 10;
 /// Requests of one HTTP/2 connection at a time: what clients take for granted before they are told.
 const STREAMS: u32 = 100;
 
-/// What a request's answer may know of its connection, and do to it.
+/// The handle by which an answer acts on its connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
@@ -50,7 +50,7 @@ struct ConnectionState {
 
 #[derive(Debug)]
 enum Speaks {
-    /// Nothing yet.
+    /// Before the first byte.
     Tls,
     /// Bytes of an idle connection begin a head.
     Http1,
@@ -94,7 +94,7 @@ impl Connection {
         self.slot.left().await;
     }
 
-    /// Where it comes from, for shares.
+    /// The network that counts for shares.
     pub(super) fn network(&self) -> IpAddr {
         self.slot.network()
     }

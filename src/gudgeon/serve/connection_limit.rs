@@ -16,9 +16,9 @@ use tokio::time::Instant;
 
 /// A request in which nothing moves for so long may be cut for a newcomer: the API server does not wait longer either.
 const STALLED: Duration = Duration::from_secs(5);
-/// A request that takes less is not cut, whoever else comes from its address.
+/// A shorter request is not evicted, however many connections its address has.
 const LONG: Duration = Duration::from_secs(1);
-/// Between two looks for somebody who may be cut, when nobody has become idle.
+/// The interval between two searches for a connection to evict, when none has become idle.
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl ConnectionLimit {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when one more may come: somebody can be asked to leave then, if all places are taken.
+    /// Returns when one more may come: a slot is free, or a connection can be evicted.
     pub(super) async fn room(&self) {
         loop {
             let moved = self.moved.notified();
@@ -124,7 +124,7 @@ impl ConnectionLimit {
 }
 
 impl SlotTable {
-    /// Who gives way next.
+    /// The connection that is evicted next.
     fn first(&self, places: usize) -> Option<u64> {
         let now = Instant::now();
         // Strangers by themselves: who has kept connections may open one more.

@@ -1,4 +1,4 @@
-//! What a connection's HTTP reads from and writes to: tells the line what comes, and lingers at the end.
+//! The byte stream below a connection's HTTP: it reports incoming bytes to the connection, and lingers at the end.
 
 use std::io;
 use std::pin::Pin;

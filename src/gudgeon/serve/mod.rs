@@ -68,16 +68,16 @@ impl std::fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
-/// What will be answered.
+/// The future of an answer.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Answer, Cut>> + Send>>;
 
-/// What answers the requests of a listener.
+/// The service behind a listener.
 pub(crate) trait Service: Send + Sync + 'static {
     /// One request.
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering;
 
-    /// Whether whoever has an answer to this is a stranger no more. Where reviews are judged one of those has to be answered:
-    /// else a question after health would be enough to stand in an API server's way.
+    /// Whether an answer to this request makes its client a known one. For a webhook only an answered review does: else a
+    /// request for its health would be enough to stand in an API server's way.
     fn establishes(&self, _request: &Request<Incoming>) -> bool {
         true
     }

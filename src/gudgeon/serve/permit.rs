@@ -1,9 +1,9 @@
 //! Permits: how many requests with a body are under way at a time, and how many bytes their bodies take together.
 //!
-//! Nobody waits for a permit. A request gets one at once, or 429: so no queue can be filled by those who are slow. Where there is
-//! none left, a request evicts another one that deserves it less: one whose body has not moved for a while; where it comes over a
-//! connection that was answered before, one of strangers; and among equals one that holds much more, or one of an address that
-//! does: one that has more than half of all gives way even to strangers.
+//! No request waits for a permit. It gets one at once, or 429: so slow clients cannot fill a queue. Where there is none
+//! left, a request evicts another one that deserves it less: one whose body has not moved for a while; where it comes over a
+//! connection that was answered before, one of strangers; and among equals one that holds much more, or one of an address
+//! that does: one that has more than half of all gives way even to strangers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -27,7 +27,7 @@ const MUCH: usize = 4;
 /// All permits of a listener.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    /// What each takes at least.
+    /// The least that a permit counts for.
     floor: usize,
     state: Mutex<PermitState>,
 }
@@ -136,7 +136,8 @@ impl Permits {
 }
 
 impl PermitState {
-    /// Evicts as many as have to go so that `wanted` bytes are free, or nobody. Who wants them will hold `all` then.
+    /// Evicts as many requests as have to go so that `wanted` bytes are free, or none. The caller will hold `all` bytes
+    /// then.
     fn evict(
         &mut self,
         own: u64,
@@ -203,7 +204,7 @@ impl PermitState {
 }
 
 impl Holder {
-    /// Tells it; where nobody would hear, its connection is cut.
+    /// Notifies it; a connection that cannot be notified is cut.
     fn evict(self, now: Instant) {
         match self.progress {
             Progress::Answering => self.connection.cut(),

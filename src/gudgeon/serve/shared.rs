@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{Answer, text};
 
-/// Requests that wait for an answer. More are told to come again: half of a listener's places stay for others, for whoever waits
-/// gives his place to nobody.
+/// Requests that wait for an answer. More get 429: half of a listener's slots stay for others, because a waiting request
+/// keeps its slot.
 const WAITING: usize = 32;
 /// Answers that are kept for others.
 const KEPT: usize = 4;
@@ -27,7 +27,7 @@ pub(crate) struct SharedAnswers {
     made: Mutex<Vec<CachedAnswer>>,
 }
 
-/// Where one waits for its turn.
+/// A queue of requests for one turn.
 #[derive(Debug, Default)]
 struct Lane {
     turn: Arc<Turn<()>>,
@@ -43,8 +43,8 @@ struct CachedAnswer {
     answer: Answer,
 }
 
-/// For whom an answer is. Whoever looks at many pages is not to blind those who watch the program: metrics have a turn of their
-/// own, beside that of all pages.
+/// The audience of an answer. Many page views must not starve monitoring: metrics have a turn of their own, beside that of
+/// all pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
     People,

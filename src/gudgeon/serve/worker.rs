@@ -1,7 +1,7 @@
 //! Work that takes longer than the loop may: one thread beside it, for one job at a time. And the loop's own share.
 //!
 //! Flows take turns: each address whose connections were answered before is one, and all strangers together are another. So
-//! whoever has many jobs waits for himself.
+//! a client with many jobs waits for itself.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 /// Jobs of strangers, and jobs of others, that may wait.
 const QUEUE: usize = 64;
 
-/// Whose a job is.
+/// The owner of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flow {
     pub(crate) network: IpAddr,
@@ -93,7 +93,7 @@ struct WaitingJob {
     turn: oneshot::Sender<WorkerTurn>,
 }
 
-/// What has turns of its own.
+/// The key of a queue of turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum TurnKey {
     Strangers,
@@ -177,7 +177,8 @@ impl TurnQueue {
 }
 
 impl Queue {
-    /// Waits; where too many do, one of whoever has the most goes for who has fewer.
+    /// Waits for a turn. If the queue is full, a job of the flow that has the most is dropped for one of a flow that has
+    /// fewer.
     fn enter(&mut self, flow: Flow) -> Result<oneshot::Receiver<WorkerTurn>, Busy> {
         self.waiting.retain(|_, waits| !waits.turn.is_closed());
         let mut counts: HashMap<Flow, usize> = HashMap::new();
@@ -202,7 +203,7 @@ impl Queue {
         Ok(waits)
     }
 
-    /// Whoever has not had a turn for the longest time.
+    /// The flow that has not had a turn for the longest time.
     fn first(&self) -> Option<u64> {
         let here = self.waiting.iter();
         let here = here.filter(|(_, waits)| !waits.turn.is_closed());
