@@ -1,4 +1,4 @@
-//! What the injector wants of a cluster: its CA in the webhook configurations, and how new the API server is.
+//! The injector's tasks at a cluster: its CA in the webhook configurations, and the version of the API server.
 //!
 //! All of it comes after the start and may take for ever: nothing that is served waits for it.
 
@@ -39,7 +39,7 @@ pub(super) fn access(flags: &InjectorFlags) -> Option<Access> {
     Access::in_cluster().then_some(Access::InCluster)
 }
 
-/// What is asked of the cluster.
+/// The tasks.
 pub(super) struct ClusterTasks<E> {
     pub(super) keeper: Option<Reconciler>,
     /// Asks how new the API server is.
@@ -132,7 +132,7 @@ fn set<E: Engine>(webhook: &Webhook<E>, version: Version) {
     }
 }
 
-/// What `auto` means for an API server.
+/// The meaning of `auto` for an API server.
 pub(crate) fn native_for(version: Version) -> NativeSidecars {
     if version >= NATIVE_SINCE {
         NativeSidecars::On

@@ -1,4 +1,4 @@
-//! The listeners, bound: HTTPS for the API server, plain HTTP for whoever looks in.
+//! The listeners, bound: HTTPS for the API server, plain HTTP for status pages and metrics.
 
 use std::sync::Arc;
 

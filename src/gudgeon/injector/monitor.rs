@@ -79,7 +79,7 @@ impl<E: Engine> Monitor<E> {
         })
     }
 
-    /// What takes a while.
+    /// Answers that take a while.
     fn document(&self, head: &Head) -> Answer {
         match &*head.path {
             "/" => to_page(),

@@ -30,7 +30,7 @@ use crate::serve::{
 const REVIEWS: usize = 256;
 /// The largest review: twice what the API server takes in.
 const BODY_BYTES: usize = 6 << 20;
-/// What all reviews under way take, as the contract has it: of the 64 MiB that the shipped manifest allows.
+/// The memory of all reviews under way, by the contract: of the 64 MiB that the shipped manifest allows.
 const REVIEWS_BYTES: usize = 24 << 20;
 /// Of that, all bodies; the rest has the one review that is judged.
 const BODIES_BYTES: usize = 8 << 20;

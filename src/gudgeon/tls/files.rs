@@ -117,13 +117,13 @@ impl PairFiles {
     }
 }
 
-/// What a look at a bundle has brought.
+/// The result of a look at a bundle.
 #[derive(Debug)]
 pub(crate) enum Looked {
     Same,
     /// PEM that webhook configurations can hold.
     New(Arc<str>),
-    /// What was good before is kept.
+    /// The last good bundle is kept.
     Broken,
 }
 

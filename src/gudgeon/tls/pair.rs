@@ -16,7 +16,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 /// Certificates in one file at most.
 const MAX_CERTIFICATES: usize = 1000;
 
-/// What is served.
+/// The served chain and key.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) key: Arc<CertifiedKey>,
@@ -88,7 +88,7 @@ impl Pair {
 /// The certificates of a PEM file, at least one.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error in it.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut found = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -106,7 +106,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
 /// Whether a file is a bundle that a webhook configuration can hold.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error in it.
 pub(crate) fn is_bundle(pem: &[u8]) -> Result<(), String> {
     for certificate in certificates(pem)? {
         Certificate::from_der(&certificate)

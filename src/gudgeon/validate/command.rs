@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 /// Reads, judges, tells.
 ///
 /// # Errors
-/// What is wrong with flags, or with where the answer goes; what is wrong with manifests is the answer.
+/// The error in flags, or in the output; findings in manifests are no error but the result.
 pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
     let usage = |message: String| Failure {
         exit: Exit::Usage,
