@@ -11,6 +11,19 @@
 //!                          debounce
 //! ```
 //!
+//! * `access`: the identities that may connect.
+//! * `backoff`: the waits between two attempts to dial.
+//! * `catalog`: the collections, and the groups that are published together.
+//! * `cut`: the bounds on a peer's names and messages.
+//! * `session`: the states from the first event of a source to its transforms.
+//! * `version`: versions by content, of a resource and of a collection.
+//! * `debounce`: the time at which a group is published.
+//! * `snapshot`: the state that all sinks are to have at one moment.
+//! * `publish`: the groups, each with its pending changes and its debounce.
+//! * `sink`: the receiving end of a stream.
+//! * `source`: the sending end of a stream.
+//! * `objects`: objects of the mesh as resources, and back.
+//!
 //! [`snapshot`] is the seam: the state that all sinks are to have at one moment, immutable and shared. Its producers know no
 //! stream. A [`source::Source`] is one stream's end that sends, a [`sink::Sink`] the other end that receives; neither knows
 //! which side has dialled.

@@ -1,14 +1,14 @@
-//! What a refusal says of its object, so that a client can name it.
+//! The details of a refusal, by which a client can name its object.
 
 use serde_json::{Map, Value, json};
 
 use super::group::Group;
-use super::review::{Question, cut};
+use super::review::{AdmissionRequest, cut};
 
 /// Of a kind, a group or a name.
 const NAME_BYTES: usize = 253;
 
-impl Question {
+impl AdmissionRequest {
     /// By which kubectl names the object: without them it can only say that something was invalid.
     pub(super) fn details(&self, causes: Vec<Value>) -> Value {
         let text = |path: &str| self.object.pointer(path).and_then(Value::as_str);

@@ -1,13 +1,16 @@
-//! What admission webhooks share: a review taken in with bounds, read as far as it can be read, and answered in its own version.
+//! The common part of admission webhooks: a review is received with bounds, read as far as it can be read, and answered in
+//! its own version.
 
 mod details;
 mod group;
 mod object;
-mod post;
 pub(crate) mod review;
+mod review_body;
 
 pub(crate) use object::strict;
 
 pub(crate) use group::Group;
-pub(crate) use post::{Judged, Taken, Unjudged, take};
-pub(crate) use review::{Cause, Flaw, Manner, Question, Says, cut};
+pub(crate) use review::{
+    AdmissionRequest, AdmissionResponse, Cause, DecodeError, ReadOptions, cut,
+};
+pub(crate) use review_body::{Received, ReviewAnswer, Unanswered, take};

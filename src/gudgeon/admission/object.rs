@@ -92,7 +92,7 @@ pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<Amount, String> {
     })
 }
 
-/// How long the text is without the room between its parts: whoever indents an object makes it no larger.
+/// The length of the text without insignificant white space: indentation makes an object no larger.
 pub(super) fn compact_len(text: &str) -> usize {
     let (mut length, mut rest) = (0, text.as_bytes());
     while let Some((byte, after)) = rest.split_first() {

@@ -15,41 +15,41 @@ use serde_json::{Map, Value, json};
 use super::group::{Group, group};
 use super::object;
 
-/// What the API server shows of one warning.
+/// The length of one warning that the API server shows.
 const WARNING_BYTES: usize = 256;
 
-/// Where an object says that it is being deleted.
+/// The field that marks an object as being deleted.
 const DELETION: &str = "/metadata/deletionTimestamp";
 
 /// How a review is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct ReadOptions {
     /// Texts, numbers, lists and objects at most: each takes many times its bytes once it is read.
     pub(crate) values: usize,
     /// Bytes of memory that one may take while it is judged.
     pub(crate) memory: usize,
-    /// The whole object is judged, and nothing else: a key that is written twice in it is a mistake, not the last one of
-    /// both. What is beside it is skipped, and may be as large and as deep as it likes: what an object was before its update
-    /// must not stand in the way of the update that mends it. And what is not to be judged needs no object. One that is
-    /// larger than configuration may be is not taken in: as a tree it would take a hundred times as much.
+    /// The whole object is checked, and nothing else: a key that is written twice in it is an error, not the last one of
+    /// both. Other parts of the review are skipped, and may be as large and as deep as they like: the old object must not
+    /// stand in the way of the update that repairs it. A review that needs no check needs no object. An object that is
+    /// larger than configuration may be is not parsed: as a tree it would take a hundred times as much.
     pub(crate) strict: bool,
 }
 
-impl Manner {
+impl ReadOptions {
     /// Whether an object is taken in.
-    fn takes(&self, text: &str) -> Result<(), Flaw> {
+    fn takes(&self, text: &str) -> Result<(), DecodeError> {
         if self.strict && object::compact_len(text) > MOST_BYTES {
-            return Err(Flaw::TooLarge);
+            return Err(DecodeError::TooLarge);
         }
         object::bounded(text.as_bytes(), self.values)
             .and_then(|amount| amount.fits(self.memory))
-            .map_err(Flaw::Unreadable)
+            .map_err(DecodeError::Unreadable)
     }
 }
 
 /// Why a review cannot be answered as it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum DecodeError {
     Unreadable(String),
     /// It can be read, and is no review.
     Another(String),
@@ -57,7 +57,7 @@ pub(crate) enum Flaw {
     TooLarge,
 }
 
-impl Flaw {
+impl DecodeError {
     /// Without what could not be done.
     pub(crate) fn cause(&self) -> &str {
         match self {
@@ -67,7 +67,7 @@ impl Flaw {
     }
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(_) | Self::TooLarge => {
@@ -78,14 +78,14 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// What the API server asks.
+/// The request of an AdmissionReview.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Question {
+pub(crate) struct AdmissionRequest {
     api_version: String,
     kind: String,
     asked: bool,
     /// Why its object was not taken in, beyond whether it is being deleted.
-    excess: Option<Flaw>,
+    excess: Option<DecodeError>,
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -97,9 +97,9 @@ pub(crate) struct Question {
     pub(crate) object: Value,
 }
 
-/// What the answer says.
+/// The verdict of an AdmissionReview.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
+pub(crate) enum AdmissionResponse {
     Unchanged,
     Patch(Vec<u8>),
     Refused {
@@ -109,7 +109,7 @@ pub(crate) enum Says {
     },
 }
 
-/// What is wrong with one field.
+/// The problem of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cause {
     /// Empty: with the object as a whole.
@@ -117,21 +117,20 @@ pub(crate) struct Cause {
     pub(crate) message: String,
 }
 
-impl Question {
+impl AdmissionRequest {
     /// Reads a review; what was read of a broken one stays in the question.
-    pub(crate) fn read(bytes: &[u8], manner: Manner) -> (Self, Result<(), Flaw>) {
+    pub(crate) fn read(bytes: &[u8], options: ReadOptions) -> (Self, Result<(), DecodeError>) {
         let mut this = Self::default();
-        let whole = match manner.strict {
+        let whole = match options.strict {
             true => Ok(()),
-            false => {
-                object::bounded(bytes, manner.values).and_then(|amount| amount.fits(manner.memory))
-            }
+            false => object::bounded(bytes, options.values)
+                .and_then(|amount| amount.fits(options.memory)),
         };
-        let filled = this.fill(bytes, manner);
+        let filled = this.fill(bytes, options);
         let read = whole
-            .map_err(Flaw::Unreadable)
-            .and_then(|()| filled.map_err(|cause| Flaw::Unreadable(cause.to_string())))
-            .and_then(|()| this.check().map_err(Flaw::Another))
+            .map_err(DecodeError::Unreadable)
+            .and_then(|()| filled.map_err(|cause| DecodeError::Unreadable(cause.to_string())))
+            .and_then(|()| this.check().map_err(DecodeError::Another))
             .and_then(|()| match &this.excess {
                 Some(excess) if !this.is_unseen() => Err(excess.clone()),
                 Some(_) | None => Ok(()),
@@ -139,18 +138,18 @@ impl Question {
         (this, read)
     }
 
-    /// What is skipped takes no room, and what is kept is bounded before it is read.
-    fn fill(&mut self, bytes: &[u8], manner: Manner) -> Result<(), serde_json::Error> {
+    /// Skipped values take no memory, and kept ones are bounded before they are read.
+    fn fill(&mut self, bytes: &[u8], options: ReadOptions) -> Result<(), serde_json::Error> {
         let mut reader = serde_json::Deserializer::from_slice(bytes);
-        ReviewSeed(self, manner).deserialize(&mut reader)?;
+        ReviewSeed(self, options).deserialize(&mut reader)?;
         reader.end()
     }
 
     /// Takes the object in. Of one that is too much nothing is known but whether it is being deleted.
-    fn take(&mut self, text: &str, manner: Manner) -> Result<(), serde_json::Error> {
+    fn take(&mut self, text: &str, options: ReadOptions) -> Result<(), serde_json::Error> {
         // One that was written before it goes first: there is never room for two.
         (self.object, self.excess) = (Value::Null, None);
-        if let Err(excess) = manner.takes(text) {
+        if let Err(excess) = options.takes(text) {
             self.excess = Some(excess);
             if object::is_deleted(text)? {
                 // All that is left of it.
@@ -158,7 +157,7 @@ impl Question {
             }
             return Ok(());
         }
-        self.object = match manner.strict {
+        self.object = match options.strict {
             true => object::strict(text)?,
             false => object::value(text)?,
         };
@@ -218,19 +217,19 @@ impl Question {
     }
 
     /// The review's answer.
-    pub(crate) fn answer(&self, says: &Says, warnings: &[String]) -> Vec<u8> {
+    pub(crate) fn answer(&self, says: &AdmissionResponse, warnings: &[String]) -> Vec<u8> {
         let mut response = Map::new();
         response.insert("uid".to_owned(), json!(self.uid));
         match says {
-            Says::Unchanged => {
+            AdmissionResponse::Unchanged => {
                 response.insert("allowed".to_owned(), json!(true));
             }
-            Says::Patch(patch) => {
+            AdmissionResponse::Patch(patch) => {
                 response.insert("allowed".to_owned(), json!(true));
                 response.insert("patchType".to_owned(), json!("JSONPatch"));
                 response.insert("patch".to_owned(), json!(STANDARD.encode(patch)));
             }
-            Says::Refused {
+            AdmissionResponse::Refused {
                 code,
                 message,
                 causes,
@@ -295,7 +294,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-struct ReviewSeed<'a>(&'a mut Question, Manner);
+struct ReviewSeed<'a>(&'a mut AdmissionRequest, ReadOptions);
 
 impl<'de> DeserializeSeed<'de> for ReviewSeed<'_> {
     type Value = ();
@@ -325,7 +324,7 @@ impl<'de> Visitor<'de> for ReviewSeed<'_> {
     }
 }
 
-struct RequestSeed<'a>(&'a mut Question, Manner);
+struct RequestSeed<'a>(&'a mut AdmissionRequest, ReadOptions);
 
 impl<'de> DeserializeSeed<'de> for RequestSeed<'_> {
     type Value = ();
@@ -355,7 +354,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self(question, manner) = self;
+        let Self(question, options) = self;
         question.asked = true;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
@@ -370,7 +369,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
                 "kind" | "resource" => {
                     let text = map.next_value::<&RawValue>()?.get();
                     // What is too much for a review is the name of nothing.
-                    if object::bounded(text.as_bytes(), manner.values).is_ok() {
+                    if object::bounded(text.as_bytes(), options.values).is_ok() {
                         let value = object::value(text).map_err(serde::de::Error::custom)?;
                         match key.as_str() {
                             "kind" => question.object_kind = group(&value, "kind")?,
@@ -380,7 +379,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
                 }
                 "object" => {
                     let text = map.next_value::<&RawValue>()?.get();
-                    let taken = question.take(text, manner);
+                    let taken = question.take(text, options);
                     taken.map_err(serde::de::Error::custom)?;
                 }
                 _ => _ = map.next_value::<IgnoredAny>()?,

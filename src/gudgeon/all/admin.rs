@@ -12,7 +12,7 @@ use crate::exposition::{self, Format};
 use crate::html;
 use crate::log;
 use crate::serve::{
-    Answer, Answering, Audience, Line, Service, SharedAnswers, Wanted, as_json, full, guard,
+    Answer, Answering, Audience, Connection, Service, SharedAnswers, Wanted, as_json, full, guard,
     not_allowed, ready, text, to_page,
 };
 use crate::shared::Inspect;
@@ -133,7 +133,11 @@ impl Admin {
 }
 
 impl Service for Admin {
-    fn answer(self: Arc<Self>, mut request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+    fn answer(
+        self: Arc<Self>,
+        mut request: Request<Incoming>,
+        connection: &Arc<Connection>,
+    ) -> Answering {
         let path = request.uri().path();
         let is_page = matches!(path, "/debug" | "/debug/");
         let is_ours =
@@ -144,12 +148,12 @@ impl Service for Admin {
             if let Some(uri) = path.and_then(|path| with_path(request.uri(), &path)) {
                 *request.uri_mut() = uri;
             }
-            return role.answer(request, line);
+            return role.answer(request, connection);
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return ready(not_allowed("GET, HEAD"));
         }
-        if is_page && let Err(refused) = guard(&request, line.peer.ip(), self.open) {
+        if is_page && let Err(refused) = guard(&request, connection.peer.ip(), self.open) {
             return ready(refused);
         }
         ready(match path {

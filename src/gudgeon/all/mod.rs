@@ -24,7 +24,7 @@ use crate::discovery::Discovery;
 use crate::exit::Failure;
 use crate::galley::Galley;
 use crate::injector::Injector;
-use crate::serve::{self, Door, Stage, bind};
+use crate::serve::{self, Listener, Stage, bind};
 use crate::shared::{Inspect, Role, Shared};
 use admin::Admin;
 
@@ -37,7 +37,7 @@ pub(crate) struct All {
     discovery: Discovery,
     galley: Galley,
     /// And whether anybody may read `/debug` there.
-    http: Vec<(Door, bool)>,
+    http: Vec<(Listener, bool)>,
 }
 
 impl Role for All {
@@ -54,7 +54,7 @@ impl Role for All {
     async fn prepare(shared: &Shared, flags: &AllFlags) -> Result<Self, Failure> {
         let mut http = Vec::new();
         for (flag, address, open) in &flags.http {
-            let door = Door {
+            let door = Listener {
                 listener: bind(flag, address).await?,
                 tls: None,
                 places: PLACES,

@@ -23,7 +23,7 @@ use super::identity;
 use super::refused::RefusalReason;
 use super::session::{Made, Mail};
 use super::wire::{self, Asked};
-use crate::grpc::{AddressPermit, Ended, Inbound, Outlet, Peer};
+use crate::grpc::{AddressPermit, Ended, Inbound, Peer, ResponseSender};
 use crate::log;
 
 /// So long a stream that does not read keeps others from beginning with a push.
@@ -36,7 +36,7 @@ const UNKNOWN: u64 = 1;
 /// What a stream is made of.
 pub(super) struct Conversation<B> {
     pub(super) hub: Arc<Hub>,
-    pub(super) outlet: Arc<Outlet>,
+    pub(super) outlet: Arc<ResponseSender>,
     pub(super) inbound: Inbound<B>,
     pub(super) peer: Arc<Peer>,
     /// Among the streams of its address.
@@ -46,7 +46,7 @@ pub(super) struct Conversation<B> {
 
 /// Tells the client when the task ends by a mistake of this program.
 struct Fallen {
-    outlet: Arc<Outlet>,
+    outlet: Arc<ResponseSender>,
     hub: Arc<Hub>,
     peer: Arc<Peer>,
 }
@@ -157,7 +157,7 @@ where
 /// A stream whose node is known.
 struct Talk<'a, B> {
     hub: &'a Arc<Hub>,
-    outlet: &'a Outlet,
+    outlet: &'a ResponseSender,
     inbound: &'a mut Inbound<B>,
     joined: Joined,
     /// A response that is not written yet.
@@ -525,7 +525,7 @@ mod tests {
     }
 
     fn stream(hub: &Arc<Hub>, says: Option<Bytes>) -> (Conversation<Says>, Messages, Arc<Peer>) {
-        let outlet = Arc::new(Outlet::default());
+        let outlet = Arc::new(ResponseSender::default());
         let heard = Messages::new(&outlet);
         let address = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
         let peer = Arc::new(Peer::new(address, None));

@@ -16,8 +16,8 @@ use super::reflection;
 use super::refused::RefusalReason;
 use super::wire::Asked;
 use crate::grpc::{
-    self, AddressLimit, AddressPermit, Bounds, Calls, Inbound, Outlet, Peer, Reply, refused,
-    streaming,
+    self, AddressLimit, AddressPermit, Bounds, Calls, Inbound, Peer, Reply, ResponseSender,
+    refused, streaming,
 };
 
 /// What of a request is read. It may name as many resources as a stream may, and then be refused for that.
@@ -114,7 +114,7 @@ impl Call<'_> {
     where
         M: Message + Default + Into<Asked> + 'static,
     {
-        let outlet = Arc::new(Outlet::default());
+        let outlet = Arc::new(ResponseSender::default());
         let answer = streaming(&outlet);
         let conversation = Conversation {
             hub: Arc::clone(self.hub),
@@ -130,10 +130,10 @@ impl Call<'_> {
 
     fn task<F, T>(self, work: F) -> Response<Reply>
     where
-        F: FnOnce(Arc<Hub>, Inbound<Incoming>, Arc<Outlet>) -> T,
+        F: FnOnce(Arc<Hub>, Inbound<Incoming>, Arc<ResponseSender>) -> T,
         T: Future<Output = ()> + Send + 'static,
     {
-        let outlet = Arc::new(Outlet::default());
+        let outlet = Arc::new(ResponseSender::default());
         let answer = streaming(&outlet);
         let asked = Inbound::of(self.peer, self.body, SMALL_BOUNDS);
         let (work, permit) = (work(Arc::clone(self.hub), asked, outlet), self.permit);

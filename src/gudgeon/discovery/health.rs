@@ -8,7 +8,7 @@ use tonic::Status;
 
 use super::grpc::DISCOVERY;
 use super::hub::Hub;
-use crate::grpc::{Inbound, Outlet, framed};
+use crate::grpc::{Inbound, ResponseSender, framed};
 
 pub(super) const SERVICE: &str = "grpc.health.v1.Health";
 
@@ -36,7 +36,11 @@ fn is_known(service: &str) -> bool {
     service.is_empty() || service == DISCOVERY || service == SERVICE
 }
 
-pub(super) async fn check(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: Arc<Outlet>) {
+pub(super) async fn check(
+    hub: Arc<Hub>,
+    mut asked: Inbound<Incoming>,
+    outlet: Arc<ResponseSender>,
+) {
     let end = match asked.first::<Question>().await {
         Ok(Some(question)) if is_known(&question.service) => {
             let status = standing(hub.serves());
@@ -50,7 +54,11 @@ pub(super) async fn check(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: A
     outlet.end(end);
 }
 
-pub(super) async fn watch(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: Arc<Outlet>) {
+pub(super) async fn watch(
+    hub: Arc<Hub>,
+    mut asked: Inbound<Incoming>,
+    outlet: Arc<ResponseSender>,
+) {
     let question = match asked.first::<Question>().await {
         Ok(Some(question)) => question,
         Ok(None) => return outlet.end(Status::invalid_argument("no request")),

@@ -17,7 +17,7 @@ use super::{debug, page, sight};
 use crate::cli::{REVISION, VERSION};
 use crate::exposition::Format;
 use crate::serve::{
-    Answer, Answering, Audience, Cut, Line, Query, Service, Wanted, as_json, full, guard,
+    Answer, Answering, Audience, Connection, Cut, Query, Service, Wanted, as_json, full, guard,
     not_allowed, text, to_page,
 };
 use crate::shared::Inspect;
@@ -196,7 +196,7 @@ impl Inspect for Monitor {
 }
 
 impl Service for Monitor {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
         let guarded = guard(&request, line.peer.ip(), self.open);
         let uri = request.uri();
         let head = Head {

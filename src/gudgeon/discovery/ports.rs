@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use crate::cli::{DiscoveryFlags, REVISION, VERSION};
 use crate::exit::Failure;
-use crate::serve::{Door, bind, reserve};
+use crate::serve::{Listener, bind, reserve};
 
 /// Connections of each plain listener at a time.
 const PLACES: usize = 64;
@@ -16,7 +16,7 @@ const PLACES: usize = 64;
 /// The bound listeners.
 pub(super) struct Ports {
     /// And whether anybody may read /debug there.
-    pub(super) http: Vec<(Door, bool)>,
+    pub(super) http: Vec<(Listener, bool)>,
     pub(super) grpc: Option<TcpListener>,
     /// Closed until there are certificates.
     pub(super) secure: Vec<TcpSocket>,
@@ -35,7 +35,7 @@ impl Ports {
                 continue;
             };
             let listener = bind(flag, address).await?;
-            let door = Door {
+            let door = Listener {
                 listener,
                 tls: None,
                 places: PLACES,

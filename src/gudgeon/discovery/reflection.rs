@@ -11,7 +11,7 @@ use super::debug::{Descriptions, ENVOY};
 use super::grpc::DISCOVERY;
 use super::health;
 use super::hub::Hub;
-use crate::grpc::{Inbound, Outlet, framed};
+use crate::grpc::{Inbound, ResponseSender, framed};
 
 pub(super) const SERVICE: &str = "grpc.reflection.v1.ServerReflection";
 
@@ -79,7 +79,11 @@ struct Wrong {
     message: String,
 }
 
-pub(super) async fn answer(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: Arc<Outlet>) {
+pub(super) async fn answer(
+    hub: Arc<Hub>,
+    mut asked: Inbound<Incoming>,
+    outlet: Arc<ResponseSender>,
+) {
     let mut begun = false;
     while !outlet.is_gone() {
         let next = async {

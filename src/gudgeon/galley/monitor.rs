@@ -17,8 +17,8 @@ use crate::exposition::Format;
 use crate::log;
 use crate::mcp::Peers;
 use crate::serve::{
-    Answer, Answering, Audience, Line, Query, Service, SharedAnswers, Wanted, as_json, full, guard,
-    not_allowed, ready, text, to_page,
+    Answer, Answering, Audience, Connection, Query, Service, SharedAnswers, Wanted, as_json, full,
+    guard, not_allowed, ready, text, to_page,
 };
 use crate::shared::Inspect;
 
@@ -188,7 +188,7 @@ impl Inspect for Monitor {
 }
 
 impl Service for Monitor {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
         if let Side::Page { open } = self.side
             && let Err(refused) = guard(&request, line.peer.ip(), open)
         {

@@ -26,7 +26,7 @@ use crate::cli::{GalleyFlags, REVISION, VERSION};
 use crate::exit::Failure;
 use crate::mcp::Peers;
 use crate::process;
-use crate::serve::{self, Door, Stage, bind, everywhere};
+use crate::serve::{self, Listener, Stage, bind, everywhere};
 use crate::shared::{self, Inspect, Role, RuleChannel, Shared};
 
 /// Connections of each plain listener at a time.
@@ -37,8 +37,8 @@ pub(crate) struct Galley {
     flags: GalleyFlags,
     streams: Option<(Streams, Arc<Engine>)>,
     looks: Arc<Looks>,
-    doors: Vec<(Door, Side)>,
-    validation: Option<Door>,
+    doors: Vec<(Listener, Side)>,
+    validation: Option<Listener>,
     probes: oneshot::Sender<Probes>,
 }
 
@@ -216,7 +216,7 @@ async fn sources(
 }
 
 /// The plain listeners, bound.
-async fn doors(flags: &GalleyFlags) -> Result<Vec<(Door, Side)>, Failure> {
+async fn doors(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure> {
     let mut doors = Vec::new();
     let at = |listener: &TcpListener| {
         let address = listener.local_addr();
@@ -245,7 +245,7 @@ async fn doors(flags: &GalleyFlags) -> Result<Vec<(Door, Side)>, Failure> {
         if open {
             warn!("anybody who reaches it may read it: see --ctrlz_address");
         }
-        let door = Door {
+        let door = Listener {
             listener,
             tls: None,
             places: PLACES,

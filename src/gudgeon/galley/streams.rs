@@ -11,7 +11,7 @@ use super::readiness::Readiness;
 use crate::cli::McpFlags;
 use crate::exit::Failure;
 use crate::grpc::Certificates;
-use crate::mcp::{CallOut, Files, Peers, Server, Settings, WithoutList};
+use crate::mcp::{Files, Peers, Server, Settings, SourceDialer, WithoutList};
 use crate::serve::Stage;
 
 /// What has to be there.
@@ -23,7 +23,7 @@ const NOWHERE: &str = "localhost:1";
 /// Addresses are taken, nothing is served yet.
 pub(super) struct Streams {
     server: Server,
-    callout: Option<CallOut>,
+    callout: Option<SourceDialer>,
     /// What the port waits for, where the webhook makes its own certificate: that one is of use without the port.
     optional: Option<String>,
 }
@@ -48,8 +48,8 @@ impl Streams {
         let (mode, meta) = (&flags.sink_auth_mode, &flags.sink_meta);
         // Flags of a sink that is not dialled are held against the same rules: who has mistyped one learns it now.
         let callout = match flags.sink_address.as_str() {
-            "" => CallOut::new(NOWHERE, mode, files, meta, received).map(|_| None)?,
-            address => Some(CallOut::new(address, mode, files, meta, received)?),
+            "" => SourceDialer::new(NOWHERE, mode, files, meta, received).map(|_| None)?,
+            address => Some(SourceDialer::new(address, mode, files, meta, received)?),
         };
         let shown = certificates.chain.display();
         let waits = format!("it takes client certificates, and waits for {shown}");

@@ -1,5 +1,5 @@
-//! How many connections come from one address, and how many streams: whoever has one address, or one network of IPv6, leaves
-//! places for all others.
+//! Limits of connections and streams for each address: a client with one address, or one network of IPv6, leaves places for
+//! all others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

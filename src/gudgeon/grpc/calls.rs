@@ -10,8 +10,8 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tonic::Status;
 
-use super::outlet::{Messages, Outlet, trailers};
 use super::peer::Peer;
+use super::response_sender::{Messages, ResponseSender, trailers};
 
 const TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
@@ -20,7 +20,7 @@ pub(crate) trait Calls: Send + Sync + 'static {
     /// Answers one request; what takes longer goes on in a task.
     fn answer(&self, peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Reply>;
 
-    /// Somebody came who could not agree with us on a key.
+    /// A client could not agree with the server on a key.
     fn handshake_failed(&self);
 
     /// A connection was closed because its address has as many as it may.
@@ -76,7 +76,7 @@ pub(crate) fn no_call() -> Response<Reply> {
 }
 
 /// What is put into the outlet, for as long as it takes.
-pub(crate) fn streaming(outlet: &Arc<Outlet>) -> Response<Reply> {
+pub(crate) fn streaming(outlet: &Arc<ResponseSender>) -> Response<Reply> {
     let mut answer = Response::new(Reply::Messages(Messages::new(outlet)));
     answer.headers_mut().insert(CONTENT_TYPE, TYPE);
     answer

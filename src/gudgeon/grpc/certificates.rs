@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{error, info, warn};
 
 use super::connections::Acceptor;
-use crate::tls::{self, Flaw, Pair, expiry};
+use crate::tls::{self, Pair, PairError, expiry};
 use crate::watch::Watcher;
 use crate::{file, log};
 
@@ -21,7 +21,7 @@ const SELDOM: Duration = Duration::from_secs(60);
 /// The same while there are none, or half of a new pair.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Where they are.
+/// The paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificates {
     pub(crate) chain: PathBuf,
@@ -30,7 +30,7 @@ pub(crate) struct Certificates {
     pub(crate) roots: PathBuf,
 }
 
-/// Reads them from now on, for as long as somebody wants them.
+/// Reads them from now on, as long as the receiver lives.
 pub(crate) fn follow(certificates: Certificates) -> watch::Receiver<Option<Acceptor>> {
     let (current, watched) = watch::channel(None);
     tokio::spawn(keep(certificates, current));
@@ -104,7 +104,7 @@ impl Certificates {
         Ok(files)
     }
 
-    /// What is in use now.
+    /// The certificates in use.
     fn loaded(&self, [chain, _, roots]: &[Vec<u8>; 3]) {
         for (path, pem) in [(&self.chain, chain), (&self.roots, roots)] {
             expiry::loaded(path, &tls::certificates(pem).unwrap_or_default());
@@ -121,9 +121,9 @@ impl Certificates {
     fn pair(&self, chain: &[u8], key: &[u8]) -> Result<Pair, String> {
         let (at, of) = (self.chain.display(), self.key.display());
         Pair::parse(chain, key).map_err(|flaw| match flaw {
-            Flaw::Chain(cause) => format!("{at}: {cause}"),
-            Flaw::Key(cause) => format!("{of}: {cause}"),
-            Flaw::Mismatch => format!("{at} and {of} do not belong together"),
+            PairError::Chain(cause) => format!("{at}: {cause}"),
+            PairError::Key(cause) => format!("{of}: {cause}"),
+            PairError::Mismatch => format!("{at} and {of} do not belong together"),
         })
     }
 

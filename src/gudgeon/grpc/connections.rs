@@ -69,10 +69,10 @@ pub(crate) struct Keeping {
     pub(crate) stays: bool,
 }
 
-/// What does the next handshakes.
+/// The acceptor of later handshakes.
 pub(crate) type Acceptor = TlsAcceptor;
 
-/// What comes in over a connection, whatever it is made of: HTTP/2 is there once for all of them.
+/// A byte stream of any kind: the code of HTTP/2 exists once for all of them.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
@@ -133,7 +133,7 @@ pub(crate) struct Port {
     pub(crate) tls: Option<watch::Receiver<Option<Acceptor>>>,
 }
 
-/// What the connections of a port have in common.
+/// The settings that the connections of a port share.
 struct Common {
     calls: Arc<dyn Calls>,
     keeping: Keeping,

@@ -23,7 +23,7 @@ use tonic::{Code, Status};
 use super::calls::Reply;
 use super::connections::Stream;
 use super::frames::{Bounds, Inbound};
-use super::outlet::{Messages, Outlet};
+use super::response_sender::{Messages, ResponseSender};
 use crate::tls::{self, Secure};
 
 /// To a connection that can be asked something.
@@ -40,14 +40,14 @@ const CONNECTION_WINDOW: u32 = 2 << 20;
 const WRITTEN_AHEAD: usize = 64 << 10;
 const HEAD_BYTES: u32 = 16 << 10;
 
-/// Where somebody listens.
+/// An address to dial.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum DialAddress {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DialAddress {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp { host, port } if host.contains(':') => write!(to, "[{host}]:{port}"),
@@ -57,7 +57,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl DialAddress {
     /// `HOST:PORT`, or `[ADDRESS]:PORT`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
@@ -77,10 +77,10 @@ impl Place {
     }
 }
 
-/// What is dialled.
+/// The target of a call.
 #[derive(Debug)]
-pub(crate) struct Target<'a> {
-    pub(crate) place: &'a Place,
+pub(crate) struct DialTarget<'a> {
+    pub(crate) place: &'a DialAddress,
     /// `/SERVICE/METHOD`.
     pub(crate) path: String,
     pub(crate) metadata: Vec<(HeaderName, HeaderValue)>,
@@ -90,42 +90,42 @@ pub(crate) struct Target<'a> {
 
 /// A stream that was opened; the connection ends with it.
 #[derive(Debug)]
-pub(crate) struct Dialled {
-    pub(crate) inbound: Inbound<Answer>,
-    pub(crate) outlet: Arc<Outlet>,
-    pub(crate) connection: Connection,
+pub(crate) struct DialledStream {
+    pub(crate) inbound: Inbound<ResponseBody>,
+    pub(crate) outlet: Arc<ResponseSender>,
+    pub(crate) connection: ConnectionTask,
 }
 
 /// Ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Connection(JoinHandle<()>);
+pub(crate) struct ConnectionTask(JoinHandle<()>);
 
-impl Drop for Connection {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// Opens a stream. What is answered may come much later.
+/// Opens a stream. The response may come much later.
 ///
 /// # Errors
 /// Why there is none.
-pub(crate) async fn dial(target: Target<'_>, bounds: Bounds) -> Result<Dialled, String> {
+pub(crate) async fn dial(target: DialTarget<'_>, bounds: Bounds) -> Result<DialledStream, String> {
     match timeout(CONNECT, open(target, bounds)).await {
         Ok(opened) => opened,
         Err(_) => Err("it does not answer".to_owned()),
     }
 }
 
-async fn open(target: Target<'_>, bounds: Bounds) -> Result<Dialled, String> {
+async fn open(target: DialTarget<'_>, bounds: Bounds) -> Result<DialledStream, String> {
     let scheme = if target.tls.is_some() {
         "https"
     } else {
         "http"
     };
     let authority = match target.place {
-        Place::Unix(_) => "localhost".to_owned(),
-        place @ Place::Tcp { .. } => place.to_string(),
+        DialAddress::Unix(_) => "localhost".to_owned(),
+        place @ DialAddress::Tcp { .. } => place.to_string(),
     };
     let uri = Uri::builder()
         .scheme(scheme)
@@ -145,11 +145,11 @@ async fn open(target: Target<'_>, bounds: Bounds) -> Result<Dialled, String> {
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|cause| cause.to_string())?;
-    let connection = Connection(tokio::spawn(async move {
+    let connection = ConnectionTask(tokio::spawn(async move {
         // How it ended, the stream says.
         let _ended = connection.await;
     }));
-    let outlet = Arc::new(Outlet::default());
+    let outlet = Arc::new(ResponseSender::default());
     let mut request = Request::new(Reply::Messages(Messages::of_request(&outlet)));
     *request.method_mut() = Method::POST;
     *request.version_mut() = Version::HTTP_2;
@@ -162,29 +162,32 @@ async fn open(target: Target<'_>, bounds: Bounds) -> Result<Dialled, String> {
     }
     sender.ready().await.map_err(|cause| cause.to_string())?;
     let answer = sender.send_request(request);
-    let answer = Answer(State::Waiting(Box::pin(async move {
+    let answer = ResponseBody(ResponseState::Waiting(Box::pin(async move {
         // The connection ends when nobody can send anything on it any more.
         let _sender = sender;
         answer.await
     })));
-    Ok(Dialled {
+    Ok(DialledStream {
         inbound: Inbound::new(answer, bounds),
         outlet,
         connection,
     })
 }
 
-async fn connect(place: &Place, tls: Option<(Secure, Option<String>)>) -> Result<Stream, String> {
+async fn connect(
+    place: &DialAddress,
+    tls: Option<(Secure, Option<String>)>,
+) -> Result<Stream, String> {
     let said = |cause: std::io::Error| cause.to_string();
     let (stream, host): (Stream, &str) = match place {
-        Place::Tcp { host, port } => {
+        DialAddress::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await;
             let stream = stream.map_err(said)?;
             // Requests are one write each.
             let _best = stream.set_nodelay(true);
             (Box::new(stream), host)
         }
-        Place::Unix(path) => {
+        DialAddress::Unix(path) => {
             let stream = UnixStream::connect(path).await.map_err(said)?;
             (Box::new(stream), "localhost")
         }
@@ -202,25 +205,25 @@ async fn connect(place: &Place, tls: Option<(Secure, Option<String>)>) -> Result
 type Head = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
 
 /// The body of an answer whose head may not be there yet.
-pub(crate) struct Answer(State);
+pub(crate) struct ResponseBody(ResponseState);
 
-enum State {
+enum ResponseState {
     Waiting(Head),
     Here(Incoming),
     Over,
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for ResponseBody {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self.0 {
-            State::Waiting(_) => "Waiting",
-            State::Here(_) => "Here",
-            State::Over => "Over",
+            ResponseState::Waiting(_) => "Waiting",
+            ResponseState::Here(_) => "Here",
+            ResponseState::Over => "Over",
         })
     }
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -231,17 +234,17 @@ impl Body for Answer {
         let gone = |cause: &hyper::Error| Status::unavailable(format!("the connection: {cause}"));
         loop {
             let ended = match &mut self.0 {
-                State::Waiting(head) => match ready!(head.as_mut().poll(cx)) {
+                ResponseState::Waiting(head) => match ready!(head.as_mut().poll(cx)) {
                     Ok(answer) => match refused(&answer) {
                         Some(status) => Some(status),
                         None => {
-                            self.0 = State::Here(answer.into_body());
+                            self.0 = ResponseState::Here(answer.into_body());
                             continue;
                         }
                     },
                     Err(cause) => Some(gone(&cause)),
                 },
-                State::Here(body) => match ready!(Pin::new(body).poll_frame(cx)) {
+                ResponseState::Here(body) => match ready!(Pin::new(body).poll_frame(cx)) {
                     Some(Ok(frame)) => match frame.trailers_ref() {
                         None => return Poll::Ready(Some(Ok(frame))),
                         Some(trailers) => ended(trailers),
@@ -249,9 +252,9 @@ impl Body for Answer {
                     Some(Err(cause)) => Some(gone(&cause)),
                     None => None,
                 },
-                State::Over => return Poll::Ready(None),
+                ResponseState::Over => return Poll::Ready(None),
             };
-            self.0 = State::Over;
+            self.0 = ResponseState::Over;
             return Poll::Ready(ended.map(Err));
         }
     }
@@ -281,13 +284,13 @@ mod tests {
             ("127.0.0.1:9901", "127.0.0.1", 9901),
             ("[::1]:65535", "::1", 65535),
         ] {
-            let place = Place::parse(text).unwrap();
+            let place = DialAddress::parse(text).unwrap();
             assert_eq!(place.to_string(), text);
             let host = host.to_owned();
-            assert_eq!(place, Place::Tcp { host, port });
+            assert_eq!(place, DialAddress::Tcp { host, port });
         }
         for text in ["", "a", ":1", "a:", "a:0", "a:65536", "::1:1", "a:b"] {
-            assert_eq!(Place::parse(text), None, "{text}");
+            assert_eq!(DialAddress::parse(text), None, "{text}");
         }
     }
 }

@@ -33,7 +33,7 @@ const MESSAGE: Duration = Duration::from_secs(20);
 /// For the word with which the other side goes: it is there already, or on its way.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// What of a message is read.
+/// The bounds of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// The longest, and how a longer one is refused.
@@ -156,7 +156,8 @@ where
         }
     }
 
-    /// Takes in what comes while nobody wants a message; returns when the stream breaks. May be given up at any time.
+    /// Buffers incoming bytes while no message is wanted; returns when the stream breaks. The future may be dropped at any
+    /// time.
     ///
     /// The HTTP/2 library ends a connection, with all its streams, when some hundred small frames of it are not taken; so who
     /// is read slowly is read into a buffer. When that is full, the client waits for its window.
@@ -304,7 +305,7 @@ pub(crate) fn begun(message: &impl Message, more: usize) -> Vec<u8> {
     frame
 }
 
-/// What stands before a message of this length.
+/// The prefix of a message of this length.
 pub(crate) fn prefix(length: usize) -> [u8; PREFIX] {
     // No response comes near four gigabytes: memory would be gone long before.
     let [a, b, c, d] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();

@@ -23,7 +23,7 @@ use crate::log;
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Progress {
-    /// Nothing was heard.
+    /// No byte was received.
     Silent,
     /// Something was heard: a handshake is under way, or no request has come.
     Speaking,
@@ -52,14 +52,14 @@ impl Progress {
 pub(super) struct IdleLimit {
     slots: usize,
     members: Mutex<Members>,
-    /// A slot was freed, or somebody speaks.
+    /// A slot was freed, or a client sent something.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Members {
     next: u64,
-    /// Counted while somebody waits: nobody else asks.
+    /// Counted only while a caller waits, which alone reads it.
     turn: u64,
     all: BTreeMap<u64, Member>,
     evicted: u64,
@@ -103,7 +103,8 @@ impl IdleLimit {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when one more may come: a slot is free, or somebody has had his while. May be dropped while it waits.
+    /// Returns when one more connection may come: a slot is free, or a client has used up its grace. The future may be
+    /// dropped while it waits.
     pub(super) async fn room(&self) {
         loop {
             let changed = self.changed.notified();

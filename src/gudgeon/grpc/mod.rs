@@ -2,7 +2,7 @@
 //! shared by all who are sent the same, and bounds on what is taken in.
 //!
 //! ```text
-//!  connections ──► Calls (a role's services, by path) ──► a task: Inbound ◄─► Outlet ──► Messages
+//!  connections ──► Calls (a role's services, by path) ──► a task: Inbound ◄─► ResponseSender ──► Messages
 //!                                                                          dial ──►
 //! ```
 //!
@@ -16,9 +16,9 @@ mod connections;
 mod dial;
 mod frames;
 mod idle;
-mod outlet;
 mod peer;
 mod pieces;
+mod response_sender;
 mod unfinished;
 
 pub(crate) use addresses::{AddressLimit, AddressPermit};
@@ -26,13 +26,13 @@ pub(crate) use calls::{Calls, Reply, call, no_call, refused, streaming};
 pub(crate) use certificates::{Certificates, follow};
 pub(crate) use connections::{Keeping, Listener, Port, run};
 #[cfg(test)]
-pub(crate) use dial::Dialled;
-pub(crate) use dial::{Place, Target, dial};
+pub(crate) use dial::DialledStream;
+pub(crate) use dial::{DialAddress, DialTarget, dial};
 pub(crate) use frames::{Bounds, Ended, Inbound, begun, framed, prefix};
-#[cfg(test)]
-pub(crate) use outlet::Messages;
-pub(crate) use outlet::Outlet;
 #[cfg(test)]
 pub(crate) use peer::Leaf;
 pub(crate) use peer::{Address, Peer};
 pub(crate) use pieces::Pieces;
+#[cfg(test)]
+pub(crate) use response_sender::Messages;
+pub(crate) use response_sender::ResponseSender;

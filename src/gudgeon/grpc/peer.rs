@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The other end of a connection.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,13 +12,13 @@ use super::unfinished::UnfinishedLimit;
 use crate::serve::network;
 use crate::tls;
 
-/// Where it comes from.
+/// The address of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Ip(SocketAddr),
     /// A socket in the file system: those who may open it have no address.
     Unix,
-    /// Somebody whom we have dialled, by the name that was dialled.
+    /// A peer that this program dialled, by the name that was dialled.
     Dialled(String),
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Where it comes from, for shares; `None`: of a socket in the file system, or dialled.
+    /// The network that counts for shares; `None`: a socket in the file system, or a dialled peer.
     pub(crate) fn network(&self) -> Option<IpAddr> {
         match self {
             Self::Ip(address) => Some(network(address.ip())),
@@ -42,7 +42,7 @@ impl Address {
     }
 }
 
-/// What the certificate of a client says it is.
+/// The identities in a client's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Leaf {
     /// All its names.
@@ -64,7 +64,7 @@ impl Leaf {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: Address,
-    /// `None`: nobody was asked for one.
+    /// `None`: the port asks for no certificate.
     pub(crate) leaf: Option<Leaf>,
     asked: AtomicBool,
     streams: AtomicUsize,

@@ -15,10 +15,10 @@ const FEW: usize = 64;
 
 /// Pieces that somebody holds, by what they are made of; and with each what has to be there as long as it is.
 #[derive(Debug)]
-pub(crate) struct Pieces<K, W = ()>(Mutex<Known<K, W>>);
+pub(crate) struct Pieces<K, W = ()>(Mutex<PieceTable<K, W>>);
 
 #[derive(Debug)]
-struct Known<K, W> {
+struct PieceTable<K, W> {
     pieces: HashMap<K, Weak<Piece<W>>>,
     /// As many were there after those that are gone were dropped last.
     held: usize,
@@ -40,7 +40,7 @@ impl<W> AsRef<[u8]> for Shared<W> {
 
 impl<K, W> Default for Pieces<K, W> {
     fn default() -> Self {
-        Self(Mutex::new(Known {
+        Self(Mutex::new(PieceTable {
             pieces: HashMap::new(),
             held: 0,
         }))
@@ -48,7 +48,7 @@ impl<K, W> Default for Pieces<K, W> {
 }
 
 impl<K: Hash + Eq, W: Send + Sync + 'static> Pieces<K, W> {
-    /// The piece that somebody holds already, or a new one.
+    /// The shared piece, or a new one.
     pub(crate) fn get(&self, key: K, make: impl FnOnce() -> (Vec<u8>, W)) -> Bytes {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(piece) = known.pieces.get(&key).and_then(Weak::upgrade) {

@@ -23,7 +23,7 @@ const FREE_BYTES: usize = 4 << 10;
 
 /// The limit of one port.
 #[derive(Default)]
-pub(super) struct UnfinishedLimit(Mutex<State>);
+pub(super) struct UnfinishedLimit(Mutex<UnfinishedMessages>);
 
 impl fmt::Debug for UnfinishedLimit {
     /// Without its messages: each of them has a connection, which has this.
@@ -33,16 +33,16 @@ impl fmt::Debug for UnfinishedLimit {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct UnfinishedMessages {
     next: u64,
     bytes: usize,
     /// In the order in which they began.
-    all: BTreeMap<u64, Held>,
+    all: BTreeMap<u64, UnfinishedMessage>,
     evicted: u64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct UnfinishedMessage {
     peer: Arc<Peer>,
     bytes: usize,
     evicted: Arc<Notify>,
@@ -57,7 +57,7 @@ pub(super) struct Unfinished {
 }
 
 impl UnfinishedLimit {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, UnfinishedMessages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,7 +82,7 @@ impl Unfinished {
             state.next += 1;
             state.bytes += bytes;
             let evicted = Arc::new(Notify::new());
-            let held = Held {
+            let held = UnfinishedMessage {
                 peer: Arc::clone(peer),
                 bytes,
                 evicted: Arc::clone(&evicted),
@@ -127,7 +127,7 @@ pub(super) fn taken() -> Status {
     Status::resource_exhausted("cannot wait for the rest of a message: others need its memory")
 }
 
-impl State {
+impl UnfinishedMessages {
     fn make_room(&mut self, peer: &Arc<Peer>, more: usize, most: usize) -> Result<(), Status> {
         let of_peer = self.all.values();
         let of_peer = of_peer.filter(|held| Arc::ptr_eq(&held.peer, peer));

@@ -1,4 +1,4 @@
-//! What was decided about a pod: the last ones, for the page and the log, and how many in each minute of the last hour.
+//! Decisions about pods: the last ones, for the page and the log, and their numbers in each minute of the last hour.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! What the webhook needs of the core, so that tests can put another in its place: one that panics, say.
+//! The webhook's view of the core, so that tests can put another in its place: one that panics, say.
 
 use inject::{
     ConfigurationError, Description, Outcome, Parameters, Request, Review, ReviewTrace, Sources,

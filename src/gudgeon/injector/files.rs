@@ -15,7 +15,7 @@ use crate::tls::{self, BundleFile, Looked, Pair, PairFiles, utf8};
 use crate::tracked::{Named, SOON, Tracked};
 use crate::watch::Look;
 
-/// What there is to read; an absent text is the built-in one.
+/// The files to read; an absent text is the built-in one.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) config: Option<Named>,
@@ -23,12 +23,12 @@ pub(crate) struct Wanted {
     pub(crate) mesh: Option<Named>,
     /// Chain and key; `None`: made in memory.
     pub(crate) pair: Option<(Named, Named)>,
-    /// `None`: nobody needs it.
+    /// `None`: the bundle is not needed.
     pub(crate) ca: Option<Named>,
     pub(crate) parameters: Parameters,
 }
 
-/// What requests and pages see of the files.
+/// The state of the files, for requests and pages.
 #[derive(Debug)]
 pub(crate) struct Served<E> {
     engine: Mutex<Arc<E>>,
@@ -176,7 +176,7 @@ impl<E: Engine> Files<E> {
             .chain(self.ca.iter().map(|bundle| &bundle.0))
     }
 
-    /// What to watch.
+    /// The paths to watch.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         self.all().map(|file| file.named.path.clone()).collect()
     }

@@ -1,4 +1,4 @@
-//! What the injector wants of a cluster: its CA in the webhook configurations, and how new the API server is.
+//! The injector's tasks at a cluster: its CA in the webhook configurations, and the version of the API server.
 //!
 //! All of it comes after the start and may take for ever: nothing that is served waits for it.
 
@@ -39,8 +39,8 @@ pub(super) fn access(flags: &InjectorFlags) -> Option<Access> {
     Access::in_cluster().then_some(Access::InCluster)
 }
 
-/// What is asked of the cluster.
-pub(super) struct Wishes<E> {
+/// The tasks.
+pub(super) struct ClusterTasks<E> {
     pub(super) keeper: Option<Reconciler>,
     /// Asks how new the API server is.
     pub(super) auto: Option<Arc<Webhook<E>>>,
@@ -58,16 +58,16 @@ pub(super) fn keeper(flags: &InjectorFlags) -> (Reconciler, ReconcilerHandle) {
 }
 
 /// Connects, and does what is wished for, for ever.
-pub(super) async fn run<E: Engine>(access: Access, wishes: Wishes<E>) {
+pub(super) async fn run<E: Engine>(access: Access, tasks: ClusterTasks<E>) {
     let cluster = connected(&access).await;
     let keeping = async {
-        match wishes.keeper {
+        match tasks.keeper {
             Some(keeper) => keeper.run(cluster.clone()).await,
             None => std::future::pending().await,
         }
     };
     let asking = async {
-        match wishes.auto {
+        match tasks.auto {
             Some(webhook) => {
                 let version = || {
                     let cluster = cluster.clone();
@@ -79,7 +79,7 @@ pub(super) async fn run<E: Engine>(access: Access, wishes: Wishes<E>) {
         }
     };
     let hearing = async {
-        match wishes.namespaces {
+        match tasks.namespaces {
             Some(writer) => {
                 let all = Selection::default();
                 let source = Watcher::new(cluster.clone(), all, Pace::default());
@@ -132,7 +132,7 @@ fn set<E: Engine>(webhook: &Webhook<E>, version: Version) {
     }
 }
 
-/// What `auto` means for an API server.
+/// The meaning of `auto` for an API server.
 pub(crate) fn native_for(version: Version) -> NativeSidecars {
     if version >= NATIVE_SINCE {
         NativeSidecars::On

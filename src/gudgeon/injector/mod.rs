@@ -5,11 +5,11 @@
 
 mod ca_out;
 mod decision;
-mod doors;
 mod engine;
 mod files;
 mod health;
 mod kubernetes;
+mod listeners;
 mod metrics;
 mod monitor;
 mod namespaces;

@@ -14,7 +14,7 @@ use super::webhook::{Webhook, health};
 use crate::cli::{REVISION, VERSION};
 use crate::exposition::Format;
 use crate::serve::{
-    Answer, Answering, Audience, Line, Service, SharedAnswers, Wanted, as_json, full, guard,
+    Answer, Answering, Audience, Connection, Service, SharedAnswers, Wanted, as_json, full, guard,
     not_allowed, text, to_page,
 };
 use crate::shared::Inspect;
@@ -80,7 +80,7 @@ impl<E: Engine> Monitor<E> {
         })
     }
 
-    /// What takes a while.
+    /// Answers that take a while.
     fn document(&self, head: &Head) -> Answer {
         match &*head.path {
             "/" => to_page(),
@@ -167,7 +167,7 @@ impl<E: Engine> Inspect for Monitor<E> {
 }
 
 impl<E: Engine> Service for Monitor<E> {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
         let guarded = guard(&request, line.peer.ip(), self.open);
         let head = Head {
             method: request.method().clone(),

@@ -67,7 +67,7 @@ impl From<Raw> for Namespace {
     }
 }
 
-/// What is known of namespaces; nothing is asked for outside OpenShift.
+/// The known namespaces; nothing is watched outside OpenShift.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces(OnceLock<Reader<Namespace>>);
 

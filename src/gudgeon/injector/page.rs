@@ -11,7 +11,7 @@ use crate::html::{self, escaped};
 use crate::log;
 use crate::tls::expiry;
 
-/// What is drawn.
+/// The content of the page.
 #[derive(Debug)]
 pub(crate) struct Shown<'a> {
     pub(crate) now: SystemTime,

@@ -1,4 +1,4 @@
-//! What the webhook's path says of the pod: variables for its proxy.
+//! The pairs in the webhook's path: variables for the pod's proxy.
 
 /// Stands for a slash in a value of the path.
 const SLASH: &str = "--slash--";

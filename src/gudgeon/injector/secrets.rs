@@ -1,7 +1,7 @@
 //! Messages without what they quote of a pod or of the environment: for the log and the page.
 //!
-//! Whoever made the pod is told what was wrong with which words. Operators read the same without them: a value that is in
-//! the wrong place may be a password.
+//! The response to the pod's author quotes the wrong values. Operators read the same without them: a misplaced value may be
+//! a password.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ const LOOKED_AT: usize = 4 << 10;
 /// Of the environment only what is long enough to be a secret.
 const TOKEN: usize = 8;
 
-/// What must not be read again.
+/// The values to redact.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
     /// Each as it is and as it is quoted; the longest first, so that none is left in pieces.

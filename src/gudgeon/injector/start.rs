@@ -11,11 +11,11 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::ca_out;
-use super::doors::Doors;
 use super::engine::Engine;
 use super::files::{Files, Wanted};
 use super::health::{self, Health};
-use super::kubernetes::{self, Wishes};
+use super::kubernetes::{self, ClusterTasks};
+use super::listeners::Listeners;
 use super::metrics::Metrics;
 use super::monitor::Monitor;
 use super::namespaces;
@@ -68,7 +68,7 @@ pub(crate) struct Injector<E> {
     telling: Telling,
     webhook: Arc<Webhook<E>>,
     status: Arc<Status>,
-    doors: Doors,
+    doors: Listeners,
     beats: Option<(Beside, Duration)>,
     access: Option<Access>,
     /// Answers what is no review of a pod, on the listener that webhooks share.
@@ -118,7 +118,7 @@ impl<E: Engine> Injector<E> {
             served.ca.send_replace(Some(authority.bundle().into()));
             telling.tell(authority.leaf());
         }
-        let doors = Doors::bind(flags, current).await?;
+        let doors = Listeners::bind(flags, current).await?;
         // Now that no other one has the port: what stands in the file may be the CA of that one.
         if let Some(path) = &flags.ca_out {
             let ca = served.ca.borrow().clone();
@@ -360,12 +360,12 @@ fn look_for_cluster<E: Engine>(
         writer
     });
     if keeper.is_some() || auto.is_some() || openshift {
-        let wishes = Wishes {
+        let tasks = ClusterTasks {
             keeper,
             auto,
             namespaces,
         };
-        tokio::spawn(kubernetes::run(access, wishes));
+        tokio::spawn(kubernetes::run(access, tasks));
     }
 }
 

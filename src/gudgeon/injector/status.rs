@@ -1,4 +1,4 @@
-//! What the page says beside files and decisions: the certificate, and the webhook configurations.
+//! The certificate and the webhook configurations, for the status page.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -71,7 +71,7 @@ impl Status {
     }
 }
 
-/// Where a new certificate has to be known.
+/// The places that have to know a new certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Telling {
     pub(super) tls: Arc<Current>,
@@ -86,7 +86,7 @@ impl Telling {
         self.tell(pair);
     }
 
-    /// Says what is served without touching it.
+    /// Reports the pair that is served to metrics, status and health.
     pub(super) fn tell(&self, pair: &Pair) {
         self.metrics.serves_until(pair.not_after);
         self.status.serves(pair);

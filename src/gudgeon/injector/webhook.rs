@@ -19,22 +19,24 @@ use super::metrics::Metrics;
 use super::namespaces::Namespaces;
 use super::pairs::pairs;
 use super::secrets::Secrets;
-use crate::admission::{Judged, Manner, Question, Says, Taken, Unjudged, take};
+use crate::admission::{
+    AdmissionRequest, AdmissionResponse, ReadOptions, Received, ReviewAnswer, Unanswered, take,
+};
 use crate::serve::{
-    Answer, Answering, Cut, Line, Permits, Service, Worker, not_allowed, ready, text,
+    Answer, Answering, Connection, Cut, Permits, Service, Worker, not_allowed, ready, text,
 };
 
 /// Reviews at a time: an API server has a hundred streams of a connection.
 const REVIEWS: usize = 256;
 /// The largest review: twice what the API server takes in.
 const BODY_BYTES: usize = 6 << 20;
-/// What all reviews under way take, as the contract has it: of the 64 MiB that the shipped manifest allows.
+/// The memory of all reviews under way, by the contract: of the 64 MiB that the shipped manifest allows.
 const REVIEWS_BYTES: usize = 24 << 20;
 /// Of that, all bodies; the rest has the one review that is judged.
 const BODIES_BYTES: usize = 8 << 20;
 
 /// A pod of the size that etcd takes has some thousands of values.
-const MANNER: Manner = Manner {
+const MANNER: ReadOptions = ReadOptions {
     values: 100_000,
     memory: REVIEWS_BYTES - BODIES_BYTES,
     strict: false,
@@ -79,13 +81,13 @@ impl<E: Engine> Webhook<E> {
     async fn review(
         self: Arc<Self>,
         request: Request<Incoming>,
-        line: Arc<Line>,
+        line: Arc<Connection>,
     ) -> Result<Answer, Cut> {
         self.metrics.asked();
-        let mut unfinished = Unfinished::new(&self.metrics);
+        let mut unfinished = UndecidedReview::new(&self.metrics);
         let post = match take(&self.permits, request, &line, BODY_BYTES).await? {
-            Taken::Post(post) => post,
-            Taken::Refused(answer) => return Ok(answer),
+            Received::Body(post) => post,
+            Received::Refused(answer) => return Ok(answer),
         };
         let this = Arc::clone(&self);
         let judged = post.judged(&self.worker, move |path, body| {
@@ -96,12 +98,12 @@ impl<E: Engine> Webhook<E> {
             this.metrics.took(start.elapsed());
             answer
         });
-        Ok(judged.await.unwrap_or_else(Unjudged::answer))
+        Ok(judged.await.unwrap_or_else(Unanswered::answer))
     }
 
     /// Decides, and notes what was decided.
-    fn decide(&self, path: &str, body: Bytes, start: Instant) -> Judged {
-        let (question, read) = Question::read(&body, MANNER);
+    fn decide(&self, path: &str, body: Bytes, start: Instant) -> ReviewAnswer {
+        let (question, read) = AdmissionRequest::read(&body, MANNER);
         // Only one of both is needed from here on.
         drop(body);
         let is_review = read.is_ok();
@@ -109,7 +111,7 @@ impl<E: Engine> Webhook<E> {
         let (says, mut decision) = match read {
             Err(flaw) => refused(400, BAD_REQUEST, flaw.to_string()),
             Ok(()) => match question.passes_by() {
-                Some(reason) => (Says::Unchanged, note(Verdict::Skipped, reason)),
+                Some(reason) => (AdmissionResponse::Unchanged, note(Verdict::Skipped, reason)),
                 None => self.ask(path, &question, &mut warnings),
             },
         };
@@ -153,10 +155,15 @@ impl<E: Engine> Webhook<E> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .add(decision);
-        Judged { answer, is_review }
+        ReviewAnswer { answer, is_review }
     }
 
-    fn ask(&self, path: &str, question: &Question, warnings: &mut Vec<String>) -> (Says, Decision) {
+    fn ask(
+        &self,
+        path: &str,
+        question: &AdmissionRequest,
+        warnings: &mut Vec<String>,
+    ) -> (AdmissionResponse, Decision) {
         let own = question.object.pointer("/metadata/namespace");
         let own = own.and_then(Value::as_str).filter(|own| !own.is_empty());
         let (ids, unknown) = self.namespaces.ids(own.unwrap_or(&question.namespace));
@@ -174,7 +181,7 @@ impl<E: Engine> Webhook<E> {
                 warnings: of,
             } => {
                 *warnings = of;
-                (Says::Unchanged, note(Verdict::Skipped, reason))
+                (AdmissionResponse::Unchanged, note(Verdict::Skipped, reason))
             }
             Outcome::Refused {
                 code,
@@ -199,7 +206,7 @@ impl<E: Engine> Webhook<E> {
                 let mut decision = note(Verdict::Injected, reason);
                 decision.operations = operations;
                 decision.bytes = patch.len();
-                (Says::Patch(patch), decision)
+                (AdmissionResponse::Patch(patch), decision)
             }
         };
         // Of every decision: a pod that failed is looked for by its owner, and its mistake in the templates that it got.
@@ -223,7 +230,7 @@ pub(super) fn is_path(path: &str) -> bool {
 }
 
 impl<E: Engine> Service for Webhook<E> {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
         let path = request.uri().path();
         if is_review(path) {
             if *request.method() == Method::POST {
@@ -249,7 +256,7 @@ impl<E: Engine> Service for Webhook<E> {
 
 /// Counts a review that ends without a decision.
 #[derive(Debug)]
-struct Unfinished {
+struct UndecidedReview {
     metrics: Arc<Metrics>,
     cause: Undecided,
 }
@@ -264,7 +271,7 @@ enum Undecided {
     None,
 }
 
-impl Unfinished {
+impl UndecidedReview {
     fn new(metrics: &Arc<Metrics>) -> Self {
         Self {
             metrics: Arc::clone(metrics),
@@ -277,7 +284,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UndecidedReview {
     fn drop(&mut self) {
         match self.cause {
             Undecided::Client => self.metrics.decided(Verdict::Failed, BAD_REQUEST),
@@ -312,7 +319,7 @@ fn note(verdict: Verdict, reason: &'static str) -> Decision {
 }
 
 /// Warnings and message as operators may read them.
-fn keep_to_ourselves(decision: &mut Decision, question: &Question, warnings: &[String]) {
+fn keep_to_ourselves(decision: &mut Decision, question: &AdmissionRequest, warnings: &[String]) {
     let uid = &question.uid;
     for text in warnings.iter().chain([&decision.message]) {
         if !text.is_empty() {
@@ -326,10 +333,10 @@ fn keep_to_ourselves(decision: &mut Decision, question: &Question, warnings: &[S
     decision.warnings = shown.collect();
 }
 
-fn refused(code: u16, reason: &'static str, message: String) -> (Says, Decision) {
+fn refused(code: u16, reason: &'static str, message: String) -> (AdmissionResponse, Decision) {
     let mut decision = note(Verdict::Failed, reason);
     decision.message.clone_from(&message);
-    let says = Says::Refused {
+    let says = AdmissionResponse::Refused {
         code,
         message,
         causes: Vec::new(),

@@ -18,7 +18,7 @@ use crate::{file, parameters};
 /// Injects and writes.
 ///
 /// # Errors
-/// What is wrong with flags, configuration or manifests; nothing is written then.
+/// The error in flags, configuration or manifests; nothing is written then.
 pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
     let usage = |message: &str| Failure {
         exit: Exit::Usage,
@@ -75,7 +75,7 @@ pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Prints the configuration that nobody gave.
+/// Prints the built-in configuration.
 fn emit(flags: &InjectFlags) -> Result<Exit, Failure> {
     let text = inject::builtin_configuration(&parameters(flags)).map_err(Failure::config)?;
     write(text.as_bytes(), flags.output.as_deref())?;
@@ -141,7 +141,7 @@ fn read(flag: &str, path: &Path) -> Result<(String, String), Failure> {
     Ok((name, text))
 }
 
-/// What the API server was asked for.
+/// The configuration that the API server gave.
 #[derive(Debug, Default)]
 struct Asked {
     config: Option<(String, String)>,
@@ -228,7 +228,7 @@ async fn config_map(cluster: &Cluster, namespace: &str, name: &str) -> Result<Ma
     })
 }
 
-/// What a configuration takes from flags.
+/// The parameters of a configuration by the flags.
 fn parameters(flags: &InjectFlags) -> Parameters {
     let mut parameters = parameters::of(flags.revision.as_ref(), &flags.builtin);
     let settings = settings(&flags.kube_inject).into_iter();
@@ -276,7 +276,7 @@ fn write(bytes: &[u8], output: Option<&Path>) -> Result<(), Failure> {
 /// Writes the result where it is wanted: a file in one step, or stdout.
 ///
 /// # Errors
-/// What the operating system says.
+/// The error of the operating system.
 fn write_by(
     output: Option<&Path>,
     write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>,

@@ -22,7 +22,7 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Nothing but blank lines, comments and directives.
+    /// Whether there are only blank lines, comments and directives.
     pub(super) fn is_blank(&self) -> bool {
         self.body.lines().all(|line| {
             stands_for_nothing(line) || line.trim().starts_with('%') || line.trim() == "..."

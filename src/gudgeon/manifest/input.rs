@@ -1,4 +1,4 @@
-//! What `-f` names: files, directories, stdin.
+//! The arguments of `-f`: files, directories, stdin.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl Input {
     }
 }
 
-/// What was read so far, and how much more may be.
+/// The inputs so far, and the bytes that are left.
 struct Inputs {
     read: Vec<Input>,
     most: usize,

@@ -1,4 +1,5 @@
-//! Inputs through the engine: the documents that hold pods are injected into, the others pass. Nothing is read or written here.
+//! Inputs through the engine: the documents that hold pods are injected into, the others pass. This file neither reads nor
+//! writes.
 
 use std::io::Write;
 
@@ -42,7 +43,7 @@ pub(crate) fn inject_all<E: Engine>(
     Ok(notes)
 }
 
-/// Where a list has its items.
+/// The key of a list's items.
 const ITEMS: &str = "items";
 
 fn refused((object, cause): (String, String)) -> String {

@@ -3,7 +3,7 @@
 use inject::OuterObject;
 use serde_json::{Map, Value};
 
-/// What an object is to the injection.
+/// The place of the pod in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
@@ -39,7 +39,7 @@ const KINDS: [(&str, &[&str], &[&str]); 9] = [
     ("DeploymentConfig", OPENSHIFT, TEMPLATE),
 ];
 
-/// What an object is.
+/// Finds the pod of an object.
 pub(super) fn find(object: &Value) -> Found {
     let (kind, version) = (text(object, "kind"), text(object, "apiVersion"));
     if kind == "List" && version == "v1" {
@@ -85,7 +85,7 @@ pub(super) fn named(object: &Value) -> String {
     }
 }
 
-/// What the template sees of the object outside.
+/// The outer object, for the template.
 pub(super) fn outer(object: &Value) -> OuterObject {
     let metadata = object.get("metadata").unwrap_or(&Value::Null);
     let map = |key| {

@@ -1,11 +1,11 @@
-//! Where documents go, piece by piece, and what has to be known of those before.
+//! The output, piece by piece, and the state that the next piece depends on.
 
 use std::io::{self, Write};
 
 /// More of what comes out is not held in memory: it is made once more, straight to where it is wanted.
 const HELD_BYTES: usize = 16 << 20;
 
-/// What comes out, on its way.
+/// A writer that remembers its end.
 pub(super) struct Out<'a> {
     to: &'a mut dyn Write,
     last: Option<char>,

@@ -1,4 +1,4 @@
-//! The list of who may connect: a file that need not be there, watched for as long as somebody asks.
+//! The access list: an optional file, watched as long as a port uses it.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -62,8 +62,8 @@ impl CurrentList {
         }
     }
 
-    /// Whether a certificate with these identities may connect. Who says what proxies do has just one: of several, it is
-    /// anybody's guess for which the certificate was signed.
+    /// Whether a certificate with these identities may connect. On a port that tells proxies what to do it must have just
+    /// one: of several, it is unknown for which the certificate was signed.
     pub(super) fn allows(&self, identities: &[String]) -> bool {
         let is_clear = match self.without {
             WithoutList::Everyone => true,

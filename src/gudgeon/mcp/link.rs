@@ -1,4 +1,4 @@
-//! One source that is dialled, again and again, for as long as somebody wants what it has.
+//! One source that this program dials, again and again, as long as its objects are wanted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,19 +8,19 @@ use tracing::warn;
 
 use super::peers::Peers;
 use super::secure::Files;
-use super::taking::{Apply, Held, RESOURCES, Taking};
+use super::sink_stream::{Apply, RESOURCES, SinkStream, SourceObjects};
 use super::{METHOD, SOURCE, chance};
-use crate::grpc::{Bounds, Place, Target, dial};
+use crate::grpc::{Bounds, DialAddress, DialTarget, dial};
 use crate::log;
 
-/// Where a source is, and what is wanted of it.
+/// The address of a source, and the collections to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    pub(crate) place: Place,
-    /// The same as somebody has named it.
+    pub(crate) place: DialAddress,
+    /// The address as the configuration names it.
     pub(crate) named: String,
     pub(crate) tls: Option<Files>,
-    /// What we call ourselves.
+    /// This program's name for itself.
     pub(crate) id: String,
     pub(crate) collections: Vec<String>,
     /// Bytes of a response.
@@ -35,7 +35,7 @@ impl Wanted {
 
 /// How it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum LinkState {
     Dialling,
     /// Since then.
     Connected(Duration),
@@ -46,37 +46,37 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) name: String,
-    pub(crate) held: Arc<Held>,
+    pub(crate) held: Arc<SourceObjects>,
     peers: Arc<Peers>,
     wanted: Wanted,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
 }
 
 impl Link {
-    /// Nothing is dialled yet.
+    /// A link that has not dialled yet.
     pub(crate) fn new(wanted: Wanted, peers: &Arc<Peers>, apply: Apply) -> Arc<Self> {
         Arc::new(Self {
             name: wanted.place.to_string(),
-            held: Held::new(&wanted.id, &wanted.collections, apply),
+            held: SourceObjects::new(&wanted.id, &wanted.collections, apply),
             peers: Arc::clone(peers),
             wanted,
-            state: Mutex::new(State::Dialling),
+            state: Mutex::new(LinkState::Dialling),
         })
     }
 
-    /// As somebody has named it.
+    /// The address as the configuration names it.
     pub(crate) fn named(&self) -> &str {
         &self.wanted.named
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> LinkState {
         self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    fn is(&self, state: State) {
+    fn is(&self, state: LinkState) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
@@ -98,7 +98,7 @@ impl Link {
                     repeated = api::times(failed)
                 );
             }
-            self.is(State::Broken(now.max(begun), cause));
+            self.is(LinkState::Broken(now.max(begun), cause));
             let again = self.held.sink().broken(now, chance());
             tokio::time::sleep_until(clock.instant(again)).await;
             self.peers.counters.reconnected();
@@ -115,7 +115,7 @@ impl Link {
             Ok(tls) => tls,
             Err(cause) => return cause,
         };
-        let target = Target {
+        let target = DialTarget {
             place: &self.wanted.place,
             path: format!("/{SOURCE}/{METHOD}"),
             metadata: Vec::new(),
@@ -130,8 +130,8 @@ impl Link {
             Ok(dialled) => dialled,
             Err(cause) => return cause,
         };
-        self.is(State::Connected(self.peers.clock.now()));
-        let taking = Taking {
+        self.is(LinkState::Connected(self.peers.clock.now()));
+        let taking = SinkStream {
             held: &self.held,
             peers: &self.peers,
             inbound: dialled.inbound,

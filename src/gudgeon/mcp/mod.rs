@@ -12,16 +12,16 @@
 //! ```
 
 mod access;
-mod called;
-mod callout;
-mod giving;
 mod link;
 mod peers;
 mod secure;
 mod server;
+mod sink_listener;
+mod sink_stream;
 mod snapshots;
 mod socket;
-mod taking;
+mod source_dialer;
+mod source_stream;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -30,13 +30,13 @@ mod withheld;
 use std::hash::{BuildHasher as _, RandomState};
 
 pub(crate) use access::WithoutList;
-pub(crate) use callout::CallOut;
-pub(crate) use link::{Link, State, Wanted};
+pub(crate) use link::{Link, LinkState, Wanted};
 pub(crate) use peers::{Direction, Peers, Seen, Subscribed};
 pub(crate) use secure::Files;
 pub(crate) use server::{PortAccess, Server, Settings};
+pub(crate) use sink_stream::{Apply, ReceivedObject, SourceObjects};
 pub(crate) use snapshots::Snapshots;
-pub(crate) use taking::{Apply, Held, Taken};
+pub(crate) use source_dialer::SourceDialer;
 
 /// The services, by the paths of their methods.
 const SOURCE: &str = "istio.mcp.v1alpha1.ResourceSource";

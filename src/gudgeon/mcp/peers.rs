@@ -18,7 +18,7 @@ use crate::seldom::Seldom;
 /// Bytes.
 const SIZES: [f64; 6] = [256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0];
 
-/// Who has dialled.
+/// The side that has dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// The other side, to our server.
@@ -37,7 +37,7 @@ impl Direction {
 
 /// One stream that gives.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct PeerStream {
     address: String,
     identity: Vec<String>,
     direction: Direction,
@@ -45,7 +45,7 @@ pub(super) struct Stream {
     source: Mutex<Source>,
 }
 
-impl Stream {
+impl PeerStream {
     pub(super) fn source(&self) -> MutexGuard<'_, Source> {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,13 +59,13 @@ impl Stream {
     }
 }
 
-/// What a stream is at this moment.
+/// The status of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) address: String,
     /// URIs of its certificate.
     pub(crate) identity: Vec<String>,
-    /// What the sink calls itself.
+    /// The sink's name for itself.
     pub(crate) node: Option<Arc<str>>,
     pub(crate) direction: Direction,
     pub(crate) since: SystemTime,
@@ -91,13 +91,13 @@ pub(crate) struct Peers {
     pub(crate) clock: Clock,
     pub(super) counters: Counters,
     pub(super) lines: Lines,
-    streams: Mutex<BTreeMap<u64, Arc<Stream>>>,
+    streams: Mutex<BTreeMap<u64, Arc<PeerStream>>>,
 }
 
-/// What sinks make the log say, all of them together.
+/// The log limiters of all sinks together.
 #[derive(Debug)]
 pub(super) struct Lines {
-    /// What ends a stream.
+    /// Errors that end a stream.
     pub(super) faults: Seldom,
     /// Responses that are sent at once, however long they are.
     pub(super) oversized: Seldom,
@@ -117,7 +117,7 @@ impl Default for Lines {
 pub(super) struct Joined {
     peers: Arc<Peers>,
     number: u64,
-    pub(super) stream: Arc<Stream>,
+    pub(super) stream: Arc<PeerStream>,
 }
 
 impl Drop for Joined {
@@ -144,7 +144,7 @@ impl Peers {
         self.counters.register(registry);
     }
 
-    fn streams(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Stream>>> {
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<PeerStream>>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,7 +161,7 @@ impl Peers {
             return None;
         }
         let leaf = peer.leaf.as_ref();
-        let stream = Arc::new(Stream {
+        let stream = Arc::new(PeerStream {
             address: peer.address.to_string(),
             identity: leaf.map(|leaf| leaf.uris.clone()).unwrap_or_default(),
             direction,

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use crate::file;
-use crate::tls::{self, Flaw, Pair, Secure, expiry};
+use crate::tls::{self, Pair, PairError, Secure, expiry};
 
-/// Where they are, and what a server has to be.
+/// The paths, and the identity that a server must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// `None`: whoever answers is believed.
+    /// `None`: any server is trusted.
     pub(crate) roots: Option<PathBuf>,
     /// Chain and key.
     pub(crate) pair: Option<(PathBuf, PathBuf)>,
@@ -20,7 +20,7 @@ pub(crate) struct Files {
 
 impl Files {
     /// # Errors
-    /// What is missing or wrong.
+    /// The missing or invalid file.
     pub(super) async fn read(&self) -> Result<(Secure, Option<String>), String> {
         let roots = match &self.roots {
             Some(path) => {
@@ -35,9 +35,9 @@ impl Files {
             Some((chain, key)) => {
                 let pair = Pair::parse(&read(chain).await?, &read(key).await?);
                 let pair = pair.map_err(|flaw| match flaw {
-                    Flaw::Chain(cause) => format!("{}: {cause}", chain.display()),
-                    Flaw::Key(cause) => format!("{}: {cause}", key.display()),
-                    Flaw::Mismatch => {
+                    PairError::Chain(cause) => format!("{}: {cause}", chain.display()),
+                    PairError::Key(cause) => format!("{}: {cause}", key.display()),
+                    PairError::Mismatch => {
                         let (chain, key) = (chain.display(), key.display());
                         format!("{chain} and {key} do not belong together")
                     }

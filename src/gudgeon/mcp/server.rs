@@ -14,17 +14,17 @@ use tonic::{Code, Status};
 use tracing::{error, info, warn};
 
 use super::access::{CurrentList, WithoutList};
-use super::giving::{Common, Giving, REFUSED, may};
 use super::peers::{Direction, Peers};
 use super::socket::Socket;
-use super::wire::Pieces;
+use super::source_stream::{REFUSED, SourceContext, SourceStream, may};
+use super::wire::ResponsePieces;
 use super::withheld::without_secrets;
 use super::{METHOD, SOURCE, Snapshots, access};
 use crate::cli::VERSION;
 use crate::exit::Failure;
 use crate::grpc::{
-    self, Bounds, Calls, Certificates, Inbound, Keeping, Outlet, Peer, Port, Reply, refused,
-    streaming,
+    self, Bounds, Calls, Certificates, Inbound, Keeping, Peer, Port, Reply, ResponseSender,
+    refused, streaming,
 };
 use crate::seldom::Seldom;
 use crate::serve::Stage;
@@ -33,10 +33,10 @@ use crate::serve::Stage;
 const IDLE: usize = 64;
 /// Values of one field of a request: more names than fit into one that is written well.
 pub(super) const VALUES: usize = 100_000;
-/// What flags say of it.
+/// The settings by the flags.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// What the flag of the address is called.
+    /// The name of the address's flag.
     pub(crate) flag: &'static str,
     /// `tcp://HOST:PORT`, `HOST:PORT` or `unix:///PATH`.
     pub(crate) address: String,
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
     pub(crate) age: Option<Duration>,
 }
 
-/// It has its address; nobody is served yet.
+/// A server that has bound its address, and does not serve yet.
 #[derive(Debug)]
 pub(crate) struct Server {
     settings: Settings,
@@ -93,12 +93,12 @@ impl Server {
         self.socket.port()
     }
 
-    /// Where it is, for people.
+    /// The address, for people.
     pub(crate) fn shown(&self) -> String {
         self.socket.shown(self.access.is_some())
     }
 
-    /// Who is refused, for those who look at the port.
+    /// The access of the port, for status pages.
     pub(crate) fn port_access(&self) -> PortAccess {
         PortAccess {
             at: self.shown(),
@@ -126,13 +126,13 @@ impl Server {
             true => snapshots,
             false => without_secrets(snapshots),
         };
-        let common = Common {
+        let common = SourceContext {
             peers,
-            pieces: Pieces::default(),
+            pieces: ResponsePieces::default(),
             snapshots,
             stage: stage.clone(),
         };
-        let service = Service {
+        let service = SourceService {
             common: Arc::new(common),
             catalog,
             guard: self.guard(),
@@ -146,7 +146,7 @@ impl Server {
         self.serve(Arc::new(service), stage).await;
     }
 
-    /// Who is let in.
+    /// The clients that the port accepts.
     pub(super) fn guard(&self) -> Guard {
         Guard {
             access: self.access.clone(),
@@ -232,15 +232,15 @@ impl Guard {
     }
 }
 
-struct Service {
-    common: Arc<Common>,
+struct SourceService {
+    common: Arc<SourceContext>,
     catalog: Arc<Catalog>,
     guard: Guard,
     streams: usize,
     bounds: Bounds,
 }
 
-impl Calls for Service {
+impl Calls for SourceService {
     fn answer(&self, peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Reply> {
         match grpc::call(&request) {
             Some((SOURCE, METHOD)) => {}
@@ -256,9 +256,9 @@ impl Calls for Service {
             let words = format!("there are {} streams already", self.streams);
             return refused(&Status::resource_exhausted(words));
         };
-        let outlet = Arc::new(Outlet::default());
+        let outlet = Arc::new(ResponseSender::default());
         let answer = versioned(&outlet);
-        let giving = Giving {
+        let giving = SourceStream {
             common: Arc::clone(&self.common),
             joined,
             peer: Arc::clone(peer),
@@ -276,7 +276,7 @@ impl Calls for Service {
 }
 
 /// The head of every stream.
-pub(super) fn versioned(outlet: &Arc<Outlet>) -> Response<Reply> {
+pub(super) fn versioned(outlet: &Arc<ResponseSender>) -> Response<Reply> {
     let mut answer = streaming(outlet);
     let version = HeaderValue::from_static(VERSION);
     answer.headers_mut().insert("version", version);

@@ -1,11 +1,11 @@
-//! What is published, as far as whoever serves it needs to know: the newest snapshot of each group.
+//! The published snapshots, the newest of each group.
 
 use std::sync::Arc;
 
 use mcp::catalog::Group;
 use mcp::snapshot::Snapshot;
 
-/// `None`: nothing of that group was published yet, and whoever asks waits.
+/// `None`: nothing of that group was published yet, and a request waits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshots {
     pub(crate) default: Option<Arc<Snapshot>>,

@@ -1,4 +1,4 @@
-//! Where a port of the protocol is: an address that may stay closed for a while, or a file.
+//! The socket of a port: an address that may stay closed for a while, or a file.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
@@ -12,18 +12,18 @@ use crate::exit::Failure;
 use crate::grpc::Listener;
 use crate::serve;
 
-/// An address that nobody else can take.
+/// An address that stays reserved.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpSocket),
-    Unix(UnixListener, File),
+    Unix(UnixListener, SocketFile),
 }
 
 /// A socket's file; it goes when this is dropped.
 #[derive(Debug)]
-pub(super) struct File(PathBuf);
+pub(super) struct SocketFile(PathBuf);
 
-impl Drop for File {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         // Another may have been put in its place, or it is gone already.
         let _gone = std::fs::remove_file(&self.0);
@@ -34,7 +34,7 @@ impl Socket {
     /// `tcp://HOST:PORT`, `HOST:PORT` or `unix:///PATH`.
     ///
     /// # Errors
-    /// Nobody can listen there, or it is no address.
+    /// The address is malformed, or cannot be bound.
     pub(super) fn reserve(flag: &str, address: &str) -> Result<Self, Failure> {
         let Some(path) = address.strip_prefix("unix://") else {
             let address = address.strip_prefix("tcp://").unwrap_or(address);
@@ -49,7 +49,7 @@ impl Socket {
         let listener = open(path).map_err(|cause| {
             Failure::system(format!("cannot listen on --{flag} {address}: {cause}"))
         })?;
-        Ok(Self::Unix(listener, File(path.to_owned())))
+        Ok(Self::Unix(listener, SocketFile(path.to_owned())))
     }
 
     pub(super) fn is_unix(&self) -> bool {
@@ -73,12 +73,12 @@ impl Socket {
                 let scheme = if tls { "mcps" } else { "mcp" };
                 format!("{scheme}://{at}")
             }
-            Self::Unix(_, File(path)) => format!("unix://{}", path.display()),
+            Self::Unix(_, SocketFile(path)) => format!("unix://{}", path.display()),
         }
     }
 
     /// Opens it.
-    pub(super) fn listen(self) -> io::Result<(Listener, Option<File>)> {
+    pub(super) fn listen(self) -> io::Result<(Listener, Option<SocketFile>)> {
         Ok(match self {
             Self::Tcp(socket) => (Listener::Tcp(serve::listen(socket)?), None),
             Self::Unix(listener, file) => (Listener::Unix(listener), Some(file)),

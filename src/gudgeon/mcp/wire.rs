@@ -14,10 +14,10 @@ const RUN_BYTES: usize = 16 << 10;
 const SHORT_BYTES: usize = 4 << 10;
 
 /// Resources by where they are, which nobody else can be as long as the piece holds them.
-pub(super) type Pieces = grpc::Pieces<Vec<usize>, Vec<Arc<Resource>>>;
+pub(super) type ResponsePieces = grpc::Pieces<Vec<usize>, Vec<Arc<Resource>>>;
 
 /// A framed message in pieces, none of them empty.
-pub(super) fn encode(response: &Response, pieces: &Pieces) -> Vec<Bytes> {
+pub(super) fn encode(response: &Response, pieces: &ResponsePieces) -> Vec<Bytes> {
     let length = response.encoded_len();
     let mut begin = prefix(length).to_vec();
     begin.extend_from_slice(&response.head());
@@ -92,7 +92,7 @@ mod tests {
             shelf.set(COLLECTION, Arc::new(Resource::new(origin)));
         }
         let snapshot = shelf.snapshot();
-        let pieces = Pieces::default();
+        let pieces = ResponsePieces::default();
         [1, 2].map(|_| {
             let mut source = Source::new(Arc::clone(&catalog), Dialer::Sink);
             source.snapshot(Arc::clone(&snapshot));

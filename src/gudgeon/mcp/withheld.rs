@@ -1,5 +1,5 @@
-//! Snapshots for sinks that nobody knows: the same without the fields that hold secrets. Made once for all of them, and anew
-//! only for what has changed.
+//! Snapshots for sinks without an identity: the same without the fields that hold secrets. Made once for all of them, and
+//! anew only for changed collections.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::secrets;
 /// Objects that are read on the loop: some 50 µs each.
 const AT_ONCE: usize = 100;
 
-/// What is published, without secrets, for as long as somebody follows it.
+/// The published snapshots without secrets, as long as a receiver follows them.
 pub(super) fn without_secrets(mut from: watch::Receiver<Snapshots>) -> watch::Receiver<Snapshots> {
     let (to, watched) = watch::channel(Snapshots::default());
     tokio::spawn(async move {
@@ -54,7 +54,7 @@ pub(super) fn without_secrets(mut from: watch::Receiver<Snapshots>) -> watch::Re
 /// By name: the version that was read, and what is served in its place.
 type Resources = HashMap<Arc<str>, (Version, Arc<Resource>)>;
 
-/// What was made of each collection last.
+/// The last redacted version of each collection.
 #[derive(Debug, Default)]
 struct Redactor {
     collections: HashMap<Arc<str>, Redacted>,

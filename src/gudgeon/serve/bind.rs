@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
 use tokio::net::{TcpListener, TcpSocket};
 
-use super::Door;
+use super::Listener;
 use crate::exit::Failure;
 
-/// What the kernel says where it has no IPv6.
+/// The kernel's error without IPv6.
 const NO_FAMILY: [i32; 2] = [97, 99];
 /// Connections that wait to be accepted.
 pub(crate) const BACKLOG: u32 = 1024;
@@ -16,7 +16,7 @@ pub(crate) const BACKLOG: u32 = 1024;
 /// Listens where a flag says.
 ///
 /// # Errors
-/// Nobody can listen there, or it is no address.
+/// The address is malformed, or cannot be bound.
 pub(crate) async fn bind(flag: &str, address: &str) -> Result<TcpListener, Failure> {
     let socket = reserve(flag, address)?;
     listen(socket).map_err(|cause| refused(flag, address, &cause))
@@ -25,11 +25,11 @@ pub(crate) async fn bind(flag: &str, address: &str) -> Result<TcpListener, Failu
 /// Takes an address, and leaves it closed for the time being.
 ///
 /// # Errors
-/// Nobody can listen there, or it is no address.
+/// The address is malformed, or cannot be bound.
 pub(crate) fn reserve(flag: &str, address: &str) -> Result<TcpSocket, Failure> {
     let bound = match address.strip_prefix(':') {
         Some(port) => match at(flag, address, &format!("[::]:{port}")) {
-            Err(Cause::Refused(cause))
+            Err(BindCause::Refused(cause))
                 if cause
                     .raw_os_error()
                     .is_some_and(|code| NO_FAMILY.contains(&code)) =>
@@ -41,8 +41,8 @@ pub(crate) fn reserve(flag: &str, address: &str) -> Result<TcpSocket, Failure> {
         None => at(flag, address, address),
     };
     bound.map_err(|cause| match cause {
-        Cause::Malformed(failure) => failure,
-        Cause::Refused(cause) => refused(flag, address, &cause),
+        BindCause::Malformed(failure) => failure,
+        BindCause::Refused(cause) => refused(flag, address, &cause),
     })
 }
 
@@ -55,18 +55,18 @@ fn refused(flag: &str, address: &str, cause: &io::Error) -> Failure {
     Failure::system(format!("cannot listen on --{flag} {address}: {cause}"))
 }
 
-enum Cause {
+enum BindCause {
     Malformed(Failure),
     Refused(io::Error),
 }
 
-fn at(flag: &str, shown: &str, address: &str) -> Result<TcpSocket, Cause> {
+fn at(flag: &str, shown: &str, address: &str) -> Result<TcpSocket, BindCause> {
     let found = address
         .to_socket_addrs()
         .ok()
         .and_then(|mut found| found.next());
     let found = found.ok_or_else(|| {
-        Cause::Malformed(Failure::config(format!(
+        BindCause::Malformed(Failure::config(format!(
             "cannot use --{flag} {shown:?}: want HOST:PORT"
         )))
     })?;
@@ -75,17 +75,17 @@ fn at(flag: &str, shown: &str, address: &str) -> Result<TcpSocket, Cause> {
     } else {
         TcpSocket::new_v6()
     };
-    let socket = socket.map_err(Cause::Refused)?;
-    socket.set_reuseaddr(true).map_err(Cause::Refused)?;
-    socket.bind(found).map_err(Cause::Refused)?;
+    let socket = socket.map_err(BindCause::Refused)?;
+    socket.set_reuseaddr(true).map_err(BindCause::Refused)?;
+    socket.bind(found).map_err(BindCause::Refused)?;
     Ok(socket)
 }
 
 /// A port on all addresses, of both kinds where the host has both.
 ///
 /// # Errors
-/// Nobody can listen there.
-pub(crate) async fn everywhere(flag: &str, port: u16, places: usize) -> Result<Door, Failure> {
+/// The address cannot be bound.
+pub(crate) async fn everywhere(flag: &str, port: u16, places: usize) -> Result<Listener, Failure> {
     let six = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
     let four = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
     let bound = match TcpListener::bind(six).await {
@@ -103,7 +103,7 @@ pub(crate) async fn everywhere(flag: &str, port: u16, places: usize) -> Result<D
         let remedy = remedy(flag, port, &cause);
         Failure::system(format!("cannot listen on --{flag} {port}: {cause}{remedy}"))
     })?;
-    Ok(Door {
+    Ok(Listener {
         listener,
         tls: None,
         places,

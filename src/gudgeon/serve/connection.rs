@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-use super::crowd::Place;
+use super::connection_limit::Slot;
 use super::frames::Frames;
 use super::io::Io;
 use super::{Answer, Cut, Service, Stage};
@@ -24,33 +24,33 @@ use super::{Answer, Cut, Service, Stage};
 const HEAD: Duration = Duration::from_secs(5);
 /// Longest request head.
 const HEAD_BYTES: u32 = 16 << 10;
-/// What HTTP/1.1 reads ahead: more than a head, and little enough for each of the connections.
+/// The buffer of HTTP/1.1: more than a head, and little enough for each of the connections.
 const BUFFER_BYTES: usize = 24 << 10;
-/// What HTTP/2 takes in before it was asked for: one stream, one connection.
+/// The windows of HTTP/2: one stream, one connection.
 const STREAM_WINDOW: u32 = (64 << 10) - 1;
 const CONNECTION_WINDOW: u32 = 128 << 10;
 /// Requests of one HTTP/2 connection at a time: what clients take for granted before they are told.
 const STREAMS: u32 = 100;
 
-/// What a request's answer may know of its connection, and do to it.
+/// The handle by which an answer acts on its connection.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
-    place: Place,
-    state: Mutex<State>,
+    slot: Slot,
+    state: Mutex<ConnectionState>,
     /// `finish` was called.
     finish: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     phase: Phase,
     speaks: Speaks,
 }
 
 #[derive(Debug)]
 enum Speaks {
-    /// Nothing yet.
+    /// Before the first byte.
     Tls,
     /// Bytes of an idle connection begin a head.
     Http1,
@@ -66,12 +66,12 @@ enum Phase {
     Busy(u32),
 }
 
-impl Line {
-    pub(super) fn new(peer: SocketAddr, place: Place) -> Arc<Self> {
+impl Connection {
+    pub(super) fn new(peer: SocketAddr, slot: Slot) -> Arc<Self> {
         Arc::new(Self {
             peer,
-            place,
-            state: Mutex::new(State {
+            slot,
+            state: Mutex::new(ConnectionState {
                 phase: Phase::Head(Instant::now() + HEAD),
                 speaks: Speaks::Tls,
             }),
@@ -86,39 +86,39 @@ impl Line {
 
     /// The connection ends now.
     pub(crate) fn cut(&self) {
-        self.place.leave();
+        self.slot.leave();
     }
 
     /// Returns when it was made to go.
     pub(super) async fn left(&self) {
-        self.place.left().await;
+        self.slot.left().await;
     }
 
-    /// Where it comes from, for shares.
+    /// The network that counts for shares.
     pub(super) fn network(&self) -> IpAddr {
-        self.place.network()
+        self.slot.network()
     }
 
     /// Whether a request of it was answered, and none was too slow since.
     pub(super) fn is_established(&self) -> bool {
-        self.place.is_established()
+        self.slot.is_established()
     }
 
     pub(super) fn establish(&self) {
-        self.place.establish(true);
+        self.slot.establish(true);
     }
 
     /// It was too slow: it is a stranger again.
     pub(super) fn demote(&self) {
-        self.place.establish(false);
+        self.slot.establish(false);
     }
 
     /// A part of a body came that is worth something.
     pub(super) fn moved(&self) {
-        self.place.moved();
+        self.slot.moved();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,7 +129,7 @@ impl Line {
             Phase::Busy(count) => Phase::Busy(count + 1),
         };
         drop(state);
-        self.place.begin();
+        self.slot.begin();
     }
 
     fn end(&self) {
@@ -139,12 +139,12 @@ impl Line {
             Phase::Head(_) | Phase::Idle | Phase::Busy(_) => Phase::Idle,
         };
         drop(state);
-        self.place.end();
+        self.slot.end();
     }
 
     pub(super) fn came(&self, bytes: &[u8]) {
         let mut state = self.state();
-        let State { phase, speaks } = &mut *state;
+        let ConnectionState { phase, speaks } = &mut *state;
         match (speaks, &phase) {
             (Speaks::Http1, Phase::Idle) => *phase = Phase::Head(Instant::now() + HEAD),
             (Speaks::Http2(frames), _) => frames.take(bytes, Instant::now()),
@@ -167,13 +167,13 @@ impl Line {
 /// A request in work; over when dropped, be it answered or given up.
 #[derive(Debug)]
 struct Work {
-    line: Arc<Line>,
+    line: Arc<Connection>,
     /// Its answer makes its client one that is known.
     establishes: bool,
 }
 
 impl Work {
-    fn new(line: &Arc<Line>, establishes: bool) -> Self {
+    fn new(line: &Arc<Connection>, establishes: bool) -> Self {
         line.begin();
         Self {
             line: Arc::clone(line),
@@ -199,7 +199,7 @@ impl Drop for Work {
 pub(super) async fn run<S: Service>(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    line: Arc<Line>,
+    line: Arc<Connection>,
     service: Arc<S>,
     stage: watch::Receiver<Stage>,
 ) {
@@ -212,7 +212,7 @@ pub(super) async fn run<S: Service>(
 async fn serve<S: Service>(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    line: &Arc<Line>,
+    line: &Arc<Connection>,
     service: Arc<S>,
     stage: watch::Receiver<Stage>,
 ) {
@@ -232,7 +232,7 @@ async fn serve<S: Service>(
 
 async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
     stream: I,
-    line: &Arc<Line>,
+    line: &Arc<Connection>,
     service: Arc<S>,
     stage: watch::Receiver<Stage>,
 ) {
@@ -271,7 +271,7 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
 
 async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: I,
-    line: &Arc<Line>,
+    line: &Arc<Connection>,
     service: Arc<S>,
     stage: watch::Receiver<Stage>,
 ) {
@@ -311,7 +311,7 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 /// Polls a connection to its end, or to the deadline of a head that does not come; tells it to go when it is time.
 async fn drive<C, E>(
     connection: C,
-    line: &Arc<Line>,
+    line: &Arc<Connection>,
     mut stage: watch::Receiver<Stage>,
     tell: fn(Pin<&mut C>),
 ) where
@@ -336,12 +336,12 @@ async fn drive<C, E>(
 
 /// Ready when a head is late. The phase moves while the connection is polled, so it is asked each time.
 struct Late {
-    line: Arc<Line>,
+    line: Arc<Connection>,
     sleep: Pin<Box<Sleep>>,
 }
 
 impl Late {
-    fn new(line: &Arc<Line>) -> Self {
+    fn new(line: &Arc<Connection>) -> Self {
         Self {
             line: Arc::clone(line),
             sleep: Box::pin(tokio::time::sleep(HEAD)),

@@ -1,11 +1,10 @@
-//! Where frames of HTTP/2 begin and end: hyper has no clock for one of which only a part has come.
+//! The borders of HTTP/2 frames: hyper has no timeout for a frame that has come in part.
 //!
-//! Of each frame only the nine bytes before it are looked at. What they mean is hyper's business, and so is whether they may
-//! come in this order.
+//! Only the nine bytes before each frame are read. Their meaning is hyper's business, and so is their order.
 
 use tokio::time::Instant;
 
-/// What a client says before its first frame.
+/// The client's preface.
 const PREFACE: usize = 24;
 /// Length (3), type, flags, stream (4).
 const HEAD: usize = 9;
@@ -16,14 +15,14 @@ const CONTINUATION: u8 = 9;
 /// The flag of a header block's last frame.
 const END_HEADERS: u8 = 4;
 
-/// What has come of a connection so far.
+/// The position in a connection's bytes.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     preface: usize,
     head: [u8; HEAD],
     /// How much of `head` is there.
     have: usize,
-    /// What is missing of the frame.
+    /// The missing bytes of the frame.
     missing: usize,
     /// A header block goes on in the next frame.
     block: bool,

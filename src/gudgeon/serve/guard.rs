@@ -59,7 +59,7 @@ fn page_of(origin: &str) -> Option<&str> {
     origin.split_once("://").map(|(_, authority)| authority)
 }
 
-/// What no browser sends has no origin.
+/// Whether the request comes from a page of this listener, or from a client that is no browser: that one sends no origin.
 fn is_of_same_origin<B>(request: &Request<B>) -> bool {
     let host = values(request, HOST).next();
     values(request, ORIGIN).all(|origin| {

@@ -1,4 +1,4 @@
-//! What a connection's HTTP reads from and writes to: tells the line what comes, and lingers at the end.
+//! The byte stream below a connection's HTTP: it reports incoming bytes to the connection, and lingers at the end.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::connection::Line;
+use super::connection::Connection;
 
 /// After an answer to a request that was not read whole, what still comes is read and thrown away, so that the answer
 /// arrives; for so long, and so many bytes.
@@ -21,7 +21,7 @@ const LINGER_BYTES: usize = 8 << 20;
 /// Tells the line what comes.
 struct Heard<I> {
     inner: I,
-    line: Arc<Line>,
+    line: Arc<Connection>,
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Heard<I> {
@@ -47,7 +47,7 @@ pub(super) struct Io<I> {
 }
 
 impl<I> Io<I> {
-    pub(super) fn new(stream: I, line: &Arc<Line>) -> Self {
+    pub(super) fn new(stream: I, line: &Arc<Connection>) -> Self {
         Self {
             inner: TokioIo::new(Heard {
                 inner: stream,

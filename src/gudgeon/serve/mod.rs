@@ -9,7 +9,7 @@ mod answers;
 mod bind;
 mod body;
 mod connection;
-mod crowd;
+mod connection_limit;
 mod frames;
 mod guard;
 mod io;
@@ -38,8 +38,8 @@ use tracing::warn;
 pub(crate) use answers::{as_json, full, not_allowed, ready, text, to_page};
 pub(crate) use bind::{BACKLOG, bind, everywhere, listen, reserve};
 pub(crate) use body::{Unread, read};
-pub(crate) use connection::Line;
-use crowd::Crowd;
+pub(crate) use connection::Connection;
+use connection_limit::ConnectionLimit;
 pub(crate) use guard::guard;
 pub(crate) use network::network;
 pub(crate) use permit::{Permit, Permits, Progress};
@@ -70,16 +70,16 @@ impl std::fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
-/// What will be answered.
+/// The future of an answer.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Answer, Cut>> + Send>>;
 
-/// What answers the requests of a listener.
+/// The service behind a listener.
 pub(crate) trait Service: Send + Sync + 'static {
     /// One request.
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering;
+    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering;
 
-    /// Whether whoever has an answer to this is a stranger no more. Where reviews are judged one of those has to be answered:
-    /// else a question after health would be enough to stand in an API server's way.
+    /// Whether an answer to this request makes its client a known one. For a webhook only an answered review does: else a
+    /// request for its health would be enough to stand in an API server's way.
     fn establishes(&self, _request: &Request<Incoming>) -> bool {
         true
     }
@@ -99,7 +99,7 @@ pub(crate) enum Stage {
 }
 
 /// A bound socket, and who may come.
-pub(crate) struct Door {
+pub(crate) struct Listener {
     pub(crate) listener: TcpListener,
     pub(crate) tls: Option<TlsAcceptor>,
     /// Connections at a time.
@@ -108,24 +108,24 @@ pub(crate) struct Door {
 
 /// Serves until the stage is `Leaving` and all have left.
 pub(crate) async fn run<S: Service>(
-    door: Door,
+    door: Listener,
     service: Arc<S>,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let Door {
+    let Listener {
         listener,
         tls,
         places,
     } = door;
     let places = descriptors::places(places);
-    let crowd = Arc::new(Crowd::new(places));
+    let connection_limit = Arc::new(ConnectionLimit::new(places));
     // Who gives way has its descriptor for a moment more: of such there is one at a time.
     let open = Arc::new(Semaphore::new(places + 1));
     let mut tasks = JoinSet::new();
     let mut refused: u64 = 0;
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &crowd, &open) => accepted,
+            accepted = accept(&listener, &connection_limit, &open) => accepted,
             Some(ended) = tasks.join_next() => {
                 note(&*service, &ended);
                 continue;
@@ -135,7 +135,7 @@ pub(crate) async fn run<S: Service>(
         match accepted {
             Ok((stream, peer, place, open)) => {
                 refused = 0;
-                let line = Line::new(peer, place);
+                let line = Connection::new(peer, place);
                 let service = Arc::clone(&service);
                 let (tls, stage) = (tls.clone(), stage.clone());
                 tasks.spawn(async move {
@@ -151,7 +151,7 @@ pub(crate) async fn run<S: Service>(
                         repeated = api::times(refused)
                     );
                 }
-                crowd.make_room();
+                connection_limit.evict();
                 tokio::time::sleep(NO_DESCRIPTORS).await;
             }
         }
@@ -175,15 +175,15 @@ fn note<S: Service>(service: &S, ended: &Result<(), JoinError>) {
 /// The next connection, once it has a place. Where all are taken by requests in work it waits in the kernel's queue.
 async fn accept(
     listener: &TcpListener,
-    crowd: &Arc<Crowd>,
+    connection_limit: &Arc<ConnectionLimit>,
     open: &Arc<Semaphore>,
 ) -> std::io::Result<(
     TcpStream,
     SocketAddr,
-    crowd::Place,
+    connection_limit::Slot,
     Option<OwnedSemaphorePermit>,
 )> {
-    crowd.room().await;
+    connection_limit.room().await;
     // It is never closed.
     let open = Arc::clone(open).acquire_owned().await.ok();
     let (stream, peer) = listener.accept().await?;
@@ -191,7 +191,7 @@ async fn accept(
     let _best = stream.set_nodelay(true);
     // A peer that vanished is noticed, and its place freed.
     let _best = rustix::net::sockopt::set_socket_keepalive(&stream, true);
-    let place = Crowd::enter(crowd, network(peer.ip()));
+    let place = ConnectionLimit::enter(connection_limit, network(peer.ip()));
     Ok((stream, peer, place, open))
 }
 

@@ -1,9 +1,9 @@
 //! Permits: how many requests with a body are under way at a time, and how many bytes their bodies take together.
 //!
-//! Nobody waits for a permit. A request gets one at once, or 429: so no queue can be filled by those who are slow. Where there is
-//! none left, a request evicts another one that deserves it less: one whose body has not moved for a while; where it comes over a
-//! connection that was answered before, one of strangers; and among equals one that holds much more, or one of an address that
-//! does: one that has more than half of all gives way even to strangers.
+//! No request waits for a permit. It gets one at once, or 429: so slow clients cannot fill a queue. Where there is none
+//! left, a request evicts another one that deserves it less: one whose body has not moved for a while; where it comes over a
+//! connection that was answered before, one of strangers; and among equals one that holds much more, or one of an address
+//! that does: one that has more than half of all gives way even to strangers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::connection::Line;
+use super::connection::Connection;
 use super::worker::Flow;
 
 /// A body of which nothing came in this time gives way to any other.
@@ -27,9 +27,9 @@ const MUCH: usize = 4;
 /// All permits of a listener.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    /// What each takes at least.
+    /// The least that a permit counts for.
     floor: usize,
-    state: Mutex<State>,
+    state: Mutex<PermitState>,
 }
 
 /// There is no permit, or it was given to another request: as many are under way as may be, or as many bytes.
@@ -37,7 +37,7 @@ pub(crate) struct Permits {
 pub(crate) struct Rejected;
 
 #[derive(Debug)]
-struct State {
+struct PermitState {
     next: u64,
     /// All there are.
     bytes: usize,
@@ -47,7 +47,7 @@ struct State {
 
 #[derive(Debug)]
 struct Holder {
-    connection: Arc<Line>,
+    connection: Arc<Connection>,
     bytes: usize,
     progress: Progress,
     /// When a part of the body came that is worth something, or the progress began.
@@ -74,7 +74,7 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<Permits>,
-    connection: Arc<Line>,
+    connection: Arc<Connection>,
     id: u64,
     evicted: Arc<Notify>,
 }
@@ -84,7 +84,7 @@ impl Permits {
     pub(crate) fn new(bytes: usize, requests: usize) -> Arc<Self> {
         Arc::new(Self {
             floor: bytes.checked_div(requests).unwrap_or(bytes).max(1),
-            state: Mutex::new(State {
+            state: Mutex::new(PermitState {
                 next: 0,
                 bytes,
                 free: bytes,
@@ -93,7 +93,7 @@ impl Permits {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PermitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,13 +101,16 @@ impl Permits {
     ///
     /// # Errors
     /// There is none.
-    pub(crate) fn acquire(self: &Arc<Self>, connection: &Arc<Line>) -> Result<Permit, Rejected> {
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+    ) -> Result<Permit, Rejected> {
         let now = Instant::now();
         let evicted = Arc::new(Notify::new());
         let id = {
             let mut state = self.state();
             let id = state.next;
-            state.make_room(id, connection, self.floor, self.floor, now)?;
+            state.evict(id, connection, self.floor, self.floor, now)?;
             state.next += 1;
             state.free -= self.floor;
             state.holders.insert(
@@ -132,12 +135,13 @@ impl Permits {
     }
 }
 
-impl State {
-    /// Evicts as many as have to go so that `wanted` bytes are free, or nobody. Who wants them will hold `all` then.
-    fn make_room(
+impl PermitState {
+    /// Evicts as many requests as have to go so that `wanted` bytes are free, or none. The caller will hold `all` bytes
+    /// then.
+    fn evict(
         &mut self,
         own: u64,
-        connection: &Line,
+        connection: &Connection,
         wanted: usize,
         all: usize,
         now: Instant,
@@ -188,7 +192,7 @@ impl State {
     }
 }
 
-impl State {
+impl PermitState {
     /// Bytes by address.
     fn shares(&self) -> HashMap<IpAddr, usize> {
         let mut shares: HashMap<IpAddr, usize> = HashMap::new();
@@ -200,7 +204,7 @@ impl State {
 }
 
 impl Holder {
-    /// Tells it; where nobody would hear, its connection is cut.
+    /// Notifies it; a connection that cannot be notified is cut.
     fn evict(self, now: Instant) {
         match self.progress {
             Progress::Answering => self.connection.cut(),
@@ -244,7 +248,7 @@ impl Permit {
         if wanted == 0 {
             return Ok(());
         }
-        state.make_room(self.id, &self.connection, wanted, bytes, Instant::now())?;
+        state.evict(self.id, &self.connection, wanted, bytes, Instant::now())?;
         state.free -= wanted;
         if let Some(holder) = state.holders.get_mut(&self.id) {
             holder.bytes = bytes;
@@ -300,22 +304,22 @@ impl Drop for Permit {
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
-    use super::super::crowd::Crowd;
+    use super::super::connection_limit::ConnectionLimit;
     use super::*;
 
     const MORE: Duration = STALE.saturating_add(Duration::from_millis(1));
 
     /// The first `known` of them were answered before.
-    fn lines<const COUNT: usize>(known: usize) -> [Arc<Line>; COUNT] {
+    fn lines<const COUNT: usize>(known: usize) -> [Arc<Connection>; COUNT] {
         lines_of(known, 1)
     }
 
     /// The same of an address.
-    fn lines_of<const COUNT: usize>(known: usize, last: u8) -> [Arc<Line>; COUNT] {
-        let crowd = Arc::new(Crowd::new(COUNT));
+    fn lines_of<const COUNT: usize>(known: usize, last: u8) -> [Arc<Connection>; COUNT] {
+        let connection_limit = Arc::new(ConnectionLimit::new(COUNT));
         std::array::from_fn(|at| {
             let peer = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 1));
-            let line = Line::new(peer, Crowd::enter(&crowd, peer.ip()));
+            let line = Connection::new(peer, ConnectionLimit::enter(&connection_limit, peer.ip()));
             if at < known {
                 line.establish();
             }

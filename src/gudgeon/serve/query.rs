@@ -1,6 +1,6 @@
-//! What stands behind the question mark of an address.
+//! The query of a URL.
 
-/// What a question mark brings.
+/// The parameters of a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query<'a>(&'a str);
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::Request;
 use hyper::body::Incoming;
 
-use super::{Answering, Line, Service};
+use super::{Answering, Connection, Service};
 
 /// Whether a service answers at a path.
 type IsPath = fn(&str) -> bool;
@@ -38,9 +38,13 @@ impl Routes {
 }
 
 impl Service for Routes {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+    ) -> Answering {
         let service = Arc::clone(self.of(request.uri().path()));
-        service.answer(request, line)
+        service.answer(request, connection)
     }
 
     fn establishes(&self, request: &Request<Incoming>) -> bool {

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{Answer, text};
 
-/// Requests that wait for an answer. More are told to come again: half of a listener's places stay for others, for whoever waits
-/// gives his place to nobody.
+/// Requests that wait for an answer. More get 429: half of a listener's slots stay for others, because a waiting request
+/// keeps its slot.
 const WAITING: usize = 32;
 /// Answers that are kept for others.
 const KEPT: usize = 4;
@@ -24,10 +24,10 @@ const KEEP: Duration = Duration::from_secs(5);
 pub(crate) struct SharedAnswers {
     pages: Lane,
     metrics: Lane,
-    made: Mutex<Vec<Made>>,
+    made: Mutex<Vec<CachedAnswer>>,
 }
 
-/// Where one waits for its turn.
+/// A queue of requests for one turn.
 #[derive(Debug, Default)]
 struct Lane {
     turn: Arc<Turn<()>>,
@@ -35,7 +35,7 @@ struct Lane {
 }
 
 #[derive(Debug)]
-struct Made {
+struct CachedAnswer {
     key: String,
     state: Option<u64>,
     begun: Instant,
@@ -43,8 +43,8 @@ struct Made {
     answer: Answer,
 }
 
-/// For whom an answer is. Whoever looks at many pages is not to blind those who watch the program: metrics have a turn of their
-/// own, beside that of all pages.
+/// The audience of an answer. Many page views must not starve monitoring: metrics have a turn of their own, beside that of
+/// all pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
     People,
@@ -72,7 +72,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl SharedAnswers {
-    fn made(&self) -> MutexGuard<'_, Vec<Made>> {
+    fn made(&self) -> MutexGuard<'_, Vec<CachedAnswer>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,7 +112,7 @@ impl SharedAnswers {
         let made = tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
             let answer = make();
-            this.keep(Made {
+            this.keep(CachedAnswer {
                 key: wanted.key,
                 state: wanted.state,
                 begun,
@@ -126,7 +126,7 @@ impl SharedAnswers {
         made.await.ok()
     }
 
-    fn keep(self: &Arc<Self>, new: Made) {
+    fn keep(self: &Arc<Self>, new: CachedAnswer) {
         let mut made = self.made();
         made.retain(|made| made.key != new.key);
         if made.len() >= KEPT {

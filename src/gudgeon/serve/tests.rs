@@ -11,7 +11,7 @@ use super::*;
 struct Notes(std::sync::Mutex<Vec<String>>);
 
 impl Service for Notes {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, _: &Arc<Line>) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, _: &Arc<Connection>) -> Answering {
         self.0.lock().unwrap().push(request.uri().path().to_owned());
         ready(text(StatusCode::OK, "ok"))
     }
@@ -27,7 +27,7 @@ async fn many_requests_in_one_packet_hold_up_nobody() {
     let address = listener.local_addr().unwrap();
     let (_stage, stage) = watch::channel(Stage::Serving);
     let notes = Arc::new(Notes::default());
-    let door = Door {
+    let door = Listener {
         listener,
         tls: None,
         places: 4,

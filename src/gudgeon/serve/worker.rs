@@ -1,7 +1,7 @@
 //! Work that takes longer than the loop may: one thread beside it, for one job at a time. And the loop's own share.
 //!
 //! Flows take turns: each address whose connections were answered before is one, and all strangers together are another. So
-//! whoever has many jobs waits for himself.
+//! a client with many jobs waits for itself.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 /// Jobs of strangers, and jobs of others, that may wait.
 const QUEUE: usize = 64;
 
-/// Whose a job is.
+/// The owner of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flow {
     pub(crate) network: IpAddr,
@@ -23,9 +23,9 @@ pub(crate) struct Flow {
 /// The thread, and who may use it next.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    thread: Turns,
+    thread: TurnQueue,
     /// The same on the loop.
-    beside: Turns,
+    beside: TurnQueue,
 }
 
 /// As many jobs wait as may.
@@ -35,9 +35,9 @@ pub(crate) struct Busy;
 impl Worker {
     pub(crate) fn new() -> Self {
         Self {
-            thread: Turns::new(QUEUE),
+            thread: TurnQueue::new(QUEUE),
             // Whoever waits has a permit.
-            beside: Turns::new(usize::MAX),
+            beside: TurnQueue::new(usize::MAX),
         }
     }
 
@@ -74,48 +74,48 @@ impl Worker {
 
 /// One turn at a time.
 #[derive(Clone, Debug)]
-struct Turns(Arc<Mutex<Queue>>);
+struct TurnQueue(Arc<Mutex<Queue>>);
 
 #[derive(Debug)]
 struct Queue {
     most: usize,
     taken: bool,
     next: u64,
-    waiting: BTreeMap<u64, Waits>,
+    waiting: BTreeMap<u64, WaitingJob>,
     /// When those who wait, or were the last, had a turn.
-    served: HashMap<Key, u64>,
+    served: HashMap<TurnKey, u64>,
     turns: u64,
 }
 
 #[derive(Debug)]
-struct Waits {
+struct WaitingJob {
     flow: Flow,
-    turn: oneshot::Sender<Turn>,
+    turn: oneshot::Sender<WorkerTurn>,
 }
 
-/// What has turns of its own.
+/// The key of a queue of turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum TurnKey {
     Strangers,
     Flow(Flow),
 }
 
 impl Flow {
     /// Strangers share a turn, and take turns in it.
-    fn keys(self) -> [Key; 2] {
+    fn keys(self) -> [TurnKey; 2] {
         let outer = match self.established {
-            true => Key::Flow(self),
-            false => Key::Strangers,
+            true => TurnKey::Flow(self),
+            false => TurnKey::Strangers,
         };
-        [outer, Key::Flow(self)]
+        [outer, TurnKey::Flow(self)]
     }
 }
 
 /// Leave to do one job; the next has it when this is dropped. `None`: it was never taken.
 #[derive(Debug)]
-struct Turn(Option<Turns>);
+struct WorkerTurn(Option<TurnQueue>);
 
-impl Drop for Turn {
+impl Drop for WorkerTurn {
     fn drop(&mut self) {
         if let Some(turns) = self.0.take() {
             turns.pass_on();
@@ -123,7 +123,7 @@ impl Drop for Turn {
     }
 }
 
-impl Turns {
+impl TurnQueue {
     fn new(most: usize) -> Self {
         Self(Arc::new(Mutex::new(Queue {
             most,
@@ -139,13 +139,13 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn next(&self, flow: Flow) -> Result<Turn, Busy> {
+    async fn next(&self, flow: Flow) -> Result<WorkerTurn, Busy> {
         let turn = {
             let mut queue = self.queue();
             if !queue.taken {
                 queue.taken = true;
                 queue.serve(flow);
-                return Ok(Turn(Some(self.clone())));
+                return Ok(WorkerTurn(Some(self.clone())));
             }
             queue.enter(flow)?
         };
@@ -167,7 +167,7 @@ impl Turns {
             let Some(waits) = next else {
                 return;
             };
-            match waits.turn.send(Turn(Some(self.clone()))) {
+            match waits.turn.send(WorkerTurn(Some(self.clone()))) {
                 Ok(()) => return,
                 // It has gone just now: its turn is passed on here.
                 Err(mut turn) => turn.0 = None,
@@ -177,8 +177,9 @@ impl Turns {
 }
 
 impl Queue {
-    /// Waits; where too many do, one of whoever has the most goes for who has fewer.
-    fn enter(&mut self, flow: Flow) -> Result<oneshot::Receiver<Turn>, Busy> {
+    /// Waits for a turn. If the queue is full, a job of the flow that has the most is dropped for one of a flow that has
+    /// fewer.
+    fn enter(&mut self, flow: Flow) -> Result<oneshot::Receiver<WorkerTurn>, Busy> {
         self.waiting.retain(|_, waits| !waits.turn.is_closed());
         let mut counts: HashMap<Flow, usize> = HashMap::new();
         for waits in self.waiting.values() {
@@ -197,17 +198,17 @@ impl Queue {
             self.waiting.remove(&newest);
         }
         let (turn, waits) = oneshot::channel();
-        self.waiting.insert(self.next, Waits { flow, turn });
+        self.waiting.insert(self.next, WaitingJob { flow, turn });
         self.next += 1;
         Ok(waits)
     }
 
-    /// Whoever has not had a turn for the longest time.
+    /// The flow that has not had a turn for the longest time.
     fn first(&self) -> Option<u64> {
         let here = self.waiting.iter();
         let here = here.filter(|(_, waits)| !waits.turn.is_closed());
         let first = here.min_by_key(|(id, waits)| {
-            let last = |key: Key| self.served.get(&key).copied().unwrap_or_default();
+            let last = |key: TurnKey| self.served.get(&key).copied().unwrap_or_default();
             (waits.flow.keys().map(last), **id)
         });
         first.map(|(id, _)| *id)
@@ -217,7 +218,7 @@ impl Queue {
         self.turns += 1;
         if self.served.len() > 8 + 2 * self.waiting.len() {
             let here = self.waiting.values();
-            let here: HashSet<Key> = here.flat_map(|waits| waits.flow.keys()).collect();
+            let here: HashSet<TurnKey> = here.flat_map(|waits| waits.flow.keys()).collect();
             self.served.retain(|key, _| here.contains(key));
         }
         for key in flow.keys() {

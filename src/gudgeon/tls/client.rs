@@ -14,7 +14,7 @@ use rustls::{
 
 use super::pair::{Pair, names_of};
 
-/// What is asked of a server, and shown to it.
+/// The trust in a server, and the identity that is shown to it.
 #[derive(Debug)]
 pub(crate) struct Secure {
     /// Its certificate chains to one of these; `None`: anybody's will do.

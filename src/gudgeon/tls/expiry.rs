@@ -16,7 +16,7 @@ use x509_cert::der::Decode as _;
 use crate::html::escaped;
 use crate::log;
 
-/// So long before its end it is said: whoever renews by hand does so by day.
+/// The time before its end at which a certificate is reported: an operator renews by hand during the day.
 const SOON: Duration = Duration::from_secs(24 * 3600);
 /// A look in any case: clocks are set.
 const SELDOM: Duration = Duration::from_secs(3600);
@@ -56,7 +56,7 @@ impl Standing {
 }
 
 impl Loaded {
-    /// What is to be said of a file that was loaded.
+    /// The report of a file that was loaded.
     fn put(&mut self, path: &Path, end: SystemTime, now: SystemTime) -> Option<String> {
         let standing = Standing::of(end, now);
         if self.0.len() >= MOST && !self.0.contains_key(path) {
@@ -69,7 +69,7 @@ impl Loaded {
         said(path, end, standing)
     }
 
-    /// What has come to its end since it was looked at last.
+    /// The certificates that have expired since the last look.
     fn check(&mut self, now: SystemTime) -> Vec<String> {
         let mut words = Vec::new();
         for (path, (end, standing)) in &mut self.0 {

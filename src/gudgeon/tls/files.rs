@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Current, Flaw, Pair, certificates, expiry, is_bundle};
+use super::{Current, Pair, PairError, certificates, expiry, is_bundle};
 use crate::file;
 use crate::tracked::{Counts, Named, SOON, Tracked};
 
@@ -98,9 +98,9 @@ impl PairFiles {
                 self.current.set(&pair);
                 self.pair.send_replace(Some(pair));
             }
-            Err(Flaw::Chain(cause)) => chain.broken(counts, &cause),
-            Err(Flaw::Key(cause)) => key.broken(counts, &cause),
-            Err(Flaw::Mismatch) => {
+            Err(PairError::Chain(cause)) => chain.broken(counts, &cause),
+            Err(PairError::Key(cause)) => key.broken(counts, &cause),
+            Err(PairError::Mismatch) => {
                 let since = *self.half_way_since.get_or_insert_with(Instant::now);
                 if since.elapsed() < HALF_WAY {
                     return Some(TRY_AGAIN);
@@ -117,13 +117,13 @@ impl PairFiles {
     }
 }
 
-/// What a look at a bundle has brought.
+/// The result of a look at a bundle.
 #[derive(Debug)]
 pub(crate) enum Looked {
     Same,
     /// PEM that webhook configurations can hold.
     New(Arc<str>),
-    /// What was good before is kept.
+    /// The last good bundle is kept.
     Broken,
 }
 

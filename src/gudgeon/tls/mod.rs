@@ -20,7 +20,7 @@ pub(crate) use client::{Secure, client};
 pub(crate) use files::HALF_WAY;
 pub(crate) use files::{BundleFile, Looked, PairFiles, utf8};
 pub(crate) use own::{Authority, Names};
-pub(crate) use pair::{Flaw, Pair, certificates, is_bundle, names_of, uris_of};
+pub(crate) use pair::{Pair, PairError, certificates, is_bundle, names_of, uris_of};
 pub(crate) use renew::renew;
 
 /// The certificate of the next handshake. Connections that stand keep theirs.
@@ -74,10 +74,10 @@ pub(crate) fn server(current: Arc<Current>) -> Result<Arc<ServerConfig>, rustls:
     Ok(Arc::new(config))
 }
 
-/// What others' certificates may chain to.
+/// The roots of peers' certificates.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The error in the file.
 pub(crate) fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for root in certificates(pem)? {
@@ -89,7 +89,7 @@ pub(crate) fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
 /// HTTP/2 with this pair, for clients whose certificates chain to one of the roots.
 ///
 /// # Errors
-/// What is wrong with the roots.
+/// The error in the roots.
 pub(crate) fn server_of_clients(
     pair: &Pair,
     roots: RootCertStore,

@@ -1,8 +1,8 @@
 //! Certificates of its own: a CA and a leaf that exist in memory only, and when each is renewed.
 //!
 //! A leaf is renewed at two thirds of its life, the CA at two thirds of its own, which is twelve times as long. A new CA is
-//! shown in the bundle first and signs later, so that whoever trusts the bundle has it by then; an old one stays until it
-//! expires. Time is an argument.
+//! shown in the bundle first and signs later, so that clients that trust the bundle have it by then; an old one stays until
+//! it expires. Time is an argument.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use rcgen::{
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use time::OffsetDateTime;
 
-use super::pair::{Flaw, Pair};
+use super::pair::{Pair, PairError};
 
 /// By this subject every replica knows the CAs of the others.
 pub(crate) const SUBJECT: &str = "gudgeon-self-signed-ca";
@@ -28,7 +28,7 @@ const SKEW: Duration = Duration::from_secs(300);
 /// Certificates count in seconds, and a third of one is needed.
 const SHORTEST: Duration = Duration::from_secs(3);
 
-/// What the leaf is valid for.
+/// The names that the leaf is valid for.
 #[derive(Clone, Debug)]
 pub(crate) struct Names(Vec<SanType>);
 
@@ -97,7 +97,7 @@ pub(crate) struct Authority {
     leaf_made: SystemTime,
 }
 
-/// What a step has changed.
+/// The changes of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) leaf: bool,
@@ -239,10 +239,10 @@ impl Ca {
             .map_err(|cause| format!("cannot sign a certificate: {cause}"))?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         Pair::of(vec![leaf.into()], &key).map_err(|flaw| match flaw {
-            Flaw::Chain(cause) | Flaw::Key(cause) => {
+            PairError::Chain(cause) | PairError::Key(cause) => {
                 format!("cannot use the certificate just made: {cause}")
             }
-            Flaw::Mismatch => "cannot use the certificate just made".to_owned(),
+            PairError::Mismatch => "cannot use the certificate just made".to_owned(),
         })
     }
 }
@@ -285,7 +285,7 @@ mod tests {
         Authority::new(names.unwrap(), life, start()).unwrap()
     }
 
-    /// What a client says that trusts this bundle.
+    /// The verdict of a client that trusts this bundle.
     fn trusts(bundle: &str, leaf: &Pair, name: &str, now: SystemTime) -> bool {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(bundle.as_bytes()).unwrap() {

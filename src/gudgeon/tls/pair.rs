@@ -16,7 +16,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 /// Certificates in one file at most.
 const MAX_CERTIFICATES: usize = 1000;
 
-/// What is served.
+/// The served chain and key.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) key: Arc<CertifiedKey>,
@@ -27,7 +27,7 @@ pub(crate) struct Pair {
 
 /// Why a pair is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum PairError {
     /// The chain's file is at fault.
     Chain(String),
     /// The key's file is.
@@ -41,22 +41,22 @@ impl Pair {
     ///
     /// # Errors
     /// Which of them is wrong, and why.
-    pub(crate) fn parse(chain: &[u8], key: &[u8]) -> Result<Self, Flaw> {
-        let chain = certificates(chain).map_err(Flaw::Chain)?;
+    pub(crate) fn parse(chain: &[u8], key: &[u8]) -> Result<Self, PairError> {
+        let chain = certificates(chain).map_err(PairError::Chain)?;
         let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|cause| Flaw::Key(format!("no private key in it: {cause}")))?;
+            .map_err(|cause| PairError::Key(format!("no private key in it: {cause}")))?;
         Self::of(chain, &key)
     }
 
     pub(super) fn of(
         chain: Vec<CertificateDer<'static>>,
         key: &PrivateKeyDer<'_>,
-    ) -> Result<Self, Flaw> {
+    ) -> Result<Self, PairError> {
         let leaf = chain
             .first()
-            .ok_or_else(|| Flaw::Chain("no certificate in it".to_owned()))?;
+            .ok_or_else(|| PairError::Chain("no certificate in it".to_owned()))?;
         let leaf = Certificate::from_der(leaf)
-            .map_err(|cause| Flaw::Chain(format!("the certificate is not valid: {cause}")))?;
+            .map_err(|cause| PairError::Chain(format!("the certificate is not valid: {cause}")))?;
         let not_after = UNIX_EPOCH
             + leaf
                 .tbs_certificate()
@@ -65,14 +65,14 @@ impl Pair {
                 .to_unix_duration();
         let names = names(&leaf);
         let signer = any_supported_type(key)
-            .map_err(|cause| Flaw::Key(format!("the key is of no use: {cause}")))?;
+            .map_err(|cause| PairError::Key(format!("the key is of no use: {cause}")))?;
         let key = CertifiedKey::new(chain, signer);
         match key.keys_match() {
             // "Unknown" is what a provider without public keys says; this one has them.
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            Err(Error::InconsistentKeys(_)) => return Err(Flaw::Mismatch),
+            Err(Error::InconsistentKeys(_)) => return Err(PairError::Mismatch),
             Err(cause) => {
-                return Err(Flaw::Chain(format!(
+                return Err(PairError::Chain(format!(
                     "the certificate is not valid: {cause}"
                 )));
             }
@@ -88,7 +88,7 @@ impl Pair {
 /// The certificates of a PEM file, at least one.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error in it.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut found = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -106,7 +106,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
 /// Whether a file is a bundle that a webhook configuration can hold.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error in it.
 pub(crate) fn is_bundle(pem: &[u8]) -> Result<(), String> {
     for certificate in certificates(pem)? {
         Certificate::from_der(&certificate)
@@ -192,7 +192,7 @@ mod tests {
         let (chain, key) = made();
         let (_, other) = made();
         let (chain, key, other) = (chain.as_bytes(), key.as_bytes(), other.as_bytes());
-        assert_eq!(Pair::parse(chain, other).unwrap_err(), Flaw::Mismatch);
+        assert_eq!(Pair::parse(chain, other).unwrap_err(), PairError::Mismatch);
         for (a, b, is_chain) in [
             (&b"x"[..], key, true),
             (key, key, true),
@@ -201,7 +201,7 @@ mod tests {
             (&chain[..chain.len() / 2], key, true),
         ] {
             let flaw = Pair::parse(a, b).unwrap_err();
-            assert_eq!(matches!(flaw, Flaw::Chain(_)), is_chain, "{flaw:?}");
+            assert_eq!(matches!(flaw, PairError::Chain(_)), is_chain, "{flaw:?}");
         }
     }
 

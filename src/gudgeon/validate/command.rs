@@ -4,14 +4,14 @@ use std::io::Write as _;
 
 use super::files::{self, File};
 use super::report::{Format, Report};
-use super::sheet::Sheet;
+use super::source_file::Sheet;
 use crate::cli::ValidateFlags;
 use crate::exit::{Exit, Failure};
 
 /// Reads, judges, tells.
 ///
 /// # Errors
-/// What is wrong with flags, or with where the answer goes; what is wrong with manifests is the answer.
+/// The error in flags, or in the output; findings in manifests are no error but the result.
 pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
     let usage = |message: String| Failure {
         exit: Exit::Usage,

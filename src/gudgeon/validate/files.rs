@@ -1,4 +1,4 @@
-//! What `-f` names: files, stdin, and directories with all that is below them.
+//! The arguments of `-f`: files, stdin, and directories with all that is below them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,7 +18,7 @@ const DEEPEST: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
-    /// The argument is a directory above it: it may be a file of somebody else.
+    /// The argument is a directory above it: the file may belong to another program.
     pub(super) below: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Unread {
     pub(super) cause: String,
 }
 
-/// Everything that the arguments name, in order, and each file once. What cannot be looked into stands in its place.
+/// Everything that the arguments name, in order, and each file once. An unreadable path has its error in its place.
 ///
 /// # Errors
 /// A directory that has no manifests.

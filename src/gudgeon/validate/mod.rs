@@ -7,7 +7,7 @@
 mod command;
 mod files;
 mod report;
-mod sheet;
+mod source_file;
 
 pub(crate) use command::run;
-pub(crate) use sheet::place;
+pub(crate) use source_file::place;

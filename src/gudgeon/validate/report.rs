@@ -1,4 +1,4 @@
-//! What is told: a line for each finding and a last one for all, or everything as JSON.
+//! The report: a line for each finding and a last one for all, or everything as JSON.
 
 use std::io::Write as _;
 
@@ -16,7 +16,7 @@ pub(super) enum Format {
     Json,
 }
 
-/// What a finding is about.
+/// The subject of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Subject {
     pub(super) kind: String,
@@ -72,7 +72,7 @@ pub(super) struct Report {
     invalid: usize,
     warnings: usize,
     skipped: usize,
-    /// What no object could be read from.
+    /// Documents from which no object could be read.
     unreadable: usize,
 }
 

@@ -13,7 +13,7 @@ const SELDOM: Duration = Duration::from_secs(300);
 /// The same where the kernel does not tell.
 const OFTEN: Duration = Duration::from_secs(10);
 
-/// What tells of changes.
+/// A source of changes.
 pub(crate) trait Tells {
     /// Why it does not.
     fn degraded(&self) -> Option<&str>;
@@ -24,7 +24,7 @@ pub(crate) trait Tells {
     async fn follow(&mut self);
 }
 
-/// Who looks at files.
+/// A reader of files.
 pub(crate) trait Look {
     /// Reads what has changed. When the next look is due, where it cannot wait.
     async fn look(&mut self) -> Option<Duration>;

@@ -33,7 +33,7 @@ const BUFFER_BYTES: usize = 4096;
 const BATCHES: usize = 64;
 /// For all paths to be walked and watched.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// What is said of paths that were not walked in time.
+/// The warning about paths that were not walked in time.
 const HANGS: &str = "the file system does not answer";
 
 /// Names of the directories that are watched.
@@ -48,7 +48,7 @@ pub(crate) struct Watcher {
     degraded: Option<String>,
     /// The paths are to be walked before anything is waited for.
     stale: bool,
-    /// Somebody asks for all files to be read again.
+    /// A request to read all files again.
     again: watch::Receiver<u64>,
     aside: Aside<(Names, Option<String>)>,
 }

@@ -47,7 +47,7 @@ impl PlaceWatcher {
         }
     }
 
-    /// Waits until nothing has changed for a while, or for long enough: whoever writes a file often writes another.
+    /// Waits until nothing has changed for a while, or for long enough: a program that writes one file often writes another.
     pub(crate) async fn settle(&mut self, quiet: Duration, most: Duration) {
         let end = Instant::now() + most;
         loop {

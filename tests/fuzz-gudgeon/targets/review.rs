@@ -4,6 +4,8 @@
 
 #[path = "../properties/configuration.rs"]
 mod configuration;
+#[path = "../../../src/gudgeon/admission/details.rs"]
+mod details;
 #[path = "../../../src/gudgeon/admission/group.rs"]
 mod group;
 #[path = "../../../src/gudgeon/admission/object.rs"]

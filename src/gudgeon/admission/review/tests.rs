@@ -2,22 +2,22 @@
 
 use super::*;
 
-fn read(text: &str) -> (Question, Result<(), String>) {
-    let manner = Manner {
+fn read(text: &str) -> (AdmissionRequest, Result<(), String>) {
+    let options = ReadOptions {
         values: 100_000,
         memory: usize::MAX,
         strict: false,
     };
-    let (question, read) = Question::read(text.as_bytes(), manner);
+    let (question, read) = AdmissionRequest::read(text.as_bytes(), options);
     (question, read.map_err(|flaw| flaw.to_string()))
 }
 
-fn answered(question: &Question, says: &Says, warnings: &[String]) -> Value {
+fn answered(question: &AdmissionRequest, says: &AdmissionResponse, warnings: &[String]) -> Value {
     serde_json::from_slice(&question.answer(says, warnings)).unwrap()
 }
 
-fn refused(message: String) -> Says {
-    Says::Refused {
+fn refused(message: String) -> AdmissionResponse {
+    AdmissionResponse::Refused {
         code: 400,
         message,
         causes: Vec::new(),
@@ -42,17 +42,17 @@ fn both_versions_are_answered_in_kind() {
             question.object.to_string(),
             r#"{"n":1152921504606846977,"f":1.0}"#
         );
-        let answer = answered(&question, &Says::Unchanged, &[]);
+        let answer = answered(&question, &AdmissionResponse::Unchanged, &[]);
         assert_eq!(
             answer.to_string(),
             format!(
                 r#"{{"apiVersion":"admission.k8s.io/{version}","kind":"AdmissionReview","response":{{"uid":"u-ü\"1","allowed":true}}}}"#
             )
         );
-        let answer = answered(&question, &Says::Patch(b"[]".to_vec()), &[]);
+        let answer = answered(&question, &AdmissionResponse::Patch(b"[]".to_vec()), &[]);
         assert_eq!(answer["response"]["patch"], "W10=");
         assert_eq!(answer["response"]["patchType"], "JSONPatch");
-        let says = Says::Refused {
+        let says = AdmissionResponse::Refused {
             code: 500,
             message: "m".into(),
             causes: Vec::new(),
@@ -145,14 +145,14 @@ fn what_cannot_be_read_is_refused_with_what_was_read() {
 fn what_is_beside_the_object_may_be_too_much() {
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let many = format!("[{}1]", "1,".repeat(100_000));
-    let strict = Manner {
+    let strict = ReadOptions {
         values: 100_000,
         memory: usize::MAX,
         strict: true,
     };
     let read = |request: &str| {
         let text = format!(r#"{{{HEAD},"request":{{"uid":"u",{request},"operation":"UPDATE"}}}}"#);
-        let (question, read) = Question::read(text.as_bytes(), strict);
+        let (question, read) = AdmissionRequest::read(text.as_bytes(), strict);
         assert_eq!((&*question.uid, &*question.operation), ("u", "UPDATE"));
         read.map(|()| question.object.to_string())
     };
@@ -221,9 +221,9 @@ fn what_is_not_judged_may_be_too_much() {
             let text = format!(r#"{{{HEAD},"request":{{"uid":"u",{kind},{request}}}}}"#);
             let read = |strict| {
                 let values = 100_000;
-                Question::read(
+                AdmissionRequest::read(
                     text.as_bytes(),
-                    Manner {
+                    ReadOptions {
                         values,
                         memory: usize::MAX,
                         strict,
@@ -238,28 +238,28 @@ fn what_is_not_judged_may_be_too_much() {
     }
     // What is no review, or is broken further on, stays so.
     let text = format!(r#"{{"kind":"X","request":{{"operation":"DELETE","oldObject":{deep}}}}}"#);
-    let manner = Manner {
+    let options = ReadOptions {
         values: 100_000,
         memory: usize::MAX,
         strict: true,
     };
-    assert!(Question::read(text.as_bytes(), manner).1.is_err());
+    assert!(AdmissionRequest::read(text.as_bytes(), options).1.is_err());
     let text = format!(r#"{{{HEAD},"request":{{"operation":"DELETE","oldObject":{deep}}} x"#);
-    assert!(Question::read(text.as_bytes(), manner).1.is_err());
+    assert!(AdmissionRequest::read(text.as_bytes(), options).1.is_err());
 }
 
 /// 1.5 MiB of `{"a":1}` took more than 200 MB before anybody saw that it is too much.
 #[test]
 fn an_object_is_measured_before_it_is_taken_in() {
     let read = |object: &str, memory: usize| {
-        let strict = Manner {
+        let strict = ReadOptions {
             values: 500_000,
             memory,
             strict: true,
         };
         let text =
             format!(r#"{{{HEAD},"request":{{"uid":"u","operation":"UPDATE","object":{object}}}}}"#);
-        let (question, read) = Question::read(text.as_bytes(), strict);
+        let (question, read) = AdmissionRequest::read(text.as_bytes(), strict);
         (question.object, read.map_err(|flaw| flaw.to_string()))
     };
     let of = |length: usize| format!(r#"{{"a":"{}"}}"#, "x".repeat(length - 8));
@@ -331,14 +331,14 @@ fn what_is_no_new_pod_passes_by() {
 
 #[test]
 fn warnings_are_short() {
-    let question = Question::default();
+    let question = AdmissionRequest::default();
     let many: Vec<String> = (0..20).map(|_| "ü".repeat(200)).collect();
-    let answer = answered(&question, &Says::Unchanged, &many);
+    let answer = answered(&question, &AdmissionResponse::Unchanged, &many);
     let shown = answer["response"]["warnings"].as_array().unwrap();
     assert_eq!(shown.len(), 20);
     assert_eq!(shown[0].as_str().unwrap().len(), 256);
     assert!(
-        answered(&question, &Says::Unchanged, &[])["response"]
+        answered(&question, &AdmissionResponse::Unchanged, &[])["response"]
             .get("warnings")
             .is_none()
     );

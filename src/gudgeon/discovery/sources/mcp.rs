@@ -32,7 +32,7 @@ use super::rules::Rules;
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
-use crate::mcp::{Apply, Held, Link, Server, Taken};
+use crate::mcp::{Apply, Link, ReceivedObject, Server, SourceObjects};
 use crate::seldom::Seldom;
 use crate::shared::RuleUpdate;
 
@@ -67,7 +67,7 @@ struct State {
     next: u64,
     /// In their order; those that are to go come last.
     sources: Vec<Source>,
-    union: Union<Taken>,
+    union: Union<ReceivedObject>,
     rules: Rules,
     services: Rules,
     /// Of another role.
@@ -222,7 +222,7 @@ impl Sinks {
         let id = *next;
         *next += 1;
         let sinks = Arc::downgrade(self);
-        let apply = move |changes: &Changes<Taken>| {
+        let apply = move |changes: &Changes<ReceivedObject>| {
             if let Some(sinks) = sinks.upgrade() {
                 sinks.apply(id, changes);
             }
@@ -235,7 +235,8 @@ impl Sinks {
             }
             Named::Dialling => {
                 let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
-                let held = Held::new(address::ID, &address::collections(), Arc::new(apply));
+                let held =
+                    SourceObjects::new(address::ID, &address::collections(), Arc::new(apply));
                 let server = port.take();
                 let name = server.as_ref().map(Server::shown).unwrap_or_default();
                 let takes = port::take(server, Arc::clone(&held), Arc::clone(&self.hub));
@@ -296,7 +297,7 @@ impl Sinks {
         }
     }
 
-    fn apply(&self, id: u64, changes: &Changes<Taken>) {
+    fn apply(&self, id: u64, changes: &Changes<ReceivedObject>) {
         let mut state = self.state();
         let place = state.sources.iter().position(|source| source.id == id);
         if let Some(place) = place {
@@ -307,7 +308,7 @@ impl Sinks {
     }
 
     /// What is other now.
-    fn take(&self, state: &mut State, changes: Vec<Change<Taken>>) {
+    fn take(&self, state: &mut State, changes: Vec<Change<ReceivedObject>>) {
         for Change {
             collection,
             name,

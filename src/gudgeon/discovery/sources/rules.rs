@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::discovery::facts::{Counts, Facts, ROUTES};
 use crate::discovery::inert::RuleCounts;
-use crate::mcp::Taken;
+use crate::mcp::ReceivedObject;
 use crate::secrets;
 
 /// All that there is now.
@@ -22,7 +22,7 @@ pub(super) struct Rules {
 /// An object as it came last.
 #[derive(Debug)]
 struct Known {
-    taken: Arc<Taken>,
+    taken: Arc<ReceivedObject>,
     source: Arc<str>,
     accepted: bool,
     messages: Vec<String>,
@@ -83,7 +83,7 @@ impl Rules {
         &mut self,
         collection: &Arc<str>,
         name: &Arc<str>,
-        taken: &Arc<Taken>,
+        taken: &Arc<ReceivedObject>,
         source: &Arc<str>,
     ) -> Result<(), String> {
         let read = AnyConfigured::of(&taken.object, taken.created).map(|one| {
@@ -172,19 +172,19 @@ mod tests {
     use super::*;
     use api::model::DISTRIBUTION;
 
-    fn taken(kind: &str, spec: &Value) -> Arc<Taken> {
+    fn taken(kind: &str, spec: &Value) -> Arc<ReceivedObject> {
         let written = json!({
             "apiVersion": "networking.istio.io/v1", "kind": kind,
             "metadata": {"name": "a", "namespace": "n", "annotations": {DISTRIBUTION: "PreferClose"}},
             "spec": spec,
         });
-        Arc::new(Taken {
+        Arc::new(ReceivedObject {
             object: Arc::new(api::config::read(&written).0.unwrap()),
             created: Some(7),
         })
     }
 
-    fn entry(host: &str) -> Arc<Taken> {
+    fn entry(host: &str) -> Arc<ReceivedObject> {
         let port = json!({"number": 80, "name": "http", "protocol": "HTTP"});
         taken(
             "ServiceEntry",
@@ -197,8 +197,9 @@ mod tests {
         let mut rules = Rules::default();
         let (collection, name): (Arc<str>, Arc<str>) = ("entries".into(), "n/a".into());
         let source: Arc<str> = "mcp://x".into();
-        let set =
-            |rules: &mut Rules, taken: &Arc<Taken>| rules.set(&collection, &name, taken, &source);
+        let set = |rules: &mut Rules, taken: &Arc<ReceivedObject>| {
+            rules.set(&collection, &name, taken, &source)
+        };
         set(&mut rules, &entry("a.example")).unwrap();
         let said = rules.said();
         let [one] = &said.configuration.entries.values().collect::<Vec<_>>()[..] else {
@@ -219,7 +220,7 @@ mod tests {
         // Bytes that are no such thing; what it said before stays.
         let mut object = (*entry("a.example").object).clone();
         object.body = vec![0xff].into();
-        let broken = Arc::new(Taken {
+        let broken = Arc::new(ReceivedObject {
             object: Arc::new(object),
             created: None,
         });

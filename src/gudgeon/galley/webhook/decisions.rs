@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::admission::{Question, cut};
+use crate::admission::{AdmissionRequest, cut};
 use crate::log;
 
 use super::judge::Verdict;
@@ -35,7 +35,7 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
-    pub(super) fn new(question: &Question, verdict: &Verdict, took: Duration) -> Self {
+    pub(super) fn new(question: &AdmissionRequest, verdict: &Verdict, took: Duration) -> Self {
         let field = |path: &str| {
             let text = question.object.pointer(path).and_then(Value::as_str);
             text.filter(|text| !text.is_empty())

@@ -3,7 +3,7 @@
 use api::config::{self, Finding, Kind, Object};
 use serde_json::Value;
 
-use crate::admission::{Cause, Flaw, Question, Says, cut};
+use crate::admission::{AdmissionRequest, AdmissionResponse, Cause, DecodeError, cut};
 use crate::hidden::quotations;
 use crate::secrets;
 use crate::validate::place;
@@ -85,7 +85,7 @@ impl Reason {
 
 #[derive(Debug)]
 pub(super) struct Verdict {
-    pub(super) says: Says,
+    pub(super) says: AdmissionResponse,
     pub(super) warnings: Vec<String>,
     /// `None`: nothing is wrong.
     pub(super) reason: Option<Reason>,
@@ -96,7 +96,7 @@ pub(super) struct Verdict {
 impl Verdict {
     fn passed(reason: Option<Reason>) -> Self {
         Self {
-            says: Says::Unchanged,
+            says: AdmissionResponse::Unchanged,
             warnings: Vec::new(),
             reason,
             shown: String::new(),
@@ -105,7 +105,7 @@ impl Verdict {
 
     /// Nothing of it could be looked at.
     fn undecodable(message: &str) -> Self {
-        let says = Says::Refused {
+        let says = AdmissionResponse::Refused {
             code: 400,
             message: cut(message, MESSAGE_BYTES).to_owned(),
             causes: Vec::new(),
@@ -119,7 +119,7 @@ impl Verdict {
     }
 
     fn refused(code: u16, reason: Reason, errors: &[Finding]) -> Self {
-        let says = Says::Refused {
+        let says = AdmissionResponse::Refused {
             code,
             message: message(errors),
             causes: errors.iter().map(cause).collect(),
@@ -136,15 +136,15 @@ impl Verdict {
 
 /// The question's object gets its request's namespace, where it has none.
 pub(super) fn judge(
-    question: &mut Question,
-    read: Result<(), Flaw>,
+    question: &mut AdmissionRequest,
+    read: Result<(), DecodeError>,
     scope: Scope,
     check: Check,
 ) -> Verdict {
     match read {
         Ok(()) => {}
-        Err(Flaw::TooLarge) => {
-            let error = Finding::error("", Flaw::TooLarge.cause());
+        Err(DecodeError::TooLarge) => {
+            let error = Finding::error("", DecodeError::TooLarge.cause());
             return Verdict::refused(422, Reason::Undecodable, &[error]);
         }
         Err(flaw) => {

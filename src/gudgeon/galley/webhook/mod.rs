@@ -25,7 +25,7 @@ use super::metrics::Metrics as All;
 use super::readiness::Readiness;
 use crate::cli::GalleyFlags;
 use crate::exit::Failure;
-use crate::serve::{Door, everywhere};
+use crate::serve::{Listener, everywhere};
 use crate::shared::Shared;
 use crate::tls;
 
@@ -55,7 +55,7 @@ impl Webhook {
         readiness: &Arc<Readiness>,
         registry: &mut Registry,
         all: &Arc<All>,
-    ) -> Result<(Arc<Self>, Option<Door>), Failure> {
+    ) -> Result<(Arc<Self>, Option<Listener>), Failure> {
         if let Some(shared) = shared.webhooks().filter(|_| flags.webhook.port.is_none()) {
             let metrics = Metrics::new(registry);
             let keeper = reconcile::start(flags, &shared.into(), &metrics)?;

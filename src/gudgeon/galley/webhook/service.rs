@@ -11,11 +11,13 @@ use tracing::{debug, info};
 use super::decisions::{Decision, Decisions};
 use super::judge::{Check, Scope, judge};
 use super::metrics::Metrics;
-use crate::admission::{Group, Judged, Manner, Question, Taken, Unjudged, take};
+use crate::admission::{
+    AdmissionRequest, Group, ReadOptions, Received, ReviewAnswer, Unanswered, take,
+};
 use crate::galley::metrics::Metrics as All;
 use crate::seldom::Seldom;
 use crate::serve::{
-    Answer, Answering, Cut, Line, Permits, Service, Worker, not_allowed, ready, text,
+    Answer, Answering, Connection, Cut, Permits, Service, Worker, not_allowed, ready, text,
 };
 
 /// Reviews at a time: 64 that are read or answered, and 256 that wait for it, as the contract counts them.
@@ -30,7 +32,7 @@ const RUBBISH_LINES: u32 = 10;
 /// copied, and one is judged at a time.
 const OBJECT_BYTES: usize = 128 << 20;
 /// Of the object alone: more than one of 1.5 MiB has that anybody would write.
-pub(super) const MANNER: Manner = Manner {
+pub(super) const MANNER: ReadOptions = ReadOptions {
     values: 500_000,
     memory: OBJECT_BYTES,
     strict: true,
@@ -75,16 +77,16 @@ impl Reviews {
         self: Arc<Self>,
         scope: Scope,
         request: Request<Incoming>,
-        line: Arc<Line>,
+        line: Arc<Connection>,
     ) -> Result<Answer, Cut> {
         let post = match take(&self.permits, request, &line, BODY_BYTES).await? {
-            Taken::Post(post) => post,
-            Taken::Refused(answer) => return Ok(self.failed(answer)),
+            Received::Body(post) => post,
+            Received::Refused(answer) => return Ok(self.failed(answer)),
         };
         let this = Arc::clone(&self);
         let judged = post.judged(&self.worker, move |_, body| this.decide(scope, body));
         Ok(judged.await.unwrap_or_else(|unjudged| {
-            if unjudged == Unjudged::Panicked {
+            if unjudged == Unanswered::Panicked {
                 self.all.panicked();
             }
             self.failed(unjudged.answer())
@@ -97,9 +99,9 @@ impl Reviews {
     }
 
     /// Decides, and notes what was decided.
-    fn decide(&self, scope: Scope, body: Bytes) -> Judged {
+    fn decide(&self, scope: Scope, body: Bytes) -> ReviewAnswer {
         let start = Instant::now();
-        let (mut question, read) = Question::read(&body, MANNER);
+        let (mut question, read) = AdmissionRequest::read(&body, MANNER);
         // Only one of both is needed from here on.
         drop(body);
         let is_review = read.is_ok();
@@ -130,17 +132,17 @@ impl Reviews {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .add(decision);
-        Judged { answer, is_review }
+        ReviewAnswer { answer, is_review }
     }
 }
 
 /// Neither whose review it is nor of what could be read.
-fn says_nothing(question: &Question) -> bool {
+fn says_nothing(question: &AdmissionRequest) -> bool {
     question.uid.is_empty() && question.object_kind == Group::default() && question.object.is_null()
 }
 
 impl Service for Reviews {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
         let path = request.uri().path();
         if let Some(scope) = Scope::of(path) {
             if *request.method() == Method::POST {

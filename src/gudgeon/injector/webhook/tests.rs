@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::super::files::{Files, Wanted};
 use super::*;
 use crate::exposition::Format;
-use crate::serve::{self, Door, Stage};
+use crate::serve::{self, Listener, Stage};
 use crate::tracked::Named;
 
 #[test]
@@ -96,7 +96,7 @@ async fn fragile() -> (
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, stage) = watch::channel(Stage::Serving);
-    let door = Door {
+    let door = Listener {
         listener,
         tls: None,
         places: 8,

@@ -7,12 +7,12 @@ use ::mcp::source::{Dialer, Source};
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 
-use super::super::giving::{Common, Giving};
 use super::super::peers::Direction;
-use super::super::taking::{Held, Taking};
-use super::super::wire::Pieces;
+use super::super::sink_stream::{SinkStream, SourceObjects};
+use super::super::source_stream::{SourceContext, SourceStream};
+use super::super::wire::ResponsePieces;
 use super::*;
-use crate::grpc::{Address, Bounds, Inbound, Messages, Outlet, Peer};
+use crate::grpc::{Address, Bounds, Inbound, Messages, Peer, ResponseSender};
 
 /// An answer that nobody has read before the request was reset.
 #[derive(Clone)]
@@ -48,8 +48,8 @@ fn inbound(ending: Ending) -> Inbound<Ending> {
 }
 
 /// Nobody takes what is put into it, as after a reset.
-fn reset() -> Arc<Outlet> {
-    let outlet = Arc::new(Outlet::default());
+fn reset() -> Arc<ResponseSender> {
+    let outlet = Arc::new(ResponseSender::default());
     drop(Messages::of_request(&outlet));
     outlet
 }
@@ -61,10 +61,10 @@ async fn given(ending: Ending) -> Code {
     let peer = Arc::new(Peer::new(Address::Dialled("a:1".to_owned()), None));
     let source = Source::new(Arc::new(Catalog::all()), Dialer::Source);
     let joined = peers.join(&peer, Direction::Callout, source, 1).unwrap();
-    let giving = Giving {
-        common: Arc::new(Common {
+    let giving = SourceStream {
+        common: Arc::new(SourceContext {
             peers: Arc::clone(&peers),
-            pieces: Pieces::default(),
+            pieces: ResponsePieces::default(),
             snapshots,
             stage,
         }),
@@ -78,8 +78,8 @@ async fn given(ending: Ending) -> Code {
 }
 
 async fn taken(ending: Ending) -> Code {
-    let taking = Taking {
-        held: &Held::new("a", &[GATEWAYS.to_owned()], Arc::new(|_| {})),
+    let taking = SinkStream {
+        held: &SourceObjects::new("a", &[GATEWAYS.to_owned()], Arc::new(|_| {})),
         peers: &Peers::new("galley"),
         inbound: inbound(ending),
         outlet: reset(),

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 
 use super::*;
-use crate::grpc::Place;
+use crate::grpc::DialAddress;
 
 /// What changed, in order: names that came and names that went.
 type Log = Arc<Mutex<Vec<(Vec<String>, Vec<String>)>>>;
@@ -28,7 +28,7 @@ fn entry(host: &str) -> Arc<Resource> {
 fn link(port: u16) -> (Arc<Link>, Arc<Peers>, Log) {
     let wanted = Wanted {
         named: String::new(),
-        place: Place::Tcp {
+        place: DialAddress::Tcp {
             host: "127.0.0.1".to_owned(),
             port,
         },
@@ -40,7 +40,7 @@ fn link(port: u16) -> (Arc<Link>, Arc<Peers>, Log) {
     let log = Log::default();
     let shared = Arc::clone(&log);
     let peers = Peers::new("pilot");
-    let apply = move |changes: &Changes<Taken>| {
+    let apply = move |changes: &Changes<ReceivedObject>| {
         let set = changes.set.iter().map(|(name, _)| name.to_string());
         let removed = changes.removed.iter().map(ToString::to_string);
         shared
@@ -145,7 +145,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
         .await
         .unwrap()
         .unwrap();
-    until("the loss", || matches!(link.state(), State::Broken(..))).await;
+    until("the loss", || matches!(link.state(), LinkState::Broken(..))).await;
     assert_eq!(link.held.sink().held(ENTRIES).count(), 500);
     log.lock().unwrap().clear();
     // Another process at the same place, with one more and one fewer.
@@ -178,9 +178,13 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     let address = format!("unix://{}", root.path().join("sink").display());
     let held = || {
         let collections = [ENTRIES.to_owned(), GATEWAYS.to_owned()];
-        Held::new("me", &collections, Arc::new(|_: &Changes<Taken>| {}))
+        SourceObjects::new(
+            "me",
+            &collections,
+            Arc::new(|_: &Changes<ReceivedObject>| {}),
+        )
     };
-    let serve = |held: &Arc<Held>| {
+    let serve = |held: &Arc<SourceObjects>| {
         let server = Server::new(Settings {
             address: address.clone(),
             ..settings()
@@ -199,7 +203,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     source.publish();
     let (first, second) = (held(), held());
     let (stage, task, heard_by) = serve(&first);
-    let out = CallOut::new(
+    let out = SourceDialer::new(
         &address,
         "NONE",
         Files::default(),

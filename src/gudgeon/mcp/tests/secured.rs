@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::authority::{Authority, dns, uri};
 use super::*;
-use crate::grpc::{Bounds, Inbound, Place, Target, dial, framed};
+use crate::grpc::{Bounds, DialAddress, DialTarget, Inbound, dial, framed};
 use crate::tls::{Pair, Secure, roots};
 
 const A: &str = "spiffe://x/ns/n/sa/a";
@@ -17,7 +17,7 @@ const BOUNDS: Bounds = Bounds {
 
 impl Authority {
     /// A connection of whoever has this identity.
-    pub(super) async fn dial(&self, port: u16, id: Option<&str>) -> Result<Taken, String> {
+    pub(super) async fn dial(&self, port: u16, id: Option<&str>) -> Result<ReceivedObject, String> {
         self.dial_as(port, id, Some(self), &[]).await
     }
 
@@ -28,7 +28,7 @@ impl Authority {
         id: Option<&str>,
         root: Option<&Self>,
         names: &[&str],
-    ) -> Result<Taken, String> {
+    ) -> Result<ReceivedObject, String> {
         let pair = id.map(|id| {
             // The list is about URIs: a name that looks like one does not count.
             let (chain, key) = self.sign(vec![dns(A), uri(id)]);
@@ -39,11 +39,11 @@ impl Authority {
             names: names.iter().map(ToString::to_string).collect(),
             pair,
         };
-        let place = Place::Tcp {
+        let place = DialAddress::Tcp {
             host: "localhost".to_owned(),
             port,
         };
-        let target = Target {
+        let target = DialTarget {
             place: &place,
             path: format!("/{SOURCE}/{METHOD}"),
             metadata: Vec::new(),
@@ -55,13 +55,13 @@ impl Authority {
             ..RequestResources::default()
         };
         dialled.outlet.put([framed(&request).into()]);
-        Ok(Taken(dialled))
+        Ok(ReceivedObject(dialled))
     }
 }
 
-pub(super) struct Taken(crate::grpc::Dialled);
+pub(super) struct ReceivedObject(crate::grpc::DialledStream);
 
-impl Taken {
+impl ReceivedObject {
     async fn next(&mut self) -> Result<Option<Resources>, Status> {
         let inbound: &mut Inbound<_> = &mut self.0.inbound;
         tokio::time::timeout(SOON, inbound.next())

@@ -118,7 +118,7 @@ async fn a_review_that_does_not_come_ends_alone() {
     }
     statuses.sort_unstable();
     let (told, others) = statuses.split_last().unwrap();
-    let words = "the body came too slowly, and others waited\n";
+    let words = "too many requests: the body arrived too slowly\n";
     assert_eq!(*told, (429, words.to_owned()));
     for (status, text) in others {
         assert!(

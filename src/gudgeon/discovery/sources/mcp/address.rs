@@ -9,7 +9,7 @@ use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 
 use super::{Named, SERVICES};
-use crate::grpc::Place;
+use crate::grpc::DialAddress;
 use crate::mcp::{Files, Wanted};
 
 /// Groups of kinds that discovery asks for.
@@ -60,8 +60,8 @@ fn wanted(source: &ConfigSource, received: usize) -> Result<Wanted, String> {
     let wrong = |cause: &str| format!("{address:?}: {cause}");
     let (scheme, rest) = address.split_once("://").unwrap_or(("mcp", address));
     let place = match scheme {
-        "unix" if rest.starts_with('/') => Some(Place::Unix(PathBuf::from(rest))),
-        "mcp" | "mcps" => Place::parse(rest),
+        "unix" if rest.starts_with('/') => Some(DialAddress::Unix(PathBuf::from(rest))),
+        "mcp" | "mcps" => DialAddress::parse(rest),
         _ => None,
     };
     let place = place.ok_or_else(|| {

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use crate::mcp::{Apply, Taken};
+use crate::mcp::{Apply, ReceivedObject};
 use crate::process;
 use crate::secrets;
 use crate::shared::RuleUpdate;
@@ -241,7 +241,7 @@ impl Local {
                     Change::Set(id, Entry::Object { object, created })
                         if id.collection == collection =>
                     {
-                        let taken = Taken {
+                        let taken = ReceivedObject {
                             object: Arc::clone(object),
                             created: *created,
                         };

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::discovery::certificates;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
-use crate::mcp::{Held, Server, Settings, WithoutList};
+use crate::mcp::{Server, Settings, SourceObjects, WithoutList};
 use crate::serve::Stage;
 
 /// Of one connection.
@@ -42,7 +42,7 @@ pub(super) fn open(
 }
 
 /// Those who dial, until streams are to end.
-pub(super) async fn take(server: Option<Server>, held: Arc<Held>, hub: Arc<Hub>) {
+pub(super) async fn take(server: Option<Server>, held: Arc<SourceObjects>, hub: Arc<Hub>) {
     let Some(server) = server else { return };
     let (stage, watched) = watch::channel(Stage::Serving);
     let leaving = async {

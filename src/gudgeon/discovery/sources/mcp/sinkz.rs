@@ -18,7 +18,7 @@ use crate::discovery::facts::Object;
 use crate::discovery::sight::refuses_all;
 use crate::html::{self, ROWS, escaped};
 use crate::log::stamp;
-use crate::mcp::{Held, State};
+use crate::mcp::{LinkState, SourceObjects};
 use crate::secrets;
 
 /// An object that is not served as it was sent or written; or a file that cannot be read, which has no name.
@@ -120,9 +120,9 @@ impl Sinks {
             let (words, objects, rejected) = match &source.origin {
                 Origin::Link(link) => {
                     let words = match link.state() {
-                        State::Dialling => "dialling".to_owned(),
-                        State::Connected(_) => "connected".to_owned(),
-                        State::Broken(_, cause) => format!("broken: {cause}"),
+                        LinkState::Dialling => "dialling".to_owned(),
+                        LinkState::Connected(_) => "connected".to_owned(),
+                        LinkState::Broken(_, cause) => format!("broken: {cause}"),
                     };
                     let (objects, rejected) = counts(&link.held);
                     (words, objects, rejected)
@@ -190,9 +190,9 @@ impl Sinks {
         };
         let (state, since, error) = match state {
             None => ("listening", Value::Null, json!(refuses_all(&self.hub))),
-            Some(State::Dialling) => ("dialling", Value::Null, Value::Null),
-            Some(State::Connected(at)) => ("connected", time(at), Value::Null),
-            Some(State::Broken(at, cause)) => ("broken", time(at), cause.into()),
+            Some(LinkState::Dialling) => ("dialling", Value::Null, Value::Null),
+            Some(LinkState::Connected(at)) => ("connected", time(at), Value::Null),
+            Some(LinkState::Broken(at, cause)) => ("broken", time(at), cause.into()),
         };
         let mut collections = Map::new();
         let rejected: Vec<_> = source
@@ -319,7 +319,7 @@ fn refused(one: &Rejected) -> Option<Written> {
     })
 }
 
-fn of_sink(held: &Held, most: usize) -> Vec<Refused> {
+fn of_sink(held: &SourceObjects, most: usize) -> Vec<Refused> {
     let sink = held.sink();
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
@@ -356,7 +356,7 @@ fn of_report(report: &Report, most: usize) -> Vec<Refused> {
 }
 
 /// Objects, and those of them that break a rule.
-fn counts(held: &Held) -> (usize, usize) {
+fn counts(held: &SourceObjects) -> (usize, usize) {
     let sink = held.sink();
     let all = sink.status().flat_map(|(name, _)| sink.held(name));
     all.fold((0, 0), |(objects, rejected), (_, one)| {

@@ -8,7 +8,7 @@ use api::config::collections::SYNTHETIC;
 use tokio::task::AbortHandle;
 
 use super::local::Local;
-use crate::mcp::{Held, Link, Wanted};
+use crate::mcp::{Link, SourceObjects, Wanted};
 
 #[derive(Debug)]
 pub(super) struct Source {
@@ -35,7 +35,7 @@ pub(super) enum Named {
 pub(super) enum Origin {
     Link(Arc<Link>),
     Local(Arc<Local>),
-    Port(String, Arc<Held>),
+    Port(String, Arc<SourceObjects>),
 }
 
 impl Source {

@@ -26,7 +26,7 @@ fn review(version: &str, request: &Value) -> String {
 }
 
 fn judged(text: &str, scope: Scope) -> (Value, Verdict, Decision) {
-    let (mut question, read) = Question::read(text.as_bytes(), MANNER);
+    let (mut question, read) = AdmissionRequest::read(text.as_bytes(), MANNER);
     let verdict = judge(&mut question, read, scope, config::check);
     let answer = question.answer(&verdict.says, &verdict.warnings);
     let decision = Decision::new(&question, &verdict, std::time::Duration::ZERO);

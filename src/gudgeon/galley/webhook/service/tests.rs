@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::*;
-use crate::serve::{self, Door, Stage};
+use crate::serve::{self, Listener, Stage};
 
 const JSON: &str = "application/json";
 
@@ -42,7 +42,7 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, stage) = watch::channel(Stage::Serving);
-        let door = Door {
+        let door = Listener {
             listener,
             tls: None,
             places: 40,
@@ -359,7 +359,7 @@ async fn who_does_not_send_its_body_while_others_want_its_permit_is_told() {
     assert!(told.starts_with("HTTP/1.1 429 "), "{told}");
     for words in [
         "connection: close\r\n",
-        "\r\n\r\nthe body came too slowly, and others waited\n",
+        "\r\n\r\ntoo many requests: the body arrived too slowly\n",
     ] {
         assert!(told.contains(words), "{told}");
     }

@@ -16,27 +16,27 @@ use tokio::time::Instant;
 
 /// A request in which nothing moves for so long may be cut for a newcomer: the API server does not wait longer either.
 const STALLED: Duration = Duration::from_secs(5);
-/// A request that takes less is not cut, whoever else comes from its address.
+/// A shorter request is not evicted, however many connections its address has.
 const LONG: Duration = Duration::from_secs(1);
-/// Between two looks for somebody who may be cut, when nobody has become idle.
+/// The interval between two searches for a connection to evict, when none has become idle.
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct ConnectionLimit {
     places: usize,
-    members: Mutex<Members>,
+    members: Mutex<SlotTable>,
     /// A place was freed, or a connection became idle.
     moved: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Members {
+struct SlotTable {
     next: u64,
-    all: HashMap<u64, Member>,
+    all: HashMap<u64, SlotHolder>,
 }
 
 #[derive(Debug)]
-struct Member {
+struct SlotHolder {
     network: IpAddr,
     /// It has asked something, and was answered.
     established: bool,
@@ -51,14 +51,14 @@ struct Member {
 
 /// A connection's place, free again when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    crowd: Arc<Crowd>,
+pub(super) struct Slot {
+    connection_limit: Arc<ConnectionLimit>,
     id: u64,
     network: IpAddr,
     leave: Arc<Notify>,
 }
 
-impl Crowd {
+impl ConnectionLimit {
     pub(super) fn new(places: usize) -> Self {
         Self {
             places,
@@ -67,11 +67,11 @@ impl Crowd {
         }
     }
 
-    fn members(&self) -> MutexGuard<'_, Members> {
+    fn members(&self) -> MutexGuard<'_, SlotTable> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when one more may come: somebody can be asked to leave then, if all places are taken.
+    /// Returns when one more may come: a slot is free, or a connection can be evicted.
     pub(super) async fn room(&self) {
         loop {
             let moved = self.moved.notified();
@@ -86,17 +86,17 @@ impl Crowd {
     }
 
     /// Takes a place; who has to give way for it leaves at once.
-    pub(super) fn enter(this: &Arc<Self>, network: IpAddr) -> Place {
+    pub(super) fn enter(this: &Arc<Self>, network: IpAddr) -> Slot {
         let leave = Arc::new(Notify::new());
         if this.members().all.len() >= this.places {
-            this.make_room();
+            this.evict();
         }
         let mut members = this.members();
         let id = members.next;
         members.next += 1;
         members.all.insert(
             id,
-            Member {
+            SlotHolder {
                 network,
                 established: false,
                 busy: 0,
@@ -105,8 +105,8 @@ impl Crowd {
                 leave: Arc::clone(&leave),
             },
         );
-        Place {
-            crowd: Arc::clone(this),
+        Slot {
+            connection_limit: Arc::clone(this),
             id,
             network,
             leave,
@@ -114,7 +114,7 @@ impl Crowd {
     }
 
     /// Asks the one to leave that deserves its place least.
-    pub(super) fn make_room(&self) {
+    pub(super) fn evict(&self) {
         let mut members = self.members();
         let first = members.first(self.places);
         if let Some(member) = first.and_then(|id| members.all.remove(&id)) {
@@ -123,8 +123,8 @@ impl Crowd {
     }
 }
 
-impl Members {
-    /// Who gives way next.
+impl SlotTable {
+    /// The connection that is evicted next.
     fn first(&self, places: usize) -> Option<u64> {
         let now = Instant::now();
         // Strangers by themselves: who has kept connections may open one more.
@@ -151,7 +151,7 @@ enum Rank {
     Crowded,
 }
 
-impl Member {
+impl SlotHolder {
     /// Among whom it counts.
     fn share(&self) -> (IpAddr, bool) {
         (self.network, self.established)
@@ -169,7 +169,7 @@ impl Member {
     }
 }
 
-impl Place {
+impl Slot {
     pub(super) fn network(&self) -> IpAddr {
         self.network
     }
@@ -181,13 +181,13 @@ impl Place {
 
     /// Makes this connection go.
     pub(super) fn leave(&self) {
-        self.crowd.members().all.remove(&self.id);
+        self.connection_limit.members().all.remove(&self.id);
         self.leave.notify_one();
-        self.crowd.moved.notify_one();
+        self.connection_limit.moved.notify_one();
     }
 
-    fn with(&self, change: impl FnOnce(&mut Member)) {
-        if let Some(member) = self.crowd.members().all.get_mut(&self.id) {
+    fn with(&self, change: impl FnOnce(&mut SlotHolder)) {
+        if let Some(member) = self.connection_limit.members().all.get_mut(&self.id) {
             change(member);
             member.moved = Instant::now();
         }
@@ -204,7 +204,7 @@ impl Place {
 
     pub(super) fn end(&self) {
         self.with(|member| member.busy = member.busy.saturating_sub(1));
-        self.crowd.moved.notify_one();
+        self.connection_limit.moved.notify_one();
     }
 
     /// Something came of what is waited for.
@@ -214,22 +214,22 @@ impl Place {
 
     /// Whether it was answered before counts from now on, or does not any more.
     pub(super) fn establish(&self, established: bool) {
-        if let Some(member) = self.crowd.members().all.get_mut(&self.id) {
+        if let Some(member) = self.connection_limit.members().all.get_mut(&self.id) {
             member.established = established;
         }
     }
 
     pub(super) fn is_established(&self) -> bool {
-        let members = self.crowd.members();
+        let members = self.connection_limit.members();
         let member = members.all.get(&self.id);
         member.is_some_and(|member| member.established)
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.crowd.members().all.remove(&self.id);
-        self.crowd.moved.notify_one();
+        self.connection_limit.members().all.remove(&self.id);
+        self.connection_limit.moved.notify_one();
     }
 }
 
@@ -239,21 +239,21 @@ mod tests {
 
     use super::*;
 
-    fn at(crowd: &Arc<Crowd>, last: u8) -> Place {
-        Crowd::enter(crowd, IpAddr::from([10, 0, 0, last]))
+    fn at(connection_limit: &Arc<ConnectionLimit>, last: u8) -> Slot {
+        ConnectionLimit::enter(connection_limit, IpAddr::from([10, 0, 0, last]))
     }
 
     /// Each from an address of its own, so that no share decides.
-    fn enter(crowd: &Arc<Crowd>) -> Place {
-        let count = crowd.members().next;
-        at(crowd, u8::try_from(count).unwrap())
+    fn enter(connection_limit: &Arc<ConnectionLimit>) -> Slot {
+        let count = connection_limit.members().next;
+        at(connection_limit, u8::try_from(count).unwrap())
     }
 
-    fn asked_to_leave(place: &Place) -> bool {
-        !place.crowd.members().all.contains_key(&place.id)
+    fn asked_to_leave(place: &Slot) -> bool {
+        !place.connection_limit.members().all.contains_key(&place.id)
     }
 
-    fn answered(place: &Place) {
+    fn answered(place: &Slot) {
         place.begin();
         place.end();
         place.establish(true);
@@ -261,46 +261,46 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn strangers_go_before_the_idle_and_the_busy_stay() {
-        let crowd = Arc::new(Crowd::new(3));
-        let busy = enter(&crowd);
+        let connection_limit = Arc::new(ConnectionLimit::new(3));
+        let busy = enter(&connection_limit);
         answered(&busy);
         busy.begin();
-        let known = enter(&crowd);
+        let known = enter(&connection_limit);
         answered(&known);
-        let stranger = enter(&crowd);
+        let stranger = enter(&connection_limit);
         tokio::time::advance(Duration::from_secs(1)).await;
-        let younger = enter(&crowd);
+        let younger = enter(&connection_limit);
         assert!(asked_to_leave(&stranger) && !asked_to_leave(&known));
         stranger.left().await;
         answered(&younger);
         younger.begin();
-        let last = enter(&crowd);
+        let last = enter(&connection_limit);
         assert!(asked_to_leave(&known), "the longest idle");
         answered(&last);
         last.begin();
         assert!(!asked_to_leave(&busy) && !asked_to_leave(&younger));
-        let wait = tokio::time::timeout(Duration::from_secs(1), crowd.room());
+        let wait = tokio::time::timeout(Duration::from_secs(1), connection_limit.room());
         assert!(wait.await.is_err(), "all are busy");
         last.end();
-        crowd.room().await;
+        connection_limit.room().await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_stranger_that_is_slow_goes_before_one_that_has_just_come() {
-        let crowd = Arc::new(Crowd::new(3));
-        let known = enter(&crowd);
+        let connection_limit = Arc::new(ConnectionLimit::new(3));
+        let known = enter(&connection_limit);
         answered(&known);
-        let [slow, moves] = [(), ()].map(|()| enter(&crowd));
+        let [slow, moves] = [(), ()].map(|()| enter(&connection_limit));
         slow.begin();
         moves.begin();
         tokio::time::advance(Duration::from_secs(1)).await;
         moves.moved();
-        crowd.room().await;
-        let comes = enter(&crowd);
+        connection_limit.room().await;
+        let comes = enter(&connection_limit);
         assert!(asked_to_leave(&slow) && !asked_to_leave(&moves) && !asked_to_leave(&known));
         tokio::time::advance(Duration::from_secs(1)).await;
         comes.moved();
-        let last = enter(&crowd);
+        let last = enter(&connection_limit);
         assert!(asked_to_leave(&moves) && !asked_to_leave(&comes) && !asked_to_leave(&known));
         // As soon as it is answered it is none any more; until it loses that.
         answered(&last);
@@ -308,14 +308,14 @@ mod tests {
         last.establish(false);
         tokio::time::advance(Duration::from_secs(1)).await;
         comes.moved();
-        let _next = enter(&crowd);
+        let _next = enter(&connection_limit);
         assert!(asked_to_leave(&last) && !asked_to_leave(&known));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_does_not_come_keeps_nobody_out_for_long() {
-        let crowd = Arc::new(Crowd::new(2));
-        let all = [(), ()].map(|()| enter(&crowd));
+        let connection_limit = Arc::new(ConnectionLimit::new(2));
+        let all = [(), ()].map(|()| enter(&connection_limit));
         for place in &all {
             answered(place);
             place.begin();
@@ -324,9 +324,9 @@ mod tests {
         let [_, moves] = &all;
         moves.moved();
         let start = Instant::now();
-        crowd.room().await;
+        connection_limit.room().await;
         assert!(start.elapsed() <= STALLED);
-        let _comes = enter(&crowd);
+        let _comes = enter(&connection_limit);
         let [stalled, moves] = &all;
         assert!(asked_to_leave(stalled) && !asked_to_leave(moves));
     }
@@ -334,11 +334,11 @@ mod tests {
     /// 512 places with slow bodies after one review each: nobody else came in.
     #[tokio::test(start_paused = true)]
     async fn whoever_has_all_places_and_is_busy_leaves_some_to_others() {
-        let crowd = Arc::new(Crowd::new(8));
-        let server = at(&crowd, 1);
+        let connection_limit = Arc::new(ConnectionLimit::new(8));
+        let server = at(&connection_limit, 1);
         answered(&server);
         server.begin();
-        let many: Vec<_> = (0..7).map(|_| at(&crowd, 2)).collect();
+        let many: Vec<_> = (0..7).map(|_| at(&connection_limit, 2)).collect();
         for place in &many {
             answered(place);
             place.begin();
@@ -348,19 +348,22 @@ mod tests {
         let mut others = Vec::new();
         // A quarter is for whoever has it.
         for last in 3..8 {
-            while tokio::time::timeout(LOOK, crowd.room()).await.is_err() {
-                many.iter().for_each(Place::moved);
+            while tokio::time::timeout(LOOK, connection_limit.room())
+                .await
+                .is_err()
+            {
+                many.iter().for_each(Slot::moved);
                 server.moved();
                 assert!(start.elapsed() < STALLED, "nobody leaves");
             }
-            let comes = at(&crowd, last);
+            let comes = at(&connection_limit, last);
             answered(&comes);
             comes.begin();
             others.push(comes);
         }
         assert_eq!(gone(), 5);
         assert!(start.elapsed() >= LONG && !asked_to_leave(&server));
-        let wait = tokio::time::timeout(LONG, crowd.room());
+        let wait = tokio::time::timeout(LONG, connection_limit.room());
         assert!(
             wait.await.is_err(),
             "all are busy, and nobody has more than his share"
@@ -369,20 +372,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn of_strangers_the_one_from_the_largest_crowd_goes() {
-        let crowd = Arc::new(Crowd::new(5));
-        let kept: Vec<_> = (0..2).map(|_| at(&crowd, 1)).collect();
+        let connection_limit = Arc::new(ConnectionLimit::new(5));
+        let kept: Vec<_> = (0..2).map(|_| at(&connection_limit, 1)).collect();
         kept.iter().for_each(answered);
-        let mut last = at(&crowd, 1);
+        let mut last = at(&connection_limit, 1);
         tokio::time::advance(Duration::from_secs(1)).await;
         let _crowd: Vec<_> = (0..20)
             .map(|_| {
-                let place = at(&crowd, 2);
+                let place = at(&connection_limit, 2);
                 assert!(!asked_to_leave(&last));
                 place
             })
             .collect();
         answered(&last);
-        last = at(&crowd, 1);
+        last = at(&connection_limit, 1);
         assert!(!asked_to_leave(&last) && !kept.iter().any(asked_to_leave));
     }
 }

@@ -16,7 +16,7 @@ const NAMELESS: &str = "default";
 pub(super) struct Sheet<'a> {
     /// Of objects that name none.
     namespace: Option<&'a str>,
-    /// Where each was first.
+    /// The first place of each object.
     known: HashMap<(&'static str, &'static str, String), String>,
     pub(super) report: Report,
 }
@@ -115,7 +115,7 @@ fn says_no_kind(value: &Value) -> bool {
     !says("apiVersion") && !says("kind")
 }
 
-/// What Helm, and others, begin an action with.
+/// The begin of an action of Helm, and of other templates.
 const ACTION: &str = "{{";
 
 /// Whether text that is no YAML from a line on may be some when it is filled in.
@@ -175,7 +175,7 @@ mod tests {
     use super::super::report::Format;
     use super::*;
 
-    /// Read or not: a kind that nobody checks, and an object that is too large.
+    /// Of objects that are read and of others: of a kind without rules, or too large.
     #[test]
     fn what_names_no_namespace_is_in_the_default_one() {
         let large = "x".repeat(1600 << 10);
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(said, expected);
     }
 
-    /// What says how many more there are is of no place, and comes last.
+    /// The count of further findings has no place, and comes last.
     #[test]
     fn of_many_faults_the_rest_is_counted_last() {
         let hosts: String = (0..150).map(|at| format!("  - a_{at}\n")).collect();

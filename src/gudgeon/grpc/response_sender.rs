@@ -1,5 +1,5 @@
-//! What goes out on one stream: one response at a time. The next is taken in when the last byte of it is on its way to the
-//! client, so that who does not read costs one response and nothing else.
+//! The outgoing side of a stream: one response at a time. The next is accepted when the last byte of it is on its way to the
+//! client, so that a client that does not read costs one response and nothing else.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,15 +13,15 @@ use tonic::Status;
 
 /// Between a stream's task and its connection.
 #[derive(Debug, Default)]
-pub(crate) struct Outlet {
-    state: Mutex<State>,
+pub(crate) struct ResponseSender {
+    state: Mutex<SenderState>,
     /// A response was written, or the client is gone.
     moved: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// What of a response the connection has not taken yet.
+struct SenderState {
+    /// The rest of a response that the connection has not taken yet.
     next: VecDeque<Bytes>,
     /// A response was put and is not written yet.
     busy: bool,
@@ -30,8 +30,8 @@ struct State {
     reader: Option<Waker>,
 }
 
-impl Outlet {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl ResponseSender {
+    fn state(&self) -> MutexGuard<'_, SenderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -53,7 +53,7 @@ impl Outlet {
         wake(state);
     }
 
-    /// Nothing comes after this; the first end counts.
+    /// Ends the stream; the first end counts.
     pub(crate) fn end(&self, status: Status) {
         let mut state = self.state();
         if state.end.is_none() {
@@ -73,7 +73,7 @@ impl Outlet {
     }
 }
 
-fn wake(mut state: MutexGuard<'_, State>) {
+fn wake(mut state: MutexGuard<'_, SenderState>) {
     let reader = state.reader.take();
     drop(state);
     if let Some(reader) = reader {
@@ -84,14 +84,14 @@ fn wake(mut state: MutexGuard<'_, State>) {
 /// The body of an answer: what is put into the outlet, and at the end how it ended.
 #[derive(Debug)]
 pub(crate) struct Messages {
-    outlet: Arc<Outlet>,
+    outlet: Arc<ResponseSender>,
     /// A client does not say how it ended.
     silent: bool,
     ended: bool,
 }
 
 impl Messages {
-    pub(crate) fn new(outlet: &Arc<Outlet>) -> Self {
+    pub(crate) fn new(outlet: &Arc<ResponseSender>) -> Self {
         Self {
             outlet: Arc::clone(outlet),
             silent: false,
@@ -100,7 +100,7 @@ impl Messages {
     }
 
     /// Of a request: it ends without a word.
-    pub(crate) fn of_request(outlet: &Arc<Outlet>) -> Self {
+    pub(crate) fn of_request(outlet: &Arc<ResponseSender>) -> Self {
         let mut this = Self::new(outlet);
         this.silent = true;
         this
@@ -117,7 +117,7 @@ impl Drop for Messages {
 /// The last bytes of a response; dropped when the connection has written them.
 struct Receipt {
     bytes: Bytes,
-    outlet: Arc<Outlet>,
+    outlet: Arc<ResponseSender>,
 }
 
 impl AsRef<[u8]> for Receipt {
@@ -184,14 +184,14 @@ mod tests {
 
     use super::*;
 
-    async fn is_moved(outlet: &Outlet) -> bool {
+    async fn is_moved(outlet: &ResponseSender) -> bool {
         let moved = tokio::time::timeout(std::time::Duration::ZERO, outlet.moved());
         moved.await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_response_at_a_time_and_then_the_end() {
-        let outlet = Arc::new(Outlet::default());
+        let outlet = Arc::new(ResponseSender::default());
         let mut body = Messages::new(&outlet);
         outlet.put(["one", " and", " all"].map(Bytes::from));
         outlet.end(Status::unavailable("leaving"));

@@ -11,16 +11,16 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use tracing::{info, warn};
 
-use super::giving::{Common, Giving};
 use super::peers::{Direction, Peers};
 use super::secure::Files;
 use super::server::VALUES;
-use super::wire::Pieces;
+use super::source_stream::{SourceContext, SourceStream};
+use super::wire::ResponsePieces;
 use super::withheld::without_secrets;
 use super::{METHOD, SINK, Snapshots, chance};
 use crate::cli::VERSION;
 use crate::exit::Failure;
-use crate::grpc::{Address, Bounds, Peer, Place, Target, dial};
+use crate::grpc::{Address, Bounds, DialAddress, DialTarget, Peer, dial};
 use crate::log;
 use crate::seldom::Seldom;
 use crate::serve::Stage;
@@ -28,16 +28,16 @@ use crate::serve::Stage;
 /// In a minute, of streams that begin and of such as end.
 const LINES: u32 = 10;
 
-/// What flags say of it.
+/// The settings by the flags.
 #[derive(Clone, Debug)]
-pub(crate) struct CallOut {
-    place: Place,
+pub(crate) struct SourceDialer {
+    place: DialAddress,
     tls: Option<Files>,
     metadata: Vec<(HeaderName, HeaderValue)>,
     received: usize,
 }
 
-impl CallOut {
+impl SourceDialer {
     /// `mode` is `--sinkAuthMode`, `files` what is used where it wants certificates, `meta` is `--sinkMeta`; of an answer so
     /// many bytes are read.
     ///
@@ -54,9 +54,9 @@ impl CallOut {
             Failure::config(format!("cannot use --{flag} {value:?}: want {want}"))
         };
         let place = match address.strip_prefix("unix://") {
-            Some(path) if path.starts_with('/') => Some(Place::Unix(path.into())),
+            Some(path) if path.starts_with('/') => Some(DialAddress::Unix(path.into())),
             Some(_) => None,
-            None => Place::parse(address),
+            None => DialAddress::parse(address),
         };
         let want = "HOST:PORT or unix:///PATH";
         let place = place.ok_or_else(|| wrong("sinkAddress", address, want))?;
@@ -93,14 +93,14 @@ impl CallOut {
         snapshots: watch::Receiver<Snapshots>,
         mut stage: watch::Receiver<Stage>,
     ) {
-        let is_known = self.tls.is_some() || matches!(self.place, Place::Unix(_));
+        let is_known = self.tls.is_some() || matches!(self.place, DialAddress::Unix(_));
         let snapshots = match is_known {
             true => snapshots,
             false => without_secrets(snapshots),
         };
-        let common = Arc::new(Common {
+        let common = Arc::new(SourceContext {
             peers,
-            pieces: Pieces::default(),
+            pieces: ResponsePieces::default(),
             snapshots,
             stage: stage.clone(),
         });
@@ -146,7 +146,7 @@ impl CallOut {
     /// One stream, to its end.
     async fn once(
         &self,
-        common: &Arc<Common>,
+        common: &Arc<SourceContext>,
         catalog: &Arc<Catalog>,
         begins: &Seldom,
     ) -> (Status, bool) {
@@ -159,7 +159,7 @@ impl CallOut {
             Ok(tls) => tls,
             Err(cause) => return failed(cause),
         };
-        let target = Target {
+        let target = DialTarget {
             place: &self.place,
             path: format!("/{SINK}/{METHOD}"),
             metadata: self.metadata.clone(),
@@ -185,7 +185,7 @@ impl CallOut {
         if let Some(more) = begins.more() {
             info!("dialled the sink {}{more}", self.place);
         }
-        let giving = Giving {
+        let giving = SourceStream {
             common: Arc::clone(common),
             joined,
             peer,
@@ -217,7 +217,7 @@ mod tests {
     fn flags_are_held_to_their_form() {
         let new = |address, mode, meta: &str| {
             let meta: Vec<_> = meta.split(',').map(ToOwned::to_owned).collect();
-            CallOut::new(address, mode, Files::default(), &meta, 1)
+            SourceDialer::new(address, mode, Files::default(), &meta, 1)
         };
         let good = new("a:1", "MUTUAL_TLS", "A=b, c=d=e").unwrap();
         let shown = good.metadata.iter().skip(1);

@@ -18,7 +18,7 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use super::peers::Peers;
-use crate::grpc::{Ended, Inbound, Outlet, framed};
+use crate::grpc::{Ended, Inbound, ResponseSender, framed};
 use crate::secrets;
 use crate::seldom::Seldom;
 
@@ -29,7 +29,7 @@ const LONG_BYTES: usize = 64 << 10;
 
 /// An object as a source has it.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct ReceivedObject {
     /// Its `spec` is `null`: the body is the same.
     pub(crate) object: Arc<Object>,
     /// Seconds since 1970.
@@ -46,9 +46,13 @@ pub(super) const READER: ObjectReader = ObjectReader {
 struct Reader;
 
 impl ResourceReader for Reader {
-    type Object = Taken;
+    type Object = ReceivedObject;
 
-    fn read(&self, collection: &str, resource: &message::Resource) -> ReadResult<Arc<Taken>> {
+    fn read(
+        &self,
+        collection: &str,
+        resource: &message::Resource,
+    ) -> ReadResult<Arc<ReceivedObject>> {
         let metadata = resource.metadata.as_ref();
         let created = metadata.and_then(|metadata| metadata.create_time.as_ref());
         let created = created.map(|time| time.seconds);
@@ -57,7 +61,7 @@ impl ResourceReader for Reader {
                 let mut object = Arc::unwrap_or_clone(object);
                 object.spec = serde_json::Value::Null;
                 let object = Arc::new(object);
-                ReadResult::Good(Arc::new(Taken { object, created }))
+                ReadResult::Good(Arc::new(ReceivedObject { object, created }))
             }
             ReadResult::Broken(rules) => ReadResult::Broken(rules),
             ReadResult::Unreadable(cause) => ReadResult::Unreadable(cause),
@@ -65,19 +69,19 @@ impl ResourceReader for Reader {
     }
 }
 
-/// What is done with what a source has changed.
-pub(crate) type Apply = Arc<dyn Fn(&Changes<Taken>) + Send + Sync>;
+/// The function that applies a source's changes.
+pub(crate) type Apply = Arc<dyn Fn(&Changes<ReceivedObject>) + Send + Sync>;
 
-/// What one source has given, over all its streams.
-pub(crate) struct Held {
-    sink: Mutex<Sink<Taken>>,
+/// The objects of one source, over all its streams.
+pub(crate) struct SourceObjects {
+    sink: Mutex<Sink<ReceivedObject>>,
     /// Every collection was given once.
     synced: AtomicBool,
     apply: Apply,
     pub(super) lines: Lines,
 }
 
-/// What a source makes the log say.
+/// The log limiters of one source.
 #[derive(Debug)]
 pub(super) struct Lines {
     /// Streams that it begins, such as bring something, and such as end.
@@ -102,16 +106,16 @@ impl Default for Lines {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for SourceObjects {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Held")
+        to.debug_struct("SourceObjects")
             .field("sink", &self.sink)
             .finish_non_exhaustive()
     }
 }
 
-impl Held {
-    /// Nothing yet. `id` is what we call ourselves.
+impl SourceObjects {
+    /// Without objects. `id` is this program's name for itself.
     pub(crate) fn new(id: &str, collections: &[String], apply: Apply) -> Arc<Self> {
         let settings = sink::Settings {
             id: id.to_owned(),
@@ -137,22 +141,22 @@ impl Held {
         self.synced.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn sink(&self) -> MutexGuard<'_, Sink<Taken>> {
+    pub(crate) fn sink(&self) -> MutexGuard<'_, Sink<ReceivedObject>> {
         self.sink.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A stream.
-pub(super) struct Taking<'a, B> {
-    pub(super) held: &'a Arc<Held>,
+pub(super) struct SinkStream<'a, B> {
+    pub(super) held: &'a Arc<SourceObjects>,
     pub(super) peers: &'a Arc<Peers>,
     pub(super) inbound: Inbound<B>,
-    pub(super) outlet: Arc<Outlet>,
+    pub(super) outlet: Arc<ResponseSender>,
     /// Whom the log names.
     pub(super) name: &'a str,
 }
 
-impl<B> Taking<'_, B>
+impl<B> SinkStream<'_, B>
 where
     B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
 {
@@ -239,8 +243,8 @@ where
         Ok(request)
     }
 
-    /// What breaks a rule, with all of it.
-    fn tell(&self, changes: &Changes<Taken>) {
+    /// Resources that break a rule, with all rules.
+    fn tell(&self, changes: &Changes<ReceivedObject>) {
         let sink = self.held.sink();
         let all = sink.held(&changes.collection);
         let broken: BTreeSet<_> = changes.broken.iter().collect();

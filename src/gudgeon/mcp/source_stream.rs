@@ -1,5 +1,5 @@
-//! One stream that gives: it is woken by a request, a snapshot, or when its writer is free, and each time moves on by one
-//! step. Nothing is queued for it; who does not read costs one response.
+//! The sending end of one stream: a request, a snapshot or its free writer wakes it, and each time it moves on by one step.
+//! Nothing is queued for it; a client that does not read costs one response.
 
 use std::sync::Arc;
 
@@ -15,68 +15,70 @@ use tracing::{info, warn};
 use super::Snapshots;
 use super::access::CurrentList;
 use super::peers::{Joined, Peers};
-use super::wire::{Pieces, encode};
-use crate::grpc::{Ended, Inbound, Outlet, Peer};
+use super::wire::{ResponsePieces, encode};
+use crate::grpc::{Ended, Inbound, Peer, ResponseSender};
 use crate::log;
 use crate::serve::Stage;
 
 /// As much of a sink's words as a line of the log has room for.
 const WORDS: usize = 1000;
 
-/// What all streams that give have in common.
+/// The state that all sending streams share.
 #[derive(Debug)]
-pub(super) struct Common {
+pub(super) struct SourceContext {
     pub(super) peers: Arc<Peers>,
-    pub(super) pieces: Pieces,
+    pub(super) pieces: ResponsePieces,
     pub(super) snapshots: watch::Receiver<Snapshots>,
     pub(super) stage: watch::Receiver<Stage>,
 }
 
 /// One of them.
-pub(super) struct Giving<B> {
-    pub(super) common: Arc<Common>,
+pub(super) struct SourceStream<B> {
+    pub(super) common: Arc<SourceContext>,
     pub(super) joined: Joined,
     pub(super) peer: Arc<Peer>,
     pub(super) inbound: Inbound<B>,
-    pub(super) outlet: Arc<Outlet>,
-    /// `None`: nobody is asked for a name.
+    pub(super) outlet: Arc<ResponseSender>,
+    /// `None`: clients need no identity.
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
 }
 
 /// Tells the other side when the task ends by a mistake of this program.
-struct Fallen {
-    outlet: Arc<Outlet>,
+struct EndOnPanic {
+    outlet: Arc<ResponseSender>,
     peer: Arc<Peer>,
 }
 
-impl Drop for Fallen {
+impl Drop for EndOnPanic {
     fn drop(&mut self) {
         self.peer.closes();
         if std::thread::panicking() {
-            self.outlet.end(Status::internal("a mistake of the server"));
+            self.outlet.end(Status::internal(
+                "internal error; the stream ended, see the log of the server",
+            ));
         }
     }
 }
 
-/// What a stream waits for besides its requests.
-struct Waits {
+/// The events that a stream waits for besides its requests.
+struct StreamWaits {
     snapshots: watch::Receiver<Snapshots>,
     stage: watch::Receiver<Stage>,
     access: Option<watch::Receiver<Arc<CurrentList>>>,
 }
 
-impl<B> Giving<B>
+impl<B> SourceStream<B>
 where
     B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
 {
     /// To its end. Whether the other side has answered anything.
     pub(super) async fn run(mut self) -> (Status, bool) {
         self.peer.opens();
-        let _fallen = Fallen {
+        let _fallen = EndOnPanic {
             outlet: Arc::clone(&self.outlet),
             peer: Arc::clone(&self.peer),
         };
-        let mut waits = Waits {
+        let mut waits = StreamWaits {
             snapshots: self.common.snapshots.clone(),
             stage: self.common.stage.clone(),
             access: self.access.take(),
@@ -123,7 +125,7 @@ where
     }
 
     /// Whether something was answered or asked for.
-    async fn event(&mut self, waits: &mut Waits) -> Result<bool, Status> {
+    async fn event(&mut self, waits: &mut StreamWaits) -> Result<bool, Status> {
         let clock = &self.common.peers.clock;
         let resume = self.joined.stream.source().resume(clock.now());
         let pause = async {
@@ -218,7 +220,7 @@ where
     }
 }
 
-/// What somebody is told who may not connect.
+/// The status for a client that may not connect.
 pub(super) const REFUSED: &str = "the certificate's identities are not allowed";
 
 /// Whether this client is on the list.
@@ -240,7 +242,7 @@ pub(super) async fn leaves(stage: &mut watch::Receiver<Stage>) {
     tokio::task::yield_now().await;
 }
 
-/// Where nobody can tell of changes any more there are none.
+/// Waits for ever once the sender is gone: there are no changes then.
 async fn changed<T>(watched: &mut watch::Receiver<T>) {
     if watched.changed().await.is_err() {
         std::future::pending::<()>().await;

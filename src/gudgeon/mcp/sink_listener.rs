@@ -8,12 +8,12 @@ use tokio::sync::watch;
 use tonic::{Code, Status};
 use tracing::info;
 
-use super::giving::{REFUSED, leaves, listed, may};
 use super::peers::Peers;
 use super::server::{Guard, Server, versioned};
-use super::taking::{Held, RESOURCES, Taking};
+use super::sink_stream::{RESOURCES, SinkStream, SourceObjects};
+use super::source_stream::{REFUSED, leaves, listed, may};
 use super::{METHOD, SINK};
-use crate::grpc::{self, Bounds, Calls, Inbound, Outlet, Peer, Reply, refused};
+use crate::grpc::{self, Bounds, Calls, Inbound, Peer, Reply, ResponseSender, refused};
 use crate::serve::Stage;
 
 /// Sources that dial at a time.
@@ -24,11 +24,11 @@ impl Server {
     /// say the same.
     pub(crate) async fn take(
         self,
-        held: Arc<Held>,
+        held: Arc<SourceObjects>,
         peers: Arc<Peers>,
         stage: watch::Receiver<Stage>,
     ) {
-        let service = Service {
+        let service = SinkService {
             guard: self.guard(),
             bounds: Bounds {
                 bytes: self.received(),
@@ -44,10 +44,10 @@ impl Server {
     }
 }
 
-struct Service {
+struct SinkService {
     guard: Guard,
     bounds: Bounds,
-    held: Arc<Held>,
+    held: Arc<SourceObjects>,
     peers: Arc<Peers>,
     stage: watch::Receiver<Stage>,
     /// Each stream has one.
@@ -57,7 +57,7 @@ struct Service {
 /// An open stream.
 struct Open {
     peer: Arc<Peer>,
-    outlet: Arc<Outlet>,
+    outlet: Arc<ResponseSender>,
     _place: Arc<()>,
 }
 
@@ -65,12 +65,14 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.peer.closes();
         if std::thread::panicking() {
-            self.outlet.end(Status::internal("a mistake of the server"));
+            self.outlet.end(Status::internal(
+                "internal error; the stream ended, see the log of the server",
+            ));
         }
     }
 }
 
-impl Calls for Service {
+impl Calls for SinkService {
     fn answer(&self, peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Reply> {
         match grpc::call(&request) {
             Some((SINK, METHOD)) => {}
@@ -84,7 +86,7 @@ impl Calls for Service {
             let words = format!("there are {STREAMS} streams already");
             return refused(&Status::resource_exhausted(words));
         }
-        let outlet = Arc::new(Outlet::default());
+        let outlet = Arc::new(ResponseSender::default());
         let answer = versioned(&outlet);
         peer.opens();
         let open = Open {
@@ -100,7 +102,7 @@ impl Calls for Service {
             if let Some(more) = held.lines.dials.more() {
                 info!("{name} has dialled{more}");
             }
-            let taking = Taking {
+            let taking = SinkStream {
                 held: &held,
                 peers: &peers,
                 inbound,

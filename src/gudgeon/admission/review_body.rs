@@ -10,7 +10,7 @@ use hyper::{Request, StatusCode, Version};
 
 use super::object;
 use crate::serve::{
-    Answer, Cut, Line, Permit, Permits, Progress, Unread, Worker, full, read, text,
+    Answer, Connection, Cut, Permit, Permits, Progress, Unread, Worker, full, read, text,
 };
 
 /// Larger reviews, and those of more values, are judged beside the loop.
@@ -20,25 +20,25 @@ const SMALL_VALUES: usize = 2_000;
 
 /// A review as it came, with its permit.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub(crate) struct ReviewBody {
     /// Of the request.
     pub(crate) path: String,
     body: Bytes,
     permit: Permit,
 }
 
-/// What came of judging one.
+/// The answer to a review.
 #[derive(Debug)]
-pub(crate) struct Judged {
+pub(crate) struct ReviewAnswer {
     pub(crate) answer: Vec<u8>,
     /// It was one as an API server sends them.
     pub(crate) is_review: bool,
 }
 
-/// What came of taking a review in.
+/// The result of receiving a request.
 #[derive(Debug)]
-pub(crate) enum Taken {
-    Post(Post),
+pub(crate) enum Received {
+    Body(ReviewBody),
     /// There is no review in it.
     Refused(Answer),
 }
@@ -50,9 +50,9 @@ pub(crate) enum Taken {
 pub(crate) async fn take(
     permits: &Arc<Permits>,
     request: Request<Incoming>,
-    line: &Arc<Line>,
+    line: &Arc<Connection>,
     most: usize,
-) -> Result<Taken, Cut> {
+) -> Result<Received, Cut> {
     let (head, body) = request.into_parts();
     let read = match permits.acquire(line) {
         Ok(permit) => read(&permit, body, most).await.map(|body| (permit, body)),
@@ -65,28 +65,28 @@ pub(crate) async fn take(
             line.finish();
             let said = format!("body over {} MiB", most >> 20);
             let answer = text(StatusCode::PAYLOAD_TOO_LARGE, &said);
-            return Ok(Taken::Refused(unread(answer, head.version)));
+            return Ok(Received::Refused(unread(answer, head.version)));
         }
         // Over HTTP/2 it is one stream that ends: the others on its connection have done nothing.
         Err(Unread::Evicted) => {
-            let said = "the body came too slowly, and others waited";
+            let said = "too many requests: the body arrived too slowly";
             let answer = text(StatusCode::TOO_MANY_REQUESTS, said);
-            return Ok(Taken::Refused(unread(answer, head.version)));
+            return Ok(Received::Refused(unread(answer, head.version)));
         }
-        Err(Unread::Full) => return Ok(Taken::Refused(unread(too_many(), head.version))),
+        Err(Unread::Full) => return Ok(Received::Refused(unread(too_many(), head.version))),
     };
     if body.is_empty() {
         let answer = text(StatusCode::BAD_REQUEST, "no body found");
-        return Ok(Taken::Refused(answer));
+        return Ok(Received::Refused(answer));
     }
     if !is_json(&head.headers) {
         let said = "invalid Content-Type, want `application/json`";
-        return Ok(Taken::Refused(text(
+        return Ok(Received::Refused(text(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             said,
         )));
     }
-    Ok(Taken::Post(Post {
+    Ok(Received::Body(ReviewBody {
         path: head.uri.path().to_owned(),
         body,
         permit,
@@ -95,25 +95,25 @@ pub(crate) async fn take(
 
 /// Why a review that was there has no answer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unjudged {
+pub(crate) enum Unanswered {
     /// It has to come again: too many others are before it.
     Rejected,
     Panicked,
 }
 
-impl Unjudged {
+impl Unanswered {
     pub(crate) fn answer(self) -> Answer {
         match self {
             Self::Rejected => too_many(),
             Self::Panicked => text(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "this request was ended by a mistake of gudgeon",
+                "internal error; the request failed, see the log",
             ),
         }
     }
 }
 
-impl Post {
+impl ReviewBody {
     /// The review's answer: made on the loop where that takes little, else beside it. It keeps the permit until it is taken.
     ///
     /// # Errors
@@ -121,24 +121,24 @@ impl Post {
     pub(crate) async fn judged(
         self,
         worker: &Worker,
-        judge: impl FnOnce(&str, Bytes) -> Judged + Send + 'static,
-    ) -> Result<Answer, Unjudged> {
+        judge: impl FnOnce(&str, Bytes) -> ReviewAnswer + Send + 'static,
+    ) -> Result<Answer, Unanswered> {
         let Self { path, body, permit } = self;
         let is_small = body.len() <= SMALL_BYTES && object::bounded(&body, SMALL_VALUES).is_ok();
         let (flow, eviction) = (permit.flow(), permit.eviction());
         let job = move || {
             permit
                 .begin(Progress::Working)
-                .map_err(|_| Unjudged::Rejected)?;
+                .map_err(|_| Unanswered::Rejected)?;
             let judged = catch_unwind(AssertUnwindSafe(|| judge(&path, body)));
-            let judged = judged.map_err(|_told_by_the_hook| Unjudged::Panicked)?;
+            let judged = judged.map_err(|_told_by_the_hook| Unanswered::Panicked)?;
             if judged.is_review {
                 permit.establish();
             }
             permit
                 .begin(Progress::Answering)
-                .map_err(|_| Unjudged::Rejected)?;
-            Ok(Kept {
+                .map_err(|_| Unanswered::Rejected)?;
+            Ok(PermittedAnswer {
                 answer: judged.answer,
                 _permit: permit,
             })
@@ -151,8 +151,8 @@ impl Post {
         };
         let kept = tokio::select! {
             biased;
-            done = done => done.map_err(|_| Unjudged::Rejected)??,
-            () = eviction.notified() => return Err(Unjudged::Rejected),
+            done = done => done.map_err(|_| Unanswered::Rejected)??,
+            () = eviction.notified() => return Err(Unanswered::Rejected),
         };
         Ok(full(
             StatusCode::OK,
@@ -166,7 +166,7 @@ fn too_many() -> Answer {
     text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once")
 }
 
-/// An answer to a body that is not there whole: over HTTP/1 nobody knows where the next request begins.
+/// An answer to a request whose body was not read to its end: over HTTP/1 the begin of the next request is unknown.
 fn unread(mut answer: Answer, version: Version) -> Answer {
     if version < Version::HTTP_2 {
         let close = HeaderValue::from_static("close");
@@ -192,12 +192,12 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// An answer that is not taken yet has its permit still.
 #[derive(Debug)]
-struct Kept {
+struct PermittedAnswer {
     answer: Vec<u8>,
     _permit: Permit,
 }
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for PermittedAnswer {
     fn as_ref(&self) -> &[u8] {
         &self.answer
     }

@@ -1,4 +1,4 @@
-//! The listeners, bound: HTTPS for the API server, plain HTTP for whoever looks in.
+//! The listeners, bound: HTTPS for the API server, plain HTTP for status pages and metrics.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tracing::{info, warn};
 
 use crate::cli::{InjectorFlags, REVISION, VERSION};
 use crate::exit::Failure;
-use crate::serve::{Door, bind, everywhere};
+use crate::serve::{Listener, bind, everywhere};
 use crate::tls;
 
 /// Connections of the webhook at a time.
@@ -15,13 +15,13 @@ const PLACES: usize = 512;
 /// Of each plain listener.
 const MONITORING_PLACES: usize = 64;
 /// The bound listeners.
-pub(super) struct Doors {
-    pub(super) webhook: Door,
-    pub(super) monitoring: Option<Door>,
-    pub(super) debug: Option<Door>,
+pub(super) struct Listeners {
+    pub(super) webhook: Listener,
+    pub(super) monitoring: Option<Listener>,
+    pub(super) debug: Option<Listener>,
 }
 
-impl Doors {
+impl Listeners {
     pub(super) async fn bind(
         flags: &InjectorFlags,
         current: Arc<tls::Current>,
@@ -35,7 +35,7 @@ impl Doors {
             Err(_off) => None,
         };
         let debug = match &flags.debug_addr {
-            Some(address) => Some(Door {
+            Some(address) => Some(Listener {
                 listener: bind("debugAddr", address).await?,
                 tls: None,
                 places: MONITORING_PLACES,
@@ -50,7 +50,7 @@ impl Doors {
     }
 
     pub(super) fn announce(&self) {
-        let at = |door: &Door| {
+        let at = |door: &Listener| {
             door.listener
                 .local_addr()
                 .map_or_else(|_| "?".to_owned(), |address| address.to_string())
