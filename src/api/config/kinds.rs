@@ -107,7 +107,7 @@ macro_rules! kinds {
     (whole) => { effect::WHOLE };
     (http_routes) => { effect::HTTP_ROUTES };
     (policies) => { effect::POLICIES };
-    (only_ingress) => { effect::ONLY_INGRESS };
+    (listeners) => { effect::LISTENERS };
 }
 
 /// What is served and checked.
@@ -117,7 +117,7 @@ pub static KINDS: &[Kind] = kinds! {
         "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed policies
         "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed none
         "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed whole
-        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed only_ingress
+        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed listeners
         "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed read
     }
     "networking.istio.io" ["v1alpha3"], "istio/networking/v1alpha3/": {

@@ -1,6 +1,8 @@
 //! Discovery cannot serve every valid object as it is written. This module has the notes that say what it does instead, and the
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
+mod sidecar;
+
 use serde_json::Value as Json;
 
 use super::kinds::Kind;
@@ -8,6 +10,8 @@ use super::regex_size::{MOST, program_size};
 use super::rules::access_log;
 use super::{Finding, Severity, push_key, read_message};
 use crate::names::is_host_pattern;
+
+pub use sidecar::MOST_EGRESS_LISTENERS;
 
 /// Why nothing is made of a host of a ServiceEntry; `None`: it is served. `resolves`: proxies or we look up where it is.
 #[must_use]
@@ -23,7 +27,7 @@ pub fn unserved_host(host: &str, resolves: bool) -> Option<&'static str> {
 pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     let of_kind = match kind.kind {
         "ServiceEntry" => service_entry,
-        "Sidecar" => sidecar,
+        "Sidecar" => sidecar::notes,
         "VirtualService" => virtual_service,
         "DestinationRule" => destination_rule,
         _ => return Vec::new(),
@@ -56,20 +60,6 @@ fn service_entry(spec: &Json) -> Vec<Finding> {
         let how =
             "is served as NONE: connections go to the address that the application has looked up";
         found.push(Finding::warning("spec.resolution", how));
-    }
-    found
-}
-
-fn sidecar(spec: &Json) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for (at, listener) in items(spec, "ingress") {
-        let endpoint = listener.get("defaultEndpoint").and_then(Json::as_str);
-        let endpoint = endpoint.unwrap_or_default();
-        if endpoint.starts_with("0.0.0.0:") || endpoint.starts_with("[::]:") {
-            let path = format!("spec.ingress[{at}].defaultEndpoint");
-            let how = "is served at the loopback address: what listens on the pod's own alone is not reached";
-            found.push(Finding::warning(path, how));
-        }
     }
     found
 }

@@ -104,13 +104,11 @@ pub(super) const POLICIES: Effect = Effect::Enforced {
 };
 
 /// Sidecar.
-pub(super) const ONLY_INGRESS: Effect = Effect::Enforced {
+pub(super) const LISTENERS: Effect = Effect::Enforced {
     by: Role::Discovery,
     without: &[
         "ingress.tls",
         "ingress.connectionPool",
-        "egress",
-        "outboundTrafficPolicy",
         "inboundConnectionPool",
     ],
 };
@@ -252,8 +250,9 @@ mod tests {
         let sidecar = json!({
             "ingress": [{"port": {"number": 1}}, {"tls": {"mode": "SIMPLE"}}],
             "egress": [{"hosts": ["./*"]}], "outbound_traffic_policy": {"mode": "ALLOW_ANY"},
+            "inbound_connection_pool": {"tcp": {"maxConnections": 1}},
         });
-        let words = ["ingress[1].tls", "egress", "outboundTrafficPolicy"]
+        let words = ["ingress[1].tls", "inboundConnectionPool"]
             .map(|field| format!("spec.{field}: has no effect in this release"));
         assert_eq!(said(networking, "Sidecar", sidecar), words);
         // Below fields that are no lists, too, and wherever a policy stands.

@@ -1,5 +1,7 @@
 //! Outbound listeners: one for each port that clients use, and who wins where two services want the same.
 
+mod wildcard;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,8 +10,9 @@ use api::model::{Address, ClusterId, Endpoint, Network, Protocol};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
+use self::wildcard::Wildcard;
 use super::chain::{self, Match};
-use super::{Frame, Inspect, fixed, is_envoys, is_own, name};
+use super::{Frame, Inspect, is_envoys, is_own, name};
 use crate::common::conflict::{
     Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
 };
@@ -17,6 +20,7 @@ use crate::common::families::Families;
 use crate::common::outlets::{Outlet, Outlets};
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::Mesh;
+use crate::scope::{ProxyRules, Unknown};
 use crate::view::Resource;
 
 /// What the outbound listeners of two proxies differ by.
@@ -28,6 +32,8 @@ pub(crate) struct Place {
     pub(crate) loopback: Option<IpAddr>,
     pub(crate) options: HttpOptions,
     pub(crate) headless: bool,
+    /// What is unknown goes there.
+    pub(crate) unknown: Unknown,
 }
 
 /// A listener.
@@ -38,6 +44,8 @@ pub(crate) struct Built {
     pub(crate) address: Option<IpAddr>,
     /// That is an endpoint's.
     pub(crate) endpoint: bool,
+    /// Applications call it themselves.
+    pub(crate) bound: bool,
 }
 
 /// All of them, and what was left out.
@@ -72,27 +80,64 @@ struct Shared {
 struct Builder<'a> {
     mesh: &'a Mesh,
     place: &'a Place,
+    /// Of the group that is made.
+    wildcard: Wildcard,
+    /// Its ports are those of services; else all are at this one.
+    port: Option<u16>,
     shared: BTreeMap<u16, Shared>,
     out: Outbound,
 }
 
 /// `endpoints`: of a headless service's port.
 pub(crate) fn build<'a>(
-    outlets: &'a Outlets,
+    rules: &'a ProxyRules,
     mesh: &'a Mesh,
     place: &'a Place,
     endpoints: impl Fn(&Outlet) -> Vec<&'a Endpoint>,
 ) -> Outbound {
-    let mut builder = Builder {
-        mesh,
-        place,
-        shared: BTreeMap::new(),
-        out: Outbound::default(),
-    };
-    for outlet in outlets.all() {
-        builder.outlet(outlet, &endpoints);
+    let mut out = Outbound::default();
+    let mut earlier: Vec<(u16, &Outlets)> = Vec::new();
+    for (stand, outlets) in rules.listeners_of() {
+        let Some(wildcard) = Wildcard::new(stand, place) else {
+            continue;
+        };
+        let mut builder = Builder {
+            mesh,
+            place,
+            wildcard,
+            port: stand.port,
+            shared: BTreeMap::new(),
+            out,
+        };
+        if stand.is_proxy {
+            builder.proxy();
+            out = builder.out;
+            continue;
+        }
+        // Behind listeners of certain ports those of all others come.
+        let is_left = |outlet: &Outlet| match stand.port {
+            Some(port) => outlet.port.number == port,
+            None => !earlier.iter().any(|(port, outlets)| {
+                let is_routed = outlet.protocol.is_http();
+                *port == outlet.port.number && (is_routed || outlets.has(&outlet.service.key))
+            }),
+        };
+        for outlet in outlets.all().filter(|outlet| is_left(outlet)) {
+            match stand.protocol.filter(|_| outlet.protocol.is_auto()) {
+                Some(protocol) => {
+                    let declared = Outlet {
+                        protocol,
+                        ..(**outlet).clone()
+                    };
+                    builder.outlet(&Arc::new(declared), &endpoints);
+                }
+                None => builder.outlet(outlet, &endpoints),
+            }
+        }
+        out = builder.finish();
+        earlier.extend(stand.port.map(|port| (port, outlets)));
     }
-    builder.finish()
+    out
 }
 
 fn extras(outlet: &Outlet) -> Extras {
@@ -106,7 +151,7 @@ impl<'a> Builder<'a> {
     /// Whether its port may be one of the address that all share: there the proxy needs some for itself.
     fn may_share(&mut self, outlet: &Outlet) -> bool {
         let port = outlet.port.number;
-        let taken = if self.place.loopback.is_some() {
+        let taken = if self.wildcard.bound {
             is_own(port, self.mesh) || port == self.mesh.http_port
         } else {
             is_envoys(port, self.mesh)
@@ -124,11 +169,11 @@ impl<'a> Builder<'a> {
     fn outlet(&mut self, outlet: &Arc<Outlet>, endpoints: &impl Fn(&Outlet) -> Vec<&'a Endpoint>) {
         let protocol = outlet.protocol;
         // Where it may not have all connections to its port it has those to its own addresses.
-        let has_own = outlet.is_plain_on_https && self.place.loopback.is_none();
+        let has_own = outlet.is_plain_on_https && !self.wildcard.for_all;
         if protocol.is_http() && !(has_own && self.has_address(outlet)) {
             return self.claim_http(outlet);
         }
-        if self.place.loopback.is_some() {
+        if self.wildcard.for_all {
             return self.without_address(outlet);
         }
         if outlet.service.is_headless() && self.place.headless {
@@ -183,16 +228,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The address of the listener that a port shares.
-    fn wildcard(&self) -> (IpAddr, Option<IpAddr>) {
-        match self.place.loopback {
-            Some(loopback) => (loopback, None),
-            None => self.place.families.wildcards(),
-        }
-    }
-
     fn lose(&mut self, metric: &'static str, outlet: &Outlet, port: u16, winner: &str) {
-        let key = name(self.wildcard().0, port);
+        let key = name(self.wildcard.address, port);
         let message = format!("{} is left out: {winner} is older", outlet.authority());
         self.out.conflicts.push(Conflict::new(metric, key, message));
     }
@@ -267,7 +304,7 @@ impl<'a> Builder<'a> {
         let auto = outlet.protocol.is_auto();
         let http = outlet.protocol.is_http();
         let chains = if auto || http {
-            let name = name(self.wildcard().0, port);
+            let name = name(self.wildcard.address, port);
             let requests = self.http(&name, port.to_string(), extras(outlet));
             if http {
                 vec![matching.chain(requests)]
@@ -367,74 +404,14 @@ impl<'a> Builder<'a> {
         address: Option<IpAddr>,
         endpoint: bool,
     ) {
-        let name = frame.name.clone();
+        let (name, bound) = (frame.name.clone(), frame.bound);
         let built = Built {
             resource: Arc::new(super::draft(frame.listener(self.mesh)).finish()),
             address,
             endpoint,
+            bound,
         };
         self.out.routes.extend(routes);
         self.out.listeners.insert(name, built);
-    }
-
-    fn finish(mut self) -> Outbound {
-        for (port, shared) in std::mem::take(&mut self.shared) {
-            self.port(port, shared);
-        }
-        self.out
-    }
-
-    /// The listener that services without an address of their own share.
-    fn port(&mut self, port: u16, shared: Shared) {
-        let (address, more) = self.wildcard();
-        let name = name(address, port);
-        let mut chains = shared.chains;
-        let mut inspect = shared.inspect;
-        let mut routes: Vec<Arc<str>> = Vec::new();
-        let mut default = None;
-        let extras = Extras {
-            grpc_web: shared.grpc_web,
-            ..Extras::default()
-        };
-        if shared.routed || matches!(shared.claim, Some(Claim::Http | Claim::Auto(_))) {
-            routes.push(port.to_string().into());
-        }
-        match shared.claim {
-            Some(Claim::Http) => {
-                let http = self.http(&name, port.to_string(), extras);
-                chains.push(Match::any().chain(http));
-            }
-            Some(Claim::Tcp(outlet)) => {
-                let tcp = filters::tcp(self.mesh, &outlet.name);
-                chains.push(Match::any().chain(tcp));
-            }
-            Some(Claim::Auto(outlet)) => {
-                let http = self.http(&name, port.to_string(), extras);
-                let tcp = filters::tcp(self.mesh, &outlet.name);
-                chains.extend(chain::sniffed(&Match::any(), http, tcp));
-                inspect = Inspect {
-                    tls: true,
-                    http: true,
-                };
-            }
-            None if chains.is_empty() => return,
-            None => {
-                default = Some(
-                    Match::any().chain(fixed::unknown(self.mesh, self.place.loopback.is_none())),
-                );
-            }
-        }
-        let frame = Frame {
-            name,
-            address,
-            more,
-            port,
-            direction: TrafficDirection::Outbound,
-            bound: self.place.loopback.is_some(),
-            inspect,
-            chains,
-            default,
-        };
-        self.insert(frame, routes, None, false);
     }
 }

@@ -10,6 +10,7 @@ mod clusters;
 mod routes;
 mod scopes;
 mod services;
+mod sidecars;
 
 use std::sync::Arc;
 

@@ -539,6 +539,22 @@ pub fn rows(certificates: &str) -> Vec<Row> {
         },
     );
     add("rules", "enableAutoMtls: true\n", &["label:app=a"], &rules);
+    add(
+        "sidecar",
+        "",
+        &["INSTANCE_IPS=10.0.0.1,2001:db8::a", "label:app=a"],
+        &|builder: &mut Builder| {
+            ports_and_own(builder);
+            builder.sidecar(
+                "outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: tcp, port: {number: 9000}}}\negress:\n\
+                 - {port: {number: 80, protocol: HTTP, name: one}, bind: 127.0.0.7, captureMode: NONE, hosts: [./http.demo.svc.cluster.local]}\n\
+                 - {port: {number: 9443, protocol: TLS, name: two}, bind: 10.7.0.1, hosts: ['*/*']}\n\
+                 - {port: {number: 7000, protocol: TCP, name: three}, hosts: ['*/*']}\n\
+                 - {port: {number: 3128, protocol: HTTP_PROXY, name: four}, captureMode: NONE, hosts: ['*/*']}\n\
+                 - {hosts: ['./*.demo.svc.cluster.local', '~demo/https.demo.svc.cluster.local']}\n",
+            );
+        },
+    );
     add("router", KEEPALIVE, &[], &|builder: &mut Builder| {
         all_ports(builder)
     });
