@@ -136,10 +136,22 @@ impl ProxyRules {
         &self.sight.outlets
     }
 
-    /// Where it listens for services, and for which.
-    pub(crate) fn listeners_of(&self) -> impl Iterator<Item = (&Stand, &Outlets)> {
+    /// Where it listens for services, each with what that is for.
+    pub(crate) fn listeners_of(&self) -> Vec<(&Stand, Self)> {
         let all = self.visible.listeners.iter();
-        all.map(|(stand, sight)| (stand, &sight.outlets))
+        all.map(|(stand, sight)| {
+            let own = Self {
+                sight: sight.clone(),
+                ..self.clone()
+            };
+            (stand, own)
+        })
+        .collect()
+    }
+
+    /// The rule for connections with the most specific host that means this one.
+    pub(crate) fn connection_rule(&self, host: &str) -> Option<&Arc<Rule<VirtualService>>> {
+        most_specific(&self.sight.connections, host)
     }
 
     /// The same for the routes of one listener: of that of the port, or of the one whose services have their own ports.
@@ -168,7 +180,9 @@ impl ProxyRules {
 
     /// Whether a rule has a part in what a proxy of this namespace is given.
     pub(crate) fn is_made_by(&self, rule: &ObjectRef, namespace: &str) -> bool {
-        let mut virtual_services = self.visible.whole.virtual_services.values();
+        let whole = &self.visible.whole;
+        let requests = whole.virtual_services.values();
+        let mut virtual_services = requests.chain(whole.connections.values());
         if virtual_services.any(|one| one.from == *rule) {
             return true;
         }

@@ -105,7 +105,7 @@ macro_rules! kinds {
     (none) => { Effect::None };
     (read) => { Effect::Read };
     (whole) => { effect::WHOLE };
-    (http_routes) => { effect::HTTP_ROUTES };
+    (routes) => { effect::ROUTES };
     (policies) => { effect::POLICIES };
     (listeners) => { effect::LISTENERS };
 }
@@ -113,7 +113,7 @@ macro_rules! kinds {
 /// What is served and checked.
 pub static KINDS: &[Kind] = kinds! {
     "networking.istio.io" ["v1alpha3", "v1beta1", "v1"], "istio/networking/v1alpha3/": {
-        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed http_routes
+        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed routes
         "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed policies
         "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed none
         "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed whole

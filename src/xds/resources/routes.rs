@@ -122,7 +122,7 @@ fn body(route: &Route) -> u32 {
 
 /// Of one configuration, and of one rule in it. Chosen: what a rule of the longest there may be (1 MiB) comes to fits, also for
 /// some hosts, and a wildcard that gives every service of a mesh a thousand routes does not.
-const ROOM: usize = 32 << 20;
+pub(crate) const ROOM: usize = 32 << 20;
 pub(crate) const ROOM_OF_RULE: usize = 4 << 20;
 
 impl<'a> Making<'a> {

@@ -1,6 +1,7 @@
 //! VirtualService: where requests of a host go (discovery.md §14). A host whose rule matches nothing is answered 404, by Envoy.
 
 mod action;
+pub(crate) mod connections;
 mod filters;
 mod matching;
 

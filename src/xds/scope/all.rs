@@ -9,7 +9,7 @@ use api::networking::{DestinationRule, Kind, Sidecar, VirtualService};
 use super::audience::{Audience, named};
 use super::hosts::{full_host, is_of};
 use super::sidecar::{Sidecars, narrows};
-use super::visible::Visible;
+use super::visible::{Visible, sources};
 use super::{ProxyRules, Rule, Scope, Unknown};
 use crate::common::conflict::Conflict;
 use crate::common::outlets::Outlets;
@@ -91,6 +91,8 @@ impl Rules {
             special.extend(named(to));
             let matches = rule.spec().http.iter().flat_map(|http| &http.r#match);
             let namespaces = matches.map(|one| one.source_namespace.as_str());
+            let of_connections = sources(rule.spec()).map(|(_, namespace)| namespace.as_str());
+            let namespaces = namespaces.chain(of_connections);
             special.extend(namespaces.filter(|one| !one.is_empty()).map(Arc::from));
         }
         let everything = self.services.seeing(|_| true);
@@ -144,10 +146,13 @@ impl Rules {
             .iter()
             .filter(|at| visible.of_clusters.contains(at));
         let from = narrow.map(|sidecar| sidecar.from.clone());
+        let of_listeners = selected
+            .iter()
+            .filter(|at| visible.of_listeners.contains(at));
         let listeners = Scope {
             namespace: namespace.clone().filter(|_| visible.has_own_listeners),
             sidecar: from.clone(),
-            selected: Arc::default(),
+            selected: of_listeners.copied().collect(),
         };
         ProxyRules {
             listeners,

@@ -24,8 +24,12 @@ pub(crate) struct Sight {
     /// Ports of services.
     pub(crate) outlets: Outlets,
     /// For sidecars, by host; of two with one host the older.
-    pub(super) virtual_services: BTreeMap<String, Arc<Rule<VirtualService>>>,
+    pub(super) virtual_services: RulesByHost,
+    /// Those that say something of connections without requests.
+    pub(super) connections: RulesByHost,
 }
+
+type RulesByHost = BTreeMap<String, Arc<Rule<VirtualService>>>;
 
 /// What one class of namespaces sees, as far as the Sidecar goes that holds there.
 #[derive(Debug, Default)]
@@ -46,6 +50,8 @@ pub(crate) struct Visible {
     pub(super) selectors: Vec<Labels>,
     /// Places of those that DestinationRules ask for: clusters depend on no others.
     pub(super) of_clusters: BTreeSet<usize>,
+    /// And of those that rules for connections ask for: listeners depend on no others.
+    pub(super) of_listeners: BTreeSet<usize>,
     pub(super) conflicts: Vec<Conflict>,
 }
 
@@ -59,20 +65,33 @@ impl Visible {
             outlets,
             ..Self::default()
         };
-        let (virtual_services, mut selectors) = visible.add_virtual_services(rules, namespace);
+        let (mut selectors, mut of_listeners) = (BTreeSet::new(), BTreeSet::new());
+        let virtual_services = visible.virtual_services(rules, namespace, |spec| {
+            let matches = spec.http.iter().flat_map(|http| &http.r#match);
+            selectors.extend(matches.map(|one| labels(&one.source_labels)));
+            !spec.http.is_empty()
+        });
+        let connections = visible.virtual_services(rules, namespace, |spec| {
+            of_listeners.extend(sources(spec).map(|(source, _)| labels(source)));
+            !spec.tcp.is_empty() || !spec.tls.is_empty()
+        });
         visible.whole = Arc::new(Sight {
             outlets: visible.outlets.keeping(|_| true),
             virtual_services,
+            connections,
         });
         visible.listeners = vec![(Stand::default(), visible.whole.clone())];
-        visible.has_own_listeners = visible.differs(common);
+        visible.has_own_listeners = visible.differs(common, namespace);
         let of_clusters = visible.add_destination_rules(rules, namespace);
-        selectors.extend(of_clusters.iter().cloned());
+        selectors.extend(of_clusters.iter().chain(&of_listeners).cloned());
         selectors.retain(|selector: &Labels| !selector.is_empty());
         visible.selectors = selectors.into_iter().collect();
         let all = visible.selectors.iter().enumerate();
         let of_clusters = all.filter(|(_, selector)| of_clusters.contains(*selector));
         visible.of_clusters = of_clusters.map(|(at, _)| at).collect();
+        let all = visible.selectors.iter().enumerate();
+        let of_listeners = all.filter(|(_, selector)| of_listeners.contains(*selector));
+        visible.of_listeners = of_listeners.map(|(at, _)| at).collect();
         visible
     }
 
@@ -98,6 +117,9 @@ impl Visible {
             let more = sight.virtual_services.iter();
             let more = more.map(|(host, rule)| (host.clone(), rule.clone()));
             whole.virtual_services.extend(more);
+            let more = sight.connections.iter();
+            let more = more.map(|(host, rule)| (host.clone(), rule.clone()));
+            whole.connections.extend(more);
             listeners.push((stand, Arc::new(sight)));
         }
         if spec.egress.is_empty() {
@@ -118,7 +140,8 @@ impl Visible {
         // Routes lead to services that nobody imports by their names.
         let mut reached: BTreeSet<String> = BTreeSet::new();
         reached.extend(proxy.map(|proxy| full(&proxy.host, sidecar.namespace())));
-        for rule in whole.virtual_services.values() {
+        let all = whole.virtual_services.values();
+        for rule in all.chain(whole.connections.values()) {
             let to = destinations(rule.spec());
             reached.extend(to.map(|to| full(&to.host, rule.namespace())));
         }
@@ -138,38 +161,48 @@ impl Visible {
             destination_rules: self.destination_rules.clone(),
             selectors: self.selectors.clone(),
             of_clusters: self.of_clusters.clone(),
+            of_listeners: self.of_listeners.clone(),
             conflicts: Vec::new(),
         };
-        visible.has_own_listeners = visible.differs(common);
+        visible.has_own_listeners = visible.differs(common, namespace);
         visible
     }
 
     /// Whether other listeners come of it than of what most have.
-    fn differs(&self, common: Option<&Self>) -> bool {
-        let Some(common) = common else {
+    fn differs(&self, common: Option<&Self>, namespace: Option<&Arc<str>>) -> bool {
+        let (Some(common), Some(namespace)) = (common, namespace) else {
             return false;
         };
+        let rules = self.whole.connections.values();
+        let mut sources = rules.flat_map(|rule| sources(rule.spec()));
+        if sources.any(|(_, source)| *source == **namespace) {
+            return true;
+        }
         let own = self.listeners.iter().map(|(_, sight)| sight);
         let others = common.listeners.iter().map(|(_, sight)| sight);
         let mut both = own.zip(others);
-        !both.all(|(one, other)| one.outlets.is_same(&other.outlets))
+        !both.all(|(one, other)| {
+            let by_name = |sight: &Sight| -> Vec<_> {
+                let all = sight.connections.iter();
+                all.map(|(host, rule)| (host.clone(), rule.from.clone()))
+                    .collect()
+            };
+            one.outlets.is_same(&other.outlets) && by_name(one) == by_name(other)
+        })
     }
 
-    /// Returns them, and the labels that they ask for.
-    fn add_virtual_services(
+    /// Those of sidecars that are kept, by their hosts; of two with one host the older.
+    fn virtual_services(
         &mut self,
         rules: &Rules,
         namespace: Option<&Arc<str>>,
-    ) -> (
-        BTreeMap<String, Arc<Rule<VirtualService>>>,
-        BTreeSet<Labels>,
-    ) {
-        let mut all: BTreeMap<String, Arc<Rule<VirtualService>>> = BTreeMap::new();
-        let mut selectors = BTreeSet::new();
+        mut keeps: impl FnMut(&VirtualService) -> bool,
+    ) -> RulesByHost {
+        let mut all = RulesByHost::new();
         let seen = rules.virtual_services.iter();
         for Exported { rule, .. } in seen.filter(|one| one.to.has(namespace)) {
             let spec = rule.spec();
-            if !is_of_mesh(&spec.gateways) || spec.http.is_empty() {
+            if !is_of_mesh(&spec.gateways) || !keeps(spec) {
                 continue;
             }
             for host in &rule.hosts {
@@ -185,10 +218,8 @@ impl Visible {
                     all.insert(host.clone(), rule.clone());
                 }
             }
-            let matches = spec.http.iter().flat_map(|http| &http.r#match);
-            selectors.extend(matches.map(|one| labels(&one.source_labels)));
         }
-        (all, selectors)
+        all
     }
 
     /// Returns the labels that they ask for.
@@ -224,14 +255,26 @@ impl Sight {
             let has_port = number.is_none_or(|number| service.port(number).is_some());
             has_port && imports.have(&key.namespace, &key.hostname.to_ascii_lowercase())
         });
-        let all = self.virtual_services.iter();
-        let virtual_services = all
-            .filter(|(host, rule)| imports.have_host(rule.namespace(), host))
-            .map(|(host, rule)| (host.clone(), rule.clone()))
-            .collect();
+        let through = |all: &RulesByHost| {
+            let all = all.iter();
+            let seen = all.filter(|(host, rule)| imports.have_host(rule.namespace(), host));
+            seen.map(|(host, rule)| (host.clone(), rule.clone()))
+                .collect()
+        };
         Self {
             outlets,
-            virtual_services,
+            virtual_services: through(&self.virtual_services),
+            connections: through(&self.connections),
         }
     }
+}
+
+/// Labels and namespaces that a rule asks proxies for where it is about connections.
+pub(super) fn sources(
+    rule: &VirtualService,
+) -> impl Iterator<Item = (&BTreeMap<String, String>, &String)> {
+    let tcp = rule.tcp.iter().flat_map(|route| &route.r#match);
+    let tls = rule.tls.iter().flat_map(|route| &route.r#match);
+    let tcp = tcp.map(|one| (&one.source_labels, &one.source_namespace));
+    tcp.chain(tls.map(|one| (&one.source_labels, &one.source_namespace)))
 }

@@ -199,7 +199,8 @@ impl ProxyView {
             built.conflicts = self.found(built.conflicts);
             for one in built.listeners.values_mut() {
                 let resource = &mut one.resource;
-                let key = (resource.name.clone(), resource.version);
+                let from = resource.from.clone();
+                let key = (resource.name.clone(), resource.version, from);
                 *resource = listeners.each.get(key, || resource.clone());
             }
             Arc::new(built)

@@ -73,8 +73,8 @@ pub(super) const WHOLE: Effect = Effect::Enforced {
     without: &[],
 };
 
-/// VirtualService: requests of sidecars.
-pub(super) const HTTP_ROUTES: Effect = Effect::Enforced {
+/// VirtualService: requests and connections of sidecars.
+pub(super) const ROUTES: Effect = Effect::Enforced {
     by: Role::Discovery,
     without: &[
         "http.appendHeaders",
@@ -87,8 +87,6 @@ pub(super) const HTTP_ROUTES: Effect = Effect::Enforced {
         "http.route.appendResponseHeaders",
         "http.route.removeRequestHeaders",
         "http.route.removeResponseHeaders",
-        "tls",
-        "tcp",
     ],
 };
 
@@ -269,7 +267,7 @@ mod tests {
         assert_eq!(said(networking, "DestinationRule", rule), words);
         let routes =
             json!({"hosts": ["a"], "tcp": [{}], "http": [{"match": [{"statPrefix": "b"}]}]});
-        let words = ["http[0].match[0].statPrefix", "tcp"]
+        let words = ["http[0].match[0].statPrefix"]
             .map(|field| format!("spec.{field}: has no effect in this release"));
         assert_eq!(said(networking, "VirtualService", routes), words);
     }

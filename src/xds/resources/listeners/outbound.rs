@@ -1,15 +1,17 @@
 //! Outbound listeners: one for each port that clients use, and who wins where two services want the same.
 
+mod address;
+mod connections;
 mod wildcard;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Address, ClusterId, Endpoint, Network, Protocol};
-use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
+use api::model::{Address, ClusterId, Endpoint, Network, ObjectRef, Protocol};
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
+use self::connections::{Spent, key};
 use self::wildcard::Wildcard;
 use super::chain::{self, Match};
 use super::{Frame, Inspect, is_envoys, is_own, name};
@@ -18,6 +20,7 @@ use crate::common::conflict::{
 };
 use crate::common::families::Families;
 use crate::common::outlets::{Outlet, Outlets};
+use crate::finish::Draft;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::Mesh;
 use crate::scope::{ProxyRules, Unknown};
@@ -69,8 +72,10 @@ enum Claim {
 struct Shared {
     claim: Option<Claim>,
     chains: Vec<FilterChain>,
-    ranges: BTreeSet<Network>,
-    names: BTreeSet<String>,
+    /// Conditions of its chains: Envoy refuses two with the same.
+    matched: BTreeSet<String>,
+    /// Rules that have a part in it.
+    from: Vec<ObjectRef>,
     grpc_web: bool,
     inspect: Inspect,
     /// Requests of ranges have the routes of the port.
@@ -78,6 +83,7 @@ struct Shared {
 }
 
 struct Builder<'a> {
+    rules: &'a ProxyRules,
     mesh: &'a Mesh,
     place: &'a Place,
     /// Of the group that is made.
@@ -85,6 +91,7 @@ struct Builder<'a> {
     /// Its ports are those of services; else all are at this one.
     port: Option<u16>,
     shared: BTreeMap<u16, Shared>,
+    spent: &'a mut Spent,
     out: Outbound,
 }
 
@@ -96,17 +103,22 @@ pub(crate) fn build<'a>(
     endpoints: impl Fn(&Outlet) -> Vec<&'a Endpoint>,
 ) -> Outbound {
     let mut out = Outbound::default();
+    let groups = rules.listeners_of();
     let mut earlier: Vec<(u16, &Outlets)> = Vec::new();
-    for (stand, outlets) in rules.listeners_of() {
+    let mut spent = Spent::default();
+    for (stand, rules) in &groups {
+        let outlets = rules.routed();
         let Some(wildcard) = Wildcard::new(stand, place) else {
             continue;
         };
         let mut builder = Builder {
+            rules,
             mesh,
             place,
             wildcard,
             port: stand.port,
             shared: BTreeMap::new(),
+            spent: &mut spent,
             out,
         };
         if stand.is_proxy {
@@ -147,7 +159,7 @@ fn extras(outlet: &Outlet) -> Extras {
     }
 }
 
-impl<'a> Builder<'a> {
+impl Builder<'_> {
     /// Whether its port may be one of the address that all share: there the proxy needs some for itself.
     fn may_share(&mut self, outlet: &Outlet) -> bool {
         let port = outlet.port.number;
@@ -166,7 +178,11 @@ impl<'a> Builder<'a> {
         !taken
     }
 
-    fn outlet(&mut self, outlet: &Arc<Outlet>, endpoints: &impl Fn(&Outlet) -> Vec<&'a Endpoint>) {
+    fn outlet<'e>(
+        &mut self,
+        outlet: &Arc<Outlet>,
+        endpoints: &impl Fn(&Outlet) -> Vec<&'e Endpoint>,
+    ) {
         let protocol = outlet.protocol;
         // Where it may not have all connections to its port it has those to its own addresses.
         let has_own = outlet.is_plain_on_https && !self.wildcard.for_all;
@@ -273,9 +289,14 @@ impl<'a> Builder<'a> {
     fn server_name(&mut self, outlet: &Arc<Outlet>) {
         let port = outlet.port.number;
         let host = outlet.host().to_ascii_lowercase();
+        if let Some(rule) = self.connections(outlet) {
+            self.add_chains(outlet, rule, |matching, tcp| vec![matching.chain(tcp)]);
+            self.shared.entry(port).or_default().inspect.tls = true;
+            return;
+        }
         let filter = filters::tcp(self.mesh, &outlet.name);
         let shared = self.shared.entry(port).or_default();
-        if shared.names.insert(host.clone()) {
+        if shared.matched.insert(key(None, &host, None)) {
             shared.inspect.tls = true;
             shared
                 .chains
@@ -290,30 +311,32 @@ impl<'a> Builder<'a> {
             return;
         }
         let port = outlet.port.number;
+        let (auto, http) = (outlet.protocol.is_auto(), outlet.protocol.is_http());
+        let listener = name(self.wildcard.address, port);
+        let sniffed = auto || http;
+        let requests = sniffed.then(|| self.http(&listener, port.to_string(), extras(outlet)));
+        let make = |matching: Match, tcp| match &requests {
+            Some(requests) if http => vec![matching.chain(requests.clone())],
+            Some(requests) => chain::sniffed(&matching, requests.clone(), tcp),
+            None => vec![matching.chain(tcp)],
+        };
+        let mut tcp = filters::tcp(self.mesh, &outlet.name);
+        if !http && let Some(rule) = self.connections(outlet) {
+            if let Some(rest) = &rule.rest {
+                tcp = filters::tcp_to(self.mesh, &outlet.name, rest);
+            }
+            self.add_chains(outlet, rule, make);
+        }
         let shared = self.shared.entry(port).or_default();
         let mut own: Vec<_> = ranges.to_vec();
-        own.retain(|range| shared.ranges.insert(*range));
+        own.retain(|range| shared.matched.insert(key(Some(range), "", None)));
         if own.len() < ranges.len() {
             self.lose(TCP_OVER_TCP, outlet, port, "a service of that range");
         }
         if own.is_empty() {
             return;
         }
-        let matching = Match::any().ranges(&own);
-        let tcp = filters::tcp(self.mesh, &outlet.name);
-        let auto = outlet.protocol.is_auto();
-        let http = outlet.protocol.is_http();
-        let chains = if auto || http {
-            let name = name(self.wildcard.address, port);
-            let requests = self.http(&name, port.to_string(), extras(outlet));
-            if http {
-                vec![matching.chain(requests)]
-            } else {
-                chain::sniffed(&matching, requests, tcp)
-            }
-        } else {
-            vec![matching.chain(tcp)]
-        };
+        let chains = make(Match::any().ranges(&own), tcp);
         let shared = self.shared.entry(port).or_default();
         shared.inspect.tls |= auto;
         shared.inspect.http |= auto;
@@ -336,77 +359,21 @@ impl<'a> Builder<'a> {
         )
     }
 
-    /// A listener of one address.
-    fn own_address(&mut self, outlet: &Arc<Outlet>, address: IpAddr, endpoint: bool) {
-        let port = outlet.port.number;
-        let name = name(address, port);
-        if let Some(built) = self.out.listeners.get(&name) {
-            // One endpoint may serve two names.
-            if !built.endpoint || !endpoint {
-                let message = format!(
-                    "{} is left out: an older service has it",
-                    outlet.authority()
-                );
-                self.out
-                    .conflicts
-                    .push(Conflict::new(TCP_OVER_TCP, name, message));
-            }
-            return;
-        }
-        let tcp = filters::tcp(self.mesh, &outlet.name);
-        let mut routes = Vec::new();
-        let sniffs = outlet.protocol.is_auto() && !endpoint;
-        let chains = if outlet.protocol.is_http() {
-            let route = port.to_string();
-            routes.push(route.as_str().into());
-            let http = self.http(&name, route, extras(outlet));
-            vec![Match::any().chain(http)]
-        } else if sniffs {
-            let route = outlet.authority();
-            routes.push(route.as_str().into());
-            let http = self.http(&name, route, Extras::default());
-            chain::sniffed(&Match::any(), http, tcp)
-        } else {
-            vec![Match::any().chain(tcp)]
-        };
-        let frame = Frame {
-            name: name.clone(),
-            address,
-            more: None,
-            port,
-            direction: TrafficDirection::Outbound,
-            bound: false,
-            inspect: Inspect {
-                tls: sniffs,
-                http: sniffs,
-            },
-            chains,
-            default: None,
-        };
-        self.insert(frame, routes, Some(address), endpoint);
-    }
-
-    fn each_endpoint(&mut self, outlet: &Arc<Outlet>, endpoints: &[&Endpoint]) {
-        for address in endpoints
-            .iter()
-            .filter_map(|endpoint| endpoint.address.ip())
-        {
-            if self.place.families.has(address) && !address.is_unspecified() {
-                self.own_address(outlet, address, true);
-            }
-        }
-    }
-
     fn insert(
         &mut self,
         frame: Frame,
         routes: Vec<Arc<str>>,
         address: Option<IpAddr>,
         endpoint: bool,
+        from: Vec<ObjectRef>,
     ) {
         let (name, bound) = (frame.name.clone(), frame.bound);
+        let draft = Draft {
+            from,
+            ..super::draft(frame.listener(self.mesh))
+        };
         let built = Built {
-            resource: Arc::new(super::draft(frame.listener(self.mesh)).finish()),
+            resource: Arc::new(draft.finish()),
             address,
             endpoint,
             bound,

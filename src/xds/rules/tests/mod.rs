@@ -7,6 +7,7 @@
 )]
 
 mod clusters;
+mod connections;
 mod routes;
 mod scopes;
 mod services;

@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
 use super::{Builder, Claim, Outbound, Place, Shared};
 use crate::common::conflict::{Conflict, INVALID_LISTENER, TCP_OVER_TCP};
-use crate::resources::filters::{self, Extras};
+use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::listeners::{Frame, Inspect, fixed, is_envoys, is_own, name};
 use crate::resources::routes::HTTP_PROXY;
@@ -56,7 +56,7 @@ impl Builder<'_> {
     }
 
     /// The listener that services without an address of their own share.
-    fn port(&mut self, port: u16, shared: Shared) {
+    fn port(&mut self, port: u16, mut shared: Shared) {
         let Wildcard {
             address,
             more,
@@ -71,6 +71,7 @@ impl Builder<'_> {
             return;
         }
         let mut chains = shared.chains;
+        let mut from = shared.from;
         let mut inspect = shared.inspect;
         let mut routes: Vec<Arc<str>> = Vec::new();
         let mut default = None;
@@ -87,13 +88,13 @@ impl Builder<'_> {
                 chains.push(Match::any().chain(http));
             }
             Some(Claim::Tcp(outlet)) => {
-                let tcp = filters::tcp(self.mesh, &outlet.name);
-                chains.push(Match::any().chain(tcp));
+                let make = |matching: Match, tcp| vec![matching.chain(tcp)];
+                chains.extend(self.claimed(&outlet, &mut shared.matched, &mut from, make));
             }
             Some(Claim::Auto(outlet)) => {
                 let http = self.http(&name, port.to_string(), extras);
-                let tcp = filters::tcp(self.mesh, &outlet.name);
-                chains.extend(chain::sniffed(&Match::any(), http, tcp));
+                let make = |matching: Match, tcp| chain::sniffed(&matching, http.clone(), tcp);
+                chains.extend(self.claimed(&outlet, &mut shared.matched, &mut from, make));
                 inspect = Inspect {
                     tls: true,
                     http: true,
@@ -119,7 +120,9 @@ impl Builder<'_> {
             chains,
             default,
         };
-        self.insert(frame, routes, self.only_address(), false);
+        from.sort();
+        from.dedup();
+        self.insert(frame, routes, self.only_address(), false, from);
     }
 
     /// That the listener is for, where it is a certain one and not the proxy's own place.
@@ -162,6 +165,7 @@ impl Builder<'_> {
             chains: vec![Match::any().chain(http)],
             default: None,
         };
-        self.insert(frame, vec![HTTP_PROXY.into()], self.only_address(), false);
+        let routes = vec![HTTP_PROXY.into()];
+        self.insert(frame, routes, self.only_address(), false, Vec::new());
     }
 }
