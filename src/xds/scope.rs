@@ -7,6 +7,7 @@
 
 mod all;
 mod audience;
+mod delegates;
 mod hosts;
 mod sidecar;
 mod visible;
@@ -45,6 +46,8 @@ pub(crate) struct Scope {
 pub(crate) struct Rule<T> {
     pub(crate) object: Arc<Configured<T>>,
     pub(crate) from: ObjectRef,
+    /// Objects that parts of it are from.
+    pub(crate) with: Vec<ObjectRef>,
     /// In full and in lower case.
     hosts: Vec<String>,
 }
@@ -58,6 +61,7 @@ impl<T: Kind> Rule<T> {
                 namespace: object.namespace.clone(),
                 name: object.name.clone(),
             },
+            with: Vec::new(),
             hosts,
         }
     }
@@ -183,7 +187,7 @@ impl ProxyRules {
         let whole = &self.visible.whole;
         let requests = whole.virtual_services.values();
         let mut virtual_services = requests.chain(whole.connections.values());
-        if virtual_services.any(|one| one.from == *rule) {
+        if virtual_services.any(|one| one.from == *rule || one.with.contains(rule)) {
             return true;
         }
         let of = self.visible.destination_rules.get(&rule.namespace);

@@ -91,10 +91,6 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
             let path = path(&format!("route[{to}].headers"));
             headers(&path, destination.get("headers"), &mut found);
         }
-        if http.get("delegate").is_some() {
-            let why = "is not served in this release: no request goes there";
-            found.push(Finding::warning(path("delegate"), why));
-        }
         let code = http.pointer("/redirect/redirectCode");
         if code
             .and_then(Json::as_u64)
@@ -445,10 +441,7 @@ mod tests {
         let wild = "spec.hosts[0]: is served for hosts that no service has: a wildcard of services is \"*.\" alone";
         assert_eq!(of(json!({"hosts": ["*-a.example"]})), [wild]);
         let http = |http: Json| of(json!({"hosts": ["a"], "http": [http]}));
-        assert_eq!(
-            http(json!({"delegate": {"name": "d"}})),
-            ["spec.http[0].delegate: is not served in this release: no request goes there"]
-        );
+        assert_eq!(http(json!({"delegate": {"name": "d"}})), [""; 0]);
         assert_eq!(
             http(json!({"redirect": {"uri": "/", "redirect_code": 304}})),
             [

@@ -26,6 +26,8 @@ pub(crate) const INVALID_LISTENER: &str = "pilot_invalid_out_listeners";
 pub(crate) const DUPLICATE_CLUSTER: &str = "pilot_duplicate_envoy_clusters";
 /// Rules make more of something than a proxy is given.
 pub(crate) const TOO_LARGE: &str = "gudgeon_rules_too_large";
+/// Routes that are left to another rule, which is not there for it, or contradicts.
+pub(crate) const DELEGATE: &str = "gudgeon_delegates_left_out";
 pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
 
 impl Conflict {

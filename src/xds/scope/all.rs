@@ -10,7 +10,7 @@ use super::audience::{Audience, named};
 use super::hosts::{full_host, is_of};
 use super::sidecar::{Sidecars, narrows};
 use super::visible::{Visible, sources};
-use super::{ProxyRules, Rule, Scope, Unknown};
+use super::{ProxyRules, Rule, Scope, Unknown, delegates};
 use crate::common::conflict::Conflict;
 use crate::common::outlets::Outlets;
 use crate::settings::Settings;
@@ -29,6 +29,8 @@ pub(crate) struct Rules {
     root: Arc<str>,
     /// Namespaces that rules or services tell from others.
     special: BTreeSet<Arc<str>>,
+    /// Parts of rules that come to nothing, whoever sees them.
+    left_out: Vec<Conflict>,
     /// Where the mesh sends what is unknown.
     unknown: Unknown,
     /// As many as there are of those, and one; of each as many as there are Sidecars for it, and one.
@@ -68,8 +70,10 @@ impl Rules {
             domain: settings.domain.clone(),
             root: mesh.root_namespace.as_str().into(),
             special: BTreeSet::new(),
+            left_out: Vec::new(),
             visible: Mutex::default(),
         };
+        rules.left_out = delegates::resolve(&mut rules.virtual_services, &settings.domain);
         rules.special = rules.special(world);
         rules
     }
@@ -222,7 +226,7 @@ impl Rules {
             let of_services = visible.outlets.conflicts.iter();
             of_services.chain(&visible.conflicts)
         });
-        conflicts.cloned().collect()
+        conflicts.chain(&self.left_out).cloned().collect()
     }
 }
 

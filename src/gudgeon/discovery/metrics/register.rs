@@ -8,7 +8,7 @@ use crate::cli::VERSION;
 use crate::exposition;
 
 /// Gauges that conflicts are counted in.
-const CONFLICTS: [(&str, &str); 9] = [
+const CONFLICTS: [(&str, &str); 10] = [
     (
         "pilot_conflict_outbound_listener_tcp_over_current_tcp",
         "TCP ports that another TCP port keeps from having a listener",
@@ -44,6 +44,10 @@ const CONFLICTS: [(&str, &str); 9] = [
     (
         "gudgeon_rules_too_large",
         "Routes and subsets of rules that proxies are not given, because there are too many",
+    ),
+    (
+        "gudgeon_delegates_left_out",
+        "Routes that are left to a VirtualService which is not there for them, or contradicts",
     ),
 ];
 

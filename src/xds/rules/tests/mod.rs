@@ -8,6 +8,7 @@
 
 mod clusters;
 mod connections;
+mod delegates;
 mod routes;
 mod scopes;
 mod services;
