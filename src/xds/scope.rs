@@ -2,25 +2,30 @@
 //! proxies that see the same have in common: the key of what is made for them.
 //!
 //! A namespace is told from others only where something tells it from them: where it owns services or rules that others do not
-//! see, where one is exported to it by name, where its own rules for a host of elsewhere come before that host's. All other
-//! namespaces have one scope, and share all bytes. So there are as many scopes as the mesh has need of, whatever clients say.
+//! see, where one is exported to it by name, where its own rules for a host of elsewhere come before that host's, where a Sidecar
+//! of its own says what it imports. All other namespaces have one scope, and share all bytes. So there are as many scopes as the mesh has need of, whatever clients say.
 
 mod all;
 mod audience;
+mod delegates;
 mod hosts;
 pub(crate) mod policies;
+mod sidecar;
 mod visible;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::istio::mesh::v1alpha1::mesh_config::outbound_traffic_policy::Mode;
+use api::mesh::MeshConfig;
 use api::model::{Configured, Labels, ObjectRef, Service};
-use api::networking::{DestinationRule, VirtualService};
+use api::networking::{DestinationRule, Kind, Sidecar, VirtualService};
 
 pub(crate) use self::all::Rules;
 use self::hosts::{full_host, most_specific, patterns};
-use self::visible::Visible;
+pub(crate) use self::sidecar::Stand;
+use self::visible::{Sight, Visible};
 use crate::common::outlets::Outlets;
 
 /// The gateway that stands for all sidecars.
@@ -31,6 +36,8 @@ const MESH: &str = "mesh";
 pub(crate) struct Scope {
     /// Where rules tell the proxy's namespace from others.
     namespace: Option<Arc<str>>,
+    /// That says what they call.
+    sidecar: Option<ObjectRef>,
     /// Those of [`Visible::selectors`] that the proxy's labels meet, by their places.
     selected: Arc<[usize]>,
 }
@@ -40,8 +47,46 @@ pub(crate) struct Scope {
 pub(crate) struct Rule<T> {
     pub(crate) object: Arc<Configured<T>>,
     pub(crate) from: ObjectRef,
+    /// Objects that parts of it are from.
+    pub(crate) with: Vec<ObjectRef>,
     /// In full and in lower case.
     hosts: Vec<String>,
+}
+
+impl<T: Kind> Rule<T> {
+    fn new(object: &Arc<Configured<T>>, hosts: Vec<String>) -> Self {
+        Self {
+            object: object.clone(),
+            from: ObjectRef {
+                kind: T::NAME,
+                namespace: object.namespace.clone(),
+                name: object.name.clone(),
+            },
+            with: Vec::new(),
+            hosts,
+        }
+    }
+}
+
+/// Where requests and connections go that no service is meant by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Unknown {
+    /// Where they wanted to go.
+    Anywhere,
+    Nowhere,
+    /// To this cluster.
+    To(Arc<str>),
+}
+
+impl Unknown {
+    fn of_mesh(mesh: &MeshConfig) -> Self {
+        let policy = mesh.outbound_traffic_policy.as_ref();
+        if policy.is_none_or(|policy| policy.mode() == Mode::AllowAny) {
+            Self::Anywhere
+        } else {
+            Self::Nowhere
+        }
+    }
 }
 
 impl<T> Rule<T> {
@@ -75,25 +120,92 @@ pub(crate) struct ProxyRules {
     pub(crate) clusters: Scope,
     /// And to listeners.
     pub(crate) listeners: Scope,
+    /// That holds for it, whatever it says.
+    pub(crate) sidecar: Option<Arc<Configured<Sidecar>>>,
+    pub(crate) unknown: Unknown,
     visible: Arc<Visible>,
+    /// What the routes are for that are made.
+    sight: Arc<Sight>,
     domain: Arc<str>,
     root: Arc<str>,
 }
 
 impl ProxyRules {
-    /// Ports of the services that it sees.
+    /// Ports of the services that it has clusters of.
     pub(crate) fn outlets(&self) -> &Outlets {
         &self.visible.outlets
     }
 
+    /// Those that have routes.
+    pub(crate) fn routed(&self) -> &Outlets {
+        &self.sight.outlets
+    }
+
+    /// Where it listens for services, each with what that is for.
+    pub(crate) fn listeners_of(&self) -> Vec<(&Stand, Self)> {
+        let all = self.visible.listeners.iter();
+        all.map(|(stand, sight)| {
+            let own = Self {
+                sight: sight.clone(),
+                ..self.clone()
+            };
+            (stand, own)
+        })
+        .collect()
+    }
+
+    /// The rule for connections with the most specific host that means this one.
+    pub(crate) fn connection_rule(&self, host: &str) -> Option<&Arc<Rule<VirtualService>>> {
+        most_specific(&self.sight.connections, host)
+    }
+
+    /// The same for the routes of one listener: of that of the port, or of the one whose services have their own ports.
+    /// `None`: the port of an application's proxy.
+    pub(crate) fn within(&self, port: Option<u16>) -> Self {
+        let all = &self.visible.listeners;
+        let found = match port {
+            Some(port) => {
+                let of_port = all.iter().find(|(stand, _)| stand.port == Some(port));
+                let is_proxys = of_port.is_some_and(|(stand, _)| stand.is_proxy);
+                let of_port = of_port.filter(|_| !is_proxys);
+                of_port.or_else(|| all.iter().find(|(stand, _)| stand.port.is_none()))
+            }
+            None => all.iter().find(|(stand, _)| stand.is_proxy),
+        };
+        let sight = match (found, port) {
+            (Some((_, sight)), _) => sight.clone(),
+            (None, None) => self.visible.whole.clone(),
+            (None, Some(_)) => Arc::default(),
+        };
+        Self {
+            sight,
+            ..self.clone()
+        }
+    }
+
+    /// Whether a rule has a part in what a proxy of this namespace is given.
+    pub(crate) fn is_made_by(&self, rule: &ObjectRef, namespace: &str) -> bool {
+        let whole = &self.visible.whole;
+        let requests = whole.virtual_services.values();
+        let mut virtual_services = requests.chain(whole.connections.values());
+        if virtual_services.any(|one| one.from == *rule || one.with.contains(rule)) {
+            return true;
+        }
+        let of = self.visible.destination_rules.get(&rule.namespace);
+        let mut of = of.into_iter().flatten();
+        of.any(|(host, rules)| {
+            rules.iter().any(|one| one.from == *rule) && self.outlets().are_meant(host, namespace)
+        })
+    }
+
     /// The rule with the most specific host that means this one.
     pub(crate) fn virtual_service(&self, host: &str) -> Option<&Arc<Rule<VirtualService>>> {
-        most_specific(&self.visible.virtual_services, host)
+        most_specific(&self.sight.virtual_services, host)
     }
 
     /// Hosts that no service has, sorted, with their rules.
     pub(crate) fn hosts_alone(&self) -> impl Iterator<Item = (&str, &Arc<Rule<VirtualService>>)> {
-        let all = self.visible.virtual_services.iter();
+        let all = self.sight.virtual_services.iter();
         all.filter(|(host, _)| !self.outlets().has_host(host))
             .map(|(host, rule)| (host.as_str(), rule))
     }

@@ -105,20 +105,20 @@ macro_rules! kinds {
     (none) => { Effect::None };
     (read) => { Effect::Read };
     (whole) => { effect::WHOLE };
-    (http_routes) => { effect::HTTP_ROUTES };
+    (routes) => { effect::ROUTES };
     (policies) => { effect::POLICIES };
-    (only_ingress) => { effect::ONLY_INGRESS };
     (inbound) => { effect::INBOUND };
+    (listeners) => { effect::LISTENERS };
 }
 
 /// What is served and checked.
 pub static KINDS: &[Kind] = kinds! {
     "networking.istio.io" ["v1alpha3", "v1beta1", "v1"], "istio/networking/v1alpha3/": {
-        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed http_routes
+        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed routes
         "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed policies
         "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed none
         "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed whole
-        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed only_ingress
+        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed listeners
         "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed read
     }
     "networking.istio.io" ["v1alpha3"], "istio/networking/v1alpha3/": {

@@ -1,6 +1,8 @@
 //! Discovery cannot serve every valid object as it is written. This module has the notes that say what it does instead, and the
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
+mod sidecar;
+
 use serde_json::Value as Json;
 
 use super::kinds::Kind;
@@ -8,6 +10,8 @@ use super::regex_size::{MOST, program_size};
 use super::rules::access_log;
 use super::{Finding, Severity, push_key, read_message};
 use crate::names::is_host_pattern;
+
+pub use sidecar::MOST_EGRESS_LISTENERS;
 
 /// Why nothing is made of a host of a ServiceEntry; `None`: it is served. `resolves`: proxies or we look up where it is.
 #[must_use]
@@ -23,7 +27,7 @@ pub fn unserved_host(host: &str, resolves: bool) -> Option<&'static str> {
 pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     let of_kind = match kind.kind {
         "ServiceEntry" => service_entry,
-        "Sidecar" => sidecar,
+        "Sidecar" => sidecar::notes,
         "VirtualService" => virtual_service,
         "DestinationRule" => destination_rule,
         "AuthorizationPolicy" => authorization_policy,
@@ -61,20 +65,6 @@ fn service_entry(spec: &Json) -> Vec<Finding> {
     found
 }
 
-fn sidecar(spec: &Json) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for (at, listener) in items(spec, "ingress") {
-        let endpoint = listener.get("defaultEndpoint").and_then(Json::as_str);
-        let endpoint = endpoint.unwrap_or_default();
-        if endpoint.starts_with("0.0.0.0:") || endpoint.starts_with("[::]:") {
-            let path = format!("spec.ingress[{at}].defaultEndpoint");
-            let how = "is served at the loopback address: what listens on the pod's own alone is not reached";
-            found.push(Finding::warning(path, how));
-        }
-    }
-    found
-}
-
 fn virtual_service(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, host) in items(spec, "hosts") {
@@ -101,10 +91,6 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
         for (to, destination) in items(http, "route") {
             let path = path(&format!("route[{to}].headers"));
             headers(&path, destination.get("headers"), &mut found);
-        }
-        if http.get("delegate").is_some() {
-            let why = "is not served in this release: no request goes there";
-            found.push(Finding::warning(path("delegate"), why));
         }
         let code = http.pointer("/redirect/redirectCode");
         if code
@@ -464,10 +450,7 @@ mod tests {
         let wild = "spec.hosts[0]: is served for hosts that no service has: a wildcard of services is \"*.\" alone";
         assert_eq!(of(json!({"hosts": ["*-a.example"]})), [wild]);
         let http = |http: Json| of(json!({"hosts": ["a"], "http": [http]}));
-        assert_eq!(
-            http(json!({"delegate": {"name": "d"}})),
-            ["spec.http[0].delegate: is not served in this release: no request goes there"]
-        );
+        assert_eq!(http(json!({"delegate": {"name": "d"}})), [""; 0]);
         assert_eq!(
             http(json!({"redirect": {"uri": "/", "redirect_code": 304}})),
             [

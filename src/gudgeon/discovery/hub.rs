@@ -511,7 +511,9 @@ impl Hub {
                         && key.cluster == *node.cluster.as_ref().unwrap_or(local)
                 }) || node.addresses.iter().any(|at| next.moved.contains(at))
             };
-            let scope = if next.full || of_proxy() {
+            let everybody = batch.reasons.has(Reason::Debug);
+            let concerned = || next.full && (everybody || next.concerns(node));
+            let scope = if concerned() || of_proxy() {
                 Scope::Full
             } else if names.is_empty() {
                 nothing()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Address, Port, Protocol, Service, World};
+use api::model::{Address, Port, Protocol, Service, ServiceKey, World};
 
 use super::conflict::{Conflict, DUPLICATE_CLUSTER};
 use crate::common::families::Families;
@@ -236,13 +236,17 @@ impl Outlets {
         }
     }
 
-    #[allow(dead_code, reason = "Sidecars choose by it")]
-    /// Those of these that `keeps` has; nothing is in conflict there that was not before.
-    pub(crate) fn keeping(&self, keeps: impl Fn(&Outlet) -> bool) -> Self {
+    /// Those of these that are of services that are kept; nothing is in conflict there that was not before.
+    pub(crate) fn keeping(&self, keeps: impl Fn(&Service) -> bool) -> Self {
         let mut seen = vec![0; self.seen.len()];
         let mut size: usize = 0;
+        let (mut last, mut is_last_kept) = (None, false);
         for (at, outlet) in self.places() {
-            if keeps(outlet) {
+            let service = Some(&outlet.service.key);
+            if last != service {
+                (last, is_last_kept) = (service, keeps(&outlet.service));
+            }
+            if is_last_kept {
                 set(&mut seen, at);
                 let own = self.index.sizes.get(at).copied().unwrap_or_default();
                 size = size.saturating_add(own);
@@ -254,6 +258,53 @@ impl Outlets {
             conflicts: Vec::new(),
             size,
         }
+    }
+
+    /// Those of either, of one world; none of the one hides one of the other.
+    pub(crate) fn or(&self, other: &Self) -> Self {
+        let (all, more) = match self.seen.len() {
+            0 => (other, self),
+            _ => (self, other),
+        };
+        let words = all.seen.iter().enumerate();
+        let seen: Arc<[u64]> = words
+            .map(|(at, word)| word | more.seen.get(at).copied().unwrap_or_default())
+            .collect();
+        let sizes = all.index.sizes.iter().enumerate();
+        let sizes = sizes.filter(|(at, _)| bit(&seen, *at));
+        Self {
+            size: sizes.map(|(_, size)| *size).sum(),
+            index: all.index.clone(),
+            seen,
+            conflicts: Vec::new(),
+        }
+    }
+
+    /// Whether a port of this service is one of these.
+    pub(crate) fn has(&self, service: &ServiceKey) -> bool {
+        let host = service.hostname.to_ascii_lowercase();
+        self.by_host(&host)
+            .any(|outlet| outlet.service.key == *service)
+    }
+
+    /// Whether a host or a wildcard means one of these, or a service of this namespace.
+    pub(crate) fn are_meant(&self, host: &str, namespace: &str) -> bool {
+        let is_meant = |at: usize, outlet: &Outlet| {
+            bit(&self.seen, at) || *outlet.service.key.namespace == *namespace
+        };
+        let Some(suffix) = host.strip_prefix('*') else {
+            let places = self.index.by_host.get(host).into_iter().flatten();
+            let mut all = places.filter_map(|at| Some((*at, self.index.all.get(*at)?)));
+            return all.any(|(at, outlet)| is_meant(at, outlet));
+        };
+        let ends = |outlet: &Outlet| {
+            let host = outlet.host().as_bytes();
+            let from = host.len().checked_sub(suffix.len());
+            let end = from.and_then(|from| host.get(from..));
+            end.is_some_and(|end| end.eq_ignore_ascii_case(suffix.as_bytes()))
+        };
+        let mut all = self.index.all.iter().enumerate();
+        all.any(|(at, outlet)| is_meant(at, outlet) && ends(outlet))
     }
 
     /// Whether both see the same ports of the same world.

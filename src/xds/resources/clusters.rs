@@ -12,6 +12,7 @@ use crate::common::upstream_http;
 use crate::common::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Dns, Files, Kind};
+use crate::scope::Unknown;
 use api::model::{Protocol, Registry, Resolution, Service};
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     ClusterDiscoveryType, CommonLbConfig, CustomClusterType, DiscoveryType, DnsLookupFamily,
@@ -32,6 +33,16 @@ pub(crate) const INBOUND_V6: &str = "InboundPassthroughClusterIpv6";
 
 /// The name of the extension.
 const DNS_CLUSTER: &str = "envoy.cluster.dns";
+
+/// The cluster of what no service is meant by; `None`: there is nowhere to go. Whoever was not intercepted cannot be sent where he
+/// wanted to.
+pub(crate) fn of_unknown(unknown: &Unknown, intercepted: bool) -> Option<Arc<str>> {
+    match unknown {
+        Unknown::Anywhere => intercepted.then(|| PASSTHROUGH.into()),
+        Unknown::Nowhere => None,
+        Unknown::To(cluster) => Some(cluster.clone()),
+    }
+}
 
 /// Whether a client has what mutual TLS takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

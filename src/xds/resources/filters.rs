@@ -1,5 +1,6 @@
 //! Filters of chains: connection managers and proxies of plain connections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3 as core;
@@ -144,6 +145,33 @@ pub(crate) fn tcp(mesh: &Mesh, cluster: &str) -> listener::Filter {
     let proxy = TcpProxy {
         stat_prefix: cluster.to_owned(),
         cluster_specifier: Some(tcp_proxy::ClusterSpecifier::Cluster(cluster.to_owned())),
+        access_log: mesh.access_log.tcp.clone(),
+        ..TcpProxy::default()
+    };
+    wire::filter("envoy.filters.network.tcp_proxy", &proxy)
+}
+
+/// To several clusters by their weights, or to one. `name`: of its statistics.
+pub(crate) fn tcp_to(mesh: &Mesh, name: &str, to: &[(Arc<str>, u32)]) -> listener::Filter {
+    let cluster = match to {
+        [(only, _)] => tcp_proxy::ClusterSpecifier::Cluster(only.to_string()),
+        all => {
+            let clusters =
+                all.iter().map(
+                    |(name, weight)| tcp_proxy::weighted_cluster::ClusterWeight {
+                        name: name.to_string(),
+                        weight: *weight,
+                        ..Default::default()
+                    },
+                );
+            tcp_proxy::ClusterSpecifier::WeightedClusters(tcp_proxy::WeightedCluster {
+                clusters: clusters.collect(),
+            })
+        }
+    };
+    let proxy = TcpProxy {
+        stat_prefix: name.to_owned(),
+        cluster_specifier: Some(cluster),
         access_log: mesh.access_log.tcp.clone(),
         ..TcpProxy::default()
     };

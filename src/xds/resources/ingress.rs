@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Configured, EndpointAddress, Labels, Protocol, World, selects};
+use api::model::{Configured, EndpointAddress, Protocol};
 use api::networking::{CaptureMode, IstioIngressListener, Sidecar, default_endpoint};
 
 use super::clusters;
@@ -15,35 +15,7 @@ use super::mesh::Mesh;
 use super::proxy::Proxy;
 use crate::common::conflict::{Conflict, INVALID_LISTENER};
 
-/// The Sidecar of a proxy: the oldest that selects it.
-pub(crate) fn sidecar(world: &World, proxy: &Proxy) -> Option<Arc<Configured<Sidecar>>> {
-    world
-        .sidecars
-        .values()
-        .filter(|sidecar| sidecar.namespace == proxy.node.namespace)
-        .filter(|sidecar| {
-            let wanted = sidecar.spec.workload_selector.as_ref();
-            let labels = wanted.map(|selector| &selector.labels);
-            let wanted: Labels = labels
-                .into_iter()
-                .flatten()
-                .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
-                .collect();
-            selects(&wanted, &proxy.labels) || selects(&wanted, &proxy.node.labels)
-        })
-        .min_by_key(|sidecar| {
-            // One that selects is meant more than one for the whole namespace.
-            let whole = sidecar
-                .spec
-                .workload_selector
-                .as_ref()
-                .is_none_or(|selector| selector.labels.is_empty());
-            (whole, sidecar.created, sidecar.name.clone())
-        })
-        .cloned()
-}
-
-/// Its doors; `None` where it says nothing of them. `lost`: those that cannot be.
+/// The doors of a Sidecar; `None` where it says nothing of them. `lost`: those that cannot be.
 pub(crate) fn doors(
     sidecar: &Configured<Sidecar>,
     proxy: &Proxy,

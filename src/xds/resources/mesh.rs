@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use api::istio::mesh::v1alpha1::mesh_config::AuthPolicy;
-use api::istio::mesh::v1alpha1::mesh_config::outbound_traffic_policy::Mode;
 use api::mesh::MeshConfig;
 use envoy_types::pb::envoy::config::core::v3::TcpKeepalive;
 
@@ -34,7 +33,6 @@ pub(crate) struct Mesh {
     pub(crate) proxy_ports: [u16; 2],
     /// 0: none.
     pub(crate) http_port: u16,
-    pub(crate) allow_any: bool,
     pub(crate) tls: MutualTls,
     pub(crate) access_log: AccessLog,
     pub(crate) log_service: Option<LogService>,
@@ -48,7 +46,6 @@ pub(crate) struct Mesh {
 
 impl Mesh {
     pub(crate) fn new(mesh: &MeshConfig, settings: &Settings) -> Self {
-        let policy = mesh.outbound_traffic_policy.as_ref();
         let auto = mesh.enable_auto_mtls.as_ref().is_some_and(|on| on.value);
         Self {
             connect_timeout: or(mesh.connect_timeout.as_ref(), Duration::from_secs(1)),
@@ -63,7 +60,6 @@ impl Mesh {
                 [proxy.proxy_admin_port, proxy.status_port].map(port)
             }),
             http_port: port(mesh.proxy_http_port),
-            allow_any: policy.is_none_or(|policy| policy.mode() == Mode::AllowAny),
             tls: match (mesh.auth_policy(), auto) {
                 (AuthPolicy::MutualTls, _) => MutualTls::Strict,
                 (AuthPolicy::None, true) => MutualTls::Auto,

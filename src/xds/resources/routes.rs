@@ -32,8 +32,8 @@ pub(crate) struct Caller {
     pub(crate) domain: Arc<str>,
     pub(crate) cluster: ClusterId,
     pub(crate) families: Families,
-    /// What is unknown goes where it wanted to.
-    pub(crate) allow_any: bool,
+    /// Where what is unknown goes; `None`: it is refused.
+    pub(crate) unknown: Option<Arc<str>>,
 }
 
 /// A configuration by its name; `None` where nothing has it.
@@ -42,7 +42,10 @@ pub(crate) fn outbound(
     caller: &Caller,
     rules: &ProxyRules,
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
-    let outlets = rules.outlets();
+    let is_proxy = &**name == HTTP_PROXY;
+    // Of a port of one service alone the services of all listeners count.
+    let rules = &rules.within(name.parse().ok());
+    let outlets = rules.routed();
     let mut making = Making {
         caller,
         rules,
@@ -53,37 +56,34 @@ pub(crate) fn outbound(
         spent: BTreeMap::new(),
     };
     if let Some((host, port)) = name.rsplit_once(':') {
-        let outlet = outlets.by_name(&cluster_name(port.parse().ok()?, host))?;
+        let all = rules.outlets();
+        let outlet = all.by_name(&cluster_name(port.parse().ok()?, host))?;
         return outlet.protocol.is_auto().then(|| {
             let host = making.host(outlet, vec!["*".to_owned()]);
             making.finish(name, vec![host])
         });
     }
-    let proxy = &**name == HTTP_PROXY;
-    let chosen: Vec<&Arc<Outlet>> = if proxy {
+    let chosen: Vec<&Arc<Outlet>> = if is_proxy {
         let all = outlets.all();
         all.filter(|outlet| outlet.carries_http()).collect()
     } else {
         let of_port = outlets.of_port(name.parse().ok()?);
         of_port.filter(|outlet| outlet.carries_http()).collect()
     };
-    if chosen.is_empty() && !proxy {
+    if chosen.is_empty() && !is_proxy {
         return None;
     }
     let mut hosts: Vec<VirtualHost> = chosen
         .into_iter()
         .filter_map(|outlet| {
-            let domains = making.domains(outlet, proxy);
+            let domains = making.domains(outlet, is_proxy);
             (!domains.is_empty()).then(|| making.host(outlet, domains))
         })
         .collect();
     hosts.extend(making.hosts_alone(name.parse().ok()));
     hosts.sort_by(|one, other| one.name.cmp(&other.name));
-    hosts.push(if caller.allow_any {
-        allow_any()
-    } else {
-        block_all()
-    });
+    let unknown = caller.unknown.as_deref();
+    hosts.push(unknown.map_or_else(block_all, allow_any));
     Some(making.finish(name, hosts))
 }
 
@@ -122,7 +122,7 @@ fn body(route: &Route) -> u32 {
 
 /// Of one configuration, and of one rule in it. Chosen: what a rule of the longest there may be (1 MiB) comes to fits, also for
 /// some hosts, and a wildcard that gives every service of a mesh a thousand routes does not.
-const ROOM: usize = 32 << 20;
+pub(crate) const ROOM: usize = 32 << 20;
 pub(crate) const ROOM_OF_RULE: usize = 4 << 20;
 
 impl<'a> Making<'a> {

@@ -1,6 +1,7 @@
 //! VirtualService: where requests of a host go (discovery.md §14). A host whose rule matches nothing is answered 404, by Envoy.
 
 mod action;
+pub(crate) mod connections;
 mod filters;
 mod matching;
 
@@ -56,6 +57,7 @@ pub(crate) fn routes(
 ) -> Routed {
     let mut routes = Vec::new();
     let mut from = vec![rule.from.clone()];
+    from.extend(rule.with.iter().cloned());
     let (mut bytes, mut is_matched): (usize, bool) = (0, false);
     for http in &rule.spec().http {
         let holding: Vec<_> = if http.r#match.is_empty() {

@@ -4,12 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{Labels, ObjectRef, Objects, Service, World, selects};
-use api::networking::{DestinationRule, Kind, VirtualService};
+use api::networking::{DestinationRule, Kind, Sidecar, VirtualService};
 
 use super::audience::{Audience, named};
 use super::hosts::{full_host, is_of};
-use super::visible::Visible;
-use super::{ProxyRules, Rule, Scope};
+use super::sidecar::{Sidecars, narrows};
+use super::visible::{Visible, sources};
+use super::{ProxyRules, Rule, Scope, Unknown, delegates};
 use crate::common::conflict::Conflict;
 use crate::common::outlets::Outlets;
 use crate::settings::Settings;
@@ -19,6 +20,7 @@ use crate::settings::Settings;
 pub(crate) struct Rules {
     pub(super) virtual_services: Vec<Exported<VirtualService>>,
     pub(super) destination_rules: Vec<Exported<DestinationRule>>,
+    sidecars: Sidecars,
     /// None of their ports is seen: they are what scopes choose from.
     pub(super) services: Outlets,
     /// Namespaces that see services which do not say so themselves.
@@ -27,9 +29,16 @@ pub(crate) struct Rules {
     root: Arc<str>,
     /// Namespaces that rules or services tell from others.
     special: BTreeSet<Arc<str>>,
-    /// As many as there are of those, and one.
-    visible: Mutex<HashMap<Option<Arc<str>>, Arc<Visible>>>,
+    /// Parts of rules that come to nothing, whoever sees them.
+    left_out: Vec<Conflict>,
+    /// Where the mesh sends what is unknown.
+    unknown: Unknown,
+    /// As many as there are of those, and one; of each as many as there are Sidecars for it, and one.
+    visible: Mutex<HashMap<Class, Arc<Visible>>>,
 }
+
+/// A namespace that is told from others, and the Sidecar that holds.
+type Class = (Option<Arc<str>>, Option<ObjectRef>);
 
 /// A rule with those that see it.
 #[derive(Debug)]
@@ -54,19 +63,31 @@ impl Rules {
                 &mesh.default_destination_rule_export_to,
                 |spec| (std::slice::from_ref(&spec.host), &spec.export_to),
             ),
+            sidecars: Sidecars::new(world),
             services: Outlets::index(world, settings),
+            unknown: Unknown::of_mesh(mesh),
             usual_audience: mesh.default_service_export_to.clone(),
             domain: settings.domain.clone(),
             root: mesh.root_namespace.as_str().into(),
             special: BTreeSet::new(),
+            left_out: Vec::new(),
             visible: Mutex::default(),
         };
+        rules.left_out = delegates::resolve(&mut rules.virtual_services, &settings.domain);
         rules.special = rules.special(world);
         rules
     }
 
     fn special(&self, world: &World) -> BTreeSet<Arc<str>> {
-        let mut special = BTreeSet::new();
+        let mut special: BTreeSet<Arc<str>> = self.sidecars.namespaces().cloned().collect();
+        if self.sidecars.means_own(&self.root) {
+            let services = world.services.keys().map(|key| &key.namespace);
+            let rules = world
+                .virtual_services
+                .keys()
+                .map(|(namespace, _)| namespace);
+            special.extend(services.chain(rules).cloned());
+        }
         for service in world.services.values() {
             special.extend(named(&self.audience(service)));
         }
@@ -74,6 +95,8 @@ impl Rules {
             special.extend(named(to));
             let matches = rule.spec().http.iter().flat_map(|http| &http.r#match);
             let namespaces = matches.map(|one| one.source_namespace.as_str());
+            let of_connections = sources(rule.spec()).map(|(_, namespace)| namespace.as_str());
+            let namespaces = namespaces.chain(of_connections);
             special.extend(namespaces.filter(|one| !one.is_empty()).map(Arc::from));
         }
         let everything = self.services.seeing(|_| true);
@@ -107,30 +130,49 @@ impl Rules {
         self.audience(service).has(namespace)
     }
 
-    /// Those of a proxy in this namespace and with these labels.
-    pub(crate) fn of(&self, namespace: &Arc<str>, labels: &Labels) -> ProxyRules {
+    /// Those of a proxy in this namespace and with these labels. `labels`: of its workload, and those that it says itself.
+    pub(crate) fn of(
+        &self,
+        namespace: &Arc<str>,
+        labels: [&Labels; 2],
+        is_sidecar: bool,
+    ) -> ProxyRules {
+        let sidecar = self.sidecars.of(namespace, &self.root, &labels);
+        let sidecar = sidecar.filter(|_| is_sidecar);
+        let narrow = sidecar.filter(|sidecar| narrows(sidecar.spec()));
         let namespace = self.special.get(namespace).cloned();
-        let visible = self.visible(namespace.as_ref());
+        let visible = self.visible(namespace.as_ref(), narrow);
+        let [of_workload, _] = labels;
         let selectors = visible.selectors.iter().enumerate();
-        let met = selectors.filter(|(_, selector)| selects(selector, labels));
+        let met = selectors.filter(|(_, selector)| selects(selector, of_workload));
         let selected: Arc<[usize]> = met.map(|(at, _)| at).collect();
         let of_clusters = selected
             .iter()
             .filter(|at| visible.of_clusters.contains(at));
+        let from = narrow.map(|sidecar| sidecar.from.clone());
+        let of_listeners = selected
+            .iter()
+            .filter(|at| visible.of_listeners.contains(at));
         let listeners = Scope {
-            namespace: namespace.clone().filter(|_| visible.has_own_services),
-            selected: Arc::default(),
+            namespace: namespace.clone().filter(|_| visible.has_own_listeners),
+            sidecar: from.clone(),
+            selected: of_listeners.copied().collect(),
         };
         ProxyRules {
             listeners,
             clusters: Scope {
                 namespace: namespace.clone(),
+                sidecar: from.clone(),
                 selected: of_clusters.copied().collect(),
             },
             scope: Scope {
                 namespace,
+                sidecar: from,
                 selected,
             },
+            sidecar: sidecar.map(|sidecar| sidecar.object.clone()),
+            unknown: visible.unknown.as_ref().unwrap_or(&self.unknown).clone(),
+            sight: visible.whole.clone(),
             visible,
             domain: self.domain.clone(),
             root: self.root.clone(),
@@ -144,23 +186,36 @@ impl Rules {
 
     /// What proxies see that nothing tells from others.
     pub(crate) fn common(&self) -> Arc<Visible> {
-        self.visible(None)
+        self.visible(None, None)
     }
 
-    fn visible(&self, namespace: Option<&Arc<str>>) -> Arc<Visible> {
-        let mut all = self.visible.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(visible) = all.get(&namespace.cloned()) {
+    fn visible(
+        &self,
+        namespace: Option<&Arc<str>>,
+        sidecar: Option<&Arc<Rule<Sidecar>>>,
+    ) -> Arc<Visible> {
+        let of = sidecar.map(|sidecar| sidecar.from.clone());
+        let class: Class = (namespace.cloned(), of);
+        let lock = || self.visible.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(visible) = lock().get(&class) {
             return visible.clone();
         }
-        let common = all
-            .entry(None)
-            .or_insert_with(|| Arc::new(Visible::new(self, None, None)));
-        let Some(namespace) = namespace else {
-            return common.clone();
+        // One for all namespaces may mean the same in several.
+        let is_shared = sidecar.is_none_or(|sidecar| **sidecar.namespace() == *self.root);
+        let common = namespace.filter(|_| is_shared);
+        let common = common.map(|_| self.visible(None, sidecar));
+        let made = match sidecar {
+            None => Visible::new(self, namespace, common.as_deref()),
+            Some(sidecar) => {
+                let all = self.visible(namespace, None);
+                let own = !is_shared;
+                let mut made = all.through(sidecar, namespace, &self.domain, common.as_deref());
+                made.has_own_listeners |= own;
+                made
+            }
         };
-        let visible = Arc::new(Visible::new(self, Some(namespace), Some(&**common)));
-        all.insert(Some(namespace.clone()), visible.clone());
-        visible
+        let made = Arc::new(made);
+        lock().entry(class).or_insert(made).clone()
     }
 
     /// Services and rules that others keep from having an effect, as far as somebody has looked.
@@ -171,7 +226,7 @@ impl Rules {
             let of_services = visible.outlets.conflicts.iter();
             of_services.chain(&visible.conflicts)
         });
-        conflicts.cloned().collect()
+        conflicts.chain(&self.left_out).cloned().collect()
     }
 }
 
@@ -187,15 +242,7 @@ fn exported<T: Kind>(
         let hosts = hosts.map(|host| full_host(host, &object.namespace, domain));
         Exported {
             to: Audience::of(to, usual, &object.namespace),
-            rule: Arc::new(Rule {
-                object: object.clone(),
-                from: ObjectRef {
-                    kind: T::NAME,
-                    namespace: object.namespace.clone(),
-                    name: object.name.clone(),
-                },
-                hosts: hosts.collect(),
-            }),
+            rule: Arc::new(Rule::new(object, hosts.collect())),
         }
     });
     let mut all: Vec<_> = all.collect();

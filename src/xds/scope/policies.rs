@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use api::model::{Labels, ObjectRef, Objects, World, selects};
+use api::model::{Labels, Objects, World, selects};
 use api::networking::Kind;
 use api::security::{AuthorizationPolicy, WorkloadSelector};
 
@@ -94,15 +94,7 @@ fn by_namespace<T: Policy>(objects: &Objects<T>) -> ByNamespace<T> {
         let selector = object.spec.selector();
         let one = Selecting {
             labels: selector.map_or_else(Labels::new, |one| labels(&one.match_labels)),
-            rule: Arc::new(Rule {
-                object: object.clone(),
-                from: ObjectRef {
-                    kind: T::NAME,
-                    namespace: object.namespace.clone(),
-                    name: object.name.clone(),
-                },
-                hosts: Vec::new(),
-            }),
+            rule: Arc::new(Rule::new(object, Vec::new())),
         };
         all.entry(object.namespace.clone()).or_default().push(one);
     }

@@ -4,6 +4,7 @@
 //! get the same bytes. The next one takes over what its change does not touch.
 
 mod cache;
+mod concerned;
 mod named;
 mod outbound;
 mod parts;
@@ -18,15 +19,18 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::model::{ClusterId, Endpoint, EndpointAddress, ObjectRef, Service, TlsMode, World};
+use api::model::{
+    ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, TlsMode, World,
+};
 
 use self::cache::Cache;
+use self::concerned::Concerned;
 use self::parts::{Clusters, Listeners};
 use self::ports::ByPort;
 use self::variants::Variants;
 use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
-use crate::node::Node;
+use crate::node::{Kind, Node};
 use crate::resources::clusters::Client;
 use crate::resources::endpoints::{Places, Viewer, takes_tls};
 use crate::resources::instances::Directory;
@@ -37,7 +41,7 @@ use crate::resources::networks::Networks;
 use crate::resources::routes::Caller;
 use crate::rules::destination_rule::{ask_for_accounts, have_localities};
 use crate::scope::policies::Policies;
-use crate::scope::{Rules, Scope};
+use crate::scope::{ProxyRules, Rules, Scope};
 use crate::settings::Settings;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
@@ -117,6 +121,18 @@ pub struct Next {
     pub full: bool,
     /// Proxies with these addresses serve something else now: they are to get all that differs.
     pub moved: BTreeSet<IpAddr>,
+    /// `None`: all proxies, as far as they have names of what changed.
+    concerned: Option<Concerned>,
+}
+
+impl Next {
+    /// Whether something changed of what this proxy sees. Nothing else of it can be different.
+    #[must_use]
+    pub fn concerns(&self, node: &Node) -> bool {
+        let local = &self.snapshot.settings.cluster;
+        let concerned = self.concerned.as_ref();
+        concerned.is_none_or(|concerned| concerned.has(node, local))
+    }
 }
 
 impl Snapshot {
@@ -144,12 +160,17 @@ impl Snapshot {
                 moved: self.moved(&world, hosts),
                 snapshot: Arc::new(self.with_endpoints(world, hosts)),
                 full: false,
+                concerned: None,
             },
-            None => Next {
-                snapshot: Arc::new(self.with_all(world)),
-                full: true,
-                moved: BTreeSet::new(),
-            },
+            None => {
+                let snapshot = Arc::new(self.with_all(world));
+                Next {
+                    concerned: Some(Concerned::new(self, &snapshot)),
+                    snapshot,
+                    full: true,
+                    moved: BTreeSet::new(),
+                }
+            }
         }
     }
 
@@ -241,7 +262,7 @@ impl Snapshot {
     }
 
     fn likeness(&self, node: &Node) -> u64 {
-        let rules = self.base.rules.of(&node.namespace, &node.labels);
+        let rules = self.base.rules_of(node, &node.labels);
         hash(&(likeness(node), rules.scope))
     }
 
@@ -451,6 +472,13 @@ impl Snapshot {
 }
 
 impl Base {
+    /// What a proxy sees whose workload has these labels.
+    fn rules_of(&self, node: &Node, labels: &Labels) -> ProxyRules {
+        let is_sidecar = node.kind == Kind::Sidecar;
+        let labels = [labels, &node.labels];
+        self.rules.of(&node.namespace, labels, is_sidecar)
+    }
+
     fn new(world: &World, settings: &Settings) -> Self {
         let rules = Rules::new(world, settings);
         Self {

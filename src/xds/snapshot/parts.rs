@@ -27,12 +27,15 @@ pub(super) struct Clusters {
 /// A name, the namespace of the service, and the rules that hold.
 type ClusterKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>);
 
+/// A name, what it has, and the rules that it is made from.
+type ListenerKey = (Arc<str>, Version, Arc<[ObjectRef]>);
+
 /// Those of services, for all proxies whose listeners are alike.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     pub(super) all: Cache<Scope, Arc<Outbound>>,
     /// Each of them once, whatever else those see that have it.
-    pub(super) each: Cache<(Arc<str>, Version), Arc<Resource>>,
+    pub(super) each: Cache<ListenerKey, Arc<Resource>>,
 }
 
 impl Clusters {

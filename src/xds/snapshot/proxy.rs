@@ -15,7 +15,7 @@ use crate::common::conflict::INVALID_LISTENER;
 use crate::common::outlets::{Outlet, cluster_name};
 use crate::finish::{ClusterParts, Draft, Encode};
 use crate::node::{Kind, Mode, Node};
-use crate::resources::clusters::{Certificates, Client};
+use crate::resources::clusters::{self, Certificates, Client};
 use crate::resources::endpoints::Viewer;
 use crate::resources::filters::HttpOptions;
 use crate::resources::ingress;
@@ -76,13 +76,14 @@ impl ProxyView {
             &snapshot.base.networks,
         );
         let sidecar = node.kind == Kind::Sidecar && !node.grpc;
+        let rules = snapshot.base.rules_of(node, &proxy.labels);
         let instances = if sidecar {
             snapshot.directory().instances(&proxy, &snapshot.world)
         } else {
             Vec::new()
         };
         let doors = if sidecar {
-            doors(snapshot, &proxy, &instances)
+            doors(snapshot, &proxy, &instances, &rules)
         } else {
             Vec::new()
         };
@@ -106,7 +107,7 @@ impl ProxyView {
             domain: node.domain.clone(),
             cluster: proxy.cluster.clone(),
             families: proxy.families,
-            allow_any: intercepts && snapshot.base.mesh.allow_any,
+            unknown: clusters::of_unknown(&rules.unknown, intercepts),
         };
         let place = Place {
             cluster: proxy.cluster.clone(),
@@ -114,8 +115,8 @@ impl ProxyView {
             loopback: (node.mode == Mode::None).then(|| proxy.loopback()),
             options: options(node),
             headless: snapshot.settings.headless.listeners,
+            unknown: rules.unknown.clone(),
         };
-        let rules = snapshot.base.rules.of(&node.namespace, &proxy.labels);
         let parts = Parts::new(snapshot, &proxy, &client, (&caller, &rules), &place);
         Self {
             snapshot: snapshot.clone(),
@@ -199,12 +200,12 @@ impl ProxyView {
                 let of_port = snapshot.by_port().of(&snapshot.world, key, port);
                 of_port.map(|(_, endpoint)| endpoint).collect()
             };
-            let outlets = self.rules.outlets();
-            let mut built = outbound::build(outlets, self.mesh(), &self.place, endpoints);
+            let mut built = outbound::build(&self.rules, self.mesh(), &self.place, endpoints);
             built.conflicts = self.found(built.conflicts);
             for one in built.listeners.values_mut() {
                 let resource = &mut one.resource;
-                let key = (resource.name.clone(), resource.version);
+                let from = resource.from.clone();
+                let key = (resource.name.clone(), resource.version, from);
                 *resource = listeners.each.get(key, || resource.clone());
             }
             Arc::new(built)
@@ -222,7 +223,11 @@ impl ProxyView {
     fn own_listeners(&self) -> Vec<Arc<Resource>> {
         let mut own = self.own().listeners();
         if self.proxy.intercepts() {
-            own.push(fixed::outbound(&self.proxy, self.mesh()));
+            own.push(fixed::outbound(
+                &self.proxy,
+                self.mesh(),
+                &self.rules.unknown,
+            ));
             own.push(fixed::inbound(&self.proxy, self.mesh(), &self.own()));
         }
         own.extend(self.http_proxy());
@@ -237,8 +242,8 @@ impl ProxyView {
 
     /// Where its applications are, as listeners are called: no bound listener of services takes that place from them.
     fn applications(&self) -> BTreeSet<String> {
-        let doors = self.doors.iter().filter(|_| self.place.loopback.is_some());
-        doors
+        self.doors
+            .iter()
             .filter_map(|door| match door.place {
                 (EndpointAddress::Ip(address), port) => Some(name(address, port)),
                 (EndpointAddress::Pipe(_) | EndpointAddress::Name(_), _) => None,
@@ -254,7 +259,7 @@ impl ProxyView {
         let own = self.own_listeners();
         let applications = self.applications();
         let has = |built: &outbound::Built| {
-            self.has(built) && !applications.contains(&*built.resource.name)
+            self.has(built) && !(built.bound && applications.contains(&*built.resource.name))
         };
         let names = own.iter().map(|one| &*one.name);
         let taken = names.filter(|&name| {
@@ -265,7 +270,8 @@ impl ProxyView {
         });
         let taken = taken.map(no_room);
         let behind = applications.iter();
-        let behind = behind.filter(|name| shared.listeners.contains_key(*name));
+        let is_bound = |name: &str| shared.listeners.get(name).is_some_and(|one| one.bound);
+        let behind = behind.filter(|name| is_bound(name));
         let behind = behind.map(|name| in_the_way(name));
         let others = shared.listeners.iter();
         let others = others.filter(|(_, built)| !built.endpoint && !self.has(built));
@@ -554,11 +560,19 @@ fn filters(snapshot: &Snapshot, proxy: &Proxy, doors: &[Door]) -> Filters {
     filters
 }
 
-fn doors(snapshot: &Snapshot, proxy: &Proxy, instances: &[Instance]) -> Vec<Door> {
+fn doors(
+    snapshot: &Snapshot,
+    proxy: &Proxy,
+    instances: &[Instance],
+    rules: &ProxyRules,
+) -> Vec<Door> {
     let (mesh, sniffs) = (&snapshot.base.mesh, snapshot.settings.sniffing.inbound);
     let mut lost = Vec::new();
-    let written = ingress::sidecar(&snapshot.world, proxy)
-        .and_then(|sidecar| ingress::doors(&sidecar, proxy, instances, mesh, sniffs, &mut lost));
+    // The one for all namespaces knows no ports of theirs.
+    let sidecar = rules.sidecar.as_ref();
+    let sidecar = sidecar.filter(|one| one.namespace == proxy.node.namespace);
+    let written = sidecar
+        .and_then(|sidecar| ingress::doors(sidecar, proxy, instances, mesh, sniffs, &mut lost));
     let doors = match written {
         Some(doors) => doors,
         None if proxy.intercepts() => inbound::of_instances(instances, proxy, mesh, sniffs),

@@ -73,8 +73,8 @@ pub(super) const WHOLE: Effect = Effect::Enforced {
     without: &[],
 };
 
-/// VirtualService: requests of sidecars.
-pub(super) const HTTP_ROUTES: Effect = Effect::Enforced {
+/// VirtualService: requests and connections of sidecars.
+pub(super) const ROUTES: Effect = Effect::Enforced {
     by: Role::Discovery,
     without: &[
         "http.appendHeaders",
@@ -87,8 +87,6 @@ pub(super) const HTTP_ROUTES: Effect = Effect::Enforced {
         "http.route.appendResponseHeaders",
         "http.route.removeRequestHeaders",
         "http.route.removeResponseHeaders",
-        "tls",
-        "tcp",
     ],
 };
 
@@ -110,13 +108,11 @@ pub(super) const INBOUND: Effect = Effect::Enforced {
 };
 
 /// Sidecar.
-pub(super) const ONLY_INGRESS: Effect = Effect::Enforced {
+pub(super) const LISTENERS: Effect = Effect::Enforced {
     by: Role::Discovery,
     without: &[
         "ingress.tls",
         "ingress.connectionPool",
-        "egress",
-        "outboundTrafficPolicy",
         "inboundConnectionPool",
     ],
 };
@@ -257,8 +253,9 @@ mod tests {
         let sidecar = json!({
             "ingress": [{"port": {"number": 1}}, {"tls": {"mode": "SIMPLE"}}],
             "egress": [{"hosts": ["./*"]}], "outbound_traffic_policy": {"mode": "ALLOW_ANY"},
+            "inbound_connection_pool": {"tcp": {"maxConnections": 1}},
         });
-        let words = ["ingress[1].tls", "egress", "outboundTrafficPolicy"]
+        let words = ["ingress[1].tls", "inboundConnectionPool"]
             .map(|field| format!("spec.{field}: has no effect in this release"));
         assert_eq!(said(networking, "Sidecar", sidecar), words);
         let policy = json!({"targetRef": {"kind": "Service", "name": "a"}});
@@ -280,7 +277,7 @@ mod tests {
         assert_eq!(said(networking, "DestinationRule", rule), words);
         let routes =
             json!({"hosts": ["a"], "tcp": [{}], "http": [{"match": [{"statPrefix": "b"}]}]});
-        let words = ["http[0].match[0].statPrefix", "tcp"]
+        let words = ["http[0].match[0].statPrefix"]
             .map(|field| format!("spec.{field}: has no effect in this release"));
         assert_eq!(said(networking, "VirtualService", routes), words);
     }

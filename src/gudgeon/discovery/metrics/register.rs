@@ -8,7 +8,7 @@ use crate::cli::VERSION;
 use crate::exposition;
 
 /// Gauges that conflicts are counted in.
-const CONFLICTS: [(&str, &str); 10] = [
+const CONFLICTS: [(&str, &str); 11] = [
     (
         "pilot_conflict_outbound_listener_tcp_over_current_tcp",
         "TCP ports that another TCP port keeps from having a listener",
@@ -48,6 +48,10 @@ const CONFLICTS: [(&str, &str); 10] = [
     (
         "gudgeon_rules_too_large",
         "Routes and subsets of rules that proxies are not given, because there are too many",
+    ),
+    (
+        "gudgeon_delegates_left_out",
+        "Routes that are left to a VirtualService which is not there for them, or contradicts",
     ),
 ];
 

@@ -15,7 +15,7 @@ const GATEWAY: &str = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetada
                        spec: {selector: {istio: ingress}, servers: [{port: {number: 80, name: http, protocol: HTTP}, \
                        hosts: ['*.example']}]}\n";
 const SIDECAR: &str = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: only-own, namespace: shop}\n\
-                       spec: {egress: [{hosts: ['./*']}]}\n";
+                       spec: {egress: [{hosts: ['./*']}], inboundConnectionPool: {tcp: {maxConnections: 1}}}\n";
 
 fn status(discovery: &Discovery, kind: &str) -> Value {
     let rows = discovery.json(&format!("/debug/configz?kind={kind}"));
@@ -45,7 +45,7 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
     let sidecar = status(&discovery, "Sidecar");
     assert_eq!(
         sidecar["messages"],
-        json!(["spec.egress: has no effect in this release"])
+        json!(["spec.inboundConnectionPool: has no effect in this release"])
     );
     let gauge = |kind: &str| {
         discovery.figure(&format!(

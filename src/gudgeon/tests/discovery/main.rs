@@ -35,6 +35,7 @@ mod place;
 mod recipes;
 #[path = "../envoy/relay.rs"]
 mod relay;
+mod scopes;
 mod shipped;
 mod sinks;
 mod streams;

@@ -48,6 +48,17 @@ impl Match {
         self
     }
 
+    pub(crate) fn server_names(mut self, names: &[String]) -> Self {
+        self.0.server_names = names.to_vec();
+        self
+    }
+
+    pub(crate) fn source(mut self, range: Option<Network>) -> Self {
+        let range = range.map(|range| wire::range(range.first(), range.prefix()));
+        self.0.source_prefix_ranges = range.into_iter().collect();
+        self
+    }
+
     /// Whatever is TLS.
     pub(crate) fn tls(mut self) -> Self {
         self.0.transport_protocol = TLS.to_owned();

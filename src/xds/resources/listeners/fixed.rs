@@ -18,15 +18,12 @@ use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::HTTP_PROXY;
+use crate::scope::Unknown;
 
-/// Where connections go that nobody knows. Whoever was not intercepted cannot be sent where he wanted to.
-pub(crate) fn unknown(mesh: &Mesh, intercepted: bool) -> Filter {
-    let cluster = if mesh.allow_any && intercepted {
-        clusters::PASSTHROUGH
-    } else {
-        clusters::BLACK_HOLE
-    };
-    filters::tcp(mesh, cluster)
+/// Where connections go that nobody knows.
+pub(crate) fn unknown(mesh: &Mesh, to: &Unknown, intercepted: bool) -> Filter {
+    let cluster = clusters::of_unknown(to, intercepted);
+    filters::tcp(mesh, cluster.as_deref().unwrap_or(clusters::BLACK_HOLE))
 }
 
 fn transparent(listener: Listener, proxy: &Proxy) -> Listener {
@@ -39,7 +36,7 @@ fn transparent(listener: Listener, proxy: &Proxy) -> Listener {
 }
 
 /// All outbound traffic; listeners that are not bound take from it what is theirs.
-pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh) -> Draft<Listener> {
+pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh, to: &Unknown) -> Draft<Listener> {
     let (address, more) = proxy.families.wildcards();
     let itself = Match::any().addresses(&proxy.node.addresses);
     let frame = Frame {
@@ -54,7 +51,7 @@ pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh) -> Draft<Listener> {
             // What came from this machine, for this machine, would come in again and again.
             itself.chain(filters::tcp(mesh, clusters::BLACK_HOLE)),
             direct(mesh, mesh.listen_port),
-            Match::any().chain(unknown(mesh, true)),
+            Match::any().chain(unknown(mesh, to, true)),
         ],
         default: None,
     };

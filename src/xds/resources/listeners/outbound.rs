@@ -1,22 +1,29 @@
 //! Outbound listeners: one for each port that clients use, and who wins where two services want the same.
 
+mod address;
+mod connections;
+mod wildcard;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Address, ClusterId, Endpoint, Network, Protocol};
-use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
+use api::model::{Address, ClusterId, Endpoint, Network, ObjectRef, Protocol};
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
+use self::connections::{Spent, key};
+use self::wildcard::Wildcard;
 use super::chain::{self, Match};
-use super::{Frame, Inspect, fixed, is_envoys, is_own, name};
+use super::{Frame, Inspect, is_envoys, is_own, name};
 use crate::common::conflict::{
     Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
 };
 use crate::common::families::Families;
 use crate::common::outlets::{Outlet, Outlets};
+use crate::finish::Draft;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::Mesh;
+use crate::scope::{ProxyRules, Unknown};
 use crate::view::Resource;
 
 /// What the outbound listeners of two proxies differ by.
@@ -28,6 +35,8 @@ pub(crate) struct Place {
     pub(crate) loopback: Option<IpAddr>,
     pub(crate) options: HttpOptions,
     pub(crate) headless: bool,
+    /// What is unknown goes there.
+    pub(crate) unknown: Unknown,
 }
 
 /// A listener.
@@ -38,6 +47,8 @@ pub(crate) struct Built {
     pub(crate) address: Option<IpAddr>,
     /// That is an endpoint's.
     pub(crate) endpoint: bool,
+    /// Applications call it themselves.
+    pub(crate) bound: bool,
 }
 
 /// All of them, and what was left out.
@@ -61,8 +72,10 @@ enum Claim {
 struct Shared {
     claim: Option<Claim>,
     chains: Vec<FilterChain>,
-    ranges: BTreeSet<Network>,
-    names: BTreeSet<String>,
+    /// Conditions of its chains: Envoy refuses two with the same.
+    matched: BTreeSet<String>,
+    /// Rules that have a part in it.
+    from: Vec<ObjectRef>,
     grpc_web: bool,
     inspect: Inspect,
     /// Requests of ranges have the routes of the port.
@@ -70,29 +83,73 @@ struct Shared {
 }
 
 struct Builder<'a> {
+    rules: &'a ProxyRules,
     mesh: &'a Mesh,
     place: &'a Place,
+    /// Of the group that is made.
+    wildcard: Wildcard,
+    /// Its ports are those of services; else all are at this one.
+    port: Option<u16>,
     shared: BTreeMap<u16, Shared>,
+    spent: &'a mut Spent,
     out: Outbound,
 }
 
 /// `endpoints`: of a headless service's port.
 pub(crate) fn build<'a>(
-    outlets: &'a Outlets,
+    rules: &'a ProxyRules,
     mesh: &'a Mesh,
     place: &'a Place,
     endpoints: impl Fn(&Outlet) -> Vec<&'a Endpoint>,
 ) -> Outbound {
-    let mut builder = Builder {
-        mesh,
-        place,
-        shared: BTreeMap::new(),
-        out: Outbound::default(),
-    };
-    for outlet in outlets.all() {
-        builder.outlet(outlet, &endpoints);
+    let mut out = Outbound::default();
+    let groups = rules.listeners_of();
+    let mut earlier: Vec<(u16, &Outlets)> = Vec::new();
+    let mut spent = Spent::default();
+    for (stand, rules) in &groups {
+        let outlets = rules.routed();
+        let Some(wildcard) = Wildcard::new(stand, place) else {
+            continue;
+        };
+        let mut builder = Builder {
+            rules,
+            mesh,
+            place,
+            wildcard,
+            port: stand.port,
+            shared: BTreeMap::new(),
+            spent: &mut spent,
+            out,
+        };
+        if stand.is_proxy {
+            builder.proxy();
+            out = builder.out;
+            continue;
+        }
+        // Behind listeners of certain ports those of all others come.
+        let is_left = |outlet: &Outlet| match stand.port {
+            Some(port) => outlet.port.number == port,
+            None => !earlier.iter().any(|(port, outlets)| {
+                let is_routed = outlet.protocol.is_http();
+                *port == outlet.port.number && (is_routed || outlets.has(&outlet.service.key))
+            }),
+        };
+        for outlet in outlets.all().filter(|outlet| is_left(outlet)) {
+            match stand.protocol.filter(|_| outlet.protocol.is_auto()) {
+                Some(protocol) => {
+                    let declared = Outlet {
+                        protocol,
+                        ..(**outlet).clone()
+                    };
+                    builder.outlet(&Arc::new(declared), &endpoints);
+                }
+                None => builder.outlet(outlet, &endpoints),
+            }
+        }
+        out = builder.finish();
+        earlier.extend(stand.port.map(|port| (port, outlets)));
     }
-    builder.finish()
+    out
 }
 
 fn extras(outlet: &Outlet) -> Extras<'static> {
@@ -102,11 +159,11 @@ fn extras(outlet: &Outlet) -> Extras<'static> {
     }
 }
 
-impl<'a> Builder<'a> {
+impl Builder<'_> {
     /// Whether its port may be one of the address that all share: there the proxy needs some for itself.
     fn may_share(&mut self, outlet: &Outlet) -> bool {
         let port = outlet.port.number;
-        let taken = if self.place.loopback.is_some() {
+        let taken = if self.wildcard.bound {
             is_own(port, self.mesh) || port == self.mesh.http_port
         } else {
             is_envoys(port, self.mesh)
@@ -121,14 +178,18 @@ impl<'a> Builder<'a> {
         !taken
     }
 
-    fn outlet(&mut self, outlet: &Arc<Outlet>, endpoints: &impl Fn(&Outlet) -> Vec<&'a Endpoint>) {
+    fn outlet<'e>(
+        &mut self,
+        outlet: &Arc<Outlet>,
+        endpoints: &impl Fn(&Outlet) -> Vec<&'e Endpoint>,
+    ) {
         let protocol = outlet.protocol;
         // Where it may not have all connections to its port it has those to its own addresses.
-        let has_own = outlet.is_plain_on_https && self.place.loopback.is_none();
+        let has_own = outlet.is_plain_on_https && !self.wildcard.for_all;
         if protocol.is_http() && !(has_own && self.has_address(outlet)) {
             return self.claim_http(outlet);
         }
-        if self.place.loopback.is_some() {
+        if self.wildcard.for_all {
             return self.without_address(outlet);
         }
         if outlet.service.is_headless() && self.place.headless {
@@ -183,16 +244,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The address of the listener that a port shares.
-    fn wildcard(&self) -> (IpAddr, Option<IpAddr>) {
-        match self.place.loopback {
-            Some(loopback) => (loopback, None),
-            None => self.place.families.wildcards(),
-        }
-    }
-
     fn lose(&mut self, metric: &'static str, outlet: &Outlet, port: u16, winner: &str) {
-        let key = name(self.wildcard().0, port);
+        let key = name(self.wildcard.address, port);
         let message = format!("{} is left out: {winner} is older", outlet.authority());
         self.out.conflicts.push(Conflict::new(metric, key, message));
     }
@@ -236,9 +289,14 @@ impl<'a> Builder<'a> {
     fn server_name(&mut self, outlet: &Arc<Outlet>) {
         let port = outlet.port.number;
         let host = outlet.host().to_ascii_lowercase();
+        if let Some(rule) = self.connections(outlet) {
+            self.add_chains(outlet, rule, |matching, tcp| vec![matching.chain(tcp)]);
+            self.shared.entry(port).or_default().inspect.tls = true;
+            return;
+        }
         let filter = filters::tcp(self.mesh, &outlet.name);
         let shared = self.shared.entry(port).or_default();
-        if shared.names.insert(host.clone()) {
+        if shared.matched.insert(key(None, &host, None)) {
             shared.inspect.tls = true;
             shared
                 .chains
@@ -253,30 +311,32 @@ impl<'a> Builder<'a> {
             return;
         }
         let port = outlet.port.number;
+        let (auto, http) = (outlet.protocol.is_auto(), outlet.protocol.is_http());
+        let listener = name(self.wildcard.address, port);
+        let sniffed = auto || http;
+        let requests = sniffed.then(|| self.http(&listener, port.to_string(), extras(outlet)));
+        let make = |matching: Match, tcp| match &requests {
+            Some(requests) if http => vec![matching.chain(requests.clone())],
+            Some(requests) => chain::sniffed(&matching, requests.clone(), vec![tcp]),
+            None => vec![matching.chain(tcp)],
+        };
+        let mut tcp = filters::tcp(self.mesh, &outlet.name);
+        if !http && let Some(rule) = self.connections(outlet) {
+            if let Some(rest) = &rule.rest {
+                tcp = filters::tcp_to(self.mesh, &outlet.name, rest);
+            }
+            self.add_chains(outlet, rule, make);
+        }
         let shared = self.shared.entry(port).or_default();
         let mut own: Vec<_> = ranges.to_vec();
-        own.retain(|range| shared.ranges.insert(*range));
+        own.retain(|range| shared.matched.insert(key(Some(range), "", None)));
         if own.len() < ranges.len() {
             self.lose(TCP_OVER_TCP, outlet, port, "a service of that range");
         }
         if own.is_empty() {
             return;
         }
-        let matching = Match::any().ranges(&own);
-        let tcp = filters::tcp(self.mesh, &outlet.name);
-        let auto = outlet.protocol.is_auto();
-        let http = outlet.protocol.is_http();
-        let chains = if auto || http {
-            let name = name(self.wildcard().0, port);
-            let requests = self.http(&name, port.to_string(), extras(outlet));
-            if http {
-                vec![matching.chain(requests)]
-            } else {
-                chain::sniffed(&matching, requests, vec![tcp])
-            }
-        } else {
-            vec![matching.chain(tcp)]
-        };
+        let chains = make(Match::any().ranges(&own), tcp);
         let shared = self.shared.entry(port).or_default();
         shared.inspect.tls |= auto;
         shared.inspect.http |= auto;
@@ -299,142 +359,26 @@ impl<'a> Builder<'a> {
         )
     }
 
-    /// A listener of one address.
-    fn own_address(&mut self, outlet: &Arc<Outlet>, address: IpAddr, endpoint: bool) {
-        let port = outlet.port.number;
-        let name = name(address, port);
-        if let Some(built) = self.out.listeners.get(&name) {
-            // One endpoint may serve two names.
-            if !built.endpoint || !endpoint {
-                let message = format!(
-                    "{} is left out: an older service has it",
-                    outlet.authority()
-                );
-                self.out
-                    .conflicts
-                    .push(Conflict::new(TCP_OVER_TCP, name, message));
-            }
-            return;
-        }
-        let tcp = filters::tcp(self.mesh, &outlet.name);
-        let mut routes = Vec::new();
-        let sniffs = outlet.protocol.is_auto() && !endpoint;
-        let chains = if outlet.protocol.is_http() {
-            let route = port.to_string();
-            routes.push(route.as_str().into());
-            let http = self.http(&name, route, extras(outlet));
-            vec![Match::any().chain(http)]
-        } else if sniffs {
-            let route = outlet.authority();
-            routes.push(route.as_str().into());
-            let http = self.http(&name, route, Extras::default());
-            chain::sniffed(&Match::any(), http, vec![tcp])
-        } else {
-            vec![Match::any().chain(tcp)]
-        };
-        let frame = Frame {
-            name: name.clone(),
-            address,
-            more: None,
-            port,
-            direction: TrafficDirection::Outbound,
-            bound: false,
-            inspect: Inspect {
-                tls: sniffs,
-                http: sniffs,
-            },
-            chains,
-            default: None,
-        };
-        self.insert(frame, routes, Some(address), endpoint);
-    }
-
-    fn each_endpoint(&mut self, outlet: &Arc<Outlet>, endpoints: &[&Endpoint]) {
-        for address in endpoints
-            .iter()
-            .filter_map(|endpoint| endpoint.address.ip())
-        {
-            if self.place.families.has(address) && !address.is_unspecified() {
-                self.own_address(outlet, address, true);
-            }
-        }
-    }
-
     fn insert(
         &mut self,
         frame: Frame,
         routes: Vec<Arc<str>>,
         address: Option<IpAddr>,
         endpoint: bool,
+        from: Vec<ObjectRef>,
     ) {
-        let name = frame.name.clone();
+        let (name, bound) = (frame.name.clone(), frame.bound);
+        let draft = Draft {
+            from,
+            ..super::draft(frame.listener(self.mesh))
+        };
         let built = Built {
-            resource: Arc::new(super::draft(frame.listener(self.mesh)).finish()),
+            resource: Arc::new(draft.finish()),
             address,
             endpoint,
+            bound,
         };
         self.out.routes.extend(routes);
         self.out.listeners.insert(name, built);
-    }
-
-    fn finish(mut self) -> Outbound {
-        for (port, shared) in std::mem::take(&mut self.shared) {
-            self.port(port, shared);
-        }
-        self.out
-    }
-
-    /// The listener that services without an address of their own share.
-    fn port(&mut self, port: u16, shared: Shared) {
-        let (address, more) = self.wildcard();
-        let name = name(address, port);
-        let mut chains = shared.chains;
-        let mut inspect = shared.inspect;
-        let mut routes: Vec<Arc<str>> = Vec::new();
-        let mut default = None;
-        let extras = Extras {
-            grpc_web: shared.grpc_web,
-            ..Extras::default()
-        };
-        if shared.routed || matches!(shared.claim, Some(Claim::Http | Claim::Auto(_))) {
-            routes.push(port.to_string().into());
-        }
-        match shared.claim {
-            Some(Claim::Http) => {
-                let http = self.http(&name, port.to_string(), extras);
-                chains.push(Match::any().chain(http));
-            }
-            Some(Claim::Tcp(outlet)) => {
-                let tcp = filters::tcp(self.mesh, &outlet.name);
-                chains.push(Match::any().chain(tcp));
-            }
-            Some(Claim::Auto(outlet)) => {
-                let http = self.http(&name, port.to_string(), extras);
-                let tcp = filters::tcp(self.mesh, &outlet.name);
-                chains.extend(chain::sniffed(&Match::any(), http, vec![tcp]));
-                inspect = Inspect {
-                    tls: true,
-                    http: true,
-                };
-            }
-            None if chains.is_empty() => return,
-            None => {
-                default = Some(
-                    Match::any().chain(fixed::unknown(self.mesh, self.place.loopback.is_none())),
-                );
-            }
-        }
-        let frame = Frame {
-            name,
-            address,
-            more,
-            port,
-            direction: TrafficDirection::Outbound,
-            bound: self.place.loopback.is_some(),
-            inspect,
-            chains,
-            default,
-        };
-        self.insert(frame, routes, None, false);
     }
 }

@@ -10,7 +10,6 @@ use envoy_types::pb::envoy::config::route::v3::{
 use crate::common::outlets::Outlet;
 use crate::common::retries::retries;
 use crate::common::wire;
-use crate::resources::clusters;
 
 /// All requests to the port, where no rule says anything else.
 pub(super) fn usual(outlet: &Outlet) -> Route {
@@ -62,11 +61,11 @@ pub(super) fn prefix(prefix: &str) -> RouteMatch {
     }
 }
 
-pub(super) fn allow_any() -> VirtualHost {
+pub(super) fn allow_any(cluster: &str) -> VirtualHost {
     VirtualHost {
         name: "allow_any".to_owned(),
         domains: vec!["*".to_owned()],
-        routes: vec![everything("allow_any", to(clusters::PASSTHROUGH))],
+        routes: vec![everything("allow_any", to(cluster))],
         ..VirtualHost::default()
     }
 }

@@ -8,9 +8,12 @@
 
 mod authorization;
 mod clusters;
+mod connections;
+mod delegates;
 mod routes;
 mod scopes;
 mod services;
+mod sidecars;
 
 use std::sync::Arc;
 

@@ -38,7 +38,7 @@ fn text(matcher: &StringMatcher) -> String {
 }
 
 /// A match in words: the path, headers with `!` where they must not match, query parameters with `?`.
-fn matches(matching: &RouteMatch) -> String {
+pub(super) fn matches(matching: &RouteMatch) -> String {
     let mut words = vec![match matching.path_specifier.as_ref().unwrap() {
         PathSpecifier::Prefix(prefix) => format!("{prefix}*"),
         PathSpecifier::Path(path) => format!("={path}"),
@@ -76,7 +76,7 @@ fn matches(matching: &RouteMatch) -> String {
 }
 
 /// Where a request goes.
-fn goes(route: &Route) -> String {
+pub(super) fn goes(route: &Route) -> String {
     match route.action.as_ref().unwrap() {
         Action::Route(action) => match action.cluster_specifier.as_ref().unwrap() {
             ClusterSpecifier::Cluster(cluster) => cluster.clone(),

@@ -541,6 +541,22 @@ pub fn rows(certificates: &str) -> Vec<Row> {
         },
     );
     add("rules", "enableAutoMtls: true\n", &["label:app=a"], &rules);
+    add(
+        "sidecar",
+        "",
+        &["INSTANCE_IPS=10.0.0.1,2001:db8::a", "label:app=a"],
+        &|builder: &mut Builder| {
+            ports_and_own(builder);
+            builder.sidecar(
+                "outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: tcp, port: {number: 9000}}}\negress:\n\
+                 - {port: {number: 80, protocol: HTTP, name: one}, bind: 127.0.0.7, captureMode: NONE, hosts: [./http.demo.svc.cluster.local]}\n\
+                 - {port: {number: 9443, protocol: TLS, name: two}, bind: 10.7.0.1, hosts: ['*/*']}\n\
+                 - {port: {number: 7000, protocol: TCP, name: three}, hosts: ['*/*']}\n\
+                 - {port: {number: 3128, protocol: HTTP_PROXY, name: four}, captureMode: NONE, hosts: ['*/*']}\n\
+                 - {hosts: ['./*.demo.svc.cluster.local', '~demo/https.demo.svc.cluster.local']}\n",
+            );
+        },
+    );
     add("router", KEEPALIVE, &[], &|builder: &mut Builder| {
         all_ports(builder)
     });
@@ -552,10 +568,23 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
     let mut builder = Builder::new("");
     for name in ["a", "b"] {
         builder
-            .service(name, &["80/HTTP", "90/TCP"], Resolution::Static)
+            .service(
+                name,
+                &["80/HTTP", "90/TCP", "443/TLS", "91/"],
+                Resolution::Static,
+            )
             .endpoint("10.1.0.1 80 p80")
             .end();
     }
+    // The same ports at an address, and in a range.
+    builder
+        .service("at", &["90/TCP", "443/TLS"], Resolution::Static)
+        .at(&["10.96.0.1"])
+        .end();
+    builder
+        .service("range", &["90/TCP", "91/", "443/TLS"], Resolution::None)
+        .at(&["10.97.0.0/16"])
+        .end();
     match kind {
         "VirtualService" => {
             let (key, rule) = checked::<VirtualService>("a", spec).ok()?;
@@ -810,6 +839,28 @@ pub fn edges() -> Vec<(&'static str, String)> {
         })
         .collect();
     rules.extend(same.map(|hosts| ("VirtualService", format!("{hosts}\nhttp: [{{{route}}}]"))));
+    let all = "hosts: [a, at, range, '*.example']";
+    for connections in [
+        "tcp: [{ROUTE}]",
+        "tcp: [{match: [{destinationSubnets: [10.97.0.0/16, 10.97.0.0/16, 10.97.1.2/16]}], ROUTE}]",
+        "tcp: [{match: [{destinationSubnets: [10.97.0.0/16]}, {destinationSubnets: [10.97.0.0/16, 10.1.0.0/16]}], ROUTE}, {ROUTE}]",
+        "tcp: [{match: [{destinationSubnets: ['0.0.0.0/0', '::/0', 10.0.0.1]}, {sourceSubnet: 10.1.0.0/16}, {sourceSubnet: 10.1.0.0/16}], ROUTE}]",
+        "tcp: [{match: [{sourceSubnet: 10.1.2.3/16}, {sourceSubnet: 10.1.0.0/16}, {sourceSubnet: '::1/128'}], ROUTE}]",
+        "tcp: [{route: [{destination: {host: a}, weight: 1}, {destination: {host: b}, weight: 99}, {destination: {host: c}, weight: 0}]}]",
+        "tcp: [{route: [{destination: {host: a, subset: x}, weight: 50}, {destination: {host: a, subset: x}, weight: 50}]}]",
+        "tls: [{match: [{sniHosts: [a.example, A.example]}, {sniHosts: ['*.example', a.example]}], ROUTE}]",
+        "tls: [{match: [{sniHosts: [x.example], destinationSubnets: [10.97.0.0/16, 10.1.0.0/16]}], ROUTE}, {match: [{sniHosts: [x.example]}], ROUTE}]",
+        "tls: [{match: [{sniHosts: [x.example], destinationSubnets: [10.1.0.0/16]}], ROUTE}, {match: [{sniHosts: [x.example, y.example], destinationSubnets: [10.1.0.0/16, 10.2.0.0/16]}], ROUTE}]",
+        "tls: [{match: [{sniHosts: [at.demo.svc.cluster.local, range.demo.svc.cluster.local, a.demo.svc.cluster.local]}], ROUTE}]",
+        "tls: [{match: [{sniHosts: [10.0.0.1]}, {sniHosts: ['*.a.example', '*.b.a.example']}], ROUTE}]",
+        "tls: [{match: [{sniHosts: [a.example]}], route: [{destination: {host: a}, weight: 40}, {destination: {host: b}, weight: 60}]}]",
+    ] {
+        let hosts = "hosts: [a.demo.svc.cluster.local, at.demo.svc.cluster.local, range.demo.svc.cluster.local, '*.example', 10.0.0.1]";
+        for hosts in [all, hosts] {
+            let connections = connections.replace("ROUTE", route);
+            rules.push(("VirtualService", format!("{hosts}\n{connections}")));
+        }
+    }
     let mut policies = Vec::new();
     for value in odd {
         for field in [

@@ -1,0 +1,152 @@
+//! Chains of rules for connections: by server names, by where they want to go, by where they come from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::model::{Network, ObjectRef};
+use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
+
+use super::Builder;
+use crate::common::conflict::{Conflict, TOO_LARGE};
+use crate::common::outlets::Outlet;
+use crate::resources::filters;
+use crate::resources::listeners::chain::Match;
+use crate::resources::routes::{ROOM, ROOM_OF_RULE};
+use crate::rules::virtual_service::connections::{Connections, Shares, connections};
+
+/// What rules have of the room that their chains share: a wildcard must not give each service of a mesh a thousand of them.
+#[derive(Debug, Default)]
+pub(super) struct Spent {
+    all: usize,
+    by_rule: BTreeMap<ObjectRef, usize>,
+}
+
+/// About what its chains come to, and what it takes to look through them.
+fn weight(connections: &Connections) -> usize {
+    let of = |shares: &Shares| shares.iter().map(|(name, _)| name.len()).sum::<usize>();
+    let targets = connections.targets.iter();
+    let targets = targets.map(|target| {
+        let names: usize = target.names.iter().map(|name| name.len() + 16).sum();
+        64 + names + 32 * target.ranges.len() + of(&target.to)
+    });
+    targets.sum::<usize>() + connections.rest.as_ref().map_or(0, of)
+}
+
+/// Conditions as a text: Envoy takes no two chains with the same.
+pub(super) fn key(range: Option<&Network>, name: &str, source: Option<&Network>) -> String {
+    let text = |range: Option<&Network>| range.map_or_else(String::new, ToString::to_string);
+    format!("{} {} {name}", text(range), text(source))
+}
+
+impl Builder<'_> {
+    /// What a rule says of connections to a port, where there is room for it.
+    pub(super) fn connections(&mut self, outlet: &Outlet) -> Option<Connections> {
+        let rule = self.rules.connection_rule(outlet.host())?;
+        let spent = self.spent.by_rule.get(&rule.from).copied();
+        let spent = spent.unwrap_or_default();
+        if spent == usize::MAX {
+            return None;
+        }
+        let spec = rule.spec();
+        let tcp = spec.tcp.iter().map(|route| route.r#match.len());
+        let tls = spec.tls.iter().map(|route| route.r#match.len());
+        let looked = tcp.chain(tls).sum::<usize>().saturating_mul(8);
+        let found = connections(self.rules, outlet);
+        let more = found.as_ref().map_or(0, weight).saturating_add(looked);
+        let own = spent.saturating_add(more);
+        self.spent.all = self.spent.all.saturating_add(more);
+        if own <= ROOM_OF_RULE && self.spent.all <= ROOM {
+            self.spent.by_rule.insert(rule.from.clone(), own);
+            return found;
+        }
+        // It is not tried at the next port.
+        self.spent.by_rule.insert(rule.from.clone(), usize::MAX);
+        let message = format!(
+            "{} is left out: its chains are larger than {} MiB, or those of all rules than {} MiB",
+            rule.from,
+            ROOM_OF_RULE >> 20,
+            ROOM >> 20
+        );
+        let conflict = Conflict::new(TOO_LARGE, &*outlet.name, message);
+        self.out.conflicts.push(conflict.because_of(&rule.from));
+        None
+    }
+
+    /// Adds what a rule tells from others to the listener that services share.
+    pub(super) fn add_chains(
+        &mut self,
+        outlet: &Outlet,
+        rule: Connections,
+        make: impl Fn(Match, Filter) -> Vec<FilterChain>,
+    ) {
+        let shared = self.shared.entry(outlet.port.number).or_default();
+        let mut matched = std::mem::take(&mut shared.matched);
+        let chains = self.chains(outlet, &rule, &mut matched, make);
+        let shared = self.shared.entry(outlet.port.number).or_default();
+        shared.matched = matched;
+        shared.from.push(rule.from);
+        shared.chains.extend(chains);
+    }
+
+    /// Chains of a port that one service has to itself.
+    pub(super) fn claimed(
+        &mut self,
+        outlet: &Outlet,
+        matched: &mut BTreeSet<String>,
+        from: &mut Vec<ObjectRef>,
+        make: impl Fn(Match, Filter) -> Vec<FilterChain>,
+    ) -> Vec<FilterChain> {
+        let Some(rule) = self.connections(outlet) else {
+            return make(Match::any(), filters::tcp(self.mesh, &outlet.name));
+        };
+        let mut chains = self.chains(outlet, &rule, matched, &make);
+        if let Some(rest) = &rule.rest {
+            let tcp = filters::tcp_to(self.mesh, &outlet.name, rest);
+            chains.extend(make(Match::any(), tcp));
+        }
+        from.push(rule.from);
+        chains
+    }
+
+    /// Chains of those that a rule tells from others, as `make` makes them of a match and of what becomes of them.
+    pub(super) fn chains(
+        &self,
+        outlet: &Outlet,
+        connections: &Connections,
+        matched: &mut BTreeSet<String>,
+        make: impl Fn(Match, Filter) -> Vec<FilterChain>,
+    ) -> Vec<FilterChain> {
+        let mut chains = Vec::new();
+        for target in &connections.targets {
+            let families = self.place.families;
+            let mut ranges: Vec<Option<Network>> =
+                target.ranges.iter().copied().map(Some).collect();
+            ranges.retain(|range| range.is_none_or(|range| families.has(range.first())));
+            if target.ranges.is_empty() {
+                ranges.push(None);
+            }
+            // Of each range the names that no chain before has.
+            let mut groups: BTreeMap<Vec<String>, Vec<Network>> = BTreeMap::new();
+            for range in ranges {
+                let names = target.names.iter().map(String::as_str);
+                let any = target.names.is_empty().then_some("");
+                let new = names.chain(any).filter(|name| {
+                    matched.insert(key(range.as_ref(), name, target.source.as_ref()))
+                });
+                let new: Vec<String> = new.map(str::to_owned).collect();
+                if !new.is_empty() {
+                    groups.entry(new).or_default().extend(range);
+                }
+            }
+            for (mut names, ranges) in groups {
+                names.retain(|name| !name.is_empty());
+                let matching = Match::any()
+                    .server_names(&names)
+                    .ranges(&ranges)
+                    .source(target.source);
+                let filter = filters::tcp_to(self.mesh, &outlet.name, &target.to);
+                chains.extend(make(matching, filter));
+            }
+        }
+        chains
+    }
+}

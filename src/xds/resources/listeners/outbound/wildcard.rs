@@ -1,0 +1,172 @@
+//! Addresses that services share which have none of their own: all, the loopback, or what a Sidecar binds.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
+
+use super::{Builder, Claim, Outbound, Place, Shared};
+use crate::common::conflict::{Conflict, INVALID_LISTENER, TCP_OVER_TCP};
+use crate::resources::filters::Extras;
+use crate::resources::listeners::chain::{self, Match};
+use crate::resources::listeners::{Frame, Inspect, fixed, is_envoys, is_own, name};
+use crate::resources::routes::HTTP_PROXY;
+use crate::scope::Stand;
+
+/// Where the services of one group listen that have no address of their own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wildcard {
+    pub(super) address: IpAddr,
+    pub(super) more: Option<IpAddr>,
+    pub(super) bound: bool,
+    /// Those with an address are there, too.
+    pub(super) for_all: bool,
+}
+
+impl Wildcard {
+    /// `None`: proxies of these families have no such address.
+    pub(super) fn new(stand: &Stand, place: &Place) -> Option<Self> {
+        let bound = stand.bound || place.loopback.is_some();
+        let bind = stand.bind.filter(|bind| !bind.is_unspecified());
+        if bind.is_some_and(|bind| !place.families.has(bind)) {
+            return None;
+        }
+        let all = stand.bind.is_some_and(|bind| bind.is_unspecified());
+        let loopback = || place.loopback.unwrap_or_else(|| place.families.loopback());
+        let (address, more) = match bind {
+            Some(bind) => (bind, None),
+            None if bound && !all => (loopback(), None),
+            None => place.families.wildcards(),
+        };
+        Some(Self {
+            address,
+            more,
+            bound,
+            for_all: bound || stand.bind.is_some(),
+        })
+    }
+}
+
+impl Builder<'_> {
+    pub(super) fn finish(mut self) -> Outbound {
+        for (port, shared) in std::mem::take(&mut self.shared) {
+            self.port(port, shared);
+        }
+        self.out
+    }
+
+    /// The listener that services without an address of their own share.
+    fn port(&mut self, port: u16, mut shared: Shared) {
+        let Wildcard {
+            address,
+            more,
+            bound,
+            ..
+        } = self.wildcard;
+        let name = name(address, port);
+        if self.out.listeners.contains_key(&name) {
+            let message = format!("{name} is left out: a listener before it has its place");
+            let conflict = Conflict::new(TCP_OVER_TCP, name, message);
+            self.out.conflicts.push(conflict);
+            return;
+        }
+        let mut chains = shared.chains;
+        let mut from = shared.from;
+        let mut inspect = shared.inspect;
+        let mut routes: Vec<Arc<str>> = Vec::new();
+        let mut default = None;
+        let extras = Extras {
+            grpc_web: shared.grpc_web,
+            ..Extras::default()
+        };
+        if shared.routed || matches!(shared.claim, Some(Claim::Http | Claim::Auto(_))) {
+            routes.push(port.to_string().into());
+        }
+        match shared.claim {
+            Some(Claim::Http) => {
+                let http = self.http(&name, port.to_string(), extras);
+                chains.push(Match::any().chain(http));
+            }
+            Some(Claim::Tcp(outlet)) => {
+                let make = |matching: Match, tcp| vec![matching.chain(tcp)];
+                chains.extend(self.claimed(&outlet, &mut shared.matched, &mut from, make));
+            }
+            Some(Claim::Auto(outlet)) => {
+                let http = self.http(&name, port.to_string(), extras);
+                let make =
+                    |matching: Match, tcp| chain::sniffed(&matching, http.clone(), vec![tcp]);
+                chains.extend(self.claimed(&outlet, &mut shared.matched, &mut from, make));
+                inspect = Inspect {
+                    tls: true,
+                    http: true,
+                };
+            }
+            None if chains.is_empty() => return,
+            None => {
+                default = Some(Match::any().chain(fixed::unknown(
+                    self.mesh,
+                    &self.place.unknown,
+                    !bound,
+                )));
+            }
+        }
+        let frame = Frame {
+            name,
+            address,
+            more,
+            port,
+            direction: TrafficDirection::Outbound,
+            bound,
+            inspect,
+            chains,
+            default,
+        };
+        from.sort();
+        from.dedup();
+        self.insert(frame, routes, self.only_address(), false, from);
+    }
+
+    /// That the listener is for, where it is a certain one and not the proxy's own place.
+    fn only_address(&self) -> Option<IpAddr> {
+        let Wildcard { address, bound, .. } = self.wildcard;
+        (!bound && !address.is_unspecified()).then_some(address)
+    }
+
+    /// The port of a Sidecar that applications use as a proxy.
+    pub(super) fn proxy(&mut self) {
+        let Some(port) = self.port else {
+            return;
+        };
+        let Wildcard {
+            address,
+            more,
+            bound,
+            ..
+        } = self.wildcard;
+        let name = name(address, port);
+        let taken = match bound {
+            true => is_own(port, self.mesh) || port == self.mesh.http_port,
+            false => is_envoys(port, self.mesh),
+        };
+        if taken || self.out.listeners.contains_key(&name) {
+            let message = format!("{name} is left out: the proxy listens there");
+            let conflict = Conflict::new(INVALID_LISTENER, name, message);
+            self.out.conflicts.push(conflict);
+            return;
+        }
+        let http = self.http(&name, HTTP_PROXY.to_owned(), Extras::default());
+        let frame = Frame {
+            name,
+            address,
+            more,
+            port,
+            direction: TrafficDirection::Outbound,
+            bound,
+            inspect: Inspect::default(),
+            chains: vec![Match::any().chain(http)],
+            default: None,
+        };
+        let routes = vec![HTTP_PROXY.into()];
+        self.insert(frame, routes, self.only_address(), false, Vec::new());
+    }
+}

@@ -1,0 +1,261 @@
+//! VirtualServices as chains of listeners: `tls` and `tcp` (discovery.md §14).
+
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
+    TcpProxy, tcp_proxy::ClusterSpecifier,
+};
+
+use super::*;
+
+/// A service `s` with TLS and TCP, with and without an address; and where rules send connections: `x` and `y`.
+fn mesh(address: bool) -> World {
+    let mut world = world();
+    let ports: &[(u16, &str)] = &[(443, "TLS"), (444, "HTTPS"), (7000, "TCP"), (7001, "MONGO")];
+    service(&mut world, "s.demo", ports, &[("10.0.5.1", "v1")]);
+    for name in ["x.demo", "y.demo"] {
+        service(&mut world, name, &[(9000, "TCP")], &[("10.0.6.1", "v1")]);
+    }
+    if address {
+        let services = Arc::make_mut(&mut world.services);
+        let key = ServiceKey::new("s.demo.svc.cluster.local", "demo");
+        let service = Arc::make_mut(services.get_mut(&key).unwrap());
+        let place = "10.96.0.1".parse().unwrap();
+        service.addresses.insert("Kubernetes".into(), vec![place]);
+    }
+    world
+}
+
+/// A chain in words: names, ranges, sources, and where it leads.
+fn words(chain: &FilterChain) -> String {
+    let short = |name: &str| {
+        let host = name.rsplit('|').next().unwrap_or_default();
+        let port = name.split('|').nth(1).unwrap_or_default();
+        match port {
+            "" => name.to_owned(),
+            port => format!("{}:{port}", host.split('.').next().unwrap()),
+        }
+    };
+    let mut words = Vec::new();
+    if let Some(matching) = &chain.filter_chain_match {
+        words.extend(matching.server_names.iter().cloned());
+        for (sign, ranges) in [
+            ("", &matching.prefix_ranges),
+            ("from ", &matching.source_prefix_ranges),
+        ] {
+            words.extend(ranges.iter().map(|range| {
+                let bits = range.prefix_len.unwrap().value;
+                format!("{sign}{}/{bits}", range.address_prefix)
+            }));
+        }
+    }
+    let Some(filter::ConfigType::TypedConfig(any)) = &chain.filters[0].config_type else {
+        panic!("a filter");
+    };
+    let proxy = TcpProxy::decode(any.value.as_slice()).unwrap();
+    let to = match proxy.cluster_specifier.unwrap() {
+        ClusterSpecifier::Cluster(cluster) => short(&cluster),
+        ClusterSpecifier::WeightedClusters(all) => {
+            let all = all.clusters.iter();
+            let all = all.map(|one| format!("{} {}", one.weight, short(&one.name)));
+            all.collect::<Vec<_>>().join(" + ")
+        }
+    };
+    format!("{} -> {to}", words.join(" ")).trim().to_owned()
+}
+
+fn chains(view: &dyn View, name: &str) -> Vec<String> {
+    let listener: Listener = decoded(view, Type::Listener, name);
+    let all = listener.filter_chains.iter();
+    let rest = listener.default_filter_chain.iter();
+    all.map(words)
+        .chain(rest.map(|chain| format!("else {}", words(chain))))
+        .collect()
+}
+
+/// The listener of a port of `s`, where this is its rule.
+fn of(address: bool, port: u16, spec: &str) -> Vec<String> {
+    let mut world = mesh(address);
+    let spec = format!("hosts: [s.demo.svc.cluster.local, '*.example']\n{spec}");
+    virtual_service(&mut world, "r", 1, &spec);
+    let place = if address { "10.96.0.1" } else { "0.0.0.0" };
+    chains(&*view(world), &format!("{place}_{port}"))
+}
+
+const X: &str = "route: [{destination: {host: x}}]";
+
+#[test]
+fn tls_goes_by_the_name_that_the_client_says() {
+    let unknown = "else -> PassthroughCluster";
+    let own = "s.demo.svc.cluster.local -> s:443";
+    let two = "route: [{destination: {host: x}, weight: 30}, {destination: {host: y}, weight: 70}, {destination: {host: s}, weight: 0}]";
+    for (written, wanted) in [
+        (
+            format!("[{{match: [{{sniHosts: [A.example, b.example]}}], {X}}}]"),
+            vec!["a.example b.example -> x:9000", unknown],
+        ),
+        (
+            format!("[{{match: [{{sniHosts: ['*.example']}}], {two}}}]"),
+            vec!["*.example -> 30 x:9000 + 70 y:9000", unknown],
+        ),
+        (
+            format!(
+                "[{{match: [{{sniHosts: [a.example], destinationSubnets: [10.1.0.0/16, 10.2.0.1]}}], {X}}}]"
+            ),
+            vec!["a.example 10.1.0.0/16 10.2.0.1/32 -> x:9000", unknown],
+        ),
+        // Of two with the same conditions the first counts.
+        (
+            format!(
+                "[{{match: [{{sniHosts: [a.example]}}], {X}}}, {{match: [{{sniHosts: [a.example, b.example]}}], route: [{{destination: {{host: y}}}}]}}]"
+            ),
+            vec!["a.example -> x:9000", "b.example -> y:9000", unknown],
+        ),
+        (
+            format!("[{{match: [{{sniHosts: [a.example], port: 443}}], {X}}}]"),
+            vec!["a.example -> x:9000", unknown],
+        ),
+        // What holds for nobody here is as if there were no rule.
+        (
+            format!("[{{match: [{{sniHosts: [a.example], port: 9}}], {X}}}]"),
+            vec![own, unknown],
+        ),
+        (
+            format!("[{{match: [{{sniHosts: [a.example], sourceLabels: {{app: x}}}}], {X}}}]"),
+            vec![own, unknown],
+        ),
+        (
+            format!("[{{match: [{{sniHosts: [a.example], sourceNamespace: other}}], {X}}}]"),
+            vec![own, unknown],
+        ),
+        (
+            format!("[{{match: [{{sniHosts: [a.example], gateways: [g]}}], {X}}}]"),
+            vec![own, unknown],
+        ),
+    ] {
+        assert_eq!(
+            of(false, 443, &format!("tls: {written}")),
+            wanted,
+            "{written}"
+        );
+    }
+    let names = format!("tls: [{{match: [{{sniHosts: [a.example]}}], {X}}}]");
+    // At an address of its own no other name leads anywhere, and other ports are as they were.
+    assert_eq!(of(true, 443, &names), ["a.example -> x:9000"]);
+    assert_eq!(of(true, 444, &names), ["a.example -> x:9000"]);
+    assert_eq!(of(true, 7000, &names), ["-> s:7000"]);
+}
+
+#[test]
+fn tcp_goes_by_where_it_wants_to_and_where_it_comes_from() {
+    for (written, wanted) in [
+        (format!("[{{{X}}}]"), vec!["-> x:9000"]),
+        (
+            "[{route: [{destination: {host: x}, weight: 25}, {destination: {host: y, port: {number: 9001}}, weight: 75}]}]".to_owned(),
+            vec!["-> 25 x:9000 + 75 y:9001"],
+        ),
+        (
+            format!("[{{match: [{{destinationSubnets: [10.1.0.0/16]}}], {X}}}]"),
+            vec!["10.1.0.0/16 -> x:9000", "-> s:7000"],
+        ),
+        (
+            format!("[{{match: [{{sourceSubnet: 10.9.0.0/16}}], {X}}}]"),
+            vec!["from 10.9.0.0/16 -> x:9000", "-> s:7000"],
+        ),
+        (
+            format!(
+                "[{{match: [{{destinationSubnets: [10.1.0.0/16]}}], {X}}}, {{route: [{{destination: {{host: y}}}}]}}]"
+            ),
+            vec!["10.1.0.0/16 -> x:9000", "-> y:9000"],
+        ),
+        // Behind one without conditions nothing is reached.
+        (
+            format!(
+                "[{{{X}}}, {{match: [{{destinationSubnets: [10.1.0.0/16]}}], route: [{{destination: {{host: y}}}}]}}]"
+            ),
+            vec!["-> x:9000"],
+        ),
+        (format!("[{{match: [{{port: 7000}}], {X}}}]"), vec!["-> x:9000"]),
+        (format!("[{{match: [{{port: 7001}}], {X}}}]"), vec!["-> s:7000"]),
+        (
+            format!("[{{match: [{{sourceLabels: {{app: x}}}}], {X}}}]"),
+            vec!["-> s:7000"],
+        ),
+        (
+            "[{route: [{destination: {host: gone.example, subset: v1}}]}]".to_owned(),
+            vec!["-> gone:7000"],
+        ),
+    ] {
+        let spec = format!("tcp: {written}");
+        assert_eq!(of(false, 7000, &spec), wanted, "{written}");
+        assert_eq!(of(true, 7000, &spec), wanted, "{written}");
+        assert_eq!(of(false, 443, &spec).len(), 2, "TLS is not TCP: {written}");
+    }
+}
+
+/// Listeners are told apart by labels and namespaces only where rules for connections ask for them.
+#[test]
+fn connections_are_told_apart_by_who_asks() {
+    let mut world = mesh(false);
+    virtual_service(
+        &mut world,
+        "r",
+        1,
+        &format!(
+            "hosts: [s]\ntcp: [{{match: [{{sourceLabels: {{app: x}}}}], {X}}}, {{match: [{{sourceNamespace: other}}], route: [{{destination: {{host: y}}}}]}}]"
+        ),
+    );
+    virtual_service(
+        &mut world,
+        "h",
+        1,
+        "hosts: [b]\nhttp: [{match: [{sourceLabels: {kind: z}}], directResponse: {status: 418}}]",
+    );
+    let snapshot = snapshot(world);
+    let view = |namespace: &str, labels: &[(&str, &str)]| snapshot.view(&node(namespace, labels));
+    let of =
+        |namespace: &str, app: &str| chains(&*view(namespace, &[("app", app)]), "0.0.0.0_7000");
+    assert_eq!(of("demo", "x"), ["-> x:9000"]);
+    assert_eq!(of("demo", "y"), ["-> s:7000"]);
+    assert_eq!(of("other", "y"), ["-> y:9000"]);
+    let plain = view("demo", &[]).all(Type::Listener);
+    let other = view("demo", &[("kind", "z")]).all(Type::Listener);
+    assert!(Arc::ptr_eq(&plain, &other), "they depend on no such labels");
+    let from = view("demo", &[])
+        .get(Type::Listener, "0.0.0.0_7000")
+        .unwrap();
+    assert_eq!(from.from.len(), 0);
+    let from = view("other", &[])
+        .get(Type::Listener, "0.0.0.0_7000")
+        .unwrap();
+    assert_eq!(from.from[0].to_string(), "VirtualService demo/r");
+}
+
+/// A tenant's wildcard must not give each service of a mesh a thousand chains.
+#[test]
+fn what_a_rule_makes_of_connections_has_a_bound() {
+    let mut world = world();
+    for at in 0..200 {
+        service(&mut world, &format!("s{at}.demo"), &[(443, "TLS")], &[]);
+    }
+    let routes: String = (0..1000)
+        .map(|at| {
+            let name = format!("n{at}-{}.demo.svc.cluster.local", "x".repeat(50));
+            format!(
+                "- {{match: [{{sniHosts: [{name}], destinationSubnets: [10.{}.{}.0/24]}}], {X}}}\n",
+                at / 250,
+                at % 250
+            )
+        })
+        .collect();
+    let hosts = "hosts: ['*.demo.svc.cluster.local']";
+    virtual_service(&mut world, "wide", 1, &format!("{hosts}\ntls:\n{routes}"));
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    let listener = view.get(Type::Listener, "0.0.0.0_443").unwrap();
+    assert!(listener.body.len() < 6 << 20, "{}", listener.body.len());
+    let told = snapshot.conflicts();
+    let told = told
+        .iter()
+        .filter(|one| one.metric == "gudgeon_rules_too_large");
+    assert_eq!(told.count(), 1);
+}

@@ -1,0 +1,297 @@
+//! VirtualServices that leave routes to others (discovery.md §14).
+
+use super::routes::{goes, matches};
+use super::*;
+
+/// Routes of `a` in words, where its rule is this and its delegate `demo/d` that; and what was left out.
+fn of(root: &str, leaf: &str) -> (Vec<String>, Vec<String>) {
+    let mut world = world();
+    virtual_service(&mut world, "r", 1, &format!("hosts: [a]\nhttp: {root}"));
+    virtual_service(&mut world, "d", 1, &format!("http: {leaf}"));
+    seen(world)
+}
+
+fn seen(world: World) -> (Vec<String>, Vec<String>) {
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    let routes = routes_of(&*view, "80", "a.demo.svc.cluster.local:80");
+    let shown = routes.iter().map(|route| {
+        let matching = matches(route.r#match.as_ref().unwrap());
+        let to = goes(route).replace(".svc.cluster.local", "");
+        format!("{}: {matching} -> {to}", route.name)
+    });
+    let told = snapshot.conflicts().into_iter();
+    let told = told.filter(|one| one.metric == "gudgeon_delegates_left_out");
+    (shown.collect(), told.map(|one| one.message).collect())
+}
+
+const ANSWER: &str = "directResponse: {status: 418}";
+
+#[test]
+fn routes_of_a_delegate_stand_where_it_is_named() {
+    let (routes, told) = of(
+        "[{name: first, match: [{uri: {exact: /}}], directResponse: {status: 200}}, \
+          {name: left, match: [{uri: {prefix: /b}}], delegate: {name: d, namespace: demo}}, \
+          {name: last, directResponse: {status: 404}}]",
+        "[{name: one, match: [{uri: {exact: /b/1}}], route: [{destination: {host: b}}]}, \
+          {match: [{name: m, headers: {x: {exact: y}}}], directResponse: {status: 201}}, {directResponse: {status: 202}}]",
+    );
+    assert_eq!(
+        routes,
+        [
+            "first: =/ -> answer 200",
+            "left-one: =/b/1 -> outbound|80||b.demo",
+            "left.m: /b*, x =y -> answer 201",
+            "left: /b* -> answer 202",
+            "last: /* -> answer 404",
+        ]
+    );
+    assert_eq!(told, [""; 0]);
+}
+
+#[test]
+fn matches_are_combined_where_they_do_not_contradict() {
+    let none: Option<&str> = None;
+    for (root, leaf, wanted) in [
+        ("{}", "{uri: {exact: /a}}", Some("=/a")),
+        ("{uri: {prefix: /a}}", "{}", Some("/a*")),
+        (
+            "{uri: {prefix: /a}}",
+            "{uri: {prefix: /a/b}}",
+            Some("/a/b*"),
+        ),
+        ("{uri: {prefix: /a}}", "{uri: {exact: /a/b}}", Some("=/a/b")),
+        ("{uri: {prefix: /a/b}}", "{uri: {prefix: /a}}", none),
+        ("{uri: {prefix: /a}}", "{uri: {exact: /b}}", none),
+        ("{uri: {exact: /a}}", "{uri: {exact: /a}}", Some("=/a")),
+        ("{uri: {exact: /a}}", "{uri: {exact: /b}}", none),
+        ("{uri: {exact: /a}}", "{uri: {prefix: /a}}", none),
+        ("{uri: {regex: '/a.*'}}", "{uri: {prefix: /a}}", none),
+        ("{uri: {prefix: /a}}", "{uri: {regex: '/a.*'}}", none),
+        (
+            "{uri: {regex: '/a.*'}}",
+            "{uri: {regex: '/a.*'}}",
+            Some("~/a.*"),
+        ),
+        (
+            "{uri: {prefix: /a}, ignoreUriCase: true}",
+            "{uri: {exact: /a}}",
+            none,
+        ),
+        (
+            "{uri: {prefix: /a}, ignoreUriCase: true}",
+            "{port: 80}",
+            Some("/a*, case false"),
+        ),
+        ("{method: {exact: GET}}", "{method: {exact: PUT}}", none),
+        (
+            "{method: {exact: GET}}",
+            "{scheme: {exact: http}}",
+            Some("/*, :method =GET, :scheme =http"),
+        ),
+        (
+            "{headers: {x: {exact: a}}}",
+            "{headers: {y: {exact: b}}}",
+            Some("/*, x =a, y =b"),
+        ),
+        (
+            "{headers: {x: {exact: a}}}",
+            "{headers: {x: {exact: b}}}",
+            none,
+        ),
+        (
+            "{headers: {x: {}}}",
+            "{headers: {x: {exact: b}}}",
+            Some("/*, x =b"),
+        ),
+        (
+            "{headers: {x: {exact: b}}}",
+            "{headers: {x: {}}}",
+            Some("/*, x =b"),
+        ),
+        (
+            "{withoutHeaders: {x: {exact: a}}}",
+            "{withoutHeaders: {x: {exact: b}}}",
+            none,
+        ),
+        (
+            "{queryParams: {q: {exact: a}}}",
+            "{queryParams: {q: {exact: a}}}",
+            Some("/*, ?q =a"),
+        ),
+        (
+            "{queryParams: {q: {exact: a}}}",
+            "{queryParams: {q: {exact: b}}}",
+            none,
+        ),
+        ("{port: 80}", "{port: 80}", Some("/*")),
+        ("{port: 80}", "{port: 81}", none),
+        ("{sourceNamespace: demo}", "{sourceNamespace: other}", none),
+        (
+            "{sourceNamespace: demo}",
+            "{sourceNamespace: demo}",
+            Some("/*"),
+        ),
+        ("{sourceLabels: {a: b}}", "{sourceLabels: {a: c}}", none),
+    ] {
+        let (routes, told) = of(
+            &format!(
+                "[{{match: [{root}], delegate: {{name: d}}}}, {{directResponse: {{status: 404}}}}]"
+            ),
+            &format!("[{{match: [{leaf}], {ANSWER}}}]"),
+        );
+        let found = routes.iter().find(|one| one.ends_with("418"));
+        let found = found.map(|one| {
+            one.trim_start_matches(": ")
+                .trim_end_matches(" -> answer 418")
+        });
+        assert_eq!(found, wanted, "{root} {leaf}");
+        assert_eq!(told.len(), usize::from(wanted.is_none()), "{told:?}");
+    }
+    // Of several those that fit.
+    let (routes, told) = of(
+        "[{match: [{uri: {prefix: /a}}, {uri: {prefix: /b}}], delegate: {name: d}}]",
+        &format!(
+            "[{{match: [{{uri: {{exact: /a/1}}}}, {{uri: {{exact: /b/1}}}}, {{uri: {{exact: /c}}}}], {ANSWER}}}]"
+        ),
+    );
+    assert_eq!(routes, [": =/a/1 -> answer 418", ": =/b/1 -> answer 418"]);
+    assert_eq!(told, [""; 0]);
+}
+
+#[test]
+fn what_a_delegate_does_not_say_is_as_its_rule_says_it() {
+    let mut world = world();
+    virtual_service(
+        &mut world,
+        "r",
+        1,
+        "hosts: [a]\nhttp: [{timeout: 1s, headers: {request: {set: {x: root}}}, delegate: {name: d, namespace: other}}]",
+    );
+    virtual_service(
+        &mut world,
+        "other/d",
+        1,
+        "http: [{timeout: 2s, match: [{uri: {exact: /own}}], route: [{destination: {host: c}}]}, {route: [{destination: {host: c}}]}]",
+    );
+    let view = view(world);
+    let routes = routes_of(&*view, "80", "a.demo.svc.cluster.local:80");
+    let shown: Vec<_> = routes
+        .iter()
+        .map(|route| {
+            let Some(envoy_types::pb::envoy::config::route::v3::route::Action::Route(action)) =
+                &route.action
+            else {
+                panic!("a route");
+            };
+            let header = route.request_headers_to_add[0].header.as_ref().unwrap();
+            (
+                // A host without a dot is one of the delegate's namespace.
+                goes(route),
+                action.timeout.unwrap().seconds,
+                header.value.clone(),
+            )
+        })
+        .collect();
+    let c = || "outbound|80||c.other.svc.cluster.local".to_owned();
+    let root = || "root".to_owned();
+    assert_eq!(shown, [(c(), 2, root()), (c(), 1, root())]);
+    let from = view.get(Type::Route, "80").unwrap().from.clone();
+    let from: Vec<_> = from.iter().map(ToString::to_string).collect();
+    assert_eq!(from, ["VirtualService demo/r", "VirtualService other/d"]);
+}
+
+#[test]
+fn a_delegate_must_be_there_for_the_rule() {
+    let root = "hosts: [a]\nhttp: [{delegate: {name: d, namespace: other}}, {directResponse: {status: 404}}]";
+    let answer = format!("http: [{{{ANSWER}}}]");
+    for (leaf, serves, said) in [
+        (answer.clone(), true, None),
+        (format!("{answer}\nexportTo: ['*']"), true, None),
+        (format!("{answer}\nexportTo: [demo]"), true, None),
+        (
+            format!("{answer}\nexportTo: ['.']"),
+            false,
+            Some("is not exported"),
+        ),
+        (
+            format!("{answer}\nexportTo: [third]"),
+            false,
+            Some("is not exported"),
+        ),
+        (
+            format!("hosts: [b]\n{answer}"),
+            false,
+            Some("without hosts"),
+        ),
+    ] {
+        let mut world = world();
+        virtual_service(&mut world, "r", 1, root);
+        virtual_service(&mut world, "other/d", 1, &leaf);
+        let (routes, told) = seen(world);
+        assert_eq!(routes[0].ends_with("418"), serves, "{leaf}");
+        assert_eq!(told.len(), usize::from(said.is_some()), "{told:?}");
+        for (told, said) in told.iter().zip(said) {
+            assert!(told.contains(said), "{told}");
+        }
+    }
+    let mut world = world();
+    virtual_service(&mut world, "r", 1, root);
+    let (routes, told) = seen(world);
+    assert_eq!(routes, [": /* -> answer 404"]);
+    assert!(told[0].contains("no VirtualService other/d"), "{told:?}");
+}
+
+/// Whoever sees the rule is told where its delegate changes, or comes.
+#[test]
+fn a_change_of_a_delegate_concerns_those_who_see_the_rule() {
+    let mut before = world();
+    virtual_service(
+        &mut before,
+        "r",
+        1,
+        "hosts: [a]\nexportTo: ['.']\nhttp: [{delegate: {name: d, namespace: other}}]",
+    );
+    let first = snapshot(before.clone());
+    let mut after = before;
+    virtual_service(
+        &mut after,
+        "other/d",
+        1,
+        &format!("exportTo: [demo]\nhttp: [{{{ANSWER}}}]"),
+    );
+    let next = first.next(after, None);
+    assert!(next.concerns(&node("demo", &[])));
+    assert!(!next.concerns(&node("third", &[])));
+}
+
+/// Two rules of a megabyte must not become a terabyte.
+#[test]
+fn what_delegates_come_to_has_a_bound() {
+    let many = |count: usize, rest: &str| {
+        let all =
+            (0..count).map(|at| format!("- {{match: [{{uri: {{prefix: /{at}}}}}], {rest}}}\n"));
+        all.collect::<String>()
+    };
+    let mut world = world();
+    let to = "delegate: {name: d}";
+    for at in 0..20 {
+        let spec = format!("hosts: [h{at}.example]\nhttp:\n{}", many(500, to));
+        virtual_service(&mut world, &format!("r{at}"), 1, &spec);
+    }
+    let leaves = (0..500).map(|at| {
+        let body = "x".repeat(1000);
+        format!("- {{match: [{{headers: {{x: {{exact: '{at}'}}}}}}], directResponse: {{status: 200, body: {{string: {body}}}}}}}\n")
+    });
+    let leaves: String = leaves.collect();
+    virtual_service(&mut world, "d", 1, &format!("http:\n{leaves}"));
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    let routes = view.get(Type::Route, "80").unwrap();
+    assert!(routes.body.len() < 40 << 20, "{}", routes.body.len());
+    let told = snapshot.conflicts();
+    let told = told
+        .iter()
+        .filter(|one| one.metric == "gudgeon_rules_too_large");
+    assert!(told.count() >= 20);
+}

@@ -1,0 +1,492 @@
+//! Sidecars: what proxies import, where they listen for it, and whom a change concerns (discovery.md §17).
+
+use std::collections::BTreeSet;
+
+use api::networking::Sidecar;
+use envoy_types::pb::envoy::config::listener::v3::{Listener, filter};
+use envoy_types::pb::envoy::config::route::v3::{route::Action, route_action::ClusterSpecifier};
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
+    TcpProxy, tcp_proxy::ClusterSpecifier as Tcp,
+};
+
+use super::*;
+
+fn sidecar(world: &mut World, name: &str, created: i64, spec: &str) {
+    let object = object::<Sidecar>(name, created, spec);
+    insert(&mut world.sidecars, object);
+}
+
+/// The world with two more services: one outside of the mesh, one that is TCP alone.
+fn mesh() -> World {
+    let mut world = world();
+    service(
+        &mut world,
+        "x.example",
+        &[(443, "TLS")],
+        &[("10.0.4.1", "v1")],
+    );
+    service(
+        &mut world,
+        "t.other",
+        &[(7000, "TCP")],
+        &[("10.0.5.1", "v1")],
+    );
+    world
+}
+
+/// Services that have clusters, by the first letter of their names, sorted.
+fn clusters(view: &dyn View) -> String {
+    let all = view.all(Type::Cluster);
+    let hosts = all
+        .iter()
+        .filter_map(|one| one.name.strip_prefix("outbound|"));
+    let letters: BTreeSet<_> = hosts
+        .filter_map(|name| name.rsplit('|').next()?.chars().next())
+        .collect();
+    letters.into_iter().collect()
+}
+
+fn names(view: &dyn View, kind: Type) -> Vec<String> {
+    let all = view.all(kind);
+    let names = all.iter().map(|one| one.name.to_string());
+    names.filter(|name| !name.starts_with("virtual")).collect()
+}
+
+/// Virtual hosts of a configuration, by their services' letters and ports.
+fn hosts(view: &dyn View, name: &str) -> Vec<String> {
+    let Some(routes) = view.get(Type::Route, name) else {
+        return Vec::new();
+    };
+    let routes = RouteConfiguration::decode(&*routes.body).unwrap();
+    let names = routes.virtual_hosts.iter().map(|one| one.name.as_str());
+    names
+        .filter_map(|name| {
+            let (host, port) = name.rsplit_once(':')?;
+            Some(format!("{}:{port}", host.split('.').next()?))
+        })
+        .collect()
+}
+
+fn seen(spec: &str) -> Arc<dyn View> {
+    let mut world = mesh();
+    sidecar(&mut world, "demo/s", 1, spec);
+    view(world)
+}
+
+#[test]
+fn a_proxy_has_what_its_sidecar_imports() {
+    for (imports, wanted) in [
+        ("'*/*'", "abctx"),
+        ("'./*'", "abx"),
+        ("'demo/*'", "abx"),
+        ("'other/*'", "ct"),
+        ("'~/*'", ""),
+        ("'none/*'", ""),
+        ("'*/a.demo.svc.cluster.local'", "a"),
+        ("'other/a.demo.svc.cluster.local'", ""),
+        ("'*/*.demo.svc.cluster.local'", "ab"),
+        ("'*/*.svc.cluster.local'", "abct"),
+        ("'*/*.cluster.local', './x.example'", "abctx"),
+        ("'./b.demo.svc.cluster.local', 'other/*'", "bct"),
+        ("'*/*', '~other/*'", "abx"),
+        ("'*/*', '~other/t.other.svc.cluster.local'", "abcx"),
+    ] {
+        let view = seen(&format!("egress: [{{hosts: [{imports}]}}]"));
+        assert_eq!(clusters(&*view), wanted, "{imports}");
+        for name in ["a.demo.svc.cluster.local", "c.other.svc.cluster.local"] {
+            let has = wanted.contains(&name[..1]);
+            let cluster = format!("outbound|80||{name}");
+            assert_eq!(view.get(Type::Endpoint, &cluster).is_some(), has);
+            let routed = hosts(&*view, "80").contains(&format!("{}:80", &name[..1]));
+            assert_eq!(routed, has, "{imports} {name}");
+        }
+        let tcp = view.get(Type::Listener, "0.0.0.0_7000");
+        assert_eq!(tcp.is_some(), wanted.contains('t'), "{imports}");
+        let tls = view.get(Type::Listener, "0.0.0.0_443");
+        assert_eq!(tls.is_some(), wanted.contains('x'), "{imports}");
+    }
+}
+
+#[test]
+fn the_oldest_that_selects_a_proxy_holds_then_its_namespaces_then_the_roots() {
+    let mut world = mesh();
+    let imports = |hosts: &str| format!("egress: [{{hosts: [{hosts}]}}]");
+    let select = |app: &str| format!("workloadSelector: {{labels: {{app: {app}}}}}\n");
+    sidecar(
+        &mut world,
+        "istio-system/all",
+        9,
+        &imports("'*/c.other.svc.cluster.local'"),
+    );
+    sidecar(
+        &mut world,
+        "istio-system/some",
+        1,
+        &(select("x") + &imports("'~/*'")),
+    );
+    let of = |world: &World, namespace: &str, app: &str| {
+        clusters(&*snapshot(world.clone()).view(&node(namespace, &[("app", app)])))
+    };
+    assert_eq!(
+        of(&world, "demo", "x"),
+        "c",
+        "one with a selector is its own namespace's"
+    );
+    assert_eq!(of(&world, "istio-system", "x"), "");
+    sidecar(
+        &mut world,
+        "demo/later",
+        3,
+        &imports("'./a.demo.svc.cluster.local'"),
+    );
+    sidecar(
+        &mut world,
+        "demo/whole",
+        2,
+        &imports("'./b.demo.svc.cluster.local'"),
+    );
+    assert_eq!(of(&world, "demo", "x"), "b");
+    assert_eq!(of(&world, "other", "x"), "c");
+    sidecar(
+        &mut world,
+        "demo/late-x",
+        8,
+        &(select("x") + &imports("'./x.example'")),
+    );
+    sidecar(
+        &mut world,
+        "demo/early-x",
+        7,
+        &(select("x") + &imports("'other/t.other.svc.cluster.local'")),
+    );
+    assert_eq!(of(&world, "demo", "x"), "t");
+    assert_eq!(of(&world, "demo", "y"), "b");
+    // A router has none.
+    let mut router = (*node("demo", &[])).clone();
+    router.kind = crate::node::Kind::Router;
+    let view = snapshot(world).view(&Arc::new(router));
+    assert_eq!(clusters(&*view), "abctx");
+}
+
+/// The one for all namespaces means each one's own by a dot.
+#[test]
+fn a_dot_of_the_root_is_each_namespace() {
+    let mut world = mesh();
+    sidecar(
+        &mut world,
+        "istio-system/all",
+        1,
+        "egress: [{hosts: ['./*']}]",
+    );
+    let snapshot = snapshot(world);
+    let views = ["demo", "other", "third", "fourth"].map(|one| snapshot.view(&node(one, &[])));
+    let found = views.each_ref().map(|view| clusters(&**view));
+    assert_eq!(found, ["abx", "ct", "", ""]);
+    assert!(Arc::ptr_eq(
+        &views[2].all(Type::Cluster),
+        &views[3].all(Type::Cluster)
+    ));
+}
+
+/// Proxies of all namespaces that one Sidecar holds for share all bytes; whoever has more shares what is the same.
+#[test]
+fn who_imports_the_same_has_the_same_bytes() {
+    let mut world = mesh();
+    sidecar(
+        &mut world,
+        "istio-system/all",
+        1,
+        "egress: [{hosts: ['other/*']}]",
+    );
+    sidecar(&mut world, "demo/own", 1, "egress: [{hosts: ['*/*']}]");
+    let snapshot = snapshot(world);
+    let [demo, third, fourth] =
+        ["demo", "third", "fourth"].map(|one| snapshot.view(&node(one, &[])));
+    for kind in [Type::Cluster, Type::Listener] {
+        assert!(Arc::ptr_eq(&third.all(kind), &fourth.all(kind)), "{kind:?}");
+    }
+    for (kind, name) in [
+        (Type::Cluster, "outbound|80||c.other.svc.cluster.local"),
+        (Type::Endpoint, "outbound|80||c.other.svc.cluster.local"),
+        (Type::Listener, "0.0.0.0_7000"),
+    ] {
+        let both = [&demo, &third].map(|view| view.get(kind, name).unwrap());
+        assert!(Arc::ptr_eq(&both[0], &both[1]), "{name}");
+    }
+}
+
+#[test]
+fn routes_of_rules_are_imported_by_namespace_and_host() {
+    let answers = |imports: &str, rule: &str, host: &str| {
+        let mut world = mesh();
+        let spec =
+            format!("hosts: ['{host}']\nhttp: [{{name: own, directResponse: {{status: 418}}}}]");
+        virtual_service(&mut world, rule, 1, &spec);
+        sidecar(
+            &mut world,
+            "demo/s",
+            1,
+            &format!("egress: [{{hosts: [{imports}]}}]"),
+        );
+        let view = view(world);
+        let routes: RouteConfiguration = decoded(&*view, Type::Route, "80");
+        let mut all = routes.virtual_hosts.iter().flat_map(|host| &host.routes);
+        all.any(|route| route.name == "own")
+    };
+    let (a, other) = (
+        "a.demo.svc.cluster.local",
+        "'other/*', './b.demo.svc.cluster.local'",
+    );
+    for (imports, rule, host, wanted) in [
+        ("'./*'", "demo/r", a, true),
+        ("'./*'", "other/r", a, false),
+        ("'*/*'", "other/r", a, true),
+        (other, "demo/r", a, false),
+        ("'./*'", "demo/r", "no.example", true),
+        (other, "demo/r", "no.example", false),
+        (
+            "'./a.demo.svc.cluster.local'",
+            "demo/r",
+            "*.demo.svc.cluster.local",
+            true,
+        ),
+        (
+            "'./b.demo.svc.cluster.local'",
+            "demo/r",
+            "*.other.svc.cluster.local",
+            false,
+        ),
+    ] {
+        assert_eq!(
+            answers(imports, rule, host),
+            wanted,
+            "{imports} {rule} {host}"
+        );
+    }
+}
+
+/// A route that is imported leads to its destination, though nobody imports that by its name.
+#[test]
+fn destinations_of_routes_have_clusters_and_nothing_else() {
+    let mut world = mesh();
+    virtual_service(
+        &mut world,
+        "r",
+        1,
+        "hosts: [a]\nhttp: [{route: [{destination: {host: c.other.svc.cluster.local}}]}]",
+    );
+    sidecar(
+        &mut world,
+        "demo/s",
+        1,
+        "egress: [{hosts: [./a.demo.svc.cluster.local]}]",
+    );
+    let view = view(world);
+    assert_eq!(clusters(&*view), "ac");
+    assert_eq!(hosts(&*view, "80"), ["a:80"]);
+    let name = "outbound|80||c.other.svc.cluster.local";
+    assert_eq!(addresses(&*view, name), ["10.0.3.1"]);
+}
+
+/// Where a listener sends connections that no chain before matches.
+fn leads(view: &dyn View, name: &str) -> String {
+    let listener: Listener = decoded(view, Type::Listener, name);
+    let last = listener.filter_chains.last().unwrap();
+    let Some(filter::ConfigType::TypedConfig(any)) = &last.filters[0].config_type else {
+        panic!("a filter");
+    };
+    let proxy = TcpProxy::decode(any.value.as_slice()).unwrap();
+    match proxy.cluster_specifier.unwrap() {
+        Tcp::Cluster(cluster) => cluster,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_sidecar_says_where_the_unknown_goes() {
+    for (policy, cluster, host) in [
+        ("{mode: ALLOW_ANY}", "PassthroughCluster", "allow_any"),
+        ("{mode: REGISTRY_ONLY}", "BlackHoleCluster", "block_all"),
+        ("{}", "BlackHoleCluster", "block_all"),
+        (
+            "{mode: ALLOW_ANY, egressProxy: {host: c.other.svc.cluster.local, port: {number: 80}}}",
+            "outbound|80||c.other.svc.cluster.local",
+            "allow_any",
+        ),
+    ] {
+        let view = seen(&format!(
+            "egress: [{{hosts: ['./*']}}]\noutboundTrafficPolicy: {policy}"
+        ));
+        assert_eq!(leads(&*view, "virtualOutbound"), cluster, "{policy}");
+        let routes: RouteConfiguration = decoded(&*view, Type::Route, "80");
+        let last = routes.virtual_hosts.last().unwrap();
+        assert_eq!(last.name, host, "{policy}");
+        if let Some(Action::Route(action)) = &last.routes[0].action {
+            let to = action.cluster_specifier.clone().unwrap();
+            assert_eq!(to, ClusterSpecifier::Cluster(cluster.to_owned()));
+        }
+        if cluster.starts_with("outbound") {
+            assert!(view.get(Type::Cluster, cluster).is_some());
+        }
+        // What it does not say is the mesh's.
+        let view = seen(&format!("outboundTrafficPolicy: {policy}"));
+        assert_eq!(clusters(&*view), "abctx");
+        assert_eq!(leads(&*view, "virtualOutbound"), cluster, "{policy}");
+    }
+}
+
+#[test]
+fn listeners_of_a_port_come_before_those_of_all_services() {
+    let rest = "{hosts: ['*/*']}";
+    for (first, listeners, routes) in [
+        // Of one port the services of that port, and all others by their own.
+        (
+            "{port: {number: 80, protocol: HTTP, name: h}, hosts: ['other/*']}",
+            vec!["0.0.0.0_443", "0.0.0.0_7000", "0.0.0.0_80", "0.0.0.0_90"],
+            vec!["c:80"],
+        ),
+        (
+            "{port: {number: 80, protocol: HTTP, name: h}, bind: 10.7.7.7, hosts: ['other/*']}",
+            vec!["0.0.0.0_443", "0.0.0.0_7000", "0.0.0.0_90", "10.7.7.7_80"],
+            vec!["c:80"],
+        ),
+        (
+            "{port: {number: 80, protocol: HTTP, name: h}, captureMode: NONE, hosts: ['./*']}",
+            vec!["0.0.0.0_443", "0.0.0.0_7000", "0.0.0.0_90", "127.0.0.1_80"],
+            vec!["a:80", "b:80"],
+        ),
+        // A port that no service has.
+        (
+            "{port: {number: 81, protocol: HTTP, name: h}, hosts: ['*/*']}",
+            vec!["0.0.0.0_443", "0.0.0.0_7000", "0.0.0.0_80", "0.0.0.0_90"],
+            vec!["a:80", "b:80", "c:80"],
+        ),
+        (
+            "{port: {number: 7000, protocol: TCP, name: t}, bind: 127.0.0.9, captureMode: NONE, hosts: ['*/*']}",
+            vec!["0.0.0.0_443", "0.0.0.0_80", "0.0.0.0_90", "127.0.0.9_7000"],
+            vec!["a:80", "b:80", "c:80"],
+        ),
+    ] {
+        let view = seen(&format!("egress: [{first}, {rest}]"));
+        assert_eq!(names(&*view, Type::Listener), listeners, "{first}");
+        assert_eq!(hosts(&*view, "80"), routes, "{first}");
+        for name in listeners {
+            let listener: Listener = decoded(&*view, Type::Listener, name);
+            let bound = listener.bind_to_port.is_none_or(|bound| bound.value);
+            assert_eq!(bound, name.starts_with("127."), "{name}");
+        }
+    }
+    // Without one for all, what no listener has is unknown.
+    let view = seen("egress: [{port: {number: 80, protocol: HTTP, name: h}, hosts: ['./*']}]");
+    assert_eq!(names(&*view, Type::Listener), ["0.0.0.0_80"]);
+    assert_eq!(names(&*view, Type::Route), ["80"]);
+}
+
+#[test]
+fn a_port_for_applications_that_use_a_proxy_has_all_http_services() {
+    let view = seen(
+        "egress: [{port: {number: 3128, protocol: HTTP_PROXY, name: p}, bind: 127.0.0.1, captureMode: NONE, hosts: ['other/*']}]",
+    );
+    assert_eq!(names(&*view, Type::Listener), ["127.0.0.1_3128"]);
+    assert_eq!(names(&*view, Type::Route), ["http_proxy"]);
+    assert_eq!(hosts(&*view, "http_proxy"), ["c:80"]);
+}
+
+/// Where nothing is intercepted, applications call the loopback, or what the Sidecar binds.
+#[test]
+fn without_interception_listeners_are_bound() {
+    let mut world = mesh();
+    sidecar(
+        &mut world,
+        "demo/s",
+        1,
+        "egress: [{port: {number: 80, protocol: HTTP, name: h}, bind: 127.0.0.7, hosts: ['./*']}, {hosts: ['other/*']}]",
+    );
+    let mut client = (*node("demo", &[])).clone();
+    client.mode = crate::node::Mode::None;
+    let view = snapshot(world).view(&Arc::new(client));
+    assert_eq!(
+        names(&*view, Type::Listener),
+        ["127.0.0.1_7000", "127.0.0.7_80"]
+    );
+    assert_eq!(hosts(&*view, "80"), ["a:80", "b:80"]);
+}
+
+/// A change is looked at by those alone that see something of it.
+#[test]
+fn a_change_concerns_those_who_see_it() {
+    let mut before = mesh();
+    for (name, imports) in [("demo/s", "'./*'"), ("third/s", "'other/*'")] {
+        sidecar(
+            &mut before,
+            name,
+            1,
+            &format!("egress: [{{hosts: [{imports}]}}]"),
+        );
+    }
+    let nodes = ["demo", "other", "third", "fourth"].map(|one| node(one, &[]));
+    let concerned = |change: &dyn Fn(&mut World)| {
+        let first = snapshot(before.clone());
+        let older = nodes.each_ref().map(|node| first.view(node));
+        let mut after = before.clone();
+        change(&mut after);
+        let next = first.next(after, None);
+        let found = nodes.each_ref().map(|node| next.concerns(node));
+        for ((node, older), concerned) in nodes.iter().zip(older).zip(found) {
+            // Whoever is not concerned has nothing else to be sent.
+            let newer = next.snapshot.view(node);
+            let differs = Type::ALL
+                .into_iter()
+                .any(|kind| older.all(kind).version() != newer.all(kind).version());
+            assert!(concerned || !differs, "{}", node.id);
+        }
+        found.map(usize::from)
+    };
+    let route = |world: &mut World, name: &str, host: &str| {
+        let spec = format!("hosts: [{host}]\nhttp: [{{directResponse: {{status: 418}}}}]");
+        virtual_service(world, name, 1, &spec);
+    };
+    // demo imports its own, third what is in other, the rest everything.
+    assert_eq!(concerned(&|_| {}), [0, 0, 0, 0]);
+    assert_eq!(
+        concerned(&|world| service(world, "n.demo", &[(80, "HTTP")], &[])),
+        [1, 1, 0, 1]
+    );
+    assert_eq!(
+        concerned(&|world| service(world, "t.other", &[(7000, "TCP"), (7001, "TCP")], &[])),
+        [0, 1, 1, 1]
+    );
+    assert_eq!(
+        concerned(&|world| {
+            Arc::make_mut(&mut world.services).retain(|key, _| !key.hostname.starts_with('a'));
+        }),
+        [1, 1, 0, 1]
+    );
+    assert_eq!(
+        concerned(&|world| route(world, "demo/r", "a")),
+        [1, 1, 0, 1]
+    );
+    assert_eq!(
+        concerned(&|world| route(world, "other/r", "c")),
+        [0, 1, 1, 1]
+    );
+    assert_eq!(
+        concerned(&|world| destination_rule(world, "demo/d", 1, "host: a")),
+        [1, 1, 0, 1]
+    );
+    assert_eq!(
+        concerned(&|world| destination_rule(world, "other/d", 1, "host: c\nexportTo: [third]")),
+        [0, 0, 1, 0]
+    );
+    assert_eq!(
+        concerned(&|world| sidecar(world, "third/s", 1, "egress: [{hosts: ['./*']}]")),
+        [0, 0, 1, 0]
+    );
+    assert_eq!(
+        concerned(&|world| {
+            let config = mesh::parse_over(&mesh::discovery_defaults(), "connectTimeout: 3s");
+            world.mesh = Arc::new(config.unwrap().config);
+        }),
+        [1, 1, 1, 1]
+    );
+}

@@ -1,0 +1,338 @@
+//! Routes that a VirtualService leaves to another: they take the place of the one that names it (discovery.md §14). One level
+//! deep: what a delegate leaves to others is left out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use api::istio::networking::v1alpha3::string_match::MatchType;
+use api::istio::networking::v1alpha3::{Destination, HttpMatchRequest, HttpRoute, StringMatch};
+use api::model::{Configured, ObjectRef};
+use api::networking::{Kind as _, VirtualService};
+use prost::Message as _;
+
+use super::Rule;
+use super::all::Exported;
+use super::hosts::full_host;
+use crate::common::conflict::{Conflict, DELEGATE, TOO_LARGE};
+
+/// Bytes that the routes of one rule may come to by its delegates, and those of all rules of a namespace. Chosen: one is as much
+/// as the routes of one rule may have, and the other a few of those; a thousand rules that leave all to one do not.
+const ROOM: usize = 4 << 20;
+const ROOM_OF_NAMESPACE: usize = 16 << 20;
+/// What it takes to compare two matches, in bytes.
+const COMPARED: usize = 64;
+
+/// A delegate by its namespace and name.
+type Delegates = BTreeMap<(Arc<str>, Arc<str>), usize>;
+
+/// Puts routes of delegates into the rules that name them. Returns what was left out.
+pub(super) fn resolve(all: &mut [Exported<VirtualService>], domain: &str) -> Vec<Conflict> {
+    let delegates: Delegates = all
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| one.rule.spec().hosts.is_empty())
+        .map(|(at, one)| {
+            (
+                (one.rule.namespace().clone(), one.rule.from.name.clone()),
+                at,
+            )
+        })
+        .collect();
+    let mut conflicts = Vec::new();
+    let mut spent: HashMap<Arc<str>, usize> = HashMap::new();
+    for at in 0..all.len() {
+        let Some(rule) = all.get(at).map(|one| one.rule.clone()) else {
+            continue;
+        };
+        let mut http = rule.spec().http.iter();
+        if rule.spec().hosts.is_empty() || !http.any(|route| route.delegate.is_some()) {
+            continue;
+        }
+        let of_namespace = spent.entry(rule.namespace().clone()).or_default();
+        let room = ROOM.min(ROOM_OF_NAMESPACE.saturating_sub(*of_namespace));
+        let mut resolving = Resolving {
+            all,
+            delegates: &delegates,
+            domain,
+            rule: &rule,
+            room,
+            with: Vec::new(),
+            conflicts: &mut conflicts,
+        };
+        let http = resolving.http();
+        *of_namespace += room - resolving.room;
+        let with = resolving.with;
+        let object = Configured {
+            spec: VirtualService {
+                http,
+                ..rule.spec().clone()
+            },
+            ..(*rule.object).clone()
+        };
+        let resolved = Rule {
+            object: Arc::new(object),
+            from: rule.from.clone(),
+            with,
+            hosts: rule.hosts.clone(),
+        };
+        if let Some(one) = all.get_mut(at) {
+            one.rule = Arc::new(resolved);
+        }
+    }
+    conflicts
+}
+
+/// One rule while its delegates are looked for.
+struct Resolving<'a> {
+    all: &'a [Exported<VirtualService>],
+    delegates: &'a Delegates,
+    domain: &'a str,
+    rule: &'a Rule<VirtualService>,
+    room: usize,
+    with: Vec<ObjectRef>,
+    conflicts: &'a mut Vec<Conflict>,
+}
+
+impl Resolving<'_> {
+    fn lose(&mut self, metric: &'static str, what: &str) {
+        let message = format!("of {}: {what}", self.rule.from);
+        let conflict = Conflict::new(metric, self.rule.from.to_string(), message);
+        self.conflicts.push(conflict.because_of(&self.rule.from));
+    }
+
+    fn http(&mut self) -> Vec<HttpRoute> {
+        let mut made = Vec::new();
+        for (at, root) in self.rule.spec().http.iter().enumerate() {
+            match &root.delegate {
+                None => made.push(root.clone()),
+                Some(to) => {
+                    let namespace = if to.namespace.is_empty() {
+                        self.rule.namespace().clone()
+                    } else {
+                        to.namespace.as_str().into()
+                    };
+                    let key = (namespace, Arc::from(to.name.as_str()));
+                    self.leave(at, root, &key, &mut made);
+                }
+            }
+        }
+        made
+    }
+
+    fn leave(
+        &mut self,
+        at: usize,
+        root: &HttpRoute,
+        key: &(Arc<str>, Arc<str>),
+        made: &mut Vec<HttpRoute>,
+    ) {
+        let shown = format!("{}/{}", key.0, key.1);
+        let found = self.delegates.get(key).and_then(|at| self.all.get(*at));
+        // It is named where it changes, too: it may become one.
+        self.with.push(ObjectRef {
+            kind: VirtualService::NAME,
+            namespace: key.0.clone(),
+            name: key.1.clone(),
+        });
+        let Some(delegate) = found else {
+            let why =
+                format!("http[{at}] is left out: there is no VirtualService {shown} without hosts");
+            return self.lose(DELEGATE, &why);
+        };
+        if !delegate.to.has(Some(self.rule.namespace())) {
+            let why = format!("http[{at}] is left out: {shown} is not exported to its namespace");
+            return self.lose(DELEGATE, &why);
+        }
+        let (domain, leaves) = (self.domain, &delegate.rule.spec().http);
+        let namespace = delegate.rule.namespace();
+        for (leaf_at, leaf) in leaves.iter().enumerate() {
+            if leaf.delegate.is_some() {
+                let why = format!(
+                    "http[{leaf_at}] of {shown} is left out: it leaves requests to others itself"
+                );
+                self.lose(DELEGATE, &why);
+                continue;
+            }
+            let pairs = root
+                .r#match
+                .len()
+                .max(1)
+                .saturating_mul(leaf.r#match.len().max(1));
+            let cost = pairs.saturating_mul(COMPARED);
+            let Some(room) = self.room.checked_sub(cost) else {
+                return self.too_large();
+            };
+            self.room = room;
+            let Some(matches) = combined(&root.r#match, &leaf.r#match) else {
+                let why = format!(
+                    "http[{leaf_at}] of {shown} is left out: no request meets both its matches and those of http[{at}]"
+                );
+                self.lose(DELEGATE, &why);
+                continue;
+            };
+            let route = both(root, leaf, matches, namespace, domain);
+            let Some(room) = self.room.checked_sub(route.encoded_len()) else {
+                return self.too_large();
+            };
+            self.room = room;
+            made.push(route);
+        }
+    }
+
+    fn too_large(&mut self) {
+        let why = format!(
+            "routes of delegates are left out: they are larger than {} MiB, or those of its namespace than {} MiB",
+            ROOM >> 20,
+            ROOM_OF_NAMESPACE >> 20
+        );
+        self.lose(TOO_LARGE, &why);
+    }
+}
+
+/// Each of the one with each of the other, as far as they do not contradict. `None`: all do.
+fn combined(
+    roots: &[HttpMatchRequest],
+    leaves: &[HttpMatchRequest],
+) -> Option<Vec<HttpMatchRequest>> {
+    if roots.is_empty() {
+        return Some(leaves.to_vec());
+    }
+    if leaves.is_empty() {
+        return Some(roots.to_vec());
+    }
+    let pairs = roots
+        .iter()
+        .flat_map(|root| leaves.iter().map(move |leaf| (root, leaf)));
+    let found: Vec<_> = pairs.filter_map(|(root, leaf)| meet(root, leaf)).collect();
+    (!found.is_empty()).then_some(found)
+}
+
+/// Requests that meet both; `None`: there are none, or they cannot be said in one match.
+fn meet(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> Option<HttpMatchRequest> {
+    let ignores = match (&root.uri, &leaf.uri) {
+        (Some(_), Some(_)) if root.ignore_uri_case != leaf.ignore_uri_case => return None,
+        (Some(_), _) => root.ignore_uri_case,
+        (None, _) => leaf.ignore_uri_case,
+    };
+    let equal = |one: &str, other: &str| match (one, other) {
+        ("", only) | (only, "") => Some(only.to_owned()),
+        (one, other) => (one == other).then(|| one.to_owned()),
+    };
+    Some(HttpMatchRequest {
+        uri: text(root.uri.as_ref(), leaf.uri.as_ref())?,
+        scheme: text(root.scheme.as_ref(), leaf.scheme.as_ref())?,
+        method: text(root.method.as_ref(), leaf.method.as_ref())?,
+        authority: text(root.authority.as_ref(), leaf.authority.as_ref())?,
+        headers: texts(&root.headers, &leaf.headers)?,
+        query_params: texts(&root.query_params, &leaf.query_params)?,
+        // Two conditions on one header, each of which must not hold, are no one condition.
+        without_headers: union(&root.without_headers, &leaf.without_headers)?,
+        source_labels: union(&root.source_labels, &leaf.source_labels)?,
+        port: match (root.port, leaf.port) {
+            (0, only) | (only, 0) => only,
+            (one, other) => (one == other).then_some(one)?,
+        },
+        source_namespace: equal(&root.source_namespace, &leaf.source_namespace)?,
+        gateways: if leaf.gateways.is_empty() {
+            root.gateways.clone()
+        } else {
+            leaf.gateways.clone()
+        },
+        ignore_uri_case: ignores,
+        name: joined(&root.name, &leaf.name),
+        stat_prefix: leaf.stat_prefix.clone(),
+    })
+}
+
+fn joined(root: &str, leaf: &str) -> String {
+    match (root, leaf) {
+        ("", only) | (only, "") => only.to_owned(),
+        (root, leaf) => format!("{root}-{leaf}"),
+    }
+}
+
+/// The narrower one; `None` where neither is.
+fn text(root: Option<&StringMatch>, leaf: Option<&StringMatch>) -> Option<Option<StringMatch>> {
+    let (Some(root), Some(leaf)) = (root, leaf) else {
+        return Some(root.or(leaf).cloned());
+    };
+    let is_below = match (&root.match_type, &leaf.match_type) {
+        // Present is all that is asked.
+        (None, _) => true,
+        (_, None) => return Some(Some(root.clone())),
+        (
+            Some(MatchType::Prefix(prefix)),
+            Some(MatchType::Prefix(text) | MatchType::Exact(text)),
+        ) => text.starts_with(prefix),
+        (one, other) => one == other,
+    };
+    is_below.then(|| Some(leaf.clone()))
+}
+
+fn texts(
+    root: &BTreeMap<String, StringMatch>,
+    leaf: &BTreeMap<String, StringMatch>,
+) -> Option<BTreeMap<String, StringMatch>> {
+    let mut all = root.clone();
+    for (name, written) in leaf {
+        let both = text(root.get(name), Some(written))?;
+        all.extend(both.map(|both| (name.clone(), both)));
+    }
+    Some(all)
+}
+
+/// `None` where they say two things of one name.
+fn union<V: Clone + PartialEq>(
+    root: &BTreeMap<String, V>,
+    leaf: &BTreeMap<String, V>,
+) -> Option<BTreeMap<String, V>> {
+    let mut all = root.clone();
+    for (name, value) in leaf {
+        if root.get(name).is_some_and(|known| known != value) {
+            return None;
+        }
+        all.insert(name.clone(), value.clone());
+    }
+    Some(all)
+}
+
+/// The delegate's route; what it does not say is as its rule says it. Hosts are those of its own namespace.
+fn both(
+    root: &HttpRoute,
+    leaf: &HttpRoute,
+    matches: Vec<HttpMatchRequest>,
+    namespace: &str,
+    domain: &str,
+) -> HttpRoute {
+    let mut route = leaf.clone();
+    let full = |to: &mut Destination| to.host = full_host(&to.host, namespace, domain);
+    let destinations = route.route.iter_mut();
+    destinations
+        .filter_map(|one| one.destination.as_mut())
+        .chain(route.mirror.as_mut())
+        .chain(
+            route
+                .mirrors
+                .iter_mut()
+                .filter_map(|one| one.destination.as_mut()),
+        )
+        .for_each(full);
+    // Those of the rule have the namespace of the rule, which is where they are looked for.
+    if route.mirror.is_none() && route.mirrors.is_empty() {
+        route.mirror.clone_from(&root.mirror);
+        route.mirrors.clone_from(&root.mirrors);
+        route.mirror_percent = root.mirror_percent;
+        route.mirror_percentage.clone_from(&root.mirror_percentage);
+    }
+    HttpRoute {
+        r#match: matches,
+        name: joined(&root.name, &leaf.name),
+        rewrite: route.rewrite.or_else(|| root.rewrite.clone()),
+        timeout: route.timeout.or(root.timeout),
+        retries: route.retries.or_else(|| root.retries.clone()),
+        fault: route.fault.or_else(|| root.fault.clone()),
+        cors_policy: route.cors_policy.or_else(|| root.cors_policy.clone()),
+        headers: route.headers.or_else(|| root.headers.clone()),
+        ..route
+    }
+}

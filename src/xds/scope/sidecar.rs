@@ -1,0 +1,233 @@
+//! Sidecar: which services and routes the proxies see that it holds for, and where they listen for them (discovery.md §17).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::model::{Labels, Protocol, World, selects};
+use api::networking::{CaptureMode, Destination, IstioEgressListener, Sidecar, VirtualService};
+
+use super::hosts::full_host;
+use super::{Rule, labels};
+
+/// Sidecars by their namespace, in the order in which they are asked whether they hold: those with a selector first, then the
+/// older.
+#[derive(Debug, Default)]
+pub(super) struct Sidecars(HashMap<Arc<str>, Vec<Arc<Rule<Sidecar>>>>);
+
+impl Sidecars {
+    pub(super) fn new(world: &World) -> Self {
+        let mut all: HashMap<Arc<str>, Vec<_>> = HashMap::new();
+        for object in world.sidecars.values() {
+            let of = all.entry(object.namespace.clone()).or_default();
+            of.push(Arc::new(Rule::new(object, Vec::new())));
+        }
+        for of in all.values_mut() {
+            of.sort_by(|one, other| {
+                let has_none = |rule: &Rule<Sidecar>| wanted(rule.spec()).is_empty();
+                has_none(one)
+                    .cmp(&has_none(other))
+                    .then_with(|| one.order(other))
+            });
+        }
+        Self(all)
+    }
+
+    /// The one that holds for a proxy: the oldest that selects it, else the oldest of its namespace that selects nobody, else
+    /// that of the root namespace. `labels`: each of these may meet a selector.
+    pub(super) fn of(
+        &self,
+        namespace: &str,
+        root: &str,
+        labels: &[&Labels],
+    ) -> Option<&Arc<Rule<Sidecar>>> {
+        let own = self.0.get(namespace).into_iter().flatten();
+        let of_root = self.0.get(root).into_iter().flatten();
+        let holds = |rule: &&Arc<Rule<Sidecar>>| {
+            let wanted = wanted(rule.spec());
+            labels.iter().any(|labels| selects(&wanted, labels))
+        };
+        let for_all = |rule: &&Arc<Rule<Sidecar>>| wanted(rule.spec()).is_empty();
+        let found = own.clone().find(holds);
+        found.or_else(|| of_root.clone().find(for_all))
+    }
+
+    /// Namespaces whose own Sidecars tell them from others.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
+        let all = self.0.iter();
+        let narrow = all.filter(|(_, rules)| rules.iter().any(|rule| narrows(rule.spec())));
+        narrow.map(|(namespace, _)| namespace)
+    }
+
+    /// Whether the one for all namespaces means each one's own services.
+    pub(super) fn means_own(&self, root: &str) -> bool {
+        let all = self.0.get(root).into_iter().flatten();
+        let mut hosts = all.flat_map(|rule| &rule.spec().egress);
+        hosts.any(|listener| listener.hosts.iter().any(|host| host.starts_with("./")))
+    }
+}
+
+fn wanted(spec: &Sidecar) -> Labels {
+    let selector = spec.workload_selector.as_ref();
+    selector.map_or_else(Labels::new, |selector| labels(&selector.labels))
+}
+
+/// Whether it says anything of what proxies call; else it is about what calls them alone.
+pub(super) fn narrows(spec: &Sidecar) -> bool {
+    !spec.egress.is_empty() || spec.outbound_traffic_policy.is_some()
+}
+
+/// Hosts that a listener imports, by the namespace that they are of.
+#[derive(Debug, Default)]
+pub(super) struct Imports {
+    any: Hosts,
+    named: BTreeMap<Arc<str>, Hosts>,
+    without: BTreeMap<Arc<str>, Hosts>,
+}
+
+/// Hosts and wildcards.
+#[derive(Debug, Default)]
+struct Hosts {
+    all: bool,
+    exact: HashSet<String>,
+    /// What wildcards have behind `*.`.
+    suffixes: HashSet<String>,
+    /// All of them, each from its end: those that end alike stand together.
+    reversed: BTreeSet<String>,
+}
+
+impl Hosts {
+    fn add(&mut self, host: String) {
+        self.reversed.insert(host.chars().rev().collect());
+        match host.strip_prefix("*.") {
+            _ if host == "*" => self.all = true,
+            Some(suffix) => drop(self.suffixes.insert(suffix.to_owned())),
+            None => drop(self.exact.insert(host)),
+        }
+    }
+
+    fn have(&self, host: &str) -> bool {
+        if self.all || self.exact.contains(host) {
+            return true;
+        }
+        let mut rest = host;
+        let wild = host.strip_prefix("*.");
+        wild.is_some_and(|suffix| self.suffixes.contains(suffix))
+            || std::iter::from_fn(|| {
+                (_, rest) = rest.split_once('.')?;
+                Some(rest)
+            })
+            .any(|suffix| self.suffixes.contains(suffix))
+    }
+
+    /// Whether a wildcard means one of them.
+    fn have_below(&self, wildcard: &str) -> bool {
+        let Some(suffix) = wildcard.strip_prefix('*') else {
+            return false;
+        };
+        let end: String = suffix.chars().rev().collect();
+        let mut from = self.reversed.range::<String, _>(&end..);
+        from.next().is_some_and(|one| one.starts_with(&end))
+    }
+}
+
+impl Imports {
+    /// `own`: the proxy's namespace, where it is told from others.
+    pub(super) fn new(
+        hosts: &[String],
+        own: Option<&Arc<str>>,
+        rule: &Rule<Sidecar>,
+        domain: &str,
+    ) -> Self {
+        let mut imports = Self::default();
+        for written in hosts {
+            let Some((namespace, host)) = written.split_once('/') else {
+                continue;
+            };
+            let full = |namespace: &str| full_host(host, namespace, domain);
+            match (namespace, namespace.strip_prefix('~')) {
+                ("~", _) => {}
+                ("*", _) => imports.any.add(full(rule.namespace())),
+                (".", _) => {
+                    if let Some(own) = own {
+                        imports.named.entry(own.clone()).or_default().add(full(own));
+                    }
+                }
+                (_, Some(namespace)) => {
+                    let of = imports.without.entry(namespace.into()).or_default();
+                    of.add(full(namespace));
+                }
+                (namespace, None) => {
+                    let of = imports.named.entry(namespace.into()).or_default();
+                    of.add(full(namespace));
+                }
+            }
+        }
+        imports
+    }
+
+    /// Whether a service of this namespace is imported: its full name in lower case.
+    pub(super) fn have(&self, namespace: &str, host: &str) -> bool {
+        let named = self.named.get(namespace);
+        let is_in = self.any.have(host) || named.is_some_and(|own| own.have(host));
+        let without = self.without.get(namespace);
+        is_in && !without.is_some_and(|out| out.have(host))
+    }
+
+    /// Whether a host of a rule is: a wildcard is where it means one that is imported.
+    pub(super) fn have_host(&self, namespace: &str, host: &str) -> bool {
+        let named = self.named.get(namespace);
+        let mut hosts = [Some(&self.any), named].into_iter().flatten();
+        self.have(namespace, host) || hosts.any(|hosts| hosts.have_below(host))
+    }
+}
+
+/// Where proxies listen for services, as a Sidecar says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stand {
+    /// `None`: each service has its own port.
+    pub(crate) port: Option<u16>,
+    pub(crate) bind: Option<IpAddr>,
+    /// Applications call the listener itself.
+    pub(crate) bound: bool,
+    /// For services that do not say one.
+    pub(crate) protocol: Option<Protocol>,
+    /// Applications use it as a proxy.
+    pub(crate) is_proxy: bool,
+}
+
+impl Stand {
+    /// `None`: such a listener is not served (it is a socket of the file system).
+    pub(super) fn new(written: &IstioEgressListener) -> Option<Self> {
+        let port = written.port.as_ref();
+        let number = port.map(|port| u16::try_from(port.number).ok().filter(|one| *one > 0));
+        let number = match number {
+            Some(None) => return None,
+            Some(number) => number,
+            None => None,
+        };
+        let word = port.map_or("", |port| &port.protocol);
+        let is_proxy = word.eq_ignore_ascii_case("HTTP_PROXY");
+        let protocol = Protocol::of_service_entry(word).filter(|one| !one.is_auto());
+        Some(Self {
+            port: number,
+            bind: written.bind.parse().ok(),
+            bound: written.capture_mode() == CaptureMode::None,
+            protocol: protocol.filter(|_| !is_proxy),
+            is_proxy,
+        })
+    }
+}
+
+/// Full names of services that rules send requests and connections to.
+pub(super) fn destinations(rule: &VirtualService) -> impl Iterator<Item = &Destination> {
+    let routes = rule.http.iter().flat_map(|http| {
+        let routes = http.route.iter().filter_map(|one| one.destination.as_ref());
+        let mirrors = http.mirrors.iter();
+        let mirrors = mirrors.filter_map(|one| one.destination.as_ref());
+        routes.chain(&http.mirror).chain(mirrors)
+    });
+    let tcp = rule.tcp.iter().flat_map(|one| &one.route);
+    let tls = rule.tls.iter().flat_map(|one| &one.route);
+    routes.chain(tcp.chain(tls).filter_map(|one| one.destination.as_ref()))
+}

@@ -1,0 +1,147 @@
+//! Whom a change concerns: proxies whose scope holds something of it (discovery.md §17).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::model::{Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World};
+use api::networking::Kind;
+
+use super::{Base, Snapshot};
+use crate::node::Node;
+use crate::scope::{ProxyRules, Scope};
+
+/// What differs between two snapshots.
+#[derive(Debug)]
+pub(super) struct Concerned {
+    before: (World, Arc<Base>),
+    after: (World, Arc<Base>),
+    /// What all proxies have in common.
+    everybody: bool,
+    services: BTreeSet<ServiceKey>,
+    rules: BTreeSet<ObjectRef>,
+    /// Of proxies that see the same and are of one namespace all are concerned, or none.
+    known: Mutex<HashMap<Class, bool>>,
+}
+
+/// What proxies see before and after, and their namespace.
+type Class = (Scope, Scope, Arc<str>);
+
+impl Concerned {
+    pub(super) fn new(before: &Snapshot, after: &Snapshot) -> Self {
+        let (older, newer) = (&before.world, &after.world);
+        let mut services = BTreeSet::new();
+        changed(&older.services, &newer.services, &mut services);
+        changed(&older.endpoints, &newer.endpoints, &mut services);
+        let mut rules = BTreeSet::new();
+        objects(&older.virtual_services, &newer.virtual_services, &mut rules);
+        objects(
+            &older.destination_rules,
+            &newer.destination_rules,
+            &mut rules,
+        );
+        objects(&older.sidecars, &newer.sidecars, &mut rules);
+        let (base, later) = (&before.base, &after.base);
+        let is_same = older.mesh == newer.mesh
+            && older.networks == newer.networks
+            && older.plaintext == newer.plaintext
+            && base.near_by_rules == later.near_by_rules
+            && base.accounts_by_rules == later.accounts_by_rules
+            && base.resolved_near == later.resolved_near
+            && base.beside == later.beside
+            // They may be addresses of services.
+            && !base.networks.has_gateways()
+            && !later.networks.has_gateways();
+        Self {
+            before: (older.clone(), base.clone()),
+            after: (newer.clone(), later.clone()),
+            everybody: !is_same,
+            services,
+            rules,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Whether this proxy is to look at all that it has.
+    pub(super) fn has(&self, node: &Node, local: &api::model::ClusterId) -> bool {
+        if self.everybody {
+            return true;
+        }
+        let key = WorkloadKey {
+            cluster: node.cluster.as_ref().unwrap_or(local).clone(),
+            namespace: node.namespace.clone(),
+            name: node.name.clone(),
+        };
+        let workloads = [&self.before, &self.after].map(|(world, _)| world.workloads.get(&key));
+        if workloads[0] != workloads[1] {
+            return true;
+        }
+        let labels: &Labels = workloads[1].map_or(&node.labels, |workload| &workload.labels);
+        let of = |base: &Base| base.rules_of(node, labels);
+        let (older, newer) = (of(&self.before.1), of(&self.after.1));
+        let sidecars = [&older, &newer].map(|rules| rules.sidecar.as_ref().map(Arc::as_ptr));
+        if sidecars[0] != sidecars[1] && older.sidecar != newer.sidecar {
+            return true;
+        }
+        let class: Class = (
+            older.scope.clone(),
+            newer.scope.clone(),
+            node.namespace.clone(),
+        );
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(&class).copied();
+        known.unwrap_or_else(|| {
+            let mut both = [&older, &newer].into_iter();
+            let is_concerned = both.any(|rules| self.is_seen(rules, &node.namespace));
+            lock().insert(class, is_concerned);
+            is_concerned
+        })
+    }
+
+    /// What is of its own namespace may be its own application.
+    fn is_seen(&self, rules: &ProxyRules, namespace: &Arc<str>) -> bool {
+        let mut services = self.services.iter();
+        let mut changed = self.rules.iter();
+        services.any(|key| key.namespace == *namespace || rules.outlets().has(key))
+            || changed.any(|rule| rules.is_made_by(rule, namespace))
+    }
+}
+
+/// Keys of values that differ.
+fn changed<V: PartialEq>(
+    older: &Arc<BTreeMap<ServiceKey, Arc<V>>>,
+    newer: &Arc<BTreeMap<ServiceKey, Arc<V>>>,
+    found: &mut BTreeSet<ServiceKey>,
+) {
+    if !Arc::ptr_eq(older, newer) {
+        found.extend(differing(older, newer).cloned());
+    }
+}
+
+fn objects<T: Kind + PartialEq>(
+    older: &Arc<Objects<T>>,
+    newer: &Arc<Objects<T>>,
+    found: &mut BTreeSet<ObjectRef>,
+) {
+    if Arc::ptr_eq(older, newer) {
+        return;
+    }
+    let names = differing(older, newer);
+    found.extend(names.map(|(namespace, name)| ObjectRef {
+        kind: T::NAME,
+        namespace: namespace.clone(),
+        name: name.clone(),
+    }));
+}
+
+fn differing<'a, K: Ord, V: PartialEq>(
+    older: &'a BTreeMap<K, Arc<V>>,
+    newer: &'a BTreeMap<K, Arc<V>>,
+) -> impl Iterator<Item = &'a K> {
+    let is_same = |one: &Arc<V>, other: &Arc<V>| Arc::ptr_eq(one, other) || one == other;
+    let gone = older.keys().filter(|key| !newer.contains_key(*key));
+    let came = newer.iter().filter(move |(key, value)| {
+        let before = older.get(*key);
+        !before.is_some_and(|before| is_same(before, value))
+    });
+    gone.chain(came.map(|(key, _)| key))
+}
