@@ -8,6 +8,7 @@
 
 mod authorization;
 mod clusters;
+mod peers;
 mod routes;
 mod scopes;
 
