@@ -99,7 +99,7 @@ impl<T> Rule<T> {
     }
 
     /// The older one comes first, then by name and by namespace.
-    fn order(&self, other: &Self) -> Ordering {
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
         let key = |rule: &Self| {
             let object = &rule.object;
             (

@@ -107,6 +107,7 @@ macro_rules! kinds {
     (whole) => { effect::WHOLE };
     (routes) => { effect::ROUTES };
     (policies) => { effect::POLICIES };
+    (enforced) => { effect::ENFORCED };
     (inbound) => { effect::INBOUND };
     (listeners) => { effect::LISTENERS };
 }
@@ -126,7 +127,7 @@ pub static KINDS: &[Kind] = kinds! {
     }
     "security.istio.io" ["v1beta1", "v1"], "istio/security/v1beta1/": {
         "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed inbound
-        "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed none
+        "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed enforced
         "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed none
     }
     "authentication.istio.io" ["v1alpha1"], "istio/authentication/v1alpha1/": {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{ClusterId, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use crate::istio::networking::v1alpha3::{DestinationRule, Sidecar, VirtualService};
-use crate::security::AuthorizationPolicy;
+use crate::security::{AuthorizationPolicy, PeerAuthentication};
 
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
 pub type Shards = BTreeMap<ClusterId, Arc<[Endpoint]>>;
@@ -52,6 +52,10 @@ pub struct World {
     pub virtual_services: Arc<Objects<VirtualService>>,
     pub destination_rules: Arc<Objects<DestinationRule>>,
     pub authorization_policies: Arc<Objects<AuthorizationPolicy>>,
+    pub peer_authentications: Arc<Objects<PeerAuthentication>>,
+    /// Those that some proxies may still go by, a moment after changes. Servers take what any of them lets clients speak, and
+    /// clients speak what all of them take.
+    pub earlier_peer_authentications: Vec<Arc<Objects<PeerAuthentication>>>,
     /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
     pub plaintext: Arc<BTreeSet<IpAddr>>,
 }
@@ -70,6 +74,8 @@ impl World {
             virtual_services: Arc::default(),
             destination_rules: Arc::default(),
             authorization_policies: Arc::default(),
+            peer_authentications: Arc::default(),
+            earlier_peer_authentications: Vec::new(),
             plaintext: Arc::default(),
         }
     }

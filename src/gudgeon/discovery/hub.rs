@@ -4,6 +4,7 @@
 //!  sources ──► registries ──► debounce ──► snapshot ──► mail for each stream
 //! ```
 
+mod peers;
 mod plaintext;
 mod standings;
 
@@ -23,6 +24,7 @@ use xds::snapshot::{Next, Snapshot};
 use xds::stream::{Lists, Protocol, Scope};
 use xds::view::View;
 
+use self::peers::Peers;
 use self::plaintext::Plaintext;
 use super::facts::Facts;
 use super::identity::TrustDomains;
@@ -97,8 +99,25 @@ struct State {
     debounce: Debounce,
     sessions: BTreeMap<u64, Arc<Session>>,
     plaintext: Plaintext,
+    peers: Peers,
     next: u64,
     pushes: VecDeque<Pushed>,
+}
+
+impl State {
+    /// The mesh as it is to be served.
+    fn world(&mut self, now: Duration) -> World {
+        let mut world = self.registries.world();
+        let current = &world.peer_authentications;
+        world.earlier_peer_authentications = self.peers.earlier(current, now);
+        world
+    }
+
+    /// When there is something to do, if nothing is heard before.
+    fn deadline(&self) -> Option<Duration> {
+        let all = [self.debounce.deadline(), self.peers.deadline()];
+        all.into_iter().flatten().min()
+    }
 }
 
 /// A stream among all others; it leaves when this is dropped.
@@ -137,6 +156,7 @@ impl Hub {
                 debounce,
                 sessions: BTreeMap::new(),
                 plaintext: Plaintext::default(),
+                peers: Peers::default(),
                 next: 1,
                 pushes: VecDeque::new(),
             }),
@@ -264,7 +284,7 @@ impl Hub {
     fn begin(&self) {
         let mut state = self.state();
         state.debounce = Debounce::new(self.options.quiet);
-        let world = state.registries.world();
+        let world = state.world(self.clock.now());
         drop(state);
         let services = world.services.len();
         let settings = Arc::clone(&self.options.settings);
@@ -398,7 +418,7 @@ impl Hub {
         drop(self.first_snapshot().await);
         loop {
             self.tell_of_certificates();
-            let deadline = self.state().debounce.deadline();
+            let deadline = self.state().deadline();
             let due = async {
                 match deadline {
                     Some(at) => tokio::time::sleep_until(self.clock.instant(at)).await,
@@ -409,14 +429,17 @@ impl Hub {
                 () = self.changed.notified() => {}
                 () = due => {}
             }
-            let (due, world) = {
-                let mut state = self.state();
-                (
-                    state.debounce.due(self.clock.now()),
-                    state.registries.world(),
-                )
+            let due = {
+                let (now, mut state) = (self.clock.now(), self.state());
+                if state.peers.settle(now) {
+                    let change = Change::Full(Reason::Config);
+                    state.debounce.change(now, change);
+                }
+                let due = state.debounce.due(now);
+                let world = due.is_some().then(|| state.world(now));
+                due.zip(world)
             };
-            if let Some(due) = due {
+            if let Some((due, world)) = due {
                 self.push(&due, world).await;
                 self.state().debounce.done();
             }

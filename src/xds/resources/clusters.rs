@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::mesh::{Mesh, MutualTls};
+use super::mesh::Mesh;
 use crate::common::families::Families;
 use crate::common::outlets::Outlet;
 use crate::common::tls;
@@ -184,7 +184,7 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Draft<ClusterPart
     };
     let http = upstream_http::options(outlet.protocol);
     let resolution = inputs.resolution;
-    if mesh.tls != MutualTls::Off
+    if mesh.has_tls()
         && !inputs.client.grpc
         && inputs.client.certificates == Certificates::Present
         && !outlet.service.mesh_external

@@ -8,11 +8,14 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, Health, Locality, Target,
 use envoy_types::pb::envoy::config::core::v3 as core;
 
 use super::locality::Preference;
+use super::mesh::{Mesh, MutualTls};
 use super::networks::Networks;
 use crate::common::families::Families;
 use crate::common::outlets::Outlet;
 use crate::common::wire::{self, Assignment, Group, Metadata, Object, Peer, Place};
 use crate::finish::Draft;
+use crate::rules::peer_authentication::{PeerMode, PeerModes};
+use crate::scope::policies::Policies;
 
 /// What the assignments of two proxies differ by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +44,30 @@ pub(crate) struct Places<'a> {
     pub(crate) networks: &'a Networks,
     /// Addresses where nobody has a certificate.
     pub(crate) plaintext: &'a BTreeSet<IpAddr>,
+    pub(crate) mesh: &'a Mesh,
+    pub(crate) policies: &'a Policies,
+}
+
+impl Places<'_> {
+    /// Whether clients are to speak mutual TLS to an endpoint of a service in this namespace.
+    pub(crate) fn takes_tls(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> bool {
+        if endpoint.tls != TlsMode::Istio {
+            return false;
+        }
+        let address = endpoint.address.ip();
+        let is_plain = address.is_some_and(|at| self.plaintext.contains(&at));
+        if !self.policies.has_peers() {
+            // Nobody may do without certificates where everybody is to have them.
+            return !(is_plain && self.mesh.tls == MutualTls::Auto);
+        }
+        let who = (namespace, &*endpoint.labels);
+        let modes = PeerModes::new(self.policies, who, self.mesh.usual_mode(true));
+        match modes.of_clients(endpoint.port) {
+            PeerMode::Disable => false,
+            PeerMode::Permissive => !is_plain,
+            PeerMode::Strict => true,
+        }
+    }
 }
 
 /// One endpoint that is to be used, or a gateway in its place.
@@ -107,7 +134,7 @@ pub(crate) fn groups<'a>(
                 weight: weight.saturating_mul(factor),
                 network,
                 pod: endpoint.pod.as_deref(),
-                tls: takes_tls(endpoint, places.plaintext),
+                tls: places.takes_tls(&outlet.service.key.namespace, endpoint),
             });
     }
     for ((locality, network), weight) in replaced {
@@ -130,12 +157,6 @@ pub(crate) fn groups<'a>(
         .map(|(locality, entries)| (locality, group(locality, entries)))
         .collect();
     preference.apply(groups)
-}
-
-/// Whether clients are to speak mutual TLS to it.
-pub(crate) fn takes_tls(endpoint: &Endpoint, plaintext: &BTreeSet<IpAddr>) -> bool {
-    let address = endpoint.address.ip();
-    endpoint.tls == TlsMode::Istio && !address.is_some_and(|at| plaintext.contains(&at))
 }
 
 /// Endpoints of this port that get requests.

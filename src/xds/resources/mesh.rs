@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::TcpKeepalive;
 use super::access_log::AccessLog;
 use super::log_service::LogService;
 use crate::common::keepalive::{keepalive, plain};
+use crate::rules::peer_authentication::PeerMode;
 use crate::settings::Settings;
 
 /// Who speaks mutual TLS.
@@ -34,6 +35,8 @@ pub(crate) struct Mesh {
     /// 0: none.
     pub(crate) http_port: u16,
     pub(crate) tls: MutualTls,
+    /// Some workload takes mutual TLS because a policy says so, whatever the mesh does.
+    pub(crate) tls_by_policies: bool,
     pub(crate) access_log: AccessLog,
     pub(crate) log_service: Option<LogService>,
     /// Percent, where there is tracing.
@@ -65,6 +68,7 @@ impl Mesh {
                 (AuthPolicy::None, true) => MutualTls::Auto,
                 (AuthPolicy::None, false) => MutualTls::Off,
             },
+            tls_by_policies: false,
             access_log: AccessLog::new(mesh),
             log_service: LogService::new(mesh),
             tracing: mesh.enable_tracing.then_some(settings.trace_sampling),
@@ -72,6 +76,27 @@ impl Mesh {
             inbound_stat: mesh.inbound_cluster_stat_name.clone(),
             initial_fetch_timeout: settings.initial_fetch_timeout,
             http10: settings.http10,
+        }
+    }
+}
+
+impl Mesh {
+    /// Whether clients speak mutual TLS to any of the mesh's workloads.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls != MutualTls::Off || self.tls_by_policies
+    }
+
+    /// Whether that is so where it can be had, and else not.
+    pub(crate) fn has_auto_tls(&self) -> bool {
+        self.tls != MutualTls::Strict && self.has_tls()
+    }
+
+    /// What a workload takes where no policy says anything. `takes_tls`: it could.
+    pub(crate) const fn usual_mode(&self, takes_tls: bool) -> PeerMode {
+        match self.tls {
+            MutualTls::Auto if takes_tls => PeerMode::Permissive,
+            MutualTls::Auto | MutualTls::Off => PeerMode::Disable,
+            MutualTls::Strict => PeerMode::Strict,
         }
     }
 }

@@ -4,12 +4,14 @@
 //! resources ── Draft ──► destination_rule (clusters)       ──► finish
 //!                    ──► virtual_service  (routes, and what destinations want of them)
 //!                    ──► authorization_policy (filters of what comes in)
+//!                    ──► peer_authentication  (whether that is mutual TLS)
 //! ```
 //!
 //! Which rules hold for a proxy is [`scope`](crate::scope)'s to say.
 
 pub(crate) mod authorization_policy;
 pub(crate) mod destination_rule;
+pub(crate) mod peer_authentication;
 pub(crate) mod virtual_service;
 
 #[cfg(test)]

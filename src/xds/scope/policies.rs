@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::model::{Labels, Objects, World, selects};
 use api::networking::Kind;
-use api::security::{AuthorizationPolicy, WorkloadSelector};
+use api::security::{AuthorizationPolicy, PeerAuthentication, WorkloadSelector};
 
 use super::{Rule, labels};
 
@@ -29,6 +29,16 @@ impl Policy for AuthorizationPolicy {
     }
 }
 
+impl Policy for PeerAuthentication {
+    fn selector(&self) -> Option<&WorkloadSelector> {
+        self.selector.as_ref()
+    }
+
+    fn is_for_others(&self) -> bool {
+        false
+    }
+}
+
 /// A policy, and the labels of those that it is for.
 #[derive(Debug)]
 struct Selecting<T> {
@@ -44,7 +54,13 @@ type ByNamespace<T> = HashMap<Arc<str>, Vec<Selecting<T>>>;
 pub(crate) struct Policies {
     root: Arc<str>,
     authorization: ByNamespace<AuthorizationPolicy>,
+    peers: ByNamespace<PeerAuthentication>,
+    /// As some proxies may still know them.
+    earlier_peers: Vec<ByNamespace<PeerAuthentication>>,
 }
+
+/// Policies about mutual TLS.
+pub(crate) type PeerPolicies = Vec<Arc<Rule<PeerAuthentication>>>;
 
 /// Those that hold for one workload.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +73,10 @@ impl Policies {
         Self {
             root: world.mesh.root_namespace.as_str().into(),
             authorization: by_namespace(&world.authorization_policies),
+            peers: by_namespace(&world.peer_authentications),
+            earlier_peers: (world.earlier_peer_authentications.iter())
+                .map(|earlier| by_namespace(earlier))
+                .collect(),
         }
     }
 
@@ -65,6 +85,32 @@ impl Policies {
         WorkloadPolicies {
             authorization: self.selected(&self.authorization, namespace, labels),
         }
+    }
+
+    /// Policies about mutual TLS of a workload, as they are and as some proxies may still know them.
+    pub(crate) fn peers(
+        &self,
+        namespace: &Arc<str>,
+        labels: &Labels,
+    ) -> (PeerPolicies, Vec<PeerPolicies>) {
+        let of = |all| self.selected(all, namespace, labels);
+        (of(&self.peers), self.earlier_peers.iter().map(of).collect())
+    }
+
+    /// Of all workloads, as they are or were.
+    pub(crate) fn all_peers(&self) -> impl Iterator<Item = &PeerAuthentication> {
+        let all = self.earlier_peers.iter().chain([&self.peers]);
+        let all = all.flat_map(HashMap::values).flatten();
+        all.map(|one| one.rule.spec())
+    }
+
+    /// Whether any policy says something of mutual TLS, or did.
+    pub(crate) fn has_peers(&self) -> bool {
+        !self.peers.is_empty() || !self.earlier_peers.is_empty()
+    }
+
+    pub(crate) fn root(&self) -> &str {
+        &self.root
     }
 
     /// Those of the root namespace come first.

@@ -32,14 +32,15 @@ use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
 use crate::node::{Kind, Node};
 use crate::resources::clusters::Client;
-use crate::resources::endpoints::{Places, Viewer, takes_tls};
+use crate::resources::endpoints::{Places, Viewer};
 use crate::resources::instances::Directory;
 use crate::resources::listeners::outbound::Place;
 use crate::resources::listeners::{fixed, is_beside};
-use crate::resources::mesh::{Mesh, MutualTls};
+use crate::resources::mesh::Mesh;
 use crate::resources::networks::Networks;
 use crate::resources::routes::Caller;
 use crate::rules::destination_rule::{ask_for_accounts, have_localities};
+use crate::rules::peer_authentication;
 use crate::scope::policies::Policies;
 use crate::scope::{ProxyRules, Rules, Scope};
 use crate::settings::Settings;
@@ -354,19 +355,19 @@ impl Snapshot {
 
     /// Whether gateways stand for what is in other networks: they take nothing but mutual TLS.
     fn replaces(&self) -> bool {
-        self.base.mesh.tls != MutualTls::Off && self.base.networks.has_gateways()
+        self.base.mesh.has_tls() && self.base.networks.has_gateways()
     }
 
     /// Whether a proxy does without mutual TLS, though the mesh has it where it can be had: it has no certificates.
     #[must_use]
     pub fn is_plain(&self, node: &Node) -> bool {
-        node.without_certificates && self.base.mesh.tls == MutualTls::Auto
+        node.without_certificates && self.base.mesh.has_auto_tls()
     }
 
-    /// How clients are told to speak to an endpoint.
+    /// How clients are told to speak to an endpoint of a service in this namespace.
     #[must_use]
-    pub fn tls_of(&self, endpoint: &Endpoint) -> TlsMode {
-        if takes_tls(endpoint, self.places().plaintext) {
+    pub fn tls_of(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> TlsMode {
+        if self.places().takes_tls(namespace, endpoint) {
             TlsMode::Istio
         } else {
             TlsMode::Disabled
@@ -375,27 +376,25 @@ impl Snapshot {
 
     /// Addresses of a service's endpoints that would take mutual TLS, but for their proxies.
     fn plain_places(&self, service: &Service) -> BTreeSet<IpAddr> {
-        let plaintext = self.places().plaintext;
-        if plaintext.is_empty() {
+        let places = self.places();
+        if places.plaintext.is_empty() && !places.policies.has_peers() {
             return BTreeSet::new();
         }
+        let namespace = &service.key.namespace;
         let endpoints = self.world.endpoints_of(&service.key);
         endpoints
             .filter(|(_, endpoint)| endpoint.tls == TlsMode::Istio)
+            .filter(|(_, endpoint)| !places.takes_tls(namespace, endpoint))
             .filter_map(|(_, endpoint)| endpoint.address.ip())
-            .filter(|address| plaintext.contains(address))
             .collect()
     }
 
     fn places(&self) -> Places<'_> {
-        static NOWHERE: BTreeSet<IpAddr> = BTreeSet::new();
         Places {
             networks: &self.base.networks,
-            // Nobody may do without certificates where everybody is to have them.
-            plaintext: match self.base.mesh.tls {
-                MutualTls::Auto => &self.world.plaintext,
-                MutualTls::Off | MutualTls::Strict => &NOWHERE,
-            },
+            plaintext: &self.world.plaintext,
+            mesh: &self.base.mesh,
+            policies: &self.base.policies,
         }
     }
 
@@ -419,6 +418,11 @@ impl Snapshot {
                 &self.world.authorization_policies,
                 &world.authorization_policies,
             )
+            && is_same(
+                &self.world.peer_authentications,
+                &world.peer_authentications,
+            )
+            && self.world.earlier_peer_authentications == world.earlier_peer_authentications
             && services_of(world, hosts).all(|service| self.carried_by_eds(world, service))
     }
 
@@ -441,7 +445,7 @@ impl Snapshot {
                 return false;
             }
         }
-        self.base.mesh.tls == MutualTls::Off && !self.base.accounts_by_rules
+        !self.base.mesh.has_tls() && !self.base.accounts_by_rules
             || accounts(&self.world, service) == accounts(world, service)
     }
 
@@ -481,12 +485,17 @@ impl Base {
 
     fn new(world: &World, settings: &Settings) -> Self {
         let rules = Rules::new(world, settings);
+        let policies = Policies::new(world);
+        let tls_by_policies = policies.all_peers().any(peer_authentication::takes_tls);
         Self {
-            mesh: Mesh::new(&world.mesh, settings),
+            mesh: Mesh {
+                tls_by_policies,
+                ..Mesh::new(&world.mesh, settings)
+            },
             near_by_rules: have_localities(&rules),
             accounts_by_rules: ask_for_accounts(&rules),
             rules,
-            policies: Policies::new(world),
+            policies,
             trust_domains: TrustDomains::new(&world.mesh, settings),
             networks: Networks::new(world),
             resolved_near: resolved_near(world),

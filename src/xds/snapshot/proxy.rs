@@ -29,6 +29,7 @@ use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, Caller, HTTP_PROXY};
 use crate::rules::authorization_policy::{self, Filters};
 use crate::rules::destination_rule::{self, Policies};
+use crate::rules::peer_authentication::PeerModes;
 use crate::scope::ProxyRules;
 use crate::view::{Resource, Set, Type, View};
 
@@ -39,6 +40,7 @@ pub(super) struct ProxyView {
     doors: Vec<Door>,
     /// Of what comes in.
     filters: Filters,
+    peers: PeerModes,
     serves: bool,
     pub(super) client: Client,
     pub(super) rules: ProxyRules,
@@ -121,6 +123,11 @@ impl ProxyView {
         Self {
             snapshot: snapshot.clone(),
             filters: filters(snapshot, &proxy, &doors),
+            peers: PeerModes::new(
+                &snapshot.base.policies,
+                (&node.namespace, &*proxy.labels),
+                snapshot.base.mesh.usual_mode(proxy.takes_tls()),
+            ),
             proxy,
             doors,
             serves: !sidecar || !instances.is_empty(),
@@ -143,6 +150,7 @@ impl ProxyView {
             mesh: self.mesh(),
             doors: &self.doors,
             filters: &self.filters,
+            peers: &self.peers,
         }
     }
 

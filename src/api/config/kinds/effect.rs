@@ -101,6 +101,12 @@ pub(super) const POLICIES: Effect = Effect::Enforced {
     },
 };
 
+/// All of it.
+pub(super) const ENFORCED: Effect = Effect::Enforced {
+    by: Role::Discovery,
+    without: &[],
+};
+
 /// Policies of workloads: what their sidecars let in. No gateway is served in this release.
 pub(super) const INBOUND: Effect = Effect::Enforced {
     by: Role::Discovery,
@@ -213,7 +219,6 @@ mod tests {
         let security = "security.istio.io/v1";
         let networking = "networking.istio.io/v1";
         for (api_version, name) in [
-            (security, "PeerAuthentication"),
             (security, "RequestAuthentication"),
             (networking, "Gateway"),
             ("networking.istio.io/v1alpha3", "EnvoyFilter"),

@@ -214,7 +214,7 @@ mod tests {
             "networking.istio.io/v1alpha3 EnvoyFilter",
             "rbac.istio.io/v1alpha1 ClusterRbacConfig",
             "rbac.istio.io/v1alpha1 ServiceRoleBinding",
-            "security.istio.io/v1 PeerAuthentication",
+            "security.istio.io/v1 RequestAuthentication",
             "telemetry.istio.io/v1 Telemetry",
         ] {
             assert!(all.iter().any(|one| one == expected), "{expected}: {all:?}");

@@ -139,6 +139,10 @@ pub async fn remotes(
 }
 
 /// What is heard of a cluster.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "almost all are of that variant, and one is sent at a time"
+)]
 enum Said {
     /// Its kubeconfig is of no use.
     Broken(Arc<str>),

@@ -153,7 +153,7 @@ impl Registries {
             return effects.finish();
         }
         let before = std::mem::replace(&mut self.world.plaintext, Arc::new(addresses));
-        if is_auto(&self.world.mesh) {
+        if is_auto(&self.world.mesh) || !self.world.peer_authentications.is_empty() {
             let changed = before.symmetric_difference(&self.world.plaintext);
             // Their clusters differ, too: connections that are there are made anew.
             if self.would_take_tls(&changed.copied().collect()) {

@@ -153,7 +153,12 @@ fn accounts(world: &World, service: &Service) -> BTreeSet<String> {
         .collect()
 }
 
-fn shown(snapshot: &Snapshot, cluster: &ClusterId, endpoint: &Endpoint) -> Value {
+fn shown(
+    snapshot: &Snapshot,
+    namespace: &Arc<str>,
+    cluster: &ClusterId,
+    endpoint: &Endpoint,
+) -> Value {
     json!({
         "address": endpoint.address.to_string(),
         "port": endpoint.port,
@@ -162,7 +167,7 @@ fn shown(snapshot: &Snapshot, cluster: &ClusterId, endpoint: &Endpoint) -> Value
         "locality": endpoint.locality.as_str(),
         "labels": texts(&endpoint.labels),
         "service_account": endpoint.account.as_deref().unwrap_or_default(),
-        "tls_mode": snapshot.tls_of(endpoint).as_str(),
+        "tls_mode": snapshot.tls_of(namespace, endpoint).as_str(),
         "health": endpoint.health.as_str(),
         "weight": endpoint.weight,
         "workload": endpoint.workload.as_deref().unwrap_or_default(),
@@ -180,7 +185,9 @@ pub(super) fn endpoints(hub: &Hub) -> Value {
         let rows = service.ports.iter().map(|port| {
             let all: Vec<Value> = endpoints
                 .of(port)
-                .map(|(cluster, endpoint)| shown(snapshot, cluster, endpoint))
+                .map(|(cluster, endpoint)| {
+                    shown(snapshot, &service.key.namespace, cluster, endpoint)
+                })
                 .collect();
             let name = format!("{}:{}", service.key.hostname, port.name);
             let mut row = Map::from_iter([
@@ -235,7 +242,9 @@ pub(super) fn shards(hub: &Hub) -> Value {
         let shards: Map<String, Value> = shards
             .flat_map(|shards| shards.iter())
             .map(|(cluster, endpoints)| {
-                let endpoints = endpoints.iter().map(|one| shown(&snapshot, cluster, one));
+                let namespace = &service.key.namespace;
+                let endpoints = endpoints.iter();
+                let endpoints = endpoints.map(|one| shown(&snapshot, namespace, cluster, one));
                 (cluster.to_string(), Value::Array(endpoints.collect()))
             })
             .collect();

@@ -40,6 +40,7 @@ const TIMES: &str = "rules.rs requests_have_time_and_are_tried_again_as_a_rule_s
 const EJECTED: &str =
     "rules.rs endpoints_that_fail_are_left_out_and_requests_of_one_user_stay_together";
 const MOVED: &str = "rules.rs weights_move_and_subsets_are_exchanged_without_a_lost_request";
+const PEERS: &str = "peers.rs mutual_tls_is_switched_by_policies_under_load_without_a_lost_request";
 const POLICIES: &str = "policies.rs who_comes_in_is_what_authorization_policies_say";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
@@ -137,6 +138,7 @@ const RESOURCES: Rows = &[
     ("a virtual service: weights", &[MOVED]),
     ("a destination rule: subsets", &[ROUTED, MOVED]),
     ("an authorization policy", &[POLICIES]),
+    ("a peer authentication", &[PEERS]),
     (
         "a destination rule: outlier detection and consistent hashes",
         &[EJECTED],

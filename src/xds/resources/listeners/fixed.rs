@@ -15,9 +15,10 @@ use crate::finish::Draft;
 use crate::node::Mode;
 use crate::resources::clusters;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
-use crate::resources::mesh::{Mesh, MutualTls};
+use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::HTTP_PROXY;
+use crate::rules::peer_authentication::PeerMode;
 use crate::scope::Unknown;
 
 /// Where connections go that nobody knows.
@@ -74,7 +75,7 @@ pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Draft<Listen
     let (address, more) = proxy.families.wildcards();
     let mut chains = own.intercepted();
     chains.push(direct(mesh, INBOUND_PORT));
-    chains.extend(passthrough(proxy, mesh, own));
+    chains.extend(passthrough(proxy, own));
     let frame = Frame {
         name: "virtualInbound".to_owned(),
         address,
@@ -95,21 +96,29 @@ pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Draft<Listen
 }
 
 /// Ports that are no service's go to the application as they came.
-fn passthrough(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Vec<FilterChain> {
+fn passthrough(proxy: &Proxy, own: &Own<'_>) -> Vec<FilterChain> {
     let everything = |address: IpAddr| Network::new(address, 0);
     let v4 = everything(IpAddr::from([0, 0, 0, 0])).filter(|_| proxy.families.v4);
     let v6 = everything(IpAddr::from([0u16; 8])).filter(|_| proxy.families.v6);
     [(v4, clusters::INBOUND_V4), (v6, clusters::INBOUND_V6)]
         .into_iter()
-        .filter_map(|(range, cluster)| {
-            let matching = Match::any().ranges(&[range?]);
-            let filters = own.tcp(cluster);
-            Some(if mesh.tls == MutualTls::Strict {
-                let socket = tls::server(&proxy.node.server, false);
-                chain::secured(matching.tls().chain_of(filters), socket)
-            } else {
-                matching.chain_of(filters)
-            })
+        .filter_map(|(range, cluster)| Some((range?, cluster)))
+        .flat_map(|(range, cluster)| {
+            let chain = move |port| {
+                let matching = Match::any().port(port).ranges(&[range]);
+                let filters = own.tcp(cluster);
+                if own.mode(port) == PeerMode::Strict {
+                    let socket = tls::server(&proxy.node.server, false);
+                    chain::secured(matching.tls().chain_of(filters), socket)
+                } else {
+                    matching.chain_of(filters)
+                }
+            };
+            // A policy may say something else of one of them.
+            let others = own.peers.ports().into_iter();
+            let others = others.filter(|port| *port != INBOUND_PORT && !own.intercepts(*port));
+            let others = others.filter(|port| own.mode(Some(*port)) != own.mode(None));
+            others.map(Some).chain([None]).map(chain)
         })
         .collect()
 }

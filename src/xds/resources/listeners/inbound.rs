@@ -16,10 +16,11 @@ use crate::finish::{ClusterParts, Draft};
 use crate::resources::endpoints;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::instances::Instance;
-use crate::resources::mesh::{Mesh, MutualTls};
+use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::{clusters, routes};
 use crate::rules::authorization_policy::Filters;
+use crate::rules::peer_authentication::{PeerMode, PeerModes};
 
 /// One port that the proxy takes for its application.
 #[derive(Clone, Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct Own<'a> {
     pub(crate) doors: &'a [Door],
     /// Who may come in.
     pub(crate) filters: &'a Filters,
+    /// Whether by mutual TLS.
+    pub(crate) peers: &'a PeerModes,
 }
 
 pub(crate) fn cluster_name(port: u16, port_name: &str, host: &str) -> Arc<str> {
@@ -182,7 +185,7 @@ impl Own<'_> {
                     direction: TrafficDirection::Inbound,
                     bound: door.bound,
                     inspect: Inspect {
-                        tls: sniffs || self.serves_tls(),
+                        tls: sniffs || self.mode(Some(door.port)) != PeerMode::Disable,
                         http: sniffs,
                     },
                     chains,
@@ -212,24 +215,33 @@ impl Own<'_> {
             .collect()
     }
 
+    /// Whether there are chains for a port among those.
+    pub(crate) fn intercepts(&self, port: u16) -> bool {
+        let mut doors = self.doors.iter();
+        doors.any(|door| !door.bound && door.port == port)
+    }
+
     pub(crate) fn sniffs(&self) -> bool {
         self.doors
             .iter()
             .any(|door| !door.bound && door.protocol.is_auto())
     }
 
-    fn serves_tls(&self) -> bool {
-        match self.mesh.tls {
-            MutualTls::Off => false,
-            MutualTls::Auto => self.proxy.takes_tls(),
-            MutualTls::Strict => true,
+    /// What a port takes; `None`: any that nothing is said of. Where both are taken, and there are no certificates, nothing is
+    /// lost without.
+    pub(crate) fn mode(&self, port: Option<u16>) -> PeerMode {
+        let mode = self.peers.of_server(port);
+        if mode == PeerMode::Permissive && self.proxy.node.without_certificates {
+            return PeerMode::Disable;
         }
+        mode
     }
 
     fn chains(&self, door: &Door, port: Option<u16>) -> Vec<FilterChain> {
         let matching = Match::any().port(port);
         let tcp = || self.tcp(&door.cluster);
-        let takes_both = self.mesh.tls == MutualTls::Auto && self.proxy.takes_tls();
+        let mode = self.mode(Some(door.port));
+        let takes_both = mode == PeerMode::Permissive;
         let plain = || {
             if door.protocol.is_http() {
                 vec![matching.clone().chain(self.http(door))]
@@ -251,14 +263,14 @@ impl Own<'_> {
             let socket = tls::server(&self.proxy.node.server, http);
             chain::secured(matching.chain_of(filters), socket)
         };
-        match self.mesh.tls {
-            MutualTls::Strict => vec![secured(matching.clone().tls())],
-            MutualTls::Auto if takes_both => {
+        match mode {
+            PeerMode::Strict => vec![secured(matching.clone().tls())],
+            PeerMode::Permissive => {
                 let mut chains = vec![secured(matching.clone().mesh_tls())];
                 chains.extend(plain());
                 chains
             }
-            MutualTls::Auto | MutualTls::Off => plain(),
+            PeerMode::Disable => plain(),
         }
     }
 

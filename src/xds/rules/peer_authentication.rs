@@ -1,0 +1,191 @@
+//! PeerAuthentication: whether a workload takes mutual TLS, port by port (discovery.md §18).
+//!
+//! Clients and servers hear of a change at different times. For a while after one, what was said before counts, too: clients
+//! speak mutual TLS where it is taken by both, and servers take whatever either of both lets clients speak.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::model::Labels;
+use api::security::PeerAuthentication;
+use api::security::peer_authentication::MutualTls;
+use api::security::peer_authentication::mutual_tls::Mode as Written;
+
+use crate::scope::Rule;
+use crate::scope::policies::{PeerPolicies, Policies};
+
+/// What a port takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PeerMode {
+    /// Plain connections alone.
+    Disable,
+    /// Both.
+    Permissive,
+    /// Mutual TLS alone.
+    Strict,
+}
+
+/// What the policies of one workload say; `None` where none says anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Modes {
+    workload: Option<PeerMode>,
+    ports: BTreeMap<u16, PeerMode>,
+}
+
+impl Modes {
+    /// Of the policies that hold for a workload, in order: the oldest counts of those for the whole mesh, of those for its
+    /// namespace, and of those for the workload itself.
+    fn of(policies: &[Arc<Rule<PeerAuthentication>>], root: &str) -> Self {
+        let is_whole = |rule: &Rule<PeerAuthentication>| {
+            let selector = rule.spec().selector.as_ref();
+            selector.is_none_or(|selector| selector.match_labels.is_empty())
+        };
+        let is_root = |rule: &Rule<PeerAuthentication>| **rule.namespace() == *root;
+        let first = |is: &dyn Fn(&Rule<PeerAuthentication>) -> bool| {
+            let all = policies.iter().filter(|rule| is(rule));
+            let oldest = all.min_by(|one, other| one.order(other));
+            oldest.map(|rule| rule.spec())
+        };
+        let mesh = first(&|rule| is_whole(rule) && is_root(rule));
+        let namespace = first(&|rule| is_whole(rule) && !is_root(rule));
+        let own = first(&|rule| !is_whole(rule));
+        let levels = [own, namespace, mesh].into_iter().flatten();
+        let workload = levels.filter_map(|spec| spec.mtls.as_ref()).find_map(mode);
+        let ports = own.into_iter().flat_map(|spec| &spec.port_level_mtls);
+        let ports =
+            ports.filter_map(|(port, written)| Some((u16::try_from(*port).ok()?, mode(written)?)));
+        Self {
+            workload,
+            ports: ports.collect(),
+        }
+    }
+
+    /// Of a port; of any other one where it says nothing of this.
+    fn of_port(&self, port: u16) -> Option<PeerMode> {
+        self.ports.get(&port).copied().or(self.workload)
+    }
+}
+
+/// What one workload takes, as its server and as its clients go by it.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerModes {
+    /// Of the mesh, where no policy says anything.
+    usual: PeerMode,
+    now: Modes,
+    before: Vec<Modes>,
+}
+
+impl PeerModes {
+    pub(crate) fn new(
+        policies: &Policies,
+        (namespace, labels): (&Arc<str>, &Labels),
+        usual: PeerMode,
+    ) -> Self {
+        let (now, before) = policies.peers(namespace, labels);
+        let modes = |all: PeerPolicies| Modes::of(&all, policies.root());
+        Self {
+            usual,
+            now: modes(now),
+            before: before.into_iter().map(modes).collect(),
+        }
+    }
+
+    /// `None`: a port that nothing is said of.
+    fn modes(&self, port: Option<u16>) -> (PeerMode, Vec<PeerMode>) {
+        let of = |modes: &Modes| {
+            let said = match port {
+                Some(port) => modes.of_port(port),
+                None => modes.workload,
+            };
+            said.unwrap_or(self.usual)
+        };
+        (of(&self.now), self.before.iter().map(of).collect())
+    }
+
+    /// What the server takes at a port; `None`: at any that nothing is said of.
+    pub(crate) fn of_server(&self, port: Option<u16>) -> PeerMode {
+        let (now, before) = self.modes(port);
+        of_server(now, &before)
+    }
+
+    /// What clients are told of a port.
+    pub(crate) fn of_clients(&self, port: u16) -> PeerMode {
+        let (now, before) = self.modes(Some(port));
+        of_clients(now, &before)
+    }
+
+    /// Ports that something is said of.
+    pub(crate) fn ports(&self) -> BTreeSet<u16> {
+        let all = self.before.iter().chain([&self.now]);
+        all.flat_map(|modes| modes.ports.keys().copied()).collect()
+    }
+}
+
+/// `None`: what is above it holds.
+fn mode(written: &MutualTls) -> Option<PeerMode> {
+    match written.mode() {
+        Written::Unset => None,
+        Written::Disable => Some(PeerMode::Disable),
+        Written::Permissive => Some(PeerMode::Permissive),
+        Written::Strict => Some(PeerMode::Strict),
+    }
+}
+
+/// Whether a policy makes any workload take mutual TLS.
+pub(crate) fn takes_tls(policy: &PeerAuthentication) -> bool {
+    let all = policy.mtls.iter().chain(policy.port_level_mtls.values());
+    all.filter_map(mode).any(|mode| mode != PeerMode::Disable)
+}
+
+/// What a server takes while some of its clients still go by what was said before.
+fn of_server(now: PeerMode, before: &[PeerMode]) -> PeerMode {
+    let mut before = before.iter();
+    let takes_more = match now {
+        PeerMode::Disable => before.any(|mode| *mode != PeerMode::Disable),
+        PeerMode::Permissive => false,
+        // Who may do both does mutual TLS already.
+        PeerMode::Strict => before.any(|mode| *mode == PeerMode::Disable),
+    };
+    if takes_more {
+        PeerMode::Permissive
+    } else {
+        now
+    }
+}
+
+/// What its clients are told meanwhile.
+fn of_clients(now: PeerMode, before: &[PeerMode]) -> PeerMode {
+    if before.contains(&PeerMode::Disable) {
+        return PeerMode::Disable;
+    }
+    now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_leaves_clients_a_way() {
+        use PeerMode::{Disable, Permissive, Strict};
+        for (before, now, server, clients) in [
+            (Disable, Disable, Disable, Disable),
+            (Disable, Permissive, Permissive, Disable),
+            (Disable, Strict, Permissive, Disable),
+            (Permissive, Disable, Permissive, Disable),
+            (Permissive, Permissive, Permissive, Permissive),
+            (Permissive, Strict, Strict, Strict),
+            (Strict, Disable, Permissive, Disable),
+            (Strict, Permissive, Permissive, Permissive),
+            (Strict, Strict, Strict, Strict),
+        ] {
+            assert_eq!(of_server(now, &[before]), server, "{before:?} {now:?}");
+            assert_eq!(of_clients(now, &[before]), clients, "{before:?} {now:?}");
+            assert_eq!(of_server(now, &[]), now);
+        }
+        // Of two changes in a row each one counts.
+        let both = [Permissive, Disable];
+        assert_eq!(of_server(Strict, &both), Permissive);
+        assert_eq!(of_clients(Strict, &both), Disable);
+    }
+}

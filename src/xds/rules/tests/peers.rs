@@ -1,0 +1,198 @@
+//! PeerAuthentications: what ports take, and what clients are told of them.
+
+use api::model::TlsMode;
+use api::networking::Sidecar;
+use api::security::PeerAuthentication;
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
+
+use super::*;
+
+const PORTS: [u16; 3] = [9080, 9081, 7];
+
+/// Where a policy is, and what it says.
+type Policy<'a> = (&'a str, &'a str);
+
+fn peer_world(mesh: &str, policies: &[Policy<'_>]) -> World {
+    let config = mesh::parse_over(&mesh::discovery_defaults(), mesh).unwrap();
+    let mut world = World::new(Arc::new(config.config));
+    let ports = [(9080, "HTTP"), (9081, "TCP")];
+    service(&mut world, "web.demo", &ports, &[("10.9.0.1", "v1")]);
+    let key = ServiceKey::new("web.demo.svc.cluster.local", "demo");
+    let endpoints = ports.map(|(number, _)| {
+        let address = EndpointAddress::read("10.9.0.1");
+        let mut one = Endpoint::new(address, number, &format!("p{number}"));
+        one.labels = Arc::new(labels(&LABELS));
+        one.tls = TlsMode::Istio;
+        one
+    });
+    let shards = Shards::from([("Kubernetes".into(), endpoints.into())]);
+    Arc::make_mut(&mut world.endpoints).insert(key, Arc::new(shards));
+    let sidecar = "ingress: [{port: {number: 9080, protocol: HTTP, name: http}, defaultEndpoint: '127.0.0.1:80'}, \
+                   {port: {number: 9081, protocol: TCP, name: tcp}, defaultEndpoint: '127.0.0.1:81'}]";
+    insert(&mut world.sidecars, object::<Sidecar>("web", 1, sidecar));
+    world.peer_authentications = objects(policies);
+    world
+}
+
+fn objects(policies: &[Policy<'_>]) -> Arc<Objects<PeerAuthentication>> {
+    let mut all = Arc::default();
+    for (at, (namespace, spec)) in policies.iter().enumerate() {
+        let created = i64::try_from(at).unwrap();
+        let name = format!("{namespace}/p{at}");
+        insert(&mut all, object::<PeerAuthentication>(&name, created, spec));
+    }
+    all
+}
+
+const LABELS: [(&str, &str); 2] = [("app", "web"), ("security.istio.io/tlsMode", "istio")];
+
+/// What each port takes: `p`lain, mutual `t`ls or both; and whether clients speak mutual TLS to those of the service.
+fn taken(world: World) -> String {
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &LABELS));
+    let listener: Listener = decoded(&*view, Type::Listener, "virtualInbound");
+    let of = |port: Option<u16>| {
+        let chains = listener.filter_chains.iter().filter(|chain| {
+            let matching = chain.filter_chain_match.as_ref();
+            let number = matching.and_then(|one| one.destination_port);
+            number.map(|number| number.value) == port.map(u32::from)
+        });
+        chains.collect::<Vec<_>>()
+    };
+    let kinds = |chains: Vec<&FilterChain>| {
+        let is_secured = |chain: &&FilterChain| chain.transport_socket.is_some();
+        let secured = chains.iter().any(|chain| is_secured(chain));
+        let plain = chains.iter().any(|chain| !is_secured(chain));
+        format!(
+            "{}{}",
+            if plain { "p" } else { "" },
+            if secured { "t" } else { "" }
+        )
+    };
+    let mut words: Vec<_> = PORTS
+        .iter()
+        .map(|port| match of(Some(*port)) {
+            chains if chains.is_empty() => kinds(of(None)),
+            chains => kinds(chains),
+        })
+        .collect();
+    for port in [9080, 9081] {
+        let name = format!("outbound|{port}||web.demo.svc.cluster.local");
+        let matches = cluster(&*view, &name).transport_socket_matches.len();
+        let assignment: ClusterLoadAssignment = decoded(&*view, Type::Endpoint, &name);
+        let is_told = format!("{assignment:?}").contains("tlsMode");
+        words.push((if is_told && matches > 0 { "t" } else { "p" }).to_owned());
+    }
+    words.join(" ")
+}
+
+const OFF: &str = "";
+const AUTO: &str = "enableAutoMtls: true";
+const ALL: &str = "authPolicy: MUTUAL_TLS";
+
+#[test]
+fn the_policy_that_is_nearest_to_a_port_says_what_it_takes() {
+    let selected = |rest: &str| format!("selector: {{matchLabels: {{app: web}}}}\n{rest}");
+    let strict = "mtls: {mode: STRICT}";
+    let permissive = "mtls: {mode: PERMISSIVE}";
+    let disable = "mtls: {mode: DISABLE}";
+    let unset = "mtls: {mode: UNSET}";
+    let root = "istio-system";
+    let web_strict = selected(strict);
+    let web_disable = selected(disable);
+    let by_port = selected(
+        "mtls: {mode: STRICT}\nportLevelMtls: {9081: {mode: DISABLE}, 7: {mode: PERMISSIVE}}",
+    );
+    let inherits = selected("portLevelMtls: {9081: {mode: STRICT}, 9080: {mode: UNSET}}");
+    let others = "selector: {matchLabels: {app: other}}\nmtls: {mode: STRICT}";
+    for (mesh, policies, expected) in [
+        (OFF, vec![], "p p p p p"),
+        (AUTO, vec![], "pt pt p t t"),
+        (ALL, vec![], "t t t t t"),
+        (OFF, vec![(root, strict)], "t t t t t"),
+        (OFF, vec![(root, permissive)], "pt pt p t t"),
+        (ALL, vec![(root, disable)], "p p p p p"),
+        (AUTO, vec![(root, disable)], "p p p p p"),
+        (AUTO, vec![(root, unset)], "pt pt p t t"),
+        (
+            OFF,
+            vec![(root, strict), ("demo", permissive)],
+            "pt pt p t t",
+        ),
+        (OFF, vec![(root, strict), ("demo", unset)], "t t t t t"),
+        (OFF, vec![(root, strict), ("other", disable)], "t t t t t"),
+        (OFF, vec![("other", strict)], "p p p p p"),
+        (
+            OFF,
+            vec![(root, strict), ("demo", permissive), ("demo", &web_disable)],
+            "p p p p p",
+        ),
+        // Of two for one the older.
+        (
+            OFF,
+            vec![("demo", &web_strict), ("demo", &web_disable)],
+            "t t t t t",
+        ),
+        (
+            OFF,
+            vec![("demo", permissive), ("demo", strict)],
+            "pt pt p t t",
+        ),
+        (OFF, vec![("demo", others)], "p p p p p"),
+        (OFF, vec![("demo", &by_port)], "t p p t p"),
+        (
+            OFF,
+            vec![("demo", permissive), ("demo", &inherits)],
+            "pt t p t t",
+        ),
+        (ALL, vec![("demo", &inherits)], "t t t t t"),
+        // In the root namespace one for some workloads is for those of all namespaces.
+        (OFF, vec![(root, &web_strict)], "t t t t t"),
+    ] {
+        let taken = taken(peer_world(mesh, &policies));
+        assert_eq!(taken, expected, "{mesh} {policies:?}");
+    }
+}
+
+/// Servers come first, and nobody is left without a way.
+#[test]
+fn a_change_has_a_while_in_which_both_count() {
+    let strict = [("demo", "mtls: {mode: STRICT}")];
+    let permissive = [("demo", "mtls: {mode: PERMISSIVE}")];
+    for (before, now, expected) in [
+        (&[][..], &permissive[..], "pt pt p p p"),
+        (&[], &strict, "pt pt p p p"),
+        (&permissive, &strict, "t t t t t"),
+        (&strict, &permissive, "pt pt p t t"),
+        (&strict, &[], "pt pt p p p"),
+        (&permissive, &[], "pt pt p p p"),
+    ] {
+        let mut world = peer_world(OFF, now);
+        world.earlier_peer_authentications = vec![objects(before)];
+        assert_eq!(taken(world), expected, "{before:?} {now:?}");
+    }
+}
+
+/// Where both are taken, a proxy without certificates takes what it can, and its clients know.
+#[test]
+fn a_proxy_without_certificates_is_plain_unless_it_must_not() {
+    for (mode, is_secured) in [("PERMISSIVE", false), ("STRICT", true)] {
+        let spec = format!("mtls: {{mode: {mode}}}");
+        let mut world = peer_world(OFF, &[("demo", &spec)]);
+        world.plaintext = Arc::new([std::net::IpAddr::from([10, 9, 0, 1])].into());
+        let mut node = (*node("demo", &LABELS)).clone();
+        node.without_certificates = true;
+        let snapshot = snapshot(world);
+        let node = Arc::new(node);
+        assert!(snapshot.is_plain(&node));
+        let view = snapshot.view(&node);
+        let listener: Listener = decoded(&*view, Type::Listener, "virtualInbound");
+        let secured = |chain: &FilterChain| chain.transport_socket.is_some();
+        let mut chains = listener.filter_chains.iter();
+        assert_eq!(chains.any(secured), is_secured, "{mode}");
+        let name = "outbound|9080||web.demo.svc.cluster.local";
+        let assignment: ClusterLoadAssignment = decoded(&*view, Type::Endpoint, name);
+        let is_told = format!("{assignment:?}").contains("tlsMode");
+        assert_eq!(is_told, is_secured, "{mode}");
+    }
+}
