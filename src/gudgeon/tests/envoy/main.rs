@@ -37,6 +37,7 @@ mod proxy;
 mod redirect;
 mod relay;
 mod rules;
+mod scopes;
 mod secured;
 mod served;
 #[path = "../support/mod.rs"]

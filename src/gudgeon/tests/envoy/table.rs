@@ -40,6 +40,8 @@ const TIMES: &str = "rules.rs requests_have_time_and_are_tried_again_as_a_rule_s
 const EJECTED: &str =
     "rules.rs endpoints_that_fail_are_left_out_and_requests_of_one_user_stay_together";
 const MOVED: &str = "rules.rs weights_move_and_subsets_are_exchanged_without_a_lost_request";
+const SCOPED: &str = "scopes.rs a_proxy_reaches_what_it_sees_where_it_listens";
+const LED: &str = "scopes.rs connections_and_delegated_requests_go_where_rules_say";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
 /// Resources, by what they do.
@@ -139,7 +141,9 @@ const RESOURCES: Rows = &[
         "a destination rule: outlier detection and consistent hashes",
         &[EJECTED],
     ),
+    ("a virtual service: connections and delegates", &[LED]),
     ("a sidecar's ingress", &[INGRESS, CAUGHT]),
+    ("a sidecar's egress, and exports of services", &[SCOPED]),
     ("mutual TLS, automatic", &[TLS]),
     ("mutual TLS, strict", &[TLS, STRICT]),
 ];
