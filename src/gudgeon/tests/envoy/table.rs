@@ -42,6 +42,8 @@ const EJECTED: &str =
 const MOVED: &str = "rules.rs weights_move_and_subsets_are_exchanged_without_a_lost_request";
 const PEERS: &str = "peers.rs mutual_tls_is_switched_by_policies_under_load_without_a_lost_request";
 const POLICIES: &str = "policies.rs who_comes_in_is_what_authorization_policies_say";
+const SCOPED: &str = "scopes.rs a_proxy_reaches_what_it_sees_where_it_listens";
+const LED: &str = "scopes.rs connections_and_delegated_requests_go_where_rules_say";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
 /// Resources, by what they do.
@@ -143,7 +145,9 @@ const RESOURCES: Rows = &[
         "a destination rule: outlier detection and consistent hashes",
         &[EJECTED],
     ),
+    ("a virtual service: connections and delegates", &[LED]),
     ("a sidecar's ingress", &[INGRESS, CAUGHT]),
+    ("a sidecar's egress, and exports of services", &[SCOPED]),
     ("mutual TLS, automatic", &[TLS]),
     ("mutual TLS, strict", &[TLS, STRICT]),
 ];
