@@ -267,7 +267,7 @@ impl Hub {
         {
             let shown = inert::shown(later);
             error!(
-                "{shown}: nothing enforces objects of security.istio.io in this release, and what they forbid is allowed{more}"
+                "{shown}: nothing enforces this kind of security.istio.io in this release, and what it forbids is allowed{more}"
             );
         }
         let is_same = said.without_effect().eq(now.without_effect());

@@ -80,7 +80,7 @@ impl RuleCounts {
             return None;
         }
         Some(format!(
-            "cannot start beside {}: this release enforces no object of security.istio.io, and what they forbid would be \
+            "cannot start beside {}: this release does not enforce this kind of security.istio.io, and what it forbids would be \
              allowed; --ignoreSecurityPolicies starts all the same",
             shown(&self.security)
         ))

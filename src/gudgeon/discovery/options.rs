@@ -26,7 +26,7 @@ pub(crate) struct Options {
     pub(crate) throttle: usize,
     pub(crate) keeping: Keeping,
     pub(crate) identity_check: bool,
-    /// Nobody relies on objects of security.istio.io.
+    /// Nobody relies on objects of security.istio.io whose kind is not enforced.
     pub(crate) ignores_security: bool,
     /// Endpoints are counted by cluster.
     pub(crate) cluster_metrics: bool,

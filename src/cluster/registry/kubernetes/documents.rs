@@ -14,7 +14,7 @@ use crate::kind::Key;
 /// # Errors
 /// Why the JSON is no object of the kind.
 pub fn usable(kind: Plain, json: &str) -> Result<(), String> {
-    Objects::each(kind, &mut Check(json))
+    Objects::each(kind, &mut Usable(json))
 }
 
 /// An action for the type of a kind.
@@ -22,9 +22,9 @@ trait Act {
     fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String>;
 }
 
-struct Check<'a>(&'a str);
+struct Usable<'a>(&'a str);
 
-impl Act for Check<'_> {
+impl Act for Usable<'_> {
     fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String> {
         read::<K>(self.0).map(drop)
     }

@@ -186,7 +186,7 @@ async fn a_policy_that_is_given_later_is_said_not_to_be_enforced() {
     let answer = said.say(POLICIES, vec![policy]).await;
     assert_eq!(answer.error_detail, None);
     let words =
-        "RequestAuthentication shop/deny-all: nothing enforces objects of security.istio.io";
+        "RequestAuthentication shop/deny-all: nothing enforces this kind of security.istio.io";
     soon("the error", || discovery.logged(words) == 1).await;
     let rows = discovery.json("/debug/configz?kind=RequestAuthentication");
     assert_eq!(rows[0]["status"]["effect"], "none");

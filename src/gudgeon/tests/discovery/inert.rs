@@ -70,7 +70,7 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
         let words = "1 Gateway, 2 RequestAuthentication have no effect in this release";
         (discovery.logged(words) == 1).then_some(())
     });
-    let words = "RequestAuthentication istio-system/default, RequestAuthentication shop/deny-all: nothing enforces objects of security.istio.io";
+    let words = "RequestAuthentication istio-system/default, RequestAuthentication shop/deny-all: nothing enforces this kind of security.istio.io";
     assert_eq!(discovery.logged(words), 1);
     assert_eq!(discovery.get("/ready").0, 200);
     assert_eq!(gauge("RequestAuthentication"), Some(2.0));
@@ -114,12 +114,41 @@ fn ended(place: &Place, arguments: &[&str]) -> (Option<i32>, String) {
 fn assert_refused((code, said): (Option<i32>, String)) {
     assert_eq!(code, Some(78), "{said}");
     for words in [
-        "cannot start beside RequestAuthentication istio-system/default, RequestAuthentication shop/deny-all: this release enforces no object of security.istio.io",
+        "cannot start beside RequestAuthentication istio-system/default, RequestAuthentication shop/deny-all: this release does not enforce this kind of security.istio.io",
         "--ignoreSecurityPolicies",
     ] {
         assert!(said.contains(words), "{said}");
     }
     assert!(!said.contains("serving "), "{said}");
+}
+
+/// Kinds that are enforced are no reason not to start, and whoever says that he relies on none of them is not heard.
+#[test]
+fn beside_policies_that_are_enforced_it_starts() {
+    let deny = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n\
+                metadata: {name: deny-all, namespace: shop}\nspec: {}\n";
+    let strict = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\n\
+                  metadata: {name: default, namespace: istio-system}\nspec: {mtls: {mode: STRICT}}\n";
+    let custom = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n\
+                  metadata: {name: ask, namespace: other}\nspec: {action: CUSTOM, provider: {name: a}, rules: [{}]}\n";
+    let config = documents(&[deny.to_owned(), strict.to_owned(), custom.to_owned()]);
+    let discovery = Place::new().with("config/a.yaml", &config).start();
+    assert_eq!(discovery.logged("no effect"), 0);
+    assert_eq!(
+        status(&discovery, "PeerAuthentication")["effect"],
+        "enforced"
+    );
+    let rows = discovery.json("/debug/configz?kind=AuthorizationPolicy");
+    let said = |name: &str| {
+        let rows = rows.as_array().unwrap();
+        let row = rows.iter().find(|row| row["metadata"]["name"] == name);
+        row.unwrap()["status"].clone()
+    };
+    assert_eq!(said("deny-all")["messages"], json!([]));
+    assert_eq!(
+        said("ask")["messages"],
+        json!(["spec.action: lets nothing in: no provider is asked in this release"])
+    );
 }
 
 #[test]
@@ -193,7 +222,7 @@ fn beside_policies_of_an_api_server_it_does_not_start_and_says_those_that_come_l
     server.put("requestauthentications", policy("shop", "deny-all"));
     until("the error", || {
         let words =
-            "RequestAuthentication shop/deny-all: nothing enforces objects of security.istio.io";
+            "RequestAuthentication shop/deny-all: nothing enforces this kind of security.istio.io";
         (discovery.logged(words) == 1).then_some(())
     });
     assert_eq!(discovery.get("/ready").0, 200);

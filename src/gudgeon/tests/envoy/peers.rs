@@ -35,7 +35,6 @@ fn mutual_tls_is_switched_by_policies_under_load_without_a_lost_request() {
     let discovery = place
         .with("mesh", mesh)
         .with("config/all.yaml", &all)
-        .arg("--ignoreSecurityPolicies")
         .start();
     let mut web = Setup::at("web", web, discovery.grpc)
         .label("app", "web")

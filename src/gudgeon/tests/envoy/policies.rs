@@ -262,7 +262,6 @@ fn who_comes_in_is_what_authorization_policies_say() {
     let discovery = Place::new()
         .with("mesh", mesh)
         .with("config/all.yaml", &doors("begin", application))
-        .arg("--ignoreSecurityPolicies")
         .start();
     let root = Root::new();
     let web = workload(&discovery, web, &root);
