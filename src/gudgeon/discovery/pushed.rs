@@ -31,22 +31,42 @@ pub(super) fn made<T>(metrics: &Metrics, make: impl FnOnce() -> T) -> Option<T> 
     made.ok()
 }
 
-/// Names of the assignments that these services have.
+/// Names of the assignments that these services have, by themselves and by the subsets that DestinationRules make of them.
 pub(super) fn assignments(world: &World, hosts: &BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
     if hosts.is_empty() {
         return BTreeSet::new();
     }
+    let mut all = BTreeSet::new();
     let services = world.services.values();
-    services
-        .filter(|service| hosts.contains(&service.key.hostname))
-        .flat_map(|service| {
-            let host = &service.key.hostname;
-            service
-                .ports
-                .iter()
-                .map(move |port| format!("outbound|{}||{host}", port.number).into())
-        })
-        .collect()
+    for service in services.filter(|service| hosts.contains(&service.key.hostname)) {
+        let host = &service.key.hostname;
+        let rules = world.destination_rules.values();
+        let rules = rules.filter(|rule| may_mean(&rule.spec.host, &rule.namespace, host));
+        let subsets = rules.flat_map(|rule| &rule.spec.subsets);
+        let subsets: BTreeSet<&str> = subsets.map(|subset| subset.name.as_str()).collect();
+        for port in &service.ports {
+            let own = std::iter::once("").chain(subsets.iter().copied());
+            all.extend(own.map(|subset| -> Arc<str> {
+                format!("outbound|{}|{subset}|{host}", port.number).into()
+            }));
+        }
+    }
+    all
+}
+
+/// Whether a rule of a namespace that writes one host may be about another. A name too many costs a comparison of what a stream
+/// has; one too few would leave its endpoints as they were.
+fn may_mean(written: &str, namespace: &str, host: &str) -> bool {
+    let (written, host) = (written.to_ascii_lowercase(), host.to_ascii_lowercase());
+    match written.strip_prefix('*') {
+        Some(suffix) => host.ends_with(suffix),
+        None if written.contains('.') => written == host,
+        None => {
+            let rest = host.strip_prefix(written.as_str());
+            let rest = rest.and_then(|rest| rest.strip_prefix('.'));
+            rest.is_some_and(|rest| rest == namespace || rest.starts_with(&format!("{namespace}.")))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -54,6 +74,28 @@ mod tests {
     use super::*;
     use crate::discovery::metrics::Seen;
     use crate::exposition::Format;
+
+    #[test]
+    fn a_rule_may_mean_a_host() {
+        for (written, host, may) in [
+            ("web", "web.shop.svc.cluster.local", true),
+            ("Web", "web.shop.svc.cluster.local", true),
+            ("web", "web.other.svc.cluster.local", false),
+            ("web", "web.shopping.svc.cluster.local", false),
+            ("we", "web.shop.svc.cluster.local", false),
+            (
+                "web.shop.svc.cluster.local",
+                "web.shop.svc.cluster.local",
+                true,
+            ),
+            ("web.shop", "web.shop.svc.cluster.local", false),
+            ("*.local", "web.shop.svc.cluster.local", true),
+            ("*", "a.example", true),
+            ("*.example", "a.other", false),
+        ] {
+            assert_eq!(may_mean(written, "shop", host), may, "{written} {host}");
+        }
+    }
 
     #[test]
     fn a_snapshot_that_cannot_be_made_is_counted() {

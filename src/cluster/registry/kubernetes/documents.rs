@@ -14,7 +14,7 @@ use crate::kind::Key;
 /// # Errors
 /// Why the JSON is no object of the kind.
 pub fn usable(kind: Plain, json: &str) -> Result<(), String> {
-    Objects::each(kind, &mut Usable(json))
+    Objects::each(kind, &mut UsableBy(json))
 }
 
 /// An action for the type of a kind.
@@ -22,9 +22,9 @@ trait Act {
     fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String>;
 }
 
-struct Usable<'a>(&'a str);
+struct UsableBy<'a>(&'a str);
 
-impl Act for Usable<'_> {
+impl Act for UsableBy<'_> {
     fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String> {
         read::<K>(self.0).map(drop)
     }

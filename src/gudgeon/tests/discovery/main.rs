@@ -39,6 +39,7 @@ mod scopes;
 mod shipped;
 mod sinks;
 mod streams;
+mod subsets;
 #[path = "../support/mod.rs"]
 mod support;
 mod surroundings;
