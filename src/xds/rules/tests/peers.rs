@@ -61,7 +61,7 @@ fn taken(world: World) -> String {
     };
     let kinds = |chains: Vec<&FilterChain>| {
         let is_secured = |chain: &&FilterChain| chain.transport_socket.is_some();
-        let secured = chains.iter().any(|chain| is_secured(chain));
+        let secured = chains.iter().any(is_secured);
         let plain = chains.iter().any(|chain| !is_secured(chain));
         format!(
             "{}{}",
