@@ -19,6 +19,8 @@ pub(super) struct Concerned {
     everybody: bool,
     services: BTreeSet<ServiceKey>,
     rules: BTreeSet<ObjectRef>,
+    /// Namespaces whose workloads let others in.
+    guarded: BTreeSet<Arc<str>>,
     /// Of proxies that see the same and are of one namespace all are concerned, or none.
     known: Mutex<HashMap<Class, bool>>,
 }
@@ -40,8 +42,19 @@ impl Concerned {
             &mut rules,
         );
         objects(&older.sidecars, &newer.sidecars, &mut rules);
+        let mut policies = BTreeSet::new();
+        objects(
+            &older.authorization_policies,
+            &newer.authorization_policies,
+            &mut policies,
+        );
+        let guarded: BTreeSet<_> = policies.into_iter().map(|one| one.namespace).collect();
         let (base, later) = (&before.base, &after.base);
         let is_same = older.mesh == newer.mesh
+            && !guarded.contains(newer.mesh.root_namespace.as_str())
+            // Clients everywhere are to know who takes mutual TLS.
+            && older.peer_authentications == newer.peer_authentications
+            && older.earlier_peer_authentications == newer.earlier_peer_authentications
             && older.networks == newer.networks
             && older.plaintext == newer.plaintext
             && base.near_by_rules == later.near_by_rules
@@ -57,6 +70,7 @@ impl Concerned {
             everybody: !is_same,
             services,
             rules,
+            guarded,
             known: Mutex::default(),
         }
     }
@@ -101,7 +115,8 @@ impl Concerned {
     fn is_seen(&self, rules: &ProxyRules, namespace: &Arc<str>) -> bool {
         let mut services = self.services.iter();
         let mut changed = self.rules.iter();
-        services.any(|key| key.namespace == *namespace || rules.outlets().has(key))
+        self.guarded.contains(namespace)
+            || services.any(|key| key.namespace == *namespace || rules.outlets().has(key))
             || changed.any(|rule| rules.is_made_by(rule, namespace))
     }
 }

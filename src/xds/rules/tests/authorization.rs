@@ -262,7 +262,7 @@ fn workload_world() -> World {
     world
 }
 
-fn policy(world: &mut World, name: &str, spec: &str) {
+pub(super) fn policy(world: &mut World, name: &str, spec: &str) {
     let object = object::<AuthorizationPolicy>(name, 1, spec);
     insert(&mut world.authorization_policies, object);
 }

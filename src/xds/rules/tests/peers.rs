@@ -34,7 +34,7 @@ fn peer_world(mesh: &str, policies: &[Policy<'_>]) -> World {
     world
 }
 
-fn objects(policies: &[Policy<'_>]) -> Arc<Objects<PeerAuthentication>> {
+pub(super) fn objects(policies: &[Policy<'_>]) -> Arc<Objects<PeerAuthentication>> {
     let mut all = Arc::default();
     for (at, (namespace, spec)) in policies.iter().enumerate() {
         let created = i64::try_from(at).unwrap();

@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
 };
 
 use super::*;
+use super::{authorization, peers};
 
 fn sidecar(world: &mut World, name: &str, created: i64, spec: &str) {
     let object = object::<Sidecar>(name, created, spec);
@@ -481,6 +482,25 @@ fn a_change_concerns_those_who_see_it() {
     assert_eq!(
         concerned(&|world| sidecar(world, "third/s", 1, "egress: [{hosts: ['./*']}]")),
         [0, 0, 1, 0]
+    );
+    // Policies of who may come in concern workloads of their namespace, those of the root namespace all.
+    assert_eq!(
+        concerned(&|world| authorization::policy(world, "other/deny", "{}")),
+        [0, 1, 0, 0]
+    );
+    assert_eq!(
+        concerned(&|world| authorization::policy(world, "istio-system/deny", "{}")),
+        [1, 1, 1, 1]
+    );
+    // Of mutual TLS clients everywhere are to know.
+    let strict = [("other", "mtls: {mode: STRICT}")];
+    assert_eq!(
+        concerned(&|world| world.peer_authentications = peers::objects(&strict)),
+        [1, 1, 1, 1]
+    );
+    assert_eq!(
+        concerned(&|world| world.earlier_peer_authentications = vec![peers::objects(&strict)]),
+        [1, 1, 1, 1]
     );
     assert_eq!(
         concerned(&|world| {
