@@ -36,12 +36,13 @@ HEAD_OF_ALL = """\
 # class, so that the node's own workload decides what may be evicted. Rules of remote clusters are not read.
 #
 # Made by build/edge.py from injector.yaml, discovery.yaml and galley.yaml, where everything is explained. To remove it, delete the
-# MutatingWebhookConfiguration and the ClusterRole istio-galley-istio-system first: with the webhooks in place and nobody behind
-# them, pods and rules are refused.
+# MutatingWebhookConfiguration and the ClusterRole istio-sidecar-injector-istio-system first: with the webhooks in place and nobody
+# behind them, pods and rules are refused.
 """
 # The account of the one process, and the accounts in whose place it is.
 ACCOUNT = "istio-pilot-service-account"
 ACCOUNTS = ("istio-sidecar-injector", "istio-galley-service-account", ACCOUNT)
+OWNER = "istio-sidecar-injector-istio-system"
 POLICY_OF_ALL = """\
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -186,6 +187,11 @@ def of_one_process(document, kind):
     if kind == "ClusterRole" and name == "istio-pilot-istio-system":
         # Galley reads the rules.
         document = re.sub(r"^  - apiGroups: \[[a-z]+\.istio\.io\]\n(    .*\n)+", "", document, flags=re.MULTILINE)
+    if kind == "ClusterRole" and name == "istio-galley-istio-system":
+        # The owner of galley's webhook configuration goes by the name of the Service, which is the injector's here.
+        owner = r"^    resources: \[clusterroles\]\n    resourceNames: \[istio-galley-istio-system\]$"
+        here = f"    resources: [clusterroles]\n    resourceNames: [{OWNER}]"
+        document = replaced(document, owner, here, name)
     if kind == "Service":
         document = replaced(document, r"^  selector: .*$", "  selector: {app: gudgeon}", name)
     return document

@@ -1,7 +1,7 @@
 //! `gudgeon`: the control plane beside pintle, in one program: command line, roles, listeners, TLS, metrics, log, health and
 //! the end.
 //!
-//! It alone knows all the others: `api`, `inject`, `xds` and `mcp` decide, `cluster` reads Kubernetes, Consul and directories,
+//! It alone knows all the others: `api`, `inject`, `transform`, `xds` and `mcp` decide, `cluster` reads Kubernetes, Consul and directories,
 //! and here they are joined.
 //! One thread, one tokio runtime (`current_thread`). A panic ends the request that it happened in and no more, so the program
 //! is built to unwind: by the profiles `gudgeon` and `gudgeon-dev`.
@@ -12,15 +12,29 @@
 //! main ── lib┼── validate                        `validate`: documents in, what is wrong with them out
 //!            ├── injector                        the webhook: files ── admission ── decision ── page
 //!            ├── discovery                       sources in, xDS out; `request` asks one that runs
-//!            └── galley                          sources in, MCP out; the webhook that checks rules
+//!            ├── galley                          sources in, MCP out; the webhook that checks rules
+//!            └── all                             these three in one process
 //!
-//! roles ─────┬── admission, keeping              of both webhooks: reviews, and their configuration in the cluster
+//! each role ─┬── shared                          `Role`; runtime, signals, stages, clients of clusters, rules between roles
+//!            ├── admission, keeping              of both webhooks: reviews, and their configuration in the cluster
 //!            ├── serve                           listeners: places, heads, bodies, farewell
 //!            ├── grpc ── mcp                     the same for streams that live for days; MCP on them
 //!            ├── tls                             the current certificate, from files or made here
 //!            ├── descriptors                     what connections may take of them
 //!            └── watch, file                     what changed on disk
 //! ```
+//!
+//! # Flows
+//!
+//! Each goes down through the rooms that it names, and never back.
+//!
+//! 1. A Service changes: `cluster` (registry) → `discovery::hub` → `xds` (snapshot, stream) → `grpc` → bytes.
+//! 2. A rule is saved in a file: `cluster` (config, catalogue) → `discovery::sources` or `galley::sources` → as 1, or a finding in
+//!    the log, `/debug/configz`, the page and the metrics. In `all` galley reads, and `shared::rules` hands on.
+//! 3. A review of a pod: `serve` → `admission` → `injector::webhook` → `inject` → a patch.
+//! 4. A review of a rule: `serve` → `admission` → `galley::webhook` → `api::config::check` → a verdict.
+//! 5. A request of MCP: `grpc` → `mcp` (this crate's, then the protocol's) → `galley::engine`'s snapshots → resources.
+//! 6. TERM: `process` → `shared` → each role's `serve` (not ready, then streams and listeners end) → `exit`.
 
 #![forbid(unsafe_code)]
 

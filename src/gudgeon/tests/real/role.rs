@@ -139,7 +139,7 @@ fn the_role_of_all_is_enough() {
         kubeconfig: shipped("all", ACCOUNT),
     };
     let _kind = something_to_read(&shipped.kubeconfig);
-    let all = Place::together_of_a_cluster(&shipped.kubeconfig)
+    let mut all = Place::together_of_a_cluster(&shipped.kubeconfig)
         .arg("--namespace=istio-system")
         .start();
     let brief = || all.get("/debug/endpointz?brief=1").1;
@@ -175,10 +175,17 @@ fn the_role_of_all_is_enough() {
         !brief().contains("outer.example.com")
     });
     assert_eq!(all.logged("no right"), 0, "{:?}", all.log());
-    let _gone = try_kubectl(
-        &["delete", "validatingwebhookconfiguration", "istio-galley"],
-        "",
-    );
+    all.signal("TERM");
+    assert!(all.wait().success());
+    // Other tests ship the roles one by one, and ask what their accounts may not.
+    for (kind, name) in [
+        ("validatingwebhookconfiguration", "istio-galley"),
+        ("clusterrolebinding", "istio-galley-istio-system"),
+        ("clusterrolebinding", "istio-sidecar-injector-istio-system"),
+        ("rolebinding", "istio-galley"),
+    ] {
+        let _gone = try_kubectl(&["delete", kind, name, "-n", "istio-system"], "");
+    }
 }
 
 /// As its comment says: without the right to Secrets it says so and serves.
