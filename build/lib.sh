@@ -158,7 +158,7 @@ JSON
 # The machine's own name for an architecture.
 host_arch() { uname -m; }
 
-# What build/promises and build/bench measure, and measure with.
+# What build/promises and build/measure/bench measure, and measure with.
 bench_tools() {
     need cc gcc
     need openssl openssl
@@ -169,7 +169,7 @@ bench_tools() {
     build/dist "$(host_arch)" pintle >/dev/null
     build/envoy >/dev/null
     mkdir -p target/bench/scratch
-    cc -static -O2 -Wall -Wextra -o target/bench/child build/bench.c
+    cc -static -O2 -Wall -Wextra -o target/bench/child build/measure/bench.c
     [ -s target/bench/certificate.pem ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
         -subj "/CN=bench" -keyout /dev/null -out target/bench/certificate.pem 2>/dev/null
 }
