@@ -1,6 +1,7 @@
 //! Discovery cannot serve every valid object as it is written. This module has the notes that say what it does instead, and the
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
+mod destination_rule;
 mod sidecar;
 
 use serde_json::Value as Json;
@@ -29,7 +30,7 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         "ServiceEntry" => service_entry,
         "Sidecar" => sidecar::notes,
         "VirtualService" => virtual_service,
-        "DestinationRule" => destination_rule,
+        "DestinationRule" => destination_rule::notes,
         "AuthorizationPolicy" => authorization_policy,
         _ => return Vec::new(),
     };
@@ -120,45 +121,10 @@ fn authorization_policy(spec: &Json) -> Vec<Finding> {
     vec![Finding::warning("spec.action", why)]
 }
 
-fn destination_rule(spec: &Json) -> Vec<Finding> {
-    let mut found = Vec::new();
-    policy("spec.trafficPolicy", spec.get("trafficPolicy"), &mut found);
-    if items(spec, "subsets").count() > MOST_SUBSETS {
-        let why = format!("are served in part: the first {MOST_SUBSETS} of a service count");
-        found.push(Finding::warning("spec.subsets", why));
-    }
-    for (at, subset) in items(spec, "subsets") {
-        let path = format!("spec.subsets[{at}].trafficPolicy");
-        policy(&path, subset.get("trafficPolicy"), &mut found);
-    }
-    found
-}
-
-fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
-    let Some(written) = written else {
-        return;
-    };
-    let hash = written.pointer("/loadBalancer/consistentHash");
-    for key in ["httpHeaderName", "httpQueryParameterName"] {
-        let name = hash.and_then(|hash| hash.get(key)).and_then(Json::as_str);
-        if !name.is_none_or(is_header_name) {
-            let path = format!("{path}.loadBalancer.consistentHash.{key}");
-            let why = "is not served: it is no name, so that requests are spread at random";
-            found.push(Finding::warning(path, why));
-        }
-    }
-    let sni = written.pointer("/tls/sni").and_then(Json::as_str);
-    if !sni.is_none_or(is_one_line) {
-        let why = "is not served: it is no name";
-        found.push(Finding::warning(format!("{path}.tls.sni"), why));
-    }
-    for (at, port) in items(written, "portLevelSettings") {
-        policy(
-            &format!("{path}.portLevelSettings[{at}]"),
-            Some(port),
-            found,
-        );
-    }
+/// Whether proxies take a number of percent.
+#[must_use]
+pub fn is_percentage(percent: f64) -> bool {
+    (0.0..=100.0).contains(&percent)
 }
 
 /// Whether proxies take a text where a line of a head is made of it.

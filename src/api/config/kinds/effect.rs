@@ -51,18 +51,12 @@ impl Effect {
 macro_rules! policies {
     ($($place:literal)*) => {
         &[$(
-            concat!($place, ".loadBalancer.consistentHash.httpCookie.attributes"),
             concat!($place, ".loadBalancer.localityLbSetting.failoverPriority"),
-            concat!($place, ".loadBalancer.warmup"),
-            concat!($place, ".loadBalancer.warmupDurationSecs"),
             concat!($place, ".loadBalancer.zoneAwareLbSetting"),
             concat!($place, ".connectionPool.tcp.idleTimeout"),
             concat!($place, ".outlierDetection.outlierDetectionHttpErrorCodes"),
             concat!($place, ".tls.credentialName"),
-            concat!($place, ".tls.caCrl"),
             concat!($place, ".tunnel"),
-            concat!($place, ".proxyProtocol"),
-            concat!($place, ".retryBudget"),
         )*]
     };
 }
