@@ -26,15 +26,19 @@
 //!
 //! # Flows
 //!
-//! Each goes down through the rooms that it names, and never back.
+//! Each leads through the rooms that it names, one after the other: a room knows the next one or is known to it. A path names a
+//! module of this crate, or another crate and its module. The layout test of the workspace holds them to the sources.
 //!
-//! 1. A Service changes: `cluster` (registry) → `discovery::hub` → `xds` (snapshot, stream) → `grpc` → bytes.
-//! 2. A rule is saved in a file: `cluster` (config, catalogue) → `discovery::sources` or `galley::sources` → as 1, or a finding in
-//!    the log, `/debug/configz`, the page and the metrics. In `all` galley reads, and `shared::rules` hands on.
-//! 3. A review of a pod: `serve` → `admission` → `injector::webhook` → `inject` → a patch.
-//! 4. A review of a rule: `serve` → `admission` → `galley::webhook` → `api::config::check` → a verdict.
-//! 5. A request of MCP: `grpc` → `mcp` (this crate's, then the protocol's) → `galley::engine`'s snapshots → resources.
-//! 6. TERM: `process` → `shared` → each role's `serve` (not ready, then streams and listeners end) → `exit`.
+//! 1. A Service changes → bytes on a stream: `cluster::registry` → `discovery::sources` → `discovery::hub` → `xds::snapshot` →
+//!    `xds::view` → `xds::stream` → `discovery::conversation` → `grpc`.
+//! 2. A rule is saved in a file → bytes: `cluster::disk` → `cluster::tree` → `cluster::registry::files` → `cluster::catalogue`, then
+//!    `cluster::registry` → `discovery::sources` and on as in 1. In `all` galley reads it: `cluster::tree` →
+//!    `cluster::config` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
+//!    `discovery::debug` or `galley::configz`.
+//! 3. A review of a pod → a patch: `serve` → `admission` → `injector` → `inject::engine` → `inject::patch`.
+//! 4. A review of a rule → a verdict: `serve` → `admission` → `galley` → `api::config`.
+//! 5. A request of MCP → resources: `grpc` → `mcp` → `mcp::source` → `mcp::snapshot`; `galley::engine` makes the snapshots.
+//! 6. TERM → exit: `process` → `shared` → `discovery` → `exit`; for the injector and galley likewise.
 
 #![forbid(unsafe_code)]
 
