@@ -24,6 +24,24 @@
 //!            └── watch, file                     what changed on disk
 //! ```
 //!
+//! # Map
+//!
+//! Each room knows rooms above it alone.
+//!
+//! * `exit`: codes and failures that the program ends with. `cli`: programs, commands and flags. `log`: lines of the log, and
+//!   `seldom`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
+//! * `file`: regular files, read with bounds and deadlines; `beside`: files that are written without holding up the loop.
+//!   `tracked` and `kept`: what was read of a file last. `watch`: inotify along a file's link chain. `tls`: certificates, from
+//!   files or made in memory.
+//! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `hidden` and
+//!   `secrets`: redaction of what may be a secret.
+//! * `descriptors`: how many connections may take descriptors. `serve`: listeners, limits of connections, permits, bodies,
+//!   routes, the end. `grpc`: streams that live for days. `mcp`: both ends of MCP on sockets.
+//! * `process`: signals and panics. `shared`: the runtime, stages and clients that the roles of one process share. `admission` and
+//!   `keeping`: reviews, and the webhook configurations that lead to them.
+//! * `injector`, `discovery`, `galley`: the roles. `all`: the three in one process. `manifest`: `inject`. `validate`: `validate`.
+//!   `properties`: what holds of any review, tested without a fuzzer.
+//!
 //! # Flows
 //!
 //! Each leads through the rooms that it names, one after the other: a room knows the next one or is known to it. A path names a
