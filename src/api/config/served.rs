@@ -2,6 +2,7 @@
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
 mod destination_rule;
+mod headers;
 mod sidecar;
 
 use serde_json::Value as Json;
@@ -9,7 +10,7 @@ use serde_json::Value as Json;
 use super::kinds::Kind;
 use super::regex_size::{MOST, program_size};
 use super::rules::access_log;
-use super::{Finding, Severity, push_key, read_message};
+use super::{Finding, Severity, read_message};
 use crate::names::is_host_pattern;
 
 pub use sidecar::MOST_EGRESS_LISTENERS;
@@ -88,10 +89,9 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
     for (at, http) in items(spec, "http") {
         let path = |field: &str| format!("spec.http[{at}].{field}");
         lines(&format!("spec.http[{at}]"), http, &mut found);
-        headers(&path("headers"), http.get("headers"), &mut found);
+        headers::notes(&format!("spec.http[{at}]"), http, &mut found);
         for (to, destination) in items(http, "route") {
-            let path = path(&format!("route[{to}].headers"));
-            headers(&path, destination.get("headers"), &mut found);
+            headers::notes(&path(&format!("route[{to}]")), destination, &mut found);
         }
         let code = http.pointer("/redirect/redirectCode");
         if code
@@ -230,43 +230,6 @@ pub const MOST_SUBSETS: usize = 1000;
 
 /// Headers that proxies add to one message, and those that they take from it (envoy/config/route/v3/route_components.proto).
 pub const MOST_HEADERS: usize = 1000;
-
-/// What is changed of the headers of one message: `path` is that of `headers`.
-fn headers(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
-    for message in ["request", "response"] {
-        let of = |operation: &str| written?.get(message)?.get(operation);
-        let mut added: usize = 0;
-        for operation in ["set", "add"] {
-            let pairs = of(operation).and_then(Json::as_object);
-            for (name, value) in pairs.into_iter().flatten() {
-                added = added.saturating_add(1);
-                let value = value.as_str().unwrap_or_default();
-                let why = if !is_header_name(name) {
-                    "is not served: a name of a header is one line, and not longer than 16384 bytes"
-                } else if !is_header_value(value) {
-                    "is not served: it is too long, or has an operator that proxies do not take"
-                } else {
-                    continue;
-                };
-                let mut path = format!("{path}.{message}.{operation}");
-                push_key(&mut path, name);
-                found.push(Finding::warning(path, why));
-            }
-        }
-        let removed = of("remove").and_then(Json::as_array);
-        for (at, name) in removed.into_iter().flatten().enumerate() {
-            if !is_header_name(name.as_str().unwrap_or_default()) {
-                let path = format!("{path}.{message}.remove[{at}]");
-                let why = "is not served: a name of a header is one line, and not longer than 16384 bytes";
-                found.push(Finding::warning(path, why));
-            }
-        }
-        if added > MOST_HEADERS || removed.is_some_and(|all| all.len() > MOST_HEADERS) {
-            let why = format!("is served in part: proxies take {MOST_HEADERS} headers there");
-            found.push(Finding::warning(format!("{path}.{message}"), why));
-        }
-    }
-}
 
 /// Texts of an `http` entry that make it none where proxies do not take them.
 fn lines(path: &str, http: &Json, found: &mut Vec<Finding>) {

@@ -70,18 +70,7 @@ pub(super) const WHOLE: Effect = Effect::Enforced {
 /// VirtualService: requests and connections of sidecars.
 pub(super) const ROUTES: Effect = Effect::Enforced {
     by: Role::Discovery,
-    without: &[
-        "http.appendHeaders",
-        "http.appendRequestHeaders",
-        "http.appendResponseHeaders",
-        "http.removeRequestHeaders",
-        "http.removeResponseHeaders",
-        "http.match.statPrefix",
-        "http.route.appendRequestHeaders",
-        "http.route.appendResponseHeaders",
-        "http.route.removeRequestHeaders",
-        "http.route.removeResponseHeaders",
-    ],
+    without: &["http.match.statPrefix"],
 };
 
 /// DestinationRule.

@@ -684,6 +684,8 @@ pub fn edges() -> Vec<(&'static str, String)> {
             "headers: {response: {set: {x: VALUE}}}",
             "headers: {request: {remove: [VALUE]}}",
             "headers: {request: {set: {':authority': VALUE}}}",
+            "appendHeaders: {x: VALUE}, removeRequestHeaders: [VALUE]",
+            "appendResponseHeaders: {VALUE: x}, removeResponseHeaders: [VALUE]",
             "headers: {request: {set: {':path': VALUE}}}",
             "headers: {request: {remove: [':path', Host]}}",
             "match: [{headers: {VALUE: {exact: x}}}]",
