@@ -2,6 +2,8 @@
 # shellcheck shell=bash
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+# Every room finds the modules of this folder: ports.py.
+export PYTHONPATH=$PWD/build${PYTHONPATH:+:$PYTHONPATH}
 
 say() { printf '\033[1m%s\033[0m\n' "$*"; }
 fail() { printf 'cannot %s\n' "$*" >&2; exit 1; }

@@ -8,11 +8,9 @@ processor time of the server: until the last proxy has it, the proxies work as w
 
 import contextlib
 import os
-import shutil
 import statistics
 import subprocess
 import tempfile
-import time
 
 import gudgeon
 import measure
@@ -42,25 +40,17 @@ class Discovery(gudgeon.Server):
         self.command = [program, "discovery", f"--configDir={self.directory}", f"--meshConfig={mesh}", "--secureGrpcAddr="]
         self.command += [f"--{flag}=127.0.0.1:0" for flag in ("grpcAddr", "httpAddr", "monitoringAddr")]
 
-    def loading(self, proxies, changes, exchanges=0, connections=20):
+    def loading(self, proxies, changes, exchanges=0, connections=20, variant="both"):
         """The proxies at work."""
         command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.port('grpc')}"]
         command += ["--dir", self.directory, "--services", str(self.services), "--endpoints", str(ENDPOINTS)]
         command += ["--proxies", str(proxies), "--changes", str(changes), "--exchanges", str(exchanges)]
-        command += ["--connections", str(connections)]
+        command += ["--connections", str(connections), "--variant", variant]
         return self.asking(command)
 
     def load(self, *what, **more):
         """What the proxies found; a wrong answer ends everything."""
         return self.answered(self.loading(*what, **more))
-
-
-def idle(folder):
-    """kB resident without a service and without a proxy; the program lies in memory, as in gudgeon.idle."""
-    with tempfile.TemporaryDirectory(dir=measure.POD_MEMORY) as memory:
-        with Discovery(folder, 0, shutil.copy(gudgeon.GUDGEON, memory)) as discovery:
-            time.sleep(1)
-            return discovery.resident()
 
 
 def starts(folder, rounds):
@@ -98,10 +88,13 @@ def medians(found):
     return {size: statistics.median(costs) for size, costs in found.items()}
 
 
-def whole(folder):
-    """kB resident with all proxies that are promised."""
-    with Discovery(folder, SERVICES) as discovery:
-        return discovery.load(PROXIES, 0, connections=PROXIES)["resident"]
+def whole(folder, changes):
+    """kB resident with all proxies that are promised, before and after that many changes, by the variant of the protocol."""
+    found = {}
+    for variant in "state", "delta":
+        with Discovery(folder, SERVICES) as discovery:
+            found[variant] = discovery.load(PROXIES, changes, connections=PROXIES, variant=variant)
+    return {variant: (load["resident"], load["resident_after"]) for variant, load in found.items()}
 
 
 def together(folder, proxies):
@@ -134,10 +127,11 @@ def growth(folder, most):
 def all_of_it(quick, proxies):
     """Every figure, by the keys of build/promises.toml."""
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
-        found = {"idle": idle(folder), "start": starts(folder, 3 if quick else 10)}
+        found = {"start": starts(folder, 3 if quick else 10)}
         with Discovery(folder, SERVICES) as discovery:
             found["load"] = discovery.load(proxies, 5 if quick else 20, 2, connections=proxies)
-        found["whole"] = found["load"]["resident"] if proxies == PROXIES else whole(folder)
+        found["changes"] = 10 if quick else 100
+        found["whole"] = whole(folder, found["changes"])
         found["together"] = together(folder, proxies)
         found["growth"] = growth(folder, proxies)
     return found

@@ -10,7 +10,6 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-import time
 
 import discovery
 import gudgeon
@@ -108,14 +107,6 @@ def review(folder, name, of):
     })
 
 
-def idle(folder):
-    """kB resident without a rule and without a sink; the program lies in memory, as in gudgeon.idle."""
-    with tempfile.TemporaryDirectory(dir=measure.POD_MEMORY) as memory:
-        with Galley(folder, 0, shutil.copy(gudgeon.GUDGEON, memory)) as galley:
-            time.sleep(1)
-            return galley.resident()
-
-
 def validated(folder, files):
     """Processor milliseconds of `gudgeon validate` on that many files."""
     directory = f"{folder}/validate-{files}"
@@ -160,7 +151,7 @@ def all_of_it(quick):
     rounds = 3 if quick else 5
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
         certificates(folder)
-        found = {"idle": idle(folder)}
+        found = {}
         with Galley(folder, 0) as galley:
             asked = review(folder, "review", rule())
             found["review"] = statistics.median(galley.reviews(asked, 1500 if quick else 5000) for _ in range(rounds))

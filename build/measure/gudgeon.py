@@ -414,27 +414,6 @@ def bend(costs):
     return ((at_c - at_b) / (c - b)) / (max(at_b - at_a, NOISE * at_b) / (b - a))
 
 
-def idle(folder):
-    """kB resident of an injector that nobody has asked for anything, the larger of both kinds.
-
-    The program lies in memory: from a disk the kernel maps whole blocks of its cache around each page that is needed, large or
-    small as the file happened to be written or read (7.1 to 7.9 MB for copies of one program)."""
-    with tempfile.TemporaryDirectory(dir=measure.POD_MEMORY) as memory, contextlib.ExitStack() as stack:
-        program = shutil.copy(GUDGEON, memory)
-        kinds = [Injector(folder, "idle", program=program), Injector(folder, "idle fragment", *FRAGMENT, program=program)]
-        kinds = [stack.enter_context(injector) for injector in kinds]
-        time.sleep(1)
-        return max(injector.resident() for injector in kinds)
-
-
-def idle_of_all(folder):
-    """The same of all roles in one process."""
-    with tempfile.TemporaryDirectory(dir=measure.POD_MEMORY) as memory:
-        with All(folder, "idle all", shutil.copy(GUDGEON, memory)) as server:
-            time.sleep(1)
-            return server.resident()
-
-
 def all_of_it(quick):
     """Every figure, by the keys of build/promises.toml."""
     reviews, reloads, rounds, count = (20_000, 20, 3, 1500) if quick else (100_000, 100, 5, 3000)
@@ -443,8 +422,6 @@ def all_of_it(quick):
         found = {"binary": os.path.getsize(GUDGEON) / 1024, "start": starts(folder, 5 if quick else 20)}
         kinds = [Injector(folder, "built-in"), Injector(folder, "fragment", *FRAGMENT)]
         kinds = [stack.enter_context(injector) for injector in kinds]
-        found["resident"] = idle(folder)
-        found["all"] = idle_of_all(folder)
         found["costs"] = costs(kinds, asked, rounds, count)
         found["latencies"] = latencies(kinds, asked, 3, 1500)
         found["kept"] = kept(folder, asked, reviews, reloads)

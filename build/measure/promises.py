@@ -11,6 +11,7 @@ import tempfile
 import discovery
 import galley
 import gudgeon
+import idle
 import measure
 
 STARTS, SIGNALS, STORMS, ORPHANS = 200, 1500, 15, 1000
@@ -102,7 +103,21 @@ def of_init(seconds, found, took):
     return verdicts
 
 
-def of_gudgeon(found):
+def at_rest(names, quick):
+    """The rows of these roles, which rest; their verdicts."""
+    limits, found = measure.promises()["idle"], idle.roles(quick)
+    verdicts = []
+    for name in names:
+        resident, processor = found[name]["resident"], found[name]["processor"]
+        promised = limits[name.split(",")[0]]
+        verdicts.append(judged(resident, promised, 1.0))
+        row(f"gudgeon {name}: resident after {idle.REQUESTS} requests, quiet", f"{resident} kB", f"{promised} kB", verdicts[-1])
+        verdicts.append(judged(processor, limits["processor"], limits["room"]))
+        row("  processor time of a quiet minute", f"{processor:.1f} ms", f"{limits['processor']} ms", verdicts[-1])
+    return verdicts
+
+
+def of_gudgeon(found, quick):
     """gudgeon's rows; their verdicts."""
     limits = measure.promises()["gudgeon"]
     room = limits["room"]
@@ -115,12 +130,8 @@ def of_gudgeon(found):
     def told(what, shown):
         row(what, shown, "", "")
 
-    def sized(what, key, value):
-        one(what, value, key, f"{value:.0f} kB", f"{limits[key]} kB")
-
-    sized("gudgeon: binary", "binary", found["binary"])
-    sized("gudgeon injector: resident, idle", "resident", found["resident"])
-    sized("gudgeon all: resident, idle", "all", found["all"])
+    one("gudgeon: binary", found["binary"], "binary", f"{found['binary']:.0f} kB", f"{limits['binary']} kB")
+    verdicts += at_rest(["injector", "injector, fragment", "all"], quick)
     for name, took in found["costs"].items():
         for key, how in ("cost", "HTTP/1.1"), ("http2", "HTTP/2"), ("new", "no two alike"):
             what, cost = f"reviews a second on one core, {name} template, {how}", took["least"][key]
@@ -170,12 +181,14 @@ def of_discovery(quick, proxies):
     def told(what, shown):
         row(what, shown, "", "")
 
-    one("gudgeon discovery: resident, idle", found["idle"], "idle", f"{found['idle']} kB", f"{limits['idle']} kB")
+    verdicts += at_rest(["discovery"], quick)
     what = f"start to ready, {load['services']} services"
     one(what, found["start"], "start", f"{found['start']:.0f} ms", f"{limits['start']} ms", room)
     before = load["resident_before"]
-    what = f"resident, {load['services']} services, {discovery.PROXIES} proxies"
-    one(what, found["whole"], "resident", f"{found['whole']} kB", f"{limits['resident']} kB")
+    for variant, kinds in found["whole"].items():
+        for when, resident in zip(("", f", {found['changes']} changes"), kinds):
+            what = f"resident, {load['services']} services, {discovery.PROXIES} proxies, {variant}{when}"
+            one(what, resident, "resident", f"{resident} kB", f"{limits['resident']} kB")
     told("  before the first proxy", f"{before} kB")
     if more > 1:
         told(f"  with {proxies} proxies", f"{load['resident']} kB")
@@ -211,7 +224,7 @@ def of_galley(quick):
     def told(what, shown):
         row(what, shown, "", "")
 
-    one("gudgeon galley: resident, idle", found["idle"], "idle", f"{found['idle']} kB", f"{limits['idle']} kB")
+    verdicts += at_rest(["galley"], quick)
     what = "reviews a second on one core, a rule with two routes"
     one(what, found["review"], "review", f"{1e6 / found['review']:.0f}", f"{1e6 / limits['review']:.0f}", room)
     what = f"start to ready, {galley.FILES} files"
@@ -255,7 +268,7 @@ def main():
         if "init" in whose:
             verdicts += of_init(seconds, idle.result(), took)
         if "gudgeon" in whose:
-            verdicts += of_gudgeon(found)
+            verdicts += of_gudgeon(found, quick)
     if "discovery" in whose:
         # All of its proxies take some minutes: only when it is named.
         verdicts += of_discovery(quick, discovery.PROXIES if named else discovery.FEWER)
