@@ -2,7 +2,7 @@
 //! shared by all who are sent the same, and bounds on what is taken in.
 //!
 //! ```text
-//!  connections ──► Calls (a role's services, by path) ──► a task: Inbound ◄─► ResponseSender ──► Messages
+//!  connections ──► Calls (a role's services, by path) ──► tasks: Inbound ◄─► ResponseSender ──► Messages
 //!                                                                          dial ──►
 //! ```
 //!
@@ -19,6 +19,7 @@ mod idle;
 mod peer;
 mod pieces;
 mod response_sender;
+mod tasks;
 mod unfinished;
 
 pub(crate) use addresses::{AddressLimit, AddressPermit};

@@ -266,7 +266,7 @@ impl Calls for SourceService {
             outlet,
             access: self.guard.access.clone(),
         };
-        tokio::spawn(giving.run());
+        peer.spawn(async move { drop(giving.run().await) });
         answer
     }
 
