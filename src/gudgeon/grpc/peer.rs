@@ -16,7 +16,7 @@ use crate::tls;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Ip(SocketAddr),
-    /// A socket in the file system: those who may open it have no address.
+    /// A Unix socket: its clients have no address.
     Unix,
     /// A peer that this program dialled, by the name that was dialled.
     Dialled(String),
@@ -45,9 +45,9 @@ impl Address {
 /// The identities in a client's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Leaf {
-    /// All its names.
+    /// All subject alternative names.
     pub(crate) names: Vec<String>,
-    /// Those that are URIs.
+    /// URIs among the subject alternative names.
     pub(crate) uris: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl Leaf {
     }
 }
 
-/// One connection.
+/// The peer of one connection.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: Address,
@@ -87,7 +87,7 @@ impl Peer {
         }
     }
 
-    /// One of a port.
+    /// Attaches the limit of a port.
     pub(super) fn on(mut self, limit: &Arc<UnfinishedLimit>) -> Self {
         self.unfinished = Arc::clone(limit);
         self
@@ -107,7 +107,7 @@ impl Peer {
         }
     }
 
-    /// Whether there was ever a request.
+    /// Returns true if a request has come on the connection.
     pub(super) fn has_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
