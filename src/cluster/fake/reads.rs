@@ -1,4 +1,4 @@
-//! What the fake says when it is asked for what there is, and for what changes.
+//! The fake's responses to lists and watches.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::Fake;
 use super::wire::{Asked, chunk, no_such_path, status, value, wanted};
 
-/// Of what a list goes on by, how many objects were in it so far: the rest is the version that it is of.
+/// Returns the offset in a `continue` token; the rest is the version of the list.
 pub(super) fn offset(token: &str) -> String {
     token.split('.').next().unwrap_or_default().to_owned()
 }
@@ -25,7 +25,7 @@ impl Fake {
         (200, json!({"kind": "APIResourceList", "resources": named}))
     }
 
-    /// A page of a list, or all of it.
+    /// Answers a list, or a page of it.
     pub(super) fn list(&self, asked: &Asked) -> (u16, Value) {
         let state = self.state.lock().unwrap();
         let wanted = wanted(&asked.query);

@@ -17,7 +17,7 @@ use crate::tls;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Ip(SocketAddr),
-    /// A socket in the file system: those who may open it have no address.
+    /// A Unix socket: its clients have no address.
     Unix,
     /// A peer that this program dialled, by the name that was dialled.
     Dialled(String),
@@ -46,9 +46,9 @@ impl Address {
 /// The identities in a client's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Leaf {
-    /// All its names.
+    /// All subject alternative names.
     pub(crate) names: Vec<String>,
-    /// Those that are URIs.
+    /// URIs among the subject alternative names.
     pub(crate) uris: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ impl Leaf {
     }
 }
 
-/// One connection.
+/// The peer of one connection.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: Address,
@@ -91,7 +91,7 @@ impl Peer {
         }
     }
 
-    /// One of a port.
+    /// Attaches the limit of a port, and the task that drives its streams.
     pub(super) fn on(mut self, limit: &Arc<UnfinishedLimit>, spawner: Spawner) -> Self {
         self.unfinished = Arc::clone(limit);
         self.spawner = Some(spawner);
@@ -120,7 +120,7 @@ impl Peer {
         }
     }
 
-    /// Whether there was ever a request.
+    /// Returns true if a request has come on the connection.
     pub(super) fn has_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }

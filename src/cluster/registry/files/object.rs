@@ -14,7 +14,7 @@ use super::super::refusal::Refusal;
 use super::super::written::Written;
 use super::{MAX_BYTES, one_line};
 
-/// What makes an object one, in whatever version it is written.
+/// The identity of an object, independent of its API version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::registry) struct Id {
     pub(super) group: Arc<str>,
@@ -33,7 +33,7 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// What is made of an object.
+/// The decoded form of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::registry) enum Meaning {
     Configuration(AnyConfigured),
@@ -48,7 +48,7 @@ pub(in crate::registry) enum Meaning {
 }
 
 impl Meaning {
-    /// Of a cluster, not of the mesh's configuration.
+    /// Returns true for Kubernetes' own kinds, false for the mesh's configuration.
     pub(super) const fn is_kubernetes(&self) -> bool {
         match self {
             Self::Service(_)
@@ -67,7 +67,7 @@ pub(in crate::registry) struct Object {
     pub(super) id: Id,
     pub(super) line: usize,
     pub(super) meaning: Meaning,
-    /// Of the mesh's configuration.
+    /// The object as written, if it is of the mesh's configuration.
     pub(super) written: Option<Arc<Written>>,
 }
 
@@ -82,28 +82,28 @@ impl Object {
     }
 }
 
-/// What a document turns out to be.
+/// The result of decoding a document.
 #[derive(Debug)]
 pub(in crate::registry) enum Item {
     Good(Object),
     Bad {
         line: usize,
-        /// As far as it can be told.
+        /// The identity, as far as it is known.
         id: Option<Id>,
         written: Option<Arc<Written>>,
         cause: String,
     },
-    /// An object that has nothing to do with this: its kind.
+    /// An object of an unrelated kind, with that kind.
     Foreign(String),
 }
 
 pub(super) const SLICES: &str = "discovery.k8s.io";
 
-/// What every object begins with.
+/// The fields that every object has.
 struct Head<'a> {
     api_version: &'a str,
     id: Id,
-    /// Or what is wrong with it: the object is known by then, and so is its last good version.
+    /// The creation time, or its error: the object's identity is known by then, and its last good version stays.
     created: Result<Option<i64>, String>,
 }
 
@@ -140,7 +140,7 @@ pub(super) fn item(part: &Part<'_>, source: &Arc<str>) -> Item {
     }
 }
 
-/// What kinds, versions and objects are called. Nothing else is remembered or said of a document.
+/// Returns true if the text may be a kind, version or name. Other text of a document is neither stored nor shown.
 fn is_word(text: &str) -> bool {
     const LONGEST: usize = 253;
     let letters =
@@ -206,13 +206,13 @@ fn check(part: &Part<'_>, value: &Json, is_named: bool) -> (Option<config::Objec
     (object, findings)
 }
 
-/// Where the first error is, or else where the object begins.
+/// Returns the line of the first error, or else the line at which the object begins.
 fn line(part: &Part<'_>, findings: &[Finding]) -> usize {
     let first = findings.iter().find(|found| found.is_error());
     first.map_or_else(|| part.begin(), |first| part.line(&first.path))
 }
 
-/// An object of the mesh that nobody can call by its name.
+/// Builds the item of a mesh object without a name.
 fn nameless(part: &Part<'_>, value: &Json, kind: &str) -> Item {
     let (_, findings) = check(part, value, false);
     let words = Refusal::of(&findings).unwrap_or_default().words;
@@ -224,7 +224,7 @@ fn nameless(part: &Part<'_>, value: &Json, kind: &str) -> Item {
     }
 }
 
-/// Judges an object of the mesh by the rules that the webhook, an API server and MCP have, too.
+/// Validates an object of the mesh by the rules of the webhook, of API servers and of MCP.
 fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc<str>) -> Item {
     let metadata = value.get("metadata").cloned().unwrap_or_default();
     place(&mut value, &head.id.namespace);
@@ -236,7 +236,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc
                 let read = AnyConfigured::of(&object, created)?;
                 Ok(read.map_or(Meaning::Nothing, Meaning::Configuration))
             }
-            // Of a kind that nobody uses.
+            // A kind without effect.
             (None, None) => Ok(Meaning::Nothing),
         }
     });
@@ -315,7 +315,7 @@ fn cluster<T: DeserializeOwned>(mut value: Json, namespace: &str) -> Result<Arc<
         .map_err(|error| error.to_string())
 }
 
-/// Gives an object the namespace that it is in without naming it.
+/// Sets the namespace of an object without one.
 fn place(value: &mut Json, namespace: &str) {
     let Some(Json::Object(metadata)) = value.get_mut("metadata") else {
         return;
@@ -327,7 +327,7 @@ fn place(value: &mut Json, namespace: &str) {
     }
 }
 
-/// Text, or what looks like a number: `name: 1` is rather a name here than a mistake.
+/// Returns text; `name: 1` counts as text, too.
 fn text<'a>(part: &Part<'a>, value: &Json, path: &[&str]) -> Option<&'a str> {
     let found = path.iter().try_fold(value, |at, name| at.get(name))?;
     let is_there = !found.is_null();

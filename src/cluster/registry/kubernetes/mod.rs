@@ -1,7 +1,7 @@
 //! Kubernetes: Services, EndpointSlices (or Endpoints), Pods, Nodes and Namespaces become services, endpoints and workloads.
 //!
-//! [`Objects`] is one cluster as a state machine: it is told of objects, in any order, and says what they come to. It neither
-//! waits nor asks, and does not know whether they come from an API server or from files.
+//! [`Objects`] is one cluster as a state machine: it takes objects, in any order, and computes a contribution. It does no
+//! I/O, and does not know whether the objects come from an API server or from files.
 //!
 //! ```text
 //! Node ──┐
@@ -12,7 +12,8 @@
 //!
 //! [`run`] reads one API server into it, [`remotes`] those that Secrets name.
 //!
-//! What was computed remembers what it looked at (`links`), so that a change computes only what looked at it.
+//! Each result records the objects that it was computed from (`links`), so a change recomputes only the results that depend
+//! on it.
 
 mod custom;
 mod documents;

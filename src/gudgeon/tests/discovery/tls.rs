@@ -1,4 +1,4 @@
-//! The port with client certificates: who may come, for whom it may speak, and what a rotation does.
+//! The port with client certificates: access, the node's identity, and rotation.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ fn place() -> Place {
         .arg("--secureGrpcAddr=127.0.0.1:0")
 }
 
-/// How a stream to a server of this name ends whose client has this certificate; `None`: it goes on.
+/// Returns the end of a stream to a server of this name by a client with this certificate; `None` if the stream goes on.
 pub(crate) async fn refusal_by(
     name: &'static str,
     port: u16,
@@ -109,7 +109,7 @@ pub(crate) async fn refusal_by(
     end_of(channel_to(name, port, config).await.unwrap()).await
 }
 
-/// Its TLS port, once the certificates were read: that stands beside the start.
+/// Returns the TLS port, once the certificates are read, which happens beside the start.
 pub(crate) async fn secure_port(discovery: &mut Discovery) -> u16 {
     let port = discovery.port_after("listening on grpcs://");
     let is_open = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
@@ -117,7 +117,7 @@ pub(crate) async fn secure_port(discovery: &mut Discovery) -> u16 {
     port
 }
 
-/// How a stream ends whose client has this certificate; `None`: it goes on.
+/// Returns the end of a stream by a client with this certificate; `None` if the stream goes on.
 async fn refusal(
     discovery: &Discovery,
     port: u16,
@@ -209,7 +209,7 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
         .unwrap();
     assert_eq!(code, Code::PermissionDenied);
 
-    // A rotation, of the root too: the stream that stands goes on, new ones need the new one.
+    // A rotation, of the root too: the open stream goes on, new ones need the new certificate.
     let config = trusting(
         &root,
         Some(&root.client("spiffe://cluster.local/ns/demo/sa/b")),
