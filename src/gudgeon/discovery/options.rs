@@ -104,6 +104,8 @@ impl Options {
                 eds: variables.boolean("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", false)?,
             },
             block_http_on_443: variables.boolean("PILOT_BLOCK_HTTP_ON_443", true)?,
+            gateways_of_own_namespace: variables
+                .boolean("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", false)?,
         };
         let options = Self {
             settings: Arc::new(settings),

@@ -67,6 +67,8 @@ pub(crate) struct Client {
     /// A program with gRPC in it: it knows nothing but EDS, and no TLS by endpoint.
     pub(crate) grpc: bool,
     pub(crate) dns: Dns,
+    /// TLS that does not end at the client is led to a cluster by its server name.
+    pub(crate) by_server_name: bool,
     /// Its namespace, where services of that are beside their proxies.
     pub(crate) beside: Option<Arc<str>>,
 }

@@ -41,6 +41,7 @@ impl Concerned {
             &newer.destination_rules,
             &mut rules,
         );
+        objects(&older.gateways, &newer.gateways, &mut rules);
         objects(&older.sidecars, &newer.sidecars, &mut rules);
         let mut policies = BTreeSet::new();
         objects(

@@ -6,8 +6,9 @@ use api::istio::networking::v1alpha3::Subset;
 use api::model::{Locality, Resolution};
 
 use super::proxy::{ProxyView, network};
+use super::router;
 use super::{AssignmentKey, Assignments};
-use crate::common::outlets::Outlet;
+use crate::common::outlets::{Outlet, cluster_name};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::grpc::{self, Asker, Target};
 use crate::resources::locality::Preference;
@@ -28,13 +29,22 @@ impl ProxyView {
     fn outlet<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<Outlet>, &'a str)> {
         let outlets = self.rules.outlets();
         let whole = outlets.by_name(name).map(|outlet| (outlet, ""));
-        whole.or_else(|| outlets.by_subset(name))
+        let found = whole.or_else(|| outlets.by_subset(name));
+        found.or_else(|| self.by_server_name(name))
+    }
+
+    /// The same of a cluster that TLS is led to by its server name.
+    fn by_server_name<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<Outlet>, &'a str)> {
+        let is_asked = self.client.by_server_name;
+        let (port, subset, host) = is_asked.then(|| router::of_server_name(name))??;
+        let outlet = self.rules.outlets().by_name(&cluster_name(port, host))?;
+        Some((outlet, subset))
     }
 
     /// The name that all share who have it.
     pub(super) fn assignment_name(&self, name: &str) -> Option<Arc<str>> {
         let (outlet, subset) = self.outlet(name)?;
-        if subset.is_empty() {
+        if subset.is_empty() && *outlet.name == *name {
             return Some(outlet.name.clone());
         }
         if self.proxy.node.grpc {

@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(&*written.api_version, "networking.istio.io/v1");
         rules.remove(&collection, &name);
         assert!(rules.said().configuration.entries.is_empty() && rules.written().next().is_none());
-        set(&mut rules, &taken("Gateway", &json!({"servers": []}))).unwrap();
+        set(&mut rules, &taken("EnvoyFilter", &json!({}))).unwrap();
         assert_eq!(
             (rules.written().count(), rules.said()),
             (1, Contribution::default())

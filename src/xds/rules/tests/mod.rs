@@ -10,6 +10,7 @@ mod authorization;
 mod clusters;
 mod connections;
 mod delegates;
+mod gateways;
 mod peers;
 mod routes;
 mod scopes;
