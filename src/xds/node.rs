@@ -130,6 +130,8 @@ pub struct Node {
     pub http10: bool,
     /// TLS that does not end at it is led to services by its server name (metadata `ROUTER_MODE: sni-dnat`).
     pub leads_by_server_name: bool,
+    /// Whoever serves it has seen that it is of its namespace: it may have what is secret there. No node says that of itself.
+    pub may_have_secrets: bool,
     /// No Envoy, but a program with gRPC in it.
     pub grpc: bool,
     /// How it wants to be told by which rules names are resolved.
@@ -221,6 +223,7 @@ impl Node {
             http10: matches!(metadata.text("HTTP10").as_deref(), Some("1" | "true")),
             leads_by_server_name: kind == Kind::Router
                 && metadata.text("ROUTER_MODE").as_deref() == Some("sni-dnat"),
+            may_have_secrets: false,
             grpc: is_grpc(node, &metadata),
             dns: Dns::of(&agent(node)),
             version: metadata.text("ISTIO_VERSION").unwrap_or_default(),

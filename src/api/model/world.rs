@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{ClusterId, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
+use super::{ClusterId, Credentials, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use crate::istio::networking::v1alpha3::{DestinationRule, Gateway, Sidecar, VirtualService};
 use crate::security::{AuthorizationPolicy, PeerAuthentication};
@@ -50,6 +50,8 @@ pub struct World {
     pub networks: Arc<MeshNetworks>,
     pub sidecars: Arc<Objects<Sidecar>>,
     pub gateways: Arc<Objects<Gateway>>,
+    /// That are whole: a proxy refuses others.
+    pub credentials: Arc<Credentials>,
     pub virtual_services: Arc<Objects<VirtualService>>,
     pub destination_rules: Arc<Objects<DestinationRule>>,
     pub authorization_policies: Arc<Objects<AuthorizationPolicy>>,
@@ -73,6 +75,7 @@ impl World {
             networks: Arc::default(),
             sidecars: Arc::default(),
             gateways: Arc::default(),
+            credentials: Arc::default(),
             virtual_services: Arc::default(),
             destination_rules: Arc::default(),
             authorization_policies: Arc::default(),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use api::model::{ClusterId, Endpoint, Registry, Service, ServiceKey, Workload, WorkloadKey};
+use api::model::{
+    ClusterId, Credentials, Endpoint, Registry, Service, ServiceKey, Workload, WorkloadKey,
+};
 
 use super::Configuration;
 
@@ -32,6 +34,8 @@ pub struct Contribution {
     pub workloads: Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
     /// ServiceEntries become services where sources are merged, because they select the workloads of others.
     pub configuration: Configuration,
+    /// Certificates that Gateways may name.
+    pub credentials: Arc<Credentials>,
 }
 
 /// How far a source is.

@@ -97,8 +97,8 @@ where
             Ok(None) => return Status::ok(""),
             Err(status) => return status,
         };
-        let node = match Node::read(first.node.as_ref()) {
-            Ok(node) => Arc::new(node),
+        let mut node = match Node::read(first.node.as_ref()) {
+            Ok(node) => node,
             Err(bad) => {
                 let reason = match &bad {
                     BadNode::Malformed(_) => RefusalReason::Node,
@@ -114,6 +114,9 @@ where
             self.hub.refuse(&self.peer.address, reason, &words);
             return Status::permission_denied(words);
         }
+        let domains = self.hub.trust_domains_now();
+        node.may_have_secrets = identity::may_have_secrets(&self.peer, &node, &domains);
+        let node = Arc::new(node);
         let kinds = &self.hub.kinds;
         let _kind = match kinds.enter(&self.peer.address, &node) {
             Ok(kind) => kind,
@@ -131,6 +134,8 @@ where
         let Some(snapshot) = self.wait().await else {
             return Status::unavailable("the server ends");
         };
+        self.hub.credentials.known_for(&node).await;
+        let snapshot = self.hub.snapshot().unwrap_or(snapshot);
         let view = snapshot.view(&node);
         drop(snapshot);
         let joined = self

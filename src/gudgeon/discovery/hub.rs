@@ -4,6 +4,7 @@
 //!  sources ──► registries ──► debounce ──► snapshot ──► mail for each stream
 //! ```
 
+mod credentials;
 mod peers;
 mod plaintext;
 mod standings;
@@ -24,6 +25,7 @@ use xds::snapshot::{Next, Snapshot};
 use xds::stream::{Lists, Protocol, Scope};
 use xds::view::View;
 
+use self::credentials::KnownCredentials;
 use self::peers::Peers;
 use self::plaintext::Plaintext;
 use super::facts::Facts;
@@ -77,6 +79,8 @@ pub(crate) struct Hub {
     snapshot: watch::Sender<Option<Arc<Snapshot>>>,
     /// How many there were.
     snapshots: AtomicU64,
+    /// Routers wait for them.
+    pub(crate) credentials: KnownCredentials,
     /// Pages that take a while to make.
     pub(crate) answers: Arc<SharedAnswers>,
     /// The mesh's trust domain.
@@ -164,6 +168,7 @@ impl Hub {
             changed: Notify::new(),
             snapshot: watch::Sender::new(None),
             snapshots: AtomicU64::new(0),
+            credentials: KnownCredentials::default(),
             answers: Arc::default(),
             trust: watch::Sender::new("".into()),
             draining: AtomicBool::new(false),
@@ -312,9 +317,14 @@ impl Hub {
         self.snapshot.borrow().clone()
     }
 
+    /// Those that are current, one after the other.
+    pub(crate) fn watch_snapshots(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
+        self.snapshot.subscribe()
+    }
+
     /// The snapshot that is current, as soon as there is one.
     pub(crate) async fn first_snapshot(&self) -> Arc<Snapshot> {
-        let mut watched = self.snapshot.subscribe();
+        let mut watched = self.watch_snapshots();
         loop {
             if let Some(snapshot) = watched.borrow_and_update().clone() {
                 return snapshot;
@@ -355,15 +365,17 @@ impl Hub {
 
     /// Whose certificates count, now; `None`: nobody asks for whom a client speaks.
     pub(super) fn trusted(&self) -> Option<TrustDomains> {
-        self.options.identity_check.then(|| TrustDomains {
+        let is_checked = self.options.identity_check;
+        is_checked.then(|| self.trust_domains_now())
+    }
+
+    /// Whose certificates count, whether or not somebody asks for whom a client speaks.
+    pub(super) fn trust_domains_now(&self) -> TrustDomains {
+        let mesh = self.look(|registries| registries.world().mesh);
+        TrustDomains {
             own: self.trust_domain(),
-            aliases: self
-                .look(|registries| registries.world().mesh)
-                .trust_domain_aliases
-                .iter()
-                .cloned()
-                .collect(),
-        })
+            aliases: mesh.trust_domain_aliases.iter().cloned().collect(),
+        }
     }
 
     /// Of the mesh, as it changes.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use xds::node::{Node, clipped};
 
 use super::refused::RefusalReason;
-use crate::grpc::Peer;
+use crate::grpc::{Address, Peer};
+use crate::serve::is_local;
 
 /// The workload that a certificate was made out for: `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +112,18 @@ pub(super) fn speaks_for(
     Ok(())
 }
 
+/// Whether a client may have what is secret in the namespace of its node: it is on this machine, or its certificate is for a
+/// workload there. Whatever the check of identities says of others, no certificate of another namespace has it.
+pub(super) fn may_have_secrets(peer: &Peer, node: &Node, trusted: &TrustDomains) -> bool {
+    match (&peer.leaf, &peer.address) {
+        (Some(_), _) => speaks_for(peer, node, Some(trusted)).is_ok(),
+        (None, Address::Ip(address)) => is_local(address.ip()),
+        // Whoever may open the socket is one of this machine.
+        (None, Address::Unix) => true,
+        (None, Address::Dialled(_)) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -118,7 +131,7 @@ mod tests {
     use envoy_types::pb::envoy::config::core::v3 as core;
 
     use super::*;
-    use crate::grpc::{Address, Leaf};
+    use crate::grpc::Leaf;
 
     fn node(account: Option<&str>) -> Node {
         let mut node = Node::read(Some(&core::Node {

@@ -1,6 +1,7 @@
 //! The one place where sources are started, by what the flags ask for.
 
 mod consul;
+mod credentials;
 mod files;
 mod kubernetes;
 mod mcp;

@@ -2,6 +2,7 @@
 //! it, and others are there beside it as far as a connection can be told from the older one's.
 
 pub(crate) mod hosts;
+pub(crate) mod secrets;
 pub(crate) mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};

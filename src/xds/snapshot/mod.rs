@@ -11,6 +11,7 @@ mod parts;
 mod ports;
 mod proxy;
 mod router;
+mod secrets;
 #[cfg(test)]
 mod tests;
 mod variants;
@@ -48,6 +49,7 @@ use crate::settings::Settings;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 
+pub use self::secrets::named_credentials;
 pub use crate::common::conflict::{Conflict, REJECTED_CONFIG};
 
 /// One state of the mesh.
@@ -414,6 +416,7 @@ impl Snapshot {
             && self.world.networks == world.networks
             && self.world.sidecars == world.sidecars
             && is_same(&self.world.gateways, &world.gateways)
+            && is_same(&self.world.credentials, &world.credentials)
             && is_same(&self.world.virtual_services, &world.virtual_services)
             && is_same(&self.world.destination_rules, &world.destination_rules)
             && is_same(

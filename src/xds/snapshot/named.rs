@@ -158,6 +158,9 @@ impl ProxyView {
 
     /// A listener has one name of those that a client may write for it.
     pub(super) fn grpc_name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
+        if kind == Type::Secret {
+            return None;
+        }
         if kind != Type::Listener {
             return self.assignment_name(name);
         }
@@ -170,6 +173,7 @@ impl ProxyView {
         let mut subset = "";
         let (outlet, usual) = match kind {
             Type::Endpoint => return self.assignment(name),
+            Type::Secret => return None,
             Type::Cluster => {
                 let (outlet, of_name) = self.outlet(name)?;
                 subset = of_name;
@@ -194,7 +198,9 @@ impl ProxyView {
         let name: Arc<str> = name.into();
         let make = || {
             Arc::new(match kind {
-                Type::Cluster | Type::Endpoint => self.cluster(outlet, &policies, subset).finish(),
+                Type::Cluster | Type::Endpoint | Type::Secret => {
+                    self.cluster(outlet, &policies, subset).finish()
+                }
                 Type::Listener => grpc::listener(&name, outlet, self.mesh()).finish(),
                 Type::Route => routes::grpc(outlet, &self.rules).finish(),
             })

@@ -51,7 +51,7 @@ pub(super) struct ProxyView {
     pub(super) caller: Caller,
     pub(super) place: Place,
     pub(super) parts: Parts,
-    pub(super) sets: [OnceLock<Arc<Set>>; 4],
+    pub(super) sets: [OnceLock<Arc<Set>>; 5],
 }
 
 /// What it shares with proxies that see the same. A view has its parts from its beginning, while there is still the view
@@ -370,18 +370,20 @@ impl ProxyView {
                 Arc::new(assignments.collect())
             }
             Type::Route => self.all_routes(),
+            Type::Secret => self.secrets(),
         }
     }
 }
 
 impl View for ProxyView {
     fn all(&self, kind: Type) -> Arc<Set> {
-        let [cluster, endpoint, listener, route] = &self.sets;
+        let [cluster, endpoint, listener, route, secret] = &self.sets;
         let set = match kind {
             Type::Cluster => cluster,
             Type::Endpoint => endpoint,
             Type::Listener => listener,
             Type::Route => route,
+            Type::Secret => secret,
         };
         set.get_or_init(|| self.make(kind)).clone()
     }
@@ -389,7 +391,7 @@ impl View for ProxyView {
     fn get(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
         match kind {
             _ if self.proxy.node.grpc => self.grpc(kind, name),
-            Type::Cluster | Type::Listener => self.all(kind).get(name).cloned(),
+            Type::Cluster | Type::Listener | Type::Secret => self.all(kind).get(name).cloned(),
             Type::Endpoint => self.assignment(name),
             Type::Route => self.route(name),
         }
@@ -398,7 +400,9 @@ impl View for ProxyView {
     fn name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
         match kind {
             _ if self.proxy.node.grpc => self.grpc_name(kind, name),
-            Type::Cluster | Type::Listener => self.all(kind).get(name).map(|one| one.name.clone()),
+            Type::Cluster | Type::Listener | Type::Secret => {
+                self.all(kind).get(name).map(|one| one.name.clone())
+            }
             Type::Endpoint => self.assignment_name(name),
             Type::Route if !self.is_sidecar() => self.router_route_name(name),
             Type::Route => {
@@ -422,6 +426,7 @@ impl View for ProxyView {
                 let has = |name: &String| self.parts.routes.has(&name.as_str().into());
                 names.iter().all(has)
             }
+            Type::Secret => true,
         };
         if is_made {
             0
@@ -438,6 +443,7 @@ impl View for ProxyView {
             Type::Listener => drop(self.all(kind)),
             Type::Endpoint => names.iter().for_each(|name| drop(self.assignment(name))),
             Type::Route => names.iter().for_each(|name| drop(self.route(name))),
+            Type::Secret => {}
         }
     }
 

@@ -47,6 +47,7 @@ impl ProxyView {
             rules: &self.rules,
             merged: &self.merged,
             filters: &self.filters,
+            secrets: self.credentials(),
         };
         let (drafts, lost) = edge.listeners();
         let lost = self.merged.conflicts.iter().cloned().chain(lost);
@@ -60,7 +61,7 @@ impl ProxyView {
 
     /// Whether listeners, or routes of these names, were made already.
     pub(super) fn is_router_made(&self, kind: Type, names: &[String]) -> bool {
-        let [.., listeners, _] = &self.sets;
+        let [_, _, listeners, ..] = &self.sets;
         let is_made = |name: &String| {
             let name = self.router_route_name(name);
             name.is_none_or(|name| self.parts.routes.has(&name))
@@ -68,7 +69,7 @@ impl ProxyView {
         match kind {
             Type::Route => names.iter().all(is_made),
             Type::Listener => self.merged.by_port.is_empty() || listeners.get().is_some(),
-            Type::Cluster | Type::Endpoint => true,
+            Type::Cluster | Type::Endpoint | Type::Secret => true,
         }
     }
 

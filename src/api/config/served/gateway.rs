@@ -68,11 +68,10 @@ fn of_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
     let mut warn = |field: String, why: &str| {
         found.push(Finding::warning(format!("{path}.{field}"), why));
     };
-    for name in ["credentialName", "credentialNames", "caCertCredentialName"] {
-        if tls.get(name).is_some() {
-            let why = "is not served in this release: the server is left out";
-            warn(name.to_owned(), why);
-        }
+    let has = |name: &str| tls.get(name).is_some();
+    if has("caCertCredentialName") && !has("credentialName") && !has("credentialNames") {
+        let why = "has no effect without a credentialName";
+        warn("caCertCredentialName".to_owned(), why);
     }
     for (at, suite) in items(tls, "cipherSuites") {
         let name = suite.as_str().unwrap_or_default();
@@ -201,6 +200,10 @@ mod tests {
                 "tls.cipherSuites[1]: is left out: proxies have no such suite",
                 "tls.caCertificates: has no effect with SIMPLE: no client is asked for a certificate",
             ]
+        );
+        assert_eq!(
+            tls(json!({"mode": "MUTUAL", "caCertificates": "/b", "caCertCredentialName": "c"})),
+            ["tls.caCertCredentialName: has no effect without a credentialName"]
         );
         let hash = "ab".repeat(32);
         assert_eq!(

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use api::config::document::Part;
 use api::config::{self, Finding};
+use api::model::Credential;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use super::super::configuration::AnyConfigured;
+use super::super::credential::SecretData;
 use super::super::kubernetes::{Endpoints, Namespace, Node as Machine, Pod, Service, Slice};
 use super::super::refusal::Refusal;
 use super::super::written::Written;
@@ -43,6 +45,8 @@ pub(in crate::registry) enum Meaning {
     Pod(Arc<Pod>),
     Machine(Arc<Machine>),
     Namespace(Arc<Namespace>),
+    /// Certificates of a Secret.
+    Credential(Arc<Credential>),
     /// Kept to be looked at.
     Nothing,
 }
@@ -56,7 +60,8 @@ impl Meaning {
             | Self::Endpoints(_)
             | Self::Pod(_)
             | Self::Machine(_)
-            | Self::Namespace(_) => true,
+            | Self::Namespace(_)
+            | Self::Credential(_) => true,
             Self::Configuration(_) | Self::Nothing => false,
         }
     }
@@ -287,8 +292,7 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
         "Pod" => cluster(value, namespace).map(Meaning::Pod),
         "Node" => cluster(value, namespace).map(Meaning::Machine),
         "Namespace" => cluster(value, namespace).map(Meaning::Namespace),
-        // Nothing here reads secrets, and nobody is to see them.
-        "Secret" => Ok(Meaning::Nothing),
+        "Secret" => secret(value),
         kind => return Item::Foreign(format!("{} {kind}", head.api_version)),
     };
     let (id, line) = (head.id.clone(), part.begin());
@@ -306,6 +310,14 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
             cause,
         },
     }
+}
+
+/// Nobody is to see anything of it, so no cause has any of its words.
+fn secret(value: Json) -> Result<Meaning, String> {
+    let read: SecretData = serde_json::from_value(value)
+        .map_err(|_| "its data is not base64, or its stringData no text".to_owned())?;
+    let found = read.whole()?;
+    Ok(found.map_or(Meaning::Nothing, Meaning::Credential))
 }
 
 fn cluster<T: DeserializeOwned>(mut value: Json, namespace: &str) -> Result<Arc<T>, String> {

@@ -14,6 +14,7 @@
 //!
 //! What was computed remembers what it looked at (`links`), so that a change computes only what looked at it.
 
+mod credentials;
 mod custom;
 mod documents;
 mod endpoints;
@@ -31,6 +32,7 @@ mod tests;
 mod wire;
 mod workload;
 
+pub use credentials::{FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials};
 pub use documents::usable;
 pub use heard::Told;
 pub use held::Held;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use api::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use api::mesh::mesh_config::AuthPolicy;
-use api::model::{ClusterId, Reason, Registry, ServiceKey, TlsMode, World};
+use api::model::{ClusterId, Credentials, Reason, Registry, ServiceKey, TlsMode, World};
 
 use super::{Configuration, Contribution, EachKind, ObjectKey, SourceId, Spec, Standing};
 use differ::{differ, differ_all, first};
@@ -67,6 +67,8 @@ pub struct Registries {
     sources: Sources,
     entries: Entries,
     world: World,
+    /// Certificates that were looked for by name.
+    watched: Arc<Credentials>,
     left_out: BTreeMap<ServiceKey, Vec<Report>>,
     said: Said,
 }
@@ -83,6 +85,7 @@ impl Registries {
             sources: Sources::new(),
             entries: Entries::default(),
             world,
+            watched: Arc::default(),
             left_out: BTreeMap::new(),
             said: Said::default(),
         }
@@ -163,6 +166,38 @@ impl Registries {
         effects.finish()
     }
 
+    /// Certificates of the local cluster that Gateways name, in place of those before.
+    pub fn set_credentials(&mut self, credentials: Arc<Credentials>) -> Effect {
+        let mut effects = Effects::default();
+        self.watched = credentials;
+        self.credentials(&mut effects);
+        effects.finish()
+    }
+
+    /// Of one name in two places the first counts.
+    fn credentials(&mut self, effects: &mut Effects) {
+        let of_sources = self.sources.values().map(|source| &source.said.credentials);
+        let mut lists = of_sources
+            .chain([&self.watched])
+            .filter(|all| !all.is_empty());
+        let all = match (lists.next(), lists.next()) {
+            (None, _) => Arc::default(),
+            (Some(only), None) => only.clone(),
+            (Some(_), Some(_)) => {
+                let of_sources = self.sources.values().map(|source| &source.said.credentials);
+                let mut merged = Credentials::new();
+                for (key, one) in of_sources.chain([&self.watched]).flat_map(|all| all.iter()) {
+                    merged.entry(key.clone()).or_insert_with(|| one.clone());
+                }
+                Arc::new(merged)
+            }
+        };
+        if self.world.credentials != all {
+            self.world.credentials = all;
+            effects.full(Reason::Config);
+        }
+    }
+
     /// Whether an endpoint at one of these addresses would take mutual TLS by its labels.
     fn would_take_tls(&self, addresses: &BTreeSet<IpAddr>) -> bool {
         let shards = self.world.endpoints.values();
@@ -218,6 +253,9 @@ impl Registries {
             new: &new.configuration,
             effects: &mut effects,
         });
+        if !Arc::ptr_eq(&old.credentials, &new.credentials) {
+            self.credentials(&mut effects);
+        }
         let mut remade = self.entries.selecting(&self.sources, old, new);
         self.workloads(old, new, &mut effects);
         let (was, is) = (&old.configuration.entries, &new.configuration.entries);

@@ -18,7 +18,8 @@ use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::authorization_policy::Filters;
-use crate::rules::gateway::tls::{self, RouterFiles};
+use crate::rules::gateway::secrets::RouterSecrets;
+use crate::rules::gateway::tls::{self, RouterCertificates};
 use crate::rules::gateway::{BoundPort, Ends, Merged, Serving};
 use crate::rules::virtual_service::connections::{self, Target};
 use crate::scope::{ProxyRules, Rule};
@@ -31,6 +32,7 @@ pub(crate) struct Edge<'a> {
     pub(crate) merged: &'a Merged,
     /// Who may come in.
     pub(crate) filters: &'a Filters,
+    pub(crate) secrets: RouterSecrets<'a>,
 }
 
 /// One listener while its chains are made.
@@ -155,13 +157,15 @@ impl Edge<'_> {
 
     /// How TLS ends at a server; where it cannot, why not.
     fn socket(&self, server: &Serving) -> Result<TransportSocket, String> {
-        let files = RouterFiles {
-            server: &self.proxy.node.server,
+        let own = RouterCertificates {
+            files: &self.proxy.node.server,
             are_missing: self.proxy.node.without_certificates,
+            secrets: self.secrets,
+            initial_fetch_timeout: self.mesh.initial_fetch_timeout,
         };
         let written = server.spec().and_then(|server| server.tls.as_ref());
         let written = written.cloned().unwrap_or_default();
-        tls::socket(&written, server.ends, files)
+        tls::socket(&written, server.ends, own)
     }
 
     /// What a rule makes of connections to a server. `None`: there is no room for it.

@@ -1,15 +1,22 @@
 //! TLS that ends at a server of a Gateway.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use api::config::served::{is_certificate_hash, is_cipher_suite, is_key_pin};
 use api::istio::networking::v1alpha3::ServerTlsSettings;
 use api::networking::server_tls_settings::{TlSmode, TlsProtocol};
 use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
+    CombinedCertificateValidationContext, ValidationContextType,
+};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, TlsCertificate,
-    TlsParameters, common_tls_context, tls_parameters,
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
+    TlsCertificate, TlsParameters, tls_parameters,
 };
 
 use super::Ends;
+use super::secrets::{self, RouterSecrets};
 use crate::common::{tls, wire};
 use crate::node::Files;
 
@@ -18,11 +25,16 @@ const CERTIFICATE: &str = "/etc/istio/ingress-certs/tls.crt";
 const KEY: &str = "/etc/istio/ingress-certs/tls.key";
 const CLIENT_ROOT: &str = "/etc/istio/ingress-ca-certs/ca-chain.cert.pem";
 
-/// What a router has itself: the mesh's certificates, if they are there.
+/// Certificates that a router can have.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RouterFiles<'a> {
-    pub(crate) server: &'a Files,
+pub(crate) struct RouterCertificates<'a> {
+    /// Files of the mesh's, where the proxy is.
+    pub(crate) files: &'a Files,
     pub(crate) are_missing: bool,
+    /// By name.
+    pub(crate) secrets: RouterSecrets<'a>,
+    /// How long it waits for those.
+    pub(crate) initial_fetch_timeout: Duration,
 }
 
 fn or<'a>(written: &'a str, usual: &'a str) -> &'a str {
@@ -33,42 +45,58 @@ fn or<'a>(written: &'a str, usual: &'a str) -> &'a str {
 pub(crate) fn socket(
     written: &ServerTlsSettings,
     ends: Ends,
-    files: RouterFiles<'_>,
+    own: RouterCertificates<'_>,
 ) -> Result<core::TransportSocket, String> {
     let mode = written.mode();
     let of_mesh = mode == TlSmode::IstioMutual;
-    if of_mesh && files.are_missing {
+    if of_mesh && own.are_missing {
         return Err("the proxy has no certificates of the mesh".to_owned());
     }
-    let names = [&written.credential_name, &written.ca_cert_credential_name];
-    if names.iter().any(|name| !name.is_empty()) || !written.credential_names.is_empty() {
-        return Err("certificates by name are not served in this release".to_owned());
-    }
+    let named = secrets::names(written);
     let verifies = match mode {
         TlSmode::Mutual | TlSmode::OptionalMutual | TlSmode::IstioMutual => true,
         TlSmode::Simple | TlSmode::Passthrough | TlSmode::AutoPassthrough => false,
     };
-    let root = match of_mesh {
-        true => &files.server.root,
-        false => or(&written.ca_certificates, CLIENT_ROOT),
+    let by_name = |name: &str| SdsSecretConfig {
+        name: name.to_owned(),
+        sds_config: Some(wire::ads(own.initial_fetch_timeout)),
     };
-    let context = CommonTlsContext {
-        tls_certificates: certificates(written, of_mesh, files),
+    let mut context = CommonTlsContext {
         alpn_protocols: alpn(ends, of_mesh),
         tls_params: Some(parameters(written)),
-        validation_context_type: match verifies {
-            true => Some(
-                common_tls_context::ValidationContextType::ValidationContext(
-                    CertificateValidationContext {
-                        trusted_ca: Some(wire::file(root)),
-                        crl: (!written.ca_crl.is_empty()).then(|| wire::file(&written.ca_crl)),
-                        ..validation(written)?
-                    },
-                ),
-            ),
-            false => None,
-        },
         ..CommonTlsContext::default()
+    };
+    if named.is_empty() {
+        context.tls_certificates = certificates(written, of_mesh, own);
+    }
+    for name in &named {
+        let config = by_name(&own.secrets.pair(name)?);
+        context.tls_certificate_sds_secret_configs.push(config);
+    }
+    let root = secrets::root_name(written);
+    context.validation_context_type = match (verifies, root) {
+        (false, _) => None,
+        (true, Some(root)) => {
+            let combined = CombinedCertificateValidationContext {
+                default_validation_context: Some(validation(written)?),
+                validation_context_sds_secret_config: Some(by_name(&own.secrets.root(&root)?)),
+                ..CombinedCertificateValidationContext::default()
+            };
+            Some(ValidationContextType::CombinedValidationContext(combined))
+        }
+        (true, None) => {
+            let root = match of_mesh {
+                true => &own.files.root,
+                false => or(&written.ca_certificates, CLIENT_ROOT),
+            };
+            let crl = &written.ca_crl;
+            let validation = CertificateValidationContext {
+                trusted_ca: Some(wire::file(root)),
+                crl: (!crl.is_empty()).then(|| wire::file(crl)),
+                ..validation(written)?
+            };
+            Some(ValidationContextType::ValidationContext(validation))
+        }
     };
     let socket = DownstreamTlsContext {
         common_tls_context: Some(context),
@@ -91,13 +119,13 @@ fn alpn(ends: Ends, of_mesh: bool) -> Vec<String> {
 fn certificates(
     written: &ServerTlsSettings,
     of_mesh: bool,
-    files: RouterFiles<'_>,
+    own: RouterCertificates<'_>,
 ) -> Vec<TlsCertificate> {
     let several = written.tls_certificates.iter();
     let several = several.map(|one| tls::pair((&one.server_certificate, &one.private_key)));
     let several: Vec<_> = several.collect();
     match of_mesh {
-        true => vec![tls::pair((&files.server.chain, &files.server.key))],
+        true => vec![tls::pair((&own.files.chain, &own.files.key))],
         false if several.is_empty() => {
             let chain = or(&written.server_certificate, CERTIFICATE);
             vec![tls::pair((chain, or(&written.private_key, KEY)))]
@@ -150,7 +178,7 @@ fn parameters(written: &ServerTlsSettings) -> TlsParameters {
     );
     let suites = written.cipher_suites.iter();
     let suites = suites.filter(|suite| is_cipher_suite(suite));
-    let mut known = std::collections::BTreeSet::new();
+    let mut known = BTreeSet::new();
     TlsParameters {
         tls_minimum_protocol_version: least.into(),
         tls_maximum_protocol_version: most.into(),

@@ -55,7 +55,7 @@ fn decoded_filter<M: Message + Default>(chain: &FilterChain, name: &str) -> Opti
     }
 }
 
-fn context(chain: &FilterChain) -> Option<DownstreamTlsContext> {
+pub(super) fn context(chain: &FilterChain) -> Option<DownstreamTlsContext> {
     let socket = chain.transport_socket.as_ref()?;
     match socket.config_type.as_ref()? {
         core::transport_socket::ConfigType::TypedConfig(config) => {

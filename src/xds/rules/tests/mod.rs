@@ -14,6 +14,7 @@ mod gateways;
 mod peers;
 mod routes;
 mod scopes;
+mod secrets;
 mod services;
 mod sidecars;
 
