@@ -9,6 +9,7 @@ use api::model::{
 };
 
 use super::Configuration;
+use super::kubernetes::Ingresses;
 
 /// Which source: its kind, and the cluster that it speaks for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +37,8 @@ pub struct Contribution {
     pub configuration: Configuration,
     /// Certificates that Gateways may name.
     pub credentials: Arc<Credentials>,
+    /// Rules are made of them.
+    pub ingresses: Arc<Ingresses>,
 }
 
 /// How far a source is.

@@ -134,7 +134,7 @@ where
         let Some(snapshot) = self.wait().await else {
             return Status::unavailable("the server ends");
         };
-        self.hub.credentials.known_for(&node).await;
+        self.hub.edge.known_for(&node).await;
         let snapshot = self.hub.snapshot().unwrap_or(snapshot);
         let view = snapshot.view(&node);
         drop(snapshot);

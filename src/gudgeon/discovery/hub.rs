@@ -4,7 +4,8 @@
 //!  sources ──► registries ──► debounce ──► snapshot ──► mail for each stream
 //! ```
 
-mod credentials;
+mod edge;
+mod ingresses;
 mod peers;
 mod plaintext;
 mod standings;
@@ -25,7 +26,9 @@ use xds::snapshot::{Next, Snapshot};
 use xds::stream::{Lists, Protocol, Scope};
 use xds::view::View;
 
-use self::credentials::KnownCredentials;
+use self::edge::EdgeInputs;
+pub(super) use self::edge::Looking;
+use self::ingresses::IngressRules;
 use self::peers::Peers;
 use self::plaintext::Plaintext;
 use super::facts::Facts;
@@ -80,7 +83,7 @@ pub(crate) struct Hub {
     /// How many there were.
     snapshots: AtomicU64,
     /// Routers wait for them.
-    pub(crate) credentials: KnownCredentials,
+    pub(crate) edge: EdgeInputs,
     /// Pages that take a while to make.
     pub(crate) answers: Arc<SharedAnswers>,
     /// The mesh's trust domain.
@@ -104,16 +107,19 @@ struct State {
     sessions: BTreeMap<u64, Arc<Session>>,
     plaintext: Plaintext,
     peers: Peers,
+    ingresses: IngressRules,
     next: u64,
     pushes: VecDeque<Pushed>,
 }
 
 impl State {
     /// The mesh as it is to be served.
-    fn world(&mut self, now: Duration) -> World {
+    fn world(&mut self, now: Duration, domain: &str) -> World {
         let mut world = self.registries.world();
         let current = &world.peer_authentications;
         world.earlier_peer_authentications = self.peers.earlier(current, now);
+        let ingresses = self.registries.ingresses();
+        self.ingresses.add(ingresses, &mut world, domain);
         world
     }
 
@@ -161,6 +167,7 @@ impl Hub {
                 sessions: BTreeMap::new(),
                 plaintext: Plaintext::default(),
                 peers: Peers::default(),
+                ingresses: IngressRules::default(),
                 next: 1,
                 pushes: VecDeque::new(),
             }),
@@ -168,7 +175,7 @@ impl Hub {
             changed: Notify::new(),
             snapshot: watch::Sender::new(None),
             snapshots: AtomicU64::new(0),
-            credentials: KnownCredentials::default(),
+            edge: EdgeInputs::default(),
             answers: Arc::default(),
             trust: watch::Sender::new("".into()),
             draining: AtomicBool::new(false),
@@ -289,7 +296,7 @@ impl Hub {
     fn begin(&self) {
         let mut state = self.state();
         state.debounce = Debounce::new(self.options.quiet);
-        let world = state.world(self.clock.now());
+        let world = state.world(self.clock.now(), &self.options.domain);
         drop(state);
         let services = world.services.len();
         let settings = Arc::clone(&self.options.settings);
@@ -448,7 +455,9 @@ impl Hub {
                     state.debounce.change(now, change);
                 }
                 let due = state.debounce.due(now);
-                let world = due.is_some().then(|| state.world(now));
+                let world = due
+                    .is_some()
+                    .then(|| state.world(now, &self.options.domain));
                 due.zip(world)
             };
             if let Some((due, world)) = due {

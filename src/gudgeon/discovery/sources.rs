@@ -3,6 +3,7 @@
 mod consul;
 mod credentials;
 mod files;
+mod ingresses;
 mod kubernetes;
 mod mcp;
 mod memory;

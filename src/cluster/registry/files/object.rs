@@ -11,7 +11,9 @@ use serde_json::Value as Json;
 
 use super::super::configuration::AnyConfigured;
 use super::super::credential::SecretData;
-use super::super::kubernetes::{Endpoints, Namespace, Node as Machine, Pod, Service, Slice};
+use super::super::kubernetes::{
+    Endpoints, Namespace, Node as Machine, Pod, Service, Slice, trimmed,
+};
 use super::super::refusal::Refusal;
 use super::super::written::Written;
 use super::{MAX_BYTES, one_line};
@@ -47,6 +49,8 @@ pub(in crate::registry) enum Meaning {
     Namespace(Arc<Namespace>),
     /// Certificates of a Secret.
     Credential(Arc<Credential>),
+    /// As JSON.
+    Ingress(Arc<str>),
     /// Kept to be looked at.
     Nothing,
 }
@@ -61,7 +65,8 @@ impl Meaning {
             | Self::Pod(_)
             | Self::Machine(_)
             | Self::Namespace(_)
-            | Self::Credential(_) => true,
+            | Self::Credential(_)
+            | Self::Ingress(_) => true,
             Self::Configuration(_) | Self::Nothing => false,
         }
     }
@@ -103,6 +108,7 @@ pub(in crate::registry) enum Item {
 }
 
 pub(super) const SLICES: &str = "discovery.k8s.io";
+const INGRESSES: &str = "networking.k8s.io";
 
 /// What every object begins with.
 struct Head<'a> {
@@ -130,7 +136,8 @@ pub(super) fn item(part: &Part<'_>, source: &Arc<str>) -> Item {
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let is_ours = config::is_ours(api_version);
-    if !is_ours && !group.is_empty() && (group, kind) != (SLICES, "EndpointSlice") {
+    let is_known = [(SLICES, "EndpointSlice"), (INGRESSES, "Ingress")].contains(&(group, kind));
+    if !is_ours && !group.is_empty() && !is_known {
         return Item::Foreign(format!("{api_version} {kind}"));
     }
     let head = match head(part, &value, api_version, group, kind) {
@@ -139,7 +146,7 @@ pub(super) fn item(part: &Part<'_>, source: &Arc<str>) -> Item {
         Err(cause) => return bad(format!("{kind}: {cause}")),
     };
     match (group, version) {
-        ("", "v1") | (SLICES, "v1") => kubernetes(&head, part, value),
+        ("", "v1") | (SLICES | INGRESSES, "v1") => kubernetes(&head, part, value),
         _ if is_ours => configuration(&head, part, value, source),
         _ => Item::Foreign(format!("{api_version} {kind}")),
     }
@@ -293,6 +300,7 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
         "Node" => cluster(value, namespace).map(Meaning::Machine),
         "Namespace" => cluster(value, namespace).map(Meaning::Namespace),
         "Secret" => secret(value),
+        "Ingress" => Ok(Meaning::Ingress(ingress(value, namespace))),
         kind => return Item::Foreign(format!("{} {kind}", head.api_version)),
     };
     let (id, line) = (head.id.clone(), part.begin());
@@ -310,6 +318,12 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
             cause,
         },
     }
+}
+
+/// Whoever makes something of it says what is wrong with it.
+fn ingress(mut value: Json, namespace: &str) -> Arc<str> {
+    place(&mut value, namespace);
+    trimmed(&value)
 }
 
 /// Nobody is to see anything of it, so no cause has any of its words.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::kubernetes::{
-    Endpoints, Names, Namespace, Node, Objects, Pod, Problem, Service, Slice,
+    Endpoints, Ingresses, Names, Namespace, Node, Objects, Pod, Problem, Service, Slice,
 };
 use api::model::Credentials;
 
@@ -245,6 +245,7 @@ impl FileObjects {
         let mut said = Contribution::default();
         let mut sorted = Sorted::default();
         let mut credentials = Credentials::new();
+        let mut ingresses = Ingresses::new();
         for (id, version) in self.catalogue.all() {
             match &version.meaning {
                 Meaning::Configuration(one) => said.configuration.set(one.clone()),
@@ -258,8 +259,16 @@ impl FileObjects {
                     let key = (id.namespace.clone(), id.name.clone());
                     credentials.insert(key, one.clone());
                 }
+                Meaning::Ingress(one) => {
+                    let key = (id.namespace.clone(), id.name.clone());
+                    ingresses.insert(key, one.clone());
+                }
                 Meaning::Nothing => {}
             }
+        }
+        said.ingresses = self.said.ingresses.clone();
+        if *said.ingresses != ingresses {
+            said.ingresses = Arc::new(ingresses);
         }
         said.credentials = self.said.credentials.clone();
         if *said.credentials != credentials {

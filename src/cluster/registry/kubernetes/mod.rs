@@ -20,6 +20,7 @@ mod documents;
 mod endpoints;
 mod heard;
 mod held;
+mod ingresses;
 mod installed;
 mod links;
 mod objects;
@@ -36,6 +37,8 @@ pub use credentials::{FoundCredentials, MOST_CREDENTIALS, WantedCredentials, cre
 pub use documents::usable;
 pub use heard::Told;
 pub use held::Held;
+pub(in crate::registry) use ingresses::trimmed;
+pub use ingresses::{Ingresses, ingresses};
 pub use objects::{Event, Names, Objects, Problem};
 pub use others::Others;
 pub use remote::{Remotes, remotes};

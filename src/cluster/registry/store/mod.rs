@@ -22,6 +22,7 @@ use api::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use api::mesh::mesh_config::AuthPolicy;
 use api::model::{ClusterId, Credentials, Reason, Registry, ServiceKey, TlsMode, World};
 
+use super::kubernetes::Ingresses;
 use super::{Configuration, Contribution, EachKind, ObjectKey, SourceId, Spec, Standing};
 use differ::{differ, differ_all, first};
 pub use effect::Effect;
@@ -69,6 +70,8 @@ pub struct Registries {
     world: World,
     /// Certificates that were looked for by name.
     watched: Arc<Credentials>,
+    /// Of the local API server.
+    served_ingresses: Arc<Ingresses>,
     left_out: BTreeMap<ServiceKey, Vec<Report>>,
     said: Said,
 }
@@ -86,6 +89,7 @@ impl Registries {
             entries: Entries::default(),
             world,
             watched: Arc::default(),
+            served_ingresses: Arc::default(),
             left_out: BTreeMap::new(),
             said: Said::default(),
         }
@@ -174,6 +178,23 @@ impl Registries {
         effects.finish()
     }
 
+    /// Ingresses of the local API server, in place of those before.
+    pub fn set_ingresses(&mut self, ingresses: Arc<Ingresses>) -> Effect {
+        let mut effects = Effects::default();
+        if self.served_ingresses != ingresses {
+            self.served_ingresses = ingresses;
+            effects.full(Reason::Config);
+        }
+        effects.finish()
+    }
+
+    /// All Ingresses, by source; of one name in two of them the first counts.
+    pub fn ingresses(&self) -> impl Iterator<Item = &Arc<Ingresses>> {
+        let of_sources = self.sources.values().map(|source| &source.said.ingresses);
+        let all = of_sources.chain([&self.served_ingresses]);
+        all.filter(|ingresses| !ingresses.is_empty())
+    }
+
     /// Of one name in two places the first counts.
     fn credentials(&mut self, effects: &mut Effects) {
         let of_sources = self.sources.values().map(|source| &source.said.credentials);
@@ -253,6 +274,9 @@ impl Registries {
             new: &new.configuration,
             effects: &mut effects,
         });
+        if old.ingresses != new.ingresses {
+            effects.full(Reason::Config);
+        }
         if !Arc::ptr_eq(&old.credentials, &new.credentials) {
             self.credentials(&mut effects);
         }

@@ -10,23 +10,25 @@ use cluster::{Cluster, Pace};
 use tokio::sync::watch;
 use xds::snapshot::named_credentials;
 
-use crate::discovery::hub::Hub;
+use crate::discovery::hub::{Hub, Looking};
 
 /// Looks for them from now on. Routers that come before it is known which there are wait for that: a listener without a chain
 /// that it had would end connections.
 pub(super) fn start(hub: &Arc<Hub>, cluster: Cluster, pace: Pace) {
-    hub.credentials.wait_for_them();
+    let looking = hub.edge.begin();
     let (say, wanted) = watch::channel(Arc::default());
     let (to, found) = watch::channel(FoundCredentials::default());
     tokio::spawn(look_for(cluster, pace, wanted, to));
-    tokio::spawn(follow(Arc::clone(hub), say, found));
+    tokio::spawn(follow(Arc::clone(hub), say, found, looking));
 }
 
 async fn follow(
     hub: Arc<Hub>,
     say: watch::Sender<Arc<WantedCredentials>>,
     mut found: watch::Receiver<FoundCredentials>,
+    looking: Looking,
 ) {
+    let mut looking = Some(looking);
     let mut snapshots = hub.watch_snapshots();
     let mut last: Option<Named> = None;
     loop {
@@ -70,8 +72,8 @@ async fn follow(
             .all
             .iter()
             .all(|(key, one)| served.get(key) == Some(one));
-        if found.known == **say.borrow() && is_served {
-            hub.credentials.are_known();
+        if looking.is_some() && found.known == **say.borrow() && is_served {
+            looking = None;
         }
     }
 }

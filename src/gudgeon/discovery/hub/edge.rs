@@ -1,0 +1,81 @@
+//! Routers that come while it is still looked for what they listen for: certificates, and Ingresses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+use xds::node::{Kind, Node};
+
+/// How long a router waits for that at most. Chosen: an API server that is there answers in less; without one, what is known is
+/// served.
+const LATE: Duration = Duration::from_secs(5);
+
+/// How many look for something that routers wait for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EdgeInputs(Arc<watch::Sender<usize>>);
+
+/// Somebody looks, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Looking(EdgeInputs);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0
+            .0
+            .send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+impl EdgeInputs {
+    pub(crate) fn begin(&self) -> Looking {
+        self.0.send_modify(|count| *count = count.saturating_add(1));
+        Looking(self.clone())
+    }
+
+    /// Returns when all is there that a node's listeners are made of, or did not come in time.
+    pub(crate) async fn known_for(&self, node: &Node) {
+        if node.kind != Kind::Router {
+            return;
+        }
+        let mut looking = self.0.subscribe();
+        let _late = timeout(LATE, looking.wait_for(|count| *count == 0)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::config::core::v3 as core;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn node(word: &str) -> Node {
+        Node::read(Some(&core::Node {
+            id: format!("{word}~10.0.0.1~b-1.demo~demo.svc.cluster.local"),
+            ..core::Node::default()
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn routers_wait_for_what_they_listen_for_and_not_for_ever() {
+        let all = EdgeInputs::default();
+        let waited = async |word: &str| {
+            let begin = Instant::now();
+            all.known_for(&node(word)).await;
+            begin.elapsed()
+        };
+        assert_eq!(waited("router").await, Duration::ZERO);
+        let (one, other) = (all.begin(), all.begin());
+        assert_eq!(waited("sidecar").await, Duration::ZERO);
+        assert_eq!(waited("router").await, LATE);
+        drop(one);
+        let told = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(other);
+        });
+        assert_eq!(waited("router").await, Duration::from_secs(1));
+        told.await.unwrap();
+    }
+}
