@@ -245,4 +245,32 @@ mod tests {
             assert_eq!(heard(uris, None), Err("certificate"), "{uris:?}");
         }
     }
+
+    #[test]
+    fn what_is_secret_is_for_those_of_the_namespace_and_of_this_machine() {
+        let node = node(None);
+        let own = "spiffe://mesh.example/ns/demo/sa/b";
+        for (peer, may) in [
+            (peer(&[own]), true),
+            (peer(&["spiffe://old.example/ns/demo/sa/b"]), true),
+            (peer(&["spiffe://mesh.example/ns/other/sa/b"]), false),
+            (peer(&["spiffe://else.example/ns/demo/sa/b"]), false),
+            (peer(&[]), false),
+            (peer(&[own, own]), false),
+        ] {
+            assert_eq!(may_have_secrets(&peer, &node, &trusted()), may, "{peer:?}");
+        }
+        for (address, may) in [
+            ("127.0.0.1:1", true),
+            ("[::1]:1", true),
+            ("127.0.0.6:1", false),
+            ("10.0.0.7:1", false),
+            ("[2001:db8::1]:1", false),
+        ] {
+            let peer = Peer::new(Address::Ip(address.parse().unwrap()), None);
+            assert_eq!(may_have_secrets(&peer, &node, &trusted()), may, "{address}");
+        }
+        let unix = Peer::new(Address::Unix, None);
+        assert!(may_have_secrets(&unix, &node, &trusted()));
+    }
 }

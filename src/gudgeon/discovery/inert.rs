@@ -133,7 +133,7 @@ mod tests {
         }
         assert_eq!(
             all.line(),
-            words("1001 RequestAuthentication, 2 ServiceRole")
+            words("2 ServiceRole, 1001 RequestAuthentication")
         );
         let refusal = all.refusal().unwrap();
         let begin = "cannot start beside RequestAuthentication istio-system/default, RequestAuthentication shop/p0000, ";

@@ -313,6 +313,7 @@ mod tests {
             ("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", "true"),
             ("PILOT_ENABLE_CLUSTER_METRICS", "true"),
             ("PILOT_BLOCK_HTTP_ON_443", "false"),
+            ("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", "true"),
         ];
         let (options, _) = read("gudgeon discovery", &environment).unwrap();
         let expected = Settings {
@@ -325,6 +326,7 @@ mod tests {
                 eds: true,
             },
             block_http_on_443: false,
+            gateways_of_own_namespace: true,
             ..Settings::default()
         };
         assert_eq!(*options.settings, expected);

@@ -143,6 +143,11 @@ impl Merged {
             .collect()
     }
 
+    /// About how many chains its listeners have.
+    pub(crate) fn chains(&self) -> usize {
+        self.by_port.values().map(Vec::len).sum()
+    }
+
     /// Whether some connections go to the cluster that their server name is.
     pub(crate) fn has_auto_passthrough(&self) -> bool {
         let mut all = self.by_port.values().flatten();

@@ -103,10 +103,11 @@ impl ProxyView {
             self.parts.clusters.each.get(key, make)
         };
         let by_server_name = |subset: Option<&Subset>| {
-            let draft = self.cluster(outlet, &policies, subset);
-            let subset = subset.map_or("", |subset| &subset.name);
-            let is_asked = self.client.by_server_name;
-            is_asked.then(|| Arc::new(router::by_server_name(draft, outlet, subset).finish()))
+            self.client.by_server_name.then(|| {
+                let draft = self.cluster(outlet, &policies, subset);
+                let subset = subset.map_or("", |subset| &subset.name);
+                Arc::new(router::by_server_name(draft, outlet, subset).finish())
+            })
         };
         members.push(made(None));
         members.extend(by_server_name(None));

@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::cache::{Cache, Shared};
 use super::parts::{Clusters, Listeners};
-use super::router::{self, RouterPorts};
+use super::router;
 use super::{Assignments, ClientKey, Conflict, Own, Routes, Snapshot};
 use crate::common::conflict::INVALID_LISTENER;
 use crate::common::outlets::{Outlet, cluster_name};
@@ -83,22 +83,13 @@ impl ProxyView {
         );
         let sidecar = node.kind == Kind::Sidecar && !node.grpc;
         let rules = snapshot.base.rules_of(node, &proxy.labels);
-        let router = node.kind == Kind::Router && !node.grpc && !rules.gateways.is_empty();
+        let router = router::has_gateways(node, &rules);
         let instances = if sidecar || router {
             snapshot.directory().instances(&proxy, &snapshot.world)
         } else {
             Vec::new()
         };
-        let ports = RouterPorts {
-            instances: &instances,
-            node,
-            mesh: &snapshot.base.mesh,
-        };
-        let merged = if router {
-            Merged::new(&rules.gateways, &ports)
-        } else {
-            Merged::default()
-        };
+        let merged = router::merged(snapshot, node, &rules, &instances);
         let doors = if sidecar {
             doors(snapshot, &proxy, &instances, &rules)
         } else {
@@ -139,7 +130,8 @@ impl ProxyView {
         let parts = Parts::new(snapshot, &proxy, &client, (&caller, &rules), &place);
         Self {
             snapshot: snapshot.clone(),
-            filters: filters(snapshot, &proxy, &doors),
+            // Each port has four chains at most, in two listeners; and there are those of other ports.
+            filters: filters(snapshot, &proxy, doors.len() * 8 + 2 + merged.chains()),
             peers: PeerModes::new(
                 &snapshot.base.policies,
                 (&node.namespace, &*proxy.labels),
@@ -570,17 +562,16 @@ fn of_its_address(name: &str) -> Conflict {
 /// ports.
 const POLICY_BYTES: usize = 8 << 20;
 
-/// Of those who come in to a sidecar.
-fn filters(snapshot: &Snapshot, proxy: &Proxy, doors: &[Door]) -> Filters {
+/// Of those who come in to a sidecar or a router. `chains`: so many have them.
+fn filters(snapshot: &Snapshot, proxy: &Proxy, chains: usize) -> Filters {
     let policies = snapshot
         .base
         .policies
         .of(&proxy.node.namespace, &proxy.labels);
-    if policies.authorization.is_empty() || proxy.node.kind != Kind::Sidecar || proxy.node.grpc {
+    if policies.authorization.is_empty() || proxy.node.grpc {
         return Filters::default();
     }
-    // Each port has four chains at most, in two listeners; and there are those of other ports.
-    let most = POLICY_BYTES / (doors.len() * 8 + 2);
+    let most = POLICY_BYTES / chains.max(1);
     let domains = &snapshot.base.trust_domains;
     let mut lost = Vec::new();
     let filters = authorization_policy::filters(&policies.authorization, domains, most, &mut lost);

@@ -3,24 +3,48 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Own;
 use super::proxy::{ProxyView, finished, or_older, versions};
+use super::{Own, Snapshot};
 use crate::common::outlets::Outlet;
 use crate::finish::{ClusterParts, Draft};
-use crate::node::Node;
+use crate::node::{Kind, Node};
 use crate::resources::instances::Instance;
 use crate::resources::listeners::gateway::Edge;
 use crate::resources::listeners::is_proxys;
 use crate::resources::mesh::Mesh;
 use crate::resources::routes;
 use crate::rules::gateway::{Merged, Ports};
+use crate::scope::ProxyRules;
 use crate::view::{Resource, Set, Type};
 
 /// Ports of a router, as services of its namespace say them.
-pub(super) struct RouterPorts<'a> {
-    pub(super) instances: &'a [Instance],
-    pub(super) node: &'a Node,
-    pub(super) mesh: &'a Mesh,
+struct RouterPorts<'a> {
+    instances: &'a [Instance],
+    node: &'a Node,
+    mesh: &'a Mesh,
+}
+
+pub(super) fn has_gateways(node: &Node, rules: &ProxyRules) -> bool {
+    node.kind == Kind::Router && !node.grpc && !rules.gateways.is_empty()
+}
+
+/// The servers of a router; of whatever is none there are none.
+pub(super) fn merged(
+    snapshot: &Snapshot,
+    node: &Node,
+    rules: &ProxyRules,
+    instances: &[Instance],
+) -> Merged {
+    if !has_gateways(node, rules) {
+        return Merged::default();
+    }
+    let mesh = &snapshot.base.mesh;
+    let ports = RouterPorts {
+        instances,
+        node,
+        mesh,
+    };
+    Merged::new(&rules.gateways, &ports)
 }
 
 impl Ports for RouterPorts<'_> {

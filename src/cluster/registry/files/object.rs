@@ -81,14 +81,21 @@ pub(in crate::registry) struct Object {
     pub(super) written: Option<Arc<Written>>,
 }
 
-#[cfg(test)]
 impl Object {
-    pub(in crate::registry) const fn written(&self) -> Option<&Arc<Written>> {
-        self.written.as_ref()
+    /// Nobody may see it.
+    pub(in crate::registry) const fn is_secret(&self) -> bool {
+        matches!(self.meaning, Meaning::Credential(_))
     }
 
     pub(in crate::registry) const fn line(&self) -> usize {
         self.line
+    }
+}
+
+#[cfg(test)]
+impl Object {
+    pub(in crate::registry) const fn written(&self) -> Option<&Arc<Written>> {
+        self.written.as_ref()
     }
 }
 

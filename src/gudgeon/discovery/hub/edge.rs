@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use xds::node::{Kind, Node};
 
-/// How long a router waits for that at most. Chosen: an API server that is there answers in less; without one, what is known is
-/// served.
+/// How long after the start routers wait for that at most. Chosen: an API server that is there answers in less; without one, what is
+/// known is served.
 const LATE: Duration = Duration::from_secs(5);
 
-/// How many look for something that routers wait for.
+/// How many look for something that routers wait for, and how long these do.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct EdgeInputs(Arc<watch::Sender<usize>>);
+pub(crate) struct EdgeInputs(Arc<watch::Sender<(usize, Option<Instant>)>>);
 
 /// Somebody looks, until this is dropped.
 #[derive(Debug)]
@@ -21,15 +21,17 @@ pub(crate) struct Looking(EdgeInputs);
 
 impl Drop for Looking {
     fn drop(&mut self) {
-        self.0
-            .0
-            .send_modify(|count| *count = count.saturating_sub(1));
+        let looking = &self.0.0;
+        looking.send_modify(|(count, _)| *count = count.saturating_sub(1));
     }
 }
 
 impl EdgeInputs {
     pub(crate) fn begin(&self) -> Looking {
-        self.0.send_modify(|count| *count = count.saturating_add(1));
+        self.0.send_modify(|(count, late)| {
+            *count = count.saturating_add(1);
+            *late = Some(Instant::now() + LATE);
+        });
         Looking(self.clone())
     }
 
@@ -39,16 +41,17 @@ impl EdgeInputs {
             return;
         }
         let mut looking = self.0.subscribe();
-        let _late = timeout(LATE, looking.wait_for(|count| *count == 0)).await;
+        let Some(late) = looking.borrow().1 else {
+            return;
+        };
+        let _late = timeout_at(late, looking.wait_for(|(count, _)| *count == 0)).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use envoy_types::pb::envoy::config::core::v3 as core;
-    use tokio::time::Instant;
-
     use super::*;
+    use envoy_types::pb::envoy::config::core::v3 as core;
 
     fn node(word: &str) -> Node {
         Node::read(Some(&core::Node {
@@ -70,10 +73,13 @@ mod tests {
         let (one, other) = (all.begin(), all.begin());
         assert_eq!(waited("sidecar").await, Duration::ZERO);
         assert_eq!(waited("router").await, LATE);
-        drop(one);
+        // Nobody waits twice.
+        assert_eq!(waited("router").await, Duration::ZERO);
+        drop((one, other));
+        let one = all.begin();
         let told = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            drop(other);
+            drop(one);
         });
         assert_eq!(waited("router").await, Duration::from_secs(1));
         told.await.unwrap();

@@ -15,13 +15,13 @@ use transform::kubernetes::Ingress;
 
 /// What rules are made of.
 #[derive(Debug)]
-struct Inputs {
+struct IngressInputs {
     ingresses: Vec<Arc<Ingresses>>,
     services: Arc<BTreeMap<ServiceKey, Arc<Service>>>,
     mesh: Arc<MeshConfig>,
 }
 
-impl Inputs {
+impl IngressInputs {
     fn is(&self, other: &Self) -> bool {
         let mut pairs = self.ingresses.iter().zip(&other.ingresses);
         self.ingresses.len() == other.ingresses.len()
@@ -51,7 +51,7 @@ impl<T> Default for Joint<T> {
 /// What was made of Ingresses last, kept so that what did not change is the same pointer.
 #[derive(Debug, Default)]
 pub(super) struct IngressRules {
-    inputs: Option<Inputs>,
+    inputs: Option<IngressInputs>,
     made: Configuration,
     gateways: Joint<Gateway>,
     virtual_services: Joint<VirtualService>,
@@ -67,7 +67,7 @@ impl IngressRules {
         world: &mut World,
         domain: &str,
     ) {
-        let inputs = Inputs {
+        let inputs = IngressInputs {
             ingresses: ingresses.cloned().collect(),
             services: Arc::clone(&world.services),
             mesh: Arc::clone(&world.mesh),
@@ -92,7 +92,7 @@ impl IngressRules {
             .join(&mut world.virtual_services, made, is_new);
     }
 
-    fn made(&mut self, inputs: &Inputs, domain: &str) -> Configuration {
+    fn made(&mut self, inputs: &IngressInputs, domain: &str) -> Configuration {
         let mut said = BTreeSet::new();
         let mut all = BTreeMap::new();
         for (key, json) in inputs.ingresses.iter().flat_map(|all| all.iter()) {

@@ -982,3 +982,44 @@ fn a_rule_has_so_much_room_and_no_more() {
         1
     );
 }
+
+/// Whoever comes in to the mesh passes them first.
+#[test]
+fn policies_hold_at_gateways() {
+    let mut world = world();
+    let spec = "selector: {istio: edge}\nservers: [{port: {number: 80, name: a, protocol: HTTP}, hosts: ['*']}, \
+                {port: {number: 90, name: b, protocol: TCP}, hosts: ['*']}]";
+    gateway(&mut world, "g", 1, spec);
+    let to = "route: [{destination: {host: a, port: {number: 90}}}]";
+    virtual_service(
+        &mut world,
+        "v",
+        1,
+        &format!("hosts: ['*']\ngateways: [g]\ntcp: [{{{to}}}]"),
+    );
+    let deny = "selector: {matchLabels: {istio: edge}}\naction: DENY\nrules: [{from: [{source: {ipBlocks: [10.0.0.0/8]}}]}]";
+    let policy = object::<api::security::AuthorizationPolicy>("edge/p", 1, deny);
+    insert(&mut world.authorization_policies, policy);
+    let snapshot = snapshot(world);
+    let first = |node: &Arc<Node>| -> Vec<String> {
+        let all = listeners(&*snapshot.view(node)).into_iter();
+        all.map(|(listener, _)| {
+            let chain = &listener.filter_chains[0];
+            match &*chain.filters[0].name {
+                "envoy.filters.network.http_connection_manager" => {
+                    manager(chain).http_filters[0].name.clone()
+                }
+                name => name.to_owned(),
+            }
+        })
+        .collect()
+    };
+    assert_eq!(
+        first(&router("edge")),
+        ["envoy.filters.http.rbac", "envoy.filters.network.rbac"]
+    );
+    assert_eq!(
+        first(&router("other")),
+        ["envoy.filters.http.cors", "envoy.filters.network.tcp_proxy"]
+    );
+}

@@ -23,6 +23,7 @@ fn ingress(name: &str, host: &str) -> Value {
 #[tokio::test]
 async fn ingresses_come_change_and_go() {
     let fake = Fake::start().await;
+    fake.knows("/apis/networking.k8s.io/v1", &["ingresses"]);
     let (to, mut found) = watch::channel(None);
     let running = tokio::spawn(ingresses(fake.cluster(), None, settings().pace, to));
     let mut until = async |expected: &[(&str, &str)]| {
@@ -51,8 +52,14 @@ async fn ingresses_come_change_and_go() {
             });
             all.collect::<Vec<_>>() == expected
         };
-        let waited = timeout(Duration::from_secs(20), found.wait_for(is_it)).await;
-        drop(waited.expect("not within 20 s").unwrap());
+        let is_found = timeout(Duration::from_secs(20), found.wait_for(is_it))
+            .await
+            .is_ok_and(|found| found.is_ok());
+        assert!(
+            is_found,
+            "not within 20 s: {:?}, want {expected:?}",
+            found.borrow()
+        );
     };
     until(&[]).await;
     fake.put_in("ingresses", ingress("a", "a.example"));
