@@ -97,8 +97,8 @@ where
             Ok(None) => return Status::ok(""),
             Err(status) => return status,
         };
-        let mut node = match Node::read(first.node.as_ref()) {
-            Ok(node) => node,
+        let node = match Node::read(first.node.as_ref()) {
+            Ok(node) => self.hub.of_peer(&self.peer, node),
             Err(bad) => {
                 let reason = match &bad {
                     BadNode::Malformed(_) => RefusalReason::Node,
@@ -114,9 +114,6 @@ where
             self.hub.refuse(&self.peer.address, reason, &words);
             return Status::permission_denied(words);
         }
-        let domains = self.hub.trust_domains_now();
-        node.may_have_secrets = identity::may_have_secrets(&self.peer, &node, &domains);
-        let node = Arc::new(node);
         let kinds = &self.hub.kinds;
         let _kind = match kinds.enter(&self.peer.address, &node) {
             Ok(kind) => kind,
@@ -131,11 +128,9 @@ where
                 warn!("{}: {warning}{more}", clipped(&node.id));
             }
         }
-        let Some(snapshot) = self.wait().await else {
+        let Some(snapshot) = self.wait(&node).await else {
             return Status::unavailable("the server ends");
         };
-        self.hub.edge.known_for(&node).await;
-        let snapshot = self.hub.snapshot().unwrap_or(snapshot);
         let view = snapshot.view(&node);
         drop(snapshot);
         let joined = self
@@ -145,14 +140,14 @@ where
     }
 
     /// For the first snapshot; `None`: in vain.
-    async fn wait(&self) -> Option<Arc<Snapshot>> {
+    async fn wait(&self, node: &Node) -> Option<Arc<Snapshot>> {
         let gone = async {
             while !self.outlet.is_gone() {
                 self.outlet.moved().await;
             }
         };
         tokio::select! {
-            snapshot = self.hub.first_snapshot() => Some(snapshot),
+            snapshot = self.hub.snapshot_for(node) => Some(snapshot),
             () = gone => None,
             () = self.hub.leaves() => None,
         }

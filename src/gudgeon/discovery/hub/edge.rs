@@ -6,6 +6,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use xds::node::{Kind, Node};
+use xds::snapshot::Snapshot;
+
+use super::Hub;
+use crate::discovery::identity::may_have_secrets;
+use crate::grpc::Peer;
 
 /// How long after the start routers wait for that at most. Chosen: an API server that is there answers in less; without one, what is
 /// known is served.
@@ -45,6 +50,21 @@ impl EdgeInputs {
             return;
         };
         let _late = timeout_at(late, looking.wait_for(|(count, _)| *count == 0)).await;
+    }
+}
+
+impl Hub {
+    /// A node, with what is known of it by its peer.
+    pub(crate) fn of_peer(&self, peer: &Peer, mut node: Node) -> Arc<Node> {
+        node.may_have_secrets = may_have_secrets(peer, &node, &self.trust_domains_now());
+        Arc::new(node)
+    }
+
+    /// The snapshot that is current, as soon as there is one, with what this node's listeners are made of.
+    pub(crate) async fn snapshot_for(&self, node: &Node) -> Arc<Snapshot> {
+        let _first = self.first_snapshot().await;
+        self.edge.known_for(node).await;
+        self.first_snapshot().await
     }
 }
 
