@@ -128,10 +128,7 @@ pub struct Node {
     /// Of HTTP connections.
     pub idle_timeout: Option<Duration>,
     pub http10: bool,
-    /// TLS that does not end at it is led to services by its server name (metadata `ROUTER_MODE: sni-dnat`).
-    pub leads_by_server_name: bool,
-    /// Whoever serves it has seen that it is of its namespace: it may have what is secret there. No node says that of itself.
-    pub may_have_secrets: bool,
+    pub router: RouterTraits,
     /// No Envoy, but a program with gRPC in it.
     pub grpc: bool,
     /// How it wants to be told by which rules names are resolved.
@@ -143,6 +140,25 @@ pub struct Node {
     pub account: Option<Arc<str>>,
     /// What was not understood, for the log.
     pub warnings: Vec<String>,
+}
+
+/// What only a router has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouterTraits {
+    /// TLS that does not end at it is led to services by its server name (metadata `ROUTER_MODE: sni-dnat`).
+    pub leads_by_server_name: bool,
+    /// Whoever serves it has seen that it is of its namespace: it may have what is secret there. No node says that of itself.
+    pub may_have_secrets: bool,
+}
+
+impl RouterTraits {
+    fn of(kind: Kind, metadata: &Metadata<'_>) -> Self {
+        let mode = metadata.text("ROUTER_MODE");
+        Self {
+            leads_by_server_name: kind == Kind::Router && mode.as_deref() == Some("sni-dnat"),
+            may_have_secrets: false,
+        }
+    }
 }
 
 /// Bytes of what a proxy says that a log line, a metric, a page or the header of an answer has, each time (discovery.md §9).
@@ -201,7 +217,6 @@ impl Node {
             return Err(bad("want the name POD.NAMESPACE, got \"\""));
         }
         let mut warnings = Vec::new();
-        let mode = metadata.mode(&mut warnings);
         Ok(Self {
             id: node.id.as_str().into(),
             kind,
@@ -214,16 +229,14 @@ impl Node {
             network: metadata.text("NETWORK"),
             labels: Arc::new(labels(&metadata, word)),
             locality: locality(node.locality.as_ref()),
-            mode,
+            mode: metadata.mode(&mut warnings),
             ports: metadata.ports(),
             server: metadata.files("SERVER"),
             client: metadata.files("CLIENT"),
             without_certificates: metadata.text("CERTIFICATES").as_deref() == Some("none"),
             idle_timeout: metadata.duration("IDLE_TIMEOUT", &mut warnings),
             http10: matches!(metadata.text("HTTP10").as_deref(), Some("1" | "true")),
-            leads_by_server_name: kind == Kind::Router
-                && metadata.text("ROUTER_MODE").as_deref() == Some("sni-dnat"),
-            may_have_secrets: false,
+            router: RouterTraits::of(kind, &metadata),
             grpc: is_grpc(node, &metadata),
             dns: Dns::of(&agent(node)),
             version: metadata.text("ISTIO_VERSION").unwrap_or_default(),

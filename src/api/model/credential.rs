@@ -10,11 +10,13 @@ pub type CredentialKey = (Arc<str>, Arc<str>);
 /// All credentials, by the objects that they are from.
 pub type Credentials = BTreeMap<CredentialKey, Arc<Credential>>;
 
+/// A certificate with its chain, and its key.
+pub type CertificatePair = (Arc<[u8]>, Arc<[u8]>);
+
 /// One object's, as PEM. The key is a secret: nothing prints it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credential {
-    /// A certificate with its chain, and its key.
-    pub pair: Option<(Arc<[u8]>, Arc<[u8]>)>,
+    pub pair: Option<CertificatePair>,
     /// Certificates that those of clients are checked against.
     pub root: Option<Arc<[u8]>>,
 }

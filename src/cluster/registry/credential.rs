@@ -120,7 +120,7 @@ mod tests {
         (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
     }
 
-    fn read(data: Value) -> Result<Option<Arc<Credential>>, String> {
+    fn read(data: &Value) -> Result<Option<Arc<Credential>>, String> {
         let secret: SecretData = serde_json::from_value(json!({"stringData": data})).unwrap();
         secret.whole()
     }
@@ -167,11 +167,11 @@ mod tests {
                 Some("the root has no certificate in it"),
             ),
         ] {
-            let read = read(data);
+            let read = read(&data);
             assert_eq!(read.as_ref().err().map(String::as_str), wrong);
             assert!(wrong.is_some() || read.unwrap().is_some());
         }
-        assert_eq!(read(json!({"password": "x"})), Ok(None));
+        assert_eq!(read(&json!({"password": "x"})), Ok(None));
     }
 
     #[test]

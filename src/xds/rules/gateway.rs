@@ -46,9 +46,9 @@ impl Ends {
             TlSmode::Passthrough => Self::Passthrough,
             TlSmode::AutoPassthrough => Self::AutoPassthrough,
             TlSmode::Simple | TlSmode::Mutual | TlSmode::IstioMutual | TlSmode::OptionalMutual => {
-                match protocol {
-                    Protocol::Https => Self::Https,
-                    _ => Self::Tls,
+                match protocol == Protocol::Https {
+                    true => Self::Https,
+                    false => Self::Tls,
                 }
             }
         })
@@ -158,6 +158,41 @@ impl Merged {
         self.conflicts.push(lost(gateway, at, what));
     }
 
+    /// Those of a server that no older server of its port has; `None`: there are none.
+    fn hosts(
+        &mut self,
+        gateway: &Rule<Gateway>,
+        (at, ends): (usize, Ends),
+        all: &Arc<ServerHosts>,
+        place: BoundPort,
+    ) -> Option<Arc<ServerHosts>> {
+        if !ends.has_server_name() {
+            return Some(all.clone());
+        }
+        let older = self.by_port.get(&place).map_or(&[][..], Vec::as_slice);
+        let mut taken = Vec::new();
+        let own = all.without(|name| {
+            let is_taken = older.iter().any(|older| older.hosts.has_name(name));
+            taken.extend(is_taken.then(|| name.to_owned()));
+            is_taken
+        });
+        let Some((name, others)) = taken.split_first() else {
+            return Some(all.clone());
+        };
+        let what = match own.is_empty() {
+            true => "is left out",
+            false => "is served in part",
+        };
+        let others = match others.len() {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        let (_, port) = place;
+        let why = format!("{what}: an older server of port {port} has {name:?}{others}");
+        self.lose(gateway, at, &why);
+        (!own.is_empty()).then(|| Arc::new(own))
+    }
+
     fn add(
         &mut self,
         gateway: &Arc<Rule<Gateway>>,
@@ -199,37 +234,9 @@ impl Merged {
                 self.lose(gateway, at, &why);
                 continue;
             }
-            let mut hosts = all.clone();
-            if ends.has_server_name() {
-                let mut taken = Vec::new();
-                let own = all.without(|name| {
-                    let is_taken = older.iter().any(|older| older.hosts.has_name(name));
-                    taken.extend(is_taken.then(|| name.to_owned()));
-                    is_taken
-                });
-                if !taken.is_empty() {
-                    hosts = Arc::new(own);
-                    let is_empty = hosts.is_empty();
-                    let what = if is_empty {
-                        "is left out"
-                    } else {
-                        "is served in part"
-                    };
-                    let more = taken.len().saturating_sub(1);
-                    let name = taken.first().map_or("", String::as_str);
-                    let others = if more > 0 {
-                        format!(" and {more} more")
-                    } else {
-                        String::new()
-                    };
-                    let why =
-                        format!("{what}: an older server of port {target} has {name:?}{others}");
-                    self.lose(gateway, at, &why);
-                    if is_empty {
-                        continue;
-                    }
-                }
-            }
+            let Some(hosts) = self.hosts(gateway, (at, ends), &all, place) else {
+                continue;
+            };
             let serving = Serving {
                 gateway: gateway.clone(),
                 at,

@@ -9,6 +9,7 @@ use super::proxy::{ProxyView, network};
 use super::router;
 use super::{AssignmentKey, Assignments};
 use crate::common::outlets::{Outlet, cluster_name};
+use crate::resources::clusters::ByServerName;
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::grpc::{self, Asker, Target};
 use crate::resources::locality::Preference;
@@ -35,7 +36,7 @@ impl ProxyView {
 
     /// The same of a cluster that TLS is led to by its server name.
     fn by_server_name<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<Outlet>, &'a str)> {
-        let is_asked = self.client.by_server_name;
+        let is_asked = self.client.by_server_name == ByServerName::Always;
         let (port, subset, host) = is_asked.then(|| router::of_server_name(name))??;
         let outlet = self.rules.outlets().by_name(&cluster_name(port, host))?;
         Some((outlet, subset))

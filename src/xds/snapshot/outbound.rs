@@ -12,7 +12,7 @@ use crate::common::conflict::{INVALID_LISTENER, TOO_LARGE};
 use crate::common::outlets::Outlet;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::Kind;
-use crate::resources::clusters::{self, Inputs};
+use crate::resources::clusters::{self, ByServerName, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::listeners::{is_beside, is_every_proxys};
 use crate::resources::locality::{self, Preference};
@@ -103,7 +103,7 @@ impl ProxyView {
             self.parts.clusters.each.get(key, make)
         };
         let by_server_name = |subset: Option<&Subset>| {
-            self.client.by_server_name.then(|| {
+            (self.client.by_server_name == ByServerName::Always).then(|| {
                 let draft = self.cluster(outlet, &policies, subset);
                 let subset = subset.map_or("", |subset| &subset.name);
                 Arc::new(router::by_server_name(draft, outlet, subset).finish())

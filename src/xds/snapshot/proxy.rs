@@ -109,16 +109,10 @@ impl ProxyView {
             headless_eds: snapshot.settings.headless.eds,
             grpc: node.grpc,
             dns: node.dns,
-            by_server_name: merged.has_auto_passthrough() || node.leads_by_server_name,
+            by_server_name: router::by_server_names(node, &merged),
             beside: snapshot.base.beside.get(&node.namespace).cloned(),
         };
-        let caller = Caller {
-            domain: node.domain.clone(),
-            cluster: proxy.cluster.clone(),
-            families: proxy.families,
-            unknown: clusters::of_unknown(&rules.unknown, intercepts),
-            listens: router::places(&merged),
-        };
+        let caller = caller(&proxy, &rules, &merged);
         let place = Place {
             cluster: proxy.cluster.clone(),
             families: proxy.families,
@@ -482,6 +476,18 @@ impl Parts {
             assignments,
             near,
         }
+    }
+}
+
+fn caller(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> Caller {
+    let sidecar = proxy.node.kind == Kind::Sidecar && !proxy.node.grpc;
+    let intercepts = sidecar && proxy.intercepts();
+    Caller {
+        domain: proxy.node.domain.clone(),
+        cluster: proxy.cluster.clone(),
+        families: proxy.families,
+        unknown: clusters::of_unknown(&rules.unknown, intercepts),
+        listens: router::places(merged),
     }
 }
 

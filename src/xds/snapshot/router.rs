@@ -8,6 +8,7 @@ use super::{Own, Snapshot};
 use crate::common::outlets::Outlet;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Node};
+use crate::resources::clusters::ByServerName;
 use crate::resources::instances::Instance;
 use crate::resources::listeners::gateway::Edge;
 use crate::resources::listeners::is_proxys;
@@ -119,6 +120,14 @@ impl ProxyView {
     pub(super) fn router_routes(&self) -> Arc<Set> {
         let names = self.merged.routes().into_iter();
         Arc::new(names.filter_map(|name| self.router_route(name)).collect())
+    }
+}
+
+/// Whether TLS that does not end at a router is led to services by its server name.
+pub(super) fn by_server_names(node: &Node, merged: &Merged) -> ByServerName {
+    match merged.has_auto_passthrough() || node.router.leads_by_server_name {
+        true => ByServerName::Always,
+        false => ByServerName::Never,
     }
 }
 

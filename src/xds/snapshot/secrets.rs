@@ -84,7 +84,7 @@ impl ProxyView {
         RouterSecrets {
             all: &self.snapshot.world.credentials,
             namespace: &node.namespace,
-            is_trusted: node.kind == Kind::Router && !node.grpc && node.may_have_secrets,
+            is_trusted: node.kind == Kind::Router && !node.grpc && node.router.may_have_secrets,
         }
     }
 

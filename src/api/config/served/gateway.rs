@@ -100,13 +100,14 @@ fn of_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
         }
         return;
     }
-    let pins: [(&str, fn(&str) -> bool); 2] = [
-        ("verifyCertificateSpki", is_key_pin),
-        ("verifyCertificateHash", is_certificate_hash),
-    ];
-    for (name, is_taken) in pins {
+    for name in ["verifyCertificateSpki", "verifyCertificateHash"] {
         for (at, pin) in items(tls, name) {
-            if !is_taken(pin.as_str().unwrap_or_default()) {
+            let pin = pin.as_str().unwrap_or_default();
+            let is_taken = match name {
+                "verifyCertificateSpki" => is_key_pin(pin),
+                _ => is_certificate_hash(pin),
+            };
+            if !is_taken {
                 let why = "is no SHA-256: the server is left out";
                 warn(format!("{name}[{at}]"), why);
             }

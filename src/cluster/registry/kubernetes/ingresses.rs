@@ -21,17 +21,17 @@ const CLASS: &str = "kubernetes.io/ingress.class";
 
 /// What is kept of one.
 pub(in crate::registry) fn trimmed(written: &Value) -> Arc<str> {
-    let metadata = &written["metadata"];
-    let class = metadata["annotations"].get(CLASS);
+    let of = |path: &str| written.pointer(path);
+    let class = of("/metadata/annotations").and_then(|all| all.get(CLASS));
     let annotations = class.map_or_else(|| json!({}), |class| json!({CLASS: class}));
     let kept = json!({
         "metadata": {
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "creationTimestamp": metadata["creationTimestamp"],
+            "name": of("/metadata/name"),
+            "namespace": of("/metadata/namespace"),
+            "creationTimestamp": of("/metadata/creationTimestamp"),
             "annotations": annotations,
         },
-        "spec": written["spec"],
+        "spec": of("/spec"),
     });
     kept.to_string().into()
 }
@@ -46,9 +46,10 @@ struct ServedIngress {
 
 impl From<Value> for ServedIngress {
     fn from(written: Value) -> Self {
-        let of = |field: &str| written["metadata"][field].as_str().unwrap_or_default();
+        let of = |path: &str| written.pointer(path).and_then(Value::as_str);
+        let of = |path: &str| of(path).unwrap_or_default();
         Self {
-            key: Key::new(of("namespace"), of("name")),
+            key: Key::new(of("/metadata/namespace"), of("/metadata/name")),
             json: trimmed(&written),
         }
     }

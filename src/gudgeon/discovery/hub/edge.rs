@@ -56,7 +56,7 @@ impl EdgeInputs {
 impl Hub {
     /// A node, with what is known of it by its peer.
     pub(crate) fn of_peer(&self, peer: &Peer, mut node: Node) -> Arc<Node> {
-        node.may_have_secrets = may_have_secrets(peer, &node, &self.trust_domains_now());
+        node.router.may_have_secrets = may_have_secrets(peer, &node, &self.trust_domains_now());
         Arc::new(node)
     }
 

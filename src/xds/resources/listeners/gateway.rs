@@ -83,7 +83,9 @@ impl Edge<'_> {
                     .extend(servers.iter().map(|one| one.from().clone()));
                 std::slice::from_ref(first)
             }
-            _ => servers,
+            Ends::Https | Ends::Tls | Ends::Passthrough | Ends::AutoPassthrough | Ends::Tcp => {
+                servers
+            }
         };
         for server in servers {
             made.from.push(server.from().clone());
@@ -177,7 +179,9 @@ impl Edge<'_> {
     ) -> Option<Vec<Target>> {
         let mut targets = match server.ends {
             Ends::Passthrough => connections::passed_through(self.rules, rule, server, room)?,
-            _ => connections::carried(self.rules, rule, server),
+            Ends::Http | Ends::Https | Ends::Tls | Ends::AutoPassthrough | Ends::Tcp => {
+                connections::carried(self.rules, rule, server)
+            }
         };
         if server.ends == Ends::Tls {
             let names = names(server);

@@ -35,6 +35,10 @@ pub(super) fn names(written: &ServerTlsSettings) -> Vec<&str> {
     all.map(String::as_str).collect()
 }
 
+fn asks_clients(written: &ServerTlsSettings) -> bool {
+    matches!(written.mode(), TlSmode::Mutual | TlSmode::OptionalMutual)
+}
+
 /// The name of the root, where certificates have names.
 pub(super) fn root_name(written: &ServerTlsSettings) -> Option<String> {
     let own = &written.ca_cert_credential_name;
@@ -51,10 +55,7 @@ pub(crate) fn named(gateway: &Gateway, namespace: &str) -> BTreeSet<String> {
         .iter()
         .filter_map(|server| server.tls.as_ref());
     let all = written.flat_map(|tls| {
-        let root = match tls.mode() {
-            TlSmode::Mutual | TlSmode::OptionalMutual => root_name(tls),
-            _ => None,
-        };
+        let root = root_name(tls).filter(|_| asks_clients(tls));
         let pairs = names(tls).into_iter().map(str::to_owned);
         let roots = root.into_iter().flat_map(|root| {
             let bare = root.strip_suffix(ROOT_SUFFIX).unwrap_or(&root).to_owned();
@@ -153,10 +154,7 @@ impl Merged {
         let all = written.flat_map(|tls| {
             let pairs = names(tls).into_iter();
             let pairs = pairs.filter_map(move |name| secrets.pair(name).ok());
-            let root = match tls.mode() {
-                TlSmode::Mutual | TlSmode::OptionalMutual => root_name(tls),
-                _ => None,
-            };
+            let root = root_name(tls).filter(|_| asks_clients(tls));
             let root = root.and_then(|root| secrets.root(&root).ok());
             pairs.chain(root)
         });

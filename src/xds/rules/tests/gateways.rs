@@ -455,6 +455,7 @@ fn rules_with_one_host_are_merged_and_catch_alls_come_last() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn gateways_on_one_port_are_merged_and_the_older_wins() {
     let server = |port: u16, name: &str, protocol: &str, hosts: &str, more: &str| {
         format!(

@@ -33,7 +33,7 @@ fn with(tls: &str) -> World {
 
 fn trusted(node: &Node) -> Arc<Node> {
     let mut node = node.clone();
-    node.may_have_secrets = true;
+    node.router.may_have_secrets = true;
     Arc::new(node)
 }
 
@@ -73,6 +73,7 @@ fn seen(world: &World, node: &Arc<Node>) -> (usize, Vec<String>, Vec<String>) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn a_server_has_the_certificate_that_it_names() {
     let edge = trusted(&router("edge"));
     let own = "kubernetes://a";
