@@ -17,6 +17,7 @@ mod scopes;
 mod secrets;
 mod services;
 mod sidecars;
+mod upstream;
 
 use std::sync::Arc;
 
