@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::config::Object;
 use api::model::{Configured, DISTRIBUTION, Objects, World, is_near};
 use api::networking::{
-    self, DestinationRule, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    self, DestinationRule, Gateway, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
 };
 use api::security::{AuthorizationPolicy, PeerAuthentication};
 
@@ -132,6 +132,7 @@ kinds! {
     ServiceEntry "serviceentries" entries;
     WorkloadEntry "workloadentries" workload_entries;
     Sidecar "sidecars" sidecars world.sidecars;
+    Gateway "gateways" gateways world.gateways;
     VirtualService "virtualservices" virtual_services world.virtual_services;
     DestinationRule "destinationrules" destination_rules world.destination_rules;
     AuthorizationPolicy "authorizationpolicies" authorization_policies world.authorization_policies;
@@ -198,8 +199,12 @@ mod tests {
             api::config::read(&written).0.unwrap()
         };
         let rule = written("DestinationRule", r#"{"host": "a.example"}"#);
-        let gateway = written("Gateway", r#"{"servers": []}"#);
-        assert_eq!(AnyConfigured::of(&gateway, None), Ok(None));
+        let role = serde_json::json!({
+            "apiVersion": "rbac.istio.io/v1alpha1", "kind": "ServiceRole",
+            "metadata": {"name": "a", "namespace": "n"}, "spec": {"rules": []},
+        });
+        let role = api::config::read(&role).0.unwrap();
+        assert_eq!(AnyConfigured::of(&role, None), Ok(None));
         let one = AnyConfigured::of(&rule, Some(7)).unwrap().unwrap();
         let mut all = Configuration::default();
         all.set(one.clone());

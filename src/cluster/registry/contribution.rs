@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use api::model::{ClusterId, Endpoint, Registry, Service, ServiceKey, Workload, WorkloadKey};
+use api::model::{
+    ClusterId, Credentials, Endpoint, Registry, Service, ServiceKey, Workload, WorkloadKey,
+};
 
 use super::Configuration;
+use super::kubernetes::Ingresses;
 
 /// Identifies a source: its registry, and its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +35,10 @@ pub struct Contribution {
     pub workloads: Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
     /// ServiceEntries become services where sources are merged, because they select the workloads of others.
     pub configuration: Configuration,
+    /// Certificates that Gateways may name.
+    pub credentials: Arc<Credentials>,
+    /// Rules are made of them.
+    pub ingresses: Arc<Ingresses>,
 }
 
 /// The progress of a source.

@@ -64,6 +64,11 @@ impl Memory {
         let mut good = Vec::new();
         for item in items {
             match item {
+                Item::Good(object) if object.is_secret() => {
+                    let text =
+                        "Secret: not taken: whoever asks for this sees all that was put here";
+                    messages.push(said(object.line(), text));
+                }
                 Item::Good(_) => good.push(item),
                 Item::Bad {
                     line, id, cause, ..
@@ -200,5 +205,31 @@ mod tests {
         let said = memory.put(b"").unwrap_err();
         assert!(said[0].to_string().starts_with("want a body"), "{said:?}");
         assert_eq!(&*memory.body(), entry("a", 80).as_bytes());
+    }
+
+    /// Whoever asks for the body gets it.
+    #[test]
+    fn certificates_are_not_taken() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        let chain = params.self_signed(&key).unwrap().pem();
+        let indented =
+            |text: &str| -> String { text.lines().map(|line| format!("    {line}\n")).collect() };
+        let body = format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\nstringData:\n  tls.crt: |\n{}  tls.key: |\n{}",
+            indented(&chain),
+            indented(&key.serialize_pem())
+        );
+        let mut memory = memory();
+        let wrong = memory.put(body.as_bytes()).unwrap_err();
+        assert_eq!(wrong.len(), 1);
+        let said = format!("{wrong:?}");
+        assert!(said.contains("Secret: not taken"), "{said}");
+        assert!(memory.body().is_empty());
+        assert!(
+            memory
+                .put(b"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n")
+                .is_ok()
+        );
     }
 }

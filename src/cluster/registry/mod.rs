@@ -14,6 +14,7 @@
 mod configuration;
 pub mod consul;
 mod contribution;
+mod credential;
 mod files;
 pub mod kubernetes;
 mod memory;

@@ -40,7 +40,7 @@ pub(crate) use bind::{BACKLOG, bind, everywhere, listen, reserve};
 pub(crate) use body::{Unread, read};
 pub(crate) use connection::Connection;
 use connection_limit::ConnectionLimit;
-pub(crate) use guard::guard;
+pub(crate) use guard::{guard, is_local};
 pub(crate) use network::network;
 pub(crate) use permit::{Permit, Permits, Progress};
 pub(crate) use query::Query;

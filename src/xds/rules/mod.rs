@@ -11,6 +11,7 @@
 
 pub(crate) mod authorization_policy;
 pub(crate) mod destination_rule;
+pub(crate) mod gateway;
 pub(crate) mod peer_authentication;
 pub(crate) mod virtual_service;
 

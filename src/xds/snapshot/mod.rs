@@ -10,6 +10,8 @@ mod outbound;
 mod parts;
 mod ports;
 mod proxy;
+mod router;
+mod secrets;
 #[cfg(test)]
 mod tests;
 mod variants;
@@ -47,7 +49,8 @@ use crate::settings::Settings;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 
-pub use crate::common::conflict::Conflict;
+pub use self::secrets::named_credentials;
+pub use crate::common::conflict::{Conflict, REJECTED_CONFIG};
 
 /// One state of the mesh.
 #[derive(Debug)]
@@ -412,6 +415,8 @@ impl Snapshot {
             && self.world.mesh == world.mesh
             && self.world.networks == world.networks
             && self.world.sidecars == world.sidecars
+            && is_same(&self.world.gateways, &world.gateways)
+            && is_same(&self.world.credentials, &world.credentials)
             && is_same(&self.world.virtual_services, &world.virtual_services)
             && is_same(&self.world.destination_rules, &world.destination_rules)
             && is_same(

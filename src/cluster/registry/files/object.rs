@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use api::config::document::Part;
 use api::config::{self, Finding};
+use api::model::Credential;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use super::super::configuration::AnyConfigured;
-use super::super::kubernetes::{Endpoints, Namespace, Node as Machine, Pod, Service, Slice};
+use super::super::credential::SecretData;
+use super::super::kubernetes::{
+    Endpoints, Namespace, Node as Machine, Pod, Service, Slice, trimmed,
+};
 use super::super::refusal::Refusal;
 use super::super::written::Written;
 use super::{MAX_BYTES, one_line};
@@ -43,6 +47,10 @@ pub(in crate::registry) enum Meaning {
     Pod(Arc<Pod>),
     Machine(Arc<Machine>),
     Namespace(Arc<Namespace>),
+    /// Certificates of a Secret.
+    Credential(Arc<Credential>),
+    /// As JSON.
+    Ingress(Arc<str>),
     /// Kept to be looked at.
     Nothing,
 }
@@ -56,7 +64,9 @@ impl Meaning {
             | Self::Endpoints(_)
             | Self::Pod(_)
             | Self::Machine(_)
-            | Self::Namespace(_) => true,
+            | Self::Namespace(_)
+            | Self::Credential(_)
+            | Self::Ingress(_) => true,
             Self::Configuration(_) | Self::Nothing => false,
         }
     }
@@ -71,14 +81,21 @@ pub(in crate::registry) struct Object {
     pub(super) written: Option<Arc<Written>>,
 }
 
-#[cfg(test)]
 impl Object {
-    pub(in crate::registry) const fn written(&self) -> Option<&Arc<Written>> {
-        self.written.as_ref()
+    /// Nobody may see it.
+    pub(in crate::registry) const fn is_secret(&self) -> bool {
+        matches!(self.meaning, Meaning::Credential(_))
     }
 
     pub(in crate::registry) const fn line(&self) -> usize {
         self.line
+    }
+}
+
+#[cfg(test)]
+impl Object {
+    pub(in crate::registry) const fn written(&self) -> Option<&Arc<Written>> {
+        self.written.as_ref()
     }
 }
 
@@ -98,6 +115,7 @@ pub(in crate::registry) enum Item {
 }
 
 pub(super) const SLICES: &str = "discovery.k8s.io";
+const INGRESSES: &str = "networking.k8s.io";
 
 /// The fields that every object has.
 struct Head<'a> {
@@ -125,7 +143,8 @@ pub(super) fn item(part: &Part<'_>, source: &Arc<str>) -> Item {
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let is_ours = config::is_ours(api_version);
-    if !is_ours && !group.is_empty() && (group, kind) != (SLICES, "EndpointSlice") {
+    let is_known = [(SLICES, "EndpointSlice"), (INGRESSES, "Ingress")].contains(&(group, kind));
+    if !is_ours && !group.is_empty() && !is_known {
         return Item::Foreign(format!("{api_version} {kind}"));
     }
     let head = match head(part, &value, api_version, group, kind) {
@@ -134,7 +153,7 @@ pub(super) fn item(part: &Part<'_>, source: &Arc<str>) -> Item {
         Err(cause) => return bad(format!("{kind}: {cause}")),
     };
     match (group, version) {
-        ("", "v1") | (SLICES, "v1") => kubernetes(&head, part, value),
+        ("", "v1") | (SLICES | INGRESSES, "v1") => kubernetes(&head, part, value),
         _ if is_ours => configuration(&head, part, value, source),
         _ => Item::Foreign(format!("{api_version} {kind}")),
     }
@@ -287,8 +306,8 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
         "Pod" => cluster(value, namespace).map(Meaning::Pod),
         "Node" => cluster(value, namespace).map(Meaning::Machine),
         "Namespace" => cluster(value, namespace).map(Meaning::Namespace),
-        // Nothing here reads secrets, and nobody is to see them.
-        "Secret" => Ok(Meaning::Nothing),
+        "Secret" => secret(value),
+        "Ingress" => Ok(Meaning::Ingress(ingress(value, namespace))),
         kind => return Item::Foreign(format!("{} {kind}", head.api_version)),
     };
     let (id, line) = (head.id.clone(), part.begin());
@@ -306,6 +325,20 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
             cause,
         },
     }
+}
+
+/// Whoever makes something of it says what is wrong with it.
+fn ingress(mut value: Json, namespace: &str) -> Arc<str> {
+    place(&mut value, namespace);
+    trimmed(&value)
+}
+
+/// Nobody is to see anything of it, so no cause has any of its words.
+fn secret(value: Json) -> Result<Meaning, String> {
+    let read: SecretData = serde_json::from_value(value)
+        .map_err(|_| "its data is not base64, or its stringData no text".to_owned())?;
+    let found = read.whole()?;
+    Ok(found.map_or(Meaning::Nothing, Meaning::Credential))
 }
 
 fn cluster<T: DeserializeOwned>(mut value: Json, namespace: &str) -> Result<Arc<T>, String> {

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::kubernetes::{
-    Endpoints, Names, Namespace, Node, Objects, Pod, Problem, Service, Slice,
+    Endpoints, Ingresses, Names, Namespace, Node, Objects, Pod, Problem, Service, Slice,
 };
+use api::model::Credentials;
+
 use super::object::{Id, Item, Meaning, SLICES};
 use super::{MAX_MESSAGES, Message, message, name};
 use crate::catalogue::{Candidate, Catalogue, Content, Serving, Status};
@@ -242,7 +244,9 @@ impl FileObjects {
     fn set(&mut self) {
         let mut said = Contribution::default();
         let mut sorted = Sorted::default();
-        for (_, version) in self.catalogue.all() {
+        let mut credentials = Credentials::new();
+        let mut ingresses = Ingresses::new();
+        for (id, version) in self.catalogue.all() {
             match &version.meaning {
                 Meaning::Configuration(one) => said.configuration.set(one.clone()),
                 Meaning::Service(one) => sorted.services.push(one.clone()),
@@ -251,8 +255,24 @@ impl FileObjects {
                 Meaning::Pod(one) => sorted.pods.push(one.clone()),
                 Meaning::Machine(one) => sorted.machines.push(one.clone()),
                 Meaning::Namespace(one) => sorted.namespaces.push(one.clone()),
+                Meaning::Credential(one) => {
+                    let key = (id.namespace.clone(), id.name.clone());
+                    credentials.insert(key, one.clone());
+                }
+                Meaning::Ingress(one) => {
+                    let key = (id.namespace.clone(), id.name.clone());
+                    ingresses.insert(key, one.clone());
+                }
                 Meaning::Nothing => {}
             }
+        }
+        said.ingresses = self.said.ingresses.clone();
+        if *said.ingresses != ingresses {
+            said.ingresses = Arc::new(ingresses);
+        }
+        said.credentials = self.said.credentials.clone();
+        if *said.credentials != credentials {
+            said.credentials = Arc::new(credentials);
         }
         self.objects.replace(sorted.machines);
         self.objects.replace(sorted.namespaces);

@@ -623,3 +623,54 @@ fn an_object_that_is_too_large_is_refused_alone() {
         .collect();
     assert_eq!(names, [("a", 1), ("b", 2)]);
 }
+
+/// The last good version of one stays, and what is wrong with it is said without any of its words.
+#[test]
+fn certificates_and_ingresses_are_read() {
+    let pair = || {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    };
+    let indented =
+        |text: &str| -> String { text.lines().map(|line| format!("    {line}\n")).collect() };
+    let secret = |chain: &str, key: &str| {
+        format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: a, namespace: edge}}\nstringData:\n  tls.crt: |\n{}  tls.key: |\n{}",
+            indented(chain),
+            indented(key)
+        )
+    };
+    let ((chain, key), (_, other)) = (pair(), pair());
+    let mut directory = Directory::new();
+    directory.write("a.yaml", &secret(&chain, &key));
+    let first = directory.files.read().unwrap();
+    assert!(first.messages.is_empty());
+    let all = &first.contribution.credentials;
+    let place = ("edge".into(), "a".into());
+    assert_eq!(*all[&place].pair.as_ref().unwrap().1, *key.as_bytes());
+    directory.write("a.yaml", &secret(&chain, &other));
+    let second = directory.files.read().unwrap();
+    assert!(Arc::ptr_eq(all, &second.contribution.credentials));
+    let said = format!("{:?}", second.messages);
+    assert!(
+        said.contains("the key is not that of the certificate; its last good version stays"),
+        "{said}"
+    );
+    assert!(
+        second.written.is_empty() && !format!("{second:?}").contains(other.lines().nth(1).unwrap())
+    );
+    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: i, namespace: shop, labels: {a: b}}\nspec: {rules: []}\n";
+    directory.write("a.yaml", ingress);
+    let third = directory.files.read().unwrap();
+    assert!(third.messages.is_empty() && third.contribution.credentials.is_empty());
+    let kept = &third.contribution.ingresses[&("shop".into(), "i".into())];
+    let kept: serde_json::Value = serde_json::from_str(kept).unwrap();
+    assert_eq!(
+        kept,
+        serde_json::json!({
+            "metadata": {"annotations": {}, "creationTimestamp": null, "name": "i", "namespace": "shop"},
+            "spec": {"rules": []},
+        })
+    );
+}

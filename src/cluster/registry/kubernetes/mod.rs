@@ -15,11 +15,13 @@
 //! Each result records the objects that it was computed from (`links`), so a change recomputes only the results that depend
 //! on it.
 
+mod credentials;
 mod custom;
 mod documents;
 mod endpoints;
 mod heard;
 mod held;
+mod ingresses;
 mod installed;
 mod links;
 mod objects;
@@ -32,9 +34,12 @@ mod tests;
 mod wire;
 mod workload;
 
+pub use credentials::{FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials};
 pub use documents::usable;
 pub use heard::Told;
 pub use held::Held;
+pub(in crate::registry) use ingresses::trimmed;
+pub use ingresses::{Ingresses, ingresses};
 pub use objects::{Event, Names, Objects, Problem};
 pub use others::Others;
 pub use remote::{Remotes, remotes};

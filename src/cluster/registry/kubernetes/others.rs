@@ -208,7 +208,6 @@ mod tests {
             "authentication.istio.io/v1alpha1 Policy",
             "config.istio.io/v1alpha2 rule",
             "extensions.istio.io/v1 WasmPlugin",
-            "networking.istio.io/v1 Gateway",
             "networking.istio.io/v1 WorkloadGroup",
             "networking.istio.io/v1alpha3 EnvoyFilter",
             "rbac.istio.io/v1alpha1 ClusterRbacConfig",

@@ -4,6 +4,7 @@
 //! world is the same in every order of arrival, and the same as one that is built from scratch.
 
 mod differ;
+mod edge;
 mod effect;
 mod entries;
 mod meaning;
@@ -20,8 +21,9 @@ use std::sync::Arc;
 
 use api::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use api::mesh::mesh_config::AuthPolicy;
-use api::model::{ClusterId, Reason, Registry, ServiceKey, TlsMode, World};
+use api::model::{ClusterId, Credentials, Reason, Registry, ServiceKey, TlsMode, World};
 
+use super::kubernetes::Ingresses;
 use super::{Configuration, Contribution, EachKind, ObjectKey, SourceId, Spec, Standing};
 use differ::{differ, differ_all, first};
 pub use effect::Effect;
@@ -68,6 +70,10 @@ pub struct Registries {
     sources: Sources,
     entries: Entries,
     world: World,
+    /// Certificates that were looked for by name.
+    watched: Arc<Credentials>,
+    /// Of the local API server.
+    served_ingresses: Arc<Ingresses>,
     left_out: BTreeMap<ServiceKey, Vec<Report>>,
     said: Said,
 }
@@ -84,6 +90,8 @@ impl Registries {
             sources: Sources::new(),
             entries: Entries::default(),
             world,
+            watched: Arc::default(),
+            served_ingresses: Arc::default(),
             left_out: BTreeMap::new(),
             said: Said::default(),
         }
@@ -220,6 +228,12 @@ impl Registries {
             new: &new.configuration,
             effects: &mut effects,
         });
+        if old.ingresses != new.ingresses {
+            effects.full(Reason::Config);
+        }
+        if !Arc::ptr_eq(&old.credentials, &new.credentials) {
+            self.credentials(&mut effects);
+        }
         let mut remade = self.entries.selecting(&self.sources, old, new);
         self.workloads(old, new, &mut effects);
         let (was, is) = (&old.configuration.entries, &new.configuration.entries);

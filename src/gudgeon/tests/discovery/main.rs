@@ -36,6 +36,7 @@ mod recipes;
 #[path = "../envoy/relay.rs"]
 mod relay;
 mod scopes;
+mod secrets;
 mod shipped;
 mod sinks;
 mod streams;

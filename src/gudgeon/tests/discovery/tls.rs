@@ -20,7 +20,7 @@ use crate::authority::{Authority, Signed};
 use crate::client::*;
 use crate::place::{Discovery, Place};
 
-fn trusting(root: &Authority, client: Option<&Signed>) -> Arc<ClientConfig> {
+pub(crate) fn trusting(root: &Authority, client: Option<&Signed>) -> Arc<ClientConfig> {
     trusting_pem(&root.pem, client)
 }
 
@@ -74,7 +74,10 @@ impl Service<Uri> for Connector {
     }
 }
 
-async fn channel(port: u16, config: Arc<ClientConfig>) -> Result<Channel, tonic::transport::Error> {
+pub(crate) async fn channel(
+    port: u16,
+    config: Arc<ClientConfig>,
+) -> Result<Channel, tonic::transport::Error> {
     channel_to("localhost", port, config).await
 }
 
@@ -88,7 +91,7 @@ async fn channel_to(
     endpoint.connect_with_connector(connector).await
 }
 
-fn certify(root: &Authority, place: &Place) {
+pub(crate) fn certify(root: &Authority, place: &Place) {
     root.write(&place.path("certs"), &root.server());
 }
 

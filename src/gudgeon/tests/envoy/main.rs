@@ -23,6 +23,7 @@ mod families;
 mod farewell;
 #[path = "../discovery/galley.rs"]
 mod galley;
+mod gateways;
 mod hostile_tenants;
 mod injected;
 mod interception;

@@ -286,6 +286,7 @@ fn the_role_of_discovery_is_no_more_than_that() {
         ("", "namespaces", ""),
         ("", "endpoints", ""),
         ("discovery.k8s.io", "endpointslices", ""),
+        ("networking.k8s.io", "ingresses", ""),
         (NETWORKING, "serviceentries", ""),
         (NETWORKING, "workloadentries", ""),
         (NETWORKING, "sidecars", ""),
@@ -315,7 +316,7 @@ fn the_role_of_discovery_is_no_more_than_that() {
         ("", "pods/proxy", ""),
         ("", "nodes/proxy", ""),
         ("apps", "deployments", "istio-system"),
-        ("networking.k8s.io", "ingresses", ""),
+        ("networking.k8s.io", "ingresses/status", ""),
         ("coordination.k8s.io", "leases", "istio-system"),
         (
             "admissionregistration.k8s.io",

@@ -5,6 +5,8 @@
     reason = "each call makes its JSON in place"
 )]
 
+mod credentials;
+mod ingresses;
 mod orders;
 mod places;
 mod pods;

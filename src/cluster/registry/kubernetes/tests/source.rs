@@ -397,13 +397,13 @@ async fn one_namespace_is_asked_for_where_only_that_counts() {
 #[tokio::test]
 async fn kinds_without_effect_are_kept_to_be_looked_at() {
     let fake = fake("10.0.0.1").await;
-    fake.knows(ISTIO, &["gateways"]);
+    fake.knows("/apis/rbac.istio.io/v1alpha1", &["serviceroles"]);
     fake.knows("/apis/security.istio.io/v1", &["requestauthentications"]);
     // Judged as it is everywhere, though nothing comes of it.
-    let gateway = json!({"servers": []});
+    let role = json!({"rules": []});
     let metadata =
         json!({"name": "g", "namespace": "demo", "creationTimestamp": "1970-01-01T00:00:07Z"});
-    fake.put_in("gateways", json!({"metadata": metadata, "spec": gateway}));
+    fake.put_in("serviceroles", json!({"metadata": metadata, "spec": role}));
     let policy = json!({"metadata": {"name": "p", "namespace": "demo"}, "spec": {"jwtRules": [{"issuer": "a"}]}});
     fake.put_in("requestauthentications", policy);
     let mut source = Source::start(&fake, settings());
@@ -417,22 +417,22 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     assert_eq!(
         shown,
         [
-            ("networking.istio.io/v1", "Gateway", "g", false),
+            ("rbac.istio.io/v1alpha1", "ServiceRole", "g", false),
             ("security.istio.io/v1", "RequestAuthentication", "p", true),
         ]
     );
     assert_eq!(
         (&written[0].spec.value(), &written[0].metadata),
-        (&gateway, &metadata)
+        (&role, &metadata)
     );
-    assert_eq!(told.counts["Gateway"], 1);
+    assert_eq!(told.counts["ServiceRole"], 1);
     let security: Vec<_> = told.others.security().collect();
     assert_eq!(
         security,
         [("RequestAuthentication", &crate::kind::Key::new("demo", "p"))]
     );
     // Nothing that is served depends on them.
-    fake.delete_in("gateways", "demo/g");
+    fake.delete_in("serviceroles", "demo/g");
     let last = source.until(|told| told.others.iter().count() == 1).await;
     assert_eq!(last.contribution, told.contribution);
 }
