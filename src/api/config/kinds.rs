@@ -128,7 +128,7 @@ pub static KINDS: &[Kind] = kinds! {
     "security.istio.io" ["v1beta1", "v1"], "istio/security/v1beta1/": {
         "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed inbound
         "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed enforced
-        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed none
+        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed inbound
     }
     "authentication.istio.io" ["v1alpha1"], "istio/authentication/v1alpha1/": {
         "Policy" "policies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full namespaced typed none

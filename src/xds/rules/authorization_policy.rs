@@ -35,6 +35,13 @@ pub(crate) struct Filters {
     pub(crate) from: Vec<ObjectRef>,
 }
 
+impl Filters {
+    /// No request is let in.
+    pub(crate) fn close_to_requests(&mut self) {
+        self.http = vec![message::http(message::Rules::default())];
+    }
+}
+
 /// What a filter looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transport {

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World};
 use api::networking::Kind;
+use api::security::JwtRule;
 
 use super::{Base, Snapshot};
 use crate::node::Node;
+use crate::rules::request_authentication::KeySets;
 use crate::scope::{ProxyRules, Scope};
 
 /// What differs between two snapshots.
@@ -48,7 +50,13 @@ impl Concerned {
             &newer.authorization_policies,
             &mut policies,
         );
-        let guarded: BTreeSet<_> = policies.into_iter().map(|one| one.namespace).collect();
+        objects(
+            &older.request_authentications,
+            &newer.request_authentications,
+            &mut policies,
+        );
+        let mut guarded: BTreeSet<_> = policies.into_iter().map(|one| one.namespace).collect();
+        guarded.extend(with_other_keys(older, newer));
         let (base, later) = (&before.base, &after.base);
         let is_same = older.mesh == newer.mesh
             && !guarded.contains(newer.mesh.root_namespace.as_str())
@@ -146,6 +154,23 @@ fn objects<T: Kind + PartialEq>(
         namespace: namespace.clone(),
         name: name.clone(),
     }));
+}
+
+/// Namespaces of policies whose keys were fetched anew.
+fn with_other_keys(older: &World, newer: &World) -> BTreeSet<Arc<str>> {
+    let (before, after) = (&older.key_sets, &newer.key_sets);
+    if Arc::ptr_eq(before, after) {
+        return BTreeSet::new();
+    }
+    let is_other = |rule: &JwtRule| {
+        let of = |all: &KeySets| all.get(rule.jwks_uri.as_str()).cloned();
+        rule.jwks.is_empty() && of(before) != of(after)
+    };
+    let policies = newer.request_authentications.values();
+    policies
+        .filter(|policy| policy.spec.jwt_rules.iter().any(is_other))
+        .map(|policy| policy.namespace.clone())
+        .collect()
 }
 
 fn differing<'a, K: Ord, V: PartialEq>(

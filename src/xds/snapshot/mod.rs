@@ -8,6 +8,7 @@ mod concerned;
 mod named;
 mod outbound;
 mod parts;
+mod policies;
 mod ports;
 mod proxy;
 #[cfg(test)]
@@ -41,6 +42,7 @@ use crate::resources::networks::Networks;
 use crate::resources::routes::Caller;
 use crate::rules::destination_rule::{ask_for_accounts, have_localities};
 use crate::rules::peer_authentication;
+use crate::rules::request_authentication::TokenProviders;
 use crate::scope::policies::Policies;
 use crate::scope::{ProxyRules, Rules, Scope};
 use crate::settings::Settings;
@@ -71,6 +73,7 @@ struct Base {
     mesh: Mesh,
     rules: Rules,
     policies: Policies,
+    tokens: TokenProviders,
     trust_domains: TrustDomains,
     /// Rules make it matter where a client is.
     near_by_rules: bool,
@@ -419,6 +422,11 @@ impl Snapshot {
                 &world.authorization_policies,
             )
             && is_same(
+                &self.world.request_authentications,
+                &world.request_authentications,
+            )
+            && is_same(&self.world.key_sets, &world.key_sets)
+            && is_same(
                 &self.world.peer_authentications,
                 &world.peer_authentications,
             )
@@ -496,6 +504,7 @@ impl Base {
             accounts_by_rules: ask_for_accounts(&rules),
             rules,
             policies,
+            tokens: TokenProviders::default(),
             trust_domains: TrustDomains::new(&world.mesh, settings),
             networks: Networks::new(world),
             resolved_near: resolved_near(world),

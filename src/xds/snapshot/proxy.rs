@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::cache::{Cache, Shared};
 use super::parts::{Clusters, Listeners};
+use super::policies::filters;
 use super::{Assignments, ClientKey, Conflict, Own, Routes, Snapshot};
 use crate::common::conflict::INVALID_LISTENER;
 use crate::common::outlets::{Outlet, cluster_name};
@@ -27,7 +28,7 @@ use crate::resources::listeners::outbound::{self, Outbound, Place};
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, Caller, HTTP_PROXY};
-use crate::rules::authorization_policy::{self, Filters};
+use crate::rules::authorization_policy::Filters;
 use crate::rules::destination_rule::{self, Policies};
 use crate::rules::peer_authentication::PeerModes;
 use crate::scope::ProxyRules;
@@ -122,7 +123,8 @@ impl ProxyView {
         let parts = Parts::new(snapshot, &proxy, &client, (&caller, &rules), &place);
         Self {
             snapshot: snapshot.clone(),
-            filters: filters(snapshot, &proxy, &doors),
+            // Each port has four chains at most, in two listeners; and there are those of other ports.
+            filters: filters(snapshot, &proxy, &rules, doors.len() * 8 + 2),
             peers: PeerModes::new(
                 &snapshot.base.policies,
                 (&node.namespace, &*proxy.labels),
@@ -544,28 +546,6 @@ fn of_its_address(name: &str) -> Conflict {
     let message =
         format!("listener {name} of services is left out: the address is the proxy's own");
     Conflict::new(INVALID_LISTENER, name, message)
-}
-
-/// Bytes that all filters of policies in one proxy's listeners may have. Chosen: a thousand rules of a few values each, on ten
-/// ports.
-const POLICY_BYTES: usize = 8 << 20;
-
-/// Of those who come in to a sidecar.
-fn filters(snapshot: &Snapshot, proxy: &Proxy, doors: &[Door]) -> Filters {
-    let policies = snapshot
-        .base
-        .policies
-        .of(&proxy.node.namespace, &proxy.labels);
-    if policies.authorization.is_empty() || proxy.node.kind != Kind::Sidecar || proxy.node.grpc {
-        return Filters::default();
-    }
-    // Each port has four chains at most, in two listeners; and there are those of other ports.
-    let most = POLICY_BYTES / (doors.len() * 8 + 2);
-    let domains = &snapshot.base.trust_domains;
-    let mut lost = Vec::new();
-    let filters = authorization_policy::filters(&policies.authorization, domains, most, &mut lost);
-    snapshot.made.tell(lost, &proxy.node.id);
-    filters
 }
 
 fn doors(

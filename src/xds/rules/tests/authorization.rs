@@ -251,7 +251,7 @@ fn of_chain(filters: &[Filter]) -> Vec<Rbac> {
     .collect()
 }
 
-fn workload_world() -> World {
+pub(super) fn workload_world() -> World {
     let mesh = "enableAutoMtls: true\ntrustDomainAliases: [old.domain]";
     let config = mesh::parse_over(&mesh::discovery_defaults(), mesh).unwrap();
     let mut world = World::new(Arc::new(config.config));
@@ -267,7 +267,7 @@ pub(super) fn policy(world: &mut World, name: &str, spec: &str) {
     insert(&mut world.authorization_policies, object);
 }
 
-fn workload() -> Arc<Node> {
+pub(super) fn workload() -> Arc<Node> {
     node(
         "demo",
         &[

@@ -15,6 +15,7 @@ mod routes;
 mod scopes;
 mod services;
 mod sidecars;
+mod tokens;
 
 use std::sync::Arc;
 

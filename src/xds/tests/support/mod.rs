@@ -21,7 +21,7 @@ use api::model::{
     Service, ServiceKey, Shards, Target, TlsMode, World,
 };
 use api::networking::{DestinationRule, Kind as Rule, Sidecar, VirtualService};
-use api::security::AuthorizationPolicy;
+use api::security::{AuthorizationPolicy, KeySet, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
 use xds::node::Node;
@@ -595,6 +595,18 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
             let (key, rule) = checked::<AuthorizationPolicy>("a", spec).ok()?;
             Arc::make_mut(&mut builder.0.authorization_policies).insert(key, rule);
         }
+        "RequestAuthentication" => {
+            own_services(&mut builder);
+            let (key, rule) = checked::<RequestAuthentication>("a", spec).ok()?;
+            let world = &mut builder.0;
+            Arc::make_mut(&mut world.request_authentications).insert(key, rule);
+            let uris = [
+                "https://fetched.example/keys",
+                "https://points.example/keys",
+            ];
+            let keys = uris.map(|uri| (uri.into(), KeySet::published(POINTS).unwrap()));
+            world.key_sets = Arc::new(keys.into());
+        }
         _ => {
             let (key, rule) = checked::<DestinationRule>("a", spec).ok()?;
             Arc::make_mut(&mut builder.0.destination_rules).insert(key, rule);
@@ -605,6 +617,82 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
         world: builder.0,
         node: node(ID, &["label:app=a"], certificates),
     })
+}
+
+/// On no curve.
+const POINTS: &str =
+    r#"{"keys": [{"kty": "EC", "crv": "P-256", "x": "AQAB", "y": "AQAB"}, {"kty": "RSA"}]}"#;
+
+/// Tokens with values at the edge.
+fn tokens(odd: &[&str]) -> Vec<(&'static str, String)> {
+    let mut keys = vec![
+        POINTS.to_owned(),
+        r#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE"}]}"#.to_owned(),
+        r#"{"keys": [{"kty": "oct", "k": "AQ", "alg": "HS256"}]}"#.to_owned(),
+    ];
+    // Numbers of RSA, the shortest and the longest.
+    for (letters, exponent) in [
+        (171, "Aw"),
+        (171, "AQAAAAE"),
+        (171, "AQAB"),
+        (1366, "AQAB"),
+        (1365, "Af____8"),
+    ] {
+        let n = format!("{}B", "_".repeat(letters - 1));
+        keys.push(format!(
+            r#"{{"keys": [{{"kty": "RSA", "n": "{n}", "e": "{exponent}"}}]}}"#
+        ));
+    }
+    let mut rules: Vec<_> = keys
+        .iter()
+        .map(|keys| format!("jwks: '{keys}', issuer: i"))
+        .collect();
+    rules.push("issuer: i".to_owned());
+    rules.push("jwksUri: 'https://fetched.example/keys', presence: REQUIRED".to_owned());
+    rules.push("jwksUri: 'https://points.example/keys', issuer: ''".to_owned());
+    rules.push("jwksUri: 'https://other.example/keys', issuer: i".to_owned());
+    let long = format!("a{}", "x".repeat(20_000));
+    for value in odd
+        .iter()
+        .copied()
+        .chain([&*long, "':path'", "host", "\"x\\u0001\""])
+    {
+        for field in [
+            "audiences: [VALUE]",
+            "fromHeaders: [{name: VALUE}]",
+            "fromHeaders: [{name: VALUE, prefix: VALUE}, {name: x, prefix: VALUE}]",
+            "fromHeaders: [{name: VALUE}], fromCookies: [c]",
+            "fromParams: [VALUE]",
+            "fromCookies: [VALUE]",
+            "outputPayloadToHeader: VALUE",
+            "outputClaimToHeaders: [{header: VALUE, claim: c}]",
+            "outputClaimToHeaders: [{header: x, claim: VALUE}, {header: x, claim: c}]",
+            "spaceDelimitedClaims: [VALUE]",
+        ] {
+            rules.push(format!(
+                "jwks: '{POINTS}', issuer: i, {}",
+                field.replace("VALUE", value)
+            ));
+        }
+        rules.push(format!("jwks: '{POINTS}', issuer: {value}"));
+    }
+    let mut specs: Vec<_> = rules
+        .iter()
+        .map(|rule| format!("{{jwtRules: [{{{rule}}}]}}"))
+        .collect();
+    specs.push("{}".to_owned());
+    specs.push(format!(
+        "{{jwtRules: [{{{}}}, {{{}}}]}}",
+        rules[0], rules[1]
+    ));
+    specs.push(format!(
+        "{{jwtRules: [{{{}, presence: REQUIRED}}]}}",
+        rules[0]
+    ));
+    specs
+        .into_iter()
+        .map(|spec| ("RequestAuthentication", spec))
+        .collect()
 }
 
 /// Policies with values at the edge, and all that are shown by what they decide.
@@ -900,6 +988,7 @@ pub fn edges() -> Vec<(&'static str, String)> {
         .map(str::to_owned),
     );
     rules.extend(self::policies(&odd));
+    rules.extend(tokens(&odd));
     rules.extend(policies.into_iter().map(|policy| {
         (
             "DestinationRule",
