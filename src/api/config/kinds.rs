@@ -59,19 +59,11 @@ impl Kind {
         };
         format!("{TYPE_URL_PREFIX}{name}")
     }
-
-    /// Whether objects of the kind say who may do what. What they forbid is allowed where nothing enforces them.
-    #[must_use]
-    pub fn is_security(&self) -> bool {
-        self.group == SECURITY
-    }
 }
 
 /// In front of a message's name.
 pub const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
-/// The group whose objects discovery does not start beside as long as it does not enforce them.
-const SECURITY: &str = "security.istio.io";
 /// Mixer's own.
 const MIXER: &str = "config.istio.io";
 

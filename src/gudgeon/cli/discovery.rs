@@ -127,7 +127,7 @@ pub struct DiscoveryFlags {
     /// Age at which a gRPC connection is told to go, ±10 %; infinity or 0s: never [default: infinity].
     #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = age)]
     pub keepalive_max_server_connection_age: Option<Duration>,
-    /// Start beside objects of security.istio.io whose kind this release does not enforce.
+    /// Without effect: all kinds of security.istio.io are enforced.
     #[arg(long = "ignoreSecurityPolicies", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub ignore_security_policies: bool,
     /// How long the listeners stay after TERM.

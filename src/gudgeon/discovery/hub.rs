@@ -17,7 +17,7 @@ use std::time::Duration;
 use api::model::{Change, Reason, World};
 use cluster::registry::{Effect, Registries, SourceId, Standing};
 use tokio::sync::{Notify, Semaphore, watch};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 use xds::debounce::{Debounce, Due};
 use xds::node::Node;
 use xds::snapshot::{Next, Snapshot};
@@ -28,7 +28,7 @@ use self::peers::Peers;
 use self::plaintext::Plaintext;
 use super::facts::Facts;
 use super::identity::TrustDomains;
-use super::inert::{self, RuleCounts};
+use super::inert::RuleCounts;
 use super::kinds::ProxyKinds;
 use super::lines::Lines;
 use super::metrics::Metrics;
@@ -84,8 +84,6 @@ pub(crate) struct Hub {
     draining: AtomicBool,
     /// From the first snapshot until TERM.
     serving: watch::Sender<bool>,
-    /// Why nothing will be served.
-    refusal: watch::Sender<Option<String>>,
     /// Configuration as the log knows it, and how often it had changed by then.
     said: Mutex<(u64, RuleCounts)>,
     /// Streams are to end.
@@ -168,7 +166,6 @@ impl Hub {
             trust: watch::Sender::new("".into()),
             draining: AtomicBool::new(false),
             serving: watch::Sender::new(false),
-            refusal: watch::Sender::new(None),
             said: Mutex::default(),
             leaving: watch::Sender::new(false),
         });
@@ -200,7 +197,7 @@ impl Hub {
         drop(state);
         self.lines.left_out(&news);
         if begins {
-            self.begin_or_refuse();
+            self.begin();
         }
         if self.snapshot.borrow().is_some() {
             self.tell_of_rules();
@@ -228,29 +225,6 @@ impl Hub {
         state.sessions.len()
     }
 
-    /// All sources were read. Whoever relies on policies that nothing enforces is to know it before anything is served.
-    fn begin_or_refuse(&self) {
-        let refusal = self.facts.rules().refusal();
-        if let Some(refusal) = refusal.filter(|_| !self.options.ignores_security) {
-            self.refusal.send_replace(Some(refusal));
-            return;
-        }
-        self.begin();
-    }
-
-    /// Returns why nothing will be served, if that is so.
-    pub(crate) async fn refusal(&self) -> String {
-        let mut refusal = self.refusal.subscribe();
-        loop {
-            if let Some(refusal) = refusal.borrow_and_update().clone() {
-                return refusal;
-            }
-            if refusal.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-    }
-
     /// Logs which rules have no effect, where that is another number than it was.
     fn tell_of_rules(&self) {
         let changed = self.facts.rules_changed();
@@ -260,16 +234,6 @@ impl Hub {
             return;
         }
         let now = self.facts.rules();
-        let later: Vec<_> = now.security.difference(&said.security).collect();
-        if !later.is_empty()
-            && !self.options.ignores_security
-            && let Some(more) = self.lines.security.more()
-        {
-            let shown = inert::shown(later);
-            error!(
-                "{shown}: nothing enforces this kind of security.istio.io in this release, and what it forbids is allowed{more}"
-            );
-        }
         let is_same = said.without_effect().eq(now.without_effect());
         if !is_same && let Some(more) = self.lines.rules.more() {
             match now.line() {

@@ -26,8 +26,6 @@ pub(crate) struct Options {
     pub(crate) throttle: usize,
     pub(crate) keeping: Keeping,
     pub(crate) identity_check: bool,
-    /// Nobody relies on objects of security.istio.io whose kind is not enforced.
-    pub(crate) ignores_security: bool,
     /// Endpoints are counted by cluster.
     pub(crate) cluster_metrics: bool,
     pub(crate) domain: Arc<str>,
@@ -64,6 +62,10 @@ impl Options {
     ) -> Result<(Self, Vec<String>), Failure> {
         let variables = Variables(environment);
         let mut warnings = Vec::new();
+        if flags.ignore_security_policies {
+            let words = "--ignoreSecurityPolicies has no effect: all kinds of security.istio.io are enforced";
+            warnings.push(words.to_owned());
+        }
         let registries = registries(flags, &mut warnings)?;
         let named = |flag: &Option<String>, variable: &str, otherwise: &str| -> Arc<str> {
             flag.as_deref()
@@ -117,7 +119,6 @@ impl Options {
                 idle: IDLE,
                 stays: true,
             },
-            ignores_security: flags.ignore_security_policies,
             identity_check: variables.boolean("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?,
             cluster_metrics: variables.boolean("PILOT_ENABLE_CLUSTER_METRICS", false)?,
             domain: flags.domain.as_str().into(),

@@ -13,7 +13,6 @@ use xds::view::Type;
 
 use super::debug::{EndpointsByPort, Unserved, objects, sorted};
 use super::hub::Hub;
-use super::inert;
 use super::pushed::Pushed;
 use super::session::Session;
 use super::sight;
@@ -72,13 +71,6 @@ fn rules(page: &mut String, hub: &Hub) {
     let all = hub.facts.rules();
     if all.kinds().next().is_none() {
         return;
-    }
-    if !all.security.is_empty() {
-        let _written = writeln!(
-            page,
-            "<p class=\"bad\">Nothing enforces {}: what they forbid is allowed</p>",
-            escaped(&inert::shown(&all.security))
-        );
     }
     page.push_str(
         "<h2>Configuration</h2><table><tr><th>kind<th>objects<th>effect in this release</tr>\n",

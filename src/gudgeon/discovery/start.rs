@@ -90,10 +90,7 @@ impl Role for Discovery {
         let mut serving = listen(ports, &hub, &sources, &stage);
         tokio::spawn(Arc::clone(&hub).run());
         tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
-        tokio::select! {
-            () = shared::draining(&mut stage) => {}
-            why = hub.refusal() => return Err(Failure::config(why)),
-        }
+        shared::draining(&mut stage).await;
         hub.drain();
         shared::leaving(&mut stage).await;
         hub.leave();

@@ -101,9 +101,6 @@ fn tell(hub: &Hub, cluster: &ClusterId, told: &Told, with_rules: bool) {
         for (kind, count) in &told.counts {
             rules.count(kind, *count);
         }
-        for (kind, key) in told.others.security() {
-            rules.name(kind, &key.namespace, &key.name);
-        }
     }
     hub.facts.rule(&id, rules);
     let mut said = told.contribution.clone();

@@ -42,8 +42,10 @@ mod rules;
 mod scopes;
 mod secured;
 mod served;
+mod signer;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;
 mod taken;
+mod tokens;
 mod walk;

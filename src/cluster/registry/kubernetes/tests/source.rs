@@ -398,14 +398,14 @@ async fn one_namespace_is_asked_for_where_only_that_counts() {
 async fn kinds_without_effect_are_kept_to_be_looked_at() {
     let fake = fake("10.0.0.1").await;
     fake.knows(ISTIO, &["gateways"]);
-    fake.knows("/apis/security.istio.io/v1", &["requestauthentications"]);
+    fake.knows("/apis/rbac.istio.io/v1alpha1", &["serviceroles"]);
     // Judged as it is everywhere, though nothing comes of it.
     let gateway = json!({"servers": []});
     let metadata =
         json!({"name": "g", "namespace": "demo", "creationTimestamp": "1970-01-01T00:00:07Z"});
     fake.put_in("gateways", json!({"metadata": metadata, "spec": gateway}));
-    let policy = json!({"metadata": {"name": "p", "namespace": "demo"}, "spec": {"jwtRules": [{"issuer": "a"}]}});
-    fake.put_in("requestauthentications", policy);
+    let role = json!({"metadata": {"name": "r", "namespace": "demo"}, "spec": {"rules": [{"services": ["*"]}]}});
+    fake.put_in("serviceroles", role);
     let mut source = Source::start(&fake, settings());
     let both = |told: &Told| told.others.iter().count() == 2 && told.standing == Standing::Synced;
     let told = source.until(both).await;
@@ -418,7 +418,7 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
         shown,
         [
             ("networking.istio.io/v1", "Gateway", "g", false),
-            ("security.istio.io/v1", "RequestAuthentication", "p", true),
+            ("rbac.istio.io/v1alpha1", "ServiceRole", "r", true),
         ]
     );
     assert_eq!(
@@ -426,11 +426,6 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
         (&gateway, &metadata)
     );
     assert_eq!(told.counts["Gateway"], 1);
-    let security: Vec<_> = told.others.security().collect();
-    assert_eq!(
-        security,
-        [("RequestAuthentication", &crate::kind::Key::new("demo", "p"))]
-    );
     // Nothing that is served depends on them.
     fake.delete_in("gateways", "demo/g");
     let last = source.until(|told| told.others.iter().count() == 1).await;

@@ -1,0 +1,189 @@
+//! RequestAuthentications, by requests with tokens that come in to a workload, and what its application sees of them.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use crate::backend::Backend;
+use crate::place::{Place, documents};
+use crate::policies::{Clients, comes, connect, doors, outcome, policy, workload};
+use crate::proxy::Address;
+use crate::secured::Root;
+use crate::signer::{Signer, now, set};
+
+const ROWS: &str = include_str!("../../../../tests/data/tokens.rows");
+
+/// Policies that hold together, each with its kind and namespace, and the rows behind them with their lines.
+type Group<'a> = (Vec<[&'a str; 3]>, Vec<(usize, &'a str)>);
+
+fn groups(text: &str) -> Vec<Group<'_>> {
+    let mut all: Vec<Group<'_>> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (word, rest) = line.split_once(' ').unwrap();
+        let kind = match word {
+            "tokens" => "RequestAuthentication",
+            "policy" => "AuthorizationPolicy",
+            _ => {
+                all.last_mut().unwrap().1.push((at + 1, line));
+                continue;
+            }
+        };
+        if all.last().is_none_or(|(_, rows)| !rows.is_empty()) {
+            all.push((Vec::new(), Vec::new()));
+        }
+        let (namespace, spec) = rest.split_once(' ').unwrap();
+        all.last_mut().unwrap().0.push([kind, namespace, spec]);
+    }
+    all
+}
+
+fn replaced(text: &str, mark: char, by: &BTreeMap<&str, String>) -> String {
+    let mut text = text.to_owned();
+    // The longest name first: one may begin another.
+    for (name, value) in by.iter().rev() {
+        text = text.replace(&format!("{mark}{name}"), value);
+    }
+    text
+}
+
+#[test]
+fn whose_tokens_count_is_what_request_authentications_say() {
+    let (rsa, curve) = (Signer::rsa("rsa"), Signer::curve("ec"));
+    // Of the same name.
+    let stranger = Signer::rsa("rsa");
+    let off = json!({"keys": [{"kty": "EC", "crv": "P-256", "x": "AQAB", "y": "AQAB"}]});
+    let keys = BTreeMap::from([
+        ("rsa", set(&[&rsa])),
+        ("ec", set(&[&curve])),
+        ("both", set(&[&rsa, &curve])),
+        ("curve", off.to_string()),
+    ]);
+    let soon = now() + 1000;
+    let claims = |more: Value| {
+        let mut claims = json!({"iss": "i", "sub": "alice", "exp": soon});
+        let more = more.as_object().unwrap().clone();
+        claims.as_object_mut().unwrap().extend(more);
+        claims
+    };
+    let unsigned = URL_SAFE_NO_PAD.encode(json!({"alg": "none"}).to_string());
+    let unsigned = [
+        unsigned,
+        URL_SAFE_NO_PAD.encode(claims(json!({})).to_string()),
+    ]
+    .join(".");
+    let tokens = BTreeMap::from([
+        ("rsa", rsa.token(&claims(json!({})))),
+        ("ec", curve.token(&claims(json!({"sub": "bob"})))),
+        ("j", curve.token(&claims(json!({"iss": "j"})))),
+        ("stranger", rsa.token(&claims(json!({"iss": "s"})))),
+        ("forged", stranger.token(&claims(json!({})))),
+        ("expired", rsa.token(&claims(json!({"exp": now() - 1000})))),
+        ("early", rsa.token(&claims(json!({"nbf": soon})))),
+        ("none", format!("{unsigned}.")),
+        ("audience", rsa.token(&claims(json!({"aud": "a"})))),
+        ("audiences", rsa.token(&claims(json!({"aud": ["x", "a"]})))),
+        ("presenter", rsa.token(&claims(json!({"azp": "app"})))),
+        (
+            "claims",
+            rsa.token(&claims(json!({
+                "groups": ["dev", "admin"], "scope": "read write", "roles": "r1 r2", "realm": {"access": "full-1"},
+            }))),
+        ),
+    ]);
+    let web = Address::new();
+    let application = Backend::new([127, 0, 0, 1], "web");
+    let application = SocketAddr::from(([127, 0, 0, 1], application.port));
+    let discovery = Place::new()
+        .with("mesh", "enableTracing: false\nenableAutoMtls: true\n")
+        .with("config/all.yaml", &doors("begin", application))
+        .start();
+    let root = Root::new();
+    let web = workload(&discovery, web, &root);
+    let mut clients = Clients::new(root);
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for (at, (policies, rows)) in groups(ROWS).into_iter().enumerate() {
+        let mark = format!("group-{at}");
+        let mut config = vec![doors(&mark, application)];
+        for (number, [kind, namespace, spec]) in policies.iter().enumerate() {
+            let name = format!("p{number}");
+            config.push(policy(kind, namespace, &name, &replaced(spec, '@', &keys)));
+        }
+        comes(&discovery, &web, &mark, &config);
+        for (line, row) in rows {
+            let (incoming, expected) = row.split_once(" => ").unwrap();
+            let incoming = replaced(incoming, '$', &tokens);
+            let outcome = outcome(&incoming, web.ip, &mut clients);
+            if outcome.to_string() != expected {
+                wrong.push(format!("line {line}: {row}: {outcome}"));
+            }
+            count += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 75, "{count}");
+}
+
+/// What the application sees of a request.
+fn seen(to: SocketAddr, application: &Backend, headers: &str) -> String {
+    let mut stream = connect(Ipv4Addr::LOCALHOST, to);
+    let text = format!("GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    application.seen.last().1
+}
+
+/// Nobody but the proxy says to an application what a token said.
+#[test]
+fn applications_are_told_what_a_token_says_and_nothing_that_a_client_says_in_its_place() {
+    let signer = Signer::curve("ec");
+    let address = Address::new();
+    let backend = Backend::new([127, 0, 0, 1], "web");
+    let application = SocketAddr::from(([127, 0, 0, 1], backend.port));
+    let spec = |forward: bool| {
+        format!(
+            "{{jwtRules: [{{issuer: i, jwks: '{}', outputPayloadToHeader: x-payload, forwardOriginalToken: {forward}, \
+             outputClaimToHeaders: [{{header: x-group, claim: realm.group}}]}}]}}",
+            set(&[&signer])
+        )
+    };
+    let config = |mark: &str, forward| {
+        let tokens = policy("RequestAuthentication", "demo", "p", &spec(forward));
+        [doors(mark, application), tokens]
+    };
+    let discovery = Place::new()
+        .with("config/all.yaml", &documents(&config("first", false)))
+        .start();
+    let web = workload(&discovery, address, &Root::new());
+    comes(&discovery, &web, "first", &config("first", false));
+    let to = SocketAddr::from((web.ip, 9080));
+    let claims =
+        json!({"iss": "i", "sub": "alice", "realm": {"group": "dev"}, "exp": now() + 1000});
+    let token = signer.token(&claims);
+    let spoofed = "X-Payload: spoofed\r\nx-group: spoofed\r\n";
+    let with = format!("{spoofed}Authorization: Bearer {token}\r\n");
+    let head = seen(to, &backend, &with).to_ascii_lowercase();
+    let payload = token.split('.').nth(1).unwrap().to_ascii_lowercase();
+    assert!(
+        head.contains(&format!("x-payload: {payload}\r\n")),
+        "{head}"
+    );
+    assert!(head.contains("x-group: dev\r\n"), "{head}");
+    assert!(
+        !head.contains("spoofed") && !head.contains("authorization"),
+        "{head}"
+    );
+    let head = seen(to, &backend, spoofed).to_ascii_lowercase();
+    assert!(!head.contains("spoofed"), "{head}");
+    comes(&discovery, &web, "second", &config("second", true));
+    let head = seen(to, &backend, &with);
+    assert!(head.contains(&format!("Bearer {token}")), "{head}");
+}
