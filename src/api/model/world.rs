@@ -7,7 +7,9 @@ use std::sync::Arc;
 use super::{ClusterId, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use crate::istio::networking::v1alpha3::{DestinationRule, Sidecar, VirtualService};
-use crate::security::{AuthorizationPolicy, KeySet, PeerAuthentication, RequestAuthentication};
+use crate::security::{
+    AuthorizationPolicy, KeySet, KeysPlace, PeerAuthentication, RequestAuthentication,
+};
 
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
 pub type Shards = BTreeMap<ClusterId, Arc<[Endpoint]>>;
@@ -57,8 +59,8 @@ pub struct World {
     /// clients speak what all of them take.
     pub earlier_peer_authentications: Vec<Arc<Objects<PeerAuthentication>>>,
     pub request_authentications: Arc<Objects<RequestAuthentication>>,
-    /// Keys that were fetched, by where they are from: a `jwksUri`. One that is missing here was not fetched yet.
-    pub key_sets: Arc<BTreeMap<Arc<str>, KeySet>>,
+    /// Keys that were fetched. Of a place that is missing here none were fetched yet.
+    pub key_sets: Arc<BTreeMap<KeysPlace, KeySet>>,
     /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
     pub plaintext: Arc<BTreeSet<IpAddr>>,
 }

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use api::model::{Change, Reason, World};
+use api::model::{Change, Objects, Reason, World};
+use api::security::{KeySet, KeysPlace, RequestAuthentication};
 use cluster::registry::{Effect, Registries, SourceId, Standing};
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info, warn};
@@ -29,6 +30,7 @@ use self::plaintext::Plaintext;
 use super::facts::Facts;
 use super::identity::TrustDomains;
 use super::inert::RuleCounts;
+use super::jwks::Jwks;
 use super::kinds::ProxyKinds;
 use super::lines::Lines;
 use super::metrics::Metrics;
@@ -64,6 +66,7 @@ pub(crate) struct Hub {
     /// Of sources that are waited for, what has not come, by the names that somebody has given it.
     pub(crate) awaited: Mutex<BTreeMap<SourceId, String>>,
     pub(crate) refused: RefusedStreams,
+    pub(crate) jwks: Jwks,
     /// Of the proxies that are connected.
     pub(crate) kinds: Arc<ProxyKinds>,
     /// Streams that may begin with a push at once.
@@ -81,6 +84,8 @@ pub(crate) struct Hub {
     pub(crate) answers: Arc<SharedAnswers>,
     /// The mesh's trust domain.
     trust: watch::Sender<Arc<str>>,
+    /// Those whose keys may have to be fetched.
+    requests: watch::Sender<Requests>,
     draining: AtomicBool,
     /// From the first snapshot until TERM.
     serving: watch::Sender<bool>,
@@ -98,6 +103,7 @@ struct State {
     sessions: BTreeMap<u64, Arc<Session>>,
     plaintext: Plaintext,
     peers: Peers,
+    key_sets: KeySets,
     next: u64,
     pushes: VecDeque<Pushed>,
 }
@@ -108,6 +114,7 @@ impl State {
         let mut world = self.registries.world();
         let current = &world.peer_authentications;
         world.earlier_peer_authentications = self.peers.earlier(current, now);
+        world.key_sets = Arc::clone(&self.key_sets);
         world
     }
 
@@ -117,6 +124,9 @@ impl State {
         all.into_iter().flatten().min()
     }
 }
+
+type Requests = Arc<Objects<RequestAuthentication>>;
+type KeySets = Arc<BTreeMap<KeysPlace, KeySet>>;
 
 /// A stream among all others; it leaves when this is dropped.
 #[derive(Debug)]
@@ -143,6 +153,7 @@ impl Hub {
             port_access: OnceLock::new(),
             awaited: Mutex::default(),
             refused: RefusedStreams::default(),
+            jwks: Jwks::new(options.jwks_refresh, options.jwks_allowed.clone()),
             kinds: Arc::default(),
             throttle: Arc::new(Semaphore::new(options.throttle)),
             options,
@@ -155,6 +166,7 @@ impl Hub {
                 sessions: BTreeMap::new(),
                 plaintext: Plaintext::default(),
                 peers: Peers::default(),
+                key_sets: Arc::default(),
                 next: 1,
                 pushes: VecDeque::new(),
             }),
@@ -164,6 +176,7 @@ impl Hub {
             snapshots: AtomicU64::new(0),
             answers: Arc::default(),
             trust: watch::Sender::new("".into()),
+            requests: watch::Sender::default(),
             draining: AtomicBool::new(false),
             serving: watch::Sender::new(false),
             said: Mutex::default(),
@@ -187,7 +200,9 @@ impl Hub {
             state.debounce.change(now, change);
         }
         let is_complete = state.registries.missing().next().is_none();
-        let begins = is_complete && self.snapshot.borrow().is_none();
+        let world = state.registries.world();
+        let begins =
+            is_complete && self.snapshot.borrow().is_none() && self.jwks.has_settled(&world);
         // While a source is missing, what is left out may be another thing than in the end.
         let news = if is_complete {
             state.registries.news()
@@ -195,6 +210,11 @@ impl Hub {
             Vec::new()
         };
         drop(state);
+        self.requests.send_if_modified(|known| {
+            let is_other = *known != world.request_authentications;
+            *known = world.request_authentications;
+            is_other
+        });
         self.lines.left_out(&news);
         if begins {
             self.begin();
@@ -209,6 +229,20 @@ impl Hub {
             other
         });
         self.changed.notify_one();
+    }
+
+    /// Keys were fetched: proxies whose policies use others than before are to have them.
+    pub(super) fn put_key_sets(&self, keys: BTreeMap<KeysPlace, KeySet>) {
+        let mut state = self.state();
+        state.key_sets = Arc::new(keys);
+        let (now, change) = (self.clock.now(), Change::Full(Reason::Config));
+        state.debounce.change(now, change);
+        self.changed.notify_one();
+    }
+
+    /// As they change.
+    pub(super) fn request_authentications(&self) -> watch::Receiver<Requests> {
+        self.requests.subscribe()
     }
 
     /// What the sources are at, for the pages.

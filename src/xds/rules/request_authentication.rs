@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::config::served::{is_header_name, is_one_line, is_output_header};
 use api::model::ObjectRef;
 use api::security::jwt_rule::Presence;
-use api::security::{JwtRule, KeySet, RequestAuthentication};
+use api::security::{JwtRule, KeySet, KeysPlace, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source};
 use envoy_types::pb::envoy::config::route::v3::{RouteMatch, route_match::PathSpecifier};
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::jwt_provider::{
@@ -38,7 +38,7 @@ pub(crate) const PAYLOAD: &str = "payload";
 const LISTS: [&str; 2] = ["scope", "permission"];
 
 /// Keys that were fetched, by their places.
-pub(crate) type KeySets = BTreeMap<Arc<str>, KeySet>;
+pub(crate) type KeySets = BTreeMap<KeysPlace, KeySet>;
 
 /// `envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication`, with providers in order: `envoy-types` holds them in a hash map.
 #[derive(Clone, PartialEq, Message)]
@@ -181,11 +181,16 @@ fn keys_of(rule: &JwtRule, fetched: &KeySets) -> Result<KeySet, &'static str> {
         return KeySet::inline(&rule.jwks)
             .map_err(|_| "tokens are refused: jwks has no key that proxies can use");
     }
-    if rule.jwks_uri.is_empty() {
-        return Err("tokens are refused: neither jwks nor jwksUri says a key");
-    }
-    let keys = fetched.get(rule.jwks_uri.as_str()).cloned();
-    keys.ok_or("tokens are refused: no keys were fetched from jwksUri yet")
+    let Some(place) = KeysPlace::of(rule) else {
+        return Err(
+            "tokens are refused: neither jwks nor jwksUri says a key, and the issuer is no URL",
+        );
+    };
+    let keys = fetched.get(&place).cloned();
+    keys.ok_or(match place {
+        KeysPlace::Set(_) => "tokens are refused: no keys were fetched from jwksUri yet",
+        KeysPlace::Discovery(_) => "tokens are refused: no keys of the issuer were fetched yet",
+    })
 }
 
 /// `None`: tokens are in headers alone, and those are none.

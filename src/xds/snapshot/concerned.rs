@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World};
 use api::networking::Kind;
-use api::security::JwtRule;
+use api::security::{JwtRule, KeysPlace};
 
 use super::{Base, Snapshot};
 use crate::node::Node;
-use crate::rules::request_authentication::KeySets;
 use crate::scope::{ProxyRules, Scope};
 
 /// What differs between two snapshots.
@@ -163,8 +162,8 @@ fn with_other_keys(older: &World, newer: &World) -> BTreeSet<Arc<str>> {
         return BTreeSet::new();
     }
     let is_other = |rule: &JwtRule| {
-        let of = |all: &KeySets| all.get(rule.jwks_uri.as_str()).cloned();
-        rule.jwks.is_empty() && of(before) != of(after)
+        let place = KeysPlace::of(rule);
+        place.is_some_and(|place| before.get(&place) != after.get(&place))
     };
     let policies = newer.request_authentications.values();
     policies

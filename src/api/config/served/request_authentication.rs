@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::{is_header_name, is_one_line, items};
 use crate::config::Finding;
 use crate::duration;
-use crate::security::{KeySet, MOST_KEYS};
+use crate::security::{KeySet, KeysPlace, MOST_KEYS};
 
 /// The longest that discovery waits for keys, whatever an object says. Chosen: a minute.
 pub const LONGEST_FETCH: Duration = Duration::from_secs(60);
@@ -29,13 +29,14 @@ fn of_rule(path: &str, rule: &Json) -> Vec<Finding> {
     let mut note = |path: String, words: String| found.push(Finding::warning(path, words));
     let text = |name: &str| rule.get(name).and_then(Json::as_str).unwrap_or_default();
     let (inline, fetched) = (text("jwks"), text("jwksUri"));
+    let issuer = KeysPlace::of_issuer(text("issuer"));
     match (inline, fetched) {
-        ("", "") => note(
+        ("", "") if issuer.is_none() => note(
             path.to_owned(),
-            "believes no token: neither jwks nor jwksUri says a key".to_owned(),
+            "believes no token: neither jwks nor jwksUri says a key, and the issuer is no URL"
+                .to_owned(),
         ),
-        ("", _) => {}
-        (_, "") => {}
+        ("", _) | (_, "") => {}
         _ => note(
             format!("{path}.jwksUri"),
             "has no effect beside jwks".to_owned(),
@@ -92,12 +93,15 @@ mod tests {
         let place = "spec.jwtRules[0]";
         let none = [""; 0];
         assert_eq!(said(json!({"issuer": "i", "jwks": keys})), none);
+        assert_eq!(said(json!({"issuer": "https://i"})), none);
         let written = json!({"issuer": "i", "jwksUri": "https://a", "timeout": "60s", "outputPayloadToHeader": "x"});
         assert_eq!(said(written), none);
         for (rule, words) in [
             (
                 json!({"issuer": "i"}),
-                format!("{place}: believes no token: neither jwks nor jwksUri says a key"),
+                format!(
+                    "{place}: believes no token: neither jwks nor jwksUri says a key, and the issuer is no URL"
+                ),
             ),
             (
                 json!({"jwks": keys, "jwksUri": "https://a"}),

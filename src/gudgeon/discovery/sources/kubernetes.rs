@@ -50,6 +50,7 @@ pub(super) async fn start(
     let cluster = shared.cluster(access).await.map_err(|cause| {
         Failure::config(format!("cannot read services from Kubernetes: {cause}"))
     })?;
+    hub.jwks.keep_from(cluster.address());
     let local = hub.options.settings.cluster.clone();
     let settings = Settings {
         namespace: flags.app_namespace.clone(),

@@ -105,7 +105,9 @@ fn beside_policies_that_are_enforced_it_starts() {
     let tokens = status(&discovery, "RequestAuthentication");
     assert_eq!(
         tokens["messages"],
-        json!(["spec.jwtRules[0]: believes no token: neither jwks nor jwksUri says a key"])
+        json!([
+            "spec.jwtRules[0]: believes no token: neither jwks nor jwksUri says a key, and the issuer is no URL"
+        ])
     );
     assert_eq!(
         status(&discovery, "PeerAuthentication")["effect"],

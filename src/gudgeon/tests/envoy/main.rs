@@ -26,6 +26,8 @@ mod galley;
 mod hostile_tenants;
 mod injected;
 mod interception;
+#[path = "../discovery/issuer.rs"]
+mod issuer;
 mod kills;
 mod kinds;
 mod logged;

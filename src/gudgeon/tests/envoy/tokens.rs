@@ -3,15 +3,21 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::backend::Backend;
-use crate::place::{Place, documents};
-use crate::policies::{Clients, comes, connect, doors, outcome, policy, workload};
+use crate::issuer::Issuer;
+use crate::place::{Place, documents, until};
+use crate::policies::{Clients, comes, connect, doors, outcome, policy, workload, workload_by};
 use crate::proxy::Address;
+use crate::relay::Relay;
 use crate::secured::Root;
 use crate::signer::{Signer, now, set};
 
@@ -186,4 +192,132 @@ fn applications_are_told_what_a_token_says_and_nothing_that_a_client_says_in_its
     comes(&discovery, &web, "second", &config("second", true));
     let head = seen(to, &backend, &with);
     assert!(head.contains(&format!("Bearer {token}")), "{head}");
+}
+
+/// Requests without end, each with the token that is current; whether all were let in.
+struct TokenLoad {
+    token: Arc<Mutex<String>>,
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<(usize, Vec<u16>)>,
+}
+
+fn status(to: SocketAddr, token: &str) -> u16 {
+    let mut stream = connect(Ipv4Addr::LOCALHOST, to);
+    let text = format!(
+        "GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
+    );
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let _read = stream.read_to_string(&mut answer);
+    let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+    status.unwrap_or_default()
+}
+
+impl TokenLoad {
+    fn new(to: SocketAddr, token: &str) -> Self {
+        let token = Arc::new(Mutex::new(token.to_owned()));
+        let ends = Arc::new(AtomicBool::new(false));
+        let (current, ended) = (Arc::clone(&token), Arc::clone(&ends));
+        let thread = std::thread::spawn(move || {
+            let (mut good, mut bad) = (0, Vec::new());
+            while !ended.load(Ordering::Relaxed) {
+                let token = current.lock().unwrap().clone();
+                match status(to, &token) {
+                    200 => good += 1,
+                    other => bad.push(other),
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            (good, bad)
+        });
+        Self {
+            token,
+            ends,
+            thread,
+        }
+    }
+
+    fn end(self) -> usize {
+        self.ends.store(true, Ordering::Relaxed);
+        let (good, bad) = self.thread.join().unwrap();
+        assert_eq!(bad, [0; 0], "beside {good} that were let in");
+        good
+    }
+}
+
+#[test]
+fn keys_of_an_issuer_are_exchanged_without_a_lost_request() {
+    let (first, second) = (Signer::curve("first"), Signer::rsa("second"));
+    let claims = json!({"iss": "i", "sub": "alice", "exp": now() + 1000});
+    let [old, new] = [&first, &second].map(|signer| signer.token(&claims));
+    let issuer = Issuer::of(set(&[&first]));
+    let own = Address::new();
+    let address = Address::new();
+    let backend = Backend::new([127, 0, 0, 1], "web");
+    let application = SocketAddr::from(([127, 0, 0, 1], backend.port));
+    let spec = format!(
+        "{{jwtRules: [{{issuer: i, jwksUri: '{}'}}]}}",
+        issuer.url("/keys")
+    );
+    let config = [
+        doors("first", application),
+        policy("RequestAuthentication", "demo", "p", &spec),
+    ];
+    let mut discovery = Place::new()
+        .with("config/all.yaml", &documents(&config))
+        .env("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", "1s")
+        .arg(&format!("--grpcAddr={}:15010", own.ip))
+        .arg("--jwksAllow=127.0.0.1")
+        .start();
+    let relay = Relay::new((own.ip, 15010).into());
+    let web = workload_by(relay.port, &discovery.place, address, &Root::new());
+    comes(&discovery, &web, "first", &config);
+    let to = SocketAddr::from((web.ip, 9080));
+    let becomes = |token: &str, expected: u16| {
+        until(&format!("{expected}"), || {
+            (status(to, token) == expected).then_some(())
+        });
+    };
+    becomes(&old, 200);
+    assert_eq!(status(to, &new), 401);
+    let load = TokenLoad::new(to, &old);
+    // Both are known for a while, and signers change meanwhile.
+    issuer.say(set(&[&first, &second]));
+    becomes(&new, 200);
+    load.token.lock().unwrap().clone_from(&new);
+    std::thread::sleep(Duration::from_millis(100));
+    issuer.say(set(&[&second]));
+    becomes(&old, 401);
+    // An issuer that is away, or says something else, changes nothing.
+    for turn in 0..2 {
+        let asked = issuer.asked();
+        if turn == 0 {
+            issuer.fall_silent();
+        } else {
+            issuer.say("{}");
+        }
+        until("it was asked", || {
+            (issuer.asked() > asked + 1).then_some(())
+        });
+    }
+    let rows = discovery.json("/debug/configz?kind=RequestAuthentication");
+    let said = rows[0]["status"]["messages"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        said.contains("the last keys that were fetched count: "),
+        "{said}"
+    );
+    // A start with an issuer that answers takes no key from anybody.
+    issuer.say(set(&[&second]));
+    discovery.kill();
+    relay.cut();
+    discovery.again();
+    until("it is connected again", || {
+        (discovery.streams() == 1).then_some(())
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let good = load.end();
+    assert!(good > 100, "{good}");
 }

@@ -2,7 +2,7 @@
 //! tests.
 
 use api::networking::Sidecar;
-use api::security::{KeySet, RequestAuthentication};
+use api::security::{KeySet, KeysPlace, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3::data_source;
 use envoy_types::pb::envoy::config::listener::v3::{Listener, filter};
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::jwt_provider::JwksSourceSpecifier;
@@ -152,9 +152,12 @@ fn keys_are_written_or_fetched_and_tokens_without_any_are_refused() {
             "p",
             &format!("jwtRules: [{{issuer: i, jwksUri: '{uri}'}}]"),
         );
-        let sets = sets
-            .iter()
-            .map(|(uri, keys)| ((*uri).into(), KeySet::published(keys).unwrap()));
+        let sets = sets.iter().map(|(uri, keys)| {
+            (
+                KeysPlace::Set((*uri).into()),
+                KeySet::published(keys).unwrap(),
+            )
+        });
         world.key_sets = Arc::new(sets.collect());
         world
     };
@@ -183,7 +186,7 @@ fn keys_are_written_or_fetched_and_tokens_without_any_are_refused() {
     assert!(
         told[0]
             .message
-            .ends_with("neither jwks nor jwksUri says a key")
+            .ends_with("neither jwks nor jwksUri says a key, and the issuer is no URL")
     );
     // What is written comes first.
     let (both, told) = provider(&format!("jwks: '{KEYS}', jwksUri: '{uri}'"));

@@ -21,7 +21,7 @@ use api::model::{
     Service, ServiceKey, Shards, Target, TlsMode, World,
 };
 use api::networking::{DestinationRule, Kind as Rule, Sidecar, VirtualService};
-use api::security::{AuthorizationPolicy, KeySet, RequestAuthentication};
+use api::security::{AuthorizationPolicy, KeySet, KeysPlace, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
 use xds::node::Node;
@@ -604,7 +604,12 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
                 "https://fetched.example/keys",
                 "https://points.example/keys",
             ];
-            let keys = uris.map(|uri| (uri.into(), KeySet::published(POINTS).unwrap()));
+            let keys = uris.map(|uri| {
+                (
+                    KeysPlace::Set(uri.into()),
+                    KeySet::published(POINTS).unwrap(),
+                )
+            });
             world.key_sets = Arc::new(keys.into());
         }
         _ => {
@@ -625,25 +630,21 @@ const POINTS: &str =
 
 /// Tokens with values at the edge.
 fn tokens(odd: &[&str]) -> Vec<(&'static str, String)> {
-    let mut keys = vec![
+    let mut sets = vec![
         POINTS.to_owned(),
         r#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE"}]}"#.to_owned(),
         r#"{"keys": [{"kty": "oct", "k": "AQ", "alg": "HS256"}]}"#.to_owned(),
     ];
     // Numbers of RSA, the shortest and the longest.
-    for (letters, exponent) in [
-        (171, "Aw"),
-        (171, "AQAAAAE"),
-        (171, "AQAB"),
-        (1366, "AQAB"),
-        (1365, "Af____8"),
-    ] {
-        let n = format!("{}B", "_".repeat(letters - 1));
-        keys.push(format!(
-            r#"{{"keys": [{{"kty": "RSA", "n": "{n}", "e": "{exponent}"}}]}}"#
-        ));
+    for (letters, last) in [(170, '8'), (1365, 'w')] {
+        for exponent in ["Aw", "AQAB", "AQAAAAE", "Af____8"] {
+            let n = format!("{}{last}", "_".repeat(letters));
+            let keys = format!(r#"{{"keys": [{{"kty": "RSA", "n": "{n}", "e": "{exponent}"}}]}}"#);
+            assert!(KeySet::inline(&keys).is_ok(), "{keys}");
+            sets.push(keys);
+        }
     }
-    let mut rules: Vec<_> = keys
+    let mut rules: Vec<_> = sets
         .iter()
         .map(|keys| format!("jwks: '{keys}', issuer: i"))
         .collect();
