@@ -32,7 +32,6 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         "Sidecar" => sidecar::notes,
         "VirtualService" => virtual_service,
         "DestinationRule" => destination_rule,
-        "AuthorizationPolicy" => authorization_policy,
         "RequestAuthentication" => request_authentication::notes,
         _ => return Vec::new(),
     };
@@ -113,14 +112,6 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
         }
     }
     found
-}
-
-fn authorization_policy(spec: &Json) -> Vec<Finding> {
-    if spec.get("action").and_then(Json::as_str) != Some("CUSTOM") {
-        return Vec::new();
-    }
-    let why = "lets nothing in: no provider is asked in this release";
-    vec![Finding::warning("spec.action", why)]
 }
 
 fn destination_rule(spec: &Json) -> Vec<Finding> {
@@ -465,24 +456,6 @@ mod tests {
             http(json!({"fault": fault, "route": route})),
             ["spec.http[0].fault.delay: has no effect: it says no percentage of requests"]
         );
-    }
-
-    #[test]
-    fn what_keeps_out_more_than_it_says_is_said_of_a_policy() {
-        let kind = named("security.istio.io", "AuthorizationPolicy").unwrap();
-        let said = |action: Json| {
-            let notes = notes(kind, &json!({"action": action, "rules": [{}]})).into_iter();
-            notes
-                .map(|note| format!("{}: {}", note.path, note.message))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(said(json!("DENY")), [""; 0]);
-        for action in [json!("CUSTOM"), json!(3)] {
-            assert_eq!(
-                said(action),
-                ["spec.action: lets nothing in: no provider is asked in this release"]
-            );
-        }
     }
 
     #[test]

@@ -16,10 +16,13 @@ use serde_json::{Map, Value};
 /// Keys of one set that count: the first ones. Chosen: an issuer has a few, and a proxy may try each for one token.
 pub const MOST_KEYS: usize = 100;
 
+/// Bytes of the keys of one set: those beyond do not count either. Chosen: a hundred keys of 2,048 bits come to less.
+const MOST_BYTES: usize = 64 << 10;
+
 /// Bits of RSA's modulus. The least is chosen, for whoever has old keys; the most is what BoringSSL works with in a moment.
 const RSA_BITS: RangeInclusive<usize> = 1024..=8192;
-/// Bits of RSA's exponent that BoringSSL takes (crypto/fipsmodule/rsa/rsa.cc).
-const EXPONENT_BITS: RangeInclusive<usize> = 2..=33;
+/// Bits of RSA's exponent that Envoy 1.40 takes: with 33 it refuses a set.
+const EXPONENT_BITS: RangeInclusive<usize> = 2..=32;
 /// Bytes of a key's id. Chosen: it is a hash or a date.
 const LONGEST_ID: usize = 1024;
 /// Bytes of a shared secret. Chosen: HMAC shortens longer ones.
@@ -124,7 +127,12 @@ impl KeySet {
         let all = all.ok_or(NoKeySet::Malformed)?;
         let usable = all.iter().filter_map(Value::as_object).filter_map(usable);
         let taken = usable.filter(|key| takes_secrets || key.k.is_none());
-        let mut keys: Vec<_> = taken.take(MOST_KEYS).collect();
+        let mut bytes = 0;
+        let fits = |key: &PublicKey<'_>| {
+            bytes += key.size();
+            bytes <= MOST_BYTES
+        };
+        let mut keys: Vec<_> = taken.take(MOST_KEYS).take_while(fits).collect();
         if keys.is_empty() {
             return Err(NoKeySet::WithoutUsableKey);
         }
@@ -156,6 +164,17 @@ impl KeySet {
     #[must_use]
     pub const fn left_out(&self) -> usize {
         self.left_out
+    }
+}
+
+impl PublicKey<'_> {
+    /// Bytes that it comes to, roughly.
+    fn size(&self) -> usize {
+        let texts = [self.kid, self.alg, self.crv, Some(self.kty)];
+        let numbers = [&self.n, &self.e, &self.x, &self.y, &self.k];
+        let texts: usize = texts.into_iter().flatten().map(str::len).sum();
+        let numbers: usize = numbers.into_iter().flatten().map(String::len).sum();
+        texts + numbers + 64
     }
 }
 
@@ -322,11 +341,11 @@ mod tests {
         let large = NO_PADDING.encode([7; 49]);
         for (key, usable) in [
             (json!({"kty": "RSA", "n": odd(1024), "e": "Aw"}), true),
-            (json!({"kty": "RSA", "n": odd(8192), "e": odd(33)}), true),
+            (json!({"kty": "RSA", "n": odd(8192), "e": odd(32)}), true),
             (json!({"kty": "RSA", "n": odd(1023), "e": "AQAB"}), false),
             (json!({"kty": "RSA", "n": odd(8193), "e": "AQAB"}), false),
             (json!({"kty": "RSA", "n": odd(2048), "e": "AQ"}), false),
-            (json!({"kty": "RSA", "n": odd(2048), "e": odd(34)}), false),
+            (json!({"kty": "RSA", "n": odd(2048), "e": odd(33)}), false),
             (json!({"kty": "RSA", "n": odd(2048), "e": "Ag"}), false),
             (json!({"kty": "RSA", "n": odd(2048)}), false),
             (json!({"kty": "RSA", "n": "!", "e": "AQAB"}), false),
@@ -385,6 +404,10 @@ mod tests {
         let taken = KeySet::published(&set(&keys)).unwrap();
         assert_eq!((taken.keys(), taken.left_out()), (MOST_KEYS, 9_900));
         assert!(taken.json().contains("\"99\"") && !taken.json().contains("\"100\""));
+        let large = json!({"kty": "RSA", "kid": "a".repeat(1000), "n": odd(8192), "e": "AQAB"});
+        let taken = KeySet::published(&set(&vec![large; 100])).unwrap();
+        assert_eq!(taken.keys(), 26);
+        assert!(taken.json().len() < 70_000);
         let nobody = KeySet::of_nobody();
         assert_eq!(nobody.keys(), 0);
         assert!(KeySet::published(nobody.json()).is_ok());

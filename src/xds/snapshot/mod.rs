@@ -11,6 +11,7 @@ mod parts;
 mod policies;
 mod ports;
 mod proxy;
+mod security;
 #[cfg(test)]
 mod tests;
 mod variants;
@@ -49,6 +50,7 @@ use crate::settings::Settings;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 
+pub use self::security::{Agreement, PoliciesInForce, PortSecurity};
 pub use crate::common::conflict::Conflict;
 
 /// One state of the mesh.

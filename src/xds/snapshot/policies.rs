@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Snapshot;
 use crate::resources::proxy::Proxy;
-use crate::rules::authorization_policy::{self, Filters};
+use crate::rules::authorization_policy::{self, Filters, Providers, Surroundings};
 use crate::scope::ProxyRules;
 
 /// Bytes that all filters of policies in one proxy's listeners may have. Chosen: a thousand rules of a few values each, on ten
@@ -15,7 +15,7 @@ const POLICY_BYTES: usize = 8 << 20;
 pub(super) fn filters(
     snapshot: &Arc<Snapshot>,
     proxy: &Proxy,
-    _rules: &ProxyRules,
+    rules: &ProxyRules,
     chains: usize,
 ) -> Filters {
     let base = &snapshot.base;
@@ -29,9 +29,15 @@ pub(super) fn filters(
     let tokens = base
         .tokens
         .filter(&policies.requests, keys, most, &mut lost);
+    let surroundings = Surroundings {
+        domains: &base.trust_domains,
+        providers: Providers {
+            mesh: &snapshot.world.mesh,
+            outlets: rules.outlets(),
+        },
+    };
     let authorization = &policies.authorization;
-    let mut filters =
-        authorization_policy::filters(authorization, &base.trust_domains, most, &mut lost);
+    let mut filters = authorization_policy::filters(authorization, surroundings, most, &mut lost);
     match tokens {
         Ok(tokens) => drop(filters.http.splice(..0, tokens)),
         Err(_) => filters.close_to_requests(),

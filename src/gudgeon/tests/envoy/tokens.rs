@@ -134,6 +134,32 @@ fn whose_tokens_count_is_what_request_authentications_say() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count > 75, "{count}");
+
+    // The last of them, for whoever looks.
+    let all = discovery.json("/debug/authorizationz?proxyID=web.demo");
+    let policies = &all["authorization_policies"]["namespace_to_v1beta1_policies"]["demo"];
+    assert_eq!(policies[0]["name"], "p1");
+    let rules = &policies[0]["authorization_policy"]["rules"];
+    let who = "cluster.local/ns/demo/sa/client";
+    assert_eq!(rules[0]["from"][0]["source"]["principals"][0], who);
+    let requests = &all["request_authentications"]["demo"];
+    assert_eq!(
+        requests[0]["request_authentication"]["jwtRules"][0]["issuer"],
+        "i"
+    );
+    assert_eq!(
+        discovery.json("/debug/authenticationz?proxyID=web.demo"),
+        json!([])
+    );
+    for (path, answer) in [
+        ("authorizationz?proxyID=nobody.demo", (404, "{}")),
+        ("authenticationz?proxyID=nobody.demo", (404, "[]")),
+        ("authenticationz", (400, "want ?proxyID=NAME.NAMESPACE")),
+    ] {
+        let (status, body) = discovery.get(&format!("/debug/{path}"));
+        assert_eq!((status, body.trim()), answer, "{path}");
+    }
+    assert!(discovery.json("/debug/authorizationz")["request_authentications"]["demo"].is_array());
 }
 
 /// What the application sees of a request.

@@ -9,10 +9,12 @@
 mod authorization;
 mod clusters;
 mod connections;
+mod custom;
 mod delegates;
 mod peers;
 mod routes;
 mod scopes;
+mod secured;
 mod services;
 mod sidecars;
 mod tokens;

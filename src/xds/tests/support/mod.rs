@@ -565,7 +565,12 @@ pub fn rows(certificates: &str) -> Vec<Row> {
 
 /// A world with one rule; `None` where the rules refuse it.
 pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
-    let mut builder = Builder::new("");
+    let mesh_config = match kind {
+        "ExtensionProvider" => format!("extensionProviders: [{spec}]"),
+        _ => String::new(),
+    };
+    mesh::parse_over(&mesh::discovery_defaults(), &mesh_config).ok()?;
+    let mut builder = Builder::new(&mesh_config);
     for name in ["a", "b"] {
         builder
             .service(
@@ -593,6 +598,16 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
         "AuthorizationPolicy" => {
             own_services(&mut builder);
             let (key, rule) = checked::<AuthorizationPolicy>("a", spec).ok()?;
+            Arc::make_mut(&mut builder.0.authorization_policies).insert(key, rule);
+        }
+        "ExtensionProvider" => {
+            own_services(&mut builder);
+            builder
+                .service("authz", &["80/HTTP", "90/GRPC"], Resolution::Static)
+                .endpoint("10.1.0.1 80 p80")
+                .end();
+            let policy = "{action: CUSTOM, provider: {name: a}, rules: [{}]}";
+            let (key, rule) = checked::<AuthorizationPolicy>("a", policy).unwrap();
             Arc::make_mut(&mut builder.0.authorization_policies).insert(key, rule);
         }
         "RequestAuthentication" => {
@@ -637,7 +652,7 @@ fn tokens(odd: &[&str]) -> Vec<(&'static str, String)> {
     ];
     // Numbers of RSA, the shortest and the longest.
     for (letters, last) in [(170, '8'), (1365, 'w')] {
-        for exponent in ["Aw", "AQAB", "AQAAAAE", "Af____8"] {
+        for exponent in ["Aw", "AQAB", "gAAAAQ", "_____w"] {
             let n = format!("{}{last}", "_".repeat(letters));
             let keys = format!(r#"{{"keys": [{{"kty": "RSA", "n": "{n}", "e": "{exponent}"}}]}}"#);
             assert!(KeySet::inline(&keys).is_ok(), "{keys}");
@@ -694,6 +709,56 @@ fn tokens(odd: &[&str]) -> Vec<(&'static str, String)> {
         .into_iter()
         .map(|spec| ("RequestAuthentication", spec))
         .collect()
+}
+
+/// Providers with values at the edge.
+fn providers(odd: &[&str]) -> Vec<(&'static str, String)> {
+    let place = "service: authz.demo.svc.cluster.local";
+    let mut all = vec![
+        format!("envoyExtAuthzGrpc: {{{place}, port: 90}}"),
+        format!(
+            "envoyExtAuthzGrpc: {{{place}, port: 90, timeout: 1ms, failOpen: true, statusOnError: '429', clearRouteCache: true}}"
+        ),
+        format!(
+            "envoyExtAuthzGrpc: {{{place}, port: 90, includeRequestBodyInCheck: {{maxRequestBytes: 4294967295, packAsBytes: true}}}}"
+        ),
+        format!("envoyExtAuthzGrpc: {{{place}, port: 80}}"),
+        format!("envoyExtAuthzHttp: {{{place}, port: 80, timeout: 100000h}}"),
+        format!("envoyExtAuthzHttp: {{{place}, port: 80, timeout: 0s}}"),
+        format!("envoyExtAuthzHttp: {{{place}, port: 80, pathPrefix: //a}}"),
+        format!(
+            "envoyExtAuthzHttp: {{{place}, port: 80, includeRequestBodyInCheck: {{maxRequestBytes: 1}}}}"
+        ),
+        "zipkin: {service: a}".to_owned(),
+    ];
+    for status in [
+        "0", "99", "100", "200", "299", "418", "511", "600", "-1", "x",
+    ] {
+        all.push(format!(
+            "envoyExtAuthzHttp: {{{place}, port: 80, statusOnError: '{status}'}}"
+        ));
+    }
+    for value in odd
+        .iter()
+        .copied()
+        .chain(["'*'", "'x*'", "'*x'", "'**'", "':path'", "Host"])
+    {
+        for field in [
+            "pathPrefix: VALUE",
+            "includeRequestHeadersInCheck: [VALUE]",
+            "includeHeadersInCheck: [VALUE]",
+            "includeAdditionalHeadersInCheck: {x: VALUE}",
+            "includeAdditionalHeadersInCheck: {VALUE: x}",
+            "headersToUpstreamOnAllow: [VALUE]",
+            "headersToDownstreamOnDeny: [VALUE]",
+            "headersToDownstreamOnAllow: [VALUE]",
+        ] {
+            let field = field.replace("VALUE", value);
+            all.push(format!("envoyExtAuthzHttp: {{{place}, port: 80, {field}}}"));
+        }
+    }
+    let named = all.iter().map(|one| format!("{{name: a, {one}}}"));
+    named.map(|one| ("ExtensionProvider", one)).collect()
 }
 
 /// Policies with values at the edge, and all that are shown by what they decide.
@@ -990,6 +1055,7 @@ pub fn edges() -> Vec<(&'static str, String)> {
     );
     rules.extend(self::policies(&odd));
     rules.extend(tokens(&odd));
+    rules.extend(providers(&odd));
     rules.extend(policies.into_iter().map(|policy| {
         (
             "DestinationRule",
