@@ -60,6 +60,7 @@ impl fmt::Debug for Providers<'_> {
 pub(super) struct Provider<'a> {
     name: &'a str,
     asked: Asked<'a>,
+    host: &'a str,
     cluster: Arc<str>,
     status: Option<HttpStatus>,
     body: Option<BufferSettings>,
@@ -108,6 +109,7 @@ impl<'a> Providers<'a> {
         Ok(Provider {
             name: &provider.name,
             asked,
+            host: outlet.host(),
             cluster: outlet.name.clone(),
             status: status_of(status)?,
             body: body.as_ref().map(buffered).transpose()?,
@@ -217,6 +219,8 @@ impl Provider<'_> {
             target_specifier: Some(core::grpc_service::TargetSpecifier::EnvoyGrpc(
                 core::grpc_service::EnvoyGrpc {
                     cluster_name: self.cluster.to_string(),
+                    // Envoy would say the cluster's name, which is no authority to many servers.
+                    authority: self.host.to_owned(),
                     ..core::grpc_service::EnvoyGrpc::default()
                 },
             )),
@@ -264,10 +268,9 @@ impl Provider<'_> {
             value: escaped(value),
             ..core::HeaderValue::default()
         });
-        let host = http.service.rsplit('/').next().unwrap_or_default();
         HttpService {
             server_uri: Some(core::HttpUri {
-                uri: format!("http://{host}:{}", http.port),
+                uri: format!("http://{}:{}", self.host, http.port),
                 timeout: Some(wire::duration(self.timeout())),
                 http_upstream_type: Some(core::http_uri::HttpUpstreamType::Cluster(
                     self.cluster.to_string(),

@@ -183,6 +183,7 @@ fn a_provider_is_asked_by_grpc_about_connections_too() {
         target.cluster_name,
         "outbound|90||authz.demo.svc.cluster.local"
     );
+    assert_eq!(target.authority, "authz.demo.svc.cluster.local");
     let of_tcp: Vec<_> = tcp.iter().map(|one| one.name.as_str()).collect();
     let expected =
         ["rbac", "ext_authz", "tcp_proxy"].map(|name| format!("envoy.filters.network.{name}"));
