@@ -21,8 +21,8 @@ const MOST_BYTES: usize = 64 << 10;
 
 /// Bits of RSA's modulus. The least is chosen, for whoever has old keys; the most is what BoringSSL works with in a moment.
 const RSA_BITS: RangeInclusive<usize> = 1024..=8192;
-/// Bits of RSA's exponent that Envoy 1.40 takes: with 33 it refuses a set.
-const EXPONENT_BITS: RangeInclusive<usize> = 2..=32;
+/// Exponents of RSA that Envoy 1.40 takes, 3 and 65537: it refuses a set of others.
+const EXPONENTS: [&[u8]; 2] = [&[3], &[1, 0, 1]];
 /// Bytes of a key's id. Chosen: it is a hash or a date.
 const LONGEST_ID: usize = 1024;
 /// Bytes of a shared secret. Chosen: HMAC shortens longer ones.
@@ -230,10 +230,17 @@ fn usable(key: &Map<String, Value>) -> Option<PublicKey<'_>> {
         alg,
         ..PublicKey::default()
     };
-    let number = |name: &str, bits: RangeInclusive<usize>| {
-        let bytes = bytes(key, name)?;
+    let modulus = |bytes: &[u8]| {
         let is_odd = bytes.last().is_some_and(|last| last % 2 == 1);
-        (is_odd && bits.contains(&bit_length(&bytes))).then(|| NO_PADDING.encode(&bytes))
+        is_odd && RSA_BITS.contains(&bit_length(bytes))
+    };
+    let exponent = |bytes: &[u8]| {
+        let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+        EXPONENTS.contains(&bytes.get(zeros..).unwrap_or_default())
+    };
+    let number = |name: &str, is_one: &dyn Fn(&[u8]) -> bool| {
+        let bytes = bytes(key, name)?;
+        is_one(&bytes).then(|| NO_PADDING.encode(&bytes))
     };
     let of_size = |name: &str, sizes: RangeInclusive<usize>| {
         let bytes = bytes(key, name)?;
@@ -243,8 +250,8 @@ fn usable(key: &Map<String, Value>) -> Option<PublicKey<'_>> {
     };
     match kty {
         "RSA" if is_of(&RSA) => Some(PublicKey {
-            n: Some(number("n", RSA_BITS)?),
-            e: Some(number("e", EXPONENT_BITS)?),
+            n: Some(number("n", &modulus)?),
+            e: Some(number("e", &exponent)?),
             ..common
         }),
         "EC" => {
@@ -341,11 +348,11 @@ mod tests {
         let large = NO_PADDING.encode([7; 49]);
         for (key, usable) in [
             (json!({"kty": "RSA", "n": odd(1024), "e": "Aw"}), true),
-            (json!({"kty": "RSA", "n": odd(8192), "e": odd(32)}), true),
+            (json!({"kty": "RSA", "n": odd(8192), "e": "AAEAAQ"}), true),
             (json!({"kty": "RSA", "n": odd(1023), "e": "AQAB"}), false),
             (json!({"kty": "RSA", "n": odd(8193), "e": "AQAB"}), false),
             (json!({"kty": "RSA", "n": odd(2048), "e": "AQ"}), false),
-            (json!({"kty": "RSA", "n": odd(2048), "e": odd(33)}), false),
+            (json!({"kty": "RSA", "n": odd(2048), "e": "EQ"}), false),
             (json!({"kty": "RSA", "n": odd(2048), "e": "Ag"}), false),
             (json!({"kty": "RSA", "n": odd(2048)}), false),
             (json!({"kty": "RSA", "n": "!", "e": "AQAB"}), false),

@@ -419,20 +419,7 @@ impl Snapshot {
             && self.world.sidecars == world.sidecars
             && is_same(&self.world.virtual_services, &world.virtual_services)
             && is_same(&self.world.destination_rules, &world.destination_rules)
-            && is_same(
-                &self.world.authorization_policies,
-                &world.authorization_policies,
-            )
-            && is_same(
-                &self.world.request_authentications,
-                &world.request_authentications,
-            )
-            && is_same(&self.world.key_sets, &world.key_sets)
-            && is_same(
-                &self.world.peer_authentications,
-                &world.peer_authentications,
-            )
-            && self.world.earlier_peer_authentications == world.earlier_peer_authentications
+            && policies::are_same(&self.world, world)
             && services_of(world, hosts).all(|service| self.carried_by_eds(world, service))
     }
 

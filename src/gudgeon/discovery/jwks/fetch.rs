@@ -115,9 +115,9 @@ pub(super) struct Fetcher {
 }
 
 /// What is written and read.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait IssuerConnection: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> IssuerConnection for T {}
 
 /// Ends what drives a connection.
 struct Driver(JoinHandle<()>);
@@ -177,7 +177,7 @@ impl Fetcher {
             .unwrap_or(host);
         let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
         let stream = self.connect(host, port, forbidden).await?;
-        let stream: Box<dyn Stream> = if is_secure {
+        let stream: Box<dyn IssuerConnection> = if is_secure {
             let name = ServerName::try_from(host.to_owned()).map_err(|_| FetchError::Url)?;
             let tls = TlsConnector::from(self.tls().await?);
             let stream = tls.connect(name, stream).await;
@@ -271,7 +271,11 @@ fn client_config() -> Result<ClientConfig, rustls::Error> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-async fn ask(stream: Box<dyn Stream>, authority: &str, path: &str) -> Result<String, FetchError> {
+async fn ask(
+    stream: Box<dyn IssuerConnection>,
+    authority: &str,
+    path: &str,
+) -> Result<String, FetchError> {
     let unread = |error: &dyn std::error::Error| FetchError::Answer(error.to_string());
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(HEAD_BYTES)

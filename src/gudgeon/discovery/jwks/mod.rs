@@ -37,8 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MOST_OF_NAMESPACE: usize = 50;
 const MOST: usize = 1000;
 
-type Policies = Arc<Objects<RequestAuthentication>>;
-
 /// A place that somebody wants keys of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
@@ -202,7 +200,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
     let mut under_way = HashMap::<Id, KeysPlace>::new();
     let mut begun = None;
     loop {
-        let current: Policies = policies.borrow_and_update().clone();
+        let current = policies.borrow_and_update().clone();
         let (due, next) = {
             let now = hub.clock.now();
             let mut state = hub.jwks.state();

@@ -31,7 +31,7 @@ struct Entry {
 
 /// What came of a fetch that is worth telling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct FetchOutcome {
     /// Keys are others than before.
     pub(super) keys: bool,
     /// It fails for the first time, or for another reason, or does no more.
@@ -106,14 +106,14 @@ impl Schedule {
         fetched: Result<KeySet, FetchError>,
         now: Duration,
         refresh: Duration,
-    ) -> News {
+    ) -> FetchOutcome {
         let Some(entry) = self.entries.get_mut(place) else {
-            return News::default();
+            return FetchOutcome::default();
         };
         (entry.under_way, entry.is_tried) = (false, true);
         match fetched {
             Ok(keys) => {
-                let news = News {
+                let news = FetchOutcome {
                     keys: entry.keys.as_ref() != Some(&keys),
                     trouble: entry.error.is_some(),
                 };
@@ -129,7 +129,7 @@ impl Schedule {
                 let wait = FIRST_AGAIN.saturating_mul(1 << entry.failures.min(10));
                 entry.failures = entry.failures.saturating_add(1);
                 entry.due = now + wait.min(LAST_AGAIN);
-                News {
+                FetchOutcome {
                     keys: false,
                     trouble,
                 }
@@ -238,7 +238,7 @@ mod tests {
         );
         let good =
             |all: &mut Schedule, id: &str, now| all.done(&place("a"), Ok(keys(id)), now, REFRESH);
-        let news = |keys, trouble| News { keys, trouble };
+        let news = |keys, trouble| FetchOutcome { keys, trouble };
         assert_eq!(good(&mut all, "1", second(12)), news(true, false));
         assert_eq!(
             (all.next(second(12)), all.untried()),
@@ -271,7 +271,7 @@ mod tests {
         // Nobody wants them any more, and then somebody does.
         all.want(BTreeMap::new(), now);
         assert!(all.is_empty() && all.key_sets().is_empty());
-        assert_eq!(good(&mut all, "3", now), News::default());
+        assert_eq!(good(&mut all, "3", now), FetchOutcome::default());
         all.want([wanted("n", "a")].into(), now);
         assert_eq!(all.untried(), 1);
         let words = "spec.jwtRules[1]: tokens are refused until keys are fetched";

@@ -59,7 +59,7 @@ impl fmt::Debug for Providers<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct Provider<'a> {
     name: &'a str,
-    asked: Asked<'a>,
+    asked: ProviderKind<'a>,
     host: &'a str,
     cluster: Arc<str>,
     status: Option<HttpStatus>,
@@ -67,7 +67,7 @@ pub(super) struct Provider<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Asked<'a> {
+enum ProviderKind<'a> {
     Http(&'a HttpProvider),
     Grpc(&'a GrpcProvider),
 }
@@ -93,17 +93,29 @@ impl<'a> Providers<'a> {
                 check(http)?;
                 let body = &http.include_request_body_in_check;
                 let status = &http.status_on_error;
-                (Asked::Http(http), &http.service, http.port, status, body)
+                (
+                    ProviderKind::Http(http),
+                    &http.service,
+                    http.port,
+                    status,
+                    body,
+                )
             }
             Some(Kind::EnvoyExtAuthzGrpc(grpc)) => {
                 let body = &grpc.include_request_body_in_check;
                 let status = &grpc.status_on_error;
-                (Asked::Grpc(grpc), &grpc.service, grpc.port, status, body)
+                (
+                    ProviderKind::Grpc(grpc),
+                    &grpc.service,
+                    grpc.port,
+                    status,
+                    body,
+                )
             }
             _ => return Err("neither envoyExtAuthzHttp nor envoyExtAuthzGrpc is there".to_owned()),
         };
         let outlet = self.outlet(service, port)?;
-        if matches!(asked, Asked::Grpc(_)) && !outlet.protocol.is_http2() {
+        if matches!(asked, ProviderKind::Grpc(_)) && !outlet.protocol.is_http2() {
             return Err(format!("port {port} speaks neither GRPC nor HTTP2"));
         }
         Ok(Provider {
@@ -184,7 +196,7 @@ impl Provider<'_> {
 
     /// Whether it can be asked about what is no request.
     pub(super) const fn takes_connections(&self) -> bool {
-        matches!(self.asked, Asked::Grpc(_))
+        matches!(self.asked, ProviderKind::Grpc(_))
     }
 
     /// In front of the keys under which its shadow leaves something.
@@ -204,8 +216,8 @@ impl Provider<'_> {
 
     fn timeout(&self) -> Duration {
         let written = match self.asked {
-            Asked::Http(http) => http.timeout.as_ref(),
-            Asked::Grpc(grpc) => grpc.timeout.as_ref(),
+            ProviderKind::Http(http) => http.timeout.as_ref(),
+            ProviderKind::Grpc(grpc) => grpc.timeout.as_ref(),
         };
         let nanos = written.map(api::duration::nanos);
         let nanos = nanos.and_then(|nanos| u64::try_from(nanos).ok());
@@ -238,13 +250,13 @@ impl Provider<'_> {
             ..ExtAuthz::default()
         };
         let filter = match self.asked {
-            Asked::Grpc(grpc) => ExtAuthz {
+            ProviderKind::Grpc(grpc) => ExtAuthz {
                 services: Some(Services::GrpcService(self.grpc())),
                 failure_mode_allow: grpc.fail_open,
                 clear_route_cache: grpc.clear_route_cache,
                 ..common
             },
-            Asked::Http(http) => ExtAuthz {
+            ProviderKind::Http(http) => ExtAuthz {
                 services: Some(Services::HttpService(self.service(http))),
                 failure_mode_allow: http.fail_open,
                 clear_route_cache: http.clear_route_cache,
@@ -293,7 +305,7 @@ impl Provider<'_> {
 
     /// None where it cannot be asked about connections.
     pub(super) fn tcp(&self, rules: Rules) -> Vec<Filter> {
-        let Asked::Grpc(grpc) = self.asked else {
+        let ProviderKind::Grpc(grpc) = self.asked else {
             return Vec::new();
         };
         let filter = NetworkExtAuthz {

@@ -652,7 +652,7 @@ fn tokens(odd: &[&str]) -> Vec<(&'static str, String)> {
     ];
     // Numbers of RSA, the shortest and the longest.
     for (letters, last) in [(170, '8'), (1365, 'w')] {
-        for exponent in ["Aw", "AQAB", "gAAAAQ", "_____w"] {
+        for exponent in ["Aw", "AQAB", "AAEAAQ"] {
             let n = format!("{}{last}", "_".repeat(letters));
             let keys = format!(r#"{{"keys": [{{"kty": "RSA", "n": "{n}", "e": "{exponent}"}}]}}"#);
             assert!(KeySet::inline(&keys).is_ok(), "{keys}");
