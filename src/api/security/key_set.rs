@@ -230,14 +230,6 @@ fn usable(key: &Map<String, Value>) -> Option<PublicKey<'_>> {
         alg,
         ..PublicKey::default()
     };
-    let modulus = |bytes: &[u8]| {
-        let is_odd = bytes.last().is_some_and(|last| last % 2 == 1);
-        is_odd && RSA_BITS.contains(&bit_length(bytes))
-    };
-    let exponent = |bytes: &[u8]| {
-        let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-        EXPONENTS.contains(&bytes.get(zeros..).unwrap_or_default())
-    };
     let number = |name: &str, is_one: &dyn Fn(&[u8]) -> bool| {
         let bytes = bytes(key, name)?;
         is_one(&bytes).then(|| NO_PADDING.encode(&bytes))
@@ -250,8 +242,8 @@ fn usable(key: &Map<String, Value>) -> Option<PublicKey<'_>> {
     };
     match kty {
         "RSA" if is_of(&RSA) => Some(PublicKey {
-            n: Some(number("n", &modulus)?),
-            e: Some(number("e", &exponent)?),
+            n: Some(number("n", &is_modulus)?),
+            e: Some(number("e", &is_exponent)?),
             ..common
         }),
         "EC" => {
@@ -281,6 +273,16 @@ fn usable(key: &Map<String, Value>) -> Option<PublicKey<'_>> {
 fn bytes(key: &Map<String, Value>, name: &str) -> Option<Vec<u8>> {
     let text = key.get(name)?.as_str()?;
     NO_PADDING.decode(text).ok()
+}
+
+fn is_modulus(bytes: &[u8]) -> bool {
+    let is_odd = bytes.last().is_some_and(|last| last % 2 == 1);
+    is_odd && RSA_BITS.contains(&bit_length(bytes))
+}
+
+fn is_exponent(bytes: &[u8]) -> bool {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    EXPONENTS.contains(&bytes.get(zeros..).unwrap_or_default())
 }
 
 fn bit_length(bytes: &[u8]) -> usize {

@@ -65,11 +65,7 @@ impl Options {
         environment: &Environment,
     ) -> Result<(Self, Vec<String>), Failure> {
         let variables = Variables(environment);
-        let mut warnings = Vec::new();
-        if flags.ignore_security_policies {
-            let words = "--ignoreSecurityPolicies has no effect: all kinds of security.istio.io are enforced";
-            warnings.push(words.to_owned());
-        }
+        let mut warnings: Vec<_> = without_effect(flags).collect();
         let registries = registries(flags, &mut warnings)?;
         let named = |flag: &Option<String>, variable: &str, otherwise: &str| -> Arc<str> {
             flag.as_deref()
@@ -138,6 +134,14 @@ impl Options {
         };
         Ok((options, warnings))
     }
+}
+
+/// What is said of flags that mean nothing any more.
+fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
+    const SECURITY: &str =
+        "--ignoreSecurityPolicies has no effect: all kinds of security.istio.io are enforced";
+    let said = flags.ignore_security_policies.then(|| SECURITY.to_owned());
+    said.into_iter()
 }
 
 /// Keys are fetched as often as that at most: an issuer is somebody else.

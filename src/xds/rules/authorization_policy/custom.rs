@@ -245,8 +245,8 @@ impl Provider<'_> {
         let common = ExtAuthz {
             transport_api_version: core::ApiVersion::V3.into(),
             filter_enabled_metadata: Some(self.where_refused(message::HTTP)),
-            status_on_error: self.status.clone(),
-            with_request_body: self.body.clone(),
+            status_on_error: self.status,
+            with_request_body: self.body,
             ..ExtAuthz::default()
         };
         let filter = match self.asked {
