@@ -18,6 +18,7 @@ mod secured;
 mod services;
 mod sidecars;
 mod tokens;
+mod upstream;
 
 use std::sync::Arc;
 
