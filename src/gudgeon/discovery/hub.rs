@@ -202,7 +202,7 @@ impl Hub {
         let is_complete = state.registries.missing().next().is_none();
         let world = state.registries.world();
         let begins =
-            is_complete && self.snapshot.borrow().is_none() && self.jwks.has_settled(&world);
+            is_complete && self.snapshot.borrow().is_none() && self.jwks.has_settled(&world, now);
         // While a source is missing, what is left out may be another thing than in the end.
         let news = if is_complete {
             state.registries.news()

@@ -33,7 +33,7 @@ pub(super) fn standing(hub: &Hub) -> Result<String, String> {
             };
             registries.missing().map(words).collect()
         });
-        let awaited = hub.jwks.awaited();
+        let awaited = hub.jwks.awaited(hub.clock.now());
         if missing.is_empty() && awaited > 0 {
             let sets = api::counted(awaited, "jwksUri");
             return Err(format!("waiting for keys of {sets}"));

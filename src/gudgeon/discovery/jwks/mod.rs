@@ -31,8 +31,6 @@ use crate::seldom::Seldom;
 
 /// For one set, where the rule says nothing else.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Nothing is served before keys were asked for once, but no longer than that: proxies that have keys would lose them.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Sets that are fetched: the first ones of each namespace, and of all by namespace. Chosen: a mesh has a few issuers.
 const MOST_OF_NAMESPACE: usize = 50;
 const MOST: usize = 1000;
@@ -44,8 +42,17 @@ pub(super) struct Wanted {
     pub(super) namespace: Arc<str>,
     /// The longest that any rule gives.
     pub(super) timeout: Duration,
-    /// `spec.jwtRules[0]` of `NAMESPACE/NAME`.
-    pub(super) by: Vec<(Arc<str>, Arc<str>, usize)>,
+    pub(super) by: Vec<RuleOf>,
+}
+
+/// Namespace and name of a policy, and the place of its rule.
+type RuleOf = (Arc<str>, Arc<str>, usize);
+
+/// Places that keys are fetched from, and rules whose places are too many.
+#[derive(Debug, Default)]
+struct Places {
+    wanted: BTreeMap<KeysPlace, Wanted>,
+    left_out: Vec<RuleOf>,
 }
 
 /// One place, for those who look at it.
@@ -96,15 +103,15 @@ impl Jwks {
         servers.insert(host);
     }
 
-    /// Whether all that is wanted was asked for once, or long enough.
-    pub(crate) fn has_settled(&self, world: &World) -> bool {
-        self.state().settled || wanted(&world.request_authentications).is_empty()
+    /// Whether all that is wanted was asked for once, or waited for long enough.
+    pub(crate) fn has_settled(&self, world: &World, now: Duration) -> bool {
+        let (state, all) = (self.state(), wanted(&world.request_authentications));
+        all.wanted.keys().all(|place| state.is_settled(place, now))
     }
 
     /// What is still waited for before anything is served.
-    pub(crate) fn awaited(&self) -> usize {
-        let state = self.state();
-        if state.settled { 0 } else { state.untried() }
+    pub(crate) fn awaited(&self, now: Duration) -> usize {
+        self.state().count_awaited(now)
     }
 
     /// How many places have no keys, for metrics.
@@ -148,8 +155,8 @@ impl Jwks {
 }
 
 /// Places that rules want keys of, each once, as far as they are fetched.
-fn wanted(policies: &Objects<RequestAuthentication>) -> BTreeMap<KeysPlace, Wanted> {
-    let mut all = BTreeMap::<KeysPlace, Wanted>::new();
+fn wanted(policies: &Objects<RequestAuthentication>) -> Places {
+    let mut all = Places::default();
     let mut of_namespace = HashMap::<Arc<str>, usize>::new();
     for policy in policies.values() {
         for (at, rule) in policy.spec.jwt_rules.iter().enumerate() {
@@ -157,9 +164,11 @@ fn wanted(policies: &Objects<RequestAuthentication>) -> BTreeMap<KeysPlace, Want
                 continue;
             };
             let namespace = &policy.namespace;
-            if !all.contains_key(&place) {
+            let by = (namespace.clone(), policy.name.clone(), at);
+            if !all.wanted.contains_key(&place) {
                 let count = of_namespace.entry(namespace.clone()).or_default();
-                if *count >= MOST_OF_NAMESPACE || all.len() >= MOST {
+                if *count >= MOST_OF_NAMESPACE || all.wanted.len() >= MOST {
+                    all.left_out.push(by);
                     continue;
                 }
                 *count += 1;
@@ -169,13 +178,13 @@ fn wanted(policies: &Objects<RequestAuthentication>) -> BTreeMap<KeysPlace, Want
             let timeout = written
                 .map_or(TIMEOUT, Duration::from_nanos)
                 .min(LONGEST_FETCH);
-            let one = all.entry(place).or_insert_with(|| Wanted {
+            let one = all.wanted.entry(place).or_insert_with(|| Wanted {
                 namespace: namespace.clone(),
                 timeout,
                 by: Vec::new(),
             });
             one.timeout = one.timeout.max(timeout);
-            one.by.push((namespace.clone(), policy.name.clone(), at));
+            one.by.push(by);
         }
     }
     all
@@ -198,18 +207,21 @@ pub(crate) async fn run(hub: Arc<Hub>) {
     let mut policies = hub.request_authentications();
     let mut tasks = JoinSet::new();
     let mut under_way = HashMap::<Id, KeysPlace>::new();
-    let mut begun = None;
     loop {
         let current = policies.borrow_and_update().clone();
-        let (due, next) = {
+        // Until something is served, whoever waits is to know when nothing has to be waited for.
+        let begins = hub.snapshot().is_none();
+        let (due, next, patience, forgotten) = {
             let now = hub.clock.now();
             let mut state = hub.jwks.state();
-            state.want(wanted(&current), now);
+            let forgets = state.want(wanted(&current), now);
             let due = state.due(now);
-            (due, state.next(now))
+            let patience = state.patience(now).filter(|_| begins);
+            let forgotten = forgets.then(|| state.key_sets());
+            (due, state.next(now), patience, forgotten)
         };
-        if begun.is_none() && !current.is_empty() {
-            begun = Some(hub.clock.now());
+        if let Some(keys) = forgotten {
+            hub.put_key_sets(keys);
         }
         let forbidden = hub.jwks.forbidden(&hub.look(Registries::world));
         for (place, limit) in due {
@@ -217,8 +229,6 @@ pub(crate) async fn run(hub: Arc<Hub>) {
             let task = async move { fetcher.keys(&to, &forbidden, limit).await };
             under_way.insert(tasks.spawn(task).id(), place);
         }
-        let patience = begun.map(|begun| begun + PATIENCE);
-        let patience = patience.filter(|_| !hub.jwks.state().settled);
         let wakes = [next, patience].into_iter().flatten().min();
         let wake = async {
             match wakes {
@@ -240,20 +250,10 @@ pub(crate) async fn run(hub: Arc<Hub>) {
             }
             () = wake => {}
         }
-        settle(&hub, patience);
+        if begins {
+            hub.update(|_| Effect::default());
+        }
     }
-}
-
-/// Whether nothing is waited for any more, for the first time.
-fn settle(hub: &Hub, patience: Option<Duration>) {
-    let mut state = hub.jwks.state();
-    let is_late = patience.is_some_and(|until| until <= hub.clock.now());
-    if state.settled || state.is_empty() || !(is_late || state.untried() == 0) {
-        return;
-    }
-    state.settled = true;
-    drop(state);
-    hub.update(|_| Effect::default());
 }
 
 fn fetched_one(hub: &Hub, place: &KeysPlace, fetched: Result<KeySet, FetchError>) {

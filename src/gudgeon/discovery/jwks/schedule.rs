@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::security::{KeySet, KeysPlace};
 
 use super::fetch::FetchError;
-use super::{Row, Wanted, origin};
+use super::{MOST, MOST_OF_NAMESPACE, Places, Row, RuleOf, Wanted, origin};
 
 /// Fetches at once: an answer may be a megabyte.
 const AT_ONCE: usize = 16;
@@ -16,6 +16,8 @@ const OF_NAMESPACE_AT_ONCE: usize = 2;
 /// After the first failure; doubled with each one after it.
 const FIRST_AGAIN: Duration = Duration::from_secs(1);
 const LAST_AGAIN: Duration = Duration::from_secs(60);
+/// Nothing is served before keys were asked for once, but no longer than that: proxies that have keys would lose them.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct Entry {
@@ -24,6 +26,8 @@ struct Entry {
     fetched: Option<Duration>,
     error: Option<String>,
     failures: u32,
+    /// When somebody wanted it first.
+    since: Duration,
     due: Duration,
     under_way: bool,
     is_tried: bool,
@@ -42,14 +46,17 @@ pub(super) struct FetchOutcome {
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     entries: BTreeMap<KeysPlace, Entry>,
-    /// Nothing waits for keys any more.
-    pub(super) settled: bool,
+    left_out: Vec<RuleOf>,
 }
 
 impl Schedule {
-    /// Places that nobody wants any more are forgotten, with their keys.
-    pub(super) fn want(&mut self, wanted: BTreeMap<KeysPlace, Wanted>, now: Duration) {
+    /// Places that nobody wants any more are forgotten, with their keys. Whether there were any of those.
+    pub(super) fn want(&mut self, all: Places, now: Duration) -> bool {
+        let Places { wanted, left_out } = all;
+        self.left_out = left_out;
+        let before = self.entries.len();
         self.entries.retain(|place, _| wanted.contains_key(place));
+        let forgets = self.entries.len() < before;
         for (place, wanted) in wanted {
             let entry = self.entries.entry(place).or_insert_with(|| Entry {
                 wanted: wanted.clone(),
@@ -57,12 +64,14 @@ impl Schedule {
                 fetched: None,
                 error: None,
                 failures: 0,
+                since: now,
                 due: now,
                 under_way: false,
                 is_tried: false,
             });
             entry.wanted = wanted;
         }
+        forgets
     }
 
     /// Those to fetch now, each with how long that may take.
@@ -144,14 +153,27 @@ impl Schedule {
             .collect()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    /// Until when those are waited for of which nothing came yet, and that were not waited for long enough.
+    fn awaited(&self, now: Duration) -> impl Iterator<Item = Duration> {
+        let untried = self.entries.values().filter(|entry| !entry.is_tried);
+        let until = untried.map(|entry| entry.since + PATIENCE);
+        until.filter(move |until| *until > now)
     }
 
-    /// Those of which nothing came yet.
-    pub(super) fn untried(&self) -> usize {
-        let entries = self.entries.values();
-        entries.filter(|entry| !entry.is_tried).count()
+    /// How many those are.
+    pub(super) fn count_awaited(&self, now: Duration) -> usize {
+        self.awaited(now).count()
+    }
+
+    /// When the first of them is waited for no longer.
+    pub(super) fn patience(&self, now: Duration) -> Option<Duration> {
+        self.awaited(now).min()
+    }
+
+    /// Whether a place is known, and waited for no longer.
+    pub(super) fn is_settled(&self, place: &KeysPlace, now: Duration) -> bool {
+        let entry = self.entries.get(place);
+        entry.is_some_and(|entry| entry.is_tried || entry.since + PATIENCE <= now)
     }
 
     pub(super) fn rows(&self) -> Vec<Row> {
@@ -169,6 +191,13 @@ impl Schedule {
     /// What is said of those who want keys and have none, or old ones, or not all.
     pub(super) fn notes(&self) -> BTreeMap<(Arc<str>, Arc<str>), Vec<String>> {
         let mut notes = BTreeMap::<_, Vec<String>>::new();
+        for (namespace, name, at) in &self.left_out {
+            let of = notes.entry((namespace.clone(), name.clone())).or_default();
+            of.push(format!(
+                "spec.jwtRules[{at}]: tokens are refused: keys are fetched from {MOST_OF_NAMESPACE} places for a namespace, and \
+                 from {MOST} in all"
+            ));
+        }
         for entry in self.entries.values() {
             let left_out = entry.keys.as_ref().map_or(0, KeySet::left_out);
             let words = match (&entry.keys, &entry.error) {
@@ -214,6 +243,13 @@ mod tests {
         (place(name), wanted)
     }
 
+    fn places(wanted: impl IntoIterator<Item = (KeysPlace, Wanted)>) -> Places {
+        Places {
+            wanted: wanted.into_iter().collect(),
+            left_out: vec![("n".into(), "more".into(), 2)],
+        }
+    }
+
     fn keys(id: &str) -> KeySet {
         let key = format!(r#"{{"kty":"EC","kid":"{id}","crv":"P-256","x":"AQAB","y":"AQAB"}}"#);
         KeySet::published(&format!(r#"{{"keys":[{key}]}}"#)).unwrap()
@@ -227,8 +263,18 @@ mod tests {
     #[test]
     fn keys_are_fetched_again_and_the_last_good_ones_stay() {
         let mut all = Schedule::default();
-        all.want([wanted("n", "a")].into(), second(10));
-        assert_eq!((all.next(second(9)), all.untried()), (Some(second(10)), 1));
+        assert!(!all.want(places([wanted("n", "a")]), second(10)));
+        assert_eq!(all.next(second(9)), Some(second(10)));
+        let is_settled = |all: &Schedule, now| all.is_settled(&place("a"), second(now));
+        assert_eq!(
+            (all.count_awaited(second(10)), all.patience(second(10))),
+            (1, Some(second(15)))
+        );
+        assert!(!is_settled(&all, 14) && is_settled(&all, 15));
+        assert_eq!(
+            (all.count_awaited(second(15)), all.patience(second(15))),
+            (0, None)
+        );
         assert_eq!(all.due(second(9)), []);
         assert_eq!(names(&all.due(second(10))), ["https://a:8443"]);
         // It is under way.
@@ -241,10 +287,14 @@ mod tests {
         let news = |keys, trouble| FetchOutcome { keys, trouble };
         assert_eq!(good(&mut all, "1", second(12)), news(true, false));
         assert_eq!(
-            (all.next(second(12)), all.untried()),
-            (Some(second(1212)), 0)
+            (all.next(second(12)), all.patience(second(12))),
+            (Some(second(1212)), None)
         );
-        assert!(all.notes().is_empty());
+        assert!(is_settled(&all, 12));
+        let notes = all.notes();
+        let words = "spec.jwtRules[2]: tokens are refused: keys are fetched from 50 places for a namespace, and from 1000 in all";
+        assert_eq!(notes[&("n".into(), "more".into())], [words]);
+        assert_eq!(notes.len(), 1);
         assert_eq!(all.due(second(1212)).len(), 1);
         assert_eq!(good(&mut all, "1", second(1213)), news(false, false));
         // 1, 2, 4 seconds, and a minute at most.
@@ -269,11 +319,12 @@ mod tests {
         assert_eq!(good(&mut all, "2", now), news(true, true));
         assert_eq!(all.next(now), Some(now + REFRESH));
         // Nobody wants them any more, and then somebody does.
-        all.want(BTreeMap::new(), now);
-        assert!(all.is_empty() && all.key_sets().is_empty());
+        assert!(all.want(Places::default(), now));
+        assert!(all.rows().is_empty() && all.key_sets().is_empty());
+        assert!(!is_settled(&all, 5000));
         assert_eq!(good(&mut all, "3", now), FetchOutcome::default());
-        all.want([wanted("n", "a")].into(), now);
-        assert_eq!(all.untried(), 1);
+        all.want(places([wanted("n", "a")]), now);
+        assert_eq!(all.count_awaited(now), 1);
         let words = "spec.jwtRules[1]: tokens are refused until keys are fetched";
         assert_eq!(all.notes()[&("n".into(), "p".into())], [words]);
         let row = &all.rows()[0];
@@ -284,20 +335,28 @@ mod tests {
     fn places_that_do_not_answer_keep_others_from_theirs_no_longer_than_they_must() {
         let mut all = Schedule::default();
         let slow = (0..50).map(|at| wanted("a", &format!("slow-{at:02}")));
-        let more = (0..20).map(|at| wanted(&format!("m{at:02}"), &format!("host-{at:02}")));
-        all.want(slow.chain(more).collect(), second(0));
+        let more = (0..20).map(|at| wanted(&format!("m{at:02}"), &format!("zone-{at:02}")));
+        all.want(places(slow.chain(more)), second(0));
         let due = all.due(second(0));
         assert_eq!(due.len(), AT_ONCE);
-        let slow = names(&due)
-            .iter()
-            .filter(|name| name.contains("slow"))
-            .count();
+        let is_slow = |name: &String| name.contains("slow");
+        let slow = names(&due).into_iter().filter(is_slow).count();
         assert_eq!(slow, OF_NAMESPACE_AT_ONCE);
-        assert_eq!(all.due(second(0)), []);
         // Nobody is woken for those that wait for a turn.
+        assert_eq!(all.due(second(0)), []);
         assert_eq!(all.next(second(1)), None);
-        let first = &due[0].0;
-        all.done(first, Err(FetchError::Resolve), second(1), REFRESH);
-        assert_eq!(all.due(second(1)).len(), 1);
+        // Others come first, and then one of those.
+        for (place, _) in &due {
+            all.done(place, Err(FetchError::Resolve), second(1), REFRESH);
+        }
+        let due = names(&all.due(second(1)));
+        assert_eq!(
+            due.len(),
+            20 - (AT_ONCE - OF_NAMESPACE_AT_ONCE) + OF_NAMESPACE_AT_ONCE
+        );
+        assert_eq!(
+            due.iter().filter(|name| is_slow(name)).count(),
+            OF_NAMESPACE_AT_ONCE
+        );
     }
 }
