@@ -164,7 +164,7 @@ class Discovery:
                 out.write(text)
         flags = {"configDir": f"{folder}/config", "meshConfig": f"{folder}/mesh.yaml", "secureGrpcAddr": "", "monitoringAddr": ""}
         flags.update(grpcAddr="127.0.0.1:0", httpAddr="127.0.0.1:0", drainDuration="0s")
-        self.command = [program, "discovery", "--ignoreSecurityPolicies", *(f"--{name}={value}" for name, value in flags.items())]
+        self.command = [program, "discovery", *(f"--{name}={value}" for name, value in flags.items())]
 
     def __enter__(self):
         with open(f"{self.folder}/log", "wb") as log:

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
 /// Messages with types.
-pub(crate) const TYPED: [&str; 12] = [
+pub(crate) const TYPED: [&str; 13] = [
     ".istio.mcp.v1alpha1.RequestResources",
     ".istio.mcp.v1alpha1.Resources",
     ".istio.mesh.v1alpha1.MeshConfig",
@@ -19,6 +19,7 @@ pub(crate) const TYPED: [&str; 12] = [
     ".istio.networking.v1alpha3.WorkloadEntry",
     ".istio.security.v1beta1.AuthorizationPolicy",
     ".istio.security.v1beta1.PeerAuthentication",
+    ".istio.security.v1beta1.RequestAuthentication",
 ];
 
 /// The set without what the roots do not need. Deprecation is the reader's matter (`schema`), not that of Rust code.

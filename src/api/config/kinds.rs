@@ -59,19 +59,11 @@ impl Kind {
         };
         format!("{TYPE_URL_PREFIX}{name}")
     }
-
-    /// Whether objects of the kind say who may do what. What they forbid is allowed where nothing enforces them.
-    #[must_use]
-    pub fn is_security(&self) -> bool {
-        self.group == SECURITY
-    }
 }
 
 /// In front of a message's name.
 pub const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
-/// The group whose objects discovery does not start beside as long as it does not enforce them.
-const SECURITY: &str = "security.istio.io";
 /// Mixer's own.
 const MIXER: &str = "config.istio.io";
 
@@ -129,7 +121,7 @@ pub static KINDS: &[Kind] = kinds! {
     "security.istio.io" ["v1beta1", "v1"], "istio/security/v1beta1/": {
         "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed inbound
         "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed enforced
-        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed none
+        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed inbound
     }
     "authentication.istio.io" ["v1alpha1"], "istio/authentication/v1alpha1/": {
         "Policy" "policies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full namespaced typed none

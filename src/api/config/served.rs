@@ -4,6 +4,7 @@
 mod destination_rule;
 mod gateway;
 mod headers;
+mod request_authentication;
 mod sidecar;
 
 use serde_json::Value as Json;
@@ -15,6 +16,7 @@ use super::{Finding, Severity, read_message};
 use crate::names::is_host_pattern;
 
 pub use gateway::{is_certificate_hash, is_cipher_suite, is_key_pin};
+pub use request_authentication::{LONGEST_FETCH, is_output_header};
 pub use sidecar::MOST_EGRESS_LISTENERS;
 
 /// Why nothing is made of a host of a ServiceEntry; `None`: it is served. `resolves`: proxies or we look up where it is.
@@ -42,7 +44,7 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         "Sidecar" => sidecar::notes,
         "VirtualService" => virtual_service,
         "DestinationRule" => destination_rule::notes,
-        "AuthorizationPolicy" => authorization_policy,
+        "RequestAuthentication" => request_authentication::notes,
         _ => return Vec::new(),
     };
     let (spec, _) = read_message(kind.message, spec, Severity::Warning);
@@ -111,14 +113,6 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
         }
     }
     found
-}
-
-fn authorization_policy(spec: &Json) -> Vec<Finding> {
-    if spec.get("action").and_then(Json::as_str) != Some("CUSTOM") {
-        return Vec::new();
-    }
-    let why = "lets nothing in: no provider is asked in this release";
-    vec![Finding::warning("spec.action", why)]
 }
 
 /// Whether proxies take a number of percent.
@@ -386,24 +380,6 @@ mod tests {
             http(json!({"fault": fault, "route": route})),
             ["spec.http[0].fault.delay: has no effect: it says no percentage of requests"]
         );
-    }
-
-    #[test]
-    fn what_keeps_out_more_than_it_says_is_said_of_a_policy() {
-        let kind = named("security.istio.io", "AuthorizationPolicy").unwrap();
-        let said = |action: Json| {
-            let notes = notes(kind, &json!({"action": action, "rules": [{}]})).into_iter();
-            notes
-                .map(|note| format!("{}: {}", note.path, note.message))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(said(json!("DENY")), [""; 0]);
-        for action in [json!("CUSTOM"), json!(3)] {
-            assert_eq!(
-                said(action),
-                ["spec.action: lets nothing in: no provider is asked in this release"]
-            );
-        }
     }
 
     #[test]

@@ -769,12 +769,12 @@ fn size_and_depth_are_bounded() {
 #[test]
 fn a_mesh_configuration_outlives_releases() {
     let mesh = &crate::schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG;
-    let value = json!({"mesh_mTLS": {}, "extensionProviders": [{"x": 1}], "defaultConfig": {"proxyHeaders": {"any": 1}}, "compliancePolicy": "x"});
+    let value = json!({"mesh_mTLS": {}, "extensionProviders": [{"name": "x", "zipkin": {"any": 1}}], "defaultConfig": {"proxyHeaders": {"any": 1}}, "compliancePolicy": "x"});
     let (read, findings) = read_message(mesh, &value, Severity::Warning);
     let findings: Vec<_> = findings.iter().map(ToString::to_string).collect();
     assert_eq!(findings, ["warning: compliancePolicy: unknown field"]);
     assert_eq!(
         read,
-        json!({"meshMTLS": {}, "extensionProviders": [{"x": 1}], "defaultConfig": {"proxyHeaders": {"any": 1}}})
+        json!({"meshMTLS": {}, "extensionProviders": [{"name": "x", "zipkin": {"any": 1}}], "defaultConfig": {"proxyHeaders": {"any": 1}}})
     );
 }

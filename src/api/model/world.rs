@@ -7,7 +7,9 @@ use std::sync::Arc;
 use super::{ClusterId, Credentials, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use crate::istio::networking::v1alpha3::{DestinationRule, Gateway, Sidecar, VirtualService};
-use crate::security::{AuthorizationPolicy, PeerAuthentication};
+use crate::security::{
+    AuthorizationPolicy, KeySet, KeysPlace, PeerAuthentication, RequestAuthentication,
+};
 
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
 pub type Shards = BTreeMap<ClusterId, Arc<[Endpoint]>>;
@@ -59,6 +61,9 @@ pub struct World {
     /// Those that some proxies may still go by, a moment after changes. Servers take what any of them lets clients speak, and
     /// clients speak what all of them take.
     pub earlier_peer_authentications: Vec<Arc<Objects<PeerAuthentication>>>,
+    pub request_authentications: Arc<Objects<RequestAuthentication>>,
+    /// Keys that were fetched. Of a place that is missing here none were fetched yet.
+    pub key_sets: Arc<BTreeMap<KeysPlace, KeySet>>,
     /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
     pub plaintext: Arc<BTreeSet<IpAddr>>,
 }
@@ -81,6 +86,8 @@ impl World {
             authorization_policies: Arc::default(),
             peer_authentications: Arc::default(),
             earlier_peer_authentications: Vec::new(),
+            request_authentications: Arc::default(),
+            key_sets: Arc::default(),
             plaintext: Arc::default(),
         }
     }

@@ -18,7 +18,7 @@ use crate::schema::{self, Message, Typed};
 use crate::size;
 
 pub use crate::istio::networking::v1alpha3::*;
-use crate::security::{AuthorizationPolicy, PeerAuthentication};
+use crate::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 
 /// A kind of object that discovery acts on.
 pub trait Kind: Typed {
@@ -61,6 +61,7 @@ kinds! {
     SECURITY ["v1", "v1beta1"] => {
         AuthorizationPolicy ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY
         PeerAuthentication ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION
+        RequestAuthentication ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION
     }
 }
 

@@ -8,7 +8,7 @@ use api::model::{Configured, DISTRIBUTION, Objects, World, is_near};
 use api::networking::{
     self, DestinationRule, Gateway, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
 };
-use api::security::{AuthorizationPolicy, PeerAuthentication};
+use api::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 
 /// Namespace and name.
 pub type ObjectKey = (Arc<str>, Arc<str>);
@@ -137,6 +137,7 @@ kinds! {
     DestinationRule "destinationrules" destination_rules world.destination_rules;
     AuthorizationPolicy "authorizationpolicies" authorization_policies world.authorization_policies;
     PeerAuthentication "peerauthentications" peer_authentications world.peer_authentications;
+    RequestAuthentication "requestauthentications" request_authentications world.request_authentications;
 }
 
 fn set<T: Spec>(objects: &mut Arc<Objects<T>>, one: Arc<Configured<T>>) {

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::model::Network;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::LogFlags;
-use super::values::{age, boolean, duration};
+use super::values::{age, boolean, duration, network};
 
 /// The path at which Istio's manifests mount the networks of the mesh.
 pub(crate) const MESH_NETWORKS: &str = "/etc/istio/config/meshNetworks";
@@ -127,9 +128,12 @@ pub struct DiscoveryFlags {
     /// Age at which a gRPC connection is told to go, ±10 %; infinity or 0s: never [default: infinity].
     #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = age)]
     pub keepalive_max_server_connection_age: Option<Duration>,
-    /// Start beside objects of security.istio.io whose kind this release does not enforce.
+    /// Without effect: all kinds of security.istio.io are enforced.
     #[arg(long = "ignoreSecurityPolicies", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub ignore_security_policies: bool,
+    /// Networks that keys of RequestAuthentications are fetched from though they are loopback, link-local or the API server's.
+    #[arg(long = "jwksAllow", value_name = "CIDR,…", value_delimiter = ',', value_parser = network)]
+    pub jwks_allow: Vec<Network>,
     /// How long the listeners stay after TERM.
     #[arg(long = "drainDuration", value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub drain_duration: Duration,

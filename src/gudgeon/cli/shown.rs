@@ -66,6 +66,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 10] = [
             "domain",
             "trust-domain",
             "ignoreSecurityPolicies",
+            "jwksAllow",
         ],
     ),
     (

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::model::Network;
+
 /// The longest time that is of use here, far below what overflows when it is added to a clock.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -44,6 +46,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err("want less than a hundred years".to_owned());
     }
     Ok(total)
+}
+
+/// A range of addresses, or one of them.
+pub(crate) fn network(text: &str) -> Result<Network, String> {
+    let wrong = |()| "want an address or a range of them, such as 10.1.0.0/16".to_owned();
+    text.trim().parse().map_err(wrong)
 }
 
 /// A duration, or `infinity`: the longest that is of use is as good.

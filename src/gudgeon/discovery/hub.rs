@@ -16,10 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use api::model::{Change, Reason, World};
+use api::model::{Change, Objects, Reason, World};
+use api::security::{KeySet, KeysPlace, RequestAuthentication};
 use cluster::registry::{Effect, Registries, SourceId, Standing};
 use tokio::sync::{Notify, Semaphore, watch};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 use xds::debounce::{Debounce, Due};
 use xds::node::Node;
 use xds::snapshot::{Next, Snapshot};
@@ -33,7 +34,8 @@ use self::peers::Peers;
 use self::plaintext::Plaintext;
 use super::facts::Facts;
 use super::identity::TrustDomains;
-use super::inert::{self, RuleCounts};
+use super::inert::RuleCounts;
+use super::jwks::Jwks;
 use super::kinds::ProxyKinds;
 use super::lines::Lines;
 use super::metrics::Metrics;
@@ -69,6 +71,7 @@ pub(crate) struct Hub {
     /// Of sources that are waited for, what has not come, by the names that somebody has given it.
     pub(crate) awaited: Mutex<BTreeMap<SourceId, String>>,
     pub(crate) refused: RefusedStreams,
+    pub(crate) jwks: Jwks,
     /// Of the proxies that are connected.
     pub(crate) kinds: Arc<ProxyKinds>,
     /// Streams that may begin with a push at once.
@@ -88,11 +91,11 @@ pub(crate) struct Hub {
     pub(crate) answers: Arc<SharedAnswers>,
     /// The mesh's trust domain.
     trust: watch::Sender<Arc<str>>,
+    /// Those whose keys may have to be fetched.
+    requests: watch::Sender<Requests>,
     draining: AtomicBool,
     /// From the first snapshot until TERM.
     serving: watch::Sender<bool>,
-    /// Why nothing will be served.
-    refusal: watch::Sender<Option<String>>,
     /// Configuration as the log knows it, and how often it had changed by then.
     said: Mutex<(u64, RuleCounts)>,
     /// Streams are to end.
@@ -108,6 +111,7 @@ struct State {
     plaintext: Plaintext,
     peers: Peers,
     ingresses: IngressRules,
+    key_sets: KeySets,
     next: u64,
     pushes: VecDeque<Pushed>,
 }
@@ -120,6 +124,7 @@ impl State {
         world.earlier_peer_authentications = self.peers.earlier(current, now);
         let ingresses = self.registries.ingresses();
         self.ingresses.add(ingresses, &mut world, domain);
+        world.key_sets = Arc::clone(&self.key_sets);
         world
     }
 
@@ -129,6 +134,9 @@ impl State {
         all.into_iter().flatten().min()
     }
 }
+
+type Requests = Arc<Objects<RequestAuthentication>>;
+type KeySets = Arc<BTreeMap<KeysPlace, KeySet>>;
 
 /// A stream among all others; it leaves when this is dropped.
 #[derive(Debug)]
@@ -155,6 +163,7 @@ impl Hub {
             port_access: OnceLock::new(),
             awaited: Mutex::default(),
             refused: RefusedStreams::default(),
+            jwks: Jwks::new(options.jwks_refresh, options.jwks_allowed.clone()),
             kinds: Arc::default(),
             throttle: Arc::new(Semaphore::new(options.throttle)),
             options,
@@ -168,6 +177,7 @@ impl Hub {
                 plaintext: Plaintext::default(),
                 peers: Peers::default(),
                 ingresses: IngressRules::default(),
+                key_sets: Arc::default(),
                 next: 1,
                 pushes: VecDeque::new(),
             }),
@@ -178,9 +188,9 @@ impl Hub {
             edge: EdgeInputs::default(),
             answers: Arc::default(),
             trust: watch::Sender::new("".into()),
+            requests: watch::Sender::default(),
             draining: AtomicBool::new(false),
             serving: watch::Sender::new(false),
-            refusal: watch::Sender::new(None),
             said: Mutex::default(),
             leaving: watch::Sender::new(false),
         });
@@ -202,7 +212,9 @@ impl Hub {
             state.debounce.change(now, change);
         }
         let is_complete = state.registries.missing().next().is_none();
-        let begins = is_complete && self.snapshot.borrow().is_none();
+        let world = state.registries.world();
+        let begins =
+            is_complete && self.snapshot.borrow().is_none() && self.jwks.has_settled(&world, now);
         // While a source is missing, what is left out may be another thing than in the end.
         let news = if is_complete {
             state.registries.news()
@@ -210,9 +222,14 @@ impl Hub {
             Vec::new()
         };
         drop(state);
+        self.requests.send_if_modified(|known| {
+            let is_other = *known != world.request_authentications;
+            *known = world.request_authentications;
+            is_other
+        });
         self.lines.left_out(&news);
         if begins {
-            self.begin_or_refuse();
+            self.begin();
         }
         if self.snapshot.borrow().is_some() {
             self.tell_of_rules();
@@ -224,6 +241,20 @@ impl Hub {
             other
         });
         self.changed.notify_one();
+    }
+
+    /// Keys were fetched: proxies whose policies use others than before are to have them.
+    pub(super) fn put_key_sets(&self, keys: BTreeMap<KeysPlace, KeySet>) {
+        let mut state = self.state();
+        state.key_sets = Arc::new(keys);
+        let (now, change) = (self.clock.now(), Change::Full(Reason::Config));
+        state.debounce.change(now, change);
+        self.changed.notify_one();
+    }
+
+    /// As they change.
+    pub(super) fn request_authentications(&self) -> watch::Receiver<Requests> {
+        self.requests.subscribe()
     }
 
     /// What the sources are at, for the pages.
@@ -240,29 +271,6 @@ impl Hub {
         state.sessions.len()
     }
 
-    /// All sources were read. Whoever relies on policies that nothing enforces is to know it before anything is served.
-    fn begin_or_refuse(&self) {
-        let refusal = self.facts.rules().refusal();
-        if let Some(refusal) = refusal.filter(|_| !self.options.ignores_security) {
-            self.refusal.send_replace(Some(refusal));
-            return;
-        }
-        self.begin();
-    }
-
-    /// Returns why nothing will be served, if that is so.
-    pub(crate) async fn refusal(&self) -> String {
-        let mut refusal = self.refusal.subscribe();
-        loop {
-            if let Some(refusal) = refusal.borrow_and_update().clone() {
-                return refusal;
-            }
-            if refusal.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-    }
-
     /// Logs which rules have no effect, where that is another number than it was.
     fn tell_of_rules(&self) {
         let changed = self.facts.rules_changed();
@@ -272,16 +280,6 @@ impl Hub {
             return;
         }
         let now = self.facts.rules();
-        let later: Vec<_> = now.security.difference(&said.security).collect();
-        if !later.is_empty()
-            && !self.options.ignores_security
-            && let Some(more) = self.lines.security.more()
-        {
-            let shown = inert::shown(later);
-            error!(
-                "{shown}: nothing enforces this kind of security.istio.io in this release, and what it forbids is allowed{more}"
-            );
-        }
         let is_same = said.without_effect().eq(now.without_effect());
         if !is_same && let Some(more) = self.lines.rules.more() {
             match now.line() {

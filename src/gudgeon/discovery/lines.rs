@@ -25,9 +25,8 @@ pub(crate) struct Lines {
     pub(crate) plain: Seldom,
     /// Objects that lose against those of other sources.
     lost: Seldom,
-    /// Rules that nothing enforces, by their number; and policies that came later.
+    /// Rules that nothing enforces, by their number.
     pub(crate) rules: Seldom,
-    pub(crate) security: Seldom,
     /// Gateways between networks that were said to be of no use.
     gateways: Mutex<BTreeSet<String>>,
 }
@@ -72,7 +71,6 @@ impl Default for Lines {
             plain: Seldom::new(100),
             lost: Seldom::new(100),
             rules: Seldom::new(10),
-            security: Seldom::new(10),
             gateways: Mutex::default(),
         }
     }

@@ -56,6 +56,8 @@ pub(crate) struct Metrics {
     services: Gauge,
     rules: Gauge,
     inert: Standing<1>,
+    jwks: By,
+    keyless: Gauge,
     debounce: Histogram,
     snapshots: Histogram,
     snapshot_bytes: Gauge,
@@ -100,6 +102,8 @@ pub(crate) struct Seen {
     pub(crate) snapshot_bytes: usize,
     /// Resources that more than one stream has.
     pub(crate) shared: usize,
+    /// Places of keys that none were fetched from.
+    pub(crate) keyless: usize,
     /// Sidecars of no service.
     pub(crate) homeless: usize,
     /// Endpoints that name a pod which is not known.
@@ -133,6 +137,8 @@ impl Metrics {
             services: Gauge::default(),
             rules: Gauge::default(),
             inert: Standing::default(),
+            jwks: By::default(),
+            keyless: Gauge::default(),
             debounce: histogram(),
             snapshots: histogram(),
             snapshot_bytes: Gauge::default(),
@@ -241,6 +247,12 @@ impl Metrics {
     }
 
     /// A request that was no stream's ended by one.
+    /// Keys of an issuer were fetched, or why not.
+    pub(crate) fn jwks_fetched(&self, result: &'static str) {
+        let label = [("result", result.to_owned())];
+        self.jwks.get_or_create(&label).inc();
+    }
+
     pub(crate) fn request_panicked(&self) {
         self.panics.inc();
     }
@@ -275,6 +287,7 @@ impl Metrics {
         self.snapshot_bytes.set(number(seen.snapshot_bytes));
         self.shared.set(number(seen.shared));
         self.homeless.set(number(seen.homeless));
+        self.keyless.set(number(seen.keyless));
         self.podless.set(number(seen.podless));
         let totals = &seen.totals;
         up_to(&self.ever_podless, totals.ever_podless);

@@ -6,6 +6,8 @@
 //!                     └── monitor, page ──┘
 //! ```
 //!
+//! Keys that tokens are signed with come from issuers (`jwks`), whom no push waits for.
+//!
 //! What a stream is owed is decided in `xds`; here are sockets, tasks and clocks. The hub alone knows all streams, and puts
 //! its mail into each; nobody waits for anybody's client.
 
@@ -18,6 +20,7 @@ mod health;
 mod hub;
 mod identity;
 mod inert;
+mod jwks;
 mod kinds;
 mod lines;
 mod mesh;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::model::Registry;
+use api::model::{Network, Registry};
 use xds::debounce::Quiet;
 use xds::settings::{Headless, Settings, Sniffing};
 
@@ -26,8 +26,6 @@ pub(crate) struct Options {
     pub(crate) throttle: usize,
     pub(crate) keeping: Keeping,
     pub(crate) identity_check: bool,
-    /// Nobody relies on objects of security.istio.io whose kind is not enforced.
-    pub(crate) ignores_security: bool,
     /// Endpoints are counted by cluster.
     pub(crate) cluster_metrics: bool,
     pub(crate) domain: Arc<str>,
@@ -37,6 +35,10 @@ pub(crate) struct Options {
     /// In their order, none twice.
     pub(crate) registries: Vec<Registry>,
     pub(crate) certificates: std::path::PathBuf,
+    /// Between two fetches of the keys of one issuer.
+    pub(crate) jwks_refresh: Duration,
+    /// Addresses that keys are fetched from, whatever they are.
+    pub(crate) jwks_allowed: Vec<Network>,
 }
 
 /// Connections to a port that have not asked for anything yet. After a restart thousands of proxies come at once: so many do
@@ -63,7 +65,7 @@ impl Options {
         environment: &Environment,
     ) -> Result<(Self, Vec<String>), Failure> {
         let variables = Variables(environment);
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<_> = without_effect(flags).collect();
         let registries = registries(flags, &mut warnings)?;
         let named = |flag: &Option<String>, variable: &str, otherwise: &str| -> Arc<str> {
             flag.as_deref()
@@ -119,9 +121,10 @@ impl Options {
                 idle: IDLE,
                 stays: true,
             },
-            ignores_security: flags.ignore_security_policies,
             identity_check: variables.boolean("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?,
             cluster_metrics: variables.boolean("PILOT_ENABLE_CLUSTER_METRICS", false)?,
+            jwks_refresh: jwks_refresh(&variables)?,
+            jwks_allowed: flags.jwks_allow.clone(),
             domain: flags.domain.as_str().into(),
             trust_domain: flags.trust_domain.as_str().into(),
             namespace: named(&flags.namespace, "POD_NAMESPACE", "istio-system"),
@@ -133,6 +136,26 @@ impl Options {
         };
         Ok((options, warnings))
     }
+}
+
+/// What is said of flags that mean nothing any more.
+fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
+    const SECURITY: &str =
+        "--ignoreSecurityPolicies has no effect: all kinds of security.istio.io are enforced";
+    let said = flags.ignore_security_policies.then(|| SECURITY.to_owned());
+    said.into_iter()
+}
+
+/// Keys are fetched as often as that at most: an issuer is somebody else.
+const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
+
+fn jwks_refresh(variables: &Variables<'_>) -> Result<Duration, Failure> {
+    const NAME: &str = "PILOT_JWT_PUB_KEY_REFRESH_INTERVAL";
+    let refresh = variables.duration(NAME, Duration::from_secs(20 * 60))?;
+    if refresh < SHORTEST_REFRESH {
+        return Err(wrong(NAME, "want a second at least"));
+    }
+    Ok(refresh)
 }
 
 /// How long changes are collected.

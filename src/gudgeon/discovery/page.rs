@@ -13,7 +13,6 @@ use xds::view::Type;
 
 use super::debug::{EndpointsByPort, Unserved, objects, sorted};
 use super::hub::Hub;
-use super::inert;
 use super::pushed::Pushed;
 use super::session::Session;
 use super::sight;
@@ -61,6 +60,7 @@ pub(super) fn sections(page: &mut String, hub: &Hub, sources: &Sources) {
     refused(page, hub);
     services(page, hub);
     told(page, hub, sources);
+    jwks(page, hub);
     if let Some(sinks) = sources.sinks() {
         sinks.draw(page);
     }
@@ -72,13 +72,6 @@ fn rules(page: &mut String, hub: &Hub) {
     let all = hub.facts.rules();
     if all.kinds().next().is_none() {
         return;
-    }
-    if !all.security.is_empty() {
-        let _written = writeln!(
-            page,
-            "<p class=\"bad\">Nothing enforces {}: what they forbid is allowed</p>",
-            escaped(&inert::shown(&all.security))
-        );
     }
     page.push_str(
         "<h2>Configuration</h2><table><tr><th>kind<th>objects<th>effect in this release</tr>\n",
@@ -329,6 +322,31 @@ fn told(page: &mut String, hub: &Hub, sources: &Sources) {
         let _written = writeln!(page, "<tr><td>{}<td>{}</tr>", escaped(&what), escaped(&why));
     }
     html::more(page, all);
+    page.push_str("</table>\n");
+}
+
+/// Where keys are fetched from that tokens are signed with.
+fn jwks(page: &mut String, hub: &Hub) {
+    let rows = hub.jwks.rows();
+    if rows.is_empty() {
+        return;
+    }
+    page.push_str("<h2>Keys of issuers</h2><table><tr><th>from<th>keys<th>fetched<th>error</tr>\n");
+    for row in rows.iter().take(ROWS) {
+        let keys = row.keys.map_or_else(
+            || "<td class=\"bad\">none: tokens are refused".to_owned(),
+            |keys| format!("<td>{keys}"),
+        );
+        let at = row.fetched.map(|at| log::stamp(hub.clock.wall(at)));
+        let _written = writeln!(
+            page,
+            "<tr><td>{}{keys}<td>{}<td class=\"bad\">{}</tr>",
+            escaped(&row.origin),
+            at.unwrap_or_default(),
+            escaped(row.error.as_deref().unwrap_or_default())
+        );
+    }
+    html::more(page, rows.len());
     page.push_str("</table>\n");
 }
 

@@ -34,6 +34,11 @@ pub(super) fn standing(hub: &Hub) -> Result<String, String> {
             };
             registries.missing().map(words).collect()
         });
+        let awaited = hub.jwks.awaited(hub.clock.now());
+        if missing.is_empty() && awaited > 0 {
+            let sets = api::counted(awaited, "jwksUri");
+            return Err(format!("waiting for keys of {sets}"));
+        }
         if missing.is_empty() {
             return Err("starting".to_owned());
         }
@@ -84,6 +89,7 @@ pub(super) fn seen(hub: &Hub) -> Seen {
         inert: inert(hub),
         podless: hub.facts.podless(),
         totals: hub.facts.totals(),
+        keyless: hub.jwks.without_keys(),
         ..Seen::default()
     };
     sessions(hub, &mut seen);

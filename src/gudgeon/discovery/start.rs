@@ -11,6 +11,7 @@ use tracing::warn;
 use super::certificates;
 use super::grpc::Services;
 use super::hub::Hub;
+use super::jwks;
 use super::mesh::{self, Read};
 use super::monitor::Monitor;
 use super::options::{self, Options};
@@ -57,7 +58,8 @@ impl Role for Discovery {
     }
 
     async fn prepare(shared: &Shared, flags: &DiscoveryFlags) -> Result<Self, Failure> {
-        let (options, warnings) = Options::new(flags, &options::environment())?;
+        let environment = options::environment();
+        let (options, warnings) = Options::new(flags, &environment)?;
         for warning in warnings {
             warn!("{warning}");
         }
@@ -69,6 +71,9 @@ impl Role for Discovery {
             block_http_on_443: options.settings.block_http_on_443,
         };
         let hub = Hub::new(options, Registries::new(settings, mesh, networks));
+        if let Some(server) = environment.get("KUBERNETES_SERVICE_HOST") {
+            hub.jwks.keep_from(server);
+        }
         let ports = Ports::bind(flags).await?;
         let sources = Sources::start(shared, flags, &hub).await?;
         ports.announce();
@@ -89,11 +94,9 @@ impl Role for Discovery {
         } = self;
         let mut serving = listen(ports, &hub, &sources, &stage);
         tokio::spawn(Arc::clone(&hub).run());
+        tokio::spawn(jwks::run(Arc::clone(&hub)));
         tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
-        tokio::select! {
-            () = shared::draining(&mut stage) => {}
-            why = hub.refusal() => return Err(Failure::config(why)),
-        }
+        shared::draining(&mut stage).await;
         hub.drain();
         shared::leaving(&mut stage).await;
         hub.leave();

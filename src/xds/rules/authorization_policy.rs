@@ -1,10 +1,13 @@
 //! AuthorizationPolicy: filters in front of a workload's application that let requests and connections in, or do not
 //! (discovery.md §18).
 //!
+//! Policies whose action is CUSTOM come first: a service of the mesh is asked about what they match ([`custom`]).
+//!
 //! No policy opens what it cannot decide: of one that lets in, a rule that cannot be made is left out; one that keeps out,
 //! keeps out everything then. Whatever is so is told at the policy.
 
 mod conditions;
+mod custom;
 mod matching;
 mod message;
 mod operation;
@@ -14,13 +17,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::model::ObjectRef;
-use api::security::authorization_policy::Action;
+use api::security::authorization_policy::{Action, ActionDetail};
 use api::security::{AuthorizationPolicy, Rule as Written};
 use envoy_types::pb::envoy::config::listener::v3::Filter;
 use envoy_types::pb::envoy::config::rbac::v3::{Permission, Policy, Principal, rbac};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use prost::Message as _;
 
+use self::custom::Provider;
+pub(crate) use self::custom::Providers;
 use self::matching::Combined as _;
 use crate::common::conflict::{Conflict, NOT_ENFORCED_AS_WRITTEN, TOO_LARGE};
 use crate::common::trust::TrustDomains;
@@ -33,6 +38,13 @@ pub(crate) struct Filters {
     pub(crate) tcp: Vec<Filter>,
     /// Policies that they are made of.
     pub(crate) from: Vec<ObjectRef>,
+}
+
+impl Filters {
+    /// No request is let in.
+    pub(crate) fn close_to_requests(&mut self) {
+        self.http = vec![message::http(message::Rules::default())];
+    }
 }
 
 /// What a filter looks at.
@@ -81,6 +93,8 @@ type Named = BTreeMap<String, Policy>;
 struct Decisions {
     /// Nothing is let in at all.
     closed: bool,
+    /// About which a provider is asked, by its name.
+    custom: BTreeMap<String, Named>,
     deny: Named,
     /// `None`: no policy lets anything in by name, so everything is.
     allow: Option<Named>,
@@ -95,16 +109,20 @@ impl Decisions {
             Action::Deny => &mut self.deny,
             Action::Allow => self.allow.get_or_insert_default(),
             Action::Audit => &mut self.audit,
+            // See `ask`.
             Action::Custom => return self.closed = true,
         };
         all.insert(name, policy);
     }
 
+    fn ask(&mut self, provider: &str, name: String, policy: Policy) {
+        self.bytes = self.bytes.saturating_add(name.len() + policy.encoded_len());
+        let of_provider = self.custom.entry(provider.to_owned()).or_default();
+        of_provider.insert(name, policy);
+    }
+
+    /// Without those that providers are asked about.
     fn rules(self) -> Vec<message::Rules> {
-        let rules = |action: rbac::Action, policies| message::Rules {
-            action: action.into(),
-            policies,
-        };
         if self.closed {
             return vec![rules(rbac::Action::Allow, Named::new())];
         }
@@ -115,10 +133,24 @@ impl Decisions {
     }
 }
 
+fn rules(action: rbac::Action, policies: Named) -> message::Rules {
+    message::Rules {
+        action: action.into(),
+        policies,
+    }
+}
+
+/// What policies are made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) domains: &'a TrustDomains,
+    pub(crate) providers: Providers<'a>,
+}
+
 /// The filters of a workload that these policies hold for. `most`: bytes that they may have; beyond that nothing is let in.
 pub(crate) fn filters(
     policies: &[Arc<Rule<AuthorizationPolicy>>],
-    domains: &TrustDomains,
+    surroundings: Surroundings<'_>,
     most: usize,
     told: &mut Vec<Conflict>,
 ) -> Filters {
@@ -127,7 +159,7 @@ pub(crate) fn filters(
         // What is written in few bytes may come to many, but not without end.
         let fits = policy.spec().encoded_len() <= most;
         if fits {
-            add(policy, domains, (&mut http, &mut tcp), told);
+            add(policy, surroundings, (&mut http, &mut tcp), told);
         }
         if !fits || http.bytes.max(tcp.bytes) > most {
             let message = format!(
@@ -140,16 +172,40 @@ pub(crate) fn filters(
             break;
         }
     }
+    let (of_http, of_tcp) = asking(&mut http, &mut tcp, surroundings.providers);
+    let rules = http.rules().into_iter().map(message::http);
+    let of_http = of_http.into_iter().chain(rules).collect();
+    let rules = tcp.rules().into_iter().map(message::tcp);
     Filters {
-        http: http.rules().into_iter().map(message::http).collect(),
-        tcp: tcp.rules().into_iter().map(message::tcp).collect(),
+        http: of_http,
+        tcp: of_tcp.into_iter().chain(rules).collect(),
         from: policies.iter().map(|policy| policy.from.clone()).collect(),
     }
 }
 
+/// The filters that ask providers, in the order of their names; none where nothing is let in anyway.
+fn asking(
+    http: &mut Decisions,
+    tcp: &mut Decisions,
+    providers: Providers<'_>,
+) -> (Vec<HttpFilter>, Vec<Filter>) {
+    let (mut of_http, mut of_tcp) = (Vec::new(), Vec::new());
+    for (name, policies) in std::mem::take(&mut http.custom) {
+        if let (false, Ok(provider)) = (http.closed, providers.named(&name)) {
+            of_http.extend(provider.http(rules(rbac::Action::Deny, policies)));
+        }
+    }
+    for (name, policies) in std::mem::take(&mut tcp.custom) {
+        if let (false, Ok(provider)) = (tcp.closed, providers.named(&name)) {
+            of_tcp.extend(provider.tcp(rules(rbac::Action::Deny, policies)));
+        }
+    }
+    (of_http, of_tcp)
+}
+
 fn add(
     policy: &Rule<AuthorizationPolicy>,
-    domains: &TrustDomains,
+    surroundings: Surroundings<'_>,
     (http, tcp): (&mut Decisions, &mut Decisions),
     told: &mut Vec<Conflict>,
 ) {
@@ -160,21 +216,19 @@ fn add(
         let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, message);
         told.push(conflict.because_of(&policy.from));
     };
-    let action = match Action::try_from(spec.action) {
-        Ok(Action::Custom) => {
-            tell("nothing is let in: no provider is asked in this release");
-            Action::Custom
-        }
-        Ok(action) => action,
-        Err(_) => {
-            tell("nothing is let in: spec.action is not known");
-            Action::Custom
-        }
-    };
-    if action == Action::Custom {
+    let Ok(action) = Action::try_from(spec.action) else {
+        tell("nothing is let in: spec.action is not known");
         (http.closed, tcp.closed) = (true, true);
         return;
-    }
+    };
+    let provider = match provider(spec, action, surroundings.providers) {
+        Ok(provider) => provider,
+        Err(why) => {
+            tell(&format!("nothing is let in: {why}"));
+            (http.closed, tcp.closed) = (true, true);
+            return;
+        }
+    };
     if action == Action::Allow {
         // It keeps out what none of its rules lets in, also if it has none.
         http.allow.get_or_insert_default();
@@ -184,18 +238,40 @@ fn add(
         let (namespace, object) = (policy.namespace(), &policy.object.name);
         let name = format!("ns[{namespace}]-policy[{object}]-rule[{at}]");
         for (transport, decisions) in [(Transport::Http, &mut *http), (Transport::Tcp, &mut *tcp)] {
+            // A provider that is asked by requests cannot be asked about connections.
+            let cannot_ask = transport == Transport::Tcp
+                && provider
+                    .as_ref()
+                    .is_some_and(|one| !one.takes_connections());
+            let keeps_out = matches!(action, Action::Deny | Action::Custom);
             let context = Context {
                 transport,
-                leaves_out: action == Action::Deny,
-                domains,
+                leaves_out: keeps_out && !cannot_ask,
+                domains: surroundings.domains,
                 namespace,
             };
+            let mut put = |policy| match &provider {
+                Some(provider) if !cannot_ask => {
+                    decisions.ask(provider.name(), name.clone(), policy);
+                }
+                Some(_) => {
+                    tell(&format!(
+                        "spec.rules[{at}] keeps out connections: its provider is asked about requests alone"
+                    ));
+                    decisions.add(Action::Deny, name.clone(), policy);
+                }
+                None => decisions.add(action, name.clone(), policy),
+            };
             match rule_of(rule, &context) {
-                Ok(made) => decisions.add(action, name.clone(), made),
+                Ok(made) => put(made),
                 Err(Unfit::OnlyHttp) => {}
-                Err(Unfit::Because(words)) if action == Action::Deny => {
-                    tell(&format!("spec.rules[{at}] keeps out everything: {words}"));
-                    decisions.add(action, name.clone(), everything());
+                Err(Unfit::Because(words)) if keeps_out => {
+                    put(everything());
+                    let what = match &provider {
+                        None => "keeps out everything",
+                        Some(_) => "asks about everything",
+                    };
+                    tell(&format!("spec.rules[{at}] {what}: {words}"));
                 }
                 Err(Unfit::Because(words)) => {
                     tell(&format!("spec.rules[{at}] matches nothing: {words}"));
@@ -203,6 +279,22 @@ fn add(
             }
         }
     }
+}
+
+/// Who is asked; `None`: the policy decides itself.
+fn provider<'a>(
+    spec: &AuthorizationPolicy,
+    action: Action,
+    providers: Providers<'a>,
+) -> Result<Option<Provider<'a>>, String> {
+    if action != Action::Custom {
+        return Ok(None);
+    }
+    let written = match &spec.action_detail {
+        Some(ActionDetail::Provider(provider)) => &provider.name,
+        None => return Err("spec.provider is missing".to_owned()),
+    };
+    providers.named(written).map(Some)
 }
 
 fn everything() -> Policy {

@@ -118,6 +118,11 @@ impl<'a> Policy<'a> {
         };
     }
 
+    /// How clients secure their connections, where anything says it.
+    pub(crate) const fn tls(&self) -> Option<&'a ClientTlsSettings> {
+        self.tls
+    }
+
     /// Whether connections go where the client wanted to go.
     pub(crate) fn is_passthrough(&self) -> bool {
         self.simple() == SimpleLb::Passthrough

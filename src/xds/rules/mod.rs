@@ -4,6 +4,7 @@
 //! resources ── Draft ──► destination_rule (clusters)       ──► finish
 //!                    ──► virtual_service  (routes, and what destinations want of them)
 //!                    ──► authorization_policy (filters of what comes in)
+//!                    ──► request_authentication (whose tokens count there)
 //!                    ──► peer_authentication  (whether that is mutual TLS)
 //! ```
 //!
@@ -13,6 +14,7 @@ pub(crate) mod authorization_policy;
 pub(crate) mod destination_rule;
 pub(crate) mod gateway;
 pub(crate) mod peer_authentication;
+pub(crate) mod request_authentication;
 pub(crate) mod virtual_service;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::model::Labels;
+use api::model::{Labels, ObjectRef};
 use api::security::PeerAuthentication;
 use api::security::peer_authentication::MutualTls;
 use api::security::peer_authentication::mutual_tls::Mode as Written;
@@ -28,6 +28,8 @@ pub(crate) enum PeerMode {
 /// What the policies of one workload say; `None` where none says anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Modes {
+    /// The most specific policy.
+    from: Option<ObjectRef>,
     workload: Option<PeerMode>,
     ports: BTreeMap<u16, PeerMode>,
 }
@@ -44,17 +46,22 @@ impl Modes {
         let first = |is: &dyn Fn(&Rule<PeerAuthentication>) -> bool| {
             let all = policies.iter().filter(|rule| is(rule));
             let oldest = all.min_by(|one, other| one.order(other));
-            oldest.map(|rule| rule.spec())
+            oldest.map(Arc::as_ref)
         };
         let mesh = first(&|rule| is_whole(rule) && is_root(rule));
         let namespace = first(&|rule| is_whole(rule) && !is_root(rule));
         let own = first(&|rule| !is_whole(rule));
         let levels = [own, namespace, mesh].into_iter().flatten();
+        let levels = levels.map(Rule::spec);
         let workload = levels.filter_map(|spec| spec.mtls.as_ref()).find_map(mode);
-        let ports = own.into_iter().flat_map(|spec| &spec.port_level_mtls);
+        let ports = own
+            .into_iter()
+            .flat_map(|rule| &rule.spec().port_level_mtls);
         let ports =
             ports.filter_map(|(port, written)| Some((u16::try_from(*port).ok()?, mode(written)?)));
+        let first = [own, namespace, mesh].into_iter().flatten().next();
         Self {
+            from: first.map(|rule| rule.from.clone()),
             workload,
             ports: ports.collect(),
         }
@@ -88,6 +95,11 @@ impl PeerModes {
             now: modes(now),
             before: before.into_iter().map(modes).collect(),
         }
+    }
+
+    /// The policy that holds now, where there is one.
+    pub(crate) const fn from(&self) -> Option<&ObjectRef> {
+        self.now.from.as_ref()
     }
 
     /// `None`: a port that nothing is said of.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use api::model::{Labels, Objects, World, selects};
 use api::networking::Kind;
-use api::security::{AuthorizationPolicy, PeerAuthentication, WorkloadSelector};
+use api::security::{
+    AuthorizationPolicy, PeerAuthentication, RequestAuthentication, WorkloadSelector,
+};
 
 use super::{Rule, labels};
 
@@ -39,6 +41,16 @@ impl Policy for PeerAuthentication {
     }
 }
 
+impl Policy for RequestAuthentication {
+    fn selector(&self) -> Option<&WorkloadSelector> {
+        self.selector.as_ref()
+    }
+
+    fn is_for_others(&self) -> bool {
+        self.target_ref.is_some() || !self.target_refs.is_empty()
+    }
+}
+
 /// A policy, and the labels of those that it is for.
 #[derive(Debug)]
 struct Selecting<T> {
@@ -54,6 +66,7 @@ type ByNamespace<T> = HashMap<Arc<str>, Vec<Selecting<T>>>;
 pub(crate) struct Policies {
     root: Arc<str>,
     authorization: ByNamespace<AuthorizationPolicy>,
+    requests: ByNamespace<RequestAuthentication>,
     peers: ByNamespace<PeerAuthentication>,
     /// As some proxies may still know them.
     earlier_peers: Vec<ByNamespace<PeerAuthentication>>,
@@ -66,6 +79,13 @@ pub(crate) type PeerPolicies = Vec<Arc<Rule<PeerAuthentication>>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadPolicies {
     pub(crate) authorization: Vec<Arc<Rule<AuthorizationPolicy>>>,
+    pub(crate) requests: Vec<Arc<Rule<RequestAuthentication>>>,
+}
+
+impl WorkloadPolicies {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.authorization.is_empty() && self.requests.is_empty()
+    }
 }
 
 impl Policies {
@@ -73,6 +93,7 @@ impl Policies {
         Self {
             root: world.mesh.root_namespace.as_str().into(),
             authorization: by_namespace(&world.authorization_policies),
+            requests: by_namespace(&world.request_authentications),
             peers: by_namespace(&world.peer_authentications),
             earlier_peers: (world.earlier_peer_authentications.iter())
                 .map(|earlier| by_namespace(earlier))
@@ -84,6 +105,7 @@ impl Policies {
     pub(crate) fn of(&self, namespace: &Arc<str>, labels: &Labels) -> WorkloadPolicies {
         WorkloadPolicies {
             authorization: self.selected(&self.authorization, namespace, labels),
+            requests: self.selected(&self.requests, namespace, labels),
         }
     }
 

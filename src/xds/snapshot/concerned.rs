@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World};
 use api::networking::Kind;
+use api::security::{JwtRule, KeysPlace};
 
 use super::{Base, Snapshot};
 use crate::node::{self, Node};
@@ -51,7 +52,13 @@ impl Concerned {
             &newer.authorization_policies,
             &mut policies,
         );
-        let guarded: BTreeSet<_> = policies.into_iter().map(|one| one.namespace).collect();
+        objects(
+            &older.request_authentications,
+            &newer.request_authentications,
+            &mut policies,
+        );
+        let mut guarded: BTreeSet<_> = policies.into_iter().map(|one| one.namespace).collect();
+        guarded.extend(with_other_keys(older, newer));
         let secrets = differing(&older.credentials, &newer.credentials);
         let secrets = secrets.map(|(namespace, _)| namespace.clone()).collect();
         let (base, later) = (&before.base, &after.base);
@@ -153,6 +160,23 @@ fn objects<T: Kind + PartialEq>(
         namespace: namespace.clone(),
         name: name.clone(),
     }));
+}
+
+/// Namespaces of policies whose keys were fetched anew.
+fn with_other_keys(older: &World, newer: &World) -> BTreeSet<Arc<str>> {
+    let (before, after) = (&older.key_sets, &newer.key_sets);
+    if Arc::ptr_eq(before, after) {
+        return BTreeSet::new();
+    }
+    let is_other = |rule: &JwtRule| {
+        let place = KeysPlace::of(rule);
+        place.is_some_and(|place| before.get(&place) != after.get(&place))
+    };
+    let policies = newer.request_authentications.values();
+    policies
+        .filter(|policy| policy.spec.jwt_rules.iter().any(is_other))
+        .map(|policy| policy.namespace.clone())
+        .collect()
 }
 
 fn differing<'a, K: Ord, V: PartialEq>(

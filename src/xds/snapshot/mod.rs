@@ -8,10 +8,12 @@ mod concerned;
 mod named;
 mod outbound;
 mod parts;
+mod policies;
 mod ports;
 mod proxy;
 mod router;
 mod secrets;
+mod security;
 #[cfg(test)]
 mod tests;
 mod variants;
@@ -43,6 +45,7 @@ use crate::resources::networks::Networks;
 use crate::resources::routes::Caller;
 use crate::rules::destination_rule::{ask_for_accounts, have_localities};
 use crate::rules::peer_authentication;
+use crate::rules::request_authentication::TokenProviders;
 use crate::scope::policies::Policies;
 use crate::scope::{ProxyRules, Rules, Scope};
 use crate::settings::Settings;
@@ -50,6 +53,7 @@ use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 
 pub use self::secrets::named_credentials;
+pub use self::security::{Agreement, PoliciesInForce, PortSecurity};
 pub use crate::common::conflict::{Conflict, REJECTED_CONFIG};
 
 /// One state of the mesh.
@@ -74,6 +78,7 @@ struct Base {
     mesh: Mesh,
     rules: Rules,
     policies: Policies,
+    tokens: TokenProviders,
     trust_domains: TrustDomains,
     /// Rules make it matter where a client is.
     near_by_rules: bool,
@@ -419,15 +424,7 @@ impl Snapshot {
             && is_same(&self.world.credentials, &world.credentials)
             && is_same(&self.world.virtual_services, &world.virtual_services)
             && is_same(&self.world.destination_rules, &world.destination_rules)
-            && is_same(
-                &self.world.authorization_policies,
-                &world.authorization_policies,
-            )
-            && is_same(
-                &self.world.peer_authentications,
-                &world.peer_authentications,
-            )
-            && self.world.earlier_peer_authentications == world.earlier_peer_authentications
+            && policies::are_same(&self.world, world)
             && services_of(world, hosts).all(|service| self.carried_by_eds(world, service))
     }
 
@@ -501,6 +498,7 @@ impl Base {
             accounts_by_rules: ask_for_accounts(&rules),
             rules,
             policies,
+            tokens: TokenProviders::default(),
             trust_domains: TrustDomains::new(&world.mesh, settings),
             networks: Networks::new(world),
             resolved_near: resolved_near(world),

@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::cache::{Cache, Shared};
 use super::parts::{Clusters, Listeners};
+use super::policies::filters;
 use super::router;
 use super::{Assignments, ClientKey, Conflict, Own, Routes, Snapshot};
 use crate::common::conflict::INVALID_LISTENER;
@@ -28,7 +29,7 @@ use crate::resources::listeners::outbound::{self, Outbound, Place};
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, Caller, HTTP_PROXY};
-use crate::rules::authorization_policy::{self, Filters};
+use crate::rules::authorization_policy::Filters;
 use crate::rules::destination_rule::{self, Policies};
 use crate::rules::gateway::Merged;
 use crate::rules::peer_authentication::PeerModes;
@@ -125,7 +126,12 @@ impl ProxyView {
         Self {
             snapshot: snapshot.clone(),
             // Each port has four chains at most, in two listeners; and there are those of other ports.
-            filters: filters(snapshot, &proxy, doors.len() * 8 + 2 + merged.chains()),
+            filters: filters(
+                snapshot,
+                &proxy,
+                &rules,
+                doors.len() * 8 + 2 + merged.chains(),
+            ),
             peers: PeerModes::new(
                 &snapshot.base.policies,
                 (&node.namespace, &*proxy.labels),
@@ -562,27 +568,6 @@ fn of_its_address(name: &str) -> Conflict {
     let message =
         format!("listener {name} of services is left out: the address is the proxy's own");
     Conflict::new(INVALID_LISTENER, name, message)
-}
-
-/// Bytes that all filters of policies in one proxy's listeners may have. Chosen: a thousand rules of a few values each, on ten
-/// ports.
-const POLICY_BYTES: usize = 8 << 20;
-
-/// Of those who come in to a sidecar or a router. `chains`: so many have them.
-fn filters(snapshot: &Snapshot, proxy: &Proxy, chains: usize) -> Filters {
-    let policies = snapshot
-        .base
-        .policies
-        .of(&proxy.node.namespace, &proxy.labels);
-    if policies.authorization.is_empty() || proxy.node.grpc {
-        return Filters::default();
-    }
-    let most = POLICY_BYTES / chains.max(1);
-    let domains = &snapshot.base.trust_domains;
-    let mut lost = Vec::new();
-    let filters = authorization_policy::filters(&policies.authorization, domains, most, &mut lost);
-    snapshot.made.tell(lost, &proxy.node.id);
-    filters
 }
 
 fn doors(

@@ -208,7 +208,6 @@ mod tests {
         let security = "security.istio.io/v1";
         let networking = "networking.istio.io/v1";
         for (api_version, name) in [
-            (security, "RequestAuthentication"),
             ("networking.istio.io/v1alpha3", "EnvoyFilter"),
             ("authentication.istio.io/v1alpha1", "MeshPolicy"),
             ("rbac.istio.io/v1alpha1", "ClusterRbacConfig"),
@@ -255,6 +254,11 @@ mod tests {
         assert_eq!(
             said(security, "AuthorizationPolicy", policy),
             ["spec.targetRef: has no effect in this release"]
+        );
+        let policy = json!({"targetRefs": [{"kind": "Service", "name": "a"}]});
+        assert_eq!(
+            said(security, "RequestAuthentication", policy),
+            ["spec.targetRefs: has no effect in this release"]
         );
         // Below fields that are no lists, too, and wherever a policy stands.
         let policy = json!({"tls": {"mode": "SIMPLE", "credentialName": "a"}});

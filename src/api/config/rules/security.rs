@@ -6,6 +6,7 @@ use super::at::At;
 use super::context::Context;
 use super::{parts, predicates as is};
 use crate::config::finding::quoted;
+use crate::security::KeySet;
 
 /// What a policy of today's kinds is for; true where it selects by labels.
 pub(super) fn scope(spec: &At<'_>) -> bool {
@@ -70,10 +71,12 @@ fn keys(at: &At<'_>) {
     if at.is_empty() {
         return;
     }
+    if let Err(why) = KeySet::inline(at.text()) {
+        at.fail(why.to_string());
+    }
     let read = serde_json::from_str::<Value>(at.text()).ok();
     let keys = read.as_ref().and_then(|set| set.get("keys")?.as_array());
     let Some(keys) = keys else {
-        at.fail("not a JSON key set with keys");
         return;
     };
     let private = |key: &Value| PRIVATE.iter().any(|name| key.get(*name).is_some());

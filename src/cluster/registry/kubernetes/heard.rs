@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::custom::Configs;
 use super::objects::{Event, Names, Objects, Problem};
-use super::others::{self, Others};
+use super::others::Others;
 use super::wire::{Namespace, Node};
 use crate::kind::{Key, Kind as _};
 use crate::registry::{Contribution, Standing};
@@ -163,21 +163,12 @@ impl Heard {
 
     /// A kind that the account has no right to, and that others can do without, is not waited for.
     fn without(&mut self, kind: &'static str, freshness: Freshness) -> Freshness {
-        let is_security = others::of_security().any(|name| name == kind);
-        if !(freshness.refused && (is_security || OPTIONAL.contains(&kind))) {
+        if !(freshness.refused && OPTIONAL.contains(&kind)) {
             self.refused.remove(kind);
             return freshness;
         }
         if self.refused.insert(kind) {
-            if is_security {
-                tracing::warn!(
-                    "going on without {kind}: whether there are any that nothing enforces is unknown"
-                );
-            } else {
-                tracing::warn!(
-                    "going on without {kind}: what they would say of endpoints is unknown"
-                );
-            }
+            tracing::warn!("going on without {kind}: what they would say of endpoints is unknown");
         }
         Freshness {
             listed: true,

@@ -64,13 +64,6 @@ pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'
     })
 }
 
-/// Those that say who may do what, by their names in paths: whether there are any has to be known before anything is served.
-pub(super) fn of_security() -> impl Iterator<Item = &'static str> {
-    let kinds = INERT.iter().map(|inert| inert.kind);
-    let security = kinds.filter(|kind| kind.is_security());
-    security.map(|kind| kind.plural)
-}
-
 /// An object of one of them.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(from = "Raw")]
@@ -171,20 +164,6 @@ impl Others {
             Some((inert, key, &**plain))
         })
     }
-
-    /// Objects that say who may do what: the kind, and which one it is.
-    pub fn security(&self) -> impl Iterator<Item = (&'static str, &Key)> {
-        let kinds = INERT.iter().map(|inert| inert.kind).enumerate();
-        let kinds = kinds.filter(|(_, kind)| kind.is_security());
-        kinds.flat_map(|(at, kind)| {
-            let first = (at, Key::new("", ""));
-            let all = self
-                .0
-                .range(first..)
-                .take_while(move |((other, _), _)| *other == at);
-            all.map(|((_, key), _)| (kind.kind, key))
-        })
-    }
 }
 
 #[cfg(test)]
@@ -212,7 +191,6 @@ mod tests {
             "networking.istio.io/v1alpha3 EnvoyFilter",
             "rbac.istio.io/v1alpha1 ClusterRbacConfig",
             "rbac.istio.io/v1alpha1 ServiceRoleBinding",
-            "security.istio.io/v1 RequestAuthentication",
             "telemetry.istio.io/v1 Telemetry",
         ] {
             assert!(all.iter().any(|one| one == expected), "{expected}: {all:?}");

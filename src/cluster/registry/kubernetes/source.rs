@@ -87,7 +87,6 @@ pub async fn run(
     ];
     if settings.configuration {
         kinds.extend(Configuration::PLURALS);
-        kinds.extend(others::of_security());
     }
     let mut heard = Heard::new(settings.names.clone(), settings.patience, kinds);
     trust_domain.mark_changed();

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::config::{self, Effect};
+use api::networking::Kind as _;
+use api::security::RequestAuthentication;
 use cluster::registry::{Registries, Standing, Status, Written};
 use serde_json::{Value, json};
 
@@ -54,7 +56,7 @@ fn named<K: ToString>(counts: &BTreeMap<K, usize>) -> BTreeMap<String, usize> {
 
 /// Configuration as it was written; `kind`: only that one.
 pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
-    let lost = lost(hub);
+    let (lost, fetched) = (lost(hub), hub.jwks.notes());
     let rows = sources
         .written(hub)
         .into_iter()
@@ -62,14 +64,18 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
         .map(|written| {
             let (namespace, name) = (&written.namespace, &written.name);
             let key = (written.kind.clone(), namespace.clone(), name.clone());
-            let lost = lost.get(&key).map_or(&[][..], Vec::as_slice);
+            let mut lost = lost.get(&key).cloned().unwrap_or_default();
+            if *written.kind == *RequestAuthentication::NAME {
+                let notes = fetched.get(&(key.1, key.2));
+                lost.extend(notes.into_iter().flatten().cloned());
+            }
             json!({
                 "apiVersion": &*written.api_version,
                 "kind": &*written.kind,
                 "metadata": written.metadata,
                 "spec": written.spec.value(),
                 "source": &*written.source,
-                "status": status(&written, lost),
+                "status": status(&written, &lost),
             })
         });
     Value::Array(rows.collect())

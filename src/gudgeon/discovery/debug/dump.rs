@@ -3,6 +3,8 @@
 //! Resources are bytes here; what is in them is read by descriptions of Envoy's messages, which are parsed for each look and
 //! dropped with it: nobody pays for them while nobody looks.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use xds::view::{Resource, Type};
@@ -16,15 +18,9 @@ use crate::serve::{Answer, Query, as_json, text};
 /// `proxyID`: `NAME.NAMESPACE` or a whole node id.
 pub(super) fn answer(hub: &Hub, query: &Query<'_>) -> Answer {
     let Some(wanted) = query.get("proxyID").filter(|wanted| !wanted.is_empty()) else {
-        return text(StatusCode::BAD_REQUEST, "want ?proxyID=NAME.NAMESPACE");
+        return no_proxy();
     };
-    let is_it = |session: &Session| {
-        let node = &session.node;
-        *node.id == *wanted || format!("{}.{}", node.name, node.namespace) == wanted
-    };
-    // The newest connection.
-    let mut sessions = hub.sessions().into_iter().rev();
-    let Some(session) = sessions.find(|session| is_it(session)) else {
+    let Some(session) = connected(hub, &wanted) else {
         return text(StatusCode::NOT_FOUND, &format!("{wanted} is not connected"));
     };
     match Descriptions::new(ENVOY) {
@@ -34,6 +30,21 @@ pub(super) fn answer(hub: &Hub, query: &Query<'_>) -> Answer {
             "cannot read the descriptions of messages",
         ),
     }
+}
+
+/// What is said to whoever names no proxy.
+pub(super) fn no_proxy() -> Answer {
+    text(StatusCode::BAD_REQUEST, "want ?proxyID=NAME.NAMESPACE")
+}
+
+/// The newest connection of a proxy, by `NAME.NAMESPACE` or its whole node id.
+pub(super) fn connected(hub: &Hub, wanted: &str) -> Option<Arc<Session>> {
+    let is_it = |session: &Session| {
+        let node = &session.node;
+        *node.id == *wanted || format!("{}.{}", node.name, node.namespace) == wanted
+    };
+    let mut sessions = hub.sessions().into_iter().rev();
+    sessions.find(|session| is_it(session))
 }
 
 fn configs(described: &Descriptions<'_>, session: &Session) -> Vec<Value> {

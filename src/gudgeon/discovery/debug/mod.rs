@@ -4,6 +4,7 @@ mod clusters;
 mod descriptions;
 mod dump;
 mod printed;
+mod security;
 mod services;
 mod streams;
 mod unserved;
@@ -29,10 +30,12 @@ pub(super) use unserved::Unserved;
 
 /// Whether [`answer`] has one for this path.
 pub(super) fn is_path(path: &str) -> bool {
-    const PAGES: [&str; 17] = [
+    const PAGES: [&str; 19] = [
         "",
         "/",
         "/adsz",
+        "/authenticationz",
+        "/authorizationz",
         "/cdsz",
         "/clusterz",
         "/config_dump",
@@ -72,7 +75,9 @@ pub(super) fn is_of_snapshot(path: &str) -> bool {
 pub(super) fn key(path: &str, query: &str) -> String {
     let query = Query::new(query);
     let word = match path {
-        "/debug/config_dump" => query.get("proxyID"),
+        "/debug/authenticationz" | "/debug/authorizationz" | "/debug/config_dump" => {
+            query.get("proxyID")
+        }
         "/debug/configz" => query.get("kind"),
         "/debug/endpointz" => query.is_set("brief").then(String::new),
         _ => None,
@@ -95,6 +100,8 @@ pub(super) fn answer(hub: &Arc<Hub>, sources: &Sources, path: &str, query: &str)
     }
     let document = match path {
         "/debug/config_dump" => return dump::answer(hub, &query),
+        "/debug/authenticationz" => return security::authentication(hub, &query),
+        "/debug/authorizationz" => return security::authorization(hub, &query),
         "/debug" | "/debug/" => {
             let page = page::draw(hub, sources);
             return full(StatusCode::OK, "text/html; charset=utf-8", page.into());

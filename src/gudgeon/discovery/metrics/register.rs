@@ -229,6 +229,10 @@ impl Metrics {
         r.register("gudgeon_source_stale_seconds", stale, self.stale.clone());
         let inert = "Objects of kinds that nothing in this release acts on";
         r.register("gudgeon_objects_without_effect", inert, self.inert.clone());
+        let fetches = "Fetches of keys of RequestAuthentications";
+        r.register("gudgeon_jwks_fetches", fetches, self.jwks.clone());
+        let keyless = "Places of keys that none were fetched from: tokens are refused";
+        r.register("gudgeon_jwks_without_keys", keyless, self.keyless.clone());
         let resident = "Resident memory";
         r.register(
             "process_resident_memory_bytes",

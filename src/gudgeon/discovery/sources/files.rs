@@ -194,8 +194,8 @@ impl Directory {
             let group = group.map_or("", |(group, _)| group);
             (group, &*one.kind, &*one.namespace, &*one.name)
         });
-        for (group, kind, namespace, name) in objects.collect::<BTreeSet<_>>() {
-            rules.add(group, kind, namespace, name);
+        for (group, kind, ..) in objects.collect::<BTreeSet<_>>() {
+            rules.add(group, kind);
         }
         self.hub.facts.rule(&self.id, rules);
         self.told = messages;

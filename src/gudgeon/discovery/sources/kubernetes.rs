@@ -50,6 +50,7 @@ pub(super) async fn start(
     let cluster = shared.cluster(access).await.map_err(|cause| {
         Failure::config(format!("cannot read services from Kubernetes: {cause}"))
     })?;
+    hub.jwks.keep_from(cluster.address());
     let local = hub.options.settings.cluster.clone();
     let settings = Settings {
         namespace: flags.app_namespace.clone(),
@@ -105,9 +106,6 @@ fn tell(hub: &Hub, cluster: &ClusterId, told: &Told, with_rules: bool) {
     if with_rules {
         for (kind, count) in &told.counts {
             rules.count(kind, *count);
-        }
-        for (kind, key) in told.others.security() {
-            rules.name(kind, &key.namespace, &key.name);
         }
     }
     hub.facts.rule(&id, rules);

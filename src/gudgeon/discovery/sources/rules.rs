@@ -64,12 +64,7 @@ impl Rules {
         let mut counts = RuleCounts::default();
         for known in self.known.values() {
             let object = &known.taken.object;
-            counts.add(
-                object.kind.group,
-                object.kind.kind,
-                &object.namespace,
-                &object.name,
-            );
+            counts.add(object.kind.group, object.kind.kind);
         }
         facts.rule(source, counts);
         let routes = used.into_iter();

@@ -176,36 +176,26 @@ async fn wrong_things_without_end_fill_neither_the_log_nor_the_metrics() {
     assert!((10..=50).contains(&lines), "{lines} lines");
 }
 
-/// Whoever gives configuration cannot have it believed that a policy holds.
+/// Kinds without effect come and go as often as somebody likes, and fill no log.
 #[tokio::test]
-async fn a_policy_that_is_given_later_is_said_not_to_be_enforced() {
-    const POLICIES: &str = "istio/security/v1beta1/requestauthentications";
+async fn a_rule_that_is_given_later_is_said_to_have_no_effect() {
+    const ROLES: &str = "istio/rbac/v1alpha1/serviceroles";
     let (discovery, mut said) = start().await;
-    let url = "type.googleapis.com/istio.security.v1beta1.RequestAuthentication";
-    let policy = resource("shop/deny-all", url, Vec::new());
-    let answer = said.say(POLICIES, vec![policy]).await;
+    let url = "type.googleapis.com/istio.rbac.v1alpha1.ServiceRole";
+    // rules: [{services: ["*"]}]
+    let role = || vec![resource("shop/all", url, b"\x0a\x03\x0a\x01*".to_vec())];
+    let answer = said.say(ROLES, role()).await;
     assert_eq!(answer.error_detail, None);
-    let words =
-        "RequestAuthentication shop/deny-all: nothing enforces this kind of security.istio.io";
-    soon("the error", || discovery.logged(words) == 1).await;
-    let rows = discovery.json("/debug/configz?kind=RequestAuthentication");
+    let words = "1 ServiceRole have no effect in this release";
+    soon("the warning", || discovery.logged(words) == 1).await;
+    let rows = discovery.json("/debug/configz?kind=ServiceRole");
     assert_eq!(rows[0]["status"]["effect"], "none");
-    assert!(
-        discovery
-            .get("/debug")
-            .1
-            .contains("Nothing enforces RequestAuthentication shop/deny-all")
-    );
     assert_eq!(discovery.get("/ready").0, 200);
-    // It comes and goes as often as somebody likes, and fills no log.
     for turn in 0..60 {
-        let policies = match turn % 2 {
-            0 => Vec::new(),
-            _ => vec![resource("shop/deny-all", url, Vec::new())],
-        };
-        assert_eq!(said.say(POLICIES, policies).await.error_detail, None);
+        let roles = if turn % 2 == 0 { Vec::new() } else { role() };
+        assert_eq!(said.say(ROLES, roles).await.error_detail, None);
     }
-    let lines = discovery.logged("security.istio.io") + discovery.logged("effect");
+    let lines = discovery.logged("effect");
     assert!(lines <= 60, "{lines} lines");
     assert_eq!(served(&discovery).as_deref(), Some("10.0.0.1"));
 }

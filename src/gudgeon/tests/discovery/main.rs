@@ -27,6 +27,8 @@ mod figures;
 mod galley;
 mod hostile_tenants;
 mod inert;
+mod issuer;
+mod jwks;
 mod limits;
 mod links;
 mod looks;

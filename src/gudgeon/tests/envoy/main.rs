@@ -18,6 +18,7 @@
 
 mod backend;
 mod bare;
+mod custom;
 mod doors;
 mod families;
 mod farewell;
@@ -27,6 +28,8 @@ mod gateways;
 mod hostile_tenants;
 mod injected;
 mod interception;
+#[path = "../discovery/issuer.rs"]
+mod issuer;
 mod kills;
 mod kinds;
 mod logged;
@@ -43,8 +46,10 @@ mod rules;
 mod scopes;
 mod secured;
 mod served;
+mod signer;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;
 mod taken;
+mod tokens;
 mod walk;

@@ -244,9 +244,14 @@ pub fn comes(discovery: &Discovery, web: &Proxy, mark: &str, config: &[String]) 
 
 /// A workload of namespace `demo` with certificates, and the CA that signs others.
 pub fn workload(discovery: &Discovery, web: Address, root: &Root) -> Proxy {
-    let volume = discovery.place.path("certs").join("web");
+    workload_by(discovery.grpc, &discovery.place, web, root)
+}
+
+/// The same, of the server at that port.
+pub fn workload_by(port: u16, place: &Place, web: Address, root: &Root) -> Proxy {
+    let volume = place.path("certs").join("web");
     root.certify(&volume, "web");
-    Setup::at("web", web, discovery.grpc)
+    Setup::at("web", web, port)
         .label("app", "web")
         .label("tier", "front")
         .secured(&volume)

@@ -101,7 +101,7 @@ fn what_comes_from_outside_is_text() {
 #[test]
 fn no_secret_is_in_a_log_a_document_or_a_page() {
     let secrets = "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: a, namespace: shop}\nspec:\n  \
-         jwtRules:\n  - issuer: i\n    jwks: '{\"keys\":[{\"kty\":\"RSA\",\"n\":\"AQAB\",\"e\":\"AQAB\",\"d\":\"hush-1\"}]}'\n---\n\
+         jwtRules:\n  - issuer: i\n    jwks: '{\"keys\":[{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AQAB\",\"y\":\"AQAB\",\"d\":\"hush-1\"}]}'\n---\n\
          apiVersion: config.istio.io/v1alpha2\nkind: handler\nmetadata: {name: b, namespace: shop}\nspec:\n  \
          compiledAdapter: bypass\n  params: {password: hush-2, url: 'https://hush-3@host'}\n---\n\
          apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: c, namespace: shop}\nspec:\n  \

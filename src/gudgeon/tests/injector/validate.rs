@@ -28,8 +28,8 @@ spec:
       weight: 25
 ";
 
-/// Of any RequestAuthentication that is valid.
-const NOTE: &str = "warning: kind: RequestAuthentication has no effect in this release: it is accepted, and gudgeon discovery does \
+/// Of any ServiceRole that is valid.
+const NOTE: &str = "warning: kind: ServiceRole has no effect in this release: it is accepted, and gudgeon discovery does \
                     not enforce it";
 
 struct Folder(tempfile::TempDir);
@@ -118,15 +118,15 @@ fn a_good_file_is_0_and_says_so() {
         (err(&done).as_str(), out(&done).as_str()),
         ("", "1 object, 1 valid, 0 invalid, 0 warnings, 0 skipped\n")
     );
-    // Tokens, and a route for nobody: nothing of it is enforced, and each says so.
-    let rules = "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: deny-all}\nspec: {}\n---\n\
+    // A role, and a route for nobody: nothing of it is enforced, and each says so.
+    let rules = "apiVersion: rbac.istio.io/v1alpha1\nkind: ServiceRole\nmetadata: {name: all}\nspec: {rules: [{services: ['*']}]}\n---\n\
                  apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v}\nspec: {hosts: [], http: [{route: \
                  [{destination: {host: a}}]}]}\n";
     let done = piped(&["validate", "-f", "-"], rules);
     assert_eq!(
         err(&done),
         format!(
-            "-:2: RequestAuthentication default/deny-all: {NOTE}\n\
+            "-:2: ServiceRole default/all: {NOTE}\n\
              -:9: VirtualService default/v: warning: spec.hosts: without hosts it only serves as a delegate\n"
         )
     );
@@ -205,7 +205,7 @@ fn json_is_one_array_and_nothing_else() {
         (&json!(missing), &json!(0))
     );
     assert_eq!(rows.as_array().unwrap().len(), 4);
-    let policy = "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: a}\nspec: {}\n";
+    let policy = "apiVersion: rbac.istio.io/v1alpha1\nkind: ServiceRole\nmetadata: {name: a}\nspec: {rules: [{services: ['*']}]}\n";
     let policy = folder.write("policy.yaml", policy);
     let done = run(&["validate", "-o", "json", "-f", &policy]);
     let rows: Value = serde_json::from_str(&out(&done)).unwrap();

@@ -238,15 +238,20 @@ pub(super) fn port(value: &str) -> Result<Permission, Unfit> {
     }
 }
 
-/// A value that another filter left beside a request.
-pub(super) fn metadata(filter: &str, path: &[&str], value: ValueMatcher) -> Principal {
-    let segments = path.iter().map(|key| PathSegment {
+/// Keys below each other.
+pub(super) fn path(keys: &[&str]) -> Vec<PathSegment> {
+    let segments = keys.iter().map(|key| PathSegment {
         segment: Some(path_segment::Segment::Key((*key).to_owned())),
     });
+    segments.collect()
+}
+
+/// A value that another filter left beside a request.
+pub(super) fn metadata(filter: &str, path: &[&str], value: ValueMatcher) -> Principal {
     identifier(principal::Identifier::SourcedMetadata(SourcedMetadata {
         metadata_matcher: Some(MetadataMatcher {
             filter: filter.to_owned(),
-            path: segments.collect(),
+            path: self::path(path),
             value: Some(value),
             invert: false,
         }),

@@ -25,6 +25,10 @@ pub(super) struct Rules {
 struct HttpRbac {
     #[prost(message, optional, tag = "1")]
     rules: Option<Rules>,
+    #[prost(message, optional, tag = "2")]
+    shadow_rules: Option<Rules>,
+    #[prost(string, tag = "3")]
+    shadow_rules_stat_prefix: String,
 }
 
 /// `envoy.extensions.filters.network.rbac.v3.RBAC`.
@@ -32,21 +36,58 @@ struct HttpRbac {
 struct NetworkRbac {
     #[prost(message, optional, tag = "1")]
     rules: Option<Rules>,
+    #[prost(message, optional, tag = "2")]
+    shadow_rules: Option<Rules>,
     #[prost(string, tag = "3")]
     stat_prefix: String,
+    #[prost(string, tag = "5")]
+    shadow_rules_stat_prefix: String,
 }
 
+/// The names of both filters: what they leave beside requests and connections is under them.
+pub(super) const HTTP: &str = "envoy.filters.http.rbac";
+pub(super) const TCP: &str = "envoy.filters.network.rbac";
+
 pub(super) fn http(rules: Rules) -> HttpFilter {
-    let filter = HttpRbac { rules: Some(rules) };
-    let any = wire::any_of(Http::type_url(), &filter);
-    wire::http_filter("envoy.filters.http.rbac", any)
+    of_http(&HttpRbac {
+        rules: Some(rules),
+        ..HttpRbac::default()
+    })
 }
 
 pub(super) fn tcp(rules: Rules) -> Filter {
-    let filter = NetworkRbac {
+    of_tcp(NetworkRbac {
         rules: Some(rules),
+        ..NetworkRbac::default()
+    })
+}
+
+/// Decides nothing, and leaves under keys that begin so what it would have decided.
+pub(super) fn http_shadow(rules: Rules, prefix: &str) -> HttpFilter {
+    of_http(&HttpRbac {
+        shadow_rules: Some(rules),
+        shadow_rules_stat_prefix: prefix.to_owned(),
+        ..HttpRbac::default()
+    })
+}
+
+/// The same of connections.
+pub(super) fn tcp_shadow(rules: Rules, prefix: &str) -> Filter {
+    of_tcp(NetworkRbac {
+        shadow_rules: Some(rules),
+        shadow_rules_stat_prefix: prefix.to_owned(),
+        ..NetworkRbac::default()
+    })
+}
+
+fn of_http(filter: &HttpRbac) -> HttpFilter {
+    wire::http_filter(HTTP, wire::any_of(Http::type_url(), filter))
+}
+
+fn of_tcp(filter: NetworkRbac) -> Filter {
+    let filter = NetworkRbac {
         stat_prefix: "tcp.".to_owned(),
+        ..filter
     };
-    let any = wire::any_of(Network::type_url(), &filter);
-    wire::filter_of("envoy.filters.network.rbac", any)
+    wire::filter_of(TCP, wire::any_of(Network::type_url(), &filter))
 }

@@ -10,10 +10,8 @@ use super::matching::{
     text,
 };
 use super::{Context, Unfit};
+use crate::rules::request_authentication::{FILTER as TOKENS, PAYLOAD};
 
-/// The filter that reads tokens, and what it leaves of them.
-pub(super) const TOKENS: &str = "envoy.filters.http.jwt_authn";
-pub(super) const PAYLOAD: &str = "payload";
 /// Places where the principal of a token can be divided into issuer and subject. Chosen: an issuer is a URL with few.
 const MOST_DIVISIONS: usize = 32;
 

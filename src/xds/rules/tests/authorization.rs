@@ -251,7 +251,7 @@ fn of_chain(filters: &[Filter]) -> Vec<Rbac> {
     .collect()
 }
 
-fn workload_world() -> World {
+pub(super) fn workload_world() -> World {
     let mesh = "enableAutoMtls: true\ntrustDomainAliases: [old.domain]";
     let config = mesh::parse_over(&mesh::discovery_defaults(), mesh).unwrap();
     let mut world = World::new(Arc::new(config.config));
@@ -267,7 +267,7 @@ pub(super) fn policy(world: &mut World, name: &str, spec: &str) {
     insert(&mut world.authorization_policies, object);
 }
 
-fn workload() -> Arc<Node> {
+pub(super) fn workload() -> Arc<Node> {
     node(
         "demo",
         &[
@@ -372,8 +372,7 @@ fn one_that_is_not_enforced_as_written_keeps_out_and_says_so() {
         conflict.object.as_ref().unwrap().to_string(),
         "AuthorizationPolicy demo/p1"
     );
-    let words =
-        "AuthorizationPolicy demo/p1: nothing is let in: no provider is asked in this release";
+    let words = "AuthorizationPolicy demo/p1: nothing is let in: the mesh has no extensionProviders named \"a\"";
     assert_eq!(conflict.message, words);
     // Too long for a proxy: a rule that lets in is none, and one that keeps out keeps out everything.
     let of = |action: &str| {

@@ -9,14 +9,17 @@
 mod authorization;
 mod clusters;
 mod connections;
+mod custom;
 mod delegates;
 mod gateways;
 mod peers;
 mod routes;
 mod scopes;
 mod secrets;
+mod secured;
 mod services;
 mod sidecars;
+mod tokens;
 mod upstream;
 
 use std::sync::Arc;

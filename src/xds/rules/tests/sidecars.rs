@@ -492,6 +492,14 @@ fn a_change_concerns_those_who_see_it() {
         concerned(&|world| authorization::policy(world, "istio-system/deny", "{}")),
         [1, 1, 1, 1]
     );
+    assert_eq!(
+        concerned(&|world| tokens::policy(world, "other/t", "{}")),
+        [0, 1, 0, 0]
+    );
+    assert_eq!(
+        concerned(&|world| tokens::policy(world, "istio-system/t", "{}")),
+        [1, 1, 1, 1]
+    );
     // Of mutual TLS clients everywhere are to know.
     let strict = [("other", "mtls: {mode: STRICT}")];
     assert_eq!(

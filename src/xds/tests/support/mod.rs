@@ -21,7 +21,7 @@ use api::model::{
     Service, ServiceKey, Shards, Target, TlsMode, World,
 };
 use api::networking::{DestinationRule, Gateway, Kind as Rule, Sidecar, VirtualService};
-use api::security::AuthorizationPolicy;
+use api::security::{AuthorizationPolicy, KeySet, KeysPlace, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
 use xds::node::Node;
@@ -669,7 +669,12 @@ fn gateways(builder: &mut Builder, certificates: &str) {
 
 /// A world with one rule; `None` where the rules refuse it.
 pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
-    let mut builder = Builder::new("");
+    let mesh_config = match kind {
+        "ExtensionProvider" => format!("extensionProviders: [{spec}]"),
+        _ => String::new(),
+    };
+    mesh::parse_over(&mesh::discovery_defaults(), &mesh_config).ok()?;
+    let mut builder = Builder::new(&mesh_config);
     for name in ["a", "b"] {
         builder
             .service(
@@ -712,6 +717,33 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
             let (key, rule) = checked::<AuthorizationPolicy>("a", spec).ok()?;
             Arc::make_mut(&mut builder.0.authorization_policies).insert(key, rule);
         }
+        "ExtensionProvider" => {
+            own_services(&mut builder);
+            builder
+                .service("authz", &["80/HTTP", "90/GRPC"], Resolution::Static)
+                .endpoint("10.1.0.1 80 p80")
+                .end();
+            let policy = "{action: CUSTOM, provider: {name: a}, rules: [{}]}";
+            let (key, rule) = checked::<AuthorizationPolicy>("a", policy).unwrap();
+            Arc::make_mut(&mut builder.0.authorization_policies).insert(key, rule);
+        }
+        "RequestAuthentication" => {
+            own_services(&mut builder);
+            let (key, rule) = checked::<RequestAuthentication>("a", spec).ok()?;
+            let world = &mut builder.0;
+            Arc::make_mut(&mut world.request_authentications).insert(key, rule);
+            let uris = [
+                "https://fetched.example/keys",
+                "https://points.example/keys",
+            ];
+            let keys = uris.map(|uri| {
+                (
+                    KeysPlace::Set(uri.into()),
+                    KeySet::published(POINTS).unwrap(),
+                )
+            });
+            world.key_sets = Arc::new(keys.into());
+        }
         _ => {
             let (key, rule) = checked::<DestinationRule>("a", spec).ok()?;
             Arc::make_mut(&mut builder.0.destination_rules).insert(key, rule);
@@ -722,6 +754,128 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
         world: builder.0,
         node: node(&id, &["label:app=a"], certificates),
     })
+}
+
+/// On no curve.
+const POINTS: &str =
+    r#"{"keys": [{"kty": "EC", "crv": "P-256", "x": "AQAB", "y": "AQAB"}, {"kty": "RSA"}]}"#;
+
+/// Tokens with values at the edge.
+fn tokens(odd: &[&str]) -> Vec<(&'static str, String)> {
+    let mut sets = vec![
+        POINTS.to_owned(),
+        r#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE"}]}"#.to_owned(),
+        r#"{"keys": [{"kty": "oct", "k": "AQ", "alg": "HS256"}]}"#.to_owned(),
+    ];
+    // Numbers of RSA, the shortest and the longest.
+    for (letters, last) in [(170, '8'), (1365, 'w')] {
+        for exponent in ["Aw", "AQAB", "AAEAAQ"] {
+            let n = format!("{}{last}", "_".repeat(letters));
+            let keys = format!(r#"{{"keys": [{{"kty": "RSA", "n": "{n}", "e": "{exponent}"}}]}}"#);
+            assert!(KeySet::inline(&keys).is_ok(), "{keys}");
+            sets.push(keys);
+        }
+    }
+    let mut rules: Vec<_> = sets
+        .iter()
+        .map(|keys| format!("jwks: '{keys}', issuer: i"))
+        .collect();
+    rules.push("issuer: i".to_owned());
+    rules.push("jwksUri: 'https://fetched.example/keys', presence: REQUIRED".to_owned());
+    rules.push("jwksUri: 'https://points.example/keys', issuer: ''".to_owned());
+    rules.push("jwksUri: 'https://other.example/keys', issuer: i".to_owned());
+    let long = format!("a{}", "x".repeat(20_000));
+    for value in odd
+        .iter()
+        .copied()
+        .chain([&*long, "':path'", "host", "\"x\\u0001\""])
+    {
+        for field in [
+            "audiences: [VALUE]",
+            "fromHeaders: [{name: VALUE}]",
+            "fromHeaders: [{name: VALUE, prefix: VALUE}, {name: x, prefix: VALUE}]",
+            "fromHeaders: [{name: VALUE}], fromCookies: [c]",
+            "fromParams: [VALUE]",
+            "fromCookies: [VALUE]",
+            "outputPayloadToHeader: VALUE",
+            "outputClaimToHeaders: [{header: VALUE, claim: c}]",
+            "outputClaimToHeaders: [{header: x, claim: VALUE}, {header: x, claim: c}]",
+            "spaceDelimitedClaims: [VALUE]",
+        ] {
+            rules.push(format!(
+                "jwks: '{POINTS}', issuer: i, {}",
+                field.replace("VALUE", value)
+            ));
+        }
+        rules.push(format!("jwks: '{POINTS}', issuer: {value}"));
+    }
+    let mut specs: Vec<_> = rules
+        .iter()
+        .map(|rule| format!("{{jwtRules: [{{{rule}}}]}}"))
+        .collect();
+    specs.push("{}".to_owned());
+    specs.push(format!(
+        "{{jwtRules: [{{{}}}, {{{}}}]}}",
+        rules[0], rules[1]
+    ));
+    specs.push(format!(
+        "{{jwtRules: [{{{}, presence: REQUIRED}}]}}",
+        rules[0]
+    ));
+    specs
+        .into_iter()
+        .map(|spec| ("RequestAuthentication", spec))
+        .collect()
+}
+
+/// Providers with values at the edge.
+fn providers(odd: &[&str]) -> Vec<(&'static str, String)> {
+    let place = "service: authz.demo.svc.cluster.local";
+    let mut all = vec![
+        format!("envoyExtAuthzGrpc: {{{place}, port: 90}}"),
+        format!(
+            "envoyExtAuthzGrpc: {{{place}, port: 90, timeout: 1ms, failOpen: true, statusOnError: '429', clearRouteCache: true}}"
+        ),
+        format!(
+            "envoyExtAuthzGrpc: {{{place}, port: 90, includeRequestBodyInCheck: {{maxRequestBytes: 4294967295, packAsBytes: true}}}}"
+        ),
+        format!("envoyExtAuthzGrpc: {{{place}, port: 80}}"),
+        format!("envoyExtAuthzHttp: {{{place}, port: 80, timeout: 100000h}}"),
+        format!("envoyExtAuthzHttp: {{{place}, port: 80, timeout: 0s}}"),
+        format!("envoyExtAuthzHttp: {{{place}, port: 80, pathPrefix: //a}}"),
+        format!(
+            "envoyExtAuthzHttp: {{{place}, port: 80, includeRequestBodyInCheck: {{maxRequestBytes: 1}}}}"
+        ),
+        "zipkin: {service: a}".to_owned(),
+    ];
+    for status in [
+        "0", "99", "100", "200", "299", "418", "511", "600", "-1", "x",
+    ] {
+        all.push(format!(
+            "envoyExtAuthzHttp: {{{place}, port: 80, statusOnError: '{status}'}}"
+        ));
+    }
+    for value in odd
+        .iter()
+        .copied()
+        .chain(["'*'", "'x*'", "'*x'", "'**'", "':path'", "Host"])
+    {
+        for field in [
+            "pathPrefix: VALUE",
+            "includeRequestHeadersInCheck: [VALUE]",
+            "includeHeadersInCheck: [VALUE]",
+            "includeAdditionalHeadersInCheck: {x: VALUE}",
+            "includeAdditionalHeadersInCheck: {VALUE: x}",
+            "headersToUpstreamOnAllow: [VALUE]",
+            "headersToDownstreamOnDeny: [VALUE]",
+            "headersToDownstreamOnAllow: [VALUE]",
+        ] {
+            let field = field.replace("VALUE", value);
+            all.push(format!("envoyExtAuthzHttp: {{{place}, port: 80, {field}}}"));
+        }
+    }
+    let named = all.iter().map(|one| format!("{{name: a, {one}}}"));
+    named.map(|one| ("ExtensionProvider", one)).collect()
 }
 
 /// Policies with values at the edge, and all that are shown by what they decide.
@@ -1106,6 +1260,8 @@ pub fn edges() -> Vec<(&'static str, String)> {
     );
     rules.extend(self::policies(&odd));
     rules.extend(servers(&odd));
+    rules.extend(tokens(&odd));
+    rules.extend(providers(&odd));
     rules.extend(policies.into_iter().map(|policy| {
         (
             "DestinationRule",

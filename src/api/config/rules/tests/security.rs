@@ -36,7 +36,7 @@ pub(super) mod request {
             + rule("issuer: i, audiences: [a], fromParams: [p], fromCookies: [c], jwksUri: 'https://a:443/x', fromHeaders: [{name: x}], outputClaimToHeaders: [{header: x-a, claim: c}], timeout: 5s");
             + rule("jwksUri: 'http://a'");
             + rule("issuer: i, presence: REQUIRED, spaceDelimitedClaims: [scope]");
-            + rule("issuer: i, jwks: '{\"keys\": [{\"kty\": \"RSA\", \"n\": \"x\", \"e\": \"AQAB\"}]}'");
+            + rule("issuer: i, jwks: '{\"keys\": [{\"kty\": \"EC\", \"crv\": \"P-256\", \"x\": \"AQAB\", \"y\": \"AQAB\"}]}'");
             - rule("audiences: [''], fromParams: [''], fromCookies: [''], spaceDelimitedClaims: ['']") => [
                 "spec.jwtRules[0]: needs issuer or jwksUri",
                 "spec.jwtRules[0].audiences[0]: must not be empty",
@@ -52,7 +52,12 @@ pub(super) mod request {
                 "spec.jwtRules[0].timeout: duration 0s is less than 1ms",
                 "spec.jwtRules[0].jwks: not a JSON key set with keys",
             ];
-            - rule("issuer: i, jwks: '{\"keys\": [{\"kty\": \"RSA\", \"d\": \"secret\"}]}'") => ["warning: spec.jwtRules[0].jwks: holds private key material"];
+            - rule("issuer: i, jwks: '{\"keys\": [{\"kty\": \"EC\", \"crv\": \"P-256\", \"x\": \"AQAB\", \"y\": \"AQAB\", \"d\": \"secret\"}]}'") => ["warning: spec.jwtRules[0].jwks: holds private key material"];
+            - rule("issuer: i, jwks: '{\"keys\": [{\"kty\": \"RSA\", \"d\": \"secret\"}]}'") => [
+                "spec.jwtRules[0].jwks: has no key that proxies can use",
+                "warning: spec.jwtRules[0].jwks: holds private key material",
+            ];
+            - rule("issuer: i, jwks: '{\"keys\": []}'") => ["spec.jwtRules[0].jwks: has no key that proxies can use"];
         }
     }
 }

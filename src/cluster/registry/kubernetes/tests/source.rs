@@ -397,15 +397,20 @@ async fn one_namespace_is_asked_for_where_only_that_counts() {
 #[tokio::test]
 async fn kinds_without_effect_are_kept_to_be_looked_at() {
     let fake = fake("10.0.0.1").await;
-    fake.knows("/apis/rbac.istio.io/v1alpha1", &["serviceroles"]);
-    fake.knows("/apis/security.istio.io/v1", &["requestauthentications"]);
+    fake.knows(
+        "/apis/rbac.istio.io/v1alpha1",
+        &["serviceroles", "servicerolebindings"],
+    );
     // Judged as it is everywhere, though nothing comes of it.
     let role = json!({"rules": []});
     let metadata =
         json!({"name": "g", "namespace": "demo", "creationTimestamp": "1970-01-01T00:00:07Z"});
     fake.put_in("serviceroles", json!({"metadata": metadata, "spec": role}));
-    let policy = json!({"metadata": {"name": "p", "namespace": "demo"}, "spec": {"jwtRules": [{"issuer": "a"}]}});
-    fake.put_in("requestauthentications", policy);
+    let binding = json!({
+        "subjects": [{"user": "*"}], "roleRef": {"kind": "ServiceRole", "name": "g"},
+    });
+    let binding = json!({"metadata": {"name": "r", "namespace": "demo"}, "spec": binding});
+    fake.put_in("servicerolebindings", binding);
     let mut source = Source::start(&fake, settings());
     let both = |told: &Told| told.others.iter().count() == 2 && told.standing == Standing::Synced;
     let told = source.until(both).await;
@@ -418,7 +423,7 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
         shown,
         [
             ("rbac.istio.io/v1alpha1", "ServiceRole", "g", false),
-            ("security.istio.io/v1", "RequestAuthentication", "p", true),
+            ("rbac.istio.io/v1alpha1", "ServiceRoleBinding", "r", true),
         ]
     );
     assert_eq!(
@@ -426,11 +431,6 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
         (&role, &metadata)
     );
     assert_eq!(told.counts["ServiceRole"], 1);
-    let security: Vec<_> = told.others.security().collect();
-    assert_eq!(
-        security,
-        [("RequestAuthentication", &crate::kind::Key::new("demo", "p"))]
-    );
     // Nothing that is served depends on them.
     fake.delete_in("serviceroles", "demo/g");
     let last = source.until(|told| told.others.iter().count() == 1).await;

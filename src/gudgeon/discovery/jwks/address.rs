@@ -1,0 +1,152 @@
+//! Addresses that nobody who writes a RequestAuthentication may make this program ask: its own, those beside it on the link, and
+//! the API server's. Addresses of a cluster's networks are allowed: issuers run there.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use api::model::Network;
+
+/// Where clouds answer whoever asks with what his machine may do, beside `169.254.0.0/16`: Alibaba, Azure, Oracle, AWS, Google.
+const METADATA: [IpAddr; 5] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// Why an address is not asked; `None`: it is. `allowed`: networks whose addresses are, whatever they are.
+pub(super) fn refusal(
+    address: IpAddr,
+    allowed: &[Network],
+    servers: &BTreeSet<IpAddr>,
+) -> Option<&'static str> {
+    let address = address.to_canonical();
+    if allowed.iter().any(|network| network.contains(address)) {
+        return None;
+    }
+    if servers.contains(&address) {
+        return Some("the API server's");
+    }
+    if METADATA.contains(&address) {
+        return Some("where a cloud says what its machines may do");
+    }
+    match address {
+        IpAddr::V4(address) => of_v4(address),
+        IpAddr::V6(address) => of_v6(address, allowed, servers),
+    }
+}
+
+fn of_v4(address: Ipv4Addr) -> Option<&'static str> {
+    let [first, ..] = address.octets();
+    match first {
+        0 => Some("unspecified"),
+        127 => Some("loopback"),
+        169 if address.is_link_local() => Some("link-local"),
+        224..=239 => Some("multicast"),
+        240.. => Some("reserved"),
+        _ => None,
+    }
+}
+
+fn of_v6(
+    address: Ipv6Addr,
+    allowed: &[Network],
+    servers: &BTreeSet<IpAddr>,
+) -> Option<&'static str> {
+    if address.is_unspecified() {
+        return Some("unspecified");
+    }
+    if address.is_loopback() {
+        return Some("loopback");
+    }
+    if address.is_unicast_link_local() {
+        return Some("link-local");
+    }
+    if address.is_multicast() {
+        return Some("multicast");
+    }
+    let inside = inside(address)?;
+    refusal(inside.into(), allowed, servers)
+}
+
+/// The IPv4 address that one of IPv6 stands for: the compatible form (RFC 4291), 6to4 (RFC 3056), NAT64 (RFC 6052).
+fn inside(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let four = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        Ipv4Addr::new(a, b, c, d)
+    };
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            Some(four(high, low))
+        }
+        [0x2002, high, low, ..] => Some(four(high, low)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_makes_nobody_ask_the_machine_itself() {
+        let servers = BTreeSet::from(["10.96.0.1".parse().unwrap()]);
+        for (address, why) in [
+            ("10.0.0.1", None),
+            ("10.96.0.2", None),
+            ("172.16.0.1", None),
+            ("192.168.1.1", None),
+            ("100.64.0.1", None),
+            ("8.8.8.8", None),
+            ("fd00::1", None),
+            ("2001:db8::1", None),
+            ("64:ff9b::808:808", None),
+            ("127.0.0.1", Some("loopback")),
+            ("127.255.255.254", Some("loopback")),
+            ("::1", Some("loopback")),
+            ("::ffff:127.0.0.1", Some("loopback")),
+            ("::127.0.0.1", Some("loopback")),
+            ("2002:7f00:1::", Some("loopback")),
+            ("64:ff9b::7f00:1", Some("loopback")),
+            ("0.0.0.0", Some("unspecified")),
+            ("0.1.2.3", Some("unspecified")),
+            ("::", Some("unspecified")),
+            ("::ffff:0.0.0.0", Some("unspecified")),
+            ("169.254.169.254", Some("link-local")),
+            ("::ffff:169.254.169.254", Some("link-local")),
+            ("fe80::1", Some("link-local")),
+            ("febf::1", Some("link-local")),
+            ("224.0.0.1", Some("multicast")),
+            ("239.255.255.255", Some("multicast")),
+            ("ff02::1", Some("multicast")),
+            ("255.255.255.255", Some("reserved")),
+            ("240.0.0.1", Some("reserved")),
+            ("10.96.0.1", Some("the API server's")),
+            ("::ffff:10.96.0.1", Some("the API server's")),
+            ("64:ff9b::a60:1", Some("the API server's")),
+            (
+                "100.100.100.200",
+                Some("where a cloud says what its machines may do"),
+            ),
+            (
+                "fd00:ec2::254",
+                Some("where a cloud says what its machines may do"),
+            ),
+        ] {
+            let found = refusal(address.parse().unwrap(), &[], &servers);
+            assert_eq!(found, why, "{address}");
+        }
+        let allowed = ["127.0.7.0/24", "10.96.0.1"].map(|one| one.parse().unwrap());
+        for (address, is_asked) in [
+            ("127.0.7.1", true),
+            ("::ffff:127.0.7.1", true),
+            ("127.0.8.1", false),
+            ("10.96.0.1", true),
+            ("::1", false),
+        ] {
+            let found = refusal(address.parse().unwrap(), &allowed, &servers);
+            assert_eq!(found.is_none(), is_asked, "{address}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! One set of keys from its place: a name is resolved, its addresses are looked at, and the one that was looked at is asked.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::model::Network;
+use api::security::{KeySet, KeysPlace, NoKeySet};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, CONNECTION, HOST, HeaderValue, USER_AGENT};
+use hyper::{Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+
+use super::address;
+
+/// Bytes of an answer. Chosen: a hundred keys come to a tenth of it.
+const MOST_BYTES: usize = 1 << 20;
+/// Bytes of its head.
+const HEAD_BYTES: usize = 64 << 10;
+/// Addresses of one name that are tried.
+const MOST_TRIES: usize = 4;
+/// Names that are looked up at once: each takes a thread until the system gives up.
+const LOOKUPS: usize = 8;
+/// Roots are read again after so long: whoever mounts them may exchange them.
+const ROOTS_AGE: Duration = Duration::from_secs(60);
+/// Further roots, where charts of Istio mount those of an issuer of one's own (pilot's `jwksExtraRootCABundlePath`).
+const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
+
+/// Why there are no keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FetchError {
+    /// It is no URL.
+    Url,
+    /// The name has no address, or nobody says one.
+    Resolve,
+    Address(IpAddr, &'static str),
+    Connect(String),
+    Tls(String),
+    Timeout(Duration),
+    Status(StatusCode),
+    TooLong,
+    Answer(String),
+    /// A document of an issuer without a place of keys.
+    Document,
+    Keys(NoKeySet),
+}
+
+impl FetchError {
+    /// For metrics.
+    pub(super) const fn reason(&self) -> &'static str {
+        match self {
+            Self::Url => "url",
+            Self::Resolve => "resolve",
+            Self::Address(..) => "address",
+            Self::Connect(_) | Self::Tls(_) => "connect",
+            Self::Timeout(_) => "timeout",
+            Self::Status(_) | Self::TooLong | Self::Answer(_) => "answer",
+            Self::Document | Self::Keys(_) => "keys",
+        }
+    }
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url => to.write_str("it is no URL"),
+            Self::Resolve => to.write_str("the host has no address"),
+            Self::Address(address, what) => {
+                write!(to, "its address {address} is {what}: see --jwksAllow")
+            }
+            Self::Connect(cause) => write!(to, "cannot connect: {cause}"),
+            Self::Tls(cause) => write!(to, "no TLS: {cause}"),
+            Self::Timeout(limit) => write!(to, "no answer within {limit:?}"),
+            Self::Status(status) if status.is_redirection() => {
+                write!(to, "the answer is {status}, and redirects are not followed")
+            }
+            Self::Status(status) => write!(to, "the answer is {status}"),
+            Self::TooLong => write!(to, "the answer is longer than {MOST_BYTES} bytes"),
+            Self::Answer(cause) => write!(to, "cannot read the answer: {cause}"),
+            Self::Document => to.write_str("the issuer's document names no jwks_uri"),
+            Self::Keys(why) => write!(to, "the answer is no use: {why}"),
+        }
+    }
+}
+
+/// Roots as they were read, and when.
+type Roots = Option<(Instant, Arc<ClientConfig>)>;
+
+/// Addresses that are not asked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Forbidden {
+    pub(super) addresses: BTreeSet<IpAddr>,
+    /// In lower case.
+    pub(super) names: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Fetcher {
+    allowed: Vec<Network>,
+    roots: Mutex<Roots>,
+    lookups: Arc<Semaphore>,
+}
+
+/// What is written and read.
+trait IssuerConnection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> IssuerConnection for T {}
+
+/// Ends what drives a connection.
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Fetcher {
+    pub(super) fn new(allowed: Vec<Network>) -> Self {
+        Self {
+            allowed,
+            roots: Mutex::default(),
+            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+        }
+    }
+
+    pub(super) async fn keys(
+        &self,
+        place: &KeysPlace,
+        forbidden: &Forbidden,
+        limit: Duration,
+    ) -> Result<KeySet, FetchError> {
+        let fetched = async {
+            let text = match place {
+                KeysPlace::Set(url) => self.get(url, forbidden).await?,
+                KeysPlace::Discovery(url) => {
+                    let document = self.get(url, forbidden).await?;
+                    let url = jwks_uri(&document).ok_or(FetchError::Document)?;
+                    self.get(&url, forbidden).await?
+                }
+            };
+            // Some milliseconds, where the loop may stop for 20.
+            let read = spawn_blocking(move || KeySet::published(&text)).await;
+            read.map_err(|error| FetchError::Answer(error.to_string()))?
+                .map_err(FetchError::Keys)
+        };
+        match timeout(limit, fetched).await {
+            Ok(fetched) => fetched,
+            Err(_) => Err(FetchError::Timeout(limit)),
+        }
+    }
+
+    async fn get(&self, url: &str, forbidden: &Forbidden) -> Result<String, FetchError> {
+        let uri: Uri = url.parse().map_err(|_| FetchError::Url)?;
+        let is_secure = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(FetchError::Url),
+        };
+        let host = uri.host().ok_or(FetchError::Url)?;
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        let stream = self.connect(host, port, forbidden).await?;
+        let stream: Box<dyn IssuerConnection> = if is_secure {
+            let name = ServerName::try_from(host.to_owned()).map_err(|_| FetchError::Url)?;
+            let tls = TlsConnector::from(self.tls().await?);
+            let stream = tls.connect(name, stream).await;
+            Box::new(stream.map_err(|error| FetchError::Tls(error.to_string()))?)
+        } else {
+            Box::new(stream)
+        };
+        // The user and the password that a URL may hold are not sent.
+        let mut authority = uri.authority().ok_or(FetchError::Url)?.as_str();
+        authority = authority.rsplit('@').next().unwrap_or(authority);
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        ask(stream, authority, path).await
+    }
+
+    /// Where the name is now: nobody says another address after this one was looked at.
+    async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+        forbidden: &Forbidden,
+    ) -> Result<TcpStream, FetchError> {
+        let name = host.trim_end_matches('.').to_ascii_lowercase();
+        let mut servers = forbidden.addresses.clone();
+        for server in &forbidden.names {
+            // One that is not found is asked by nobody.
+            let found = self.lookup(server, port).await.unwrap_or_default();
+            servers.extend(found.iter().map(|one| one.ip().to_canonical()));
+        }
+        let (mut refused, mut failed) = (None, None);
+        for to in self.lookup(&name, port).await?.into_iter().take(MOST_TRIES) {
+            if let Some(what) = address::refusal(to.ip(), &self.allowed, &servers) {
+                refused = Some(FetchError::Address(to.ip(), what));
+                continue;
+            }
+            match TcpStream::connect(to).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = Some(FetchError::Connect(error.to_string())),
+            }
+        }
+        Err(failed.or(refused).unwrap_or(FetchError::Resolve))
+    }
+
+    async fn lookup(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, FetchError> {
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(vec![(address, port).into()]);
+        }
+        let lookups = Arc::clone(&self.lookups);
+        let turn = lookups.acquire_owned().await;
+        let turn = turn.map_err(|_| FetchError::Resolve)?;
+        let host = host.to_owned();
+        // A thread looks it up to its end, also when nobody waits any more: its turn lasts as long.
+        let found = tokio::spawn(async move {
+            let found = tokio::net::lookup_host((host, port)).await;
+            drop(turn);
+            found.map(Iterator::collect)
+        });
+        match found.await {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(_)) | Err(_) => Err(FetchError::Resolve),
+        }
+    }
+
+    async fn tls(&self) -> Result<Arc<ClientConfig>, FetchError> {
+        let roots = || self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = roots().clone();
+        if let Some((read, config)) = known
+            && read.elapsed() < ROOTS_AGE
+        {
+            return Ok(config);
+        }
+        let wrong = |cause: String| FetchError::Tls(cause);
+        let read = spawn_blocking(client_config).await;
+        let config = read.map_err(|error| wrong(error.to_string()))?;
+        let config = Arc::new(config.map_err(|error| wrong(error.to_string()))?);
+        *roots() = Some((Instant::now(), Arc::clone(&config)));
+        Ok(config)
+    }
+}
+
+/// With the system's roots (`SSL_CERT_FILE` and `SSL_CERT_DIR` count), and those that are mounted for issuers.
+fn client_config() -> Result<ClientConfig, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if let Ok(pem) = std::fs::read(EXTRA_ROOTS) {
+        let all = CertificateDer::pem_slice_iter(&pem);
+        roots.add_parsable_certificates(all.filter_map(Result::ok));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+async fn ask(
+    stream: Box<dyn IssuerConnection>,
+    authority: &str,
+    path: &str,
+) -> Result<String, FetchError> {
+    let unread = |error: &dyn std::error::Error| FetchError::Answer(error.to_string());
+    let (mut sender, connection) = http1::Builder::new()
+        .max_buf_size(HEAD_BYTES)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| unread(&error))?;
+    let _driver = Driver(tokio::spawn(async move {
+        // How it ended, the answer says.
+        let _ended = connection.await;
+    }));
+    let host = HeaderValue::from_str(authority).map_err(|_| FetchError::Url)?;
+    let request = Request::get(path)
+        .header(HOST, host)
+        .header(USER_AGENT, "gudgeon")
+        .header(ACCEPT, "application/json, application/jwk-set+json")
+        .header(CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .map_err(|_| FetchError::Url)?;
+    let answer = sender.send_request(request).await;
+    let answer = answer.map_err(|error| unread(&error))?;
+    if answer.status() != StatusCode::OK {
+        return Err(FetchError::Status(answer.status()));
+    }
+    let body = Limited::new(answer.into_body(), MOST_BYTES).collect().await;
+    let body = body.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            FetchError::TooLong
+        } else {
+            FetchError::Answer(error.to_string())
+        }
+    })?;
+    String::from_utf8(body.to_bytes().into()).map_err(|error| unread(&error))
+}
+
+fn jwks_uri(document: &str) -> Option<String> {
+    let document: serde_json::Value = serde_json::from_str(document).ok()?;
+    document.get("jwks_uri")?.as_str().map(str::to_owned)
+}

@@ -1,0 +1,282 @@
+//! Keys of issuers of tokens, fetched beside everything else: whatever an issuer does, no push waits for it.
+//!
+//! ```text
+//!  RequestAuthentications ──► schedule ──► fetch ──► the hub's world ──► a push to whom they concern
+//! ```
+//!
+//! Keys are fetched again after a while, and soon where that failed; the last good ones stay meanwhile.
+
+mod address;
+mod fetch;
+mod schedule;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::config::served::LONGEST_FETCH;
+use api::duration;
+use api::model::{Network, Objects, World};
+use api::security::{KeySet, KeysPlace, RequestAuthentication};
+use cluster::registry::{Effect, Registries};
+use tokio::task::{Id, JoinSet};
+use tokio::time::sleep_until;
+use tracing::{info, warn};
+
+use self::fetch::{FetchError, Fetcher, Forbidden};
+use self::schedule::Schedule;
+use super::hub::Hub;
+use crate::seldom::Seldom;
+
+/// For one set, where the rule says nothing else.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Sets that are fetched: the first ones of each namespace, and of all by namespace. Chosen: a mesh has a few issuers.
+const MOST_OF_NAMESPACE: usize = 50;
+const MOST: usize = 1000;
+
+/// A place that somebody wants keys of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Of the first who wants it.
+    pub(super) namespace: Arc<str>,
+    /// The longest that any rule gives.
+    pub(super) timeout: Duration,
+    pub(super) by: Vec<RuleOf>,
+}
+
+/// Namespace and name of a policy, and the place of its rule.
+type RuleOf = (Arc<str>, Arc<str>, usize);
+
+/// Places that keys are fetched from, and rules whose places are too many.
+#[derive(Debug, Default)]
+struct Places {
+    wanted: BTreeMap<KeysPlace, Wanted>,
+    left_out: Vec<RuleOf>,
+}
+
+/// One place, for those who look at it.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// `https://HOST:PORT`: the rest of a URL may be nobody's business.
+    pub(crate) origin: String,
+    /// How many there are; `None`: none were fetched.
+    pub(crate) keys: Option<usize>,
+    pub(crate) fetched: Option<Duration>,
+    /// Why the last try failed.
+    pub(crate) error: Option<String>,
+}
+
+/// What the hub knows of keys.
+#[derive(Debug)]
+pub(crate) struct Jwks {
+    state: Mutex<Schedule>,
+    lines: Seldom,
+    /// Hosts of API servers.
+    servers: Mutex<BTreeSet<String>>,
+    /// Between two fetches of one set.
+    refresh: Duration,
+    allowed: Vec<Network>,
+}
+
+impl Jwks {
+    pub(crate) fn new(refresh: Duration, allowed: Vec<Network>) -> Self {
+        Self {
+            state: Mutex::default(),
+            lines: Seldom::new(20),
+            servers: Mutex::default(),
+            refresh,
+            allowed,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Schedule> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An API server, by its URL, its name or its address: no keys are fetched from there.
+    pub(crate) fn keep_from(&self, server: &str) {
+        let uri: Option<hyper::Uri> = server.parse().ok();
+        let host = uri.as_ref().and_then(hyper::Uri::host).unwrap_or(server);
+        let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.insert(host);
+    }
+
+    /// Whether all that is wanted was asked for once, or waited for long enough.
+    pub(crate) fn has_settled(&self, world: &World, now: Duration) -> bool {
+        let (state, all) = (self.state(), wanted(&world.request_authentications));
+        all.wanted.keys().all(|place| state.is_settled(place, now))
+    }
+
+    /// What is still waited for before anything is served.
+    pub(crate) fn awaited(&self, now: Duration) -> usize {
+        self.state().count_awaited(now)
+    }
+
+    /// How many places have no keys, for metrics.
+    pub(crate) fn without_keys(&self) -> usize {
+        self.rows().iter().filter(|row| row.keys.is_none()).count()
+    }
+
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        self.state().rows()
+    }
+
+    /// What is said of policies, by namespace and name.
+    pub(crate) fn notes(&self) -> BTreeMap<(Arc<str>, Arc<str>), Vec<String>> {
+        self.state().notes()
+    }
+
+    fn forbidden(&self, world: &World) -> Forbidden {
+        let mut all = Forbidden::default();
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        for host in servers.iter() {
+            match host.parse::<IpAddr>() {
+                Ok(address) => drop(all.addresses.insert(address.to_canonical())),
+                Err(_) => drop(all.names.insert(host.clone())),
+            }
+        }
+        drop(servers);
+        let services = world.services.values().filter(|service| {
+            let key = &service.key;
+            &*key.namespace == "default" && key.hostname.starts_with("kubernetes.default.svc.")
+        });
+        for service in services {
+            let addresses = service.addresses.values().flatten();
+            all.addresses
+                .extend(addresses.filter_map(|one| one.to_string().parse::<IpAddr>().ok()));
+            let endpoints = world.endpoints_of(&service.key);
+            all.addresses
+                .extend(endpoints.filter_map(|(_, endpoint)| endpoint.address.ip()));
+        }
+        all
+    }
+}
+
+/// Places that rules want keys of, each once, as far as they are fetched.
+fn wanted(policies: &Objects<RequestAuthentication>) -> Places {
+    let mut all = Places::default();
+    let mut of_namespace = HashMap::<Arc<str>, usize>::new();
+    for policy in policies.values() {
+        for (at, rule) in policy.spec.jwt_rules.iter().enumerate() {
+            let Some(place) = KeysPlace::of(rule) else {
+                continue;
+            };
+            let namespace = &policy.namespace;
+            let by = (namespace.clone(), policy.name.clone(), at);
+            if !all.wanted.contains_key(&place) {
+                let count = of_namespace.entry(namespace.clone()).or_default();
+                if *count >= MOST_OF_NAMESPACE || all.wanted.len() >= MOST {
+                    all.left_out.push(by);
+                    continue;
+                }
+                *count += 1;
+            }
+            let written = rule.timeout.as_ref().map(duration::nanos);
+            let written = written.and_then(|nanos| u64::try_from(nanos).ok());
+            let timeout = written
+                .map_or(TIMEOUT, Duration::from_nanos)
+                .min(LONGEST_FETCH);
+            let one = all.wanted.entry(place).or_insert_with(|| Wanted {
+                namespace: namespace.clone(),
+                timeout,
+                by: Vec::new(),
+            });
+            one.timeout = one.timeout.max(timeout);
+            one.by.push(by);
+        }
+    }
+    all
+}
+
+/// Scheme, host and port of a URL.
+fn origin(url: &str) -> String {
+    let uri: Option<hyper::Uri> = url.parse().ok();
+    let parts = uri.as_ref().and_then(|uri| {
+        let authority = uri.authority()?.as_str();
+        let place = authority.rsplit('@').next().unwrap_or(authority);
+        Some(format!("{}://{place}", uri.scheme_str()?))
+    });
+    parts.unwrap_or_else(|| "no URL".to_owned())
+}
+
+/// Fetches what policies want, for ever.
+pub(crate) async fn run(hub: Arc<Hub>) {
+    let fetcher = Arc::new(Fetcher::new(hub.jwks.allowed.clone()));
+    let mut policies = hub.request_authentications();
+    let mut tasks = JoinSet::new();
+    let mut under_way = HashMap::<Id, KeysPlace>::new();
+    loop {
+        let current = policies.borrow_and_update().clone();
+        // Until something is served, whoever waits is to know when nothing has to be waited for.
+        let begins = hub.snapshot().is_none();
+        let (due, next, patience, forgotten) = {
+            let now = hub.clock.now();
+            let mut state = hub.jwks.state();
+            let forgets = state.want(wanted(&current), now);
+            let due = state.due(now);
+            let patience = state.patience(now).filter(|_| begins);
+            let forgotten = forgets.then(|| state.key_sets());
+            (due, state.next(now), patience, forgotten)
+        };
+        if let Some(keys) = forgotten {
+            hub.put_key_sets(keys);
+        }
+        let forbidden = hub.jwks.forbidden(&hub.look(Registries::world));
+        for (place, limit) in due {
+            let (fetcher, forbidden, to) = (Arc::clone(&fetcher), forbidden.clone(), place.clone());
+            let task = async move { fetcher.keys(&to, &forbidden, limit).await };
+            under_way.insert(tasks.spawn(task).id(), place);
+        }
+        let wakes = [next, patience].into_iter().flatten().min();
+        let wake = async {
+            match wakes {
+                Some(at) => sleep_until(hub.clock.instant(at)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = policies.changed() => if changed.is_err() { return },
+            Some(done) = tasks.join_next_with_id() => {
+                let (id, fetched) = match done {
+                    Ok((id, fetched)) => (id, fetched),
+                    // A mistake of this program.
+                    Err(error) => (error.id(), Err(FetchError::Answer("internal error".to_owned()))),
+                };
+                if let Some(place) = under_way.remove(&id) {
+                    fetched_one(&hub, &place, fetched);
+                }
+            }
+            () = wake => {}
+        }
+        if begins {
+            hub.update(|_| Effect::default());
+        }
+    }
+}
+
+fn fetched_one(hub: &Hub, place: &KeysPlace, fetched: Result<KeySet, FetchError>) {
+    let result = match &fetched {
+        Ok(_) => "success",
+        Err(error) => error.reason(),
+    };
+    hub.metrics.jwks_fetched(result);
+    let (at, from) = (hub.clock.now(), origin(place.url()));
+    let mut state = hub.jwks.state();
+    let failed = fetched.as_ref().err().map(ToString::to_string);
+    let news = state.done(place, fetched, at, hub.jwks.refresh);
+    let keys = news.keys.then(|| state.key_sets());
+    drop(state);
+    if news.trouble
+        && let Some(more) = hub.jwks.lines.more()
+    {
+        match failed {
+            Some(cause) => warn!("cannot fetch keys from {from}: {cause}{more}"),
+            None => info!("keys are fetched from {from}{more}"),
+        }
+    }
+    if let Some(keys) = keys {
+        hub.put_key_sets(keys);
+    }
+}

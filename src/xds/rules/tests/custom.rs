@@ -1,0 +1,305 @@
+//! Policies whose action is CUSTOM, by the filters that ask. What is asked, and what comes of answers, goes through the real
+//! Envoy in gudgeon's tests.
+
+use envoy_types::pb::envoy::config::core::v3::grpc_service::TargetSpecifier;
+use envoy_types::pb::envoy::config::listener::v3::{Filter, Listener, filter};
+use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::ExtAuthz;
+use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::ext_authz::Services;
+use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
+use envoy_types::pb::envoy::extensions::filters::network::ext_authz::v3::ExtAuthz as NetworkExtAuthz;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, http_filter,
+};
+use envoy_types::pb::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
+use envoy_types::pb::envoy::r#type::matcher::v3::ListStringMatcher;
+
+use super::authorization::{policy, workload, workload_world};
+use super::*;
+use crate::snapshot::Conflict;
+
+const HTTP: &str = "
+- name: web
+  envoyExtAuthzHttp:
+    service: authz.demo.svc.cluster.local
+    port: 80
+    timeout: 2s
+    pathPrefix: /check
+    failOpen: true
+    statusOnError: '503'
+    clearRouteCache: true
+    includeRequestHeadersInCheck: [cookie, 'x-*', '*-id']
+    includeHeadersInCheck: [old]
+    includeAdditionalHeadersInCheck: {b: '100%', a: x}
+    includeRequestBodyInCheck: {maxRequestBytes: 10, allowPartialMessage: true}
+    headersToUpstreamOnAllow: [x-user]
+    headersToDownstreamOnDeny: [set-cookie]
+    headersToDownstreamOnAllow: [x-seen]
+";
+const GRPC: &str = "
+- name: calls
+  envoyExtAuthzGrpc: {service: demo/authz.demo.svc.cluster.local, port: 90}
+";
+
+/// With providers, and a service that they may be.
+fn with(providers: &str, policies: &[&str]) -> World {
+    let mut world = workload_world();
+    let text = format!("enableAutoMtls: true\nextensionProviders:{providers}");
+    let mesh = mesh::parse_over(&mesh::discovery_defaults(), &text).unwrap();
+    assert_eq!(mesh.warnings, [""; 0]);
+    world.mesh = Arc::new(mesh.config);
+    service(
+        &mut world,
+        "authz.demo",
+        &[(80, "HTTP"), (90, "GRPC")],
+        &[("10.0.9.9", "v1")],
+    );
+    for (at, spec) in policies.iter().enumerate() {
+        policy(&mut world, &format!("p{at}"), spec);
+    }
+    world
+}
+
+fn custom(provider: &str, rule: &str) -> String {
+    format!("action: CUSTOM\nprovider: {{name: {provider}}}\nrules: [{{{rule}}}]")
+}
+
+/// What a port's listener has in front, of requests and of connections, and what is told.
+fn made(world: World) -> (Vec<HttpFilter>, Vec<Filter>, Vec<Conflict>) {
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&workload());
+    let chain = |port: u16| {
+        let name = format!("10.9.0.1_{port}");
+        let listener: Listener = decoded(&*view, Type::Listener, &name);
+        listener.filter_chains[0].filters.clone()
+    };
+    let manager: HttpConnectionManager = config(chain(9080).last().unwrap());
+    (manager.http_filters, chain(9081), snapshot.conflicts())
+}
+
+fn config<M: Message + Default>(filter: &Filter) -> M {
+    match &filter.config_type {
+        Some(filter::ConfigType::TypedConfig(any)) => M::decode(&*any.value).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn http_config<M: Message + Default>(filter: &HttpFilter) -> M {
+    match &filter.config_type {
+        Some(http_filter::ConfigType::TypedConfig(any)) => M::decode(&*any.value).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn names(filters: &[HttpFilter]) -> Vec<&str> {
+    let names = filters.iter().map(|one| one.name.as_str());
+    names.map(|name| name.rsplit('.').next().unwrap()).collect()
+}
+
+fn patterns(list: Option<&ListStringMatcher>) -> Vec<String> {
+    use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+    let all = list.iter().flat_map(|list| &list.patterns);
+    all.map(|one| {
+        assert!(one.ignore_case);
+        match one.match_pattern.as_ref().unwrap() {
+            MatchPattern::Exact(text) => text.clone(),
+            MatchPattern::Prefix(text) => format!("{text}*"),
+            MatchPattern::Suffix(text) => format!("*{text}"),
+            other => panic!("{other:?}"),
+        }
+    })
+    .collect()
+}
+
+#[test]
+fn a_provider_is_asked_by_requests_about_what_a_policy_matches() {
+    let rule = "to: [{operation: {paths: [/admin]}}]";
+    let deny = "action: DENY\nrules: [{to: [{operation: {paths: [/no]}}]}]";
+    let (http, tcp, told) = made(with(HTTP, &[deny, &custom("web", rule)]));
+    assert_eq!(told, []);
+    assert_eq!(names(&http)[..3], ["rbac", "ext_authz", "rbac"]);
+    let shadow: Rbac = http_config(&http[0]);
+    assert_eq!(
+        (shadow.rules, &*shadow.shadow_rules_stat_prefix),
+        (None, "ext_authz_web_")
+    );
+    let asked = shadow.shadow_rules.unwrap();
+    assert_eq!(asked.action, 1);
+    let asked: Vec<_> = asked.policies.keys().collect();
+    assert_eq!(asked, ["ns[demo]-policy[p1]-rule[0]"]);
+    let filter: ExtAuthz = http_config(&http[1]);
+    let key = filter.filter_enabled_metadata.clone().unwrap();
+    assert_eq!(key.filter, "envoy.filters.http.rbac");
+    assert!(format!("{:?}", key.path).contains("ext_authz_web_shadow_engine_result"));
+    assert!(filter.failure_mode_allow && filter.clear_route_cache);
+    assert_eq!(filter.status_on_error.unwrap().code, 503);
+    let body = filter.with_request_body.unwrap();
+    assert_eq!(
+        (body.max_request_bytes, body.allow_partial_message),
+        (10, true)
+    );
+    let sent = patterns(filter.allowed_headers.as_ref());
+    assert_eq!(sent, ["cookie", "x-*", "*-id", "old"]);
+    let Some(Services::HttpService(service)) = filter.services else {
+        panic!("a service");
+    };
+    assert_eq!(service.path_prefix, "/check");
+    let uri = service.server_uri.unwrap();
+    assert_eq!(uri.uri, "http://authz.demo.svc.cluster.local:80");
+    assert_eq!(uri.timeout.unwrap().seconds, 2);
+    assert!(format!("{:?}", uri.http_upstream_type).contains("outbound|80||authz.demo"));
+    let added = service.authorization_request.unwrap().headers_to_add;
+    let added: Vec<_> = added.iter().map(|one| (&*one.key, &*one.value)).collect();
+    assert_eq!(added, [("a", "x"), ("b", "100%%")]);
+    let answer = service.authorization_response.unwrap();
+    for (list, name) in [
+        (&answer.allowed_upstream_headers, "x-user"),
+        (&answer.allowed_client_headers, "set-cookie"),
+        (&answer.allowed_client_headers_on_success, "x-seen"),
+    ] {
+        assert_eq!(patterns(list.as_ref()), [name]);
+    }
+    // It knows nothing of connections, and the rule asks for what only requests have.
+    assert_eq!(tcp.len(), 2);
+    let deny: NetworkRbac = config(&tcp[0]);
+    let denied: Vec<_> = deny.rules.unwrap().policies.into_keys().collect();
+    assert_eq!(denied, ["ns[demo]-policy[p0]-rule[0]"]);
+}
+
+#[test]
+fn a_provider_is_asked_by_grpc_about_connections_too() {
+    let (http, tcp, told) = made(with(GRPC, &[&custom("calls", "")]));
+    assert_eq!(told, []);
+    assert_eq!(names(&http)[..2], ["rbac", "ext_authz"]);
+    let filter: ExtAuthz = http_config(&http[1]);
+    assert!(!filter.failure_mode_allow && filter.status_on_error.is_none());
+    let Some(Services::GrpcService(service)) = filter.services else {
+        panic!("a service");
+    };
+    assert_eq!(service.timeout.unwrap().seconds, 600);
+    let Some(TargetSpecifier::EnvoyGrpc(target)) = service.target_specifier else {
+        panic!("a cluster");
+    };
+    assert_eq!(
+        target.cluster_name,
+        "outbound|90||authz.demo.svc.cluster.local"
+    );
+    assert_eq!(target.authority, "authz.demo.svc.cluster.local");
+    let of_tcp: Vec<_> = tcp.iter().map(|one| one.name.as_str()).collect();
+    let expected =
+        ["rbac", "ext_authz", "tcp_proxy"].map(|name| format!("envoy.filters.network.{name}"));
+    assert_eq!(of_tcp, expected);
+    let shadow: NetworkRbac = config(&tcp[0]);
+    assert_eq!((shadow.rules, &*shadow.stat_prefix), (None, "tcp."));
+    assert_eq!(shadow.shadow_rules.unwrap().policies.len(), 1);
+    let filter: NetworkExtAuthz = config(&tcp[1]);
+    let key = filter.filter_enabled_metadata.unwrap();
+    assert_eq!(key.filter, "envoy.filters.network.rbac");
+    // Of connections there are no paths: the rule holds without.
+    let (_, tcp, _) = made(with(
+        GRPC,
+        &[&custom("calls", "to: [{operation: {paths: [/a]}}]")],
+    ));
+    assert_eq!(tcp.len(), 3);
+}
+
+#[test]
+fn several_providers_stand_in_the_order_of_their_names_and_behind_tokens() {
+    let both = format!("{HTTP}{GRPC}");
+    let policies = [custom("web", ""), custom("calls", ""), custom("web", "")];
+    let policies = policies.each_ref().map(String::as_str);
+    let mut world = with(&both, &policies);
+    let keys = r#"{"keys":[{"kty":"EC","crv":"P-256","x":"AQAB","y":"AQAB"}]}"#;
+    tokens::policy(
+        &mut world,
+        "t",
+        &format!("jwtRules: [{{issuer: i, jwks: '{keys}'}}]"),
+    );
+    let (http, _, told) = made(world.clone());
+    assert_eq!(
+        names(&http)[..5],
+        ["jwt_authn", "rbac", "ext_authz", "rbac", "ext_authz"]
+    );
+    let prefix = |at: usize| http_config::<Rbac>(&http[at]).shadow_rules_stat_prefix;
+    assert_eq!(
+        [prefix(1), prefix(3)],
+        ["ext_authz_calls_", "ext_authz_web_"]
+    );
+    let shadow: Rbac = http_config(&http[3]);
+    assert_eq!(shadow.shadow_rules.unwrap().policies.len(), 2);
+    // One of them cannot be asked about connections, and lets none in.
+    assert_eq!(told.len(), 2);
+    let words = "spec.rules[0] keeps out connections: its provider is asked about requests alone";
+    assert!(told[0].message.ends_with(words), "{told:?}");
+    let body = |world: &World| {
+        let view = snapshot(world.clone()).view(&workload());
+        view.get(Type::Listener, "virtualInbound")
+            .unwrap()
+            .body
+            .clone()
+    };
+    let first = body(&world);
+    assert!((0..5).all(|_| body(&world) == first));
+}
+
+#[test]
+fn a_provider_that_cannot_be_asked_lets_nothing_in_and_says_why() {
+    let http = |rest: &str| format!("\n- name: a\n  envoyExtAuthzHttp: {{{rest}}}\n");
+    let grpc = |rest: &str| format!("\n- name: a\n  envoyExtAuthzGrpc: {{{rest}}}\n");
+    let place = "service: authz.demo.svc.cluster.local, port: 80";
+    for (providers, why) in [
+        (
+            " []\n".to_owned(),
+            "the mesh has no extensionProviders named \"a\"",
+        ),
+        (
+            "\n- {name: a, zipkin: {service: b, port: 1}}\n".to_owned(),
+            "provider \"a\": neither envoyExtAuthzHttp nor envoyExtAuthzGrpc is there",
+        ),
+        (
+            http("service: none.demo.svc.cluster.local, port: 80"),
+            "provider \"a\": the proxy sees no service \"none.demo.svc.cluster.local\" with port 80",
+        ),
+        (
+            http("service: authz.demo.svc.cluster.local, port: 81"),
+            "provider \"a\": the proxy sees no service \"authz.demo.svc.cluster.local\" with port 81",
+        ),
+        (
+            http("service: other/authz.demo.svc.cluster.local, port: 80"),
+            "provider \"a\": the proxy sees no service \"other/authz.demo.svc.cluster.local\" with port 80",
+        ),
+        (
+            http("service: authz.demo.svc.cluster.local, port: 4294967295"),
+            "provider \"a\": the proxy sees no service \"authz.demo.svc.cluster.local\" with port 4294967295",
+        ),
+        (
+            grpc(place),
+            "provider \"a\": port 80 speaks neither GRPC nor HTTP2",
+        ),
+        (
+            http(&format!("{place}, statusOnError: '42'")),
+            "provider \"a\": statusOnError \"42\" is no status",
+        ),
+        (
+            http(&format!("{place}, pathPrefix: x")),
+            "provider \"a\": pathPrefix begins with no slash",
+        ),
+        (
+            http(&format!("{place}, includeRequestBodyInCheck: {{}}")),
+            "provider \"a\": maxRequestBytes is 0",
+        ),
+        (
+            http(&format!(
+                "{place}, includeAdditionalHeadersInCheck: {{x: \"a\\nb\"}}"
+            )),
+            "provider \"a\": includeAdditionalHeadersInCheck has what is no header",
+        ),
+    ] {
+        let (filters, tcp, told) = made(with(&providers, &[&custom("a", "")]));
+        let first: Rbac = http_config(&filters[0]);
+        assert!(first.rules.unwrap().policies.is_empty(), "{why}");
+        let first: NetworkRbac = config(&tcp[0]);
+        assert!(first.rules.unwrap().policies.is_empty(), "{why}");
+        let words = format!("AuthorizationPolicy demo/p0: nothing is let in: {why}");
+        assert_eq!(told[0].message, words);
+    }
+}

@@ -1,0 +1,109 @@
+//! Whether a proxy and services agree about mutual TLS, and the policies that hold for it.
+
+use super::*;
+use crate::snapshot::{Agreement, PortSecurity};
+
+/// Host, port, policies, rule, servers, client, and whether they agree.
+fn row(port: &PortSecurity) -> String {
+    let joined = |words: Vec<String>| words.join("|");
+    format!(
+        "{}{}{}:{} {} {} {} {} {:?}",
+        port.host.split('.').next().unwrap(),
+        if port.subset.is_empty() { "" } else { "/" },
+        port.subset,
+        port.port,
+        joined(port.policies.iter().map(ToString::to_string).collect()),
+        port.rule
+            .as_ref()
+            .map(|rule| rule.name.to_string())
+            .unwrap_or_default(),
+        joined(port.servers.iter().map(ToString::to_string).collect()),
+        port.client.unwrap_or("-"),
+        port.agreement,
+    )
+}
+
+fn rows(mesh: &str, policies: &[(&str, &str)], change: impl Fn(&mut World)) -> Vec<String> {
+    let mut world = world();
+    let config = mesh::parse_over(&mesh::discovery_defaults(), mesh).unwrap();
+    world.mesh = Arc::new(config.config);
+    world.peer_authentications = peers::objects(policies);
+    change(&mut world);
+    let snapshot = snapshot(world);
+    let all = snapshot.port_security(&node("demo", &[]));
+    let of_a = all.iter().filter(|one| one.host.starts_with("a."));
+    of_a.map(row).collect()
+}
+
+#[test]
+fn a_client_and_its_servers_agree_or_not() {
+    let none = |_: &mut World| {};
+    assert_eq!(
+        rows("", &[], none),
+        ["a:80   DISABLE - Agree", "a:90   DISABLE - Agree"]
+    );
+    let auto = "enableAutoMtls: true";
+    assert_eq!(rows(auto, &[], none)[0], "a:80   DISABLE - Auto");
+    let strict = [("demo", "mtls: {mode: STRICT}")];
+    let policy = "PeerAuthentication demo/p0";
+    assert_eq!(
+        rows(auto, &strict, none)[0],
+        format!("a:80 {policy}  STRICT - Auto")
+    );
+    let rule = |mode: &'static str| {
+        move |world: &mut World| {
+            let spec = format!(
+                "host: a\ntrafficPolicy: {{tls: {{mode: {mode}}}}}\nsubsets: [{{name: v1, labels: {{version: v1}}, \
+                 trafficPolicy: {{tls: {{mode: DISABLE}}}}}}]"
+            );
+            destination_rule(world, "d", 1, &spec);
+        }
+    };
+    let all = rows(auto, &strict, rule("ISTIO_MUTUAL"));
+    assert_eq!(all[0], format!("a:80 {policy} d STRICT ISTIO_MUTUAL Agree"));
+    assert_eq!(
+        all[1],
+        format!("a/v1:80 {policy} d STRICT DISABLE Conflict")
+    );
+    assert_eq!(all.len(), 4);
+    for (server, client, agreement) in [
+        ("PERMISSIVE", "DISABLE", Agreement::Agree),
+        ("PERMISSIVE", "ISTIO_MUTUAL", Agreement::Agree),
+        ("PERMISSIVE", "SIMPLE", Agreement::Conflict),
+        ("STRICT", "DISABLE", Agreement::Conflict),
+        ("DISABLE", "DISABLE", Agreement::Agree),
+        ("DISABLE", "ISTIO_MUTUAL", Agreement::Conflict),
+    ] {
+        let spec = format!("mtls: {{mode: {server}}}");
+        let all = rows(auto, &[("demo", &spec)], rule(client));
+        let expected = format!("a:80 {policy} d {server} {client} {agreement:?}");
+        assert_eq!(all[0], expected);
+    }
+    // Workloads of one service may differ.
+    let own = "selector: {matchLabels: {version: v2}}\nmtls: {mode: DISABLE}";
+    let all = rows(auto, &[strict[0], ("demo", own)], rule("ISTIO_MUTUAL"));
+    let both = format!("{policy}|PeerAuthentication demo/p1");
+    assert_eq!(
+        all[0],
+        format!("a:80 {both} d DISABLE|STRICT ISTIO_MUTUAL Conflict")
+    );
+}
+
+#[test]
+fn policies_in_force_are_those_of_the_workload() {
+    let mut world = world();
+    authorization::policy(&mut world, "a", "{}");
+    authorization::policy(&mut world, "b", "selector: {matchLabels: {app: web}}");
+    authorization::policy(&mut world, "other/c", "{}");
+    authorization::policy(&mut world, "istio-system/d", "{}");
+    tokens::policy(&mut world, "t", "{}");
+    let snapshot = snapshot(world);
+    let of = |labels: &[(&str, &str)]| {
+        let all = snapshot.policies_in_force(&node("demo", labels));
+        let names = all.authorization.iter().map(|one| one.name.to_string());
+        let names: Vec<_> = names.collect();
+        (names.join(" "), all.requests.len())
+    };
+    assert_eq!(of(&[]), ("d a".to_owned(), 1));
+    assert_eq!(of(&[("app", "web")]), ("d a b".to_owned(), 1));
+}

@@ -1,0 +1,166 @@
+//! What is in force about a proxy's security, for those who look at it: policies of its workload, and whether it agrees with
+//! servers about mutual TLS.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use api::istio::networking::v1alpha3::ClientTlsSettings;
+use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
+use api::model::{Configured, Labels, ObjectRef, TlsMode};
+use api::security::{AuthorizationPolicy, RequestAuthentication};
+
+use super::Snapshot;
+use super::proxy::ProxyView;
+use crate::common::outlets::Outlet;
+use crate::node::Node;
+use crate::rules::destination_rule::Policies as TrafficPolicies;
+use crate::rules::peer_authentication::{PeerMode, PeerModes};
+use crate::scope::Rule;
+
+/// Whether a client and the servers of one port agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    Agree,
+    Conflict,
+    /// Clients go by what each server takes.
+    Auto,
+}
+
+/// Mutual TLS between one proxy and a port of a service, or of a subset of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortSecurity {
+    pub host: Arc<str>,
+    /// Empty: all endpoints.
+    pub subset: String,
+    pub port: u16,
+    /// The PeerAuthentications of its servers.
+    pub policies: BTreeSet<ObjectRef>,
+    /// The DestinationRule of the client.
+    pub rule: Option<ObjectRef>,
+    /// Modes of its servers, in words.
+    pub servers: BTreeSet<&'static str>,
+    /// The mode of the client; `None`: no rule says one.
+    pub client: Option<&'static str>,
+    pub agreement: Agreement,
+}
+
+/// Policies of a workload, in the order in which they count.
+#[derive(Clone, Debug, Default)]
+pub struct PoliciesInForce {
+    pub authorization: Vec<Arc<Configured<AuthorizationPolicy>>>,
+    pub requests: Vec<Arc<Configured<RequestAuthentication>>>,
+}
+
+impl Snapshot {
+    /// Those of this proxy's workload.
+    #[must_use]
+    pub fn policies_in_force(self: &Arc<Self>, node: &Arc<Node>) -> PoliciesInForce {
+        fn objects<T>(rules: &[Arc<Rule<T>>]) -> Vec<Arc<Configured<T>>> {
+            rules.iter().map(|rule| rule.object.clone()).collect()
+        }
+        let view = ProxyView::new(self, node);
+        let labels = &view.proxy.labels;
+        let all = self.base.policies.of(&node.namespace, labels);
+        PoliciesInForce {
+            authorization: objects(&all.authorization),
+            requests: objects(&all.requests),
+        }
+    }
+
+    /// Mutual TLS between this proxy and each port of the mesh's services that it sees, by host and port.
+    #[must_use]
+    pub fn port_security(self: &Arc<Self>, node: &Arc<Node>) -> Vec<PortSecurity> {
+        let view = ProxyView::new(self, node);
+        let outlets = view.rules.outlets();
+        let of_mesh = outlets.all().filter(|outlet| !outlet.service.mesh_external);
+        let mut all = Vec::new();
+        for outlet in of_mesh {
+            let traffic = TrafficPolicies::of_service(&view.rules, &outlet.service);
+            let (servers, policies) = self.servers(outlet);
+            let subsets = traffic.subsets();
+            for subset in [None].into_iter().chain(subsets.into_iter().map(Some)) {
+                let tls = traffic.of(subset, outlet.port.number).tls();
+                all.push(PortSecurity {
+                    host: outlet.service.key.hostname.clone(),
+                    subset: subset.map(|subset| subset.name.clone()).unwrap_or_default(),
+                    port: outlet.port.number,
+                    policies: policies.clone(),
+                    rule: traffic.from().into_iter().next(),
+                    servers: servers.iter().map(|mode| word(*mode)).collect(),
+                    client: tls.map(|tls| tls.mode().as_str_name()),
+                    agreement: self.agreement(tls, &servers),
+                });
+            }
+        }
+        all.sort_by(|one, other| {
+            let key = |one: &PortSecurity| (one.host.clone(), one.port, one.subset.clone());
+            key(one).cmp(&key(other))
+        });
+        all
+    }
+
+    /// What the servers of a port take, and by which policies.
+    fn servers(&self, outlet: &Outlet) -> (Vec<PeerMode>, BTreeSet<ObjectRef>) {
+        let (key, mesh) = (&outlet.service.key, &self.base.mesh);
+        let (mut modes, mut policies) = (Vec::new(), BTreeSet::new());
+        let mut add = |labels: &Labels, port: u16, takes_tls: bool| {
+            let who = (&key.namespace, labels);
+            let peers = PeerModes::new(&self.base.policies, who, mesh.usual_mode(takes_tls));
+            let mode = peers.of_server(Some(port));
+            if !modes.contains(&mode) {
+                modes.push(mode);
+            }
+            policies.extend(peers.from().cloned());
+        };
+        let endpoints = self.by_port().of(&self.world, key, &outlet.port.name);
+        for (_, endpoint) in endpoints {
+            add(
+                &endpoint.labels,
+                endpoint.port,
+                endpoint.tls == TlsMode::Istio,
+            );
+        }
+        if modes.is_empty() {
+            // As a workload would that nothing is said of.
+            let labels = Labels::new();
+            let peers = PeerModes::new(
+                &self.base.policies,
+                (&key.namespace, &labels),
+                mesh.usual_mode(true),
+            );
+            modes.push(peers.of_server(None));
+            policies.extend(peers.from().cloned());
+        }
+        (modes, policies)
+    }
+
+    fn agreement(&self, client: Option<&ClientTlsSettings>, servers: &[PeerMode]) -> Agreement {
+        let Some(client) = client else {
+            return if self.base.mesh.has_tls() {
+                Agreement::Auto
+            } else {
+                Agreement::Agree
+            };
+        };
+        let agrees = |server: &PeerMode| match (client.mode(), server) {
+            (TlSmode::Disable, PeerMode::Disable | PeerMode::Permissive)
+            | (TlSmode::IstioMutual, PeerMode::Strict | PeerMode::Permissive) => true,
+            (TlSmode::Disable | TlSmode::IstioMutual | TlSmode::Simple | TlSmode::Mutual, _) => {
+                false
+            }
+        };
+        if servers.iter().all(agrees) {
+            Agreement::Agree
+        } else {
+            Agreement::Conflict
+        }
+    }
+}
+
+const fn word(mode: PeerMode) -> &'static str {
+    match mode {
+        PeerMode::Disable => "DISABLE",
+        PeerMode::Permissive => "PERMISSIVE",
+        PeerMode::Strict => "STRICT",
+    }
+}
