@@ -124,7 +124,7 @@ impl Call<'_> {
             _permit: self.permit,
             protocol,
         };
-        self.peer.spawn(conversation.run::<M>());
+        tokio::spawn(conversation.run::<M>());
         answer
     }
 

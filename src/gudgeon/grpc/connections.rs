@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
@@ -21,7 +21,6 @@ use super::addresses::AddressLimit;
 use super::calls::Calls;
 use super::idle::{IdleLimit, IdleSlot, Progress};
 use super::peer::{Address, Leaf, Peer};
-use super::tasks::Tasks;
 use super::unfinished::UnfinishedLimit;
 use crate::seldom::Seldom;
 use crate::serve::Stage;
@@ -40,14 +39,12 @@ const FAREWELL: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(5);
 /// Bytes of a request's head at most.
 const HEAD_BYTES: u32 = 16 << 10;
-/// Bytes of one stream that a client may send before they are read. An acknowledgement that names a thousand clusters takes seven
-/// rounds then, and no frame of it is longer than the buffer of 8 KiB that h2 begins with: of longer ones each connection would
-/// keep 16 KiB more for as long as it lives, 32 MB of two thousand proxies.
-const STREAM_WINDOW: u32 = (8 << 10) - 192;
-/// Bytes of all streams of a connection. Half of it is what the HTTP/2 library grants small frames that are not consumed yet, at
-/// 256 bytes less their length each; beyond it ends the connection. A stream's whole window of requests, which may come before
-/// the stream has its turn, takes some 20 KiB of that in frames of 80 bytes and some 40 KiB in frames of 44, the shortest; and
-/// other streams must survive it.
+/// The initial flow-control windows: of a stream, and of a connection.
+const STREAM_WINDOW: u32 = (64 << 10) - 1;
+/// Half of it is what the HTTP/2 library grants small frames that are not consumed yet, at 256 bytes less their length each;
+/// beyond it ends the connection. A stream's whole window of requests, which may come before the stream has its turn, takes
+/// some 150 KiB of that in frames of 80 bytes and some 300 KiB in frames of 44, the shortest; and other streams must survive
+/// it.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Bytes of a stream that wait in its connection to be written; the rest waits where it costs nothing.
 const WRITTEN_AHEAD: usize = 64 << 10;
@@ -239,10 +236,8 @@ async fn one(
     };
     match opened {
         Ok((stream, leaf)) => {
-            let mut tasks = Tasks::new();
-            let peer = Peer::new(address, leaf).on(&common.unfinished, tasks.spawner());
-            serve(stream, peer, patience, &common, &mut tasks).await;
-            tasks.finish();
+            let peer = Peer::new(address, leaf).on(&common.unfinished);
+            serve(stream, peer, patience, &common).await;
         }
         Err(cause) => {
             if let Some(cause) = cause
@@ -345,16 +340,10 @@ impl Patience {
     }
 }
 
-async fn serve(
-    stream: Stream,
-    peer: Peer,
-    mut patience: Patience,
-    common: &Common,
-    tasks: &mut Tasks,
-) {
+async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Common) {
     let keeping = common.keeping;
     let mut stage = common.stage.clone();
-    let mut builder = http2::Builder::new(tasks.spawner());
+    let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .max_header_list_size(HEAD_BYTES)
@@ -386,11 +375,8 @@ async fn serve(
             }
         };
         tokio::select! {
-            // In this order: streams work on what was read before others are read.
-            biased;
             // The result is the client's concern.
             _ended = connection.as_mut() => return,
-            never = &mut *tasks => match never {},
             () = peer.is_cut() => return,
             () = patience.evicted(), if told.is_none() => return,
             () = peer.turned() => {

@@ -2,7 +2,7 @@
 //! streams that send the same, and limits on received bytes.
 //!
 //! ```text
-//!  connections ──► Calls (a role's services, by path) ──► tasks: Inbound ◄─► ResponseSender ──► Messages
+//!  connections ──► Calls (a role's services, by path) ──► a task: Inbound ◄─► ResponseSender ──► Messages
 //!                                                                          dial ──►
 //! ```
 //!
@@ -19,7 +19,6 @@ mod idle;
 mod peer;
 mod pieces;
 mod response_sender;
-mod tasks;
 mod unfinished;
 
 pub(crate) use addresses::{AddressLimit, AddressPermit};

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 
-use super::tasks::Spawner;
 use super::unfinished::UnfinishedLimit;
 use crate::serve::network;
 use crate::tls;
@@ -73,8 +72,6 @@ pub(crate) struct Peer {
     turned: Notify,
     cut: Notify,
     unfinished: Arc<UnfinishedLimit>,
-    /// `None`: no connection of ours drives the futures of its streams.
-    spawner: Option<Spawner>,
 }
 
 impl Peer {
@@ -87,23 +84,13 @@ impl Peer {
             turned: Notify::new(),
             cut: Notify::new(),
             unfinished: Arc::default(),
-            spawner: None,
         }
     }
 
-    /// Attaches the limit of a port, and the task that drives its streams.
-    pub(super) fn on(mut self, limit: &Arc<UnfinishedLimit>, spawner: Spawner) -> Self {
+    /// Attaches the limit of a port.
+    pub(super) fn on(mut self, limit: &Arc<UnfinishedLimit>) -> Self {
         self.unfinished = Arc::clone(limit);
-        self.spawner = Some(spawner);
         self
-    }
-
-    /// Runs the future of one of its streams, in the task of the connection.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        match &self.spawner {
-            Some(spawner) => spawner.spawn(task),
-            None => drop(tokio::spawn(task)),
-        }
     }
 
     pub(super) fn unfinished(&self) -> &UnfinishedLimit {

@@ -190,14 +190,13 @@ mod tests {
     use tonic::Code;
 
     use super::super::peer::Address;
-    use super::super::tasks::Spawner;
     use super::*;
 
     const MOST: usize = 4 << 20;
 
     fn peer(limit: &Arc<UnfinishedLimit>, last: u8) -> Arc<Peer> {
         let address = Address::Ip(([10, 0, 0, last], 1).into());
-        Arc::new(Peer::new(address, None).on(limit, Spawner::default()))
+        Arc::new(Peer::new(address, None).on(limit))
     }
 
     fn begin(peer: &Arc<Peer>, bytes: usize) -> Result<Option<Unfinished>, Code> {

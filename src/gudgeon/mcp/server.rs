@@ -266,7 +266,7 @@ impl Calls for SourceService {
             outlet,
             access: self.guard.access.clone(),
         };
-        peer.spawn(async move { drop(giving.run().await) });
+        tokio::spawn(giving.run());
         answer
     }
 
