@@ -3,11 +3,11 @@
 //! Resources are bytes here; what is in them is read by descriptions of Envoy's messages, which are parsed for each look and
 //! dropped with it: nobody pays for them while nobody looks.
 
+use api::envoy::{Descriptions, ENVOY};
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use xds::view::{Resource, Type};
 
-use super::descriptions::{Descriptions, ENVOY};
 use super::printed::printed;
 use crate::discovery::hub::Hub;
 use crate::discovery::session::Session;
