@@ -1,6 +1,7 @@
 //! The node that opens a stream: an id of four parts and metadata that nobody promised to be well-formed.
 
 mod dns;
+mod pairs;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,6 +15,7 @@ use envoy_types::pb::google::protobuf::{Value, value::Kind as Json};
 use prost::Message;
 
 pub use dns::Dns;
+pub use pairs::MetadataPairs;
 
 /// What a proxy is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,6 +136,7 @@ pub struct Node {
     /// Of the proxy itself.
     pub proxy_version: Arc<str>,
     pub account: Option<Arc<str>>,
+    pub metadata: MetadataPairs,
     /// What was not understood, for the log.
     pub warnings: Vec<String>,
 }
@@ -181,8 +184,7 @@ impl Node {
         let metadata = Metadata::of(node);
         let (pod, after) = full.rsplit_once('.').unwrap_or((full, ""));
         let namespace = metadata
-            .text("NAMESPACE")
-            .or_else(|| metadata.text("CONFIG_NAMESPACE"))
+            .namespace()
             .or_else(|| (!after.is_empty()).then(|| after.into()))
             .ok_or_else(|| {
                 bad(&format!(
@@ -221,6 +223,7 @@ impl Node {
                 .text("ISTIO_PROXY_VERSION")
                 .unwrap_or_else(|| agent(node)),
             account: metadata.text("SERVICE_ACCOUNT"),
+            metadata: metadata.pairs(),
             warnings,
         })
     }
@@ -339,6 +342,19 @@ impl<'node> Metadata<'node> {
                 .collect(),
             None => Vec::new(),
         }
+    }
+
+    fn namespace(&self) -> Option<Arc<str>> {
+        self.text("NAMESPACE")
+            .or_else(|| self.text("CONFIG_NAMESPACE"))
+    }
+
+    fn pairs(&self) -> MetadataPairs {
+        let all = self.0.into_iter().flatten();
+        MetadataPairs::new(all.filter_map(|(key, value)| {
+            let text = scalar(value.kind.as_ref()?)?;
+            Some((key.as_str(), text))
+        }))
     }
 
     /// An object of strings; what is none in it is left out.

@@ -8,6 +8,7 @@
 mod all;
 mod audience;
 mod delegates;
+pub(crate) mod envoy_filters;
 mod hosts;
 pub(crate) mod policies;
 mod sidecar;
@@ -20,9 +21,11 @@ use std::sync::Arc;
 use api::istio::mesh::v1alpha1::mesh_config::outbound_traffic_policy::Mode;
 use api::mesh::MeshConfig;
 use api::model::{Configured, Labels, ObjectRef, Service};
+use api::networking::envoy_filter::{ApplyTo, PatchContext};
 use api::networking::{DestinationRule, Kind, Sidecar, VirtualService};
 
 pub(crate) use self::all::Rules;
+use self::envoy_filters::{Patch, Patches};
 use self::hosts::{full_host, most_specific, patterns};
 pub(crate) use self::sidecar::Stand;
 use self::visible::{Sight, Visible};
@@ -40,6 +43,8 @@ pub(crate) struct Scope {
     sidecar: Option<ObjectRef>,
     /// Those of [`Visible::selectors`] that the proxy's labels meet, by their places.
     selected: Arc<[usize]>,
+    /// Patches that hold for it, by their places.
+    patches: Arc<[usize]>,
 }
 
 /// An object, and how it is named.
@@ -123,6 +128,7 @@ pub(crate) struct ProxyRules {
     /// That holds for it, whatever it says.
     pub(crate) sidecar: Option<Arc<Configured<Sidecar>>>,
     pub(crate) unknown: Unknown,
+    pub(crate) patches: Arc<Patches>,
     visible: Arc<Visible>,
     /// What the routes are for that are made.
     sight: Arc<Sight>,
@@ -183,8 +189,29 @@ impl ProxyRules {
         }
     }
 
+    /// The same for a proxy that these patches hold for.
+    pub(crate) fn patched(mut self, patches: Patches) -> Self {
+        if patches.is_empty() {
+            return self;
+        }
+        self.clusters.patches = patches.key(|patch| patch.apply_to == ApplyTo::Cluster);
+        let is_inbound = |patch: &Patch| patch.context == PatchContext::SidecarInbound;
+        self.listeners.patches = patches.key(|patch| patch.is_of_listeners() && !is_inbound(patch));
+        self.scope.patches = patches.key(|_| true);
+        self.patches = Arc::new(patches);
+        self
+    }
+
+    /// What clusters of proxies have in common that the same patches hold for.
+    pub(crate) fn patches_of_clusters(&self) -> &Arc<[usize]> {
+        &self.clusters.patches
+    }
+
     /// Whether a rule has a part in what a proxy of this namespace is given.
     pub(crate) fn is_made_by(&self, rule: &ObjectRef, namespace: &str) -> bool {
+        if self.patches.are_of(rule) {
+            return true;
+        }
         let whole = &self.visible.whole;
         let requests = whole.virtual_services.values();
         let mut virtual_services = requests.chain(whole.connections.values());

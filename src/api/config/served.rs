@@ -1,6 +1,7 @@
 //! Discovery cannot serve every valid object as it is written. This module has the notes that say what it does instead, and the
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
+mod envoy_filter;
 mod sidecar;
 
 use serde_json::Value as Json;
@@ -11,6 +12,7 @@ use super::rules::access_log;
 use super::{Finding, Severity, push_key, read_message};
 use crate::names::is_host_pattern;
 
+pub use envoy_filter::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
 pub use sidecar::MOST_EGRESS_LISTENERS;
 
 /// Why nothing is made of a host of a ServiceEntry; `None`: it is served. `resolves`: proxies or we look up where it is.
@@ -31,6 +33,7 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         "VirtualService" => virtual_service,
         "DestinationRule" => destination_rule,
         "AuthorizationPolicy" => authorization_policy,
+        "EnvoyFilter" => envoy_filter::notes,
         _ => return Vec::new(),
     };
     let (spec, _) = read_message(kind.message, spec, Severity::Warning);

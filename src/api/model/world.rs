@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{ClusterId, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
-use crate::istio::networking::v1alpha3::{DestinationRule, Sidecar, VirtualService};
+use crate::istio::networking::v1alpha3::{DestinationRule, EnvoyFilter, Sidecar, VirtualService};
 use crate::security::{AuthorizationPolicy, PeerAuthentication};
 
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
@@ -51,6 +51,7 @@ pub struct World {
     pub sidecars: Arc<Objects<Sidecar>>,
     pub virtual_services: Arc<Objects<VirtualService>>,
     pub destination_rules: Arc<Objects<DestinationRule>>,
+    pub envoy_filters: Arc<Objects<EnvoyFilter>>,
     pub authorization_policies: Arc<Objects<AuthorizationPolicy>>,
     pub peer_authentications: Arc<Objects<PeerAuthentication>>,
     /// Those that some proxies may still go by, a moment after changes. Servers take what any of them lets clients speak, and
@@ -73,6 +74,7 @@ impl World {
             sidecars: Arc::default(),
             virtual_services: Arc::default(),
             destination_rules: Arc::default(),
+            envoy_filters: Arc::default(),
             authorization_policies: Arc::default(),
             peer_authentications: Arc::default(),
             earlier_peer_authentications: Vec::new(),

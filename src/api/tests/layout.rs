@@ -77,7 +77,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("common", &["node", "settings"]),
             ("finish", &["common", "view"]),
             ("scope", &["common", "settings"]),
-            ("rules", &["common", "finish", "node", "scope"]),
+            ("rules", &["common", "finish", "node", "scope", "view"]),
             (
                 "resources",
                 &[
@@ -176,9 +176,9 @@ const LONGER_FILES: [(&str, usize); 16] = [
     ("inject/probes.rs", 410),
     ("inject/engine.rs", 490),
     ("inject/overlay.rs", 450),
-    ("xds/node.rs", 450),
+    ("xds/node.rs", 470),
     ("xds/snapshot/mod.rs", 630),
-    ("xds/snapshot/proxy.rs", 610),
+    ("xds/snapshot/proxy.rs", 630),
     ("xds/stream/mod.rs", 460),
     ("cluster/disk.rs", 420),
     ("cluster/watcher.rs", 530),
@@ -274,7 +274,6 @@ const HOMONYMS: [(&str, &[&str]); 4] = [
             "Decisions",
             "Ended",
             "Engine",
-            "Field",
             "File",
             "Files",
             "Format",

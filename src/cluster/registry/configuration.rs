@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::config::Object;
 use api::model::{Configured, DISTRIBUTION, Objects, World, is_near};
 use api::networking::{
-    self, DestinationRule, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    self, DestinationRule, EnvoyFilter, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
 };
 use api::security::{AuthorizationPolicy, PeerAuthentication};
 
@@ -134,6 +134,7 @@ kinds! {
     Sidecar "sidecars" sidecars world.sidecars;
     VirtualService "virtualservices" virtual_services world.virtual_services;
     DestinationRule "destinationrules" destination_rules world.destination_rules;
+    EnvoyFilter "envoyfilters" envoy_filters world.envoy_filters;
     AuthorizationPolicy "authorizationpolicies" authorization_policies world.authorization_policies;
     PeerAuthentication "peerauthentications" peer_authentications world.peer_authentications;
 }

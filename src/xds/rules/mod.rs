@@ -5,12 +5,14 @@
 //!                    ──► virtual_service  (routes, and what destinations want of them)
 //!                    ──► authorization_policy (filters of what comes in)
 //!                    ──► peer_authentication  (whether that is mutual TLS)
+//!                    ──► envoy_filter         (whatever users patch, last of all)
 //! ```
 //!
 //! Which rules hold for a proxy is [`scope`](crate::scope)'s to say.
 
 pub(crate) mod authorization_policy;
 pub(crate) mod destination_rule;
+pub(crate) mod envoy_filter;
 pub(crate) mod peer_authentication;
 pub(crate) mod virtual_service;
 

@@ -157,6 +157,7 @@ impl Rules {
             namespace: namespace.clone().filter(|_| visible.has_own_listeners),
             sidecar: from.clone(),
             selected: of_listeners.copied().collect(),
+            ..Scope::default()
         };
         ProxyRules {
             listeners,
@@ -164,13 +165,16 @@ impl Rules {
                 namespace: namespace.clone(),
                 sidecar: from.clone(),
                 selected: of_clusters.copied().collect(),
+                ..Scope::default()
             },
             scope: Scope {
                 namespace,
                 sidecar: from,
                 selected,
+                ..Scope::default()
             },
             sidecar: sidecar.map(|sidecar| sidecar.object.clone()),
+            patches: Arc::default(),
             unknown: visible.unknown.as_ref().unwrap_or(&self.unknown).clone(),
             sight: visible.whole.clone(),
             visible,

@@ -42,6 +42,7 @@ impl Concerned {
             &mut rules,
         );
         objects(&older.sidecars, &newer.sidecars, &mut rules);
+        objects(&older.envoy_filters, &newer.envoy_filters, &mut rules);
         let mut policies = BTreeSet::new();
         objects(
             &older.authorization_policies,

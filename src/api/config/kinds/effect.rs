@@ -113,6 +113,12 @@ pub(super) const INBOUND: Effect = Effect::Enforced {
     without: &["targetRef", "targetRefs"],
 };
 
+/// EnvoyFilter. Its `filters` are of releases up to 1.2: `configPatches` took their place.
+pub(super) const PATCHES: Effect = Effect::Enforced {
+    by: Role::Discovery,
+    without: &["filters", "targetRefs"],
+};
+
 /// Sidecar.
 pub(super) const LISTENERS: Effect = Effect::Enforced {
     by: Role::Discovery,
@@ -221,7 +227,6 @@ mod tests {
         for (api_version, name) in [
             (security, "RequestAuthentication"),
             (networking, "Gateway"),
-            ("networking.istio.io/v1alpha3", "EnvoyFilter"),
             ("authentication.istio.io/v1alpha1", "MeshPolicy"),
             ("rbac.istio.io/v1alpha1", "ClusterRbacConfig"),
         ] {

@@ -211,7 +211,6 @@ mod tests {
             "extensions.istio.io/v1 WasmPlugin",
             "networking.istio.io/v1 Gateway",
             "networking.istio.io/v1 WorkloadGroup",
-            "networking.istio.io/v1alpha3 EnvoyFilter",
             "rbac.istio.io/v1alpha1 ClusterRbacConfig",
             "rbac.istio.io/v1alpha1 ServiceRoleBinding",
             "security.istio.io/v1 RequestAuthentication",

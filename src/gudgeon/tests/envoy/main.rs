@@ -31,6 +31,7 @@ mod kinds;
 mod logged;
 mod nearness;
 mod network;
+mod patches;
 mod peers;
 #[path = "../discovery/place.rs"]
 mod place;
