@@ -10,6 +10,7 @@
 //!            ┌── cli ── log ── exit              what was asked for, what is said, what it ends with
 //!            ├── manifest                        `inject`: documents in, documents out
 //! main ── lib┼── validate                        `validate`: documents in, what is wrong with them out
+//!            ├── analyze                         `analyze`: documents in, what they say of each other out
 //!            ├── injector                        the webhook: files ── admission ── decision ── page
 //!            ├── discovery                       sources in, xDS out; `request` asks one that runs
 //!            ├── galley                          sources in, MCP out; the webhook that checks rules
@@ -40,6 +41,7 @@
 
 mod admission;
 mod all;
+mod analyze;
 mod beside;
 pub mod cli;
 mod clock;
@@ -142,6 +144,12 @@ pub fn run(words: &[OsString]) -> Exit {
                 say(false, &format!("{warning}\n"));
             }
             validate::run(&flags).unwrap_or_else(|failure| told(&failure))
+        }
+        Asked::Analyze(flags) => {
+            for warning in warnings {
+                say(false, &format!("{warning}\n"));
+            }
+            analyze::run(&flags).unwrap_or_else(|failure| told(&failure))
         }
         Asked::Probe(flags) => match injector::probe(&flags) {
             Ok(()) => {

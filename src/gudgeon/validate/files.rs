@@ -16,33 +16,33 @@ const DEEPEST: usize = 64;
 
 /// A file that an argument leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) path: PathBuf,
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
     /// The argument is a directory above it: the file may belong to another program.
-    pub(super) below: bool,
+    pub(crate) below: bool,
 }
 
 /// A text and what it is called in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct File {
-    pub(super) name: String,
-    pub(super) text: String,
+pub(crate) struct File {
+    pub(crate) name: String,
+    pub(crate) text: String,
     /// As of [`Found`].
-    pub(super) below: bool,
+    pub(crate) below: bool,
 }
 
 /// A file that was not read, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unread {
-    pub(super) name: String,
-    pub(super) cause: String,
+pub(crate) struct Unread {
+    pub(crate) name: String,
+    pub(crate) cause: String,
 }
 
 /// Everything that the arguments name, in order, and each file once. An unreadable path has its error in its place.
 ///
 /// # Errors
 /// A directory that has no manifests.
-pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, String> {
+pub(crate) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, String> {
     let mut all = Vec::new();
     let mut known = HashSet::new();
     for argument in arguments {
@@ -60,7 +60,7 @@ pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, 
         walk.folder(path, 0);
         if walk.found.is_empty() {
             return Err(format!(
-                "cannot validate {argument}: no .yaml, .yml or .json file in it"
+                "cannot read {argument}: no .yaml, .yml or .json file in it"
             ));
         }
         // By bytes, as galley has them: of two that say the same, both have to name the same one.
@@ -75,7 +75,7 @@ pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, 
         }
         if all.len() > MOST_FILES {
             return Err(format!(
-                "cannot validate {argument}: more than {MOST_FILES} files"
+                "cannot read {argument}: more than {MOST_FILES} files"
             ));
         }
     }
@@ -149,7 +149,7 @@ fn shown(path: &Path) -> String {
 }
 
 impl File {
-    pub(super) fn read(found: &Found) -> Result<Self, Unread> {
+    pub(crate) fn read(found: &Found) -> Result<Self, Unread> {
         let Found { path, below } = found;
         let name = shown(path);
         let unread = |cause: String| Unread {

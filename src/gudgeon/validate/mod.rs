@@ -5,7 +5,7 @@
 //! ```
 
 mod command;
-mod files;
+pub(crate) mod files;
 mod report;
 mod source_file;
 
