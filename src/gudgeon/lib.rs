@@ -131,24 +131,18 @@ pub fn run(words: &[OsString]) -> Exit {
             })
         }
         Asked::Inject(flags) => {
-            for warning in warnings {
-                say(false, &format!("{warning}\n"));
-            }
+            warned(warnings);
             let done = log::open(&flags.log, "stderr")
                 .map_err(Failure::config)
                 .and_then(|()| manifest::run::<Configuration>(&flags));
             done.unwrap_or_else(|failure| told(&failure))
         }
         Asked::Validate(flags) => {
-            for warning in warnings {
-                say(false, &format!("{warning}\n"));
-            }
+            warned(warnings);
             validate::run(&flags).unwrap_or_else(|failure| told(&failure))
         }
         Asked::Analyze(flags) => {
-            for warning in warnings {
-                say(false, &format!("{warning}\n"));
-            }
+            warned(warnings);
             analyze::run(&flags).unwrap_or_else(|failure| told(&failure))
         }
         Asked::Probe(flags) => match injector::probe(&flags) {
@@ -185,6 +179,13 @@ fn role(
         warn!("{warning}");
     }
     run().unwrap_or_else(|failure| last_words(&failure))
+}
+
+/// Says of flags that they mean nothing.
+fn warned(warnings: Vec<String>) {
+    for warning in warnings {
+        say(false, &format!("{warning}\n"));
+    }
 }
 
 fn say(out: bool, text: &str) {

@@ -43,8 +43,8 @@ pub(crate) struct Scope {
     sidecar: Option<ObjectRef>,
     /// Those of [`Visible::selectors`] that the proxy's labels meet, by their places.
     selected: Arc<[usize]>,
-    /// Patches that hold for it, by their places.
-    patches: Arc<[usize]>,
+    /// Patches that hold for it, by hashes of their names.
+    patches: Arc<[u64]>,
 }
 
 /// An object, and how it is named.
@@ -203,7 +203,7 @@ impl ProxyRules {
     }
 
     /// What clusters of proxies have in common that the same patches hold for.
-    pub(crate) fn patches_of_clusters(&self) -> &Arc<[usize]> {
+    pub(crate) fn patches_of_clusters(&self) -> &Arc<[u64]> {
         &self.clusters.patches
     }
 

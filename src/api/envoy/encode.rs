@@ -344,7 +344,7 @@ impl Encoder {
             false => all.successor(written),
         };
         let Some(name) = name else {
-            let words = format!("Envoy 1.40 has no type {}", quoted(written));
+            let words = format!("no type of Envoy 1.40 is known as {}", quoted(written));
             return self.below(|path| push_key(path, "@type"), |it| it.fail(words));
         };
         let mut inner = Vec::new();

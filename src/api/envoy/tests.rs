@@ -207,7 +207,7 @@ fn what_a_message_does_not_have_is_told_with_its_place() {
         (
             FILTER,
             json!({"typed_config": {"@type": "type.googleapis.com/envoy.no.Such"}}),
-            &["v.typed_config[\"@type\"]: Envoy 1.40 has no type \"envoy.no.Such\""],
+            &["v.typed_config[\"@type\"]: no type of Envoy 1.40 is known as \"envoy.no.Such\""],
         ),
         (
             FILTER,
@@ -397,4 +397,63 @@ fn the_descriptions_have_what_filters_are_made_of() {
     }
     assert_eq!(all.successor("envoy.api.v2.Cluster"), Some(CLUSTER));
     assert_eq!(all.successor(CLUSTER), None);
+}
+
+/// JSON of a few words that messages of clusters know, and of others.
+fn any_json() -> impl proptest::strategy::Strategy<Value = Json> {
+    use proptest::prelude::*;
+    let leaf = prop_oneof![
+        Just(Json::Null),
+        any::<bool>().prop_map(Json::from),
+        any::<i64>().prop_map(Json::from),
+        any::<f64>().prop_map(Json::from),
+        "[a-z0-9_.@=]{0,12}".prop_map(Json::from),
+        Just(json!("type.googleapis.com/envoy.config.cluster.v3.Cluster")),
+        Just(json!("1.5s")),
+    ];
+    let key = prop_oneof![
+        Just("name".to_owned()),
+        Just("connectTimeout".to_owned()),
+        Just("metadata".to_owned()),
+        Just("filter_metadata".to_owned()),
+        Just("typed_extension_protocol_options".to_owned()),
+        Just("transport_socket".to_owned()),
+        Just("typed_config".to_owned()),
+        Just("@type".to_owned()),
+        Just("value".to_owned()),
+        "[a-z_]{0,8}",
+    ];
+    leaf.prop_recursive(5, 40, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Json::from),
+            prop::collection::btree_map(key.clone(), inner, 0..5)
+                .prop_map(|fields| Json::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_is_written_is_read_or_told(value in any_json(), other in any_json()) {
+        let bytes = encode(CLUSTER, &value, "v");
+        if let (Ok(below), Ok(above)) = (&bytes, encode(CLUSTER, &other, "v")) {
+            let mut replaced = Vec::new();
+            let merged = merge(CLUSTER, below, &above, Lists::Joined, &mut replaced);
+            // What is laid over it once more changes nothing but lists.
+            let merged = merged.unwrap();
+            let again = merge(CLUSTER, &merged, &above, Lists::Replaced, &mut replaced);
+            proptest::prop_assert!(again.is_ok());
+            proptest::prop_assert_eq!(canonical(CLUSTER, &merged).len(), merged.len());
+        }
+    }
+
+    #[test]
+    fn whatever_bytes_there_are_nothing_panics(
+        below in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60),
+        above in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60),
+    ) {
+        let mut replaced = Vec::new();
+        drop(merge(CLUSTER, &below, &above, Lists::Joined, &mut replaced));
+        drop(canonical(CLUSTER, &below));
+    }
 }

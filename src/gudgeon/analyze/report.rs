@@ -19,8 +19,12 @@ const DOCUMENTATION: &str = "https://istio.io/docs/reference/config/analysis/";
 
 fn row(found: &Located) -> Value {
     let code = found.code.name;
-    let mut row = json!({
+    let url = code
+        .starts_with("IST")
+        .then(|| format!("{DOCUMENTATION}{}/", code.to_ascii_lowercase()));
+    json!({
         "code": code,
+        "documentationUrl": url,
         "level": found.code.level.word(),
         "message": found.text,
         "origin": found.origin(),
@@ -28,12 +32,7 @@ fn row(found: &Located) -> Value {
         "file": found.file,
         "line": found.line,
         "path": found.path,
-    });
-    if code.starts_with("IST") {
-        let url = format!("{DOCUMENTATION}{}/", code.to_ascii_lowercase());
-        row["documentationUrl"] = url.into();
-    }
-    row
+    })
 }
 
 /// All of one form.

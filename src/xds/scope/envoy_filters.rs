@@ -4,6 +4,7 @@
 //! object is read once, however many snapshots have it.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use api::config::served::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
@@ -35,6 +36,8 @@ pub(crate) struct Patch {
     pub(crate) from: ObjectRef,
     /// Its place in its object.
     pub(crate) at: usize,
+    /// Of the object's name and that place: the same in every snapshot.
+    id: u64,
     pub(crate) apply_to: ApplyTo,
     pub(crate) operation: Operation,
     pub(crate) context: PatchContext,
@@ -55,8 +58,6 @@ pub(crate) struct ProxyFacts<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patches {
     all: Vec<Arc<Patch>>,
-    /// Their places among those of the world.
-    places: Vec<usize>,
     /// Why there are no more of them, where that is for a bound.
     pub(crate) lost: Option<Conflict>,
 }
@@ -69,8 +70,6 @@ struct Filter {
     patches: Arc<[Arc<Patch>]>,
     /// Why others are not applied.
     left_out: Arc<[Conflict]>,
-    /// The place of its first.
-    place: usize,
 }
 
 /// All of a world.
@@ -87,7 +86,6 @@ impl EnvoyFilters {
             root: world.mesh.root_namespace.as_str().into(),
             by_namespace: HashMap::new(),
         };
-        let mut place = 0;
         for object in world.envoy_filters.values() {
             if !object.spec.target_refs.is_empty() {
                 continue;
@@ -97,11 +95,9 @@ impl EnvoyFilters {
             let filter = Filter {
                 object: object.clone(),
                 labels: selector(&object.spec),
-                place,
                 left_out,
                 patches,
             };
-            place += filter.patches.len();
             let namespace = object.namespace.clone();
             all.by_namespace.entry(namespace).or_default().push(filter);
         }
@@ -138,7 +134,7 @@ impl EnvoyFilters {
             .filter(|filter| selects(&filter.labels, labels));
         let mut bytes = 0;
         for filter in filters {
-            for (at, patch) in filter.patches.iter().enumerate() {
+            for patch in filter.patches.iter() {
                 if !patch.is_for(is_sidecar) || !patch.asks_for(facts) {
                     continue;
                 }
@@ -148,7 +144,6 @@ impl EnvoyFilters {
                     return found;
                 }
                 found.all.push(patch.clone());
-                found.places.push(filter.place + at);
             }
         }
         found
@@ -234,10 +229,9 @@ impl Patches {
     }
 
     /// What proxies have in common whose patches of this sort are the same.
-    pub(super) fn key(&self, is_wanted: impl Fn(&Patch) -> bool) -> Arc<[usize]> {
-        let all = self.all.iter().zip(&self.places);
-        let wanted = all.filter(|(patch, _)| is_wanted(patch));
-        wanted.map(|(_, place)| *place).collect()
+    pub(super) fn key(&self, is_wanted: impl Fn(&Patch) -> bool) -> Arc<[u64]> {
+        let wanted = self.all.iter().filter(|patch| is_wanted(patch));
+        wanted.map(|patch| patch.id).collect()
     }
 }
 
@@ -312,9 +306,12 @@ fn patch(
             Err(_) => return Ok(None),
         }
     };
+    let mut id = DefaultHasher::new();
+    (&from.namespace, &from.name, at).hash(&mut id);
     Ok(Some(Patch {
         from: from.clone(),
         at,
+        id: id.finish(),
         apply_to,
         operation,
         context: matching.context(),

@@ -25,7 +25,7 @@ pub(super) struct Clusters {
 }
 
 /// A name, the namespace of the service, the rules that hold, and the patches.
-type ClusterKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>, Arc<[usize]>);
+type ClusterKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>, Arc<[u64]>);
 
 /// A name, what it has, and the rules that it is made from.
 type ListenerKey = (Arc<str>, Version, Arc<[ObjectRef]>);

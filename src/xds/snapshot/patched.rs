@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use api::model::Labels;
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
+use prost::Message as _;
 
 use super::Base;
 use super::proxy::{ProxyView, finished};
@@ -44,6 +47,18 @@ impl ProxyView {
             self.rules.outlets().all().count()
         };
         Patcher::new(patches, is_sidecar, resources)
+    }
+
+    /// Whether patches leave a cluster with endpoints by EDS, where it is made so: nobody is to wait for those of another.
+    pub(super) fn is_by_eds(&self, name: &str) -> bool {
+        if self.rules.patches_of_clusters().is_empty() {
+            return true;
+        }
+        let clusters = self.outbound_clusters();
+        let cluster = clusters.get(name);
+        let cluster = cluster.and_then(|one| Cluster::decode(&*one.body).ok());
+        let eds = ClusterDiscoveryType::Type(DiscoveryType::Eds.into());
+        cluster.is_some_and(|cluster| cluster.cluster_discovery_type == Some(eds))
     }
 
     /// The listeners of its own, and those that are added. The outbound ones of services are patched where they are shared.

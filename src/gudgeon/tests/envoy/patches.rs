@@ -481,7 +481,7 @@ fn what_envoy_refuses_is_told_beside_the_filters_and_the_rest_lives_on() {
     let messages = status["messages"].to_string();
     for words in [
         "spec.configPatches[1].patch.value.no_such_field: the patch is not applied: unknown field of envoy.config.cluster.v3.Cluster",
-        "Envoy 1.40 has no type",
+        "no type of Envoy 1.40 is known as",
     ] {
         assert!(messages.contains(words), "{messages}");
     }

@@ -511,6 +511,25 @@ fn clusters_come_go_and_change() {
     assert_eq!(told, [want]);
 }
 
+#[test]
+fn nobody_waits_for_endpoints_of_what_patches_made_another_kind_of_cluster() {
+    let world = with(
+        "- applyTo: CLUSTER
+  match: {cluster: {service: a.demo.svc.cluster.local}}
+  patch: {operation: MERGE, value: {type: STATIC, load_assignment: {cluster_name: x}}}
+- applyTo: CLUSTER
+  match: {cluster: {service: b.demo.svc.cluster.local}}
+  patch: {operation: REMOVE}
+",
+    );
+    let view = view(world);
+    for (host, want) in [("a.demo", false), ("b.demo", false), ("c.other", true)] {
+        let name = format!("outbound|80||{host}.svc.cluster.local");
+        assert_eq!(view.get(Type::Endpoint, &name).is_some(), want, "{name}");
+        assert_eq!(view.name(Type::Endpoint, &name).is_some(), want, "{name}");
+    }
+}
+
 /// Names that the filters of a proxy give to its connection manager, in order: each is merged over the others.
 fn server_name(world: &World, node: &Arc<Node>) -> String {
     let view = snapshot(world.clone()).view(node);
