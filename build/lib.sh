@@ -2,6 +2,8 @@
 # shellcheck shell=bash
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+# Every room finds the modules of this folder: ports.py.
+export PYTHONPATH=$PWD/build${PYTHONPATH:+:$PYTHONPATH}
 
 say() { printf '\033[1m%s\033[0m\n' "$*"; }
 fail() { printf 'cannot %s\n' "$*" >&2; exit 1; }
@@ -158,7 +160,7 @@ JSON
 # The machine's own name for an architecture.
 host_arch() { uname -m; }
 
-# What build/promises and build/bench measure, and measure with.
+# What build/promises and build/measure/bench measure, and measure with.
 bench_tools() {
     need cc gcc
     need openssl openssl
@@ -169,7 +171,7 @@ bench_tools() {
     build/dist "$(host_arch)" pintle >/dev/null
     build/envoy >/dev/null
     mkdir -p target/bench/scratch
-    cc -static -O2 -Wall -Wextra -o target/bench/child build/bench.c
+    cc -static -O2 -Wall -Wextra -o target/bench/child build/measure/bench.c
     [ -s target/bench/certificate.pem ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
         -subj "/CN=bench" -keyout /dev/null -out target/bench/certificate.pem 2>/dev/null
 }

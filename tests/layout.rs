@@ -148,7 +148,7 @@ fn sys_knows_nothing_of_other_crates_here() {
 }
 
 /// The heap has no lock, and Envoy dies with the thread that has forked it. Clippy refuses the calls that it knows by name;
-/// `build/symbols.py` refuses a release binary that has the C library's.
+/// `build/ci/symbols.py` refuses a release binary that has the C library's.
 #[test]
 fn no_thread_is_started() {
     for (path, text) in sources().into_iter().chain(sys_sources()) {

@@ -3,18 +3,25 @@
 //!
 //! It knows `api`, and no role: it yields changes and takes desired states, and does not know their users.
 //!
-//! From the wire upwards:
+//! # Map
 //!
-//! * [`Cluster`]: an API server, by the pod's own account or by a kubeconfig. Its answers are read with a bound on
-//!   bytes and on time.
-//! * [`ObjectSource`]: a source of objects of one [`Kind`]. [`Watcher`] is the API server: listed in pages, then watched.
-//! * `store`: the objects of a source. One[`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a list that
-//!   was read anew is one of them.
-//! * `catalogue`: each object of a source once, in its last good version, and the status of each that is written.
-//! * [`config`]: sources of configuration (files, API servers), checked, in last good versions, with findings.
-//! * [`registry`]: sources of services (API servers, files, Consul, memory) as one
-//!   [`World`](api::model::World), with the effect of each change on proxies.
-//! * [`Reconciler`]: reconciles webhook configurations, or the CA bundle in them. Nothing else is ever written.
+//! From the wire upwards; each room knows rooms above it alone.
+//!
+//! * `failure`: errors of requests, in the operator's words. `answer`: responses, bounded in bytes and time. `line_buffer`: lines of
+//!   a watch, bounded. `backoff`: the wait before the next try. `log_limiter`: an error that repeats is logged ever more rarely.
+//! * `kind`: a [`Kind`], its place in the API and the fields that a role reads.
+//! * `connect`: a [`Cluster`], by the pod's own account or by a kubeconfig; TLS and tokens. `fake`: an API server for tests.
+//! * `store`: the objects of one source. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a relist is one of them.
+//! * `watcher`: a [`Watcher`], an [`ObjectSource`] that lists an API server's objects in pages and then watches them. `served`:
+//!   the kinds that an API server has.
+//! * `disk`: the file system on a thread of its own, with deadlines. `tree`: the files of a directory, bounded.
+//! * `catalogue`: each object once, in its last good version, and the status of each object that claims its name.
+//! * [`config`]: configuration from directories and API servers, checked, with findings.
+//! * [`registry`]: services and rules of API servers, directories, Consul and memory as one [`World`](api::model::World), with the
+//!   effect of each change on proxies.
+//! * `webhook`: webhook configurations. `bundle`: the CA bundle that they are to have. `decide`: the patch that one needs.
+//!   `validation`: the configuration of the webhook that checks rules. `reconcile_status`: the state of each of them.
+//!   `reconciler`: the [`Reconciler`] that keeps them; it alone writes to a cluster.
 
 #![forbid(unsafe_code)]
 

@@ -25,17 +25,40 @@
 //!            └── watch, file                     what changed on disk
 //! ```
 //!
+//! # Map
+//!
+//! Each room knows rooms above it alone.
+//!
+//! * `exit`: codes and failures that the program ends with. `cli`: programs, commands and flags. `log`: lines of the log, and
+//!   `seldom`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
+//! * `file`: regular files, read with bounds and deadlines; `beside`: files that are written without holding up the loop.
+//!   `tracked` and `kept`: what was read of a file last. `watch`: inotify along a file's link chain. `tls`: certificates, from
+//!   files or made in memory.
+//! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `hidden` and
+//!   `secrets`: redaction of what may be a secret.
+//! * `descriptors`: how many connections may take descriptors. `serve`: listeners, limits of connections, permits, bodies,
+//!   routes, the end. `grpc`: streams that live for days. `mcp`: both ends of MCP on sockets.
+//! * `process`: signals and panics. `shared`: the runtime, stages and clients that the roles of one process share. `admission` and
+//!   `keeping`: reviews, and the webhook configurations that lead to them.
+//! * `injector`, `discovery`, `galley`: the roles. `all`: the three in one process. `manifest`: `inject`. `validate`: `validate`, and `analyze`:
+//!   `analyze`; `named_files`: the files that both are given.
+//!   `properties`: what holds of any review, tested without a fuzzer.
+//!
 //! # Flows
 //!
-//! Each goes down through the rooms that it names, and never back.
+//! Each leads through the rooms that it names, one after the other: a room knows the next one or is known to it. A path names a
+//! module of this crate, or another crate and its module. The layout test of the workspace holds them to the sources.
 //!
-//! 1. A Service changes: `cluster` (registry) → `discovery::hub` → `xds` (snapshot, stream) → `grpc` → bytes.
-//! 2. A rule is saved in a file: `cluster` (config, catalogue) → `discovery::sources` or `galley::sources` → as 1, or a finding in
-//!    the log, `/debug/configz`, the page and the metrics. In `all` galley reads, and `shared::rules` hands on.
-//! 3. A review of a pod: `serve` → `admission` → `injector::webhook` → `inject` → a patch.
-//! 4. A review of a rule: `serve` → `admission` → `galley::webhook` → `api::config::check` → a verdict.
-//! 5. A request of MCP: `grpc` → `mcp` (this crate's, then the protocol's) → `galley::engine`'s snapshots → resources.
-//! 6. TERM: `process` → `shared` → each role's `serve` (not ready, then streams and listeners end) → `exit`.
+//! 1. A Service changes → bytes on a stream: `cluster::registry` → `discovery::sources` → `discovery::hub` → `xds::snapshot` →
+//!    `xds::view` → `xds::stream` → `discovery::conversation` → `grpc`.
+//! 2. A rule is saved in a file → bytes: `cluster::disk` → `cluster::tree` → `cluster::registry::files` → `cluster::catalogue`, then
+//!    `cluster::registry` → `discovery::sources` and on as in 1. In `all` galley reads it: `cluster::tree` →
+//!    `cluster::config` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
+//!    `discovery::debug` or `galley::configz`.
+//! 3. A review of a pod → a patch: `serve` → `admission` → `injector` → `inject::engine` → `inject::patch`.
+//! 4. A review of a rule → a verdict: `serve` → `admission` → `galley` → `api::config`.
+//! 5. A request of MCP → resources: `grpc` → `mcp` → `mcp::source` → `mcp::snapshot`; `galley::engine` makes the snapshots.
+//! 6. TERM → exit: `process` → `shared` → `discovery` → `exit`; for the injector and galley likewise.
 
 #![forbid(unsafe_code)]
 
@@ -64,6 +87,7 @@ mod kept;
 mod log;
 mod manifest;
 mod mcp;
+mod named_files;
 mod parameters;
 mod process;
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! What every role does with its process: the signals that end it, a line for a panic, the memory it takes.
 
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -105,16 +104,6 @@ async fn each(mut signal: Signal, act: impl Fn() + Send) {
     while signal.recv().await.is_some() {
         act();
     }
-}
-
-/// After its start, a program rests most of the time.
-const STARTED: Duration = Duration::from_millis(500);
-
-/// Returns unused code pages once the start is over. Getting ready runs code all over the program, and with each page that is
-/// touched the kernel maps the fifteen around it: two thirds of 9 MB. What is needed again comes from the page cache.
-pub(crate) async fn rest_after_start() {
-    tokio::time::sleep(STARTED).await;
-    sys::give_back_code();
 }
 
 /// One line for a panic, without what it was about: that may be anybody's secret.

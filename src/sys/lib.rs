@@ -5,7 +5,6 @@
 
 mod child;
 mod children;
-mod code;
 mod copy;
 mod directory;
 mod entry;
@@ -35,7 +34,6 @@ use std::time::Duration;
 
 pub use child::{ChildSetup, Streams, spawn};
 pub use children::{children, has_children, is_stopped};
-pub use code::give_back_code;
 pub use directory::{current_directory, names};
 pub use entry::arguments;
 pub use entry::{own_name, start, stderr, stdout, stdout_was_closed, variables, write_all};

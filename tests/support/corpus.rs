@@ -1,4 +1,4 @@
-//! The inputs that longer runs of `build/fuzz` have kept, tests/data/corpora/TARGET.tar.gz: of each way through the code the
+//! The inputs that longer runs of `build/ci/fuzz` have kept, tests/data/corpora/TARGET.tar.gz: of each way through the code the
 //! smallest. Every property is held against them in `cargo test`, so that a fault that fuzzing found stays found.
 
 use std::path::Path;

@@ -1,7 +1,9 @@
 //! Discovery cannot serve every valid object as it is written. This module has the notes that say what it does instead, and the
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
+mod destination_rule;
 mod envoy_filter;
+mod headers;
 mod sidecar;
 
 use serde_json::Value as Json;
@@ -9,7 +11,7 @@ use serde_json::Value as Json;
 use super::kinds::Kind;
 use super::regex_size::{MOST, program_size};
 use super::rules::access_log;
-use super::{Finding, Severity, push_key, read_message};
+use super::{Finding, Severity, read_message};
 use crate::names::is_host_pattern;
 
 pub use envoy_filter::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
@@ -31,7 +33,7 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         "ServiceEntry" => service_entry,
         "Sidecar" => sidecar::notes,
         "VirtualService" => virtual_service,
-        "DestinationRule" => destination_rule,
+        "DestinationRule" => destination_rule::notes,
         "AuthorizationPolicy" => authorization_policy,
         "EnvoyFilter" => envoy_filter::notes,
         _ => return Vec::new(),
@@ -90,10 +92,9 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
     for (at, http) in items(spec, "http") {
         let path = |field: &str| format!("spec.http[{at}].{field}");
         lines(&format!("spec.http[{at}]"), http, &mut found);
-        headers(&path("headers"), http.get("headers"), &mut found);
+        headers::notes(&format!("spec.http[{at}]"), http, &mut found);
         for (to, destination) in items(http, "route") {
-            let path = path(&format!("route[{to}].headers"));
-            headers(&path, destination.get("headers"), &mut found);
+            headers::notes(&path(&format!("route[{to}]")), destination, &mut found);
         }
         let code = http.pointer("/redirect/redirectCode");
         if code
@@ -123,45 +124,10 @@ fn authorization_policy(spec: &Json) -> Vec<Finding> {
     vec![Finding::warning("spec.action", why)]
 }
 
-fn destination_rule(spec: &Json) -> Vec<Finding> {
-    let mut found = Vec::new();
-    policy("spec.trafficPolicy", spec.get("trafficPolicy"), &mut found);
-    if items(spec, "subsets").count() > MOST_SUBSETS {
-        let why = format!("are served in part: the first {MOST_SUBSETS} of a service count");
-        found.push(Finding::warning("spec.subsets", why));
-    }
-    for (at, subset) in items(spec, "subsets") {
-        let path = format!("spec.subsets[{at}].trafficPolicy");
-        policy(&path, subset.get("trafficPolicy"), &mut found);
-    }
-    found
-}
-
-fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
-    let Some(written) = written else {
-        return;
-    };
-    let hash = written.pointer("/loadBalancer/consistentHash");
-    for key in ["httpHeaderName", "httpQueryParameterName"] {
-        let name = hash.and_then(|hash| hash.get(key)).and_then(Json::as_str);
-        if !name.is_none_or(is_header_name) {
-            let path = format!("{path}.loadBalancer.consistentHash.{key}");
-            let why = "is not served: it is no name, so that requests are spread at random";
-            found.push(Finding::warning(path, why));
-        }
-    }
-    let sni = written.pointer("/tls/sni").and_then(Json::as_str);
-    if !sni.is_none_or(is_one_line) {
-        let why = "is not served: it is no name";
-        found.push(Finding::warning(format!("{path}.tls.sni"), why));
-    }
-    for (at, port) in items(written, "portLevelSettings") {
-        policy(
-            &format!("{path}.portLevelSettings[{at}]"),
-            Some(port),
-            found,
-        );
-    }
+/// Whether proxies take a number of percent.
+#[must_use]
+pub fn is_percentage(percent: f64) -> bool {
+    (0.0..=100.0).contains(&percent)
 }
 
 /// Whether proxies take a text where a line of a head is made of it.
@@ -267,43 +233,6 @@ pub const MOST_SUBSETS: usize = 1000;
 
 /// Headers that proxies add to one message, and those that they take from it (envoy/config/route/v3/route_components.proto).
 pub const MOST_HEADERS: usize = 1000;
-
-/// What is changed of the headers of one message: `path` is that of `headers`.
-fn headers(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
-    for message in ["request", "response"] {
-        let of = |operation: &str| written?.get(message)?.get(operation);
-        let mut added: usize = 0;
-        for operation in ["set", "add"] {
-            let pairs = of(operation).and_then(Json::as_object);
-            for (name, value) in pairs.into_iter().flatten() {
-                added = added.saturating_add(1);
-                let value = value.as_str().unwrap_or_default();
-                let why = if !is_header_name(name) {
-                    "is not served: a name of a header is one line, and not longer than 16384 bytes"
-                } else if !is_header_value(value) {
-                    "is not served: it is too long, or has an operator that proxies do not take"
-                } else {
-                    continue;
-                };
-                let mut path = format!("{path}.{message}.{operation}");
-                push_key(&mut path, name);
-                found.push(Finding::warning(path, why));
-            }
-        }
-        let removed = of("remove").and_then(Json::as_array);
-        for (at, name) in removed.into_iter().flatten().enumerate() {
-            if !is_header_name(name.as_str().unwrap_or_default()) {
-                let path = format!("{path}.{message}.remove[{at}]");
-                let why = "is not served: a name of a header is one line, and not longer than 16384 bytes";
-                found.push(Finding::warning(path, why));
-            }
-        }
-        if added > MOST_HEADERS || removed.is_some_and(|all| all.len() > MOST_HEADERS) {
-            let why = format!("is served in part: proxies take {MOST_HEADERS} headers there");
-            found.push(Finding::warning(format!("{path}.{message}"), why));
-        }
-    }
-}
 
 /// Texts of an `http` entry that make it none where proxies do not take them.
 fn lines(path: &str, http: &Json, found: &mut Vec<Finding>) {

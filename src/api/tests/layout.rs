@@ -33,7 +33,6 @@ const CRATES: &[(&str, &[&str])] = &[
             "gudgeon-mcp",
             "gudgeon-transform",
             "gudgeon-xds",
-            "pintle-sys",
         ],
     ),
 ];
@@ -99,6 +98,254 @@ const ROOMS: &[(&str, Rooms)] = &[
             ),
             ("debounce", &["reason"]),
             ("stream", &["reason", "view"]),
+        ],
+    ),
+    (
+        "cluster",
+        &[
+            ("bundle", &[]),
+            ("catalogue", &[]),
+            ("disk", &[]),
+            ("failure", &[]),
+            ("kind", &[]),
+            ("reconcile_status", &[]),
+            ("answer", &["failure"]),
+            ("backoff", &["failure"]),
+            ("line_buffer", &["failure"]),
+            ("log_limiter", &["failure"]),
+            ("store", &["kind"]),
+            ("tree", &["disk"]),
+            ("webhook", &["kind"]),
+            ("connect", &["answer", "disk", "failure", "kind"]),
+            ("decide", &["bundle", "webhook"]),
+            ("fake", &["connect"]),
+            (
+                "validation",
+                &[
+                    "backoff",
+                    "bundle",
+                    "connect",
+                    "decide",
+                    "failure",
+                    "kind",
+                    "log_limiter",
+                    "reconcile_status",
+                    "webhook",
+                ],
+            ),
+            (
+                "watcher",
+                &[
+                    "answer",
+                    "backoff",
+                    "connect",
+                    "failure",
+                    "fake",
+                    "kind",
+                    "line_buffer",
+                    "log_limiter",
+                    "store",
+                ],
+            ),
+            (
+                "config",
+                &[
+                    "backoff",
+                    "catalogue",
+                    "connect",
+                    "failure",
+                    "kind",
+                    "log_limiter",
+                    "store",
+                    "tree",
+                    "watcher",
+                ],
+            ),
+            (
+                "reconciler",
+                &[
+                    "backoff",
+                    "bundle",
+                    "connect",
+                    "decide",
+                    "failure",
+                    "kind",
+                    "log_limiter",
+                    "reconcile_status",
+                    "store",
+                    "validation",
+                    "watcher",
+                    "webhook",
+                ],
+            ),
+            (
+                "served",
+                &[
+                    "backoff",
+                    "connect",
+                    "failure",
+                    "kind",
+                    "log_limiter",
+                    "watcher",
+                ],
+            ),
+            (
+                "registry",
+                &[
+                    "answer",
+                    "backoff",
+                    "catalogue",
+                    "config",
+                    "connect",
+                    "failure",
+                    "kind",
+                    "log_limiter",
+                    "store",
+                    "tree",
+                    "watcher",
+                ],
+            ),
+        ],
+    ),
+    (
+        "gudgeon",
+        &[
+            ("beside", &[]),
+            ("clock", &[]),
+            ("descriptors", &[]),
+            ("exit", &[]),
+            ("hidden", &[]),
+            ("html", &[]),
+            ("seldom", &[]),
+            ("cli", &["exit"]),
+            ("file", &["beside"]),
+            ("secrets", &["hidden"]),
+            ("exposition", &["cli"]),
+            ("kept", &["exit", "file"]),
+            ("log", &["cli"]),
+            ("parameters", &["cli"]),
+            ("named_files", &["file"]),
+            ("analyze", &["cli", "exit", "named_files"]),
+            ("validate", &["analyze", "cli", "exit", "named_files"]),
+            ("keeping", &["log"]),
+            ("serve", &["descriptors", "exit", "log"]),
+            ("tracked", &["file", "log"]),
+            ("admission", &["serve"]),
+            ("tls", &["file", "html", "log", "tracked"]),
+            ("process", &["exit", "log", "tls"]),
+            ("shared", &["exit", "exposition", "process", "serve"]),
+            ("watch", &["process"]),
+            (
+                "grpc",
+                &[
+                    "descriptors",
+                    "file",
+                    "log",
+                    "seldom",
+                    "serve",
+                    "tls",
+                    "watch",
+                ],
+            ),
+            (
+                "injector",
+                &[
+                    "admission",
+                    "beside",
+                    "cli",
+                    "exit",
+                    "exposition",
+                    "file",
+                    "hidden",
+                    "html",
+                    "keeping",
+                    "log",
+                    "parameters",
+                    "process",
+                    "serve",
+                    "shared",
+                    "tls",
+                    "tracked",
+                    "watch",
+                ],
+            ),
+            (
+                "manifest",
+                &["admission", "cli", "exit", "file", "injector", "parameters"],
+            ),
+            (
+                "mcp",
+                &[
+                    "cli", "clock", "exit", "file", "grpc", "log", "secrets", "seldom", "serve",
+                    "tls", "watch",
+                ],
+            ),
+            (
+                "discovery",
+                &[
+                    "cli",
+                    "clock",
+                    "exit",
+                    "exposition",
+                    "grpc",
+                    "html",
+                    "kept",
+                    "log",
+                    "mcp",
+                    "process",
+                    "secrets",
+                    "seldom",
+                    "serve",
+                    "shared",
+                    "tls",
+                    "watch",
+                ],
+            ),
+            (
+                "galley",
+                &[
+                    "admission",
+                    "beside",
+                    "cli",
+                    "clock",
+                    "exit",
+                    "exposition",
+                    "file",
+                    "grpc",
+                    "hidden",
+                    "html",
+                    "keeping",
+                    "kept",
+                    "log",
+                    "mcp",
+                    "named_files",
+                    "process",
+                    "secrets",
+                    "seldom",
+                    "serve",
+                    "shared",
+                    "tls",
+                    "tracked",
+                    "watch",
+                ],
+            ),
+            ("properties", &["admission", "injector", "manifest"]),
+            (
+                "all",
+                &[
+                    "cli",
+                    "discovery",
+                    "exit",
+                    "exposition",
+                    "galley",
+                    "html",
+                    "injector",
+                    "log",
+                    "serve",
+                    "shared",
+                    "tls",
+                ],
+            ),
         ],
     ),
 ];
@@ -626,6 +873,10 @@ fn rooms_know_those_above_them_and_are_on_the_map() {
                 }
                 continue;
             }
+            // A binary beside the library knows that alone.
+            if room == "main" {
+                continue;
+            }
             let row = rooms.iter().find(|(known, _)| *known == room);
             let (_, known) = row.unwrap_or_else(|| panic!("{name}: {room} is no room"));
             for other in named
@@ -649,4 +900,112 @@ fn rooms_know_those_above_them_and_are_on_the_map() {
             }
         }
     }
+}
+
+/// A step of a flow: its crate, and the files of its module there.
+struct Step {
+    krate: String,
+    module: String,
+    text: String,
+}
+
+/// Finds `path`, a module of gudgeon, or another crate and its module.
+fn step(path: &str) -> Option<Step> {
+    let (first, rest) = path.split_once("::").unwrap_or((path, ""));
+    let is_crate = CRATES.iter().any(|(name, _)| *name == first);
+    let of_others = is_crate.then_some((first, rest));
+    let places = [("gudgeon", path)].into_iter().chain(of_others);
+    places.into_iter().find_map(|(krate, module)| {
+        let place: PathBuf = module.split("::").collect();
+        let files = sources(krate).into_iter();
+        let own = files.filter(|(file, _)| {
+            is_library(file) && (file.with_extension("") == place || file.starts_with(&place))
+        });
+        let texts: Vec<_> = own.map(|(_, text)| code(&text).to_owned()).collect();
+        (!texts.is_empty()).then(|| Step {
+            krate: krate.to_owned(),
+            module: module.to_owned(),
+            text: texts.concat(),
+        })
+    })
+}
+
+/// Whether its sources name the other: by its crate, or within one crate by its module.
+fn knows(one: &Step, other: &Step) -> bool {
+    let module = other.module.rsplit("::").next().unwrap_or_default();
+    let name = match one.krate == other.krate {
+        true => module,
+        false => &*other.krate,
+    };
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let lines = one
+        .text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    lines
+        .flat_map(|line| line.split(|letter| !is_part(letter)))
+        .any(|word| word == name)
+}
+
+/// Chains of paths in marks with arrows between, one chain for each run of them.
+fn chains(text: &str) -> Vec<Vec<String>> {
+    let mut chains: Vec<Vec<String>> = Vec::new();
+    let mut goes_on = false;
+    for (at, part) in text.split('`').enumerate() {
+        if at % 2 == 1 {
+            match chains.last_mut().filter(|_| goes_on) {
+                Some(chain) => chain.push(part.to_owned()),
+                None => chains.push(vec![part.to_owned()]),
+            }
+        } else {
+            goes_on = part.trim() == "→";
+        }
+    }
+    chains
+}
+
+/// The flows that `gudgeon`'s map promises, each room beside one that it knows or that knows it.
+#[test]
+fn flows_lead_through_rooms_that_know_each_other() {
+    let lib = fs::read_to_string(folder("gudgeon").join("lib.rs")).unwrap();
+    let docs: String = lib
+        .lines()
+        .filter_map(|line| line.strip_prefix("//!"))
+        .skip_while(|line| line.trim() != "# Flows")
+        .collect::<Vec<_>>()
+        .join("\n");
+    let items: Vec<&str> = docs.split("\n ").skip(1).collect();
+    let numbered = items
+        .iter()
+        .filter(|item| item.starts_with(|first: char| first.is_ascii_digit()));
+    assert_eq!(numbered.count(), 6, "{docs}");
+    let all = chains(&docs);
+    assert!(
+        all.iter().filter(|chain| chain.len() > 2).count() >= 6,
+        "{all:?}"
+    );
+    for chain in &all {
+        let steps: Vec<Step> = chain
+            .iter()
+            .map(|path| step(path).unwrap_or_else(|| panic!("{path} is no module: {chain:?}")))
+            .collect();
+        for (pair, names) in steps.windows(2).zip(chain.windows(2)) {
+            let [one, other] = pair else { unreachable!() };
+            assert!(
+                knows(one, other) || knows(other, one),
+                "{names:?} do not know each other"
+            );
+        }
+    }
+}
+
+#[test]
+fn flows_that_are_none_are_seen() {
+    let found = chains("1. a: `b` →\n `c::d` → e `f`, `g`");
+    assert_eq!(found, [vec!["b", "c::d"], vec!["f"], vec!["g"]]);
+    assert!(step("discovery::nowhere").is_none());
+    let (xds, mcp) = (step("xds::stream").unwrap(), step("mcp::source").unwrap());
+    assert_eq!((&*xds.krate, &*mcp.krate), ("xds", "mcp"));
+    assert!(!knows(&xds, &mcp) && !knows(&mcp, &xds));
+    assert!(!knows(&step("injector").unwrap(), &step("galley").unwrap()));
 }

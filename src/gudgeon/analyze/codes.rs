@@ -1,37 +1,6 @@
-//! Codes of what is found, and how bad it is.
+//! Codes of what is found.
 
-use std::str::FromStr;
-
-/// How bad something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
-    Info,
-    Warning,
-    Error,
-}
-
-impl Level {
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Info => "Info",
-            Self::Warning => "Warning",
-            Self::Error => "Error",
-        }
-    }
-}
-
-impl FromStr for Level {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.to_ascii_lowercase().as_str() {
-            "info" => Ok(Self::Info),
-            "warn" | "warning" => Ok(Self::Warning),
-            "error" => Ok(Self::Error),
-            _ => Err("want Info, Warning or Error".to_owned()),
-        }
-    }
-}
+use crate::cli::Level;
 
 /// A kind of finding.
 #[derive(Debug, PartialEq, Eq)]

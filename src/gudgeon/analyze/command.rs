@@ -7,7 +7,7 @@ use api::config::document::{self, COMMAND_LINE, Part};
 use api::config::{self, Finding};
 use serde_json::{Map, Value as Json};
 
-use super::codes::{self, Level};
+use super::codes;
 use super::inventory::{Inventory, Item};
 use super::messages::{Located, Message};
 use super::report::{OutputFormat, written};
@@ -15,8 +15,7 @@ use super::suppressed::Suppressed;
 use super::{conflicts, ports, references, workloads};
 use crate::cli::AnalyzeFlags;
 use crate::exit::{Exit, Failure};
-use crate::validate::files::{self, File};
-use crate::validate::place;
+use crate::named_files::{self, File, put_namespace};
 
 /// Kinds of Kubernetes that objects of ours speak of.
 const KUBERNETES: [(&str, &[&str]); 4] = [
@@ -62,7 +61,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     }
     let mut all = Vec::new();
     let mut is_whole = true;
-    for found in files::named(&arguments).map_err(usage)? {
+    for found in named_files::named(&arguments).map_err(usage)? {
         match found.and_then(|found| File::read(&found)) {
             Ok(file) => all.push(file),
             Err(unread) => {
@@ -226,7 +225,7 @@ fn read(part: &Part<'_>, number: usize, namespace: Option<&str>) -> (Option<Item
 fn placed(part: &Part<'_>, namespace: Option<&str>) -> Json {
     let mut value = part.value();
     if let Some(namespace) = namespace {
-        place(&mut value, namespace);
+        put_namespace(&mut value, namespace);
     }
     value
 }
@@ -286,9 +285,4 @@ fn located(
         found.extend(of_file);
     }
     found
-}
-
-/// For clap.
-pub(crate) fn level(text: &str) -> Result<Level, String> {
-    text.parse()
 }

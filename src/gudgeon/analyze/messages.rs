@@ -37,7 +37,7 @@ impl Located {
     }
 
     pub(crate) fn is_error(&self) -> bool {
-        self.code.level == super::Level::Error
+        self.code.level == crate::cli::Level::Error
     }
 
     pub(crate) fn code(&self) -> &'static str {

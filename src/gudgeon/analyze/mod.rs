@@ -1,7 +1,7 @@
 //! `gudgeon analyze`: what objects say of each other, and what is not there, without a server.
 //!
 //! ```text
-//! -f ── validate::files ──► inventory ──► references, conflicts, workloads, ports ──► messages ── report ──► stdout
+//! -f ── named_files ──► inventory ──► references, conflicts, workloads, ports ──► messages ── report ──► stdout
 //! ```
 //!
 //! Each object by itself is judged by `api::config`, with the words of `validate`; what is found here is about two and more. The codes
@@ -20,6 +20,5 @@ mod suppressed;
 mod tests;
 mod workloads;
 
-pub(crate) use codes::Level;
-pub(crate) use command::{found, level, run};
+pub(crate) use command::{found, run};
 pub(crate) use messages::Located;

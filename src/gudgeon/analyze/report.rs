@@ -3,8 +3,8 @@
 use api::counted;
 use serde_json::{Value, json};
 
-use super::Level;
 use super::messages::Located;
+use crate::cli::Level;
 
 /// In which form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

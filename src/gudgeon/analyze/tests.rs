@@ -1,7 +1,7 @@
 //! Objects that fit each other, and what is said where one does not.
 
 use super::found;
-use crate::validate::files::File;
+use crate::named_files::File;
 
 /// A small application that is right.
 const GOOD: &str = "\

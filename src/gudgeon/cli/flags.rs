@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args};
 
-use super::values::{boolean, duration, path};
+use super::values::{Level, boolean, duration, path};
 
 /// Where a fragment of Istio mounts its configuration; a default path that is absent means "built-in".
 pub(crate) const INJECT_CONFIG: &str = "/etc/istio/inject/config";
@@ -234,11 +234,11 @@ pub struct AnalyzeFlags {
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "log", value_parser = PossibleValuesParser::new(["log", "text", "json", "yaml"]))]
     pub output: String,
     /// Info, Warning or Error: the exit code is 1 where something so bad is found.
-    #[arg(long = "failureThreshold", value_name = "LEVEL", default_value = "Error", value_parser = crate::analyze::level)]
-    pub(crate) failure_threshold: crate::analyze::Level,
+    #[arg(long = "failureThreshold", value_name = "LEVEL", default_value = "Error", value_parser = Level::read)]
+    pub(crate) failure_threshold: Level,
     /// Info, Warning or Error: what is less is not told.
-    #[arg(long = "outputThreshold", value_name = "LEVEL", default_value = "Info", value_parser = crate::analyze::level)]
-    pub(crate) output_threshold: crate::analyze::Level,
+    #[arg(long = "outputThreshold", value_name = "LEVEL", default_value = "Info", value_parser = Level::read)]
+    pub(crate) output_threshold: Level,
     /// What is not told: CODE=KIND NAME.NAMESPACE, where * stands for any letters; repeatable.
     #[arg(short = 'S', long, value_name = "CODE=OBJECT", value_delimiter = ',', action = ArgAction::Append)]
     pub suppress: Vec<String>,

@@ -29,6 +29,8 @@ pub(crate) use flags::{INJECT_CONFIG, INJECT_VALUES, MESH_CONFIG};
 pub(crate) use galley::GALLEY_MESH_CONFIG;
 pub use galley::{GalleyFlags, McpFlags, ValidationFlags};
 
+pub(crate) use values::Level;
+
 use crate::exit::Exit;
 use programs::Name;
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::exit::{Exit, Failure};
-use crate::process::{Ends, rest_after_start, tell_of_panics};
+use crate::process::{Ends, tell_of_panics};
 use crate::serve::Stage;
 
 pub(crate) use inspect::Inspect;
@@ -197,7 +197,6 @@ async fn live<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure
         () = ends.next() => return Ok(Exit::Done),
     };
     let mut serving = tokio::spawn(role.serve(shared.stage()));
-    tokio::spawn(rest_after_start());
     tokio::select! {
         () = ends.next() => {}
         ended = &mut serving => {

@@ -2,11 +2,11 @@
 
 use std::io::Write as _;
 
-use super::files::{self, File};
 use super::report::{Format, Report};
 use super::source_file::Sheet;
 use crate::cli::ValidateFlags;
 use crate::exit::{Exit, Failure};
+use crate::named_files::{self, File};
 
 /// The root namespace where no mesh says another.
 const ROOT: &str = "istio-system";
@@ -38,7 +38,7 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
     };
     let mut sheet = Sheet::new(flags.namespace.as_deref(), Report::new(format));
     let mut read = Vec::new();
-    for found in files::named(&arguments).map_err(usage)? {
+    for found in named_files::named(&arguments).map_err(usage)? {
         match found.and_then(|found| File::read(&found)) {
             Ok(file) => {
                 sheet.read(&file);

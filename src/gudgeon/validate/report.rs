@@ -7,8 +7,8 @@ use api::config::document::Part;
 use api::counted;
 use serde_json::{Value, json};
 
-use super::files::Unread;
 use crate::analyze::Located;
+use crate::named_files::Unread;
 
 /// In which form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

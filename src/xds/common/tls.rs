@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::TransportSocketMatch;
 use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
 use envoy_types::pb::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SubjectAltNameMatcher,
@@ -21,6 +22,7 @@ use crate::version::Version;
 /// What mutual TLS of the mesh is negotiated by.
 pub(crate) const ALPN: &str = "istio";
 const TLS: &str = "envoy.transport_sockets.tls";
+const ANNOUNCED: &str = "envoy.transport_sockets.upstream_proxy_protocol";
 const RAW: &str = "envoy.transport_sockets.raw_buffer";
 
 /// What a server presents and asks for.
@@ -106,6 +108,7 @@ pub(crate) fn service(
         trusted_ca: (checks && !root.is_empty()).then(|| wire::file(root)),
         system_root_certs: (checks && root.is_empty()).then(Default::default),
         match_typed_subject_alt_names: names.flat_map(|name| either(name)).collect(),
+        crl: (checks && !given.ca_crl.is_empty()).then(|| wire::file(&given.ca_crl)),
         ..CertificateValidationContext::default()
     };
     let context = UpstreamTlsContext {
@@ -121,6 +124,24 @@ pub(crate) fn service(
         ..UpstreamTlsContext::default()
     };
     wire::transport_socket(TLS, &context)
+}
+
+/// A connection that begins with PROXY's line, inside which `socket` speaks; none: without TLS.
+pub(crate) fn announced(
+    socket: Option<core::TransportSocket>,
+    version: core::proxy_protocol_config::Version,
+) -> core::TransportSocket {
+    let announced = ProxyProtocolUpstreamTransport {
+        config: Some(core::ProxyProtocolConfig {
+            version: version.into(),
+            ..core::ProxyProtocolConfig::default()
+        }),
+        transport_socket: Some(
+            socket.unwrap_or_else(|| wire::transport_socket(RAW, &RawBuffer {})),
+        ),
+        ..ProxyProtocolUpstreamTransport::default()
+    };
+    wire::transport_socket(ANNOUNCED, &announced)
 }
 
 fn pair((chain, key): (&str, &str)) -> TlsCertificate {

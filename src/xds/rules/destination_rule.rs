@@ -1,5 +1,6 @@
 //! DestinationRule: how a client reaches a service, and which of its endpoints are a subset (discovery.md §15).
 
+mod balancer;
 mod detection;
 mod pool;
 mod tls;
@@ -8,37 +9,27 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::served::{MOST_SUBSETS, is_header_name};
+use api::config::served::MOST_SUBSETS;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
-use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::{
-    HashAlgorithm, HashKey,
-};
 use api::istio::networking::v1alpha3::load_balancer_settings::{
     ConsistentHashLb, LbPolicy as Written, SimpleLb,
 };
+use api::istio::networking::v1alpha3::traffic_policy::{ProxyProtocol, RetryBudget};
 use api::istio::networking::v1alpha3::{
     ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, LocalityLoadBalancerSetting,
     OutlierDetection as Detection, Subset, TrafficPolicy,
 };
 use api::model::{Endpoint, ObjectRef, Protocol, Service};
 use api::networking::DestinationRule;
-use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::cluster::v3::cluster::{
-    LbConfig, LbPolicy, MaglevLbConfig, RingHashLbConfig,
-};
 use envoy_types::pb::envoy::config::core::v3 as core;
-use envoy_types::pb::envoy::config::route::v3::route_action::{HashPolicy, hash_policy};
-use envoy_types::pb::google::protobuf::{Duration as Time, Struct, UInt64Value, Value, value};
+use envoy_types::pb::google::protobuf::{Duration as Time, Struct, Value, value};
 
 use crate::common::wire;
 use crate::finish::ClusterParts;
 use crate::node::Files;
 use crate::scope::{ProxyRules, Rule, Rules};
 
-/// Of a ring, where nobody says another (the same as Envoy's own).
-const SMALLEST_RING: u64 = 1024;
-/// Envoy refuses larger ones (cluster.proto, `RingHashLbConfig`).
-const LARGEST_RING: u64 = 8 << 20;
+pub(crate) use balancer::hash_policy;
 
 /// Rules for one service, in order: what the first of them says counts, and all their subsets.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +44,8 @@ pub(crate) struct Policy<'a> {
     pool: Option<&'a ConnectionPoolSettings>,
     detection: Option<&'a Detection>,
     tls: Option<&'a ClientTlsSettings>,
+    proxy_protocol: Option<&'a ProxyProtocol>,
+    retry_budget: Option<&'a RetryBudget>,
 }
 
 impl Policies {
@@ -110,12 +103,17 @@ impl<'a> Policy<'a> {
                 pool: one.connection_pool.as_ref(),
                 detection: one.outlier_detection.as_ref(),
                 tls: one.tls.as_ref(),
+                // Ports have none of their own, and those of all ports hold for each.
+                proxy_protocol: written.proxy_protocol.as_ref().or(self.proxy_protocol),
+                retry_budget: written.retry_budget.as_ref().or(self.retry_budget),
             },
             None => Self {
                 balancer: written.load_balancer.as_ref().or(self.balancer),
                 pool: written.connection_pool.as_ref().or(self.pool),
                 detection: written.outlier_detection.as_ref().or(self.detection),
                 tls: written.tls.as_ref().or(self.tls),
+                proxy_protocol: written.proxy_protocol.as_ref().or(self.proxy_protocol),
+                retry_budget: written.retry_budget.as_ref().or(self.retry_budget),
             },
         };
     }
@@ -226,15 +224,22 @@ pub(crate) fn cluster(
         return;
     };
     parts.cluster.metadata = Some(metadata(&first.from));
-    balance(&mut parts.cluster, policy, purpose.grpc);
+    balancer::balance(&mut parts.cluster, policy, purpose.grpc);
     if let Some(written) = policy.pool {
         pool::limit(parts, written, purpose.protocol, Side::Client);
+    }
+    if let Some(written) = policy.retry_budget {
+        pool::budget(&mut parts.cluster, written);
     }
     if let Some(written) = policy.detection {
         detection::detect(&mut parts.cluster, written);
     }
     if let Some(written) = policy.tls.filter(|_| !purpose.grpc) {
         tls::secure(parts, written, purpose);
+    }
+    // Around the others, so that the server reads it first.
+    if let Some(written) = policy.proxy_protocol.filter(|_| !purpose.grpc) {
+        tls::announce(&mut parts.cluster, written);
     }
 }
 
@@ -262,87 +267,6 @@ fn metadata(rule: &ObjectRef) -> core::Metadata {
         filter_metadata: [("istio".to_owned(), istio)].into(),
         ..core::Metadata::default()
     }
-}
-
-/// A program with gRPC in it takes turns or a ring, and refuses all else.
-fn balance(cluster: &mut Cluster, policy: &Policy<'_>, grpc: bool) {
-    // It leads where the client wanted to go: there is nothing to choose.
-    if cluster.lb_policy == i32::from(LbPolicy::ClusterProvided) {
-        return;
-    }
-    let simple = match policy.simple() {
-        SimpleLb::Unspecified => None,
-        SimpleLb::RoundRobin => Some(LbPolicy::RoundRobin),
-        SimpleLb::LeastConn | SimpleLb::LeastRequest => Some(LbPolicy::LeastRequest),
-        SimpleLb::Random => Some(LbPolicy::Random),
-        // Where it can be had, the cluster is made so.
-        SimpleLb::Passthrough => None,
-    };
-    if let Some(simple) = simple.filter(|simple| !grpc || *simple == LbPolicy::RoundRobin) {
-        cluster.lb_policy = simple.into();
-    }
-    let Some(hash) = policy.consistent_hash() else {
-        return;
-    };
-    let (kind, config) = match &hash.hash_algorithm {
-        Some(HashAlgorithm::Maglev(maglev)) if !grpc => {
-            let size = Some(maglev.table_size).filter(|size| *size > 0);
-            let config = MaglevLbConfig {
-                table_size: size.map(|value| UInt64Value { value }),
-            };
-            (LbPolicy::Maglev, LbConfig::MaglevLbConfig(config))
-        }
-        ring => {
-            let written = match ring {
-                Some(HashAlgorithm::RingHash(ring)) => ring.minimum_ring_size,
-                Some(HashAlgorithm::Maglev(_)) | None => hash.minimum_ring_size,
-            };
-            let size = if written > 0 { written } else { SMALLEST_RING };
-            let size = size.min(LARGEST_RING);
-            let config = RingHashLbConfig {
-                minimum_ring_size: Some(UInt64Value { value: size }),
-                ..RingHashLbConfig::default()
-            };
-            (LbPolicy::RingHash, LbConfig::RingHashLbConfig(config))
-        }
-    };
-    cluster.lb_policy = kind.into();
-    cluster.lb_config = Some(config);
-}
-
-/// By what requests to a destination are spread: a route says it, for the balancer of its cluster.
-pub(crate) fn hash_policy(policy: &Policy<'_>) -> Option<HashPolicy> {
-    use hash_policy::PolicySpecifier;
-    let specifier = match policy.consistent_hash()?.hash_key.as_ref()? {
-        HashKey::HttpHeaderName(name) | HashKey::HttpQueryParameterName(name)
-            if !is_header_name(name) =>
-        {
-            return None;
-        }
-        HashKey::HttpHeaderName(name) => PolicySpecifier::Header(hash_policy::Header {
-            header_name: name.clone(),
-            ..hash_policy::Header::default()
-        }),
-        HashKey::HttpCookie(cookie) => PolicySpecifier::Cookie(hash_policy::Cookie {
-            name: cookie.name.clone(),
-            path: cookie.path.clone(),
-            ttl: cookie.ttl.as_ref().map(time),
-            ..hash_policy::Cookie::default()
-        }),
-        HashKey::UseSourceIp(wanted) => {
-            wanted.then_some(())?;
-            PolicySpecifier::ConnectionProperties(hash_policy::ConnectionProperties {
-                source_ip: true,
-            })
-        }
-        HashKey::HttpQueryParameterName(name) => {
-            PolicySpecifier::QueryParameter(hash_policy::QueryParameter { name: name.clone() })
-        }
-    };
-    Some(HashPolicy {
-        policy_specifier: Some(specifier),
-        ..HashPolicy::default()
-    })
 }
 
 /// As it was checked when it was read.

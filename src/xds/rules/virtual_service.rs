@@ -216,8 +216,8 @@ impl Maker<'_> {
         };
         // Weighted destinations have their own.
         let of_destination = self.http.route.first().filter(|_| is_alone);
-        let of_destination = of_destination.and_then(|one| one.headers.as_ref());
-        for headers in self.http.headers.iter().chain(of_destination) {
+        let of_destination = of_destination.and_then(filters::of_destination);
+        for headers in filters::of_route(self.http).iter().chain(&of_destination) {
             filters::headers(&mut route, headers);
         }
         filters::add(&mut route, self.http, self.context.grpc);

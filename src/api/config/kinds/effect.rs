@@ -51,18 +51,12 @@ impl Effect {
 macro_rules! policies {
     ($($place:literal)*) => {
         &[$(
-            concat!($place, ".loadBalancer.consistentHash.httpCookie.attributes"),
             concat!($place, ".loadBalancer.localityLbSetting.failoverPriority"),
-            concat!($place, ".loadBalancer.warmup"),
-            concat!($place, ".loadBalancer.warmupDurationSecs"),
             concat!($place, ".loadBalancer.zoneAwareLbSetting"),
             concat!($place, ".connectionPool.tcp.idleTimeout"),
             concat!($place, ".outlierDetection.outlierDetectionHttpErrorCodes"),
             concat!($place, ".tls.credentialName"),
-            concat!($place, ".tls.caCrl"),
             concat!($place, ".tunnel"),
-            concat!($place, ".proxyProtocol"),
-            concat!($place, ".retryBudget"),
         )*]
     };
 }
@@ -76,18 +70,7 @@ pub(super) const WHOLE: Effect = Effect::Enforced {
 /// VirtualService: requests and connections of sidecars.
 pub(super) const ROUTES: Effect = Effect::Enforced {
     by: Role::Discovery,
-    without: &[
-        "http.appendHeaders",
-        "http.appendRequestHeaders",
-        "http.appendResponseHeaders",
-        "http.removeRequestHeaders",
-        "http.removeResponseHeaders",
-        "http.match.statPrefix",
-        "http.route.appendRequestHeaders",
-        "http.route.appendResponseHeaders",
-        "http.route.removeRequestHeaders",
-        "http.route.removeResponseHeaders",
-    ],
+    without: &["http.match.statPrefix"],
 };
 
 /// DestinationRule.

@@ -87,7 +87,10 @@ fn all_in_one_is_the_three_manifests_with_one_deployment() {
                 rule["resourceNames"] = json!(["istio-sidecar-injector-istio-system"]);
             }
         }
-        assert_eq!(own["rules"], wanted, "build/edge.py writes all.yaml anew");
+        assert_eq!(
+            own["rules"], wanted,
+            "build/kubernetes/edge.py writes all.yaml anew"
+        );
     }
     let args = container(deployment)["args"].as_array().unwrap().iter();
     let args = args.map(|arg| arg.as_str().unwrap().replace("--port=9443", "--port=0"));
@@ -127,7 +130,7 @@ fn the_edge_variant_is_the_three_manifests_for_one_small_node() {
         }
         assert!(
             wanted == *edge,
-            "build/edge.py writes edge.yaml anew\n{wanted:#}\n{edge:#}"
+            "build/kubernetes/edge.py writes edge.yaml anew\n{wanted:#}\n{edge:#}"
         );
     }
     assert_eq!(requested, 96);

@@ -247,7 +247,7 @@ const CASES: Rows = &[
     ("24", &[PORTS, INGRESS]),
     ("25", &[TLS, STRICT]),
     ("26", &[TLS]),
-    // A client of its own language: `build/proxyless-test`.
+    // A client of its own language: `build/ci/proxyless-test`.
     (
         "27",
         &[

@@ -17,14 +17,14 @@ use crate::support::Answer;
 pub(crate) const POD: &str = "10.9.8.7";
 pub(crate) const NODE: &str = "10.9.8.1";
 
-/// The image under test, which `build/image-test` has built.
+/// The image under test, which `build/ci/image-test` has built.
 pub(crate) fn image() -> String {
-    std::env::var("POD_IMAGE").expect("POD_IMAGE: build/image-test sets it")
+    std::env::var("POD_IMAGE").expect("POD_IMAGE: build/ci/image-test sets it")
 }
 
 /// `podman` with the store that holds the image.
 pub(crate) fn podman() -> Command {
-    let words = std::env::var("POD_PODMAN").expect("POD_PODMAN: build/image-test sets it");
+    let words = std::env::var("POD_PODMAN").expect("POD_PODMAN: build/ci/image-test sets it");
     let mut words = words.split_whitespace();
     let mut command = Command::new(words.next().unwrap());
     command.args(words);

@@ -1,5 +1,5 @@
 //! What the built-in template makes of a pod, run as it is written: the image of `Containerfile` with the arguments, variables,
-//! volumes and rights that the pod says, the real Envoy in it, a control plane and an application beside it. `build/image-test`
+//! volumes and rights that the pod says, the real Envoy in it, a control plane and an application beside it. `build/ci/image-test`
 //! builds the image and runs these; without it they are ignored.
 //!
 //! Two network namespaces, joined by a cable: the pod's and its node's. Who probes is on the node, as kubelet is. Of what
@@ -216,7 +216,7 @@ impl Running {
 }
 
 #[test]
-#[ignore = "takes the image: build/image-test"]
+#[ignore = "takes the image: build/ci/image-test"]
 fn a_native_sidecar_becomes_ready_answers_for_the_application_and_drains() {
     let pod = injected(&mesh(""), &["--nativeSidecars=on"]);
     let containers = pod["spec"]["containers"].as_array().unwrap();
@@ -262,7 +262,7 @@ fn a_native_sidecar_becomes_ready_answers_for_the_application_and_drains() {
 }
 
 #[test]
-#[ignore = "takes the image: build/image-test"]
+#[ignore = "takes the image: build/ci/image-test"]
 fn a_sidecar_that_is_held_lets_the_others_start_when_it_is_ready() {
     let pod = injected(&mesh("  holdApplicationUntilProxyStarts: true\n"), &[]);
     let names: Vec<_> = pod["spec"]["containers"]
@@ -296,7 +296,7 @@ fn mesh(more: &str) -> String {
 
 /// `FROM_FIELDS` is a variable that names others: kubelet's part, checked where it is played.
 #[test]
-#[ignore = "takes the image: build/image-test"]
+#[ignore = "takes the image: build/ci/image-test"]
 fn variables_are_those_that_kubelet_would_give() {
     let pod = injected(&mesh(""), &[]);
     let environment = kubelet::environment(kubelet::proxy_of(&pod), &pod);

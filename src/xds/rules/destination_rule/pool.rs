@@ -1,17 +1,19 @@
 //! Limits of connections and requests, and the HTTP that they speak.
 
+use api::config::served::is_percentage;
 use api::istio::networking::v1alpha3::ConnectionPoolSettings;
 use api::istio::networking::v1alpha3::connection_pool_settings::http_settings::H2UpgradePolicy;
 use api::istio::networking::v1alpha3::connection_pool_settings::{HttpSettings, TcpSettings};
+use api::istio::networking::v1alpha3::traffic_policy::RetryBudget;
 use api::model::Protocol;
-use envoy_types::pb::envoy::config::cluster::v3::{
-    Cluster, UpstreamConnectionOptions, circuit_breakers::Thresholds,
-};
+use envoy_types::pb::envoy::config::cluster::v3::circuit_breakers::{Thresholds, thresholds};
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, UpstreamConnectionOptions};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::http_protocol_options::{
     UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
 };
+use envoy_types::pb::envoy::r#type::v3::Percent;
 
 use super::{Side, positive, time};
 use crate::common::upstream_http::{Spoken, speaking};
@@ -74,6 +76,28 @@ fn requests(cluster: &mut Cluster, settings: &HttpSettings) {
     if let Some(most) = positive(settings.max_retries) {
         thresholds.max_retries = wire::number(most);
     }
+}
+
+/// Share of the requests under way that may be retries where a budget names none, in percent, and retries that may be under way in
+/// any case: Envoy's own (circuit_breaker.proto, `RetryBudget`).
+const USUAL_BUDGET: (f64, u32) = (20.0, 3);
+
+/// Retries are limited by the requests under way, in place of a number.
+pub(super) fn budget(cluster: &mut Cluster, written: &RetryBudget) {
+    let Some(thresholds) = thresholds(cluster) else {
+        return;
+    };
+    let (percent, least) = USUAL_BUDGET;
+    let own = written.percent.as_ref().map(|one| one.value);
+    let percent = own.filter(|own| is_percentage(*own)).unwrap_or(percent);
+    let least = Some(written.min_retry_concurrency)
+        .filter(|number| *number > 0)
+        .unwrap_or(least);
+    thresholds.retry_budget = Some(thresholds::RetryBudget {
+        budget_percent: Some(Percent { value: percent }),
+        budget_interval: written.budget_interval.as_ref().map(time),
+        min_retry_concurrency: wire::number(least),
+    });
 }
 
 fn thresholds(cluster: &mut Cluster) -> Option<&mut Thresholds> {

@@ -3,7 +3,10 @@
 use api::config::served::is_one_line;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
+use api::istio::networking::v1alpha3::traffic_policy::{ProxyProtocol, proxy_protocol};
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::UpstreamHttpProtocolOptions;
+use envoy_types::pb::envoy::config::core::v3::proxy_protocol_config::Version;
 
 use super::Purpose;
 use crate::common::tls;
@@ -64,4 +67,18 @@ pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purp
             Some(tls::service(&written, own, root, alpn))
         }
     };
+}
+
+/// Connections begin with a line that says who the client is, whatever is spoken in them.
+pub(super) fn announce(cluster: &mut Cluster, written: &ProxyProtocol) {
+    let version = match written.version() {
+        proxy_protocol::Version::V1 => Version::V1,
+        proxy_protocol::Version::V2 => Version::V2,
+    };
+    for socket in &mut cluster.transport_socket_matches {
+        socket.transport_socket = Some(tls::announced(socket.transport_socket.take(), version));
+    }
+    if cluster.transport_socket_matches.is_empty() || cluster.transport_socket.is_some() {
+        cluster.transport_socket = Some(tls::announced(cluster.transport_socket.take(), version));
+    }
 }

@@ -16,6 +16,7 @@ mod routes;
 mod scopes;
 mod services;
 mod sidecars;
+mod upstream;
 
 use std::sync::Arc;
 

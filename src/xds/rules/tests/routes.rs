@@ -385,6 +385,46 @@ fn requests_are_changed_on_their_way() {
 }
 
 #[test]
+fn headers_are_changed_by_the_fields_of_istio_1_1() {
+    let headers =
+        |added: &[envoy_types::pb::envoy::config::core::v3::HeaderValueOption]| -> Vec<String> {
+            let all = added.iter().map(|one| {
+                let header = one.header.as_ref().unwrap();
+                format!("{} {} {}", one.append_action, header.key, header.value)
+            });
+            all.collect()
+        };
+    let old = "appendHeaders: {one: a}, appendRequestHeaders: {two: b}, removeRequestHeaders: [three], \
+               appendResponseHeaders: {four: c}, removeResponseHeaders: [five]";
+    let all = of(&format!("[{{{old}, {TO_B}}}]"));
+    assert_eq!(
+        headers(&all[0].request_headers_to_add),
+        ["0 one a", "0 two b"]
+    );
+    assert_eq!(all[0].request_headers_to_remove, ["three"]);
+    assert_eq!(headers(&all[0].response_headers_to_add), ["0 four c"]);
+    assert_eq!(all[0].response_headers_to_remove, ["five"]);
+    // Beside the newer field, which counts where both name a header.
+    let new = "headers: {request: {add: {one: x}, set: {six: y}}}";
+    let both = of(&format!("[{{{new}, {old}, {TO_B}}}]"));
+    let added = headers(&both[0].request_headers_to_add);
+    assert_eq!(added, ["2 six y", "0 one x", "0 two b"]);
+    let of_destination = "appendRequestHeaders: {one: a}, removeResponseHeaders: [two]";
+    let weighted = of(&format!(
+        "[{{route: [{{destination: {{host: a}}, weight: 50, {of_destination}}}, {{destination: {{host: b}}, weight: 50}}]}}]"
+    ));
+    let Some(Action::Route(action)) = &weighted[0].action else {
+        panic!("a route");
+    };
+    let Some(ClusterSpecifier::WeightedClusters(weighted)) = &action.cluster_specifier else {
+        panic!("weights");
+    };
+    let first = &weighted.clusters[0];
+    assert_eq!(headers(&first.request_headers_to_add), ["0 one a"]);
+    assert_eq!(first.response_headers_to_remove, ["two"]);
+}
+
+#[test]
 fn requests_are_copied() {
     let mirrors = |http: &str| -> Vec<String> {
         let action = action(&format!("[{{{http}, {TO_B}}}]"));

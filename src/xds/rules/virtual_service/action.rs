@@ -152,7 +152,9 @@ pub(super) fn forward(
     if let ([(written, _)], Some(ClusterSpecifier::Cluster(_))) =
         (destinations, &action.cluster_specifier)
         && action.host_rewrite_specifier.is_none()
-        && let Some(host) = written.headers.as_ref().and_then(filters::host)
+        && let Some(host) = filters::of_destination(written)
+            .as_deref()
+            .and_then(filters::host)
     {
         action.host_rewrite_specifier = Some(HostRewriteSpecifier::HostRewriteLiteral(host));
     }
@@ -178,19 +180,19 @@ fn weight_of(written: &HttpRouteDestination, to: &To, weight: u32) -> ClusterWei
         weight: wire::number(weight),
         ..ClusterWeight::default()
     };
-    if let Some(headers) = &written.headers {
-        let changes = filters::changes(headers);
+    if let Some(headers) = filters::of_destination(written) {
+        let changes = filters::changes(&headers);
         one.request_headers_to_add = changes.request.add;
         one.request_headers_to_remove = changes.request.remove;
         one.response_headers_to_add = changes.response.add;
         one.response_headers_to_remove = changes.response.remove;
-        one.host_rewrite_specifier = filters::host(headers).map(WeightHost::HostRewriteLiteral);
+        one.host_rewrite_specifier = filters::host(&headers).map(WeightHost::HostRewriteLiteral);
     }
     one
 }
 
 fn rewrite(action: &mut RouteAction, http: &HttpRoute) {
-    let of_headers = http.headers.as_ref().and_then(filters::host);
+    let of_headers = filters::of_route(http).as_deref().and_then(filters::host);
     let written = http.rewrite.as_ref();
     let authority = written.map(|rewrite| rewrite.authority.clone());
     let host = authority.filter(|host| !host.is_empty()).or(of_headers);

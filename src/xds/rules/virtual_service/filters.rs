@@ -1,5 +1,6 @@
 //! What happens to a request on its way: headers, faults, CORS.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use api::config::served::{MOST_HEADERS, grpc_status, is_header_name, is_header_value};
@@ -8,7 +9,8 @@ use api::istio::networking::v1alpha3::http_fault_injection::{
     Abort, Delay, abort::ErrorType, delay::HttpDelayType,
 };
 use api::istio::networking::v1alpha3::{
-    CorsPolicy as Written, Headers, HttpFaultInjection, HttpRoute, Percent, cors_policy,
+    CorsPolicy as Written, Headers, HttpFaultInjection, HttpRoute, HttpRouteDestination, Percent,
+    cors_policy,
 };
 use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use envoy_types::pb::envoy::config::core::v3::{
@@ -40,6 +42,75 @@ pub(super) struct Changes {
 pub(super) struct Both {
     pub(super) request: Changes,
     pub(super) response: Changes,
+}
+
+/// Changes as Istio 1.1 and older wrote them, in fields of their own.
+struct OldHeaders<'a> {
+    append: [&'a BTreeMap<String, String>; 2],
+    remove: &'a [String],
+}
+
+impl OldHeaders<'_> {
+    fn add_to(&self, message: &mut Option<HeaderOperations>) {
+        if self.remove.is_empty() && self.append.iter().all(|map| map.is_empty()) {
+            return;
+        }
+        let operations = message.get_or_insert_default();
+        for (name, value) in self.append.iter().copied().flatten() {
+            // The newer field counts.
+            operations
+                .add
+                .entry(name.clone())
+                .or_insert_with(|| value.clone());
+        }
+        operations.remove.extend_from_slice(self.remove);
+    }
+}
+
+fn with_old<'a>(
+    headers: Option<&'a Headers>,
+    request: &OldHeaders<'_>,
+    response: &OldHeaders<'_>,
+) -> Option<Cow<'a, Headers>> {
+    let mut all = headers.cloned().unwrap_or_default();
+    request.add_to(&mut all.request);
+    response.add_to(&mut all.response);
+    match headers {
+        Some(headers) if *headers == all => Some(Cow::Borrowed(headers)),
+        None if all == Headers::default() => None,
+        _ => Some(Cow::Owned(all)),
+    }
+}
+
+/// The changes of all requests of a route and of their responses.
+pub(super) fn of_route(http: &HttpRoute) -> Option<Cow<'_, Headers>> {
+    with_old(
+        http.headers.as_ref(),
+        &OldHeaders {
+            append: [&http.append_request_headers, &http.append_headers],
+            remove: &http.remove_request_headers,
+        },
+        &OldHeaders {
+            append: [&http.append_response_headers, &BTreeMap::new()],
+            remove: &http.remove_response_headers,
+        },
+    )
+}
+
+/// The changes of those that go to one destination.
+pub(super) fn of_destination(to: &HttpRouteDestination) -> Option<Cow<'_, Headers>> {
+    let none = BTreeMap::new();
+    with_old(
+        to.headers.as_ref(),
+        &OldHeaders {
+            append: [&to.append_request_headers, &none],
+            remove: &to.remove_request_headers,
+        },
+        &OldHeaders {
+            append: [&to.append_response_headers, &none],
+            remove: &to.remove_response_headers,
+        },
+    )
 }
 
 pub(super) fn changes(written: &Headers) -> Both {

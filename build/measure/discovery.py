@@ -1,0 +1,137 @@
+"""Measures gudgeon discovery for build/promises: its memory, how soon it is ready and how soon the last proxy has a change, and
+how these grow.
+
+The proxies are those of tests/mesh-load, half of them in each variant of the protocol; each has a connection of its own, as
+Envoys do, and looks at every answer. The server has one core and they have another, where there are two. What a change costs is
+processor time of the server: until the last proxy has it, the proxies work as well, and on a shared machine neighbours do.
+"""
+
+import contextlib
+import os
+import statistics
+import subprocess
+import tempfile
+
+import gudgeon
+import measure
+
+MESH_LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/gudgeon-dev/mesh-load")
+# What is promised, and how many proxies there are when nobody asks for all of it: what one more costs is measured, too.
+SERVICES, ENDPOINTS, PROXIES, FEWER = 1000, 10, 2000, 500
+# So many for a median.
+CHANGES = 15
+
+
+class Discovery(gudgeon.Server):
+    """A running `gudgeon discovery` with that many services in a directory."""
+
+    PAUSE = 0.002
+
+    def __init__(self, folder, services, program=gudgeon.GUDGEON):
+        super().__init__(folder, "gudgeon discovery")
+        self.services = services
+        self.directory, mesh = f"{self.folder}/services", f"{self.folder}/mesh.yaml"
+        os.mkdir(self.directory)
+        if services:
+            write = [MESH_LOAD, "write", "--dir", self.directory, "--services", str(services), "--endpoints", str(ENDPOINTS)]
+            subprocess.run(write, check=True, stdout=subprocess.DEVNULL)
+        with open(mesh, "w") as file:
+            file.write("{}\n")
+        self.command = [program, "discovery", f"--configDir={self.directory}", f"--meshConfig={mesh}", "--secureGrpcAddr="]
+        self.command += [f"--{flag}=127.0.0.1:0" for flag in ("grpcAddr", "httpAddr", "monitoringAddr")]
+
+    def loading(self, proxies, changes, exchanges=0, connections=20, variant="both"):
+        """The proxies at work."""
+        command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.port('grpc')}"]
+        command += ["--dir", self.directory, "--services", str(self.services), "--endpoints", str(ENDPOINTS)]
+        command += ["--proxies", str(proxies), "--changes", str(changes), "--exchanges", str(exchanges)]
+        command += ["--connections", str(connections), "--variant", variant]
+        return self.asking(command)
+
+    def load(self, *what, **more):
+        """What the proxies found; a wrong answer ends everything."""
+        return self.answered(self.loading(*what, **more))
+
+
+def starts(folder, rounds):
+    """Milliseconds from exec until it is ready, with all services."""
+    found = []
+    for _ in range(rounds):
+        with Discovery(folder, SERVICES) as discovery:
+            found.append(discovery.start * 1000)
+    return statistics.median(found)
+
+
+def settled(folder, services, proxies):
+    """kB resident when that many of them have everything."""
+    with Discovery(folder, services) as discovery:
+        return discovery.load(proxies, 0)["resident"]
+
+
+def changes(folder, sizes, limit):
+    """µs of processor time that one change of an endpoint costs, by size, of which each stands for so many services and proxies:
+    the medians. All sizes at the same time, so that a neighbour slows each of them as much; the least of each would bend the
+    line, for a short change is more often left alone. Where it looks bent there are up to three times as many changes."""
+    found = {size: [] for size in sizes}
+    for turn in range(3):
+        if turn == 0 or gudgeon.bend(medians(found)) > limit:
+            with contextlib.ExitStack() as stack:
+                running = {size: stack.enter_context(Discovery(folder, services)) for size, (services, _) in sizes.items()}
+                clients = {size: running[size].loading(proxies, CHANGES) for size, (_, proxies) in sizes.items()}
+                for size, client in clients.items():
+                    took = running[size].answered(client)["changes"]
+                    found[size] += [change["processor_ms"] * 1000 for change in took]
+    return medians(found)
+
+
+def medians(found):
+    return {size: statistics.median(costs) for size, costs in found.items()}
+
+
+def whole(folder, changes):
+    """kB resident with all proxies that are promised, before and after that many changes, by the variant of the protocol."""
+    found = {}
+    for variant in "state", "delta":
+        with Discovery(folder, SERVICES) as discovery:
+            found[variant] = discovery.load(PROXIES, changes, connections=PROXIES, variant=variant)
+    return {variant: (load["resident"], load["resident_after"]) for variant, load in found.items()}
+
+
+def together(folder, proxies):
+    """kB resident when many of them share a connection: what their connections do not take."""
+    with Discovery(folder, SERVICES) as discovery:
+        return discovery.load(proxies, 0)["resident"]
+
+
+def growth(folder, most):
+    """Memory and what a change costs, each at three sizes, against services and against proxies."""
+    services = (SERVICES // 4, SERVICES // 2, SERVICES)
+    # Up to all that are promised: what a few hundred of them take is lost in what the start has left free.
+    proxies = (PROXIES // 4, PROXIES // 2, PROXIES)
+    # Of fewer the cost is lost in that of the change itself.
+    most = max(most, PROXIES // 2)
+    changed = (most // 4, most // 2, most)
+    limit = measure.promises()["discovery"]["growth"]
+    memory = {
+        "service, kB": {size: lambda size=size: settled(folder, size, FEWER // 10) for size in services},
+        "proxy, kB": {size: lambda size=size: settled(folder, SERVICES // 4, size) for size in proxies},
+    }
+    # Of few proxies: what the file, the snapshot and its comparison with the last one cost.
+    cost = {
+        "proxy, µs of a change": {size: (SERVICES // 4, size) for size in changed},
+        "service, µs of a change": {size: (size, PROXIES // 40) for size in services},
+    }
+    return gudgeon.grown(memory, 1, limit) | {what: changes(folder, sizes, limit) for what, sizes in cost.items()}
+
+
+def all_of_it(quick, proxies):
+    """Every figure, by the keys of build/promises.toml."""
+    with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
+        found = {"start": starts(folder, 3 if quick else 10)}
+        with Discovery(folder, SERVICES) as discovery:
+            found["load"] = discovery.load(proxies, 5 if quick else 20, 2, connections=proxies)
+        found["changes"] = 10 if quick else 100
+        found["whole"] = whole(folder, found["changes"])
+        found["together"] = together(folder, proxies)
+        found["growth"] = growth(folder, proxies)
+    return found

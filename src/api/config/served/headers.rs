@@ -1,0 +1,63 @@
+//! Changes of headers that proxies do not take.
+
+use serde_json::Value as Json;
+
+use super::{MOST_HEADERS, is_header_name, is_header_value};
+use crate::config::{Finding, push_key};
+
+const NO_NAME: &str =
+    "is not served: a name of a header is one line, and not longer than 16384 bytes";
+
+/// Adds the notes of a route or of one of its destinations, which `path` leads to: of its `headers`, and of the fields that Istio
+/// 1.1 and older had in their place.
+pub(super) fn notes(path: &str, written: &Json, found: &mut Vec<Finding>) {
+    for message in ["request", "response"] {
+        let path = format!("{path}.headers.{message}");
+        let of = |operation: &str| written.get("headers")?.get(message)?.get(operation);
+        let added = ["set", "add"].map(|name| added(&format!("{path}.{name}"), of(name), found));
+        let removed = removed(&format!("{path}.remove"), of("remove"), found);
+        if added.iter().sum::<usize>() > MOST_HEADERS || removed > MOST_HEADERS {
+            let why = format!("is served in part: proxies take {MOST_HEADERS} headers there");
+            found.push(Finding::warning(path, why));
+        }
+    }
+    for old in [
+        "appendHeaders",
+        "appendRequestHeaders",
+        "appendResponseHeaders",
+    ] {
+        added(&format!("{path}.{old}"), written.get(old), found);
+    }
+    for old in ["removeRequestHeaders", "removeResponseHeaders"] {
+        removed(&format!("{path}.{old}"), written.get(old), found);
+    }
+}
+
+/// Notes headers that are added, and returns their number.
+fn added(path: &str, pairs: Option<&Json>, found: &mut Vec<Finding>) -> usize {
+    let pairs = pairs.and_then(Json::as_object);
+    for (name, value) in pairs.into_iter().flatten() {
+        let why = if !is_header_name(name) {
+            NO_NAME
+        } else if !is_header_value(value.as_str().unwrap_or_default()) {
+            "is not served: it is too long, or has an operator that proxies do not take"
+        } else {
+            continue;
+        };
+        let mut path = path.to_owned();
+        push_key(&mut path, name);
+        found.push(Finding::warning(path, why));
+    }
+    pairs.map_or(0, serde_json::Map::len)
+}
+
+/// Notes headers that are removed, and returns their number.
+fn removed(path: &str, names: Option<&Json>, found: &mut Vec<Finding>) -> usize {
+    let names = names.and_then(Json::as_array);
+    for (at, name) in names.into_iter().flatten().enumerate() {
+        if !is_header_name(name.as_str().unwrap_or_default()) {
+            found.push(Finding::warning(format!("{path}[{at}]"), NO_NAME));
+        }
+    }
+    names.map_or(0, Vec::len)
+}

@@ -1,0 +1,242 @@
+//! The arguments of `-f`: files, stdin, and directories with all that is below them; and the namespace of `-n`.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use api::config::document::COMMAND_LINE;
+use serde_json::{Map, Value};
+
+use crate::file;
+
+/// Of all arguments together.
+const MOST_FILES: usize = 100_000;
+/// Directories within each other.
+const DEEPEST: usize = 64;
+
+/// A file that an argument leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    /// The argument is a directory above it: the file may belong to another program.
+    pub(crate) below: bool,
+}
+
+/// A text and what it is called in messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct File {
+    pub(crate) name: String,
+    pub(crate) text: String,
+    /// As of [`Found`].
+    pub(crate) below: bool,
+}
+
+/// A file that was not read, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unread {
+    pub(crate) name: String,
+    pub(crate) cause: String,
+}
+
+/// Everything that the arguments name, in order, and each file once. An unreadable path has its error in its place.
+///
+/// # Errors
+/// A directory that has no manifests.
+pub(crate) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, String> {
+    let mut all = Vec::new();
+    let mut known = HashSet::new();
+    for argument in arguments {
+        let path = Path::new(argument);
+        if argument == "-" || !path.is_dir() {
+            if known.insert(place(path)) {
+                all.push(Ok(Found {
+                    path: path.to_path_buf(),
+                    below: false,
+                }));
+            }
+            continue;
+        }
+        let mut walk = Walk::default();
+        walk.folder(path, 0);
+        if walk.found.is_empty() {
+            return Err(format!(
+                "cannot read {argument}: no .yaml, .yml or .json file in it"
+            ));
+        }
+        // By bytes, as galley has them: of two that say the same, both have to name the same one.
+        let bytes = |path: &PathBuf| path.as_os_str().as_encoded_bytes().to_vec();
+        walk.found.sort_by_cached_key(|(path, _)| bytes(path));
+        for (path, unread) in walk.found {
+            match unread {
+                Some(unread) => all.push(Err(unread)),
+                None if known.insert(place(&path)) => all.push(Ok(Found { path, below: true })),
+                None => {}
+            }
+        }
+        if all.len() > MOST_FILES {
+            return Err(format!(
+                "cannot read {argument}: more than {MOST_FILES} files"
+            ));
+        }
+    }
+    Ok(all)
+}
+
+/// The same for all ways that lead to a file.
+fn place(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+#[derive(Default)]
+struct Walk {
+    found: Vec<(PathBuf, Option<Unread>)>,
+    /// Directories that were seen: links may lead back.
+    seen: HashSet<PathBuf>,
+}
+
+impl Walk {
+    fn folder(&mut self, folder: &Path, depth: usize) {
+        if !self.seen.insert(place(folder)) {
+            return;
+        }
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) if depth < DEEPEST => entries,
+            Ok(_) => return self.unread(folder, "too many directories within each other"),
+            Err(cause) => return self.unread(folder, &cause.to_string()),
+        };
+        for entry in entries {
+            let path = match entry {
+                Ok(entry) => entry.path(),
+                Err(cause) => {
+                    self.unread(folder, &cause.to_string());
+                    continue;
+                }
+            };
+            let hidden = path
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            if hidden || self.found.len() > MOST_FILES {
+                continue;
+            }
+            if path.is_dir() {
+                self.folder(&path, depth + 1);
+                continue;
+            }
+            let kind = path.extension().and_then(|extension| extension.to_str());
+            // A pipe would be waited for.
+            if matches!(kind, Some("yaml" | "yml" | "json")) && (path.is_file() || !path.exists()) {
+                self.found.push((path, None));
+            }
+        }
+    }
+
+    fn unread(&mut self, folder: &Path, cause: &str) {
+        let unread = Unread {
+            name: shown(folder),
+            cause: cause.to_owned(),
+        };
+        self.found.push((folder.to_path_buf(), Some(unread)));
+    }
+}
+
+/// On one line, whatever it is called.
+fn shown(path: &Path) -> String {
+    let name = path.display().to_string();
+    match name.contains(char::is_control) {
+        true => name.escape_debug().to_string(),
+        false => name,
+    }
+}
+
+impl File {
+    pub(crate) fn read(found: &Found) -> Result<Self, Unread> {
+        let Found { path, below } = found;
+        let name = shown(path);
+        let unread = |cause: String| Unread {
+            name: name.clone(),
+            cause,
+        };
+        let bytes = match name.as_str() {
+            "-" => take(std::io::stdin().lock()).map(Some),
+            _ => file::open_named(path).and_then(|file| {
+                // What is known to be too long is not read at all.
+                if file.metadata()?.len() > COMMAND_LINE.bytes as u64 {
+                    return Ok(None);
+                }
+                take(file).map(Some)
+            }),
+        };
+        let bytes = bytes
+            .map_err(|cause| unread(cause.to_string()))?
+            .filter(|bytes| bytes.len() <= COMMAND_LINE.bytes)
+            .ok_or_else(|| {
+                let most = COMMAND_LINE.bytes >> 20;
+                unread(format!(
+                    "longer than {most} MiB: split it into several files"
+                ))
+            })?;
+        let text = String::from_utf8(bytes).map_err(|_| unread("it is not UTF-8".to_owned()))?;
+        Ok(Self {
+            name,
+            text,
+            below: *below,
+        })
+    }
+}
+
+fn take(from: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(COMMAND_LINE.bytes as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Gives a namespace to what has none.
+pub(crate) fn put_namespace(value: &mut Value, namespace: &str) {
+    let Some(object) = value.as_object_mut() else {
+        return;
+    };
+    let metadata = object
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata.as_object_mut() {
+        let given = metadata
+            .get("namespace")
+            .is_some_and(|given| !given.is_null() && given != "");
+        if !given {
+            metadata.insert("namespace".to_owned(), Value::from(namespace));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_directory_are_in_the_order_of_their_bytes() {
+        let root = tempfile::tempdir().unwrap();
+        let names = ["a-b.yaml", "a.yaml", "a/b.yaml", "a0.json"];
+        fs::create_dir(root.path().join("a")).unwrap();
+        for name in names {
+            fs::write(root.path().join(name), "").unwrap();
+        }
+        let argument = root.path().to_str().unwrap().to_owned();
+        let found = named(&[argument]).unwrap().into_iter();
+        let found: Vec<Found> = found.map(Result::unwrap).collect();
+        assert!(found.iter().all(|found| found.below));
+        let found: Vec<_> = found
+            .iter()
+            .map(|found| {
+                found
+                    .path
+                    .strip_prefix(root.path())
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(found, names);
+    }
+}

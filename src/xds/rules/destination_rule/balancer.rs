@@ -1,0 +1,155 @@
+//! How requests are spread over the endpoints of a cluster.
+
+use api::config::served::{is_header_name, is_one_line};
+use api::istio::networking::v1alpha3::LoadBalancerSettings;
+use api::istio::networking::v1alpha3::load_balancer_settings::SimpleLb;
+use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::{
+    HashAlgorithm, HashKey, http_cookie::Attribute,
+};
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig,
+    SlowStartConfig,
+};
+use envoy_types::pb::envoy::config::core::v3::RuntimeDouble;
+use envoy_types::pb::envoy::config::route::v3::route_action::{HashPolicy, hash_policy};
+use envoy_types::pb::envoy::r#type::v3::Percent;
+use envoy_types::pb::google::protobuf::UInt64Value;
+
+use super::{Policy, time};
+
+/// Of a ring, where nobody says another (the same as Envoy's own).
+const SMALLEST_RING: u64 = 1024;
+/// Envoy refuses larger ones (cluster.proto, `RingHashLbConfig`).
+const LARGEST_RING: u64 = 8 << 20;
+/// The runtime key that Envoy wants beside a value; no operator can set it by such a name, as Istio's.
+const NO_RUNTIME_KEY: &str = "(";
+
+/// A program with gRPC in it takes turns or a ring, and refuses all else.
+pub(super) fn balance(cluster: &mut Cluster, policy: &Policy<'_>, grpc: bool) {
+    // It leads where the client wanted to go: there is nothing to choose.
+    if cluster.lb_policy == i32::from(LbPolicy::ClusterProvided) {
+        return;
+    }
+    let simple = match policy.simple() {
+        SimpleLb::Unspecified => None,
+        SimpleLb::RoundRobin => Some(LbPolicy::RoundRobin),
+        SimpleLb::LeastConn | SimpleLb::LeastRequest => Some(LbPolicy::LeastRequest),
+        SimpleLb::Random => Some(LbPolicy::Random),
+        // Where it can be had, the cluster is made so.
+        SimpleLb::Passthrough => None,
+    };
+    if let Some(simple) = simple.filter(|simple| !grpc || *simple == LbPolicy::RoundRobin) {
+        cluster.lb_policy = simple.into();
+    }
+    if !grpc && let Some(slow_start) = policy.balancer.and_then(slow_start) {
+        cluster.lb_config = warming(cluster.lb_policy(), slow_start);
+    }
+    let Some(hash) = policy.consistent_hash() else {
+        return;
+    };
+    let (kind, config) = match &hash.hash_algorithm {
+        Some(HashAlgorithm::Maglev(maglev)) if !grpc => {
+            let size = Some(maglev.table_size).filter(|size| *size > 0);
+            let config = MaglevLbConfig {
+                table_size: size.map(|value| UInt64Value { value }),
+            };
+            (LbPolicy::Maglev, LbConfig::MaglevLbConfig(config))
+        }
+        ring => {
+            let written = match ring {
+                Some(HashAlgorithm::RingHash(ring)) => ring.minimum_ring_size,
+                Some(HashAlgorithm::Maglev(_)) | None => hash.minimum_ring_size,
+            };
+            let size = if written > 0 { written } else { SMALLEST_RING };
+            let size = size.min(LARGEST_RING);
+            let config = RingHashLbConfig {
+                minimum_ring_size: Some(UInt64Value { value: size }),
+                ..RingHashLbConfig::default()
+            };
+            (LbPolicy::RingHash, LbConfig::RingHashLbConfig(config))
+        }
+    };
+    cluster.lb_policy = kind.into();
+    cluster.lb_config = Some(config);
+}
+
+/// By what requests to a destination are spread: a route says it, for the balancer of its cluster.
+pub(crate) fn hash_policy(policy: &Policy<'_>) -> Option<HashPolicy> {
+    use hash_policy::PolicySpecifier;
+    let specifier = match policy.consistent_hash()?.hash_key.as_ref()? {
+        HashKey::HttpHeaderName(name) | HashKey::HttpQueryParameterName(name)
+            if !is_header_name(name) =>
+        {
+            return None;
+        }
+        HashKey::HttpHeaderName(name) => PolicySpecifier::Header(hash_policy::Header {
+            header_name: name.clone(),
+            ..hash_policy::Header::default()
+        }),
+        HashKey::HttpCookie(cookie) => PolicySpecifier::Cookie(hash_policy::Cookie {
+            name: cookie.name.clone(),
+            path: cookie.path.clone(),
+            ttl: cookie.ttl.as_ref().map(time),
+            attributes: cookie.attributes.iter().filter_map(attribute).collect(),
+        }),
+        HashKey::UseSourceIp(wanted) => {
+            wanted.then_some(())?;
+            PolicySpecifier::ConnectionProperties(hash_policy::ConnectionProperties {
+                source_ip: true,
+            })
+        }
+        HashKey::HttpQueryParameterName(name) => {
+            PolicySpecifier::QueryParameter(hash_policy::QueryParameter { name: name.clone() })
+        }
+    };
+    Some(HashPolicy {
+        policy_specifier: Some(specifier),
+        ..HashPolicy::default()
+    })
+}
+
+/// Envoy refuses the route for one that would end the header's line.
+fn attribute(written: &Attribute) -> Option<hash_policy::CookieAttribute> {
+    [&written.name, &written.value]
+        .into_iter()
+        .all(|text| is_one_line(text))
+        .then(|| hash_policy::CookieAttribute {
+            name: written.name.clone(),
+            value: written.value.clone(),
+        })
+}
+
+/// New endpoints get a growing share of the requests for that long. `warmupDurationSecs` is the older name.
+fn slow_start(written: &LoadBalancerSettings) -> Option<SlowStartConfig> {
+    let Some(warmup) = &written.warmup else {
+        return Some(SlowStartConfig {
+            slow_start_window: Some(time(written.warmup_duration_secs.as_ref()?)),
+            ..SlowStartConfig::default()
+        });
+    };
+    Some(SlowStartConfig {
+        slow_start_window: Some(time(warmup.duration.as_ref()?)),
+        aggression: warmup.aggression.as_ref().map(|number| RuntimeDouble {
+            default_value: number.value,
+            runtime_key: NO_RUNTIME_KEY.to_owned(),
+        }),
+        min_weight_percent: warmup.minimum_percent.as_ref().map(|percent| Percent {
+            value: percent.value,
+        }),
+    })
+}
+
+/// Envoy warms endpoints under these balancers alone.
+fn warming(balancer: LbPolicy, slow_start: SlowStartConfig) -> Option<LbConfig> {
+    match balancer {
+        LbPolicy::RoundRobin => Some(LbConfig::RoundRobinLbConfig(RoundRobinLbConfig {
+            slow_start_config: Some(slow_start),
+        })),
+        LbPolicy::LeastRequest => Some(LbConfig::LeastRequestLbConfig(LeastRequestLbConfig {
+            slow_start_config: Some(slow_start),
+            ..LeastRequestLbConfig::default()
+        })),
+        _ => None,
+    }
+}
