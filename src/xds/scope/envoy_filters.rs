@@ -68,8 +68,6 @@ struct Filter {
     object: Arc<Configured<EnvoyFilter>>,
     labels: Labels,
     patches: Arc<[Arc<Patch>]>,
-    /// Why others are not applied.
-    left_out: Arc<[Conflict]>,
 }
 
 /// All of a world.
@@ -77,6 +75,8 @@ struct Filter {
 pub(crate) struct EnvoyFilters {
     root: Arc<str>,
     by_namespace: HashMap<Arc<str>, Vec<Filter>>,
+    /// Each object as it was read, by namespace and name.
+    read: HashMap<(Arc<str>, Arc<str>), WithObject>,
 }
 
 impl EnvoyFilters {
@@ -85,33 +85,28 @@ impl EnvoyFilters {
         let mut all = Self {
             root: world.mesh.root_namespace.as_str().into(),
             by_namespace: HashMap::new(),
+            read: HashMap::new(),
         };
-        for object in world.envoy_filters.values() {
+        for (key, object) in &*world.envoy_filters {
             if !object.spec.target_refs.is_empty() {
                 continue;
             }
-            let known = earlier.and_then(|earlier| earlier.get(object));
-            let (patches, left_out) = known.unwrap_or_else(|| read(object));
+            let known = earlier.and_then(|earlier| earlier.read.get(key));
+            let known = known.filter(|(known, _)| Arc::ptr_eq(known, object) || known == object);
+            let read = known.map_or_else(|| read(object), |(_, read)| read.clone());
             let filter = Filter {
                 object: object.clone(),
                 labels: selector(&object.spec),
-                left_out,
-                patches,
+                patches: read.0.clone(),
             };
             let namespace = object.namespace.clone();
             all.by_namespace.entry(namespace).or_default().push(filter);
+            all.read.insert(key.clone(), (object.clone(), read));
         }
         for filters in all.by_namespace.values_mut() {
             filters.sort_by_key(Filter::key);
         }
         all
-    }
-
-    fn get(&self, object: &Arc<Configured<EnvoyFilter>>) -> Option<Read> {
-        let mut of = self.by_namespace.get(&object.namespace)?.iter();
-        let known = of.find(|filter| filter.object.name == object.name)?;
-        let is_same = Arc::ptr_eq(&known.object, object) || known.object == *object;
-        is_same.then(|| (known.patches.clone(), known.left_out.clone()))
     }
 
     /// Those of a proxy in this namespace whose workload has these labels.
@@ -151,8 +146,8 @@ impl EnvoyFilters {
 
     /// What of them is not applied, whoever has it.
     pub(crate) fn conflicts(&self) -> impl Iterator<Item = &Conflict> {
-        let all = self.by_namespace.values().flatten();
-        all.flat_map(|filter| filter.left_out.iter())
+        let all = self.read.values();
+        all.flat_map(|(_, (_, left_out))| left_out.iter())
     }
 }
 
@@ -237,6 +232,9 @@ impl Patches {
 
 /// The patches of an object, and why others are not applied.
 type Read = (Arc<[Arc<Patch>]>, Arc<[Conflict]>);
+
+/// That, and the object.
+type WithObject = (Arc<Configured<EnvoyFilter>>, Read);
 
 /// Workloads of the object's namespace; none: all. Releases up to 1.2 had labels of their own.
 fn selector(spec: &EnvoyFilter) -> Labels {

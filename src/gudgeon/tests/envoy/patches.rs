@@ -398,7 +398,7 @@ fn a_filter_comes_and_goes_under_load_without_a_lost_request() {
         discovery,
         proxy,
         backends: _backends,
-        at,
+        at: _at,
     } = scene();
     let ip = proxy.ip;
     let header = || ask(ip, PORT, "a.demo", "/").and_then(|one| one.headers.get("x-lua").cloned());
@@ -424,7 +424,7 @@ fn what_envoy_refuses_is_told_beside_the_filters_and_the_rest_lives_on() {
         discovery,
         proxy,
         backends: _backends,
-        at,
+        at: _at,
     } = scene();
     let ip = proxy.ip;
     until("the service", || {

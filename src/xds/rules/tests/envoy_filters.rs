@@ -447,6 +447,29 @@ fn clusters_are_meant_by_what_their_names_say() {
 }
 
 #[test]
+fn a_router_has_the_patches_of_gateways() {
+    let merge = |context: &str, policy: &str| {
+        format!(
+            "- applyTo: CLUSTER\n  match: {{context: {context}}}\n  patch: {{operation: MERGE, value: {{lb_policy: {policy}}}}}\n\
+             - applyTo: CLUSTER\n  match: {{context: {context}}}\n  patch: {{operation: ADD, value: {{name: {context}}}}}\n"
+        )
+    };
+    let patches = [
+        merge("GATEWAY", "RANDOM"),
+        merge("SIDECAR_OUTBOUND", "MAGLEV"),
+        merge("SIDECAR_INBOUND", "MAGLEV"),
+    ];
+    let mut router = (*node("demo", &[])).clone();
+    router.kind = crate::node::Kind::Router;
+    let view = snapshot(with(&patches.concat())).view(&Arc::new(router));
+    let name = "outbound|80||a.demo.svc.cluster.local";
+    assert_eq!(cluster(&*view, name).lb_policy(), LbPolicy::Random);
+    let added = ["GATEWAY", "SIDECAR_OUTBOUND", "SIDECAR_INBOUND"];
+    let added = added.map(|name| view.get(Type::Cluster, name).is_some());
+    assert_eq!(added, [true, false, false]);
+}
+
+#[test]
 fn clusters_come_go_and_change() {
     let patches = format!(
         "- applyTo: CLUSTER
