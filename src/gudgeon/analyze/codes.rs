@@ -22,7 +22,7 @@ macro_rules! codes {
 }
 
 codes! {
-    NOT_FOUND "IST0101" Error "a gateway, host, subset, selector, secret or delegate that is not there"
+    NOT_FOUND "IST0101" Error "a gateway, host, port, subset, workload, secret or delegate that is not there"
     INVALID "IST0106" Error "an object that breaks a rule"
     MESH_HOSTS "IST0109" Error "VirtualServices with one host for sidecars"
     SIDECARS_SELECT "IST0110" Error "Sidecars that select one workload"
@@ -34,10 +34,9 @@ codes! {
     NOTED "IST0133" Warning "an object of which something has no effect"
     GATEWAYS "IST0145" Error "Gateways with one host on one port of one workload"
     RELATIVE_PATCH "IST0151" Warning "an EnvoyFilter without priority that goes by others' filters"
-    GATEWAY_PORT "IST0162" Warning "a port of a Gateway that no service of its workload has"
+    GATEWAY_PORT "IST0104" Warning "a port of a Gateway that no service of its workload has"
     SUBSET_EMPTY "IST0173" Error "a subset that no workload of the service is in"
     RULE_WITHOUT_HOST "IST0174" Warning "a DestinationRule for a host that no service has"
     WITHOUT_ENDPOINTS "GDN0001" Warning "a service without endpoints"
-    NO_SUCH_PORT "GDN0002" Error "a destination's port that its service does not have"
-    RULES_FOR_HOST "GDN0003" Warning "DestinationRules that say the same of one host in one namespace"
+    RULES_FOR_HOST "GDN0002" Warning "DestinationRules that say the same of one host in one namespace"
 }

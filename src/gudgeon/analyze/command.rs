@@ -160,7 +160,7 @@ pub(crate) fn found(
     located(all, by_item, namespace)
 }
 
-/// The objects of ours that are valid, and those of Kubernetes; and what is wrong with others.
+/// An object of ours, valid or not, or one of Kubernetes that those speak of; and what is wrong with it by itself.
 fn read(part: &Part<'_>, number: usize, namespace: Option<&str>) -> (Option<Item>, Vec<Message>) {
     let value = placed(part, namespace);
     let text = |pointer: &str| {
@@ -184,8 +184,8 @@ fn read(part: &Part<'_>, number: usize, namespace: Option<&str>) -> (Option<Item
     if config::is_ours(version) {
         let (object, mut findings) = config::check_all(&value);
         part.complain(&mut findings);
-        let valid = object.filter(|_| !findings.iter().any(Finding::is_error));
-        if let Some(object) = &valid {
+        let is_valid = !findings.iter().any(Finding::is_error);
+        if let Some(object) = object.as_ref().filter(|_| is_valid) {
             findings.extend(config::notes(object.kind, &object.spec));
         }
         let said = findings.into_iter().map(|finding| Message {
@@ -199,7 +199,7 @@ fn read(part: &Part<'_>, number: usize, namespace: Option<&str>) -> (Option<Item
         });
         let said = said.collect();
         return (
-            valid.map(|object| item(object.spec, &object.namespace)),
+            object.map(|object| item(object.spec, &object.namespace)),
             said,
         );
     }

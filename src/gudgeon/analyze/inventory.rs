@@ -1,6 +1,6 @@
 //! All objects that were read, and what can be looked up among them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::model::{Labels, selects};
@@ -45,7 +45,12 @@ pub(super) struct Runs {
 /// Everything.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
-    pub(super) items: Vec<Item>,
+    items: Vec<Item>,
+    by_kind: HashMap<String, Vec<usize>>,
+    /// By kind, namespace and name.
+    by_name: HashMap<(String, String, String), usize>,
+    /// DestinationRules by their whole hosts.
+    rules: BTreeMap<String, Vec<usize>>,
     pub(super) hosts: BTreeMap<String, Vec<KnownHost>>,
     pub(super) workloads: Vec<Runs>,
     pub(super) secrets: BTreeSet<(String, String)>,
@@ -129,8 +134,15 @@ impl Inventory {
             domain: domain.to_owned(),
             ..Self::default()
         };
-        for item in &items {
+        for (at, item) in items.iter().enumerate() {
             all.add(item);
+            all.by_kind.entry(item.kind.clone()).or_default().push(at);
+            let name = (item.kind.clone(), item.namespace.clone(), item.name.clone());
+            all.by_name.entry(name).or_insert(at);
+            if item.kind == "DestinationRule" {
+                let host = all.full_host(text(&item.body, "/host"), &item.namespace);
+                all.rules.entry(host).or_default().push(at);
+            }
         }
         all.items = items;
         all
@@ -178,13 +190,28 @@ impl Inventory {
         }
     }
 
-    pub(super) fn of<'a>(&'a self, kind: &'static str) -> impl Iterator<Item = &'a Item> {
-        self.items.iter().filter(move |item| item.kind == kind)
+    pub(super) fn of(&self, kind: &str) -> impl Iterator<Item = &Item> {
+        let all = self.by_kind.get(kind).into_iter().flatten();
+        all.filter_map(|at| self.items.get(*at))
     }
 
-    pub(super) fn find(&self, kind: &'static str, namespace: &str, name: &str) -> Option<&Item> {
-        let mut all = self.of(kind);
-        all.find(|item| item.namespace == namespace && item.name == name)
+    pub(super) fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<&Item> {
+        let name = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        self.by_name.get(&name).and_then(|at| self.items.get(*at))
+    }
+
+    /// DestinationRules that mean a host, by it or by a wildcard.
+    pub(super) fn rules_of(&self, host: &str) -> impl Iterator<Item = &Item> {
+        let wild = self
+            .rules
+            .iter()
+            .take_while(|(pattern, _)| pattern.starts_with('*'));
+        let wild = wild.filter(move |(pattern, _)| *pattern != host && is_meant(pattern, host));
+        let all = wild
+            .map(|(_, all)| all)
+            .chain(self.rules.get(host))
+            .flatten();
+        all.filter_map(|at| self.items.get(*at))
     }
 
     /// The whole name of a host that an object of a namespace writes.

@@ -8,8 +8,12 @@ use super::inventory::{Inventory, list, text};
 use super::messages::Message;
 use super::references::push;
 
+/// Namespaces whose services are nobody's own.
+const SYSTEM: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
+
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
-    for item in all.of("Service") {
+    let of_users = |namespace: &str| namespace != all.root && !SYSTEM.contains(&namespace);
+    for item in all.of("Service").filter(|item| of_users(&item.namespace)) {
         for (at, port) in list(&item.body, "/spec/ports") {
             let number = port.get("port").and_then(Json::as_u64).unwrap_or_default();
             let short = u16::try_from(number).unwrap_or_default();

@@ -6,7 +6,7 @@ use api::model::selects;
 use serde_json::Value as Json;
 
 use super::codes;
-use super::inventory::{Inventory, Item, is_meant, labels, list, overlap, text, texts};
+use super::inventory::{Inventory, Item, labels, list, overlap, text, texts};
 use super::messages::Message;
 
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
@@ -157,7 +157,6 @@ fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         let hosts = all.hosts_of(&full, &item.namespace);
         if hosts.is_empty() {
             missing(found, item, &format!("{path}.host"), "host", host);
-            continue;
         }
         let subset = text(to, "/subset");
         if !subset.is_empty() && !has_subset(all, &full, subset, &item.namespace) {
@@ -172,11 +171,11 @@ fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         }
         let numbers: BTreeSet<u64> = hosts.iter().flat_map(|host| &host.ports).copied().collect();
         match to.pointer("/port/number").and_then(Json::as_u64) {
-            Some(port) if !numbers.contains(&port) => {
+            Some(port) if !hosts.is_empty() && !numbers.contains(&port) => {
                 let words = format!("{host:?} has no port {port}");
                 push(
                     found,
-                    &codes::NO_SUCH_PORT,
+                    &codes::NOT_FOUND,
                     item,
                     format!("{path}.port"),
                     words,
@@ -194,7 +193,7 @@ fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
 
 /// Whether a DestinationRule that the namespace sees has a subset of a host.
 fn has_subset(all: &Inventory, host: &str, subset: &str, namespace: &str) -> bool {
-    all.of("DestinationRule").any(|rule| {
+    all.rules_of(host).any(|rule| {
         let exported = texts(&rule.body, "/exportTo");
         let sees = exported.is_empty()
             || exported.iter().any(|to| match to.as_str() {
@@ -202,9 +201,8 @@ fn has_subset(all: &Inventory, host: &str, subset: &str, namespace: &str) -> boo
                 "." => rule.namespace == namespace,
                 to => to == namespace,
             });
-        let of = all.full_host(text(&rule.body, "/host"), &rule.namespace);
         let mut subsets = list(&rule.body, "/subsets");
-        sees && is_meant(&of, host) && subsets.any(|(_, one)| text(one, "/name") == subset)
+        sees && subsets.any(|(_, one)| text(one, "/name") == subset)
     })
 }
 

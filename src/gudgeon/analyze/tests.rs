@@ -134,7 +134,7 @@ fn what_is_referred_to_has_to_be_there() {
         ),
         (
             "http: [{route: [{destination: {host: web, port: {number: 81}}}]}]".to_owned(),
-            "Error [GDN0002] spec.http[0].route[0].destination.port: \"web\" has no port 81",
+            "Error [IST0101] spec.http[0].route[0].destination.port: \"web\" has no port 81",
         ),
         (
             "http: [{delegate: {name: d}}]".to_owned(),
@@ -179,6 +179,22 @@ fn what_is_referred_to_has_to_be_there() {
             "Error [IST0112] (VirtualService demo/v a.yaml:61) spec.http[0].route[0].destination: \"two\" has the ports 80, 81: say which one"
         ]
     );
+}
+
+/// As files of a tutorial have it: the gateway is Istio's own, and a rule that is not valid is there.
+#[test]
+fn what_belongs_to_the_installation_and_what_is_broken_is_there() {
+    let alone = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: a}}\n---\n\
+                 apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec: {selector: {istio: ingressgateway}, servers: []}\n---\n\
+                 apiVersion: v1\nkind: Service\nmetadata: {name: dns, namespace: kube-system}\nspec: {externalName: a.example, type: ExternalName, ports: [{name: x, port: 90}]}\n---\n\
+                 apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v}\nspec: {hosts: [a.example], gateways: [g], http: [{directResponse: {status: 200}}]}\n";
+    let found = said(alone);
+    let codes: Vec<_> = found
+        .iter()
+        .map(|line| line.split_whitespace().nth(1).unwrap())
+        .collect();
+    // The servers alone are missing, so that no host is served.
+    assert_eq!(codes, ["[IST0106]", "[IST0132]"], "{found:?}");
 }
 
 #[test]
@@ -276,7 +292,7 @@ fn what_two_say_differently_is_told_at_both() {
     let rule = "{host: web, subsets: [{name: v1, labels: {version: v1}}]}";
     assert_eq!(
         codes(twice("DestinationRule", networking, [rule, "{host: web}"])),
-        ["[GDN0003]", "[GDN0003]"]
+        ["[GDN0002]", "[GDN0002]"]
     );
     let patch = "{configPatches: [{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager, subFilter: {name: x}}}}}, patch: {operation: INSERT_BEFORE, value: {name: y}}}]}";
     let found = beside("EnvoyFilter", "f", patch);
@@ -304,7 +320,7 @@ fn what_selects_nothing_and_what_has_no_endpoints_is_told() {
         (
             "Sidecar",
             "{workloadSelector: {labels: {app: x}}, egress: [{hosts: ['*/*']}]}",
-            "Warning [IST0127] spec.workloadSelector.labels: no workload has the labels app=x",
+            "Error [IST0101] spec.workloadSelector.labels: no workload has the labels app=x",
         ),
         (
             "EnvoyFilter",
@@ -319,7 +335,7 @@ fn what_selects_nothing_and_what_has_no_endpoints_is_told() {
         (
             "Gateway",
             "{selector: {istio: ingressgateway}, servers: [{port: {number: 80, name: a, protocol: HTTP}, hosts: [a.example]}]}",
-            "Warning [IST0162] spec.servers[0].port: no service of the workloads istio=ingressgateway has the port 80",
+            "Warning [IST0104] spec.servers[0].port: no service of the workloads istio=ingressgateway has the port 80",
         ),
         (
             "Service",

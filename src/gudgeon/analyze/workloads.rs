@@ -37,7 +37,12 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             if !selector.is_empty() && !is_met {
                 let words = format!("no workload has the labels {}", shown(&selector));
                 let path = format!("spec.{place}");
-                push(found, &codes::SELECTS_NOTHING, item, path, words);
+                // The one of a Sidecar is a reference, as istioctl has it.
+                let code = match kind {
+                    "Sidecar" => &codes::NOT_FOUND,
+                    _ => &codes::SELECTS_NOTHING,
+                };
+                push(found, code, item, path, words);
             }
         }
     }
@@ -126,6 +131,10 @@ fn gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         .iter()
         .filter(|runs| selects(&selector, &runs.labels))
         .collect();
+    // The gateway of Istio's own installation need not be among the objects.
+    if selected.is_empty() && shown(&selector) == "istio=ingressgateway" {
+        return;
+    }
     if selected.is_empty() {
         let words = format!("no workload has the labels {}", shown(&selector));
         push(found, &codes::NOT_FOUND, item, "spec.selector", words);
