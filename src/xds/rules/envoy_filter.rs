@@ -28,10 +28,10 @@ use crate::view::Resource;
 
 /// Bytes that patches may add to all resources of a type that a proxy has. Chosen: a thousand listeners may each have a script of 30 kB.
 const MOST_ADDED: usize = 32 << 20;
-/// And to one resource, however many there are.
+/// And to one resource, however many there are: a filter with a short script.
 const LEAST_ADDED: usize = 8 << 10;
 /// Bytes that may be read and written for that: each patch of a filter takes all of its connection manager.
-const MOST_WORK: usize = 512 << 20;
+const MOST_WORK: usize = 128 << 20;
 const LEAST_WORK: usize = 64 << 10;
 
 /// The side of a proxy that a resource is of.
