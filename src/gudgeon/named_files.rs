@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::file;
 
-/// Of all arguments together.
+/// Files of all arguments together at most.
 const MOST_FILES: usize = 100_000;
 /// Directories within each other.
 const DEEPEST: usize = 64;
@@ -23,7 +23,7 @@ pub(crate) struct Found {
     pub(crate) below: bool,
 }
 
-/// A text and what it is called in messages.
+/// A text, with its name in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct File {
     pub(crate) name: String,
@@ -39,7 +39,7 @@ pub(crate) struct Unread {
     pub(crate) cause: String,
 }
 
-/// Everything that the arguments name, in order, and each file once. An unreadable path has its error in its place.
+/// Lists all files that the arguments name, in order, and each file once. An unreadable path has its error in its place.
 ///
 /// # Errors
 /// A directory that has no manifests.
@@ -64,7 +64,7 @@ pub(crate) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, 
                 "cannot read {argument}: no .yaml, .yml or .json file in it"
             ));
         }
-        // By bytes, as galley has them: of two that say the same, both have to name the same one.
+        // Sorted by bytes, as in galley: both must report the same one of two duplicates.
         let bytes = |path: &PathBuf| path.as_os_str().as_encoded_bytes().to_vec();
         walk.found.sort_by_cached_key(|(path, _)| bytes(path));
         for (path, unread) in walk.found {
@@ -140,7 +140,7 @@ impl Walk {
     }
 }
 
-/// On one line, whatever it is called.
+/// Renders a path on one line, with control characters escaped.
 fn shown(path: &Path) -> String {
     let name = path.display().to_string();
     match name.contains(char::is_control) {
@@ -160,7 +160,7 @@ impl File {
         let bytes = match name.as_str() {
             "-" => take(std::io::stdin().lock()).map(Some),
             _ => file::open_named(path).and_then(|file| {
-                // What is known to be too long is not read at all.
+                // A file that is too large is not read at all.
                 if file.metadata()?.len() > COMMAND_LINE.bytes as u64 {
                     return Ok(None);
                 }

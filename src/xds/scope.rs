@@ -9,6 +9,7 @@ mod all;
 mod audience;
 mod delegates;
 pub(crate) mod envoy_filters;
+pub(crate) mod gateways;
 mod hosts;
 pub(crate) mod policies;
 mod sidecar;
@@ -22,11 +23,12 @@ use api::istio::mesh::v1alpha1::mesh_config::outbound_traffic_policy::Mode;
 use api::mesh::MeshConfig;
 use api::model::{Configured, Labels, ObjectRef, Service};
 use api::networking::envoy_filter::{ApplyTo, PatchContext};
-use api::networking::{DestinationRule, Kind, Sidecar, VirtualService};
+use api::networking::{DestinationRule, Gateway, Kind, Sidecar, VirtualService};
 
 pub(crate) use self::all::Rules;
 use self::envoy_filters::{Patch, Patches};
-use self::hosts::{full_host, most_specific, patterns};
+pub(crate) use self::hosts::patterns;
+use self::hosts::{full_host, most_specific};
 pub(crate) use self::sidecar::Stand;
 use self::visible::{Sight, Visible};
 use crate::common::outlets::Outlets;
@@ -45,6 +47,8 @@ pub(crate) struct Scope {
     selected: Arc<[usize]>,
     /// Patches that hold for it, by hashes of their names.
     patches: Arc<[u64]>,
+    /// That a router listens for.
+    gateways: Arc<[ObjectRef]>,
 }
 
 /// An object, and how it is named.
@@ -99,6 +103,11 @@ impl<T> Rule<T> {
         &self.object.spec
     }
 
+    /// In full and in lower case.
+    pub(crate) fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
     pub(crate) fn namespace(&self) -> &Arc<str> {
         &self.object.namespace
     }
@@ -129,6 +138,8 @@ pub(crate) struct ProxyRules {
     pub(crate) sidecar: Option<Arc<Configured<Sidecar>>>,
     pub(crate) unknown: Unknown,
     pub(crate) patches: Arc<Patches>,
+    /// That it listens for, in order.
+    pub(crate) gateways: Arc<[Arc<Rule<Gateway>>]>,
     visible: Arc<Visible>,
     /// What the routes are for that are made.
     sight: Arc<Sight>,
@@ -207,9 +218,21 @@ impl ProxyRules {
         &self.clusters.patches
     }
 
+    /// VirtualServices that are bound to a Gateway, in order.
+    pub(crate) fn bound(&self, gateway: &ObjectRef) -> Vec<&Arc<Rule<VirtualService>>> {
+        gateways::bound(&self.visible.bound, gateway)
+    }
+
     /// Whether a rule has a part in what a proxy of this namespace is given.
     pub(crate) fn is_made_by(&self, rule: &ObjectRef, namespace: &str) -> bool {
         if self.patches.are_of(rule) {
+            return true;
+        }
+        let is_bound = |gateway: &Arc<Rule<Gateway>>| {
+            let mut bound = self.bound(&gateway.from).into_iter();
+            gateway.from == *rule || bound.any(|one| one.from == *rule || one.with.contains(rule))
+        };
+        if self.gateways.iter().any(is_bound) {
             return true;
         }
         let whole = &self.visible.whole;

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{ClusterId, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
+use super::{ClusterId, Credentials, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
-use crate::istio::networking::v1alpha3::{DestinationRule, EnvoyFilter, Sidecar, VirtualService};
+use crate::istio::networking::v1alpha3::{
+    DestinationRule, EnvoyFilter, Gateway, Sidecar, VirtualService,
+};
 use crate::security::{AuthorizationPolicy, PeerAuthentication};
 
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
@@ -49,6 +51,9 @@ pub struct World {
     pub mesh: Arc<MeshConfig>,
     pub networks: Arc<MeshNetworks>,
     pub sidecars: Arc<Objects<Sidecar>>,
+    pub gateways: Arc<Objects<Gateway>>,
+    /// That are whole: a proxy refuses others.
+    pub credentials: Arc<Credentials>,
     pub virtual_services: Arc<Objects<VirtualService>>,
     pub destination_rules: Arc<Objects<DestinationRule>>,
     pub envoy_filters: Arc<Objects<EnvoyFilter>>,
@@ -72,6 +77,8 @@ impl World {
             mesh,
             networks: Arc::default(),
             sidecars: Arc::default(),
+            gateways: Arc::default(),
+            credentials: Arc::default(),
             virtual_services: Arc::default(),
             destination_rules: Arc::default(),
             envoy_filters: Arc::default(),

@@ -112,9 +112,9 @@ mod tests {
         }
         one.add("apps", "Deployment", "n", "a");
         assert_eq!((one.line(), one.refusal()), (None, None));
-        one.count("Gateway", 2);
+        one.count("ServiceRole", 2);
         let words = |words: &str| Some(format!("{words} have no effect in this release"));
-        assert_eq!((one.line(), one.refusal()), (words("2 Gateway"), None));
+        assert_eq!((one.line(), one.refusal()), (words("2 ServiceRole"), None));
         one.add(
             "security.istio.io",
             "RequestAuthentication",
@@ -131,7 +131,10 @@ mod tests {
                 &format!("p{at:04}"),
             );
         }
-        assert_eq!(all.line(), words("2 Gateway, 1001 RequestAuthentication"));
+        assert_eq!(
+            all.line(),
+            words("2 ServiceRole, 1001 RequestAuthentication")
+        );
         let refusal = all.refusal().unwrap();
         let begin = "cannot start beside RequestAuthentication istio-system/default, RequestAuthentication shop/p0000, ";
         assert!(

@@ -32,6 +32,8 @@ pub(crate) const NOT_ENFORCED_AS_WRITTEN: &str = "gudgeon_policies_not_enforced_
 pub(crate) const PATCH_NOT_APPLIED: &str = "gudgeon_envoy_filter_patches_not_applied";
 /// Routes that are left to another rule, which is not there for it, or contradicts.
 pub(crate) const DELEGATE: &str = "gudgeon_delegates_left_out";
+/// A part of an object that another one leaves no place for, or that nothing can be made of.
+pub const REJECTED_CONFIG: &str = "pilot_total_rejected_configs";
 pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
 
 impl Conflict {

@@ -13,6 +13,7 @@
 pub(crate) mod authorization_policy;
 pub(crate) mod destination_rule;
 pub(crate) mod envoy_filter;
+pub(crate) mod gateway;
 pub(crate) mod peer_authentication;
 pub(crate) mod virtual_service;
 

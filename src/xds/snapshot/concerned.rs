@@ -7,7 +7,7 @@ use api::model::{Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World};
 use api::networking::Kind;
 
 use super::{Base, Snapshot};
-use crate::node::Node;
+use crate::node::{self, Node};
 use crate::scope::{ProxyRules, Scope};
 
 /// What differs between two snapshots.
@@ -21,6 +21,8 @@ pub(super) struct Concerned {
     rules: BTreeSet<ObjectRef>,
     /// Namespaces whose workloads let others in.
     guarded: BTreeSet<Arc<str>>,
+    /// Namespaces with secrets that came, changed or went.
+    secrets: BTreeSet<Arc<str>>,
     /// Of proxies that see the same and are of one namespace all are concerned, or none.
     known: Mutex<HashMap<Class, bool>>,
 }
@@ -41,6 +43,7 @@ impl Concerned {
             &newer.destination_rules,
             &mut rules,
         );
+        objects(&older.gateways, &newer.gateways, &mut rules);
         objects(&older.sidecars, &newer.sidecars, &mut rules);
         objects(&older.envoy_filters, &newer.envoy_filters, &mut rules);
         let mut policies = BTreeSet::new();
@@ -50,6 +53,8 @@ impl Concerned {
             &mut policies,
         );
         let guarded: BTreeSet<_> = policies.into_iter().map(|one| one.namespace).collect();
+        let secrets = differing(&older.credentials, &newer.credentials);
+        let secrets = secrets.map(|(namespace, _)| namespace.clone()).collect();
         let (base, later) = (&before.base, &after.base);
         let is_same = older.mesh == newer.mesh
             && !guarded.contains(newer.mesh.root_namespace.as_str())
@@ -72,13 +77,15 @@ impl Concerned {
             services,
             rules,
             guarded,
+            secrets,
             known: Mutex::default(),
         }
     }
 
     /// Whether this proxy is to look at all that it has.
     pub(super) fn has(&self, node: &Node, local: &api::model::ClusterId) -> bool {
-        if self.everybody {
+        let has_secrets = node.kind == node::Kind::Router && self.secrets.contains(&node.namespace);
+        if self.everybody || has_secrets {
             return true;
         }
         let key = WorkloadKey {

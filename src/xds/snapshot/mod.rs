@@ -11,6 +11,8 @@ mod parts;
 mod patched;
 mod ports;
 mod proxy;
+mod router;
+mod secrets;
 #[cfg(test)]
 mod tests;
 mod variants;
@@ -49,7 +51,8 @@ use crate::settings::Settings;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 
-pub use crate::common::conflict::Conflict;
+pub use self::secrets::named_credentials;
+pub use crate::common::conflict::{Conflict, REJECTED_CONFIG};
 
 /// One state of the mesh.
 #[derive(Debug)]
@@ -416,6 +419,8 @@ impl Snapshot {
             && self.world.mesh == world.mesh
             && self.world.networks == world.networks
             && self.world.sidecars == world.sidecars
+            && is_same(&self.world.gateways, &world.gateways)
+            && is_same(&self.world.credentials, &world.credentials)
             && is_same(&self.world.virtual_services, &world.virtual_services)
             && is_same(&self.world.destination_rules, &world.destination_rules)
             && is_same(&self.world.envoy_filters, &world.envoy_filters)

@@ -72,11 +72,15 @@ impl ProxyView {
         let mut own: Vec<_> = finished(&patcher, inbound, true).collect();
         own.extend(finished(&patcher, outbound, false));
         if !patches.is_empty() {
-            let shared = self.outbound_listeners();
+            // A router listens for nothing else.
+            let shared = is_sidecar.then(|| self.outbound_listeners());
+            let is_shared = |name: &str| {
+                let shared = shared.as_ref();
+                shared.is_some_and(|shared| shared.listeners.contains_key(name))
+            };
             for is_inbound in [false, true] {
-                let is_taken = |name: &str| {
-                    shared.listeners.contains_key(name) || own.iter().any(|one| &*one.name == name)
-                };
+                let is_taken =
+                    |name: &str| is_shared(name) || own.iter().any(|one| &*one.name == name);
                 let added = if is_inbound && !is_sidecar {
                     Vec::new()
                 } else {

@@ -102,6 +102,12 @@ pub(super) const PATCHES: Effect = Effect::Enforced {
     without: &["filters", "targetRefs"],
 };
 
+/// Gateway: servers of routers.
+pub(super) const SERVERS: Effect = Effect::Enforced {
+    by: Role::Discovery,
+    without: &["servers.defaultEndpoint"],
+};
+
 /// Sidecar.
 pub(super) const LISTENERS: Effect = Effect::Enforced {
     by: Role::Discovery,
@@ -209,7 +215,6 @@ mod tests {
         let networking = "networking.istio.io/v1";
         for (api_version, name) in [
             (security, "RequestAuthentication"),
-            (networking, "Gateway"),
             ("authentication.istio.io/v1alpha1", "MeshPolicy"),
             ("rbac.istio.io/v1alpha1", "ClusterRbacConfig"),
         ] {

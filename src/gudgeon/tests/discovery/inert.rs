@@ -11,9 +11,8 @@ const POLICY: &str = "apiVersion: security.istio.io/v1\nkind: RequestAuthenticat
                       metadata: {name: deny-all, namespace: shop}\nspec: {}\n";
 const STRICT: &str = "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\n\
                       metadata: {name: default, namespace: istio-system}\nspec: {}\n";
-const GATEWAY: &str = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: shop}\n\
-                       spec: {selector: {istio: ingress}, servers: [{port: {number: 80, name: http, protocol: HTTP}, \
-                       hosts: ['*.example']}]}\n";
+const ROLE: &str = "apiVersion: rbac.istio.io/v1alpha1\nkind: ServiceRole\nmetadata: {name: front, namespace: shop}\n\
+                    spec: {rules: [{services: ['*']}]}\n";
 const SIDECAR: &str = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: only-own, namespace: shop}\n\
                        spec: {egress: [{hosts: ['./*']}], inboundConnectionPool: {tcp: {maxConnections: 1}}}\n";
 
@@ -24,19 +23,19 @@ fn status(discovery: &Discovery, kind: &str) -> Value {
 
 #[test]
 fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody_looks() {
-    let config = documents(&[a("10.0.0.1"), GATEWAY.to_owned(), SIDECAR.to_owned()]);
+    let config = documents(&[a("10.0.0.1"), ROLE.to_owned(), SIDECAR.to_owned()]);
     let discovery = Place::new().with("config/a.yaml", &config).start();
     assert_eq!(
-        discovery.logged("1 Gateway have no effect in this release"),
+        discovery.logged("1 ServiceRole have no effect in this release"),
         1
     );
-    let gateway = status(&discovery, "Gateway");
+    let role = status(&discovery, "ServiceRole");
     assert_eq!(
-        (&gateway["accepted"], &gateway["effect"]),
+        (&role["accepted"], &role["effect"]),
         (&json!(true), &json!("none"))
     );
-    let words = "Gateway has no effect in this release: it is accepted, and gudgeon discovery does not enforce it";
-    assert_eq!(gateway["messages"], json!([words]));
+    let words = "ServiceRole has no effect in this release: it is accepted, and gudgeon discovery does not enforce it";
+    assert_eq!(role["messages"], json!([words]));
     let entry = status(&discovery, "ServiceEntry");
     assert_eq!(
         (&entry["effect"], &entry["messages"]),
@@ -52,11 +51,14 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
             "gudgeon_objects_without_effect{{kind=\"{kind}\"}}"
         ))
     };
-    assert_eq!((gauge("Gateway"), gauge("ServiceEntry")), (Some(1.0), None));
+    assert_eq!(
+        (gauge("ServiceRole"), gauge("ServiceEntry")),
+        (Some(1.0), None)
+    );
     let (_, page) = discovery.get("/debug");
     assert!(
         page.contains("<th>effect in this release")
-            && page.contains("<td>Gateway<td>1<td class=\"bad\">none"),
+            && page.contains("<td>ServiceRole<td>1<td class=\"bad\">none"),
         "{page}"
     );
     assert!(!page.contains("what they forbid"), "{page}");
@@ -67,7 +69,7 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
         &documents(&[POLICY.to_owned(), STRICT.to_owned()]),
     );
     until("the change is said", || {
-        let words = "1 Gateway, 2 RequestAuthentication have no effect in this release";
+        let words = "1 ServiceRole, 2 RequestAuthentication have no effect in this release";
         (discovery.logged(words) == 1).then_some(())
     });
     let words = "RequestAuthentication istio-system/default, RequestAuthentication shop/deny-all: nothing enforces this kind of security.istio.io";
@@ -90,7 +92,7 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
     assert_eq!(discovery.logged("have no effect in this release"), 2);
     std::fs::remove_file(discovery.place.path("config/b.yaml")).unwrap();
     until("they are gone", || {
-        (discovery.logged("1 Gateway have no effect in this release") == 2).then_some(())
+        (discovery.logged("1 ServiceRole have no effect in this release") == 2).then_some(())
     });
     assert_eq!(gauge("RequestAuthentication"), None);
 }
