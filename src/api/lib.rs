@@ -20,6 +20,8 @@
 //!
 //! Objects of rules need no type: what is wrong with their JSON is found, all of it, and bytes are made of it and back.
 //!
+//! [`envoy`] knows Envoy's own messages by their descriptions: what users write of them becomes bytes, and bytes are merged.
+//!
 //! [`size`] bounds what an object comes to where its lists multiply.
 //!
 //! [`model`] is the other half: what the registries make of all that, as plain values.
@@ -29,6 +31,7 @@
 pub mod config;
 mod count;
 pub mod duration;
+pub mod envoy;
 pub mod mesh;
 pub mod model;
 pub mod names;

@@ -10,6 +10,7 @@
 //!            ┌── cli ── log ── exit              command line, log lines, exit codes
 //!            ├── manifest                        `inject`: documents in, documents out
 //! main ── lib┼── validate                        `validate`: documents in, what is wrong with them out
+//!            ├── analyze                         `analyze`: documents in, what they say of each other out
 //!            ├── injector                        the webhook: files ── admission ── decision ── page
 //!            ├── discovery                       sources in, xDS out; `request` is a client of a running one
 //!            ├── galley                          sources in, MCP out; the webhook that validates rules
@@ -39,7 +40,8 @@
 //!   routes, the end. `grpc`: streams that live for days. `mcp`: both ends of MCP on sockets.
 //! * `process`: signals and panics. `shared`: the runtime, stages and clients that the roles of one process share. `admission` and
 //!   `keeping`: reviews, and the webhook configurations that lead to them.
-//! * `injector`, `discovery`, `galley`: the roles. `all`: the three in one process. `manifest`: `inject`. `validate`: `validate`.
+//! * `injector`, `discovery`, `galley`: the roles. `all`: the three in one process. `manifest`: `inject`. `validate`: `validate`, and `analyze`:
+//!   `analyze`; `named_files`: the files that both are given.
 //!   `properties`: what holds of any review, tested without a fuzzer.
 //!
 //! # Flows
@@ -62,6 +64,7 @@
 
 mod admission;
 mod all;
+mod analyze;
 mod beside;
 pub mod cli;
 mod clock;
@@ -84,6 +87,7 @@ mod kept;
 mod log;
 mod manifest;
 mod mcp;
+mod named_files;
 mod parameters;
 mod process;
 #[cfg(test)]
@@ -151,19 +155,19 @@ pub fn run(words: &[OsString]) -> Exit {
             })
         }
         Asked::Inject(flags) => {
-            for warning in warnings {
-                say(false, &format!("{warning}\n"));
-            }
+            warned(warnings);
             let done = log::open(&flags.log, "stderr")
                 .map_err(Failure::config)
                 .and_then(|()| manifest::run::<Configuration>(&flags));
             done.unwrap_or_else(|failure| told(&failure))
         }
         Asked::Validate(flags) => {
-            for warning in warnings {
-                say(false, &format!("{warning}\n"));
-            }
+            warned(warnings);
             validate::run(&flags).unwrap_or_else(|failure| told(&failure))
+        }
+        Asked::Analyze(flags) => {
+            warned(warnings);
+            analyze::run(&flags).unwrap_or_else(|failure| told(&failure))
         }
         Asked::Probe(flags) => match injector::probe(&flags) {
             Ok(()) => {
@@ -199,6 +203,13 @@ fn role(
         warn!("{warning}");
     }
     run().unwrap_or_else(|failure| last_words(&failure))
+}
+
+/// Says of flags that they mean nothing.
+fn warned(warnings: Vec<String>) {
+    for warning in warnings {
+        say(false, &format!("{warning}\n"));
+    }
 }
 
 fn say(out: bool, text: &str) {

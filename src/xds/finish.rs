@@ -62,6 +62,17 @@ impl<M: Encode> Draft<M> {
     }
 }
 
+impl<M: Encode> Draft<M> {
+    /// The same for a message of this name that users wrote a part of: any of its maps may have several entries.
+    pub(crate) fn finish_canonical(self, message: &str) -> Resource {
+        let body = api::envoy::canonical(message, &self.message.encode());
+        Resource {
+            from: self.from.into(),
+            ..Resource::new(self.name, body)
+        }
+    }
+}
+
 impl Encode for ClusterParts {
     fn encode(self) -> Vec<u8> {
         let mut cluster = self.cluster;

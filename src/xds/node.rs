@@ -2,6 +2,7 @@
 
 mod dns;
 mod metadata;
+mod pairs;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use prost::Message;
 
 pub use dns::Dns;
 use metadata::{Metadata, labels};
+pub use pairs::MetadataPairs;
 
 /// What a proxy is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,6 +140,7 @@ pub struct Node {
     /// Of the proxy itself.
     pub proxy_version: Arc<str>,
     pub account: Option<Arc<str>>,
+    pub metadata: MetadataPairs,
     /// What was not understood, for the log.
     pub warnings: Vec<String>,
 }
@@ -204,8 +207,7 @@ impl Node {
         let metadata = Metadata::of(node);
         let (pod, after) = full.rsplit_once('.').unwrap_or((full, ""));
         let namespace = metadata
-            .text("NAMESPACE")
-            .or_else(|| metadata.text("CONFIG_NAMESPACE"))
+            .namespace()
             .or_else(|| (!after.is_empty()).then(|| after.into()))
             .ok_or_else(|| {
                 bad(&format!(
@@ -244,6 +246,7 @@ impl Node {
                 .text("ISTIO_PROXY_VERSION")
                 .unwrap_or_else(|| agent(node)),
             account: metadata.text("SERVICE_ACCOUNT"),
+            metadata: metadata.pairs(),
             warnings,
         })
     }

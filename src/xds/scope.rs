@@ -8,6 +8,7 @@
 mod all;
 mod audience;
 mod delegates;
+pub(crate) mod envoy_filters;
 pub(crate) mod gateways;
 mod hosts;
 pub(crate) mod policies;
@@ -21,9 +22,11 @@ use std::sync::Arc;
 use api::istio::mesh::v1alpha1::mesh_config::outbound_traffic_policy::Mode;
 use api::mesh::MeshConfig;
 use api::model::{Configured, Labels, ObjectRef, Service};
+use api::networking::envoy_filter::{ApplyTo, PatchContext};
 use api::networking::{DestinationRule, Gateway, Kind, Sidecar, VirtualService};
 
 pub(crate) use self::all::Rules;
+use self::envoy_filters::{Patch, Patches};
 pub(crate) use self::hosts::patterns;
 use self::hosts::{full_host, most_specific};
 pub(crate) use self::sidecar::Stand;
@@ -42,6 +45,8 @@ pub(crate) struct Scope {
     sidecar: Option<ObjectRef>,
     /// Those of [`Visible::selectors`] that the proxy's labels meet, by their places.
     selected: Arc<[usize]>,
+    /// Patches that hold for it, by hashes of their names.
+    patches: Arc<[u64]>,
     /// That a router listens for.
     gateways: Arc<[ObjectRef]>,
 }
@@ -132,6 +137,7 @@ pub(crate) struct ProxyRules {
     /// That holds for it, whatever it says.
     pub(crate) sidecar: Option<Arc<Configured<Sidecar>>>,
     pub(crate) unknown: Unknown,
+    pub(crate) patches: Arc<Patches>,
     /// That it listens for, in order.
     pub(crate) gateways: Arc<[Arc<Rule<Gateway>>]>,
     visible: Arc<Visible>,
@@ -194,6 +200,24 @@ impl ProxyRules {
         }
     }
 
+    /// The same for a proxy that these patches hold for.
+    pub(crate) fn patched(mut self, patches: Patches) -> Self {
+        if patches.is_empty() {
+            return self;
+        }
+        self.clusters.patches = patches.key(|patch| patch.apply_to == ApplyTo::Cluster);
+        let is_inbound = |patch: &Patch| patch.context == PatchContext::SidecarInbound;
+        self.listeners.patches = patches.key(|patch| patch.is_of_listeners() && !is_inbound(patch));
+        self.scope.patches = patches.key(|_| true);
+        self.patches = Arc::new(patches);
+        self
+    }
+
+    /// What clusters of proxies have in common that the same patches hold for.
+    pub(crate) fn patches_of_clusters(&self) -> &Arc<[u64]> {
+        &self.clusters.patches
+    }
+
     /// VirtualServices that are bound to a Gateway, in order.
     pub(crate) fn bound(&self, gateway: &ObjectRef) -> Vec<&Arc<Rule<VirtualService>>> {
         gateways::bound(&self.visible.bound, gateway)
@@ -201,6 +225,9 @@ impl ProxyRules {
 
     /// Whether a rule has a part in what a proxy of this namespace is given.
     pub(crate) fn is_made_by(&self, rule: &ObjectRef, namespace: &str) -> bool {
+        if self.patches.are_of(rule) {
+            return true;
+        }
         let is_bound = |gateway: &Arc<Rule<Gateway>>| {
             let mut bound = self.bound(&gateway.from).into_iter();
             gateway.from == *rule || bound.any(|one| one.from == *rule || one.with.contains(rule))

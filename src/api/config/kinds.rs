@@ -103,6 +103,7 @@ macro_rules! kinds {
     (inbound) => { effect::INBOUND };
     (servers) => { effect::SERVERS };
     (listeners) => { effect::LISTENERS };
+    (patches) => { effect::PATCHES };
 }
 
 /// What is served and checked.
@@ -116,7 +117,7 @@ pub static KINDS: &[Kind] = kinds! {
         "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed read
     }
     "networking.istio.io" ["v1alpha3"], "istio/networking/v1alpha3/": {
-        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed none
+        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed patches
     }
     "security.istio.io" ["v1beta1", "v1"], "istio/security/v1beta1/": {
         "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed inbound

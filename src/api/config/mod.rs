@@ -46,6 +46,7 @@ pub use kinds::{
     Check, EARLIER, Effect, KINDS, Kind, LATER, Role, TYPE_URL_PREFIX, is_ours, kind, named, notes,
     without_effect,
 };
+pub(crate) use nearest::nearest;
 pub(crate) use scalars::{BASE64, canonical};
 
 /// An object of a known kind.

@@ -2,6 +2,7 @@
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
 mod destination_rule;
+mod envoy_filter;
 mod gateway;
 mod headers;
 mod request_authentication;
@@ -15,6 +16,7 @@ use super::rules::access_log;
 use super::{Finding, Severity, read_message};
 use crate::names::is_host_pattern;
 
+pub use envoy_filter::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
 pub use gateway::{is_certificate_hash, is_cipher_suite, is_key_pin};
 pub use request_authentication::{LONGEST_FETCH, is_output_header};
 pub use sidecar::MOST_EGRESS_LISTENERS;
@@ -45,6 +47,7 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         "VirtualService" => virtual_service,
         "DestinationRule" => destination_rule::notes,
         "RequestAuthentication" => request_authentication::notes,
+        "EnvoyFilter" => envoy_filter::notes,
         _ => return Vec::new(),
     };
     let (spec, _) = read_message(kind.message, spec, Severity::Warning);

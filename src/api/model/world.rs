@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::{ClusterId, Credentials, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
-use crate::istio::networking::v1alpha3::{DestinationRule, Gateway, Sidecar, VirtualService};
+use crate::istio::networking::v1alpha3::{
+    DestinationRule, EnvoyFilter, Gateway, Sidecar, VirtualService,
+};
 use crate::security::{
     AuthorizationPolicy, KeySet, KeysPlace, PeerAuthentication, RequestAuthentication,
 };
@@ -56,6 +58,7 @@ pub struct World {
     pub credentials: Arc<Credentials>,
     pub virtual_services: Arc<Objects<VirtualService>>,
     pub destination_rules: Arc<Objects<DestinationRule>>,
+    pub envoy_filters: Arc<Objects<EnvoyFilter>>,
     pub authorization_policies: Arc<Objects<AuthorizationPolicy>>,
     pub peer_authentications: Arc<Objects<PeerAuthentication>>,
     /// Those that some proxies may still go by, a moment after changes. Servers take what any of them lets clients speak, and
@@ -83,6 +86,7 @@ impl World {
             credentials: Arc::default(),
             virtual_services: Arc::default(),
             destination_rules: Arc::default(),
+            envoy_filters: Arc::default(),
             authorization_policies: Arc::default(),
             peer_authentications: Arc::default(),
             earlier_peer_authentications: Vec::new(),

@@ -154,7 +154,7 @@ fn moment(seconds: i64, nanos: i32, out: &mut Vec<u8>) {
 }
 
 /// What has no fields.
-pub(super) enum Scalar<'value> {
+pub(crate) enum Scalar<'value> {
     Varint(u64),
     Double(f64),
     Float(f32),
@@ -204,7 +204,7 @@ impl Scalar<'_> {
     }
 
     /// Without a number in a packed list.
-    pub(super) fn write(&self, number: Option<u32>, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, number: Option<u32>, out: &mut Vec<u8>) {
         let kind = match self {
             Self::Varint(_) => VARINT,
             Self::Double(_) => FIXED64,
@@ -231,7 +231,7 @@ impl Scalar<'_> {
 }
 
 /// `write` says whether there is such a value at all.
-pub(super) fn length_delimited(
+pub(crate) fn length_delimited(
     number: u32,
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>) -> bool,

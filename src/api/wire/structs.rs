@@ -15,6 +15,13 @@ pub fn encode_struct(fields: &Map<String, Json>) -> Vec<u8> {
     out
 }
 
+/// The bytes of a `google.protobuf.Value`.
+pub(crate) fn encode_value(value: &Json) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_value(value, &mut out);
+    out
+}
+
 /// A Struct as the JSON that it stands for.
 ///
 /// # Errors

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use api::config::Object;
 use api::model::{Configured, DISTRIBUTION, Objects, World, is_near};
 use api::networking::{
-    self, DestinationRule, Gateway, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    self, DestinationRule, EnvoyFilter, Gateway, Kind, ServiceEntry, Sidecar, VirtualService,
+    WorkloadEntry,
 };
 use api::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 
@@ -135,6 +136,7 @@ kinds! {
     Gateway "gateways" gateways world.gateways;
     VirtualService "virtualservices" virtual_services world.virtual_services;
     DestinationRule "destinationrules" destination_rules world.destination_rules;
+    EnvoyFilter "envoyfilters" envoy_filters world.envoy_filters;
     AuthorizationPolicy "authorizationpolicies" authorization_policies world.authorization_policies;
     PeerAuthentication "peerauthentications" peer_authentications world.peer_authentications;
     RequestAuthentication "requestauthentications" request_authentications world.request_authentications;

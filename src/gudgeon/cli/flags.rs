@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args};
 
-use super::values::{boolean, duration, path};
+use super::values::{Level, boolean, duration, path};
 
 /// The path at which Istio's manifests mount an injection configuration; if a default path is absent, the built-in one is
 /// used.
@@ -206,6 +206,46 @@ pub struct ValidateFlags {
     /// text or json.
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(["text", "json"]))]
     pub output: String,
+    /// Look at what objects say of each other, too: as `analyze`.
+    #[arg(long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true)]
+    pub references: bool,
+}
+
+/// `gudgeon analyze`, `istioctl analyze`.
+#[derive(Args, Clone, Debug)]
+pub struct AnalyzeFlags {
+    /// Manifests: a file, a directory with all below it, or `-`; repeatable.
+    #[arg(short = 'f', long = "filename", value_name = "FILE", action = ArgAction::Append)]
+    pub files: Vec<String>,
+    /// The same without -f.
+    #[arg(value_name = "FILE")]
+    pub more: Vec<String>,
+    /// Where objects belong that do not say it [default: default].
+    #[arg(short = 'n', long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// The root namespace: what is selected from there is selected everywhere.
+    #[arg(
+        short = 'i',
+        long = "istioNamespace",
+        value_name = "NAMESPACE",
+        default_value = "istio-system"
+    )]
+    pub istio_namespace: String,
+    /// log, json or yaml.
+    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "log", value_parser = PossibleValuesParser::new(["log", "text", "json", "yaml"]))]
+    pub output: String,
+    /// Info, Warning or Error: the exit code is 1 where something so bad is found.
+    #[arg(long = "failureThreshold", value_name = "LEVEL", default_value = "Error", value_parser = Level::read)]
+    pub(crate) failure_threshold: Level,
+    /// Info, Warning or Error: what is less is not told.
+    #[arg(long = "outputThreshold", value_name = "LEVEL", default_value = "Info", value_parser = Level::read)]
+    pub(crate) output_threshold: Level,
+    /// What is not told: CODE=KIND NAME.NAMESPACE, where * stands for any letters; repeatable.
+    #[arg(short = 'S', long, value_name = "CODE=OBJECT", value_delimiter = ',', action = ArgAction::Append)]
+    pub suppress: Vec<String>,
+    /// Print the codes, and look at nothing.
+    #[arg(short = 'L', long = "listAnalyzers", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true)]
+    pub list_analyzers: bool,
 }
 
 /// `gudgeon inject`, `istioctl kube-inject`.

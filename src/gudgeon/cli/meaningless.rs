@@ -37,6 +37,23 @@ const OF_VALIDATE: [(&str, bool); 7] = [
     ("kubeconfig", true),
     ("referential", false),
 ];
+const OF_ANALYZE: [(&str, bool); 14] = [
+    // No cluster is asked, and all that is below a directory is read.
+    ("all-namespaces", false),
+    ("color", false),
+    ("context", true),
+    ("discovery", false),
+    ("kubeconfig", true),
+    ("log_as_json", false),
+    ("log_output_level", true),
+    ("log_target", true),
+    ("meshConfigFile", true),
+    ("recursive", false),
+    ("revision", true),
+    ("timeout", true),
+    ("use-kube", false),
+    ("verbose", false),
+];
 
 /// Iterates over the ignored flags of a command, each with true if it takes a value.
 pub(super) fn of(
@@ -47,10 +64,11 @@ pub(super) fn of(
         "discovery" => &discovery::WITHOUT_MEANING,
         "galley" => &galley::WITHOUT_MEANING,
         "inject" | "kube-inject" => &OF_INJECT,
+        "analyze" => &OF_ANALYZE,
         "validate" => &OF_VALIDATE,
         _ => &[],
     };
-    let logs = has_log || command == "validate";
+    let logs = has_log || matches!(command, "analyze" | "validate");
     let pages = logs && command != "galley";
     let all = |wanted: bool, flags: &'static [(&str, bool)]| if wanted { flags } else { &[] };
     let logs = all(logs, &OF_LOGS).iter();
@@ -65,6 +83,10 @@ pub(super) fn short(name: &str) -> Option<char> {
         "istioNamespace" => Some('i'),
         "config" | "kubeconfig" => Some('c'),
         "referential" => Some('x'),
+        "all-namespaces" => Some('A'),
+        "recursive" => Some('R'),
+        "use-kube" => Some('k'),
+        "verbose" => Some('v'),
         _ => None,
     }
 }

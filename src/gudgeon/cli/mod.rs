@@ -22,12 +22,14 @@ pub use all::AllFlags;
 pub(crate) use discovery::MESH_NETWORKS;
 pub use discovery::{DiscoveryFlags, ProxyStatusFlags, RequestFlags};
 pub use flags::{
-    BuiltinFlags, CompletionFlags, InjectFlags, InjectorFlags, KubeInjectFlags, LogFlags,
-    ProbeFlags, ValidateFlags, VersionFlags,
+    AnalyzeFlags, BuiltinFlags, CompletionFlags, InjectFlags, InjectorFlags, KubeInjectFlags,
+    LogFlags, ProbeFlags, ValidateFlags, VersionFlags,
 };
 pub(crate) use flags::{INJECT_CONFIG, INJECT_VALUES, MESH_CONFIG};
 pub(crate) use galley::GALLEY_MESH_CONFIG;
 pub use galley::{GalleyFlags, McpFlags, ValidationFlags};
+
+pub(crate) use values::Level;
 
 use crate::exit::Exit;
 use programs::Name;
@@ -50,6 +52,7 @@ pub enum Asked {
     ProxyStatus(ProxyStatusFlags),
     Injector(Box<InjectorFlags>),
     Inject(Box<InjectFlags>),
+    Analyze(Box<AnalyzeFlags>),
     Validate(ValidateFlags),
     Probe(ProbeFlags),
     Version(VersionFlags),

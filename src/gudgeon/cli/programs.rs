@@ -7,8 +7,9 @@ use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcomma
 
 use super::galley::{Galley, Instead as InsteadOfGalley};
 use super::{
-    AllFlags, Asked, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags, ProbeFlags,
-    ProxyStatusFlags, RequestFlags, VERSION, ValidateFlags, VersionFlags, shown, spelled,
+    AllFlags, AnalyzeFlags, Asked, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags,
+    ProbeFlags, ProxyStatusFlags, RequestFlags, VERSION, ValidateFlags, VersionFlags, shown,
+    spelled,
 };
 
 #[derive(Debug, Subcommand)]
@@ -26,6 +27,8 @@ enum Role {
     Inject(Box<InjectFlags>),
     /// Check manifests: fields and rules, without a cluster.
     Validate(ValidateFlags),
+    /// Look at what manifests say of each other: references, conflicts, selectors, without a cluster.
+    Analyze(Box<AnalyzeFlags>),
     /// Ask a running discovery.
     Request(RequestFlags),
     /// Show which proxies are in sync with a running discovery.
@@ -85,6 +88,8 @@ enum Manifests {
     Inject(Box<InjectFlags>),
     /// Check manifests: fields and rules, without a cluster.
     Validate(ValidateFlags),
+    /// Look at what manifests say of each other: references, conflicts, selectors, without a cluster.
+    Analyze(Box<AnalyzeFlags>),
     /// Print the version.
     Version(VersionFlags),
     /// Print a shell's completions.
@@ -174,6 +179,7 @@ impl Name {
                 Role::Injector(flags) => Asked::Injector(flags),
                 Role::Inject(flags) => Asked::Inject(flags),
                 Role::Validate(flags) => Asked::Validate(flags),
+                Role::Analyze(flags) => Asked::Analyze(flags),
                 Role::Probe(flags) => Asked::Probe(flags),
                 Role::Version(flags) => Asked::Version(flags),
                 Role::Completion(flags) => Asked::Completion(flags),
@@ -191,6 +197,7 @@ impl Name {
             Self::Istioctl => match Istioctl::from_arg_matches(matches)?.role {
                 Manifests::Inject(flags) => Asked::Inject(flags),
                 Manifests::Validate(flags) => Asked::Validate(flags),
+                Manifests::Analyze(flags) => Asked::Analyze(flags),
                 Manifests::Version(flags) => Asked::Version(flags),
                 Manifests::Completion(flags) => Asked::Completion(flags),
             },

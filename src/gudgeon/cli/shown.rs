@@ -176,7 +176,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 10] = [
 const LOG: [&str; 3] = ["log_as_json", "log_output_level", "log_target"];
 
 /// By program and command.
-const EXAMPLES: [(&str, &str, &str); 16] = [
+const EXAMPLES: [(&str, &str, &str); 17] = [
     (
         "gudgeon",
         "all",
@@ -241,6 +241,7 @@ const EXAMPLES: [(&str, &str, &str); 16] = [
   # What a cluster has
   kubectl get virtualservices,destinationrules -A -o yaml | gudgeon validate -f -",
     ),
+    ("gudgeon", "analyze", "  # A directory\n  gudgeon analyze -f ./config -f deployments.yaml"),
     (
         "gudgeon",
         "request",

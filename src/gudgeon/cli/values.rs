@@ -8,6 +8,34 @@ use api::model::Network;
 /// The longest time that is of use here, far below what overflows when it is added to a clock.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
+/// How bad something is that `analyze` finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Info,
+    Warning,
+    Error,
+}
+
+impl Level {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Info => "Info",
+            Self::Warning => "Warning",
+            Self::Error => "Error",
+        }
+    }
+
+    /// In any case, `warn` too.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "info" => Ok(Self::Info),
+            "warn" | "warning" => Ok(Self::Warning),
+            "error" => Ok(Self::Error),
+            _ => Err("want Info, Warning or Error".to_owned()),
+        }
+    }
+}
+
 /// A duration as Go prints it: `45s`, `1m0s`, `1.5s`, `500ms`, `0`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "want a duration such as 10s, 1m30s or 500ms".to_owned();

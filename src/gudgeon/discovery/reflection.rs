@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use api::envoy::{Descriptions, ENVOY};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use prost::{Message, Oneof};
 use tonic::{Code, Status};
 
-use super::debug::{Descriptions, ENVOY};
 use super::grpc::DISCOVERY;
 use super::health;
 use super::hub::Hub;

@@ -2,11 +2,14 @@
 
 use std::io::Write as _;
 
-use super::files::{self, File};
 use super::report::{Format, Report};
 use super::source_file::Sheet;
 use crate::cli::ValidateFlags;
 use crate::exit::{Exit, Failure};
+use crate::named_files::{self, File};
+
+/// The root namespace where no mesh says another.
+const ROOT: &str = "istio-system";
 
 /// Reads and validates the files, and prints the findings.
 ///
@@ -34,13 +37,20 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
         _ => Format::Text,
     };
     let mut sheet = Sheet::new(flags.namespace.as_deref(), Report::new(format));
-    for found in files::named(&arguments).map_err(usage)? {
+    let mut read = Vec::new();
+    for found in named_files::named(&arguments).map_err(usage)? {
         match found.and_then(|found| File::read(&found)) {
-            Ok(file) => sheet.read(&file),
+            Ok(file) => {
+                sheet.read(&file);
+                read.extend(flags.references.then_some(file));
+            }
             Err(unread) => sheet.report.unread(&unread),
         }
     }
-    let report = sheet.report;
+    let mut report = sheet.report;
+    for found in crate::analyze::found(&read, flags.namespace.as_deref(), ROOT, &mut true) {
+        report.reference(&found);
+    }
     let answer = report.answer();
     let mut stdout = std::io::stdout().lock();
     stdout
@@ -69,6 +79,7 @@ mod tests {
                 more: Vec::new(),
                 namespace: namespace.map(ToOwned::to_owned),
                 output: "text".to_owned(),
+                references: false,
             };
             run(&flags).map_err(|failure| failure.exit)
         };

@@ -7,7 +7,8 @@ use api::config::document::Part;
 use api::counted;
 use serde_json::{Value, json};
 
-use super::files::Unread;
+use crate::analyze::Located;
+use crate::named_files::Unread;
 
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,8 @@ pub(super) struct Report {
     skipped: usize,
     /// Documents from which no object could be read.
     unreadable: usize,
+    /// Errors in what objects say of each other.
+    wrong: usize,
 }
 
 impl Report {
@@ -86,6 +89,7 @@ impl Report {
             warnings: 0,
             skipped: 0,
             unreadable: 0,
+            wrong: 0,
         }
     }
 
@@ -145,6 +149,30 @@ impl Report {
         }
     }
 
+    /// What an object says of another. What is said of one by itself has been told.
+    pub(super) fn reference(&mut self, found: &Located) {
+        if found.is_of_one() {
+            return;
+        }
+        self.warnings += usize::from(!found.is_error());
+        self.wrong += usize::from(found.is_error());
+        let subject = Subject {
+            kind: found.kind.clone(),
+            namespace: found.namespace.clone(),
+            name: found.name.clone(),
+        };
+        let message = format!("[{}] {}", found.code(), found.text);
+        let finding = match found.is_error() {
+            true => Finding::error(&found.path, &message),
+            false => Finding::warning(&found.path, &message),
+        };
+        self.row(&found.file, found.line, &subject, &finding);
+        if self.format == Format::Text {
+            let (file, line, subject) = (&found.file, found.line, subject.shown());
+            tell(&format!("{file}:{line}: {subject}: {finding}"));
+        }
+    }
+
     fn row(&mut self, file: &str, line: usize, subject: &Subject, found: &Finding) {
         if self.format == Format::Json {
             self.rows.push(json!({
@@ -179,7 +207,7 @@ impl Report {
     }
 
     pub(super) fn is_good(&self) -> bool {
-        self.invalid == 0 && self.unreadable == 0
+        self.invalid == 0 && self.unreadable == 0 && self.wrong == 0
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use api::config::document::{self, COMMAND_LINE, Part};
 use api::config::{self, Finding};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::files::File;
 use super::report::{Report, Subject};
+use crate::named_files::{File, put_namespace};
 
 /// The namespace of what names none.
 const NAMELESS: &str = "default";
@@ -69,7 +69,7 @@ impl<'a> Sheet<'a> {
 
     fn object(&mut self, file: &File, part: &Part<'_>, mut value: Value) {
         if let Some(namespace) = self.namespace {
-            place(&mut value, namespace);
+            put_namespace(&mut value, namespace);
         }
         let (object, mut findings) = config::check_all(&value);
         part.complain(&mut findings);
@@ -149,24 +149,6 @@ fn settle(subject: &mut Subject, value: &Value) {
         Ok(kind) if kind.cluster => subject.namespace.clear(),
         Ok(_) if subject.namespace.is_empty() => subject.namespace.push_str(NAMELESS),
         Ok(_) | Err(_) => {}
-    }
-}
-
-/// Gives a namespace to what has none.
-pub(crate) fn place(value: &mut Value, namespace: &str) {
-    let Some(object) = value.as_object_mut() else {
-        return;
-    };
-    let metadata = object
-        .entry("metadata")
-        .or_insert_with(|| Value::Object(Map::new()));
-    if let Some(metadata) = metadata.as_object_mut() {
-        let given = metadata
-            .get("namespace")
-            .is_some_and(|given| !given.is_null() && given != "");
-        if !given {
-            metadata.insert("namespace".to_owned(), Value::from(namespace));
-        }
     }
 }
 

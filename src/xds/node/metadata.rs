@@ -8,7 +8,7 @@ use api::model::Labels;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Value, value::Kind as Json};
 
-use super::{Files, Mode, clipped};
+use super::{Files, MetadataPairs, Mode, clipped};
 
 /// Metadata, by key; all of it may be of another type than is wanted.
 pub(super) struct Metadata<'node>(Option<&'node HashMap<String, Value>>);
@@ -43,6 +43,19 @@ impl<'node> Metadata<'node> {
                 .collect(),
             None => Vec::new(),
         }
+    }
+
+    pub(super) fn namespace(&self) -> Option<Arc<str>> {
+        self.text("NAMESPACE")
+            .or_else(|| self.text("CONFIG_NAMESPACE"))
+    }
+
+    pub(super) fn pairs(&self) -> MetadataPairs {
+        let all = self.0.into_iter().flatten();
+        MetadataPairs::new(all.filter_map(|(key, value)| {
+            let text = scalar(value.kind.as_ref()?)?;
+            Some((key.as_str(), text))
+        }))
     }
 
     /// An object of strings; what is none in it is left out.

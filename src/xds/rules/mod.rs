@@ -6,12 +6,14 @@
 //!                    ──► authorization_policy (filters of what comes in)
 //!                    ──► request_authentication (whose tokens count there)
 //!                    ──► peer_authentication  (whether that is mutual TLS)
+//!                    ──► envoy_filter         (whatever users patch, last of all)
 //! ```
 //!
 //! Which rules hold for a proxy is [`scope`](crate::scope)'s to say.
 
 pub(crate) mod authorization_policy;
 pub(crate) mod destination_rule;
+pub(crate) mod envoy_filter;
 pub(crate) mod gateway;
 pub(crate) mod peer_authentication;
 pub(crate) mod request_authentication;

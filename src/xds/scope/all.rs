@@ -173,7 +173,7 @@ impl Rules {
             namespace: namespace.clone().filter(|_| visible.has_own_listeners),
             sidecar: from.clone(),
             selected: of_listeners.copied().collect(),
-            gateways: Arc::default(),
+            ..Scope::default()
         };
         ProxyRules {
             listeners,
@@ -181,16 +181,18 @@ impl Rules {
                 namespace: namespace.clone(),
                 sidecar: from.clone(),
                 selected: of_clusters.copied().collect(),
-                gateways: Arc::default(),
+                ..Scope::default()
             },
             scope: Scope {
                 namespace,
                 sidecar: from,
                 selected,
                 gateways: gateways.iter().map(|one| one.from.clone()).collect(),
+                ..Scope::default()
             },
             gateways,
             sidecar: sidecar.map(|sidecar| sidecar.object.clone()),
+            patches: Arc::default(),
             unknown: visible.unknown.as_ref().unwrap_or(&self.unknown).clone(),
             sight: visible.whole.clone(),
             visible,

@@ -46,6 +46,7 @@ impl Concerned {
         );
         objects(&older.gateways, &newer.gateways, &mut rules);
         objects(&older.sidecars, &newer.sidecars, &mut rules);
+        objects(&older.envoy_filters, &newer.envoy_filters, &mut rules);
         let mut policies = BTreeSet::new();
         objects(
             &older.authorization_policies,

@@ -8,6 +8,7 @@ mod concerned;
 mod named;
 mod outbound;
 mod parts;
+mod patched;
 mod policies;
 mod ports;
 mod proxy;
@@ -46,6 +47,7 @@ use crate::resources::routes::Caller;
 use crate::rules::destination_rule::{ask_for_accounts, have_localities};
 use crate::rules::peer_authentication;
 use crate::rules::request_authentication::TokenProviders;
+use crate::scope::envoy_filters::EnvoyFilters;
 use crate::scope::policies::Policies;
 use crate::scope::{ProxyRules, Rules, Scope};
 use crate::settings::Settings;
@@ -79,6 +81,7 @@ struct Base {
     rules: Rules,
     policies: Policies,
     tokens: TokenProviders,
+    envoy_filters: EnvoyFilters,
     trust_domains: TrustDomains,
     /// Rules make it matter where a client is.
     near_by_rules: bool,
@@ -147,7 +150,7 @@ impl Next {
 impl Snapshot {
     #[must_use]
     pub fn new(world: World, settings: Arc<Settings>) -> Arc<Self> {
-        let base = Arc::new(Base::new(&world, &settings));
+        let base = Arc::new(Base::new(&world, &settings, None));
         Arc::new(Self {
             world,
             settings,
@@ -218,7 +221,7 @@ impl Snapshot {
     }
 
     fn with_all(&self, world: World) -> Self {
-        let base = Arc::new(Base::new(&world, &self.settings));
+        let base = Arc::new(Base::new(&world, &self.settings, Some(&self.base)));
         Self {
             world,
             settings: self.settings.clone(),
@@ -321,6 +324,7 @@ impl Snapshot {
     #[must_use]
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut all: BTreeSet<Conflict> = self.base.rules.conflicts().into_iter().collect();
+        all.extend(self.base.envoy_filters.conflicts().cloned());
         all.extend(fixed::no_http_proxy(&self.base.mesh));
         all.extend(self.base.networks.conflicts.iter().cloned());
         all.extend(self.made.lost().values().cloned());
@@ -425,6 +429,7 @@ impl Snapshot {
             && is_same(&self.world.virtual_services, &world.virtual_services)
             && is_same(&self.world.destination_rules, &world.destination_rules)
             && policies::are_same(&self.world, world)
+            && is_same(&self.world.envoy_filters, &world.envoy_filters)
             && services_of(world, hosts).all(|service| self.carried_by_eds(world, service))
     }
 
@@ -482,10 +487,12 @@ impl Base {
     fn rules_of(&self, node: &Node, labels: &Labels) -> ProxyRules {
         let is_sidecar = node.kind == Kind::Sidecar;
         let labels = [labels, &node.labels];
-        self.rules.of(&node.namespace, labels, is_sidecar)
+        let rules = self.rules.of(&node.namespace, labels, is_sidecar);
+        self.patched(rules, node, labels[0])
     }
 
-    fn new(world: &World, settings: &Settings) -> Self {
+    /// `earlier`: of the snapshot before.
+    fn new(world: &World, settings: &Settings, earlier: Option<&Self>) -> Self {
         let rules = Rules::new(world, settings);
         let policies = Policies::new(world);
         let tls_by_policies = policies.all_peers().any(peer_authentication::takes_tls);
@@ -499,6 +506,7 @@ impl Base {
             rules,
             policies,
             tokens: TokenProviders::default(),
+            envoy_filters: EnvoyFilters::new(world, earlier.map(|base| &base.envoy_filters)),
             trust_domains: TrustDomains::new(&world.mesh, settings),
             networks: Networks::new(world),
             resolved_near: resolved_near(world),

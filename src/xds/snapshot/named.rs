@@ -45,6 +45,9 @@ impl ProxyView {
     /// The name that all share who have it.
     pub(super) fn assignment_name(&self, name: &str) -> Option<Arc<str>> {
         let (outlet, subset) = self.outlet(name)?;
+        if !self.is_by_eds(name) {
+            return None;
+        }
         if subset.is_empty() && *outlet.name == *name {
             return Some(outlet.name.clone());
         }

@@ -1,5 +1,6 @@
 //! Clusters of services, as one proxy has them: each port's own, and one for each subset that rules make of its endpoints.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::istio::networking::v1alpha3::Subset;
@@ -17,6 +18,7 @@ use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::listeners::{is_beside, is_every_proxys};
 use crate::resources::locality::{self, Preference};
 use crate::rules::destination_rule::{self, Policies, Policy, Purpose};
+use crate::rules::envoy_filter::Patcher;
 use crate::view::{Resource, Set};
 
 /// Clusters of subsets that one proxy is given. Chosen: a mesh of 1,000 services has ten for each; a wildcard whose rule has a
@@ -92,24 +94,39 @@ impl ProxyView {
     }
 
     /// Adds the clusters of a port: all its endpoints', and those of subsets as far as there is room for them.
-    fn add_clusters(&self, outlet: &Outlet, room: &mut Room, members: &mut Vec<Arc<Resource>>) {
+    fn add_clusters(
+        &self,
+        outlet: &Outlet,
+        patcher: &Patcher<'_>,
+        room: &mut Room,
+        members: &mut Vec<Arc<Resource>>,
+    ) {
         let policies = Policies::of_service(&self.rules, &outlet.service);
         let from: Arc<[ObjectRef]> = policies.from().into();
         // The same rules make the same of it, whoever else sees what.
         let made = |subset: Option<&Subset>| {
             let name = outlet.cluster(subset.map_or("", |subset| &subset.name));
-            let key = (name, outlet.service.key.namespace.clone(), from.clone());
-            let make = || Arc::new(self.cluster(outlet, &policies, subset).finish());
+            let patches = self.rules.patches_of_clusters().clone();
+            let namespace = outlet.service.key.namespace.clone();
+            let key = (name, namespace, from.clone(), patches);
+            let make = || {
+                let draft = self.cluster(outlet, &policies, subset);
+                patcher.finish(draft, false).map(Arc::new)
+            };
             self.parts.clusters.each.get(key, make)
         };
         let by_server_name = |subset: Option<&Subset>| {
-            (self.client.by_server_name == ByServerName::Always).then(|| {
+            if self.client.by_server_name != ByServerName::Always {
+                return None;
+            }
+            {
                 let draft = self.cluster(outlet, &policies, subset);
                 let subset = subset.map_or("", |subset| &subset.name);
-                Arc::new(router::by_server_name(draft, outlet, subset).finish())
-            })
+                let draft = router::by_server_name(draft, outlet, subset);
+                patcher.finish(draft, false).map(Arc::new)
+            }
         };
-        members.push(made(None));
+        members.extend(made(None));
         members.extend(by_server_name(None));
         let subsets = policies.subsets();
         if subsets.is_empty() {
@@ -118,7 +135,9 @@ impl ProxyView {
         if room.subsets >= subsets.len() {
             room.subsets -= subsets.len();
             let made = subsets.into_iter().all(|subset| {
-                let cluster = made(Some(subset));
+                let Some(cluster) = made(Some(subset)) else {
+                    return true;
+                };
                 let left = room.bytes.checked_sub(cluster.body.len());
                 room.bytes = left.unwrap_or_default();
                 members.extend(left.map(|_| cluster));
@@ -228,10 +247,12 @@ impl ProxyView {
             subsets: MOST_SUBSETS,
             bytes: SUBSET_BYTES,
         };
+        let patcher = self.patcher();
         for outlet in self.rules.outlets().all() {
-            self.add_clusters(outlet, &mut room, &mut members);
+            self.add_clusters(outlet, &patcher, &mut room, &mut members);
         }
         let mut fixed = vec![clusters::black_hole(self.mesh())];
+        let mut inbound = Vec::new();
         if self.client.kind == Kind::Sidecar {
             fixed.push(clusters::passthrough(self.mesh()));
             let logs = self.mesh().log_service.as_ref();
@@ -241,11 +262,20 @@ impl ProxyView {
             let families = self.proxy.families;
             for v6 in [false, true] {
                 if (v6 && families.v6) || (!v6 && families.v4) {
-                    fixed.push(clusters::inbound_passthrough(self.mesh(), v6));
+                    inbound.push(clusters::inbound_passthrough(self.mesh(), v6));
                 }
             }
         }
-        members.extend(finished(fixed));
+        members.extend(finished(&patcher, fixed, false));
+        members.extend(finished(&patcher, inbound, true));
+        let added = if self.rules.patches.is_empty() {
+            Vec::new()
+        } else {
+            let names: BTreeSet<&str> = members.iter().map(|one| &*one.name).collect();
+            patcher.added::<ClusterParts>(false, |name| names.contains(name))
+        };
+        members.extend(added.into_iter().map(Arc::new));
+        self.snapshot.made.tell(patcher.lost(), &self.proxy.node.id);
         Arc::new(Set::new(members))
     }
 }

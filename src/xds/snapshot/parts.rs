@@ -20,12 +20,12 @@ type Named = (Type, Arc<str>, Arc<str>, Scope);
 pub(super) struct Clusters {
     pub(super) all: Cache<Scope, Arc<Set>>,
     /// Each of them once, whatever else those see that have it.
-    pub(super) each: Cache<ClusterKey, Arc<Resource>>,
+    pub(super) each: Cache<ClusterKey, Option<Arc<Resource>>>,
     pub(super) named: Cache<Named, Arc<Resource>>,
 }
 
-/// A name, the namespace of the service, and the rules that hold.
-type ClusterKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>);
+/// A name, the namespace of the service, the rules that hold, and the patches.
+type ClusterKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>, Arc<[u64]>);
 
 /// A name, what it has, and the rules that it is made from.
 type ListenerKey = (Arc<str>, Version, Arc<[ObjectRef]>);

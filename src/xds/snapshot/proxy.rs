@@ -15,7 +15,7 @@ use super::router;
 use super::{Assignments, ClientKey, Conflict, Own, Routes, Snapshot};
 use crate::common::conflict::INVALID_LISTENER;
 use crate::common::outlets::{Outlet, cluster_name};
-use crate::finish::{ClusterParts, Draft, Encode};
+use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Mode, Node};
 use crate::resources::clusters::{self, Certificates, Client};
 use crate::resources::endpoints::Viewer;
@@ -31,6 +31,7 @@ use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, Caller, HTTP_PROXY};
 use crate::rules::authorization_policy::Filters;
 use crate::rules::destination_rule::{self, Policies};
+use crate::rules::envoy_filter::{Patched, Patcher};
 use crate::rules::gateway::Merged;
 use crate::rules::peer_authentication::PeerModes;
 use crate::scope::ProxyRules;
@@ -122,6 +123,7 @@ impl ProxyView {
             headless: snapshot.settings.headless.listeners,
             unknown: rules.unknown.clone(),
         };
+        snapshot.made.tell(rules.patches.lost.clone(), &node.id);
         let parts = Parts::new(snapshot, &proxy, &client, (&caller, &rules), &place);
         Self {
             snapshot: snapshot.clone(),
@@ -174,7 +176,16 @@ impl ProxyView {
 
     fn clusters(&self) -> Arc<Set> {
         let shared = self.outbound_clusters();
-        let own: Vec<Arc<Resource>> = finished(self.inbound_clusters()).collect();
+        let patcher = self.patcher();
+        let mut own: Vec<Arc<Resource>> =
+            finished(&patcher, self.inbound_clusters(), true).collect();
+        if self.is_sidecar() {
+            let is_taken =
+                |name: &str| shared.get(name).is_some() || own.iter().any(|one| &*one.name == name);
+            let added = patcher.added::<ClusterParts>(true, is_taken);
+            own.extend(added.into_iter().map(Arc::new));
+        }
+        self.snapshot.made.tell(patcher.lost(), &self.proxy.node.id);
         if own.is_empty() {
             return shared;
         }
@@ -209,7 +220,7 @@ impl ProxyView {
         drafts.into_iter().map(|(_, draft)| draft).collect()
     }
 
-    fn outbound_listeners(&self) -> Arc<Outbound> {
+    pub(super) fn outbound_listeners(&self) -> Arc<Outbound> {
         let snapshot = &self.snapshot;
         let listeners = &self.parts.listeners;
         listeners.all.get(self.rules.listeners.clone(), || {
@@ -218,7 +229,10 @@ impl ProxyView {
                 let of_port = snapshot.by_port().of(&snapshot.world, key, port);
                 of_port.map(|(_, endpoint)| endpoint).collect()
             };
-            let mut built = outbound::build(&self.rules, self.mesh(), &self.place, endpoints);
+            let patcher = self.patcher();
+            let mut built =
+                outbound::build(&self.rules, self.mesh(), &self.place, endpoints, &patcher);
+            built.conflicts.extend(patcher.lost());
             built.conflicts = self.found(built.conflicts);
             for one in built.listeners.values_mut() {
                 let resource = &mut one.resource;
@@ -249,7 +263,7 @@ impl ProxyView {
             own.push(fixed::inbound(&self.proxy, self.mesh(), &self.own()));
         }
         own.extend(self.http_proxy());
-        finished(own).collect()
+        self.patched_listeners(own)
     }
 
     /// A listener for one address is not for the proxy of that address: what comes in there is its application's.
@@ -314,10 +328,12 @@ impl ProxyView {
             return self.router_route(&name);
         }
         let make = || match routes::outbound(&name, &self.caller, &self.rules) {
-            Some((draft, conflicts)) => (
-                Some(Arc::new(draft.finish())),
-                Arc::new(self.found(conflicts)),
-            ),
+            Some((draft, mut conflicts)) => {
+                let patcher = self.patcher();
+                let made = patcher.finish(draft, false).map(Arc::new);
+                conflicts.extend(patcher.lost());
+                (made, Arc::new(self.found(conflicts)))
+            }
             None => (None, Arc::default()),
         };
         // A name that means nothing is not remembered: a client could think of any number of them.
@@ -528,11 +544,14 @@ fn client_key(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> ClientKey 
     (client.clone(), locality)
 }
 
-pub(super) fn finished<M: Encode>(
+/// Those that patches leave.
+pub(super) fn finished<M: Patched>(
+    patcher: &Patcher<'_>,
     drafts: impl IntoIterator<Item = Draft<M>>,
+    is_inbound: bool,
 ) -> impl Iterator<Item = Arc<Resource>> {
     let drafts = drafts.into_iter();
-    drafts.map(|draft| Arc::new(draft.finish()))
+    drafts.filter_map(move |draft| patcher.finish(draft, is_inbound).map(Arc::new))
 }
 
 fn options(node: &Node) -> HttpOptions {

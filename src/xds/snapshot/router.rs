@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::proxy::{ProxyView, finished, or_older, versions};
+use super::proxy::{ProxyView, or_older, versions};
 use super::{Own, Snapshot};
 use crate::common::outlets::Outlet;
 use crate::finish::{ClusterParts, Draft};
@@ -77,7 +77,7 @@ impl ProxyView {
         let (drafts, lost) = edge.listeners();
         let lost = self.merged.conflicts.iter().cloned().chain(lost);
         self.snapshot.made.tell(lost, &self.proxy.node.id);
-        let own: Vec<Arc<Resource>> = finished(drafts).collect();
+        let own = self.patched_listeners(drafts);
         let shared_key = (self.place.clone(), self.rules.scope.clone());
         let key: Own<_> = (shared_key, versions(&own));
         let all = &self.snapshot.made.all_listeners;
@@ -102,10 +102,12 @@ impl ProxyView {
     pub(super) fn router_route(&self, name: &Arc<str>) -> Option<Arc<Resource>> {
         let name = self.router_route_name(name)?;
         let make = || match routes::gateway(&name, &self.caller, &self.rules, &self.merged) {
-            Some((draft, conflicts)) => (
-                Some(Arc::new(draft.finish())),
-                Arc::new(self.found(conflicts)),
-            ),
+            Some((draft, mut conflicts)) => {
+                let patcher = self.patcher();
+                let made = patcher.finish(draft, false).map(Arc::new);
+                conflicts.extend(patcher.lost());
+                (made, Arc::new(self.found(conflicts)))
+            }
             None => (None, Arc::default()),
         };
         self.parts.routes.get(name.clone(), make).0

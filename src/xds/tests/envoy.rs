@@ -230,7 +230,9 @@ fn envoy_takes_what_every_kind_of_proxy_is_given() {
     certificates(directory.path());
     let envoy = envoy();
     let mut failed = Vec::new();
-    for row in support::rows(directory.path().to_str().unwrap()) {
+    let path = directory.path().to_str().unwrap();
+    let rows = support::rows(path).into_iter();
+    for row in rows.chain([support::patched(path)]) {
         let snapshot = Snapshot::new(row.world, support::settings());
         for dns in [Dns::ClusterType, Dns::Fields] {
             let mut node = (*row.node).clone();

@@ -96,6 +96,12 @@ pub(super) const INBOUND: Effect = Effect::Enforced {
     without: &["targetRef", "targetRefs"],
 };
 
+/// EnvoyFilter. Its `filters` are of releases up to 1.2: `configPatches` took their place.
+pub(super) const PATCHES: Effect = Effect::Enforced {
+    by: Role::Discovery,
+    without: &["filters", "targetRefs"],
+};
+
 /// Gateway: servers of routers.
 pub(super) const SERVERS: Effect = Effect::Enforced {
     by: Role::Discovery,
@@ -208,7 +214,6 @@ mod tests {
         let security = "security.istio.io/v1";
         let networking = "networking.istio.io/v1";
         for (api_version, name) in [
-            ("networking.istio.io/v1alpha3", "EnvoyFilter"),
             ("authentication.istio.io/v1alpha1", "MeshPolicy"),
             ("rbac.istio.io/v1alpha1", "ClusterRbacConfig"),
         ] {

@@ -188,7 +188,6 @@ mod tests {
             "config.istio.io/v1alpha2 rule",
             "extensions.istio.io/v1 WasmPlugin",
             "networking.istio.io/v1 WorkloadGroup",
-            "networking.istio.io/v1alpha3 EnvoyFilter",
             "rbac.istio.io/v1alpha1 ClusterRbacConfig",
             "rbac.istio.io/v1alpha1 ServiceRoleBinding",
             "telemetry.istio.io/v1 Telemetry",

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
+use api::envoy::{Descriptions, ENVOY};
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use xds::view::{Resource, Type};
 
-use super::descriptions::{Descriptions, ENVOY};
 use super::printed::printed;
 use crate::discovery::hub::Hub;
 use crate::discovery::session::Session;

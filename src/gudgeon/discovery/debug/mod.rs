@@ -1,7 +1,6 @@
 //! What is known of sources, services and streams, as JSON: one document for each path.
 
 mod clusters;
-mod descriptions;
 mod dump;
 mod printed;
 mod security;
@@ -23,7 +22,6 @@ use super::sources::Sources;
 use crate::serve::{Answer, Query, as_json, full, text};
 
 pub(super) use clusters::objects;
-pub(super) use descriptions::{Descriptions, ENVOY};
 pub(super) use services::{EndpointsByPort, registration};
 pub(super) use streams::sorted;
 pub(super) use unserved::Unserved;

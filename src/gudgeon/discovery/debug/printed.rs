@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use api::envoy::{DescribedField, DescribedMessage, Descriptions, kind, parts, text};
 use api::google::protobuf::{Duration, Timestamp};
 use api::wire::{
     FIXED32, FIXED64, Malformed, Raw, VARINT, decode_struct, decode_value, next_value,
@@ -13,31 +14,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Number, Value, json};
 
-use super::descriptions::{Descriptions, Field, Fields, parts, text};
-
 /// Messages within each other.
 const DEEPEST: usize = 100;
-
-/// How descriptions number the types of fields.
-mod kind {
-    pub(super) const DOUBLE: u64 = 1;
-    pub(super) const FLOAT: u64 = 2;
-    pub(super) const INT64: u64 = 3;
-    pub(super) const UINT64: u64 = 4;
-    pub(super) const INT32: u64 = 5;
-    pub(super) const FIXED64: u64 = 6;
-    pub(super) const FIXED32: u64 = 7;
-    pub(super) const BOOL: u64 = 8;
-    pub(super) const STRING: u64 = 9;
-    pub(super) const MESSAGE: u64 = 11;
-    pub(super) const BYTES: u64 = 12;
-    pub(super) const UINT32: u64 = 13;
-    pub(super) const ENUM: u64 = 14;
-    pub(super) const SFIXED32: u64 = 15;
-    pub(super) const SFIXED64: u64 = 16;
-    pub(super) const SINT32: u64 = 17;
-    pub(super) const SINT64: u64 = 18;
-}
 
 /// A message of that name.
 pub(super) fn printed(all: &Descriptions<'_>, name: &str, bytes: &[u8]) -> Result<Value, String> {
@@ -86,7 +64,7 @@ fn message(
 /// All that was written of a field; nothing for a default that is as good as nothing.
 fn whole(
     all: &Descriptions<'_>,
-    field: &Field<'_>,
+    field: &DescribedField<'_>,
     raws: &[Raw<'_>],
     depth: usize,
 ) -> Result<Option<Value>, String> {
@@ -129,7 +107,7 @@ fn whole(
 
 fn list(
     all: &Descriptions<'_>,
-    field: &Field<'_>,
+    field: &DescribedField<'_>,
     raws: &[Raw<'_>],
     depth: usize,
 ) -> Result<Value, String> {
@@ -161,7 +139,7 @@ fn packed(kind: u64) -> Option<u32> {
 
 fn map(
     all: &Descriptions<'_>,
-    entry: &Fields<'_>,
+    entry: &DescribedMessage<'_>,
     raws: &[Raw<'_>],
     depth: usize,
 ) -> Result<Value, String> {
@@ -204,7 +182,7 @@ fn nothing(kind: u64) -> Raw<'static> {
 )]
 fn single(
     all: &Descriptions<'_>,
-    field: &Field<'_>,
+    field: &DescribedField<'_>,
     raw: Raw<'_>,
     depth: usize,
 ) -> Result<Value, String> {

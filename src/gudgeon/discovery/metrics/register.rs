@@ -8,7 +8,7 @@ use crate::cli::VERSION;
 use crate::exposition;
 
 /// Gauges that conflicts are counted in.
-const CONFLICTS: [(&str, &str); 11] = [
+const CONFLICTS: [(&str, &str); 12] = [
     (
         "pilot_conflict_outbound_listener_tcp_over_current_tcp",
         "TCP ports that another TCP port keeps from having a listener",
@@ -47,7 +47,11 @@ const CONFLICTS: [(&str, &str); 11] = [
     ),
     (
         "gudgeon_rules_too_large",
-        "Routes and subsets of rules that proxies are not given, because there are too many",
+        "Routes, subsets and patches of rules that proxies are not given, because there are too many",
+    ),
+    (
+        "gudgeon_envoy_filter_patches_not_applied",
+        "Patches of EnvoyFilters that are not applied as they are written",
     ),
     (
         "gudgeon_delegates_left_out",

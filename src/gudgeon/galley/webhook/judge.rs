@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::admission::{AdmissionRequest, AdmissionResponse, Cause, DecodeError, cut};
 use crate::hidden::quotations;
+use crate::named_files::put_namespace;
 use crate::secrets;
-use crate::validate::place;
 
 /// Bytes of the whole message.
 const MESSAGE_BYTES: usize = 4 << 10;
@@ -167,7 +167,7 @@ pub(super) fn judge(
         return Verdict::passed(None);
     }
     if !question.namespace.is_empty() {
-        place(&mut question.object, &question.namespace);
+        put_namespace(&mut question.object, &question.namespace);
     }
     let object = &question.object;
     let (kind, mut findings) = match elsewhere(object, scope) {

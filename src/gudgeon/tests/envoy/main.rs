@@ -35,6 +35,7 @@ mod kinds;
 mod logged;
 mod nearness;
 mod network;
+mod patches;
 mod peers;
 #[path = "../discovery/place.rs"]
 mod place;

@@ -42,6 +42,11 @@ const EJECTED: &str =
 const MOVED: &str = "rules.rs weights_move_and_subsets_are_exchanged_without_a_lost_request";
 const PEERS: &str = "peers.rs mutual_tls_is_switched_by_policies_under_load_without_a_lost_request";
 const POLICIES: &str = "policies.rs who_comes_in_is_what_authorization_policies_say";
+const PATCHED: &[&str] = &[
+    "patches.rs filters_routes_clusters_and_listeners_are_as_patches_say",
+    "patches.rs a_filter_comes_and_goes_under_load_without_a_lost_request",
+    "patches.rs what_envoy_refuses_is_told_beside_the_filters_and_the_rest_lives_on",
+];
 const SCOPED: &str = "scopes.rs a_proxy_reaches_what_it_sees_where_it_listens";
 const LED: &str = "scopes.rs connections_and_delegated_requests_go_where_rules_say";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
@@ -141,6 +146,7 @@ const RESOURCES: Rows = &[
     ("a destination rule: subsets", &[ROUTED, MOVED]),
     ("an authorization policy", &[POLICIES]),
     ("a peer authentication", &[PEERS]),
+    ("patches of an EnvoyFilter", PATCHED),
     (
         "a destination rule: outlier detection and consistent hashes",
         &[EJECTED],

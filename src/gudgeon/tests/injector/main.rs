@@ -10,6 +10,7 @@
 )]
 #![forbid(unsafe_code)]
 
+mod analyze;
 mod builtin;
 mod cluster;
 mod coming;

@@ -24,6 +24,7 @@ use crate::common::outlets::{Outlet, Outlets};
 use crate::finish::Draft;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::Mesh;
+use crate::rules::envoy_filter::Patcher;
 use crate::scope::{ProxyRules, Unknown};
 use crate::view::Resource;
 
@@ -93,6 +94,7 @@ struct Builder<'a> {
     port: Option<u16>,
     shared: BTreeMap<u16, Shared>,
     spent: &'a mut Spent,
+    patcher: &'a Patcher<'a>,
     out: Outbound,
 }
 
@@ -102,6 +104,7 @@ pub(crate) fn build<'a>(
     mesh: &'a Mesh,
     place: &'a Place,
     endpoints: impl Fn(&Outlet) -> Vec<&'a Endpoint>,
+    patcher: &Patcher<'_>,
 ) -> Outbound {
     let mut out = Outbound::default();
     let groups = rules.listeners_of();
@@ -120,6 +123,7 @@ pub(crate) fn build<'a>(
             port: stand.port,
             shared: BTreeMap::new(),
             spent: &mut spent,
+            patcher,
             out,
         };
         if stand.is_proxy {
@@ -373,8 +377,11 @@ impl Builder<'_> {
             from,
             ..super::draft(frame.listener(self.mesh))
         };
+        let Some(resource) = self.patcher.finish(draft, false) else {
+            return;
+        };
         let built = Built {
-            resource: Arc::new(draft.finish()),
+            resource: Arc::new(resource),
             address,
             endpoint,
             bound,

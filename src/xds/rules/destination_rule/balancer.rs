@@ -150,6 +150,10 @@ fn warming(balancer: LbPolicy, slow_start: SlowStartConfig) -> Option<LbConfig> 
             slow_start_config: Some(slow_start),
             ..LeastRequestLbConfig::default()
         })),
-        _ => None,
+        LbPolicy::RingHash
+        | LbPolicy::Random
+        | LbPolicy::Maglev
+        | LbPolicy::ClusterProvided
+        | LbPolicy::LoadBalancingPolicyConfig => None,
     }
 }

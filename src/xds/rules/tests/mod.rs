@@ -11,6 +11,7 @@ mod clusters;
 mod connections;
 mod custom;
 mod delegates;
+mod envoy_filters;
 mod gateways;
 mod peers;
 mod routes;
@@ -127,8 +128,9 @@ fn object<T: Kind>(name: &str, created: i64, spec: &str) -> Arc<Configured<T>> {
     let (namespace, name) = name.split_once('/').unwrap_or(("demo", name));
     let spec: String = spec.lines().map(|line| format!("  {line}\n")).collect();
     let text = format!(
-        "apiVersion: {}/v1\nkind: {}\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec:\n{spec}",
+        "apiVersion: {}/{}\nkind: {}\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec:\n{spec}",
         T::GROUP,
+        T::VERSIONS[0],
         T::NAME
     );
     let limits = api::yaml::Limits {

@@ -20,7 +20,9 @@ use api::model::{
     Configured, Endpoint, EndpointAddress, Labels, Locality, Port, Protocol, Registry, Resolution,
     Service, ServiceKey, Shards, Target, TlsMode, World,
 };
-use api::networking::{DestinationRule, Gateway, Kind as Rule, Sidecar, VirtualService};
+use api::networking::{
+    DestinationRule, EnvoyFilter, Gateway, Kind as Rule, Sidecar, VirtualService,
+};
 use api::security::{AuthorizationPolicy, KeySet, KeysPlace, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
@@ -174,6 +176,9 @@ impl Builder {
     }
 }
 
+/// Patches of each kind, with filters that users have.
+const PATCHES: &str = include_str!("../../../../tests/data/envoy-filter.yaml");
+
 type Keyed<T> = ((Arc<str>, Arc<str>), Arc<Configured<T>>);
 
 /// A valid object of the namespace `demo`.
@@ -189,8 +194,9 @@ fn checked<T: Rule>(name: &str, text: &str) -> Result<Keyed<T>, String> {
     };
     let spec: String = text.lines().map(|line| format!("  {line}\n")).collect();
     let object = format!(
-        "apiVersion: {}/v1\nkind: {}\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n{spec}",
+        "apiVersion: {}/{}\nkind: {}\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n{spec}",
         T::GROUP,
+        T::VERSIONS[0],
         T::NAME
     );
     let node = api::yaml::read(&object, limits).map_err(|error| error.to_string())?;
@@ -409,6 +415,21 @@ fn rules(builder: &mut Builder) {
 }
 
 /// One row for each way in which a proxy can stand in the mesh.
+/// A proxy with patches of each kind: no golden, for it is users who say what is in it.
+pub fn patched(certificates: &str) -> Row {
+    let mut builder = Builder::new("enableAutoMtls: true\n");
+    all_ports(&mut builder);
+    own_services(&mut builder);
+    let (key, filter) = configured::<EnvoyFilter>("f", PATCHES);
+    Arc::make_mut(&mut builder.0.envoy_filters).insert(key, filter);
+    let metadata = ["label:app=a", "label:security.istio.io/tlsMode=istio"];
+    Row {
+        name: "envoy-filters",
+        world: builder.0,
+        node: node(ID, &metadata, certificates),
+    }
+}
+
 pub fn rows(certificates: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add =

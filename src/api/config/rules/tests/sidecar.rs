@@ -196,9 +196,9 @@ pub(super) mod patches {
                 "spec.configPatches[0].patch.value.a[0].typed_config[\"@type\"]: is required",
                 "spec.configPatches[0].patch.value.typedConfig[\"@type\"]: does not start with type.googleapis.com/",
             ];
-            - value("{typed_config: {'@type': type.googleapis.com/envoy.config.filter.http.lua.v2.Lua}, name: x, config: {}}") => [
-                "warning: spec.configPatches[0].patch.value.typed_config[\"@type\"]: a type of Envoy's v2 API",
+            - value("{config: {}, name: x, typed_config: {'@type': type.googleapis.com/envoy.config.filter.http.lua.v2.Lua}}") => [
                 "warning: spec.configPatches[0].patch.value.config: Envoy does not read config any more, use typed_config",
+                "warning: spec.configPatches[0].patch.value.typed_config[\"@type\"]: a type of Envoy's v2 API",
             ];
         }
     }

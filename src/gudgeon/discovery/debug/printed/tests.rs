@@ -9,8 +9,9 @@ use prost_reflect::prost_types::{
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 use serde_json::{Value, json};
 
-use super::super::descriptions::Descriptions;
-use super::{kind, printed};
+use api::envoy::{Descriptions, kind};
+
+use super::printed;
 
 fn field(name: &str, number: i32, of: Type, type_name: &str) -> FieldDescriptorProto {
     FieldDescriptorProto {
@@ -427,4 +428,38 @@ fn numbers_of_kinds_are_those_of_descriptions() {
     ] {
         assert_eq!(ours, u64::try_from(i32::from(theirs)).unwrap());
     }
+}
+
+/// What users write into EnvoyFilters becomes the bytes that another reader of descriptions makes of it.
+#[test]
+fn json_is_encoded_as_another_encoder_does() {
+    let text = include_str!("../../../../../tests/data/envoy-filter.yaml");
+    let limits = api::yaml::Limits {
+        bytes: 100_000,
+        depth: 50,
+        nodes: 10_000,
+    };
+    let spec = api::yaml::read(text, limits).unwrap().unwrap().to_json();
+    let pool = DescriptorPool::decode(api::envoy::ENVOY).unwrap();
+    let mut count = 0;
+    for patch in spec["configPatches"].as_array().unwrap() {
+        let name = api::config::served::patched_message(patch["applyTo"].as_str().unwrap());
+        let message = pool.get_message_by_name(name.unwrap()).unwrap();
+        let value = &patch["patch"]["value"];
+        // The other one does not know what took the place of types of the v2 API.
+        if value.is_null() || value.to_string().contains(".v2.") {
+            continue;
+        }
+        let other = DynamicMessage::deserialize(message.clone(), value.clone()).unwrap();
+        let own = api::envoy::encode(name.unwrap(), value, "").unwrap();
+        let own = DynamicMessage::decode(message, own.as_slice()).unwrap();
+        let shown = |message: &DynamicMessage| {
+            let options = SerializeOptions::new().use_proto_field_name(true);
+            let shown = message.serialize_with_options(serde_json::value::Serializer, &options);
+            shown.unwrap()
+        };
+        assert_eq!(shown(&own), shown(&other), "{value}");
+        count += 1;
+    }
+    assert!(count > 12, "{count}");
 }

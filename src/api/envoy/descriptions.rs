@@ -2,54 +2,89 @@
 //!
 //! Only names are looked up when the descriptions are taken; a message's fields are read when it is met.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::wire::{Malformed, Raw, next_field};
-
-/// Envoy's messages, as far as resources may have them, and all services that are served; `build/descriptors` writes them.
-pub(in crate::discovery) const ENVOY: &[u8] = include_bytes!("descriptors.bin");
+use crate::wire::{Malformed, Raw, next_field};
 
 /// Messages within messages: no file has so many.
 const DEEPEST: usize = 32;
 
+/// The option of a message that says what an earlier version called it (udpa/annotations/versioning.proto).
+const VERSIONING: u32 = 7_881_811;
+
+/// How descriptions number the types of fields (google/protobuf/descriptor.proto).
+pub mod kind {
+    pub const DOUBLE: u64 = 1;
+    pub const FLOAT: u64 = 2;
+    pub const INT64: u64 = 3;
+    pub const UINT64: u64 = 4;
+    pub const INT32: u64 = 5;
+    pub const FIXED64: u64 = 6;
+    pub const FIXED32: u64 = 7;
+    pub const BOOL: u64 = 8;
+    pub const STRING: u64 = 9;
+    pub const MESSAGE: u64 = 11;
+    pub const BYTES: u64 = 12;
+    pub const UINT32: u64 = 13;
+    pub const ENUM: u64 = 14;
+    pub const SFIXED32: u64 = 15;
+    pub const SFIXED64: u64 = 16;
+    pub const SINT32: u64 = 17;
+    pub const SINT64: u64 = 18;
+}
+
 /// A set of files.
-pub(in crate::discovery) struct Descriptions<'a> {
+pub struct Descriptions<'a> {
     files: Vec<(String, &'a [u8])>,
     /// By their full names: in which file, and what it says of them.
     things: HashMap<String, (usize, &'a [u8])>,
-    read: RefCell<HashMap<String, Rc<Fields<'a>>>>,
+    /// Names of messages by those that they had in an earlier version.
+    renamed: HashMap<&'a str, String>,
+    read: Mutex<HashMap<String, Arc<DescribedMessage<'a>>>>,
+}
+
+impl fmt::Debug for Descriptions<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Descriptions({} files)", self.files.len())
+    }
 }
 
 /// What a message is made of, by the numbers.
 #[derive(Debug)]
-pub(super) struct Fields<'a> {
-    pub(super) all: Vec<Field<'a>>,
+pub struct DescribedMessage<'a> {
+    pub all: Vec<DescribedField<'a>>,
     /// Entries of a map.
-    pub(super) is_entry: bool,
+    pub is_entry: bool,
 }
 
 /// A field of a message. Numbers are the descriptions' own.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Field<'a> {
-    pub(super) name: &'a str,
-    pub(super) number: u32,
-    pub(super) is_list: bool,
-    pub(super) kind: u64,
+pub struct DescribedField<'a> {
+    pub name: &'a str,
+    pub number: u32,
+    pub is_list: bool,
+    /// Of [`kind`].
+    pub kind: u64,
     /// The message or enumeration that it holds.
-    pub(super) of: &'a str,
+    pub of: &'a str,
     /// The group of which one field can be set.
-    pub(super) oneof: Option<u64>,
+    pub oneof: Option<u64>,
 }
 
 impl<'a> Descriptions<'a> {
     /// Takes a `FileDescriptorSet`.
-    pub(in crate::discovery) fn new(mut set: &'a [u8]) -> Result<Self, Malformed> {
+    ///
+    /// # Errors
+    ///
+    /// Bytes that are none.
+    pub fn new(mut set: &'a [u8]) -> Result<Self, Malformed> {
         let mut all = Self {
             files: Vec::new(),
             things: HashMap::new(),
-            read: RefCell::default(),
+            renamed: HashMap::new(),
+            read: Mutex::default(),
         };
         while let Some((number, raw)) = next_field(&mut set)? {
             if let (1, Raw::Bytes(file)) = (number, raw) {
@@ -95,7 +130,22 @@ impl<'a> Descriptions<'a> {
             match part? {
                 (3, Raw::Bytes(bytes)) => self.message(at, &name, bytes, depth + 1)?,
                 (4, Raw::Bytes(bytes)) => drop(self.thing(at, &name, bytes)?),
+                (7, Raw::Bytes(options)) => self.versions(&name, options)?,
                 _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn versions(&mut self, name: &str, options: &'a [u8]) -> Result<(), Malformed> {
+        for option in parts(options) {
+            let (VERSIONING, Raw::Bytes(versioning)) = option? else {
+                continue;
+            };
+            for part in parts(versioning) {
+                if let (1, Raw::Bytes(earlier)) = part? {
+                    self.renamed.insert(text(earlier)?, name.to_owned());
+                }
             }
         }
         Ok(())
@@ -117,38 +167,77 @@ impl<'a> Descriptions<'a> {
         Ok(name)
     }
 
+    /// Whether there is a message, an enumeration or a service of that name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.things.contains_key(name)
+    }
+
+    /// The message that took the place of one of an earlier version.
+    #[must_use]
+    pub fn successor(&self, earlier: &str) -> Option<&str> {
+        let found = self.renamed.get(earlier);
+        // That of ext_authz says v3 of itself.
+        let found = found.or_else(|| self.renamed.get(earlier.replace(".v2.", ".v3.").as_str()));
+        found.map(String::as_str)
+    }
+
+    fn read(&self) -> MutexGuard<'_, HashMap<String, Arc<DescribedMessage<'a>>>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A file by its path.
-    pub(in crate::discovery) fn file_named(&self, path: &str) -> Option<&'a [u8]> {
+    #[must_use]
+    pub fn file_named(&self, path: &str) -> Option<&'a [u8]> {
         let found = self.files.iter().find(|(name, _)| name == path);
         found.map(|(_, bytes)| *bytes)
     }
 
     /// The file with a message, an enumeration or a service.
-    pub(in crate::discovery) fn file_with(&self, symbol: &str) -> Option<&'a [u8]> {
+    #[must_use]
+    pub fn file_with(&self, symbol: &str) -> Option<&'a [u8]> {
         let (at, _) = self.things.get(symbol)?;
         self.files.get(*at).map(|(_, bytes)| *bytes)
     }
 
     /// What a message is made of; `None` where nothing describes it.
-    pub(super) fn fields(&self, message: &str) -> Result<Option<Rc<Fields<'a>>>, Malformed> {
-        if let Some(read) = self.read.borrow().get(message) {
-            return Ok(Some(Rc::clone(read)));
+    ///
+    /// # Errors
+    ///
+    /// A description that is none.
+    pub fn fields(&self, message: &str) -> Result<Option<Arc<DescribedMessage<'a>>>, Malformed> {
+        if let Some(read) = self.read().get(message) {
+            return Ok(Some(Arc::clone(read)));
         }
         let Some((_, bytes)) = self.things.get(message) else {
             return Ok(None);
         };
-        let read = Rc::new(Fields::read(bytes)?);
-        self.read
-            .borrow_mut()
-            .insert(message.to_owned(), Rc::clone(&read));
+        let read = Arc::new(DescribedMessage::read(bytes)?);
+        self.read().insert(message.to_owned(), Arc::clone(&read));
         Ok(Some(read))
     }
 
     /// What an enumeration calls a number.
-    pub(super) fn name_of(&self, kinds: &str, wanted: i64) -> Result<Option<&'a str>, Malformed> {
+    ///
+    /// # Errors
+    ///
+    /// A description that is none.
+    pub fn name_of(&self, kinds: &str, wanted: i64) -> Result<Option<&'a str>, Malformed> {
+        let values = self.values(kinds)?;
+        let found = values.into_iter().find(|(_, number)| *number == wanted);
+        Ok(found.map(|(name, _)| name))
+    }
+
+    /// The names of an enumeration with their numbers; none of one that is not described.
+    ///
+    /// # Errors
+    ///
+    /// A description that is none.
+    pub fn values(&self, kinds: &str) -> Result<Vec<(&'a str, i64)>, Malformed> {
         let Some((_, bytes)) = self.things.get(kinds) else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
+        let mut all = Vec::new();
         for part in parts(bytes) {
             let (2, Raw::Bytes(bytes)) = part? else {
                 continue;
@@ -161,15 +250,13 @@ impl<'a> Descriptions<'a> {
                     _ => {}
                 }
             }
-            if number == wanted {
-                return Ok(Some(name));
-            }
+            all.push((name, number));
         }
-        Ok(None)
+        Ok(all)
     }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> DescribedMessage<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut read = Self {
             all: Vec::new(),
@@ -177,7 +264,7 @@ impl<'a> Fields<'a> {
         };
         for part in parts(bytes) {
             match part? {
-                (2, Raw::Bytes(bytes)) => read.all.push(Field::read(bytes)?),
+                (2, Raw::Bytes(bytes)) => read.all.push(DescribedField::read(bytes)?),
                 (7, Raw::Bytes(options)) => {
                     for option in parts(options) {
                         read.is_entry |= matches!(option?, (7, Raw::Varint(1..)));
@@ -190,13 +277,33 @@ impl<'a> Fields<'a> {
         Ok(read)
     }
 
-    pub(super) fn field(&self, number: u32) -> Option<&Field<'a>> {
+    /// The field of a number.
+    #[must_use]
+    pub fn field(&self, number: u32) -> Option<&DescribedField<'a>> {
         let found = self.all.binary_search_by_key(&number, |field| field.number);
         found.ok().and_then(|at| self.all.get(at))
     }
 }
 
-impl<'a> Field<'a> {
+impl<'a> DescribedField<'a> {
+    /// Whether a name of JSON means it: as its file has it, or in lowerCamel.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        if self.name == name {
+            return true;
+        }
+        let mut upper = false;
+        let letters = self.name.chars().filter_map(|letter| {
+            let is_upper = std::mem::replace(&mut upper, letter == '_');
+            match letter {
+                '_' => None,
+                letter if is_upper => Some(letter.to_ascii_uppercase()),
+                letter => Some(letter),
+            }
+        });
+        letters.eq(name.chars())
+    }
+
     fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
         const REPEATED: u64 = 3;
         let mut read = Self::default();
@@ -218,9 +325,7 @@ impl<'a> Field<'a> {
 }
 
 /// The fields of a message, one after the other; an error is the last.
-pub(super) fn parts(
-    bytes: &[u8],
-) -> impl Iterator<Item = Result<(u32, Raw<'_>), Malformed>> + use<'_> {
+pub fn parts(bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Raw<'_>), Malformed>> + use<'_> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let next = next_field(&mut rest).transpose();
@@ -231,6 +336,11 @@ pub(super) fn parts(
     })
 }
 
-pub(super) fn text(bytes: &[u8]) -> Result<&str, Malformed> {
+/// Bytes as text.
+///
+/// # Errors
+///
+/// Text that is not UTF-8.
+pub fn text(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|_| Malformed::Text)
 }

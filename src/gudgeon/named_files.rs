@@ -1,4 +1,4 @@
-//! The arguments of `-f`: files, stdin, and directories with all that is below them.
+//! The arguments of `-f`: files, stdin, and directories with all that is below them; and the namespace of `-n`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use api::config::document::COMMAND_LINE;
+use serde_json::{Map, Value};
 
 use crate::file;
 
@@ -16,33 +17,33 @@ const DEEPEST: usize = 64;
 
 /// A file that an argument leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) path: PathBuf,
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
     /// The argument is a directory above it: the file may belong to another program.
-    pub(super) below: bool,
+    pub(crate) below: bool,
 }
 
 /// A text, with its name in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct File {
-    pub(super) name: String,
-    pub(super) text: String,
+pub(crate) struct File {
+    pub(crate) name: String,
+    pub(crate) text: String,
     /// As of [`Found`].
-    pub(super) below: bool,
+    pub(crate) below: bool,
 }
 
 /// A file that was not read, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unread {
-    pub(super) name: String,
-    pub(super) cause: String,
+pub(crate) struct Unread {
+    pub(crate) name: String,
+    pub(crate) cause: String,
 }
 
 /// Lists all files that the arguments name, in order, and each file once. An unreadable path has its error in its place.
 ///
 /// # Errors
 /// A directory that has no manifests.
-pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, String> {
+pub(crate) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, String> {
     let mut all = Vec::new();
     let mut known = HashSet::new();
     for argument in arguments {
@@ -60,7 +61,7 @@ pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, 
         walk.folder(path, 0);
         if walk.found.is_empty() {
             return Err(format!(
-                "cannot validate {argument}: no .yaml, .yml or .json file in it"
+                "cannot read {argument}: no .yaml, .yml or .json file in it"
             ));
         }
         // Sorted by bytes, as in galley: both must report the same one of two duplicates.
@@ -75,7 +76,7 @@ pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, 
         }
         if all.len() > MOST_FILES {
             return Err(format!(
-                "cannot validate {argument}: more than {MOST_FILES} files"
+                "cannot read {argument}: more than {MOST_FILES} files"
             ));
         }
     }
@@ -149,7 +150,7 @@ fn shown(path: &Path) -> String {
 }
 
 impl File {
-    pub(super) fn read(found: &Found) -> Result<Self, Unread> {
+    pub(crate) fn read(found: &Found) -> Result<Self, Unread> {
         let Found { path, below } = found;
         let name = shown(path);
         let unread = |cause: String| Unread {
@@ -189,6 +190,24 @@ fn take(from: impl Read) -> std::io::Result<Vec<u8>> {
     from.take(COMMAND_LINE.bytes as u64 + 1)
         .read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Gives a namespace to what has none.
+pub(crate) fn put_namespace(value: &mut Value, namespace: &str) {
+    let Some(object) = value.as_object_mut() else {
+        return;
+    };
+    let metadata = object
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata.as_object_mut() {
+        let given = metadata
+            .get("namespace")
+            .is_some_and(|given| !given.is_null() && given != "");
+        if !given {
+            metadata.insert("namespace".to_owned(), Value::from(namespace));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,193 @@
+//! EnvoyFilter: which patches are applied, and what is said of others.
+
+use serde_json::Value as Json;
+
+use super::items;
+use crate::config::Finding;
+use crate::envoy;
+
+/// Patches of one object that are applied. Chosen: a filter of ours has a few.
+pub const MOST_PATCHES: usize = 200;
+
+/// The message of Envoy that a patch's value is, by what the patch is applied to; `None`: discovery makes nothing of that kind.
+#[must_use]
+pub fn patched_message(apply_to: &str) -> Option<&'static str> {
+    Some(match apply_to {
+        "LISTENER" => "envoy.config.listener.v3.Listener",
+        "LISTENER_FILTER" => "envoy.config.listener.v3.ListenerFilter",
+        "FILTER_CHAIN" => "envoy.config.listener.v3.FilterChain",
+        "NETWORK_FILTER" => "envoy.config.listener.v3.Filter",
+        "HTTP_FILTER" => "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter",
+        "ROUTE_CONFIGURATION" => "envoy.config.route.v3.RouteConfiguration",
+        "VIRTUAL_HOST" => "envoy.config.route.v3.VirtualHost",
+        "HTTP_ROUTE" => "envoy.config.route.v3.Route",
+        "CLUSTER" => "envoy.config.cluster.v3.Cluster",
+        _ => return None,
+    })
+}
+
+/// Whether an operation can be done to what a patch is applied to: an order have filters and routes alone, and a route configuration is there or is not.
+#[must_use]
+pub fn is_applied(apply_to: &str, operation: &str) -> bool {
+    let has_order = matches!(
+        apply_to,
+        "LISTENER_FILTER" | "NETWORK_FILTER" | "HTTP_FILTER" | "HTTP_ROUTE"
+    );
+    match operation {
+        "MERGE" | "MERGE_AND_REPLACE_LIST" | "REPLACE" => true,
+        "ADD" | "REMOVE" => apply_to != "ROUTE_CONFIGURATION",
+        "INSERT_BEFORE" | "INSERT_AFTER" | "INSERT_FIRST" => has_order,
+        _ => false,
+    }
+}
+
+/// Whether conditions of a match have no meaning here, so that its patch is not applied: waypoints, and names of ports of listeners.
+#[must_use]
+pub fn is_unapplied_match(is_waypoint: bool, port_name: &str) -> bool {
+    is_waypoint || !port_name.is_empty()
+}
+
+pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if items(spec, "configPatches").count() > MOST_PATCHES {
+        let why = format!("are applied in part: the first {MOST_PATCHES} are");
+        found.push(Finding::warning("spec.configPatches", why));
+    }
+    for (at, patch) in items(spec, "configPatches").take(MOST_PATCHES) {
+        one(&format!("spec.configPatches[{at}]"), patch, &mut found);
+    }
+    found
+}
+
+fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
+    let mut say = |place: &str, why: String| {
+        found.push(Finding::warning(format!("{path}.{place}"), why));
+    };
+    let text = |pointer: &str| {
+        written
+            .pointer(pointer)
+            .and_then(Json::as_str)
+            .unwrap_or_default()
+    };
+    let apply_to = text("/applyTo");
+    let Some(message) = patched_message(apply_to) else {
+        say(
+            "applyTo",
+            format!("has no effect: discovery makes no {apply_to}"),
+        );
+        return;
+    };
+    let operation = text("/patch/operation");
+    if !is_applied(apply_to, operation) {
+        say("patch.operation", format!("has no effect with {apply_to}"));
+        return;
+    }
+    let is_waypoint =
+        text("/match/context") == "WAYPOINT" || written.pointer("/match/waypoint").is_some();
+    if is_unapplied_match(is_waypoint, text("/match/listener/portName")) {
+        let (place, why) = match is_waypoint {
+            true => ("match", "is not applied: there are no waypoints"),
+            false => (
+                "match.listener.portName",
+                "is not applied: listeners are matched by portNumber",
+            ),
+        };
+        say(place, why.to_owned());
+        return;
+    }
+    if !matches!(text("/patch/filterClass"), "" | "UNSPECIFIED") {
+        let why = "has no effect: the operation alone says where a filter goes";
+        say("patch.filterClass", why.to_owned());
+    }
+    if operation == "REMOVE" {
+        return;
+    }
+    let nothing = Json::Object(serde_json::Map::new());
+    let value = written.pointer("/patch/value").unwrap_or(&nothing);
+    if let Err(mistakes) = envoy::encode(message, value, &format!("{path}.patch.value")) {
+        found.extend(mistakes.into_iter().map(|mistake| Finding {
+            message: format!("the patch is not applied: {}", mistake.message),
+            ..mistake
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::{named, notes};
+
+    #[test]
+    fn what_is_not_applied_is_said_at_its_place() {
+        let kind = named("networking.istio.io", "EnvoyFilter").unwrap();
+        let said = |spec: Json| -> Vec<String> {
+            let notes = notes(kind, &spec).into_iter();
+            let words = notes.map(|note| format!("{}: {}", note.path, note.message));
+            words.collect()
+        };
+        let value = json!({"lb_policy": "RANDOM"});
+        let merge = json!({"operation": "MERGE", "value": value});
+        for (patch, want) in [
+            (json!({"applyTo": "CLUSTER", "patch": merge}), None),
+            (
+                json!({"apply_to": 8, "patch": {"operation": 1, "value": value}}),
+                None,
+            ),
+            (
+                json!({"applyTo": "BOOTSTRAP", "patch": merge}),
+                Some("applyTo: has no effect: discovery makes no BOOTSTRAP"),
+            ),
+            (
+                json!({"applyTo": "EXTENSION_CONFIG", "patch": merge}),
+                Some("applyTo: has no effect: discovery makes no EXTENSION_CONFIG"),
+            ),
+            (
+                json!({"applyTo": "CLUSTER", "patch": {"operation": "INSERT_FIRST", "value": value}}),
+                Some("patch.operation: has no effect with CLUSTER"),
+            ),
+            (
+                json!({"applyTo": "ROUTE_CONFIGURATION", "patch": {"operation": "ADD", "value": {}}}),
+                Some("patch.operation: has no effect with ROUTE_CONFIGURATION"),
+            ),
+            (
+                json!({"applyTo": "CLUSTER", "match": {"context": "WAYPOINT"}, "patch": merge}),
+                Some("match: is not applied: there are no waypoints"),
+            ),
+            (
+                json!({"applyTo": "LISTENER", "match": {"listener": {"portName": "a"}}, "patch": {"operation": "REMOVE"}}),
+                Some(
+                    "match.listener.portName: is not applied: listeners are matched by portNumber",
+                ),
+            ),
+            (
+                json!({"applyTo": "CLUSTER", "patch": {"operation": "MERGE", "value": {"lb_polic": 1}}}),
+                Some(
+                    "patch.value.lb_polic: the patch is not applied: unknown field of envoy.config.cluster.v3.Cluster, did you mean \"lb_policy\"?",
+                ),
+            ),
+            (
+                json!({"applyTo": "HTTP_FILTER", "patch": {"operation": "ADD", "filterClass": "AUTHZ", "value": {"name": "x"}}}),
+                Some(
+                    "patch.filterClass: has no effect: the operation alone says where a filter goes",
+                ),
+            ),
+        ] {
+            let found = said(json!({"configPatches": [patch]}));
+            let want = want.map(|words| format!("spec.configPatches[0].{words}"));
+            assert_eq!(found, want.into_iter().collect::<Vec<_>>(), "{patch}");
+        }
+        let earlier = said(json!({"filters": [{}], "targetRefs": [{}]}));
+        let want = ["filters", "targetRefs"]
+            .map(|field| format!("spec.{field}: has no effect in this release"));
+        assert_eq!(earlier, want);
+        let many = vec![json!({"applyTo": "BOOTSTRAP", "patch": merge}); MOST_PATCHES + 1];
+        let found = said(json!({"configPatches": many}));
+        assert_eq!(found.len(), MOST_PATCHES + 1);
+        assert_eq!(
+            found[0],
+            "spec.configPatches: are applied in part: the first 200 are"
+        );
+    }
+}

@@ -1,0 +1,376 @@
+//! JSON as users write it to bytes, by descriptions.
+//!
+//! What is written counts: a zero, a `false` or an empty text is on the wire, too, so that it replaces another value where it is merged. `null` is
+//! nothing. Types of Envoy's v2 API are read as the messages that took their place.
+
+use base64::Engine as _;
+use prost::Message as _;
+use serde_json::{Map, Value as Json};
+
+use super::descriptions::{DescribedField, DescribedMessage, Descriptions, kind};
+use super::numbers::{float, signed, unsigned, zigzag};
+use super::{TYPE_URL, described};
+use crate::config::{BASE64, Finding, nearest, push_index, push_key, quoted};
+use crate::google::protobuf::Struct;
+use crate::wire::{DEEPEST, Scalar, decode_struct, encode_struct, encode_value, length_delimited};
+use crate::{duration, timestamp};
+
+/// Mistakes of one value that are told.
+const MOST: usize = 20;
+
+/// The bytes of a message of this name. `path`: of the value, in front of the places of mistakes.
+///
+/// # Errors
+///
+/// Fields, types and values that the message does not have: warnings with their places, [`MOST`] at most.
+pub fn encode(message: &str, value: &Json, path: &str) -> Result<Vec<u8>, Vec<Finding>> {
+    let Some(all) = described() else {
+        let finding = Finding::warning(path, "cannot read the descriptions of messages");
+        return Err(vec![finding]);
+    };
+    let mut encoder = Encoder {
+        all,
+        path: path.to_owned(),
+        found: Vec::new(),
+    };
+    let mut out = Vec::new();
+    encoder.message(message, value, 0, &mut out);
+    if encoder.found.is_empty() {
+        Ok(out)
+    } else {
+        Err(encoder.found)
+    }
+}
+
+/// The same of what an EnvoyFilter has as a patch's value.
+///
+/// # Errors
+///
+/// As [`encode`].
+pub fn encode_written(message: &str, written: &Struct) -> Result<Vec<u8>, Vec<Finding>> {
+    match decode_struct(&written.encode_to_vec()) {
+        Ok(value) => encode(message, &Json::Object(value), ""),
+        Err(error) => Err(vec![Finding::warning("", error.to_string())]),
+    }
+}
+
+struct Encoder {
+    all: &'static Descriptions<'static>,
+    path: String,
+    found: Vec<Finding>,
+}
+
+impl Encoder {
+    fn fail(&mut self, message: impl Into<String>) {
+        if self.found.len() < MOST {
+            self.found.push(Finding::warning(&self.path, message));
+        }
+    }
+
+    /// One place deeper.
+    fn below(&mut self, go: impl FnOnce(&mut String), then: impl FnOnce(&mut Self)) {
+        let length = self.path.len();
+        go(&mut self.path);
+        then(self);
+        self.path.truncate(length);
+    }
+
+    fn message(&mut self, name: &str, value: &Json, depth: usize, out: &mut Vec<u8>) {
+        if depth > DEEPEST {
+            return self.fail("is nested too deeply");
+        }
+        if let Some(short) = name.strip_prefix("google.protobuf.")
+            && self.well_known(short, value, depth, out)
+        {
+            return;
+        }
+        let Json::Object(values) = value else {
+            return self.fail(format!("want an object, {name}"));
+        };
+        let Ok(Some(described)) = self.all.fields(name) else {
+            return self.fail(format!("{name} is not a message of Envoy 1.40"));
+        };
+        self.fields(name, &described, values.iter(), depth, out);
+    }
+
+    fn fields<'v>(
+        &mut self,
+        name: &str,
+        described: &DescribedMessage<'static>,
+        values: impl Iterator<Item = (&'v String, &'v Json)>,
+        depth: usize,
+        out: &mut Vec<u8>,
+    ) {
+        let mut written: Vec<(&DescribedField<'static>, &str, &Json)> = Vec::new();
+        for (key, value) in values {
+            let found = described.all.iter().find(|field| field.is_called(key));
+            match found {
+                Some(field) => written.push((field, key, value)),
+                None => {
+                    let names = described.all.iter().map(|field| field.name);
+                    let meant = nearest(key, names);
+                    let meant = meant.map(|name| format!(", did you mean {name:?}?"));
+                    let words = format!("unknown field of {name}{}", meant.unwrap_or_default());
+                    self.below(|path| push_key(path, key), |it| it.fail(words));
+                }
+            }
+        }
+        written.retain(|(_, _, value)| !value.is_null());
+        // As other writers have them.
+        written.sort_by_key(|(field, ..)| field.number);
+        for (at, (field, key, value)) in written.iter().enumerate() {
+            let earlier = written.iter().take(at);
+            let mut of_group = earlier.filter(|(other, ..)| {
+                other.number == field.number
+                    || (other.oneof.is_some() && other.oneof == field.oneof)
+            });
+            let other = of_group
+                .next()
+                .map(|(_, key, _)| format!("{key} is set, too: only one can be"));
+            self.below(
+                |path| push_key(path, key),
+                |it| match other {
+                    Some(words) => it.fail(words),
+                    None => it.field(field, value, depth, out),
+                },
+            );
+        }
+    }
+
+    fn field(
+        &mut self,
+        field: &DescribedField<'static>,
+        value: &Json,
+        depth: usize,
+        out: &mut Vec<u8>,
+    ) {
+        if !field.is_list {
+            return self.part(field, value, depth, out);
+        }
+        let entry = match field.kind {
+            kind::MESSAGE => self.all.fields(field.of).ok().flatten(),
+            _ => None,
+        };
+        let entry = entry.filter(|fields| fields.is_entry);
+        match (entry, value) {
+            (Some(entry), Json::Object(entries)) => self.map(field, &entry, entries, depth, out),
+            (Some(_), _) => self.fail("want an object"),
+            (None, Json::Array(items)) => {
+                for (at, item) in items.iter().enumerate() {
+                    self.below(
+                        |path| push_index(path, at),
+                        |it| it.part(field, item, depth, out),
+                    );
+                }
+            }
+            (None, _) => self.fail("want a list"),
+        }
+    }
+
+    fn map(
+        &mut self,
+        field: &DescribedField<'static>,
+        entry: &DescribedMessage<'static>,
+        entries: &Map<String, Json>,
+        depth: usize,
+        out: &mut Vec<u8>,
+    ) {
+        let (Some(by), Some(of)) = (entry.field(1), entry.field(2)) else {
+            return self.fail("a map without keys or values");
+        };
+        let mut entries: Vec<_> = entries.iter().collect();
+        entries.sort_by_key(|(key, _)| *key);
+        for (key, value) in entries {
+            let mut inner = Vec::new();
+            self.below(
+                |path| push_key(path, key),
+                |it| {
+                    let key = match by.kind {
+                        kind::BOOL => Json::Bool(key == "true"),
+                        _ => Json::String(key.clone()),
+                    };
+                    it.part(by, &key, depth, &mut inner);
+                    it.part(of, value, depth, &mut inner);
+                },
+            );
+            delimited(field.number, &inner, out);
+        }
+    }
+
+    /// One value of a field, with its number.
+    fn part(
+        &mut self,
+        field: &DescribedField<'static>,
+        value: &Json,
+        depth: usize,
+        out: &mut Vec<u8>,
+    ) {
+        if field.kind == kind::MESSAGE {
+            let mut inner = Vec::new();
+            self.message(field.of, value, depth + 1, &mut inner);
+            delimited(field.number, &inner, out);
+            return;
+        }
+        match self.scalar(field, value) {
+            Ok(scalar) => scalar.write(Some(field.number), out),
+            Err(words) => self.fail(words),
+        }
+    }
+
+    fn scalar<'v>(
+        &self,
+        field: &DescribedField<'static>,
+        value: &'v Json,
+    ) -> Result<Scalar<'v>, String> {
+        Ok(match field.kind {
+            kind::STRING => Scalar::Text(value.as_str().ok_or("want a text")?),
+            kind::BYTES => {
+                let text = value.as_str().ok_or("want a text in base64")?;
+                // In either alphabet.
+                let text = text.replace('-', "+").replace('_', "/");
+                let read = BASE64.decode(text);
+                Scalar::Bytes(read.map_err(|_| "want a text in base64")?)
+            }
+            kind::BOOL => Scalar::Varint(value.as_bool().ok_or("want true or false")?.into()),
+            kind::DOUBLE => Scalar::Double(float(value)?),
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "that is what the field holds"
+            )]
+            kind::FLOAT => Scalar::Float(float(value)? as f32),
+            kind::ENUM => Scalar::Varint(self.choice(field.of, value)?.cast_unsigned()),
+            kind::UINT32 | kind::FIXED32 => {
+                let number = unsigned(value, u32::MAX.into())?;
+                match field.kind {
+                    kind::UINT32 => Scalar::Varint(number),
+                    _ => Scalar::Float(f32::from_bits(u32::try_from(number).unwrap_or(u32::MAX))),
+                }
+            }
+            kind::UINT64 => Scalar::Varint(unsigned(value, u64::MAX)?),
+            kind::FIXED64 => Scalar::Double(f64::from_bits(unsigned(value, u64::MAX)?)),
+            kind::INT32 => {
+                Scalar::Varint(signed(value, i32::MIN.into(), i32::MAX.into())?.cast_unsigned())
+            }
+            kind::INT64 => Scalar::Varint(signed(value, i64::MIN, i64::MAX)?.cast_unsigned()),
+            kind::SINT32 => {
+                Scalar::Varint(zigzag(signed(value, i32::MIN.into(), i32::MAX.into())?))
+            }
+            kind::SINT64 => Scalar::Varint(zigzag(signed(value, i64::MIN, i64::MAX)?)),
+            kind::SFIXED64 => {
+                let number = signed(value, i64::MIN, i64::MAX)?;
+                Scalar::Double(f64::from_bits(number.cast_unsigned()))
+            }
+            kind::SFIXED32 => {
+                let number = signed(value, i32::MIN.into(), i32::MAX.into())?;
+                let number = i32::try_from(number).unwrap_or_default();
+                Scalar::Float(f32::from_bits(number.cast_unsigned()))
+            }
+            other => return Err(format!("a field of the unknown form {other}")),
+        })
+    }
+
+    fn choice(&self, kinds: &str, value: &Json) -> Result<i64, String> {
+        if let Json::Number(_) = value {
+            return signed(value, i32::MIN.into(), i32::MAX.into());
+        }
+        let text = value.as_str().ok_or("want a text")?;
+        let all = self.all.values(kinds).map_err(|error| error.to_string())?;
+        let found = all.iter().find(|(name, _)| *name == text);
+        found.map(|(_, number)| *number).ok_or_else(|| {
+            let meant = nearest(text, all.iter().map(|(name, _)| *name));
+            let meant = meant.map(|name| format!(", did you mean {name:?}?"));
+            format!(
+                "unknown value {}{}",
+                quoted(text),
+                meant.unwrap_or_default()
+            )
+        })
+    }
+
+    /// Messages that have a form of their own in JSON; false for any other.
+    fn well_known(&mut self, short: &str, value: &Json, depth: usize, out: &mut Vec<u8>) -> bool {
+        let moment = |seconds: i64, nanos: i32, out: &mut Vec<u8>| {
+            Scalar::Varint(seconds.cast_unsigned()).write(Some(1), out);
+            Scalar::Varint(i64::from(nanos).cast_unsigned()).write(Some(2), out);
+        };
+        match short {
+            "Any" => self.any(value, depth, out),
+            "Struct" => match value.as_object() {
+                Some(fields) => out.extend(encode_struct(fields)),
+                None => self.fail("want an object"),
+            },
+            "Value" => out.extend(encode_value(value)),
+            "ListValue" => match value.as_array() {
+                Some(items) => {
+                    for item in items {
+                        delimited(1, &encode_value(item), out);
+                    }
+                }
+                None => self.fail("want a list"),
+            },
+            "Duration" => match value.as_str().and_then(duration::parse) {
+                Some(read) => moment(read.seconds, read.nanos, out),
+                None => self.fail("want a duration such as \"1.5s\""),
+            },
+            "Timestamp" => match value.as_str().and_then(timestamp::parse) {
+                Some(read) => moment(read.seconds, read.nanos, out),
+                None => self.fail("want a time such as \"2026-01-02T03:04:05Z\""),
+            },
+            "BoolValue" | "BytesValue" | "DoubleValue" | "FloatValue" | "Int32Value"
+            | "Int64Value" | "StringValue" | "UInt32Value" | "UInt64Value" => {
+                let fields = self.all.fields(&format!("google.protobuf.{short}"));
+                let fields = fields.ok().flatten();
+                match fields.as_ref().and_then(|fields| fields.field(1)) {
+                    Some(field) => self.part(field, value, depth, out),
+                    None => self.fail(format!("google.protobuf.{short} is not described")),
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn any(&mut self, value: &Json, depth: usize, out: &mut Vec<u8>) {
+        let Json::Object(values) = value else {
+            return self.fail("want an object with \"@type\"");
+        };
+        let Some(url) = values.get("@type").and_then(Json::as_str) else {
+            return self.fail("want \"@type\"");
+        };
+        let written = url.strip_prefix(TYPE_URL).unwrap_or(url);
+        let all = self.all;
+        let name = match all.has(written) {
+            true => Some(written),
+            false => all.successor(written),
+        };
+        let Some(name) = name else {
+            let words = format!("no type of Envoy 1.40 is known as {}", quoted(written));
+            return self.below(|path| push_key(path, "@type"), |it| it.fail(words));
+        };
+        let mut inner = Vec::new();
+        if name.starts_with("google.protobuf.") && name != "google.protobuf.Empty" {
+            let value = values.get("value").unwrap_or(&Json::Null);
+            self.below(
+                |path| push_key(path, "value"),
+                |it| it.message(name, value, depth + 1, &mut inner),
+            );
+        } else if let Ok(Some(described)) = all.fields(name) {
+            if depth > DEEPEST {
+                return self.fail("is nested too deeply");
+            }
+            let others = values.iter().filter(|(key, _)| *key != "@type");
+            self.fields(name, &described, others, depth + 1, &mut inner);
+        } else {
+            return self.fail(format!("{} is not a message", quoted(name)));
+        }
+        Scalar::Text(&format!("{TYPE_URL}{name}")).write(Some(1), out);
+        delimited(2, &inner, out);
+    }
+}
+
+fn delimited(number: u32, inner: &[u8], out: &mut Vec<u8>) {
+    length_delimited(number, out, |out| {
+        out.extend_from_slice(inner);
+        true
+    });
+}

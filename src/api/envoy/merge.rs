@@ -1,0 +1,339 @@
+//! Messages laid over others, on the wire.
+//!
+//! As protobuf merges: a value takes the place of another, messages are merged field by field, lists are joined, entries of maps count by their keys,
+//! and of a choice the later counts. Where protobuf would mix two values into a third, the whole value counts: durations, times, and scalars that can
+//! be absent. What is packed into an Any is merged where the types agree, and else replaced.
+
+use std::collections::BTreeMap;
+
+use super::descriptions::{DescribedField, Descriptions, kind, parts, text};
+use super::{TYPE_URL, described};
+use crate::wire::{DEEPEST, Malformed, Raw, Scalar, length_delimited};
+
+/// Well-known messages that are one value.
+const WHOLE: [&str; 11] = [
+    "google.protobuf.BoolValue",
+    "google.protobuf.BytesValue",
+    "google.protobuf.DoubleValue",
+    "google.protobuf.Duration",
+    "google.protobuf.FloatValue",
+    "google.protobuf.Int32Value",
+    "google.protobuf.Int64Value",
+    "google.protobuf.StringValue",
+    "google.protobuf.Timestamp",
+    "google.protobuf.UInt32Value",
+    "google.protobuf.UInt64Value",
+];
+const ANY: &str = "google.protobuf.Any";
+
+/// What becomes of a list that both have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lists {
+    Joined,
+    Replaced,
+}
+
+/// Lays a message over another of this name. `replaced` gets a sentence for each packed message that took the place of one of another type.
+///
+/// # Errors
+///
+/// Bytes that are no such messages.
+pub fn merge(
+    message: &str,
+    below: &[u8],
+    above: &[u8],
+    lists: Lists,
+    replaced: &mut Vec<String>,
+) -> Result<Vec<u8>, Malformed> {
+    let mut merger = Merger {
+        all: described().ok_or(Malformed::Form)?,
+        lists,
+        replaced,
+    };
+    merger.message(message, below, above, 0)
+}
+
+/// The same message with the entries of all maps in the order of their keys, and so down to what is packed into it.
+#[must_use]
+pub fn canonical(message: &str, bytes: &[u8]) -> Vec<u8> {
+    let sorted = described().and_then(|all| sort(all, message, bytes, 0).ok());
+    sorted.unwrap_or_else(|| bytes.to_vec())
+}
+
+struct Merger<'a> {
+    all: &'static Descriptions<'static>,
+    lists: Lists,
+    replaced: &'a mut Vec<String>,
+}
+
+impl Merger<'_> {
+    fn message(
+        &mut self,
+        name: &str,
+        below: &[u8],
+        above: &[u8],
+        depth: usize,
+    ) -> Result<Vec<u8>, Malformed> {
+        if depth > DEEPEST {
+            return Err(Malformed::Deep);
+        }
+        if name == ANY {
+            return self.any(below, above, depth);
+        }
+        let described = self.all.fields(name)?.ok_or(Malformed::Form)?;
+        let mut theirs: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
+        for part in parts(above) {
+            let (number, raw) = part?;
+            theirs.entry(number).or_default().push(raw);
+        }
+        let group = |number: u32| described.field(number).and_then(|field| field.oneof);
+        let chosen: Vec<(u64, u32)> = theirs
+            .keys()
+            .filter_map(|number| Some((group(*number)?, *number)))
+            .collect();
+        // What stays of the one below, and what the other is laid over.
+        let mut fields: Vec<(u32, Vec<u8>)> = Vec::new();
+        let mut ours: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
+        for part in parts(below) {
+            let (number, raw) = part?;
+            let of = group(number);
+            let is_left = chosen
+                .iter()
+                .any(|(group, other)| Some(*group) == of && *other != number);
+            if is_left {
+                continue;
+            }
+            if theirs.contains_key(&number) {
+                ours.entry(number).or_default().push(raw);
+            } else {
+                let mut out = Vec::new();
+                put(number, raw, &mut out);
+                fields.push((number, out));
+            }
+        }
+        for (number, theirs) in theirs {
+            let ours = ours.remove(&number).unwrap_or_default();
+            let mut out = Vec::new();
+            match described.field(number) {
+                Some(field) => self.field(field, ours, theirs, depth, &mut out)?,
+                None => theirs
+                    .into_iter()
+                    .for_each(|raw| put(number, raw, &mut out)),
+            }
+            fields.push((number, out));
+        }
+        fields.sort_by_key(|(number, _)| *number);
+        Ok(fields.into_iter().flat_map(|(_, bytes)| bytes).collect())
+    }
+
+    fn field(
+        &mut self,
+        field: &DescribedField<'_>,
+        ours: Vec<Raw<'_>>,
+        theirs: Vec<Raw<'_>>,
+        depth: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Malformed> {
+        let number = field.number;
+        if field.is_list {
+            if let Some(value) = self.value_of_map(field)? {
+                return self.map(number, &value, ours, theirs, depth, out);
+            }
+            let ours = ours.into_iter().filter(|_| self.lists == Lists::Joined);
+            ours.chain(theirs).for_each(|raw| put(number, raw, out));
+            return Ok(());
+        }
+        let is_merged = field.kind == kind::MESSAGE && !WHOLE.contains(&field.of);
+        if !is_merged {
+            theirs.into_iter().for_each(|raw| put(number, raw, out));
+            return Ok(());
+        }
+        let merged = self.message(field.of, &joined(&ours)?, &joined(&theirs)?, depth + 1)?;
+        put(number, Raw::Bytes(&merged), out);
+        Ok(())
+    }
+
+    /// Of a map: what its entries hold.
+    fn value_of_map(
+        &self,
+        field: &DescribedField<'_>,
+    ) -> Result<Option<DescribedField<'static>>, Malformed> {
+        if field.kind != kind::MESSAGE {
+            return Ok(None);
+        }
+        let entry = self.all.fields(field.of)?.filter(|fields| fields.is_entry);
+        Ok(entry.and_then(|entry| entry.field(2).cloned()))
+    }
+
+    fn map(
+        &mut self,
+        number: u32,
+        value: &DescribedField<'_>,
+        ours: Vec<Raw<'_>>,
+        theirs: Vec<Raw<'_>>,
+        depth: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Malformed> {
+        let mut entries: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for raw in ours {
+            let bytes = content(raw)?;
+            entries.insert(key(bytes)?, bytes.to_vec());
+        }
+        for raw in theirs {
+            let bytes = content(raw)?;
+            let key = key(bytes)?;
+            let of = |entry: &[u8]| -> Result<Vec<u8>, Malformed> {
+                let mut all = Vec::new();
+                for part in parts(entry) {
+                    if let (2, Raw::Bytes(value)) = part? {
+                        all.extend_from_slice(value);
+                    }
+                }
+                Ok(all)
+            };
+            let entry = match entries.get(&key) {
+                // Packed messages are merged there, too.
+                Some(ours) if value.of == ANY => {
+                    let merged = self.any(&of(ours)?, &of(bytes)?, depth + 1)?;
+                    let mut entry = key.clone();
+                    put(2, Raw::Bytes(&merged), &mut entry);
+                    entry
+                }
+                _ => bytes.to_vec(),
+            };
+            entries.insert(key, entry);
+        }
+        for entry in entries.into_values() {
+            put(number, Raw::Bytes(&entry), out);
+        }
+        Ok(())
+    }
+
+    fn any(&mut self, below: &[u8], above: &[u8], depth: usize) -> Result<Vec<u8>, Malformed> {
+        let (ours, theirs) = (unpacked(below)?, unpacked(above)?);
+        if ours.0 == theirs.0
+            && let Some(name) = ours.0.strip_prefix(TYPE_URL)
+            && self.all.fields(name)?.is_some()
+        {
+            let merged = self.message(name, ours.1, theirs.1, depth + 1)?;
+            let mut out = Vec::new();
+            Scalar::Text(ours.0).write(Some(1), &mut out);
+            put(2, Raw::Bytes(&merged), &mut out);
+            return Ok(out);
+        }
+        if !ours.0.is_empty() && !theirs.0.is_empty() {
+            let words = format!("{} is replaced by {}", ours.0, theirs.0);
+            self.replaced.push(words);
+        }
+        Ok(if theirs.0.is_empty() { below } else { above }.to_vec())
+    }
+}
+
+/// The type and the bytes of what is packed.
+fn unpacked(any: &[u8]) -> Result<(&str, &[u8]), Malformed> {
+    let (mut url, mut value): (&str, &[u8]) = ("", &[]);
+    for part in parts(any) {
+        match part? {
+            (1, Raw::Bytes(bytes)) => url = text(bytes)?,
+            (2, Raw::Bytes(bytes)) => value = bytes,
+            _ => {}
+        }
+    }
+    Ok((url, value))
+}
+
+fn content(raw: Raw<'_>) -> Result<&[u8], Malformed> {
+    match raw {
+        Raw::Bytes(bytes) => Ok(bytes),
+        Raw::Varint(_) | Raw::Fixed64(_) | Raw::Fixed32(_) => Err(Malformed::Form),
+    }
+}
+
+/// Several are one, in parts.
+fn joined(raws: &[Raw<'_>]) -> Result<Vec<u8>, Malformed> {
+    let all: Result<Vec<&[u8]>, Malformed> = raws.iter().map(|raw| content(*raw)).collect();
+    Ok(all?.concat())
+}
+
+/// The key of an entry, as its field.
+fn key(entry: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let mut out = Vec::new();
+    for part in parts(entry) {
+        if let (1, raw) = part? {
+            out.clear();
+            put(1, raw, &mut out);
+        }
+    }
+    Ok(out)
+}
+
+fn put(number: u32, raw: Raw<'_>, out: &mut Vec<u8>) {
+    match raw {
+        Raw::Varint(value) => Scalar::Varint(value).write(Some(number), out),
+        Raw::Fixed64(bytes) => Scalar::Double(f64::from_le_bytes(bytes)).write(Some(number), out),
+        Raw::Fixed32(bytes) => Scalar::Float(f32::from_le_bytes(bytes)).write(Some(number), out),
+        Raw::Bytes(bytes) => length_delimited(number, out, |out| {
+            out.extend_from_slice(bytes);
+            true
+        }),
+    }
+}
+
+fn sort(
+    all: &Descriptions<'_>,
+    name: &str,
+    bytes: &[u8],
+    depth: usize,
+) -> Result<Vec<u8>, Malformed> {
+    if depth > DEEPEST {
+        return Err(Malformed::Deep);
+    }
+    let mut out = Vec::new();
+    if name == ANY {
+        let (url, _) = unpacked(bytes)?;
+        let packed = url.strip_prefix(TYPE_URL).unwrap_or_default();
+        for part in parts(bytes) {
+            match part? {
+                (2, Raw::Bytes(value)) => {
+                    let value = sort(all, packed, value, depth + 1)?;
+                    put(2, Raw::Bytes(&value), &mut out);
+                }
+                (number, raw) => put(number, raw, &mut out),
+            }
+        }
+        return Ok(out);
+    }
+    let Some(described) = all.fields(name)? else {
+        return Ok(bytes.to_vec());
+    };
+    let mut parts = parts(bytes)
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .peekable();
+    while let Some((number, raw)) = parts.next() {
+        let field = described
+            .field(number)
+            .filter(|field| field.kind == kind::MESSAGE);
+        let (Some(field), Raw::Bytes(bytes)) = (field, raw) else {
+            put(number, raw, &mut out);
+            continue;
+        };
+        let inner = sort(all, field.of, bytes, depth + 1)?;
+        let is_map = all.fields(field.of)?.is_some_and(|fields| fields.is_entry);
+        if !is_map {
+            put(number, Raw::Bytes(&inner), &mut out);
+            continue;
+        }
+        // The entries of a map stand in one piece.
+        let mut entries = vec![(key(&inner)?, inner)];
+        while let Some((_, Raw::Bytes(bytes))) = parts.next_if(|(other, _)| *other == number) {
+            let inner = sort(all, field.of, bytes, depth + 1)?;
+            entries.push((key(&inner)?, inner));
+        }
+        entries.sort();
+        for (_, entry) in entries {
+            put(number, Raw::Bytes(&entry), &mut out);
+        }
+    }
+    Ok(out)
+}

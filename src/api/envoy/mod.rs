@@ -1,0 +1,32 @@
+//! Envoy's messages by their descriptions, without a type for each: JSON that users write becomes bytes ([`encode`]), bytes are laid over
+//! others ([`merge`]), and those of equal messages are made equal ([`canonical`]).
+//!
+//! The descriptions are those that Envoy 1.40 was built from, as far as resources may have them; `build/descriptors` writes them.
+
+mod descriptions;
+mod encode;
+mod merge;
+mod names;
+mod numbers;
+#[cfg(test)]
+mod tests;
+
+use std::sync::OnceLock;
+
+pub use descriptions::{DescribedField, DescribedMessage, Descriptions, kind, parts, text};
+pub use encode::{encode, encode_written};
+pub use merge::{Lists, canonical, merge};
+pub use names::todays_name;
+
+/// A `FileDescriptorSet`: Envoy's messages, and all services that discovery serves.
+pub const ENVOY: &[u8] = include_bytes!("descriptors.bin");
+
+/// In front of the name of what is packed into an Any.
+pub const TYPE_URL: &str = "type.googleapis.com/";
+
+/// The descriptions, indexed when they are first asked for; nobody pays for them before. `None`: they are broken, which a test rules out.
+fn described() -> Option<&'static Descriptions<'static>> {
+    static DESCRIBED: OnceLock<Option<Descriptions<'static>>> = OnceLock::new();
+    let made = DESCRIBED.get_or_init(|| Descriptions::new(ENVOY).ok());
+    made.as_ref()
+}

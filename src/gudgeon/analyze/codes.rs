@@ -1,0 +1,42 @@
+//! Codes of what is found.
+
+use crate::cli::Level;
+
+/// A kind of finding.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Code {
+    /// Of `istioctl analyze` (its `messages.yaml`), or `GDN` where it has none.
+    pub(super) name: &'static str,
+    pub(super) level: Level,
+    /// One line for `--list-analyzers`.
+    pub(super) about: &'static str,
+}
+
+macro_rules! codes {
+    ($($constant:ident $name:literal $level:ident $about:literal)*) => {
+        $(pub(super) static $constant: Code = Code { name: $name, level: Level::$level, about: $about };)*
+
+        /// All of them.
+        pub(super) static ALL: &[&Code] = &[$(&$constant,)*];
+    };
+}
+
+codes! {
+    NOT_FOUND "IST0101" Error "a gateway, host, port, subset, workload, secret or delegate that is not there"
+    INVALID "IST0106" Error "an object that breaks a rule"
+    MESH_HOSTS "IST0109" Error "VirtualServices with one host for sidecars"
+    SIDECARS_SELECT "IST0110" Error "Sidecars that select one workload"
+    SIDECARS_WITHOUT_SELECTOR "IST0111" Error "Sidecars of one namespace without a selector"
+    PORT_WANTED "IST0112" Error "a destination without a port, of a service with several"
+    PORT_NAME "IST0118" Info "a port whose name says no protocol"
+    SELECTS_NOTHING "IST0127" Warning "a selector that no workload meets"
+    HOST_NOT_IN_GATEWAY "IST0132" Warning "a host of a VirtualService that its gateway does not serve"
+    NOTED "IST0133" Warning "an object of which something has no effect"
+    GATEWAYS "IST0145" Error "Gateways with one host on one port of one workload"
+    RELATIVE_PATCH "IST0151" Warning "an EnvoyFilter without priority that goes by others' filters"
+    GATEWAY_PORT "IST0104" Warning "a port of a Gateway that no service of its workload has"
+    SUBSET_EMPTY "IST0173" Error "a subset that no workload of the service is in"
+    RULE_WITHOUT_HOST "IST0174" Warning "a DestinationRule for a host that no service has"
+    WITHOUT_ENDPOINTS "GDN0001" Warning "a service without endpoints"
+    RULES_FOR_HOST "GDN0002" Warning "DestinationRules that say the same of one host in one namespace"
+}

@@ -1,0 +1,288 @@
+//! The command: all files, then what their objects say of each other.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use api::config::document::{self, COMMAND_LINE, Part};
+use api::config::{self, Finding};
+use serde_json::{Map, Value as Json};
+
+use super::codes;
+use super::inventory::{Inventory, Item};
+use super::messages::{Located, Message};
+use super::report::{OutputFormat, written};
+use super::suppressed::Suppressed;
+use super::{conflicts, ports, references, workloads};
+use crate::cli::AnalyzeFlags;
+use crate::exit::{Exit, Failure};
+use crate::named_files::{self, File, put_namespace};
+
+/// Kinds of Kubernetes that objects of ours speak of.
+const KUBERNETES: [(&str, &[&str]); 4] = [
+    (
+        "v1",
+        &["Endpoints", "Namespace", "Pod", "Secret", "Service"],
+    ),
+    (
+        "apps/v1",
+        &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
+    ),
+    ("batch/v1", &["CronJob", "Job"]),
+    ("discovery.k8s.io/v1", &["EndpointSlice"]),
+];
+
+/// What names no namespace is there.
+const NAMELESS: &str = "default";
+
+/// Reads, looks, tells.
+///
+/// # Errors
+///
+/// The error in flags, or in the output; what is found is no error but the result.
+pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
+    if flags.list_analyzers {
+        let lines = codes::ALL
+            .iter()
+            .map(|code| format!("{} {:7} {}\n", code.name, code.level.word(), code.about));
+        out(&lines.collect::<String>())?;
+        return Ok(Exit::Done);
+    }
+    let usage = |message: String| Failure {
+        exit: Exit::Usage,
+        message,
+    };
+    let arguments: Vec<String> = flags.files.iter().chain(&flags.more).cloned().collect();
+    if arguments.is_empty() {
+        return Err(usage("cannot analyze: no manifest is named".to_owned()));
+    }
+    let mut suppressed = Vec::new();
+    for one in &flags.suppress {
+        suppressed.push(Suppressed::read(one).map_err(Failure::config)?);
+    }
+    let mut all = Vec::new();
+    let mut is_whole = true;
+    for found in named_files::named(&arguments).map_err(usage)? {
+        match found.and_then(|found| File::read(&found)) {
+            Ok(file) => all.push(file),
+            Err(unread) => {
+                is_whole = false;
+                tell(&format!("cannot read {}: {}", unread.name, unread.cause));
+            }
+        }
+    }
+    let mut located = found(
+        &all,
+        flags.namespace.as_deref(),
+        &flags.istio_namespace,
+        &mut is_whole,
+    );
+    located.retain(|one| {
+        one.code.level >= flags.output_threshold
+            && !suppressed.iter().any(|suppressed| suppressed.has(one))
+    });
+    let format = match flags.output.as_str() {
+        "json" => OutputFormat::Json,
+        "yaml" => OutputFormat::Yaml,
+        _ => OutputFormat::Log,
+    };
+    let failed = |message: String| Failure {
+        exit: Exit::Failed,
+        message,
+    };
+    out(&written(&located, format).map_err(failed)?)?;
+    let is_bad = located
+        .iter()
+        .any(|one| one.code.level >= flags.failure_threshold);
+    Ok(match is_bad || !is_whole {
+        true => Exit::Failed,
+        false => Exit::Done,
+    })
+}
+
+fn out(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+    written.map_err(|cause| Failure {
+        exit: Exit::Failed,
+        message: format!("cannot write stdout: {cause}"),
+    })
+}
+
+fn tell(line: &str) {
+    // Where stderr is gone nobody reads it.
+    let _written = writeln!(std::io::stderr(), "{line}");
+}
+
+/// All that files say, with the places; `is_whole` becomes false where a part of one cannot be read.
+pub(crate) fn found(
+    all: &[File],
+    namespace: Option<&str>,
+    root: &str,
+    is_whole: &mut bool,
+) -> Vec<Located> {
+    let mut items = Vec::new();
+    let mut messages = Vec::new();
+    let mut number = 0;
+    for file in all {
+        for document in document::documents_within(&file.text, COMMAND_LINE) {
+            match document {
+                Ok(document) => {
+                    for part in document.parts() {
+                        let (item, said) = read(&part, number, namespace);
+                        items.extend(item);
+                        messages.extend(said);
+                        number += 1;
+                    }
+                }
+                Err(malformed) => {
+                    *is_whole = false;
+                    tell(&format!(
+                        "{}:{}: {}",
+                        file.name,
+                        malformed.line.max(1),
+                        malformed.cause
+                    ));
+                }
+            }
+        }
+    }
+    let inventory = Inventory::new(items, root, "cluster.local");
+    references::find(&inventory, &mut messages);
+    conflicts::find(&inventory, &mut messages);
+    workloads::find(&inventory, &mut messages);
+    ports::find(&inventory, &mut messages);
+    let mut by_item: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
+    for message in messages {
+        by_item.entry(message.item).or_default().push(message);
+    }
+    located(all, by_item, namespace)
+}
+
+/// An object of ours, valid or not, or one of Kubernetes that those speak of; and what is wrong with it by itself.
+fn read(part: &Part<'_>, number: usize, namespace: Option<&str>) -> (Option<Item>, Vec<Message>) {
+    let value = placed(part, namespace);
+    let text = |pointer: &str| {
+        value
+            .pointer(pointer)
+            .and_then(Json::as_str)
+            .unwrap_or_default()
+    };
+    let (version, kind) = (text("/apiVersion"), text("/kind"));
+    let item = |body: Json, namespace: &str| Item {
+        number,
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: text("/metadata/name").to_owned(),
+        body,
+        annotations: value
+            .pointer("/metadata/annotations")
+            .cloned()
+            .unwrap_or(Json::Null),
+    };
+    if config::is_ours(version) {
+        let (object, mut findings) = config::check_all(&value);
+        part.complain(&mut findings);
+        let is_valid = !findings.iter().any(Finding::is_error);
+        if let Some(object) = object.as_ref().filter(|_| is_valid) {
+            findings.extend(config::notes(object.kind, &object.spec));
+        }
+        let said = findings.into_iter().map(|finding| Message {
+            code: match finding.is_error() {
+                true => &codes::INVALID,
+                false => &codes::NOTED,
+            },
+            item: number,
+            path: finding.path,
+            text: finding.message,
+        });
+        let said = said.collect();
+        return (
+            object.map(|object| item(object.spec, &object.namespace)),
+            said,
+        );
+    }
+    let is_known = KUBERNETES
+        .iter()
+        .any(|(known, kinds)| *known == version && kinds.contains(&kind));
+    if !is_known {
+        return (None, Vec::new());
+    }
+    let namespace = match (kind, text("/metadata/namespace")) {
+        ("Namespace", _) => "",
+        (_, "") => NAMELESS,
+        (_, namespace) => namespace,
+    };
+    let mut body = value.clone();
+    if let (Some(fields), true) = (body.as_object_mut(), kind == "Secret") {
+        // Nobody is to read them again.
+        fields.retain(|name, _| name == "metadata");
+    }
+    (Some(item(body, namespace)), Vec::new())
+}
+
+fn placed(part: &Part<'_>, namespace: Option<&str>) -> Json {
+    let mut value = part.value();
+    if let Some(namespace) = namespace {
+        put_namespace(&mut value, namespace);
+    }
+    value
+}
+
+/// Goes through the files once more, for the lines.
+fn located(
+    all: &[File],
+    mut messages: BTreeMap<usize, Vec<Message>>,
+    namespace: Option<&str>,
+) -> Vec<Located> {
+    let mut found = Vec::new();
+    let mut number = 0;
+    for file in all {
+        let mut of_file = Vec::new();
+        let documents = document::documents_within(&file.text, COMMAND_LINE);
+        for document in documents.flatten() {
+            for part in document.parts() {
+                let said = messages.remove(&number).unwrap_or_default();
+                number += 1;
+                if said.is_empty() {
+                    continue;
+                }
+                let value = placed(&part, namespace);
+                let metadata = value
+                    .get("metadata")
+                    .cloned()
+                    .unwrap_or(Json::Object(Map::new()));
+                let text = |value: &Json, name: &str| {
+                    value
+                        .get(name)
+                        .and_then(Json::as_str)
+                        .unwrap_or_default()
+                        .to_owned()
+                };
+                let kind = text(&value, "kind");
+                let version = text(&value, "apiVersion");
+                let is_global = kind == "Namespace"
+                    || config::kind(&version, &kind).is_ok_and(|kind| kind.cluster);
+                let namespace = match text(&metadata, "namespace") {
+                    _ if is_global => String::new(),
+                    empty if empty.is_empty() => NAMELESS.to_owned(),
+                    namespace => namespace,
+                };
+                of_file.extend(said.into_iter().map(|message| Located {
+                    code: message.code,
+                    kind: kind.clone(),
+                    namespace: namespace.clone(),
+                    name: text(&metadata, "name"),
+                    file: file.name.clone(),
+                    line: part.line(&message.path),
+                    path: message.path,
+                    text: message.text,
+                }));
+            }
+        }
+        of_file.sort_by_key(|one| one.line);
+        found.extend(of_file);
+    }
+    found
+}

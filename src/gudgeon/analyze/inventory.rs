@@ -1,0 +1,294 @@
+//! All objects that were read, and what can be looked up among them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use api::model::{Labels, selects};
+use serde_json::Value as Json;
+
+/// An object of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) number: usize,
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// Of an object of ours: its spec in one spelling. Of others: all of it.
+    pub(super) body: Json,
+    pub(super) annotations: Json,
+}
+
+/// A host that somebody can call.
+#[derive(Clone, Debug)]
+pub(super) struct KnownHost {
+    pub(super) namespace: String,
+    /// Their numbers.
+    pub(super) ports: Vec<u64>,
+    /// Of workloads of its namespace.
+    pub(super) selector: Labels,
+    /// Namespaces that see it; empty: all.
+    pub(super) exported_to: Vec<String>,
+    /// Its endpoints are known by their labels alone.
+    pub(super) is_selecting: bool,
+    /// Labels of endpoints that it names itself.
+    pub(super) endpoints: Vec<Labels>,
+}
+
+/// Something that runs.
+#[derive(Clone, Debug)]
+pub(super) struct Runs {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) labels: Labels,
+}
+
+/// Everything.
+#[derive(Debug, Default)]
+pub(super) struct Inventory {
+    items: Vec<Item>,
+    by_kind: HashMap<String, Vec<usize>>,
+    /// By kind, namespace and name.
+    by_name: HashMap<(String, String, String), usize>,
+    /// DestinationRules by their whole hosts.
+    rules: BTreeMap<String, Vec<usize>>,
+    pub(super) hosts: BTreeMap<String, Vec<KnownHost>>,
+    pub(super) workloads: Vec<Runs>,
+    pub(super) secrets: BTreeSet<(String, String)>,
+    pub(super) namespaces: BTreeSet<String>,
+    /// Services that have endpoints by name: namespace and name.
+    pub(super) with_endpoints: BTreeSet<(String, String)>,
+    pub(super) root: String,
+    pub(super) domain: String,
+}
+
+/// Kinds with a template of pods, and where it is.
+const TEMPLATES: [(&str, &str); 7] = [
+    ("CronJob", "/spec/jobTemplate/spec/template/metadata/labels"),
+    ("DaemonSet", "/spec/template/metadata/labels"),
+    ("Deployment", "/spec/template/metadata/labels"),
+    ("Job", "/spec/template/metadata/labels"),
+    ("ReplicaSet", "/spec/template/metadata/labels"),
+    ("StatefulSet", "/spec/template/metadata/labels"),
+    ("Pod", "/metadata/labels"),
+];
+
+/// Labels of an object of texts.
+pub(super) fn labels(value: Option<&Json>) -> Labels {
+    let fields = value.and_then(Json::as_object).into_iter().flatten();
+    fields
+        .filter_map(|(name, value)| Some((Arc::from(name.as_str()), Arc::from(value.as_str()?))))
+        .collect()
+}
+
+/// `a=b,c=d`.
+pub(super) fn shown(labels: &Labels) -> String {
+    let pairs = labels.iter().map(|(name, value)| format!("{name}={value}"));
+    pairs.collect::<Vec<_>>().join(",")
+}
+
+/// The items of a list, with their places.
+pub(super) fn list<'a>(
+    value: &'a Json,
+    pointer: &str,
+) -> impl Iterator<Item = (usize, &'a Json)> + use<'a> {
+    let found = value.pointer(pointer).and_then(Json::as_array);
+    found.into_iter().flatten().enumerate()
+}
+
+pub(super) fn text<'a>(value: &'a Json, pointer: &str) -> &'a str {
+    value
+        .pointer(pointer)
+        .and_then(Json::as_str)
+        .unwrap_or_default()
+}
+
+pub(super) fn texts(value: &Json, pointer: &str) -> Vec<String> {
+    list(value, pointer)
+        .filter_map(|(_, one)| one.as_str().map(str::to_owned))
+        .collect()
+}
+
+/// Whether a pattern, `*` or `*.x`, means a host.
+pub(super) fn is_meant(pattern: &str, host: &str) -> bool {
+    match pattern.strip_prefix('*') {
+        Some("") => true,
+        Some(end) => host.ends_with(end) && host.len() > end.len(),
+        None => pattern == host,
+    }
+}
+
+/// Whether two patterns mean a host in common.
+pub(super) fn overlap(one: &str, other: &str) -> bool {
+    let end = |pattern: &str| pattern.strip_prefix('*').map(str::to_owned);
+    match (end(one), end(other)) {
+        (Some(one), Some(other)) => one.ends_with(&other) || other.ends_with(&one),
+        (Some(_), None) => is_meant(one, other),
+        (None, _) => is_meant(other, one),
+    }
+}
+
+impl Inventory {
+    pub(super) fn new(items: Vec<Item>, root: &str, domain: &str) -> Self {
+        let mut all = Self {
+            root: root.to_owned(),
+            domain: domain.to_owned(),
+            ..Self::default()
+        };
+        for (at, item) in items.iter().enumerate() {
+            all.add(item);
+            all.by_kind.entry(item.kind.clone()).or_default().push(at);
+            let name = (item.kind.clone(), item.namespace.clone(), item.name.clone());
+            all.by_name.entry(name).or_insert(at);
+            if item.kind == "DestinationRule" {
+                let host = all.full_host(text(&item.body, "/host"), &item.namespace);
+                all.rules.entry(host).or_default().push(at);
+            }
+        }
+        all.items = items;
+        all
+    }
+
+    fn add(&mut self, item: &Item) {
+        let body = &item.body;
+        let runs = |labels: Labels| Runs {
+            namespace: item.namespace.clone(),
+            name: item.name.clone(),
+            labels,
+        };
+        let here = (item.namespace.clone(), item.name.clone());
+        match item.kind.as_str() {
+            "Service" => {
+                let host = format!("{}.{}.svc.{}", item.name, item.namespace, self.domain);
+                self.hosts.entry(host).or_default().push(of_service(item));
+            }
+            "ServiceEntry" => {
+                for host in texts(body, "/hosts") {
+                    let known = of_entry(item);
+                    self.hosts
+                        .entry(host.to_ascii_lowercase())
+                        .or_default()
+                        .push(known);
+                }
+            }
+            "WorkloadEntry" => self.workloads.push(runs(labels(body.get("labels")))),
+            "Secret" => drop(self.secrets.insert(here)),
+            "Namespace" => drop(self.namespaces.insert(item.name.clone())),
+            "Endpoints" if list(body, "/subsets").next().is_some() => {
+                self.with_endpoints.insert(here);
+            }
+            "EndpointSlice" if list(body, "/endpoints").next().is_some() => {
+                let service = text(body, "/metadata/labels/kubernetes.io~1service-name");
+                self.with_endpoints
+                    .insert((item.namespace.clone(), service.to_owned()));
+            }
+            kind => {
+                let template = TEMPLATES.iter().find(|(known, _)| *known == kind);
+                if let Some((_, pointer)) = template {
+                    self.workloads.push(runs(labels(body.pointer(pointer))));
+                }
+            }
+        }
+    }
+
+    pub(super) fn of(&self, kind: &str) -> impl Iterator<Item = &Item> {
+        let all = self.by_kind.get(kind).into_iter().flatten();
+        all.filter_map(|at| self.items.get(*at))
+    }
+
+    pub(super) fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<&Item> {
+        let name = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        self.by_name.get(&name).and_then(|at| self.items.get(*at))
+    }
+
+    /// DestinationRules that mean a host, by it or by a wildcard.
+    pub(super) fn rules_of(&self, host: &str) -> impl Iterator<Item = &Item> {
+        let wild = self
+            .rules
+            .iter()
+            .take_while(|(pattern, _)| pattern.starts_with('*'));
+        let wild = wild.filter(move |(pattern, _)| *pattern != host && is_meant(pattern, host));
+        let all = wild
+            .map(|(_, all)| all)
+            .chain(self.rules.get(host))
+            .flatten();
+        all.filter_map(|at| self.items.get(*at))
+    }
+
+    /// The whole name of a host that an object of a namespace writes.
+    pub(super) fn full_host(&self, host: &str, namespace: &str) -> String {
+        match host.contains('.') || host.starts_with('*') {
+            true => host.to_ascii_lowercase(),
+            false => format!(
+                "{}.{namespace}.svc.{}",
+                host.to_ascii_lowercase(),
+                self.domain
+            ),
+        }
+    }
+
+    /// The services that a whole name means, as far as a namespace sees them.
+    pub(super) fn hosts_of(&self, host: &str, namespace: &str) -> Vec<&KnownHost> {
+        let sees = |known: &&KnownHost| {
+            known.exported_to.is_empty()
+                || known.exported_to.iter().any(|to| match to.as_str() {
+                    "*" => true,
+                    "." => known.namespace == namespace,
+                    to => to == namespace,
+                })
+        };
+        if let Some(found) = self.hosts.get(host) {
+            return found.iter().filter(sees).collect();
+        }
+        let meant = self.hosts.iter().filter(|(pattern, _)| {
+            pattern.starts_with('*') && is_meant(pattern, host)
+                || host.starts_with('*') && is_meant(host, pattern)
+        });
+        meant.flat_map(|(_, found)| found).filter(sees).collect()
+    }
+
+    /// Workloads that a selector finds: in one namespace, or in all where it is the root's.
+    pub(super) fn selected<'a>(
+        &'a self,
+        selector: &'a Labels,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = &'a Runs> {
+        self.workloads.iter().filter(move |runs| {
+            (runs.namespace == namespace || namespace == self.root)
+                && selects(selector, &runs.labels)
+        })
+    }
+}
+
+fn of_service(item: &Item) -> KnownHost {
+    let ports = list(&item.body, "/spec/ports").filter_map(|(_, port)| port.get("port")?.as_u64());
+    let written = text(&item.annotations, "/networking.istio.io~1exportTo");
+    let exported_to = written
+        .split(',')
+        .map(str::trim)
+        .filter(|one| !one.is_empty());
+    let selector = labels(item.body.pointer("/spec/selector"));
+    KnownHost {
+        namespace: item.namespace.clone(),
+        ports: ports.collect(),
+        is_selecting: !selector.is_empty(),
+        selector,
+        exported_to: exported_to.map(str::to_owned).collect(),
+        endpoints: Vec::new(),
+    }
+}
+
+fn of_entry(item: &Item) -> KnownHost {
+    let body = &item.body;
+    let ports = list(body, "/ports").filter_map(|(_, port)| port.get("number")?.as_u64());
+    let selector = labels(body.pointer("/workloadSelector/labels"));
+    KnownHost {
+        namespace: item.namespace.clone(),
+        ports: ports.collect(),
+        is_selecting: !selector.is_empty(),
+        selector,
+        exported_to: texts(body, "/exportTo"),
+        endpoints: list(body, "/endpoints")
+            .map(|(_, one)| labels(one.get("labels")))
+            .collect(),
+    }
+}

@@ -1,0 +1,68 @@
+//! What was found, where.
+
+use super::codes::{self, Code};
+
+/// One finding.
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) code: &'static Code,
+    /// The number of the object.
+    pub(super) item: usize,
+    /// In the object; empty: it as a whole.
+    pub(super) path: String,
+    pub(super) text: String,
+}
+
+/// One finding with its place in a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Located {
+    pub(super) code: &'static Code,
+    pub(crate) kind: String,
+    /// Empty for what belongs to the whole cluster.
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) file: String,
+    pub(crate) line: usize,
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+impl Located {
+    /// `KIND NAMESPACE/NAME`.
+    pub(super) fn origin(&self) -> String {
+        match self.namespace.is_empty() {
+            true => format!("{} {}", self.kind, self.name),
+            false => format!("{} {}/{}", self.kind, self.namespace, self.name),
+        }
+    }
+
+    pub(crate) fn is_error(&self) -> bool {
+        self.code.level == crate::cli::Level::Error
+    }
+
+    pub(crate) fn code(&self) -> &'static str {
+        self.code.name
+    }
+
+    /// Whether the object by itself has it.
+    pub(crate) fn is_of_one(&self) -> bool {
+        [codes::INVALID.name, codes::NOTED.name].contains(&self.code.name)
+    }
+
+    /// With its code, on one line.
+    pub(super) fn as_line(&self) -> String {
+        let place = match self.path.as_str() {
+            "" => String::new(),
+            path => format!("{path}: "),
+        };
+        format!(
+            "{} [{}] ({} {}:{}) {place}{}",
+            self.code.level.word(),
+            self.code.name,
+            self.origin(),
+            self.file,
+            self.line,
+            self.text
+        )
+    }
+}

@@ -1,0 +1,24 @@
+//! `gudgeon analyze`: what objects say of each other, and what is not there, without a server.
+//!
+//! ```text
+//! -f ── named_files ──► inventory ──► references, conflicts, workloads, ports ──► messages ── report ──► stdout
+//! ```
+//!
+//! Each object by itself is judged by `api::config`, with the words of `validate`; what is found here is about two and more. The codes
+//! are those of `istioctl analyze` where it has one for the same thing.
+
+mod codes;
+mod command;
+mod conflicts;
+mod inventory;
+mod messages;
+mod ports;
+mod references;
+mod report;
+mod suppressed;
+#[cfg(test)]
+mod tests;
+mod workloads;
+
+pub(crate) use command::{found, run};
+pub(crate) use messages::Located;

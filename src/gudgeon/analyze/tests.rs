@@ -1,0 +1,415 @@
+//! Objects that fit each other, and what is said where one does not.
+
+use super::found;
+use crate::named_files::File;
+
+/// A small application that is right.
+const GOOD: &str = "\
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: demo}
+spec:
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web-v1, namespace: demo}
+spec: {template: {metadata: {labels: {app: web, version: v1}}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: ingress, namespace: edge}
+spec: {template: {metadata: {labels: {istio: ingressgateway}}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: ingress, namespace: edge}
+spec: {selector: {istio: ingressgateway}, ports: [{name: https, port: 443, targetPort: 8443}]}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: certificate, namespace: edge}
+stringData: {tls.key: nobody-reads-it}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: demo}
+spec:
+  selector: {istio: ingressgateway}
+  servers:
+  - port: {number: 443, name: https, protocol: HTTPS}
+    hosts: ['*.example.com']
+    tls: {mode: SIMPLE, credentialName: certificate}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: web, namespace: demo}
+spec: {host: web, subsets: [{name: v1, labels: {version: v1}}]}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: out, namespace: demo}
+spec: {hosts: ['*.out.example'], ports: [{number: 443, name: tls, protocol: TLS}], resolution: NONE}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: web, namespace: demo}
+spec: {selector: {matchLabels: {app: web}}, rules: [{}]}
+---
+";
+
+fn file(text: &str) -> File {
+    File {
+        name: "a.yaml".to_owned(),
+        text: text.to_owned(),
+        below: false,
+    }
+}
+
+/// What is said of these objects, but for what has no effect in this release.
+fn said(text: &str) -> Vec<String> {
+    let mut is_whole = true;
+    let found = found(&[file(text)], None, "istio-system", &mut is_whole);
+    assert!(is_whole, "{text}");
+    let kept = found.into_iter().filter(|one| one.code() != "IST0133");
+    kept.map(|one| one.as_line()).collect()
+}
+
+/// One object of the namespace `demo`, behind those that are right; only what is said of it, without its place.
+fn beside(kind: &str, name: &str, spec: &str) -> Vec<String> {
+    let version = match kind {
+        "AuthorizationPolicy" | "PeerAuthentication" | "RequestAuthentication" => {
+            "security.istio.io/v1"
+        }
+        "EnvoyFilter" => "networking.istio.io/v1alpha3",
+        "Service" => "v1",
+        _ => "networking.istio.io/v1",
+    };
+    let text = format!(
+        "{GOOD}apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: demo}}\nspec: {spec}\n"
+    );
+    let origin = format!("({kind} demo/{name} a.yaml:");
+    let all = said(&text).into_iter();
+    let own = all.filter(|line| line.contains(&origin));
+    own.map(|line| {
+        let (head, rest) = line.split_once(&origin).unwrap();
+        format!("{head}{}", rest.split_once(") ").unwrap().1)
+    })
+    .collect()
+}
+
+#[test]
+fn of_what_fits_nothing_is_said() {
+    let routes = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: demo}\nspec:\n  \
+                  hosts: [www.example.com, web]\n  gateways: [front, mesh]\n  http:\n  - route: [{destination: {host: web, subset: v1, port: {number: 80}}}]\n    \
+                  mirror: {host: x.out.example}\n";
+    assert_eq!(said(&format!("{GOOD}{routes}")), [""; 0]);
+}
+
+#[test]
+fn what_is_referred_to_has_to_be_there() {
+    let routes = |rest: &str| {
+        beside(
+            "VirtualService",
+            "v",
+            &format!("{{hosts: [www.example.com], {rest}}}"),
+        )
+    };
+    let route = "http: [{route: [{destination: {host: web}}]}]";
+    for (rest, want) in [
+        (format!("gateways: [none], {route}"), "Error [IST0101] spec.gateways[0]: the gateway \"none\" is not there"),
+        (format!("gateways: [edge/front], {route}"), "Error [IST0101] spec.gateways[0]: the gateway \"edge/front\" is not there"),
+        (
+            "gateways: [mesh], http: [{match: [{gateways: [other]}], route: [{destination: {host: web}}]}]".to_owned(),
+            "Error [IST0101] spec.http[0].match[0].gateways[0]: the gateway \"other\" is not there",
+        ),
+        (
+            "http: [{route: [{destination: {host: we}}]}]".to_owned(),
+            "Error [IST0101] spec.http[0].route[0].destination.host: the host \"we\" is not there",
+        ),
+        (
+            "http: [{route: [{destination: {host: web, subset: v2}}]}]".to_owned(),
+            "Error [IST0101] spec.http[0].route[0].destination.subset: no DestinationRule has the subset \"v2\" of \"web\"",
+        ),
+        (
+            "http: [{route: [{destination: {host: web, port: {number: 81}}}]}]".to_owned(),
+            "Error [IST0101] spec.http[0].route[0].destination.port: \"web\" has no port 81",
+        ),
+        (
+            "http: [{delegate: {name: d}}]".to_owned(),
+            "Error [IST0101] spec.http[0].delegate: the VirtualService \"demo/d\" is not there",
+        ),
+        (
+            "tcp: [{route: [{destination: {host: gone.example}}]}]".to_owned(),
+            "Error [IST0101] spec.tcp[0].route[0].destination.host: the host \"gone.example\" is not there",
+        ),
+    ] {
+        assert_eq!(routes(&rest), [want], "{rest}");
+    }
+    assert_eq!(routes(&format!("gateways: [demo/front], {route}")), [""; 0]);
+    let outside = beside(
+        "VirtualService",
+        "v",
+        "{hosts: [other.example], gateways: [front], http: [{route: [{destination: {host: web}}]}]}",
+    );
+    assert_eq!(
+        outside,
+        ["Warning [IST0132] spec.gateways[0]: the gateway \"front\" does not serve other.example"]
+    );
+    let rule = beside("DestinationRule", "d", "{host: gone.example}");
+    assert_eq!(
+        rule,
+        ["Warning [IST0174] spec.host: no service has the host \"gone.example\""]
+    );
+    let secret = beside(
+        "Gateway",
+        "g",
+        "{selector: {istio: ingressgateway}, servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: [a.example], tls: {mode: SIMPLE, credentialName: none}}]}",
+    );
+    assert_eq!(
+        secret,
+        ["Error [IST0101] spec.servers[0].tls.credentialName: the secret \"none\" is not in edge"]
+    );
+    let two = "apiVersion: v1\nkind: Service\nmetadata: {name: two, namespace: demo}\nspec: {selector: {app: web}, ports: [{name: http, port: 80}, {name: http-b, port: 81}]}\n---\n\
+               apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v, namespace: demo}\nspec: {hosts: [x.example], http: [{route: [{destination: {host: two}}]}]}\n";
+    assert_eq!(
+        said(&format!("{GOOD}{two}")),
+        [
+            "Error [IST0112] (VirtualService demo/v a.yaml:61) spec.http[0].route[0].destination: \"two\" has the ports 80, 81: say which one"
+        ]
+    );
+}
+
+/// As files of a tutorial have it: the gateway is Istio's own, and a rule that is not valid is there.
+#[test]
+fn what_belongs_to_the_installation_and_what_is_broken_is_there() {
+    let alone = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: a}}\n---\n\
+                 apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec: {selector: {istio: ingressgateway}, servers: []}\n---\n\
+                 apiVersion: v1\nkind: Service\nmetadata: {name: dns, namespace: kube-system}\nspec: {externalName: a.example, type: ExternalName, ports: [{name: x, port: 90}]}\n---\n\
+                 apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v}\nspec: {hosts: [a.example], gateways: [g], http: [{directResponse: {status: 200}}]}\n";
+    let found = said(alone);
+    let codes: Vec<_> = found
+        .iter()
+        .map(|line| line.split_whitespace().nth(1).unwrap())
+        .collect();
+    // The servers alone are missing, so that no host is served.
+    assert_eq!(codes, ["[IST0106]", "[IST0132]"], "{found:?}");
+}
+
+#[test]
+fn a_service_that_is_not_exported_is_not_there() {
+    let entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: own, namespace: other}\nspec: {hosts: [own.example], exportTo: [TO], ports: [{number: 80, name: http, protocol: HTTP}], resolution: NONE}\n---\n\
+                 apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v, namespace: demo}\nspec: {hosts: [x.example], http: [{route: [{destination: {host: own.example}}]}]}\n";
+    for (to, count) in [("'.'", 1), ("'~'", 1), ("'*'", 0), ("demo", 0), ("edge", 1)] {
+        let text = entry.replace("TO", to);
+        assert_eq!(said(&format!("{GOOD}{text}")).len(), count, "{to}");
+    }
+}
+
+#[test]
+fn what_two_say_differently_is_told_at_both() {
+    let twice = |kind: &str, version: &str, specs: [&str; 2]| -> Vec<String> {
+        let objects = specs.iter().zip(["a", "b"]).map(|(spec, name)| {
+            format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: demo}}\nspec: {spec}\n---\n")
+        });
+        said(&format!("{GOOD}{}", objects.collect::<String>()))
+    };
+    let networking = "networking.istio.io/v1";
+    let route = "http: [{route: [{destination: {host: web}}]}]";
+    let hosts = |hosts: &str| format!("{{hosts: [{hosts}], {route}}}");
+    let found = twice(
+        "VirtualService",
+        networking,
+        [&hosts("web"), &hosts("web.demo.svc.cluster.local")],
+    );
+    assert_eq!(
+        found,
+        [
+            "Error [IST0109] (VirtualService demo/a a.yaml:56) spec.hosts: demo/b has the host \"web.demo.svc.cluster.local\" for sidecars, too: the oldest alone counts",
+            "Error [IST0109] (VirtualService demo/b a.yaml:61) spec.hosts: demo/a has the host \"web.demo.svc.cluster.local\" for sidecars, too: the oldest alone counts",
+        ]
+    );
+    assert_eq!(
+        twice(
+            "VirtualService",
+            networking,
+            [&hosts("web"), &hosts("x.example")]
+        ),
+        [""; 0]
+    );
+    let codes = |found: Vec<String>| -> Vec<String> {
+        found
+            .iter()
+            .map(|line| line.split_whitespace().nth(1).unwrap().to_owned())
+            .collect()
+    };
+    let egress = "egress: [{hosts: ['*/*']}]";
+    let none = format!("{{{egress}}}");
+    assert_eq!(
+        codes(twice("Sidecar", networking, [&none, &none])),
+        ["[IST0111]", "[IST0111]"]
+    );
+    let selecting =
+        |labels: &str| format!("{{workloadSelector: {{labels: {{{labels}}}}}, {egress}}}");
+    assert_eq!(
+        codes(twice(
+            "Sidecar",
+            networking,
+            [&selecting("app: web"), &selecting("version: v1")]
+        )),
+        ["[IST0110]", "[IST0110]"]
+    );
+    assert_eq!(
+        codes(twice(
+            "Sidecar",
+            networking,
+            [&selecting("app: web"), &none]
+        )),
+        [""; 0]
+    );
+    let gateway = |host: &str, port: u16| {
+        format!(
+            "{{selector: {{app: web}}, servers: [{{port: {{number: {port}, name: a, protocol: HTTP}}, hosts: ['{host}']}}]}}"
+        )
+    };
+    assert_eq!(
+        codes(twice(
+            "Gateway",
+            networking,
+            [&gateway("*.example", 80), &gateway("a.example", 80)]
+        )),
+        ["[IST0145]", "[IST0145]"]
+    );
+    assert_eq!(
+        codes(twice(
+            "Gateway",
+            networking,
+            [&gateway("b.example", 80), &gateway("a.example", 80)]
+        )),
+        [""; 0]
+    );
+    let rule = "{host: web, subsets: [{name: v1, labels: {version: v1}}]}";
+    assert_eq!(
+        codes(twice("DestinationRule", networking, [rule, "{host: web}"])),
+        ["[GDN0002]", "[GDN0002]"]
+    );
+    let patch = "{configPatches: [{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager, subFilter: {name: x}}}}}, patch: {operation: INSERT_BEFORE, value: {name: y}}}]}";
+    let found = beside("EnvoyFilter", "f", patch);
+    assert!(
+        found[0].starts_with("Warning [IST0151] spec.configPatches[0].patch.operation"),
+        "{found:?}"
+    );
+    let first = patch.replacen('{', "{priority: 1, ", 1);
+    assert_eq!(beside("EnvoyFilter", "f", &first), [""; 0]);
+}
+
+#[test]
+fn what_selects_nothing_and_what_has_no_endpoints_is_told() {
+    for (kind, spec, want) in [
+        (
+            "AuthorizationPolicy",
+            "{selector: {matchLabels: {app: x}}, rules: [{}]}",
+            "Warning [IST0127] spec.selector.matchLabels: no workload has the labels app=x",
+        ),
+        (
+            "PeerAuthentication",
+            "{selector: {matchLabels: {app: x, b: c}}}",
+            "Warning [IST0127] spec.selector.matchLabels: no workload has the labels app=x,b=c",
+        ),
+        (
+            "Sidecar",
+            "{workloadSelector: {labels: {app: x}}, egress: [{hosts: ['*/*']}]}",
+            "Error [IST0101] spec.workloadSelector.labels: no workload has the labels app=x",
+        ),
+        (
+            "EnvoyFilter",
+            "{workloadSelector: {labels: {istio: ingressgateway}}, configPatches: []}",
+            "Warning [IST0127] spec.workloadSelector.labels: no workload has the labels istio=ingressgateway",
+        ),
+        (
+            "Gateway",
+            "{selector: {app: x}, servers: [{port: {number: 80, name: a, protocol: HTTP}, hosts: [a.example]}]}",
+            "Error [IST0101] spec.selector: no workload has the labels app=x",
+        ),
+        (
+            "Gateway",
+            "{selector: {istio: ingressgateway}, servers: [{port: {number: 80, name: a, protocol: HTTP}, hosts: [a.example]}]}",
+            "Warning [IST0104] spec.servers[0].port: no service of the workloads istio=ingressgateway has the port 80",
+        ),
+        (
+            "Service",
+            "{selector: {app: x}, ports: [{name: http, port: 80}]}",
+            "Warning [GDN0001] spec.selector: has no endpoints: no workload has the labels app=x",
+        ),
+        (
+            "Service",
+            "{ports: [{name: http, port: 80}]}",
+            "Warning [GDN0001] spec: has no endpoints: it has no selector, and there are no Endpoints or EndpointSlices of its name",
+        ),
+        (
+            "ServiceEntry",
+            "{hosts: [s.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC}",
+            "Warning [GDN0001] spec: has no endpoints: it names none",
+        ),
+        (
+            "Service",
+            "{selector: {app: web}, ports: [{name: web, port: 80}]}",
+            "Info [IST0118] spec.ports[0].name: the name \"web\" of port 80 says no protocol: its first bytes do, and a server that speaks first waits",
+        ),
+        (
+            "DestinationRule",
+            "{host: web.demo.svc.cluster.local, subsets: [{name: v9, labels: {version: v9}}]}",
+            "Error [IST0173] spec.subsets[0].labels: no workload of \"web.demo.svc.cluster.local\" has the labels version=v9",
+        ),
+    ] {
+        assert_eq!(beside(kind, "x", spec), [want], "{kind} {spec}");
+    }
+    for (kind, spec) in [
+        ("Service", "{type: ExternalName, externalName: a.example}"),
+        (
+            "Service",
+            "{selector: {app: web}, ports: [{name: web, port: 80, appProtocol: http}]}",
+        ),
+        ("AuthorizationPolicy", "{rules: [{}]}"),
+        (
+            "ServiceEntry",
+            "{hosts: [s.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS}",
+        ),
+    ] {
+        assert_eq!(beside(kind, "x", spec), [""; 0], "{kind} {spec}");
+    }
+    // Where no workload is among the objects nothing is known of any.
+    let alone = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: a}\nspec: {selector: {matchLabels: {app: x}}}\n";
+    assert_eq!(said(alone), [""; 0]);
+}
+
+#[test]
+fn what_is_wrong_with_one_by_itself_has_its_words() {
+    let text = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata:\n  name: v\nspec:\n  hosts: [a_b]\n  htp: []\n---\n\
+                apiVersion: authentication.istio.io/v1alpha1\nkind: MeshPolicy\nmetadata: {name: default}\nspec: {}\n";
+    let mut is_whole = true;
+    let all = found(&[file(text)], Some("own"), "istio-system", &mut is_whole);
+    let lines: Vec<String> = all.iter().map(super::Located::as_line).collect();
+    assert!(
+        lines[0].starts_with("Error [IST0106] (VirtualService own/v a.yaml:"),
+        "{lines:?}"
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("did you mean \"http\"?")),
+        "{lines:?}"
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("Warning [IST0133] (MeshPolicy default a.yaml:")),
+        "{lines:?}"
+    );
+    // What cannot be read is told, and the rest is looked at.
+    let mut is_whole = true;
+    let broken = file("a: 1\na: 2\n");
+    found(&[broken], None, "istio-system", &mut is_whole);
+    assert!(!is_whole);
+}

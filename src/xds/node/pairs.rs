@@ -1,0 +1,57 @@
+//! Metadata that EnvoyFilters may ask for: any key with any value.
+//!
+//! Nothing of it is kept but a hash for each pair, so that a proxy that says much costs no more than one that says little.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+/// Pairs of one proxy that are known. Chosen: an injector writes some thirty, and annotations and labels are not among them.
+const MOST: usize = 512;
+
+/// Pairs of keys and texts, sorted by their hashes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetadataPairs(Arc<[u64]>);
+
+impl MetadataPairs {
+    pub(super) fn new<'a>(pairs: impl Iterator<Item = (&'a str, String)>) -> Self {
+        let mut all: Vec<u64> = pairs.map(|(key, value)| hash(key, &value)).collect();
+        all.sort_unstable();
+        all.truncate(MOST);
+        Self(all.into())
+    }
+
+    /// Whether a key has this value.
+    pub(crate) fn has(&self, key: &str, value: &str) -> bool {
+        self.0.binary_search(&hash(key, value)).is_ok()
+    }
+}
+
+fn hash(key: &str, value: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (key, value).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_is_known_as_a_whole() {
+        let pairs = [("a", "1"), ("b", "2")];
+        let known = MetadataPairs::new(
+            pairs
+                .into_iter()
+                .map(|(key, value)| (key, value.to_owned())),
+        );
+        for (key, value, want) in [
+            ("a", "1", true),
+            ("b", "2", true),
+            ("a", "2", false),
+            ("c", "", false),
+        ] {
+            assert_eq!(known.has(key, value), want, "{key} {value}");
+        }
+        assert!(!MetadataPairs::default().has("a", "1"));
+    }
+}

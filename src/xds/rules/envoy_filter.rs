@@ -1,0 +1,314 @@
+//! EnvoyFilter: patches of Envoy's messages, in order, each on what the earlier ones left.
+//!
+//! ```text
+//! Draft ──► matching (which places) ──► list (what is done to one of several) ──► lay (merge) ──► finish
+//! ```
+//!
+//! A patch that cannot be applied changes nothing, and is told. What one proxy's patches come to has a bound in bytes, and in what it takes to make it.
+
+mod clusters;
+mod list;
+mod listeners;
+mod matching;
+mod routes;
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use api::envoy::{self, Lists};
+use api::model::ObjectRef;
+use api::networking::envoy_filter::patch::Operation;
+use api::networking::envoy_filter::{ApplyTo, PatchContext};
+use prost::{Message, Name};
+
+use crate::common::conflict::{Conflict, PATCH_NOT_APPLIED, TOO_LARGE};
+use crate::finish::{Draft, Encode};
+use crate::scope::envoy_filters::{Patch, Patches};
+use crate::view::Resource;
+
+/// Bytes that patches may add to all resources of a type that a proxy has. Chosen: a thousand listeners may each have a script of 30 kB.
+const MOST_ADDED: usize = 32 << 20;
+/// And to one resource, however many there are: a filter with a short script.
+const LEAST_ADDED: usize = 8 << 10;
+/// Bytes that may be read and written for that: each patch of a filter takes all of its connection manager.
+const MOST_WORK: usize = 128 << 20;
+const LEAST_WORK: usize = 64 << 10;
+
+/// The side of a proxy that a resource is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PatchSide {
+    Inbound,
+    Outbound,
+    Gateway,
+}
+
+/// A resource that is patched.
+pub(crate) trait Patched: Encode + Sized {
+    /// As Envoy has it.
+    type Whole: Message + Default + Name;
+    /// By which a patch adds one.
+    const ADDED_BY: ApplyTo;
+
+    fn of(whole: Self::Whole) -> (Arc<str>, Self);
+
+    /// Applies one patch; false: it is removed.
+    fn apply(draft: &mut Draft<Self>, patch: &Patch, one: &mut Work<'_>) -> bool;
+}
+
+/// The patches of a proxy, over resources of one type.
+pub(crate) struct Patcher<'a> {
+    patches: &'a Patches,
+    is_sidecar: bool,
+    added: usize,
+    work: usize,
+    lost: RefCell<Vec<Conflict>>,
+}
+
+/// What is left for one resource, and what has been done to it.
+pub(crate) struct Work<'a> {
+    added: Cell<usize>,
+    work: Cell<usize>,
+    touched: Cell<bool>,
+    lost: &'a RefCell<Vec<Conflict>>,
+    resource: Arc<str>,
+}
+
+impl<'a> Patcher<'a> {
+    /// `resources`: how many of a type the proxy has, all together.
+    pub(crate) fn new(patches: &'a Patches, is_sidecar: bool, resources: usize) -> Self {
+        let share = |all: usize, least: usize| (all / resources.max(1)).max(least);
+        Self {
+            patches,
+            is_sidecar,
+            added: share(MOST_ADDED, LEAST_ADDED),
+            work: share(MOST_WORK, LEAST_WORK),
+            lost: RefCell::default(),
+        }
+    }
+
+    /// The side of what is not told by itself.
+    fn side(&self, is_inbound: bool) -> PatchSide {
+        match (self.is_sidecar, is_inbound) {
+            (false, _) => PatchSide::Gateway,
+            (true, true) => PatchSide::Inbound,
+            (true, false) => PatchSide::Outbound,
+        }
+    }
+
+    /// Patches that were not applied as they are written.
+    pub(crate) fn lost(self) -> Vec<Conflict> {
+        self.lost.into_inner()
+    }
+
+    /// Applies all patches and encodes what comes of it; `None`: it is removed. `is_inbound`: what goes to the proxy's application.
+    pub(crate) fn finish<M: Patched>(&self, draft: Draft<M>, is_inbound: bool) -> Option<Resource> {
+        if self.patches.is_empty() {
+            return Some(draft.finish());
+        }
+        self.finish_from(draft, is_inbound, 0)
+    }
+
+    /// The same with the patches from one on.
+    fn finish_from<M: Patched>(
+        &self,
+        mut draft: Draft<M>,
+        is_inbound: bool,
+        first: usize,
+    ) -> Option<Resource> {
+        let side = self.side(is_inbound);
+        let mut work = Work {
+            added: Cell::new(self.added),
+            work: Cell::new(self.work),
+            touched: Cell::new(false),
+            lost: &self.lost,
+            resource: draft.name.clone(),
+        };
+        let mut from: Vec<ObjectRef> = Vec::new();
+        for patch in self
+            .patches
+            .iter()
+            .skip(first)
+            .filter(|patch| side.is_of(patch))
+        {
+            work.touched.set(false);
+            let stays = M::apply(&mut draft, patch, &mut work);
+            if !stays {
+                return None;
+            }
+            if work.touched.get() && !from.contains(&patch.from) {
+                from.push(patch.from.clone());
+            }
+        }
+        if from.is_empty() {
+            return Some(draft.finish());
+        }
+        draft.from.extend(from);
+        Some(draft.finish_canonical(&M::Whole::full_name()))
+    }
+
+    /// What patches add to the resources of a type. `is_taken`: whether there is one of a name. What is for both sides is added on the outbound one.
+    pub(crate) fn added<M: Patched>(
+        &self,
+        is_inbound: bool,
+        is_taken: impl Fn(&str) -> bool,
+    ) -> Vec<Resource> {
+        let side = self.side(is_inbound);
+        let mut made: Vec<Resource> = Vec::new();
+        for (at, patch) in self.patches.iter().enumerate() {
+            let is_added = patch.apply_to == M::ADDED_BY && patch.operation == Operation::Add;
+            let is_here = match side {
+                PatchSide::Inbound => patch.context == PatchContext::SidecarInbound,
+                PatchSide::Outbound | PatchSide::Gateway => side.is_of(patch),
+            };
+            if !is_added || !is_here {
+                continue;
+            }
+            let Ok(message) = M::Whole::decode(&*patch.value) else {
+                continue;
+            };
+            let (name, parts) = M::of(message);
+            let is_known = made.iter().any(|one| one.name == name) || is_taken(&name);
+            if name.is_empty() || is_known {
+                let why = match name.is_empty() {
+                    true => "it has no name".to_owned(),
+                    false => format!("there is one of the name {name}"),
+                };
+                self.lost.borrow_mut().push(not_applied(patch, &why));
+                continue;
+            }
+            let mut draft = Draft::new(name, parts);
+            draft.from.push(patch.from.clone());
+            made.extend(self.finish_from(draft, is_inbound, at + 1));
+        }
+        made
+    }
+}
+
+impl PatchSide {
+    fn is_of(self, patch: &Patch) -> bool {
+        match patch.context {
+            PatchContext::Any => true,
+            PatchContext::SidecarInbound => self == Self::Inbound,
+            PatchContext::SidecarOutbound => self == Self::Outbound,
+            PatchContext::Gateway => self == Self::Gateway,
+            PatchContext::Waypoint => false,
+        }
+    }
+}
+
+impl Work<'_> {
+    fn touch(&self) {
+        self.touched.set(true);
+    }
+
+    /// Whether an action does something.
+    fn is_touched_by(&self, act: impl FnOnce()) -> bool {
+        let before = self.touched.replace(false);
+        act();
+        let is_touched = self.touched.get();
+        self.touched.set(before || is_touched);
+        is_touched
+    }
+
+    /// Whether there is room for a patch of a message so long; else it is told.
+    fn has_room(&self, patch: &Patch, length: usize) -> bool {
+        self.spend(patch, length + patch.value.len(), patch.value.len())
+    }
+
+    /// The same for reading alone.
+    fn has_room_to_read(&self, patch: &Patch, length: usize) -> bool {
+        self.spend(patch, length, 0)
+    }
+
+    fn spend(&self, patch: &Patch, work: usize, added: usize) -> bool {
+        let left = self.work.get().checked_sub(work);
+        let room = self.added.get().checked_sub(added);
+        if let (Some(left), Some(room)) = (left, room) {
+            self.work.set(left);
+            self.added.set(room);
+            return true;
+        }
+        let message = format!(
+            "patch {} of {} is not applied to {}: patches would make it too large",
+            patch.at, patch.from, self.resource
+        );
+        let conflict = Conflict::new(TOO_LARGE, key(patch), message);
+        self.lost
+            .borrow_mut()
+            .push(conflict.because_of(&patch.from));
+        false
+    }
+
+    /// The message that a patch's value is; `None`: it is told.
+    fn value<T: Message + Default>(&self, patch: &Patch) -> Option<T> {
+        let read = self.has_room(patch, 0).then(|| T::decode(&*patch.value));
+        self.or_told(patch, read?)
+    }
+
+    /// A message with a patch's value laid over it.
+    fn laid_over<T: Message + Default + Name>(&self, patch: &Patch, below: &T) -> Option<T> {
+        let below = below.encode_to_vec();
+        if !self.has_room(patch, below.len()) {
+            return None;
+        }
+        let lists = if patch.operation == Operation::MergeAndReplaceList {
+            Lists::Replaced
+        } else {
+            Lists::Joined
+        };
+        let mut replaced = Vec::new();
+        let merged = envoy::merge(&T::full_name(), &below, &patch.value, lists, &mut replaced);
+        let merged = self.or_told(patch, merged)?;
+        let merged = self.or_told(patch, T::decode(&*merged))?;
+        for words in replaced {
+            let message = format!(
+                "patch {} of {} does not merge in {}: {words}",
+                patch.at, patch.from, self.resource
+            );
+            let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);
+            self.lost
+                .borrow_mut()
+                .push(conflict.because_of(&patch.from));
+        }
+        Some(merged)
+    }
+
+    fn or_told<T, E: std::fmt::Display>(&self, patch: &Patch, made: Result<T, E>) -> Option<T> {
+        match made {
+            Ok(made) => Some(made),
+            Err(error) => {
+                let mut lost = self.lost.borrow_mut();
+                lost.push(not_applied(patch, &error.to_string()));
+                None
+            }
+        }
+    }
+
+    /// MERGE and REPLACE of one message.
+    fn change<T: Message + Default + Name>(&self, patch: &Patch, one: &mut T) {
+        let is_merge = matches!(
+            patch.operation,
+            Operation::Merge | Operation::MergeAndReplaceList
+        );
+        let made = if is_merge {
+            self.laid_over(patch, one)
+        } else if patch.operation == Operation::Replace {
+            self.value(patch)
+        } else {
+            None
+        };
+        if let Some(made) = made {
+            *one = made;
+            self.touch();
+        }
+    }
+}
+
+fn key(patch: &Patch) -> String {
+    format!("{}/{} {}", patch.from.namespace, patch.from.name, patch.at)
+}
+
+fn not_applied(patch: &Patch, why: &str) -> Conflict {
+    let message = format!("patch {} of {} is not applied: {why}", patch.at, patch.from);
+    Conflict::new(PATCH_NOT_APPLIED, key(patch), message).because_of(&patch.from)
+}

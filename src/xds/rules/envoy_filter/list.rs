@@ -1,0 +1,64 @@
+//! Operations on one of several: filters of a chain, routes of a host.
+
+use api::networking::envoy_filter::patch::Operation;
+use prost::{Message, Name};
+
+use super::Work;
+use crate::scope::envoy_filters::Patch;
+
+/// What an operation on a list means, and what it does not find by itself.
+pub(super) struct Place<'a, T> {
+    /// Whether one is meant.
+    pub(super) is_meant: &'a dyn Fn(&T) -> bool,
+    /// The patch says which one; else all are meant.
+    pub(super) is_chosen: bool,
+    /// Nothing may be behind it: what is added comes before.
+    pub(super) is_last: &'a dyn Fn(&T) -> bool,
+}
+
+impl<T: Message + Default + Name> Place<'_, T> {
+    /// Does what a patch says.
+    pub(super) fn apply(&self, items: &mut Vec<T>, patch: &Patch, work: &Work<'_>) {
+        let at = match patch.operation {
+            Operation::Remove => {
+                let before = items.len();
+                items.retain(|item| !(self.is_meant)(item));
+                if items.len() < before {
+                    work.touch();
+                }
+                return;
+            }
+            Operation::Merge | Operation::MergeAndReplaceList => {
+                let meant = items.iter_mut().filter(|item| (self.is_meant)(item));
+                meant.for_each(|item| work.change(patch, item));
+                return;
+            }
+            // All of them would be one and the same.
+            Operation::Replace => {
+                let meant = items
+                    .iter_mut()
+                    .filter(|item| self.is_chosen && (self.is_meant)(item));
+                meant.for_each(|item| work.change(patch, item));
+                return;
+            }
+            Operation::Add => {
+                let ends = items.last().is_some_and(self.is_last);
+                Some(items.len() - usize::from(ends))
+            }
+            Operation::InsertFirst => Some(0),
+            Operation::InsertBefore if self.is_chosen => items.iter().position(self.is_meant),
+            Operation::InsertBefore => Some(0),
+            Operation::InsertAfter if self.is_chosen => {
+                items.iter().position(self.is_meant).map(|at| at + 1)
+            }
+            Operation::InsertAfter => Some(items.len()),
+            Operation::Invalid => None,
+        };
+        if let Some(at) = at
+            && let Some(value) = work.value(patch)
+        {
+            items.insert(at, value);
+            work.touch();
+        }
+    }
+}

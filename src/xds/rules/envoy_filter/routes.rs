@@ -1,0 +1,64 @@
+//! Patches of routes: of route configurations, and of those that stand inside a connection manager.
+
+use std::sync::Arc;
+
+use api::networking::envoy_filter::ApplyTo;
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+
+use super::list::Place;
+use super::matching::{are_routes, is_host, is_route, of_route};
+use super::{Patched, Work};
+use crate::finish::Draft;
+use crate::scope::envoy_filters::Patch;
+
+impl Patched for RouteConfiguration {
+    type Whole = Self;
+    /// Nothing would refer to it: no patch adds one.
+    const ADDED_BY: ApplyTo = ApplyTo::RouteConfiguration;
+
+    fn of(whole: Self) -> (Arc<str>, Self) {
+        (whole.name.as_str().into(), whole)
+    }
+
+    fn apply(draft: &mut Draft<Self>, patch: &Patch, work: &mut Work<'_>) -> bool {
+        apply(&mut draft.message, patch, work);
+        true
+    }
+}
+
+/// Whether a patch is about routes.
+pub(super) fn is_about(patch: &Patch) -> bool {
+    matches!(
+        patch.apply_to,
+        ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute
+    )
+}
+
+pub(super) fn apply(routes: &mut RouteConfiguration, patch: &Patch, work: &Work<'_>) {
+    if !is_about(patch) || !are_routes(patch, &routes.name) {
+        return;
+    }
+    if patch.apply_to == ApplyTo::RouteConfiguration {
+        let name = routes.name.clone();
+        work.change(patch, routes);
+        // Listeners call it by its name.
+        routes.name = name;
+    } else if patch.apply_to == ApplyTo::VirtualHost {
+        let place = Place {
+            is_meant: &|host| is_host(patch, host),
+            is_chosen: true,
+            is_last: &|_| false,
+        };
+        place.apply(&mut routes.virtual_hosts, patch, work);
+    } else {
+        let hosts = routes.virtual_hosts.iter_mut();
+        for host in hosts.filter(|host| is_host(patch, host)) {
+            let place = Place {
+                is_meant: &|route| is_route(patch, route),
+                is_chosen: of_route(patch).is_some(),
+                is_last: &|_| false,
+            };
+            place.apply(&mut host.routes, patch, work);
+        }
+    }
+}

@@ -1,0 +1,789 @@
+//! EnvoyFilters: each operation on what each `applyTo` names, which proxies they are for, and what they cost others.
+
+use api::networking::EnvoyFilter;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy};
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
+use envoy_types::pb::envoy::config::route::v3::{VirtualHost, route};
+use envoy_types::pb::envoy::extensions::filters::http::lua::v3::Lua;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, http_filter,
+};
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+
+use super::*;
+
+const MANAGER: &str = "envoy.filters.network.http_connection_manager";
+const TYPES: &str = "type.googleapis.com/envoy";
+
+fn envoy_filter(world: &mut World, name: &str, created: i64, spec: &str) {
+    let object = object::<EnvoyFilter>(name, created, spec);
+    insert(&mut world.envoy_filters, object);
+}
+
+/// The usual world, with a service that the proxy is one of.
+fn with(patches: &str) -> World {
+    let mut world = world();
+    service(
+        &mut world,
+        "own.demo",
+        &[(8080, "HTTP"), (8081, "TCP")],
+        &[("10.9.0.1", "v1")],
+    );
+    if !patches.is_empty() {
+        envoy_filter(&mut world, "f", 1, &format!("configPatches:\n{patches}"));
+    }
+    world
+}
+
+fn patched(patches: &str) -> Arc<dyn View> {
+    view(with(patches))
+}
+
+fn listener(view: &dyn View, name: &str) -> Listener {
+    decoded(view, Type::Listener, name)
+}
+
+fn manager(chain: &FilterChain) -> HttpConnectionManager {
+    let mut filters = chain.filters.iter();
+    let found = filters.find(|filter| filter.name == MANAGER).unwrap();
+    match &found.config_type {
+        Some(filter::ConfigType::TypedConfig(any)) => {
+            HttpConnectionManager::decode(&*any.value).unwrap()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn http_filters(manager: &HttpConnectionManager) -> Vec<String> {
+    let last = |name: &str| name.rsplit('.').next().unwrap().to_owned();
+    manager
+        .http_filters
+        .iter()
+        .map(|one| last(&one.name))
+        .collect()
+}
+
+fn conflicts(world: World) -> Vec<String> {
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    for kind in Type::ALL {
+        drop(view.all(kind));
+    }
+    let all = snapshot.conflicts();
+    all.into_iter().map(|one| one.message).collect()
+}
+
+/// A patch of a filter of requests.
+fn http(operation: &str, below: &str, name: &str) -> String {
+    let filter = match below {
+        "" => String::new(),
+        below => format!(", filter: {{name: {MANAGER}, subFilter: {{name: {below}}}}}"),
+    };
+    let value = match operation {
+        "REMOVE" => String::new(),
+        _ => format!(
+            "\n    value:\n      name: {name}\n      typed_config:\n        '@type': {TYPES}.extensions.filters.http.lua.v3.Lua\n        \
+             default_source_code: {{inline_string: 'a'}}"
+        ),
+    };
+    format!(
+        "- applyTo: HTTP_FILTER\n  match: {{context: SIDECAR_OUTBOUND, listener: {{filterChain: {{{}}}}}}}\n  \
+         patch:\n    operation: {operation}{value}\n",
+        filter.trim_start_matches(", ")
+    )
+}
+
+#[test]
+fn filters_of_requests_are_where_the_operation_says() {
+    for (operation, below, want) in [
+        ("ADD", "", "cors fault x router"),
+        ("INSERT_FIRST", "", "x cors fault router"),
+        (
+            "INSERT_BEFORE",
+            "envoy.filters.http.fault",
+            "cors x fault router",
+        ),
+        // As Istio 1.5 called them.
+        ("INSERT_BEFORE", "envoy.router", "cors fault x router"),
+        ("INSERT_AFTER", "envoy.cors", "cors x fault router"),
+        ("INSERT_BEFORE", "", "x cors fault router"),
+        ("INSERT_AFTER", "", "cors fault router x"),
+        (
+            "INSERT_AFTER",
+            "envoy.filters.http.none",
+            "cors fault router",
+        ),
+        ("REPLACE", "envoy.fault", "cors x router"),
+        ("REPLACE", "", "cors fault router"),
+        ("REMOVE", "envoy.fault", "cors router"),
+        ("REMOVE", "", ""),
+    ] {
+        let view = patched(&http(operation, below, "x"));
+        let outbound = listener(&*view, "0.0.0.0_80");
+        let found = http_filters(&manager(&outbound.filter_chains[0])).join(" ");
+        assert_eq!(found, want, "{operation} {below}");
+        // Of the other side nothing is.
+        let inbound = listener(&*view, "virtualInbound");
+        let chain = inbound
+            .filter_chains
+            .iter()
+            .find(|chain| chain.filters[0].name == MANAGER);
+        assert_eq!(
+            http_filters(&manager(chain.unwrap())).join(" "),
+            "cors fault router"
+        );
+    }
+}
+
+#[test]
+fn patches_are_applied_one_after_the_other() {
+    let all = [
+        http("INSERT_FIRST", "", "x"),
+        http("INSERT_AFTER", "x", "y"),
+        http("REMOVE", "x", ""),
+        http("INSERT_BEFORE", "y", "z"),
+    ];
+    let view = patched(&all.concat());
+    let outbound = listener(&*view, "0.0.0.0_80");
+    let found = http_filters(&manager(&outbound.filter_chains[0]));
+    assert_eq!(found.join(" "), "z y cors fault router");
+}
+
+#[test]
+fn a_packed_message_is_merged_with_one_of_its_type() {
+    let view = patched(&format!(
+        "- applyTo: NETWORK_FILTER
+  match: {{context: SIDECAR_OUTBOUND, listener: {{portNumber: 80, filterChain: {{filter: {{name: envoy.http_connection_manager}}}}}}}}
+  patch:
+    operation: MERGE
+    value:
+      typed_config:
+        '@type': {TYPES}.config.filter.network.http_connection_manager.v2.HttpConnectionManager
+        server_name: me
+        use_remote_address: true
+        normalize_path: false
+        stream_idle_timeout: 2.5s
+        upgrade_configs: [{{upgradeType: CONNECT}}]
+"
+    ));
+    let merged = manager(&listener(&*view, "0.0.0.0_80").filter_chains[0]);
+    assert_eq!(merged.server_name, "me");
+    assert_eq!(merged.use_remote_address.map(|one| one.value), Some(true));
+    assert_eq!(merged.normalize_path.map(|one| one.value), Some(false));
+    let timeout = merged.stream_idle_timeout.unwrap();
+    assert_eq!((timeout.seconds, timeout.nanos), (2, 500_000_000));
+    let upgrades: Vec<_> = merged
+        .upgrade_configs
+        .iter()
+        .map(|one| &*one.upgrade_type)
+        .collect();
+    assert_eq!(upgrades, ["websocket", "CONNECT"]);
+    // What is not said stays.
+    assert_eq!(merged.stat_prefix, "outbound_0.0.0.0_80");
+    assert_eq!(http_filters(&merged).join(" "), "cors fault router");
+}
+
+#[test]
+fn a_packed_message_of_another_type_takes_the_place_and_is_told() {
+    let patches = format!(
+        "- applyTo: HTTP_FILTER
+  match: {{context: SIDECAR_OUTBOUND, listener: {{portNumber: 80, filterChain: {{filter: {{name: {MANAGER}, subFilter: {{name: envoy.filters.http.fault}}}}}}}}}}
+  patch:
+    operation: MERGE
+    value:
+      typed_config: {{'@type': {TYPES}.extensions.filters.http.lua.v3.Lua, default_source_code: {{inline_string: a}}}}
+"
+    );
+    let view = patched(&patches);
+    let merged = manager(&listener(&*view, "0.0.0.0_80").filter_chains[0]);
+    let Some(http_filter::ConfigType::TypedConfig(any)) = &merged.http_filters[1].config_type
+    else {
+        panic!("a filter");
+    };
+    assert!(any.type_url.ends_with("lua.v3.Lua"));
+    assert!(
+        Lua::decode(&*any.value)
+            .unwrap()
+            .default_source_code
+            .is_some()
+    );
+    let told = conflicts(with(&patches));
+    let want = "patch 0 of EnvoyFilter demo/f does not merge in 0.0.0.0_80: type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault is \
+                replaced by type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua";
+    assert_eq!(told, [want]);
+}
+
+#[test]
+fn connections_pass_the_filters_that_the_operation_says() {
+    let filter = |operation: &str, name: &str| {
+        let chosen = match name {
+            "" => String::new(),
+            name => format!(", filterChain: {{filter: {{name: {name}}}}}"),
+        };
+        format!(
+            "- applyTo: NETWORK_FILTER
+  match: {{listener: {{portNumber: 90{chosen}}}}}
+  patch:
+    operation: {operation}
+    value: {{name: x, typed_config: {{'@type': {TYPES}.extensions.filters.network.echo.v3.Echo}}}}
+"
+        )
+    };
+    let tcp = "envoy.filters.network.tcp_proxy";
+    for (operation, name, want) in [
+        ("ADD", "", &["x", tcp][..]),
+        ("INSERT_FIRST", "", &["x", tcp]),
+        ("INSERT_BEFORE", "envoy.tcp_proxy", &["x", tcp]),
+        ("INSERT_AFTER", "envoy.tcp_proxy", &[tcp, "x"]),
+        ("REPLACE", "envoy.tcp_proxy", &["x"]),
+        ("REMOVE", "envoy.tcp_proxy", &[]),
+        ("REMOVE", "envoy.echo", &[tcp]),
+    ] {
+        let view = patched(&filter(operation, name));
+        let chain = &listener(&*view, "0.0.0.0_90").filter_chains[0];
+        let names: Vec<_> = chain.filters.iter().map(|one| &*one.name).collect();
+        assert_eq!(names, want, "{operation} {name}");
+    }
+}
+
+#[test]
+fn listeners_and_their_chains_are_patched() {
+    let view = patched(
+        "- applyTo: LISTENER
+  match: {listener: {portNumber: 80}}
+  patch: {operation: REMOVE}
+- applyTo: LISTENER
+  match: {context: SIDECAR_OUTBOUND, listener: {name: 0.0.0.0_90}}
+  patch: {operation: MERGE, value: {name: other, connection_balance_config: {exact_balance: {}}, tcp_backlog_size: 7}}
+- applyTo: LISTENER
+  match: {context: SIDECAR_OUTBOUND}
+  patch:
+    operation: ADD
+    value: {name: mine, address: {socket_address: {address: 127.0.0.1, port_value: 7777}}}
+- applyTo: FILTER_CHAIN
+  match: {listener: {name: mine}}
+  patch: {operation: ADD, value: {name: first}}
+- applyTo: FILTER_CHAIN
+  match: {listener: {name: mine}}
+  patch: {operation: ADD, value: {name: second, filter_chain_match: {server_names: [a.b], application_protocols: [x, y]}}}
+- applyTo: FILTER_CHAIN
+  match: {listener: {name: mine, filterChain: {sni: a.b, applicationProtocols: 'x,y'}}}
+  patch: {operation: MERGE, value: {filter_chain_match: {transport_protocol: tls}}}
+- applyTo: FILTER_CHAIN
+  match: {listener: {name: mine, filterChain: {name: first}}}
+  patch: {operation: REMOVE}
+- applyTo: LISTENER_FILTER
+  match: {listener: {name: mine}}
+  patch: {operation: ADD, value: {name: envoy.listener.tls_inspector}}
+- applyTo: FILTER_CHAIN
+  match: {context: SIDECAR_INBOUND, listener: {portNumber: 8081}}
+  patch: {operation: MERGE, value: {transport_socket_connect_timeout: 3s}}
+",
+    );
+    assert!(view.get(Type::Listener, "0.0.0.0_80").is_none());
+    let merged = listener(&*view, "0.0.0.0_90");
+    assert_eq!(merged.name, "0.0.0.0_90");
+    assert_eq!(merged.tcp_backlog_size.map(|one| one.value), Some(7));
+    assert!(merged.connection_balance_config.is_some());
+    let mine = listener(&*view, "mine");
+    let [chain] = &mine.filter_chains[..] else {
+        panic!("{mine:?}");
+    };
+    assert_eq!(
+        chain
+            .filter_chain_match
+            .as_ref()
+            .unwrap()
+            .transport_protocol,
+        "tls"
+    );
+    assert_eq!(
+        mine.listener_filters[0].name,
+        "envoy.listener.tls_inspector"
+    );
+    // A port of what comes in is that of chains of the one for all, and of one of its own.
+    let timed = |listener: &Listener| -> Vec<u32> {
+        let timed = listener.filter_chains.iter();
+        let timed = timed.filter(|chain| chain.transport_socket_connect_timeout.is_some());
+        let matched = timed.map(|chain| chain.filter_chain_match.clone().unwrap_or_default());
+        matched
+            .map(|one| one.destination_port.map_or(0, |port| port.value))
+            .collect()
+    };
+    assert_eq!(timed(&listener(&*view, "virtualInbound")), [8081]);
+    assert_eq!(timed(&listener(&*view, "10.9.0.1_8081")), [0]);
+    assert_eq!(timed(&listener(&*view, "10.9.0.1_8080")), [0; 0]);
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table of patches")]
+fn routes_are_patched_on_both_sides() {
+    let view = patched(
+        "- applyTo: ROUTE_CONFIGURATION
+  match: {context: SIDECAR_OUTBOUND, routeConfiguration: {portNumber: 80}}
+  patch: {operation: MERGE, value: {name: other, response_headers_to_add: [{header: {key: x, value: y}}]}}
+- applyTo: VIRTUAL_HOST
+  match: {context: SIDECAR_OUTBOUND, routeConfiguration: {name: '80'}}
+  patch:
+    operation: ADD
+    value: {name: mine, domains: [mine.example], routes: [{match: {prefix: /}, direct_response: {status: 200}}]}
+- applyTo: VIRTUAL_HOST
+  match: {routeConfiguration: {vhost: {name: 'b.demo.svc.cluster.local:80'}}}
+  patch: {operation: REMOVE}
+- applyTo: VIRTUAL_HOST
+  match: {routeConfiguration: {vhost: {domainName: a.demo}}}
+  patch: {operation: MERGE, value: {domains: [further.example], include_request_attempt_count: true}}
+- applyTo: HTTP_ROUTE
+  match: {routeConfiguration: {vhost: {name: 'a.demo.svc.cluster.local:80', route: {name: default, action: ROUTE}}}}
+  patch: {operation: MERGE, value: {route: {timeout: 7s}}}
+- applyTo: HTTP_ROUTE
+  match: {routeConfiguration: {vhost: {name: 'a.demo.svc.cluster.local:80', route: {action: DIRECT_RESPONSE}}}}
+  patch: {operation: REMOVE}
+- applyTo: HTTP_ROUTE
+  match: {routeConfiguration: {vhost: {name: 'a.demo.svc.cluster.local:80'}}}
+  patch: {operation: INSERT_FIRST, value: {name: first, match: {path: /first}, direct_response: {status: 201}}}
+- applyTo: HTTP_ROUTE
+  match: {routeConfiguration: {vhost: {name: 'a.demo.svc.cluster.local:80', route: {name: default}}}}
+  patch: {operation: INSERT_BEFORE, value: {name: second, match: {path: /second}, direct_response: {status: 202}}}
+- applyTo: HTTP_ROUTE
+  match: {routeConfiguration: {vhost: {name: 'a.demo.svc.cluster.local:80'}}}
+  patch: {operation: ADD, value: {name: last, match: {prefix: /}, direct_response: {status: 203}}}
+- applyTo: HTTP_ROUTE
+  match: {context: SIDECAR_INBOUND, routeConfiguration: {portNumber: 8080}}
+  patch: {operation: MERGE, value: {response_headers_to_add: [{header: {key: in, value: y}}]}}
+",
+    );
+    let routes: RouteConfiguration = decoded(&*view, Type::Route, "80");
+    assert_eq!(routes.name, "80");
+    assert_eq!(routes.response_headers_to_add.len(), 1);
+    let hosts: Vec<_> = routes
+        .virtual_hosts
+        .iter()
+        .map(|host| &*host.name)
+        .collect();
+    let want = [
+        "a.demo.svc.cluster.local:80",
+        "c.other.svc.cluster.local:80",
+        "allow_any",
+        "mine",
+    ];
+    assert_eq!(hosts, want);
+    let host: &VirtualHost = &routes.virtual_hosts[0];
+    assert!(host.domains.contains(&"further.example".to_owned()) && host.domains.len() > 2);
+    assert!(host.include_request_attempt_count);
+    let names: Vec<_> = host.routes.iter().map(|route| &*route.name).collect();
+    assert_eq!(names, ["first", "second", "default", "last"]);
+    let Some(route::Action::Route(action)) = &host.routes[2].action else {
+        panic!("a route");
+    };
+    assert_eq!(action.timeout.unwrap().seconds, 7);
+    assert!(action.retry_policy.is_some(), "what is not said stays");
+    let inbound = listener(&*view, "virtualInbound");
+    let chain = inbound
+        .filter_chains
+        .iter()
+        .find(|chain| chain.filters[0].name == MANAGER);
+    let Some(RouteSpecifier::RouteConfig(inside)) = manager(chain.unwrap()).route_specifier else {
+        panic!("routes");
+    };
+    assert_eq!(
+        inside.virtual_hosts[0].routes[0]
+            .response_headers_to_add
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn clusters_are_meant_by_what_their_names_say() {
+    let merge = |matching: &str| {
+        format!(
+            "- applyTo: CLUSTER\n  match: {{{matching}}}\n  patch: {{operation: MERGE, value: {{lb_policy: RANDOM}}}}\n"
+        )
+    };
+    for (matching, want) in [
+        (
+            "cluster: {service: a.demo.svc.cluster.local}",
+            "a80 a90 s80 s90",
+        ),
+        (
+            "cluster: {service: a.demo.svc.cluster.local, portNumber: 80}",
+            "a80 s80",
+        ),
+        ("cluster: {subset: v1}", "s80 s90"),
+        (
+            "cluster: {name: outbound|80||b.demo.svc.cluster.local}",
+            "b80",
+        ),
+        (
+            "context: SIDECAR_INBOUND, cluster: {portNumber: 8080}",
+            "in",
+        ),
+        ("context: GATEWAY", ""),
+        (
+            "context: SIDECAR_INBOUND, cluster: {name: outbound|80||b.demo.svc.cluster.local}",
+            "",
+        ),
+    ] {
+        let mut world = with(&merge(matching));
+        let spec = "host: a\nsubsets: [{name: v1, labels: {version: v1}}]";
+        destination_rule(&mut world, "d", 1, spec);
+        let view = view(world);
+        let all = [
+            ("a80", "outbound|80||a.demo.svc.cluster.local"),
+            ("a90", "outbound|90||a.demo.svc.cluster.local"),
+            ("b80", "outbound|80||b.demo.svc.cluster.local"),
+            ("in", "inbound|8080|p8080|own.demo.svc.cluster.local"),
+            ("s80", "outbound|80|v1|a.demo.svc.cluster.local"),
+            ("s90", "outbound|90|v1|a.demo.svc.cluster.local"),
+        ];
+        let random = all
+            .iter()
+            .filter(|(_, name)| cluster(&*view, name).lb_policy() == LbPolicy::Random);
+        let found: Vec<_> = random.map(|(short, _)| *short).collect();
+        assert_eq!(found.join(" "), want, "{matching}");
+    }
+}
+
+#[test]
+fn a_router_has_the_patches_of_gateways() {
+    let merge = |context: &str, policy: &str| {
+        format!(
+            "- applyTo: CLUSTER\n  match: {{context: {context}}}\n  patch: {{operation: MERGE, value: {{lb_policy: {policy}}}}}\n\
+             - applyTo: CLUSTER\n  match: {{context: {context}}}\n  patch: {{operation: ADD, value: {{name: {context}}}}}\n"
+        )
+    };
+    let patches = [
+        merge("GATEWAY", "RANDOM"),
+        merge("SIDECAR_OUTBOUND", "MAGLEV"),
+        merge("SIDECAR_INBOUND", "MAGLEV"),
+    ];
+    let mut router = (*node("demo", &[])).clone();
+    router.kind = crate::node::Kind::Router;
+    let view = snapshot(with(&patches.concat())).view(&Arc::new(router));
+    let name = "outbound|80||a.demo.svc.cluster.local";
+    assert_eq!(cluster(&*view, name).lb_policy(), LbPolicy::Random);
+    let added = ["GATEWAY", "SIDECAR_OUTBOUND", "SIDECAR_INBOUND"];
+    let added = added.map(|name| view.get(Type::Cluster, name).is_some());
+    assert_eq!(added, [true, false, false]);
+}
+
+#[test]
+fn clusters_come_go_and_change() {
+    let patches = format!(
+        "- applyTo: CLUSTER
+  match: {{context: SIDECAR_OUTBOUND, cluster: {{service: b.demo.svc.cluster.local}}}}
+  patch: {{operation: REMOVE}}
+- applyTo: CLUSTER
+  match: {{context: SIDECAR_OUTBOUND, cluster: {{service: a.demo.svc.cluster.local, portNumber: 80}}}}
+  patch:
+    operation: MERGE
+    value:
+      name: other
+      connect_timeout: 0.25s
+      circuit_breakers: {{thresholds: [{{priority: HIGH, max_connections: 3}}]}}
+      typed_extension_protocol_options:
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          '@type': {TYPES}.extensions.upstreams.http.v3.HttpProtocolOptions
+          common_http_protocol_options: {{idle_timeout: 9s}}
+          explicit_http_config: {{http2_protocol_options: {{}}}}
+- applyTo: CLUSTER
+  match: {{context: SIDECAR_OUTBOUND}}
+  patch:
+    operation: ADD
+    value: {{name: mine, type: STRICT_DNS, connect_timeout: 1s}}
+- applyTo: CLUSTER
+  match: {{context: SIDECAR_OUTBOUND}}
+  patch: {{operation: ADD, value: {{name: BlackHoleCluster}}}}
+- applyTo: CLUSTER
+  match: {{context: SIDECAR_INBOUND}}
+  patch: {{operation: ADD, value: {{name: in, type: STATIC}}}}
+"
+    );
+    let world = with(&patches);
+    let all = snapshot(world.clone());
+    let view = all.view(&node("demo", &[]));
+    assert!(
+        view.get(Type::Cluster, "outbound|80||b.demo.svc.cluster.local")
+            .is_none()
+    );
+    let merged = cluster(&*view, "outbound|80||a.demo.svc.cluster.local");
+    assert_eq!(merged.name, "outbound|80||a.demo.svc.cluster.local");
+    let timeout = merged.connect_timeout.unwrap();
+    assert_eq!((timeout.seconds, timeout.nanos), (0, 250_000_000));
+    let thresholds = merged.circuit_breakers.unwrap().thresholds;
+    assert_eq!(thresholds.len(), 2, "lists are joined");
+    let (_, options) = merged
+        .typed_extension_protocol_options
+        .into_iter()
+        .next()
+        .unwrap();
+    let options = HttpProtocolOptions::decode(&*options.value).unwrap();
+    assert!(options.common_http_protocol_options.is_some());
+    assert!(options.upstream_protocol_options.is_some());
+    let mine = cluster(&*view, "mine");
+    let strict = ClusterDiscoveryType::Type(DiscoveryType::StrictDns.into());
+    assert_eq!(mine.cluster_discovery_type, Some(strict));
+    assert_eq!(cluster(&*view, "in").name, "in");
+    let resource = view.get(Type::Cluster, "mine").unwrap();
+    assert_eq!(resource.from[0].to_string(), "EnvoyFilter demo/f");
+    let told = conflicts(world);
+    let want =
+        "patch 3 of EnvoyFilter demo/f is not applied: there is one of the name BlackHoleCluster";
+    assert_eq!(told, [want]);
+}
+
+#[test]
+fn nobody_waits_for_endpoints_of_what_patches_made_another_kind_of_cluster() {
+    let world = with(
+        "- applyTo: CLUSTER
+  match: {cluster: {service: a.demo.svc.cluster.local}}
+  patch: {operation: MERGE, value: {type: STATIC, load_assignment: {cluster_name: x}}}
+- applyTo: CLUSTER
+  match: {cluster: {service: b.demo.svc.cluster.local}}
+  patch: {operation: REMOVE}
+",
+    );
+    let view = view(world);
+    for (host, want) in [("a.demo", false), ("b.demo", false), ("c.other", true)] {
+        let name = format!("outbound|80||{host}.svc.cluster.local");
+        assert_eq!(view.get(Type::Endpoint, &name).is_some(), want, "{name}");
+        assert_eq!(view.name(Type::Endpoint, &name).is_some(), want, "{name}");
+    }
+}
+
+/// Names that the filters of a proxy give to its connection manager, in order: each is merged over the others.
+fn server_name(world: &World, node: &Arc<Node>) -> String {
+    let view = snapshot(world.clone()).view(node);
+    manager(&listener(&*view, "0.0.0.0_80").filter_chains[0]).server_name
+}
+
+fn naming(name: &str, matching: &str, selector: &str) -> String {
+    format!(
+        "{selector}configPatches:
+- applyTo: NETWORK_FILTER
+  match: {{{matching}}}
+  patch:
+    operation: MERGE
+    value: {{name: {MANAGER}, typed_config: {{'@type': {TYPES}.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, server_name: {name}}}}}
+"
+    )
+}
+
+#[test]
+fn filters_hold_for_those_that_they_select_in_order() {
+    let mut world = world();
+    let listener = "context: SIDECAR_OUTBOUND, listener: {portNumber: 80}";
+    envoy_filter(
+        &mut world,
+        "istio-system/r",
+        9,
+        &naming("root", listener, ""),
+    );
+    let of = |world: &World, namespace: &str, pairs: &[(&str, &str)]| {
+        server_name(world, &node(namespace, pairs))
+    };
+    assert_eq!(of(&world, "demo", &[]), "root");
+    assert_eq!(of(&world, "istio-system", &[]), "root");
+    let selector = "workloadSelector: {labels: {app: x}}\n";
+    envoy_filter(&mut world, "b", 2, &naming("own", listener, selector));
+    assert_eq!(of(&world, "demo", &[("app", "x"), ("b", "c")]), "own");
+    assert_eq!(of(&world, "demo", &[("app", "y")]), "root");
+    assert_eq!(of(&world, "other", &[("app", "x")]), "root");
+    // The younger one comes later, and so does the greater priority.
+    envoy_filter(&mut world, "a", 3, &naming("younger", listener, ""));
+    assert_eq!(of(&world, "demo", &[("app", "x")]), "younger");
+    envoy_filter(
+        &mut world,
+        "a",
+        3,
+        &naming("younger", listener, "priority: -1\n"),
+    );
+    assert_eq!(of(&world, "demo", &[("app", "x")]), "own");
+    assert_eq!(of(&world, "demo", &[]), "younger");
+    envoy_filter(&mut world, "c", 2, &naming("named", listener, ""));
+    assert_eq!(of(&world, "demo", &[]), "named", "the same age: by name");
+    // Of releases up to 1.2.
+    let labels = "workloadLabels: {app: z}\n";
+    envoy_filter(&mut world, "d", 9, &naming("labelled", listener, labels));
+    assert_eq!(of(&world, "demo", &[]), "named");
+    assert_eq!(of(&world, "demo", &[("app", "z")]), "labelled");
+}
+
+#[test]
+fn filters_ask_proxies_for_their_version_and_metadata() {
+    let saying = |pairs: &[(&str, &str)]| {
+        let text = |text: &str| Value {
+            kind: Some(value::Kind::StringValue(text.to_owned())),
+        };
+        let pairs = pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), text(value)));
+        let read = Node::read(Some(&core::Node {
+            id: "sidecar~10.9.0.1~x-1.demo~demo.svc.cluster.local".to_owned(),
+            metadata: Some(Struct {
+                fields: pairs.collect(),
+            }),
+            ..core::Node::default()
+        }));
+        Arc::new(read.unwrap())
+    };
+    for (proxy, pairs, want) in [
+        (
+            "proxyVersion: '^1\\.5.*'",
+            &[("ISTIO_VERSION", "1.5.2")][..],
+            true,
+        ),
+        (
+            "proxyVersion: '^1\\.5.*'",
+            &[("ISTIO_VERSION", "1.4.2")],
+            false,
+        ),
+        ("proxyVersion: '^1\\.5.*'", &[], false),
+        ("proxyVersion: '5'", &[("ISTIO_VERSION", "1.5.2")], true),
+        ("metadata: {A: b}", &[("A", "b"), ("C", "d")], true),
+        ("metadata: {A: b, C: e}", &[("A", "b"), ("C", "d")], false),
+        ("metadata: {A: b}", &[("A", "c")], false),
+    ] {
+        let mut world = world();
+        let matching = format!("proxy: {{{proxy}}}");
+        envoy_filter(&mut world, "f", 1, &naming("me", &matching, ""));
+        let found = server_name(&world, &saying(pairs));
+        assert_eq!(found == "me", want, "{proxy} {pairs:?}");
+    }
+}
+
+#[test]
+fn proxies_without_patches_share_what_they_did() {
+    let mut world = world();
+    let plain = snapshot(world.clone());
+    let listener = "context: SIDECAR_OUTBOUND, listener: {portNumber: 80}";
+    let selector = "workloadSelector: {labels: {app: x}}\n";
+    envoy_filter(&mut world, "f", 1, &naming("me", listener, selector));
+    let next = plain.next(world.clone(), None);
+    let view = |pairs: &[(&str, &str)]| next.snapshot.view(&node("demo", pairs));
+    let (one, other) = (view(&[("app", "x")]), view(&[("app", "y")]));
+    let before = plain.view(&node("demo", &[("app", "y")]));
+    for kind in Type::ALL {
+        assert_eq!(before.all(kind), other.all(kind), "{kind:?}");
+        let is_same = one.all(kind) == other.all(kind);
+        assert_eq!(is_same, kind != Type::Listener, "{kind:?}");
+    }
+    // Two with the same patches share bytes, and so do those that have none.
+    let (again, third) = (view(&[("app", "x"), ("b", "c")]), view(&[]));
+    assert!(Arc::ptr_eq(
+        &one.all(Type::Listener),
+        &again.all(Type::Listener)
+    ));
+    assert!(Arc::ptr_eq(
+        &other.all(Type::Listener),
+        &third.all(Type::Listener)
+    ));
+    assert!(Arc::ptr_eq(
+        &one.all(Type::Cluster),
+        &third.all(Type::Cluster)
+    ));
+    // A change concerns those that have it.
+    for (pairs, namespace, want) in [
+        (&[("app", "x")][..], "demo", true),
+        (&[("app", "y")], "demo", false),
+        (&[("app", "x")], "other", false),
+    ] {
+        assert_eq!(
+            next.concerns(&node(namespace, pairs)),
+            want,
+            "{namespace} {pairs:?}"
+        );
+    }
+    let mut without = world.clone();
+    without.envoy_filters = Arc::default();
+    let last = next.snapshot.next(without, None);
+    assert!(last.full && last.concerns(&node("demo", &[("app", "x")])));
+    assert!(!last.concerns(&node("demo", &[])));
+}
+
+#[test]
+fn patches_that_cannot_be_read_leave_the_others() {
+    let mut patches = String::from(
+        "- applyTo: CLUSTER\n  patch: {operation: MERGE, value: {no_such_field: 1}}\n\
+         - applyTo: BOOTSTRAP\n  patch: {operation: MERGE, value: {a: 1}}\n\
+         - applyTo: LISTENER\n  match: {listener: {portName: http}}\n  patch: {operation: REMOVE}\n\
+         - applyTo: CLUSTER\n  match: {proxy: {proxyVersion: '(?i)a{1000}{1000}|b'}}\n  patch: {operation: REMOVE}\n",
+    );
+    patches
+        .push_str("- applyTo: CLUSTER\n  patch: {operation: MERGE, value: {lb_policy: RANDOM}}\n");
+    let mut world = world();
+    let spec = format!("configPatches:\n{patches}");
+    let limits = api::yaml::Limits {
+        bytes: 100_000,
+        depth: 30,
+        nodes: 10_000,
+    };
+    let read = api::yaml::read(&spec, limits).unwrap().unwrap().to_json();
+    // The expression is one that the rules of the object refuse; discovery does not rely on that.
+    let body = api::wire::encode(<EnvoyFilter as api::schema::Typed>::MESSAGE, &read);
+    let object = Configured {
+        name: "f".into(),
+        namespace: "demo".into(),
+        created: None,
+        prefers_close: false,
+        spec: EnvoyFilter::decode(&*body).unwrap(),
+    };
+    insert(&mut world.envoy_filters, Arc::new(object));
+    let view = view(world.clone());
+    assert_eq!(
+        cluster(&*view, "outbound|80||a.demo.svc.cluster.local").lb_policy(),
+        LbPolicy::Random
+    );
+    assert!(view.get(Type::Listener, "0.0.0.0_80").is_some());
+    let told = conflicts(world);
+    assert!(
+        told.iter().all(|one| one.starts_with(
+            "patch 3 of EnvoyFilter demo/f is not applied: match.proxy.proxyVersion:"
+        )),
+        "{told:?}"
+    );
+    assert_eq!(told.len(), 1);
+}
+
+#[test]
+fn what_patches_come_to_has_a_bound() {
+    let mut world = world();
+    // Each adds 100 kB to the routes of each host.
+    let long = "x".repeat(100_000);
+    let patch = format!(
+        "- applyTo: HTTP_ROUTE\n  match: {{context: SIDECAR_OUTBOUND}}\n  patch: {{operation: INSERT_FIRST, value: {{match: {{path: /{long}}}, direct_response: {{status: 200}}}}}}\n"
+    );
+    for name in 0..40 {
+        envoy_filter(
+            &mut world,
+            &format!("f{name}"),
+            name,
+            &format!("configPatches:\n{patch}"),
+        );
+    }
+    for at in 0..200 {
+        service(
+            &mut world,
+            &format!("s{at}.demo"),
+            &[(80, "HTTP")],
+            &[("10.0.2.1", "v1")],
+        );
+    }
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    let routes = view.get(Type::Route, "80").unwrap();
+    assert!(routes.body.len() < 2 << 20, "{}", routes.body.len());
+    let told: Vec<_> = snapshot.conflicts();
+    assert!(
+        told.iter()
+            .any(|one| one.message.contains("patches would make it too large"))
+    );
+    assert!(told.iter().any(|one| {
+        one.message
+            .contains("a proxy has more than 500, or more than 3 MiB")
+    }));
+    let other = snapshot.view(&node("other", &[]));
+    assert!(other.get(Type::Route, "80").unwrap().body.len() < 200_000);
+}

@@ -1,0 +1,320 @@
+//! EnvoyFilters: which patches hold for a proxy, in order, and what they say as Envoy's messages.
+//!
+//! Those of the root namespace come first, then those of the proxy's own; within a namespace by their priority, then in the order of all rules. An
+//! object is read once, however many snapshots have it.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use api::config::served::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
+use api::envoy;
+use api::model::{Configured, Labels, ObjectRef, World, selects};
+use api::networking::EnvoyFilter;
+use api::networking::envoy_filter::envoy_config_object_match::ObjectTypes;
+use api::networking::envoy_filter::patch::Operation;
+use api::networking::envoy_filter::{
+    ApplyTo, EnvoyConfigObjectMatch, EnvoyConfigObjectPatch, PatchContext,
+};
+use regex_lite::{Regex, RegexBuilder};
+
+use super::{Rule, labels};
+use crate::common::conflict::{Conflict, PATCH_NOT_APPLIED, TOO_LARGE};
+
+/// Patches of one proxy. Chosen: a mesh with a filter for each of its teams has fewer for any one of them.
+const MOST_OF_A_PROXY: usize = 500;
+/// Bytes of the values of one proxy's patches. Chosen: as many as there is room for in one object of Kubernetes, and another.
+const MOST_BYTES: usize = 3 << 20;
+/// Bytes of a compiled expression for a proxy's version: some hundred steps, `^1\.5.*` has ten.
+const REGEX_BYTES: usize = 32 << 10;
+/// Bytes of a version that are looked at.
+const VERSION_BYTES: usize = 64;
+
+/// A patch that can be applied.
+#[derive(Debug)]
+pub(crate) struct Patch {
+    pub(crate) from: ObjectRef,
+    /// Its place in its object.
+    pub(crate) at: usize,
+    /// Of the object's name and that place: the same in every snapshot.
+    id: u64,
+    pub(crate) apply_to: ApplyTo,
+    pub(crate) operation: Operation,
+    pub(crate) context: PatchContext,
+    pub(crate) matching: EnvoyConfigObjectMatch,
+    version: Option<Regex>,
+    /// A message of Envoy.
+    pub(crate) value: Vec<u8>,
+}
+
+/// What proxies say that patches ask for.
+pub(crate) struct ProxyFacts<'a> {
+    pub(crate) version: &'a str,
+    /// Whether a key of metadata has a value.
+    pub(crate) has: &'a dyn Fn(&str, &str) -> bool,
+}
+
+/// The patches of one proxy, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Patches {
+    all: Vec<Arc<Patch>>,
+    /// Why there are no more of them, where that is for a bound.
+    pub(crate) lost: Option<Conflict>,
+}
+
+/// An object, and the workloads that it is for.
+#[derive(Debug)]
+struct Filter {
+    object: Arc<Configured<EnvoyFilter>>,
+    labels: Labels,
+    patches: Arc<[Arc<Patch>]>,
+}
+
+/// All of a world.
+#[derive(Debug, Default)]
+pub(crate) struct EnvoyFilters {
+    root: Arc<str>,
+    by_namespace: HashMap<Arc<str>, Vec<Filter>>,
+    /// Each object as it was read, by namespace and name.
+    read: HashMap<(Arc<str>, Arc<str>), WithObject>,
+}
+
+impl EnvoyFilters {
+    /// `earlier`: of the snapshot before.
+    pub(crate) fn new(world: &World, earlier: Option<&Self>) -> Self {
+        let mut all = Self {
+            root: world.mesh.root_namespace.as_str().into(),
+            by_namespace: HashMap::new(),
+            read: HashMap::new(),
+        };
+        for (key, object) in &*world.envoy_filters {
+            if !object.spec.target_refs.is_empty() {
+                continue;
+            }
+            let known = earlier.and_then(|earlier| earlier.read.get(key));
+            let known = known.filter(|(known, _)| Arc::ptr_eq(known, object) || known == object);
+            let read = known.map_or_else(|| read(object), |(_, read)| read.clone());
+            let filter = Filter {
+                object: object.clone(),
+                labels: selector(&object.spec),
+                patches: read.0.clone(),
+            };
+            let namespace = object.namespace.clone();
+            all.by_namespace.entry(namespace).or_default().push(filter);
+            all.read.insert(key.clone(), (object.clone(), read));
+        }
+        for filters in all.by_namespace.values_mut() {
+            filters.sort_by_key(Filter::key);
+        }
+        all
+    }
+
+    /// Those of a proxy in this namespace whose workload has these labels.
+    pub(crate) fn of(
+        &self,
+        namespace: &Arc<str>,
+        labels: &Labels,
+        is_sidecar: bool,
+        facts: &ProxyFacts<'_>,
+    ) -> Patches {
+        let mut found = Patches::default();
+        if self.by_namespace.is_empty() {
+            return found;
+        }
+        let own = (*namespace != self.root).then_some(namespace);
+        let namespaces = [Some(&self.root), own].into_iter().flatten();
+        let filters = namespaces.filter_map(|namespace| self.by_namespace.get(namespace));
+        let filters = filters
+            .flatten()
+            .filter(|filter| selects(&filter.labels, labels));
+        let mut bytes = 0;
+        for filter in filters {
+            for patch in filter.patches.iter() {
+                if !patch.is_for(is_sidecar) || !patch.asks_for(facts) {
+                    continue;
+                }
+                bytes += patch.value.len();
+                if found.all.len() >= MOST_OF_A_PROXY || bytes > MOST_BYTES {
+                    found.lost = Some(patch.is_too_much());
+                    return found;
+                }
+                found.all.push(patch.clone());
+            }
+        }
+        found
+    }
+
+    /// What of them is not applied, whoever has it.
+    pub(crate) fn conflicts(&self) -> impl Iterator<Item = &Conflict> {
+        let all = self.read.values();
+        all.flat_map(|(_, (_, left_out))| left_out.iter())
+    }
+}
+
+impl Filter {
+    fn key(&self) -> impl Ord + use<> {
+        let object = &self.object;
+        (object.spec.priority, object.created, object.name.clone())
+    }
+}
+
+impl Patch {
+    fn is_for(&self, is_sidecar: bool) -> bool {
+        match self.context {
+            PatchContext::Any => true,
+            PatchContext::SidecarInbound | PatchContext::SidecarOutbound => is_sidecar,
+            PatchContext::Gateway => !is_sidecar,
+            PatchContext::Waypoint => false,
+        }
+    }
+
+    /// Whether listeners, or what is in them, are changed by it.
+    pub(crate) fn is_of_listeners(&self) -> bool {
+        matches!(
+            self.apply_to,
+            ApplyTo::Listener
+                | ApplyTo::ListenerFilter
+                | ApplyTo::FilterChain
+                | ApplyTo::NetworkFilter
+                | ApplyTo::HttpFilter
+        )
+    }
+
+    fn is_too_much(&self) -> Conflict {
+        let from = &self.from;
+        let message = format!(
+            "patches from patch {} of {from} on are not applied: a proxy has more than {MOST_OF_A_PROXY}, or more than {} MiB of them",
+            self.at,
+            MOST_BYTES >> 20
+        );
+        Conflict::new(
+            TOO_LARGE,
+            format!("{}/{}", from.namespace, from.name),
+            message,
+        )
+        .because_of(from)
+    }
+
+    fn asks_for(&self, facts: &ProxyFacts<'_>) -> bool {
+        let Some(proxy) = &self.matching.proxy else {
+            return true;
+        };
+        let version = self.version.as_ref();
+        version.is_none_or(|regex| {
+            facts.version.len() <= VERSION_BYTES && regex.is_match(facts.version)
+        }) && proxy
+            .metadata
+            .iter()
+            .all(|(key, value)| (facts.has)(key, value))
+    }
+}
+
+impl Patches {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Patch>> {
+        self.all.iter()
+    }
+
+    /// Whether an object is among those that they are from.
+    pub(crate) fn are_of(&self, object: &ObjectRef) -> bool {
+        self.all.iter().any(|patch| patch.from == *object)
+    }
+
+    /// What proxies have in common whose patches of this sort are the same.
+    pub(super) fn key(&self, is_wanted: impl Fn(&Patch) -> bool) -> Arc<[u64]> {
+        let wanted = self.all.iter().filter(|patch| is_wanted(patch));
+        wanted.map(|patch| patch.id).collect()
+    }
+}
+
+/// The patches of an object, and why others are not applied.
+type Read = (Arc<[Arc<Patch>]>, Arc<[Conflict]>);
+
+/// That, and the object.
+type WithObject = (Arc<Configured<EnvoyFilter>>, Read);
+
+/// Workloads of the object's namespace; none: all. Releases up to 1.2 had labels of their own.
+fn selector(spec: &EnvoyFilter) -> Labels {
+    match &spec.workload_selector {
+        Some(selector) => labels(&selector.labels),
+        None => labels(&spec.workload_labels),
+    }
+}
+
+/// What of them cannot be read is a note of the object: see `api::config::served`.
+fn read(object: &Arc<Configured<EnvoyFilter>>) -> Read {
+    let from = Rule::new(object, Vec::new()).from;
+    let mut patches = Vec::new();
+    let mut left_out = Vec::new();
+    let written = object.spec.config_patches.iter().enumerate();
+    for (at, one) in written.take(MOST_PATCHES) {
+        match patch(&from, at, one) {
+            Ok(patch) => patches.extend(patch.map(Arc::new)),
+            Err(why) => {
+                let message = format!("patch {at} of {from} is not applied: {why}");
+                let key = format!("{}/{} {at}", from.namespace, from.name);
+                left_out.push(Conflict::new(PATCH_NOT_APPLIED, key, message).because_of(&from));
+            }
+        }
+    }
+    (patches.into(), left_out.into())
+}
+
+fn patch(
+    from: &ObjectRef,
+    at: usize,
+    written: &EnvoyConfigObjectPatch,
+) -> Result<Option<Patch>, String> {
+    let matching = written.r#match.clone().unwrap_or_default();
+    let what = written.patch.clone().unwrap_or_default();
+    let (apply_to, operation) = (written.apply_to(), what.operation());
+    let Some(message) = patched_message(apply_to.as_str_name()) else {
+        return Ok(None);
+    };
+    let port_name = match &matching.object_types {
+        Some(ObjectTypes::Listener(listener)) => listener.port_name.as_str(),
+        _ => "",
+    };
+    let is_waypoint = matching.context() == PatchContext::Waypoint
+        || matches!(matching.object_types, Some(ObjectTypes::Waypoint(_)));
+    if !is_applied(apply_to.as_str_name(), operation.as_str_name())
+        || is_unapplied_match(is_waypoint, port_name)
+    {
+        return Ok(None);
+    }
+    let version = matching
+        .proxy
+        .as_ref()
+        .map(|proxy| proxy.proxy_version.as_str());
+    let version = match version.unwrap_or_default() {
+        "" => None,
+        pattern => {
+            let regex = RegexBuilder::new(pattern).size_limit(REGEX_BYTES).build();
+            Some(regex.map_err(|error| format!("match.proxy.proxyVersion: {error}"))?)
+        }
+    };
+    let value = if operation == Operation::Remove {
+        Vec::new()
+    } else {
+        match envoy::encode_written(message, &what.value.unwrap_or_default()) {
+            Ok(value) => value,
+            Err(_) => return Ok(None),
+        }
+    };
+    let mut id = DefaultHasher::new();
+    (&from.namespace, &from.name, at).hash(&mut id);
+    Ok(Some(Patch {
+        from: from.clone(),
+        at,
+        id: id.finish(),
+        apply_to,
+        operation,
+        context: matching.context(),
+        matching,
+        version,
+        value,
+    }))
+}

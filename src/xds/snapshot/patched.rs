@@ -1,0 +1,95 @@
+//! What EnvoyFilters make of one proxy's resources.
+
+use std::sync::Arc;
+
+use api::model::Labels;
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
+use envoy_types::pb::envoy::config::listener::v3::Listener;
+use prost::Message as _;
+
+use super::Base;
+use super::proxy::{ProxyView, finished};
+use crate::finish::Draft;
+use crate::node::{Kind, Node};
+use crate::rules::envoy_filter::Patcher;
+use crate::scope::ProxyRules;
+use crate::scope::envoy_filters::ProxyFacts;
+use crate::view::Resource;
+
+impl Base {
+    /// The rules of a proxy, with the patches that hold for it. A program with gRPC in it has none: it is no Envoy.
+    pub(super) fn patched(&self, rules: ProxyRules, node: &Node, labels: &Labels) -> ProxyRules {
+        if node.grpc {
+            return rules;
+        }
+        let facts = ProxyFacts {
+            version: &node.version,
+            has: &|key, value| node.metadata.has(key, value),
+        };
+        let is_sidecar = node.kind == Kind::Sidecar;
+        rules.patched(
+            self.envoy_filters
+                .of(&node.namespace, labels, is_sidecar, &facts),
+        )
+    }
+}
+
+impl ProxyView {
+    /// For resources of one type. Of each there are as many as ports of services, about.
+    pub(super) fn patcher(&self) -> Patcher<'_> {
+        let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
+        let patches = &self.rules.patches;
+        let resources = if patches.is_empty() {
+            1
+        } else {
+            self.rules.outlets().all().count()
+        };
+        Patcher::new(patches, is_sidecar, resources)
+    }
+
+    /// Whether patches leave a cluster with endpoints by EDS, where it is made so: nobody is to wait for those of another.
+    pub(super) fn is_by_eds(&self, name: &str) -> bool {
+        if self.rules.patches_of_clusters().is_empty() {
+            return true;
+        }
+        let clusters = self.outbound_clusters();
+        let cluster = clusters.get(name);
+        let cluster = cluster.and_then(|one| Cluster::decode(&*one.body).ok());
+        let eds = ClusterDiscoveryType::Type(DiscoveryType::Eds.into());
+        cluster.is_some_and(|cluster| cluster.cluster_discovery_type == Some(eds))
+    }
+
+    /// The listeners of its own, and those that are added. The outbound ones of services are patched where they are shared.
+    pub(super) fn patched_listeners(&self, drafts: Vec<Draft<Listener>>) -> Vec<Arc<Resource>> {
+        let patches = &self.rules.patches;
+        let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
+        let patcher = Patcher::new(patches, is_sidecar, drafts.len());
+        let (inbound, outbound): (Vec<_>, Vec<_>) = drafts
+            .into_iter()
+            .partition(|draft| draft.message.traffic_direction() == TrafficDirection::Inbound);
+        let mut own: Vec<_> = finished(&patcher, inbound, true).collect();
+        own.extend(finished(&patcher, outbound, false));
+        if !patches.is_empty() {
+            // A router listens for nothing else.
+            let shared = is_sidecar.then(|| self.outbound_listeners());
+            let is_shared = |name: &str| {
+                let shared = shared.as_ref();
+                shared.is_some_and(|shared| shared.listeners.contains_key(name))
+            };
+            for is_inbound in [false, true] {
+                let is_taken =
+                    |name: &str| is_shared(name) || own.iter().any(|one| &*one.name == name);
+                let added = if is_inbound && !is_sidecar {
+                    Vec::new()
+                } else {
+                    patcher.added::<Listener>(is_inbound, is_taken)
+                };
+                own.extend(added.into_iter().map(Arc::new));
+            }
+        }
+        self.snapshot.made.tell(patcher.lost(), &self.proxy.node.id);
+        own
+    }
+}
