@@ -3,6 +3,7 @@
 //! ```text
 //! resources ── Draft ──► destination_rule (clusters)       ──► finish
 //!                    ──► virtual_service  (routes, and what destinations want of them)
+//!                    ──► gateway          (servers of routers: who has which port, and how TLS ends)
 //!                    ──► authorization_policy (filters of what comes in)
 //!                    ──► request_authentication (whose tokens count there)
 //!                    ──► peer_authentication  (whether that is mutual TLS)

@@ -90,7 +90,7 @@ pub(super) const ENFORCED: Effect = Effect::Enforced {
     without: &[],
 };
 
-/// Policies of workloads: what their sidecars let in. No gateway is served in this release.
+/// Policies of workloads: what their proxies let in.
 pub(super) const INBOUND: Effect = Effect::Enforced {
     by: Role::Discovery,
     without: &["targetRef", "targetRefs"],

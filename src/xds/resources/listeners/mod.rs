@@ -1,4 +1,4 @@
-//! Listeners: where a sidecar takes connections.
+//! Listeners: where a proxy takes connections.
 
 pub(crate) mod chain;
 pub(crate) mod fixed;
