@@ -13,13 +13,13 @@ use crate::failure::{Action, Cause, Failure};
 
 /// An answer, or a page of a list. Objects are at most 1.5 MiB in etcd.
 pub(crate) const ANSWER_BYTES: usize = 16 << 20;
-/// Why a request was refused, as far as it is read, and as far as it is said.
+/// Bytes of an error body that are read, and below it the characters of its message that are logged.
 const REFUSAL_BYTES: usize = 64 << 10;
 const REFUSAL_CHARACTERS: usize = 500;
 /// A server may ask to be left alone, but not for ever.
 const AFTER: Duration = Duration::from_secs(60);
 
-/// metav1.Status, as far as it is told on.
+/// metav1.Status, the fields that are reported.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Status {
@@ -43,7 +43,7 @@ impl Status {
     }
 }
 
-/// One line, and not endless: it goes to a log.
+/// Cuts a text to one line of limited length, for a log.
 fn plain(text: &str) -> String {
     text.chars()
         .take(REFUSAL_CHARACTERS)
@@ -57,7 +57,7 @@ fn plain(text: &str) -> String {
         .collect()
 }
 
-/// All the causes of an error: the outermost alone says "client error" and no more.
+/// Joins all causes of an error: the outermost is only "client error".
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut words = String::new();
     let mut source = Some(error);
@@ -133,7 +133,7 @@ impl Exchange<'_> {
     }
 }
 
-/// How long a server wants to be left alone; a date is none of its ways to say that.
+/// Parses `Retry-After` in seconds, at most `AFTER`. An HTTP date is ignored.
 fn left_alone(text: &str) -> Option<Duration> {
     let seconds = text.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(AFTER))
@@ -145,7 +145,7 @@ async fn refusal(response: Response<Body>, deadline: Instant, within: Duration) 
         .headers()
         .get(http::header::RETRY_AFTER)
         .and_then(|value| left_alone(value.to_str().ok()?));
-    // An unreadable body is not worth another error: the code says enough.
+    // An unreadable body is no further error: the status code suffices.
     let bytes = collect(response.into_body(), REFUSAL_BYTES, deadline, within)
         .await
         .unwrap_or_default();
@@ -161,7 +161,7 @@ async fn refusal(response: Response<Body>, deadline: Instant, within: Duration) 
     status.cause(Some(code.as_u16()), after)
 }
 
-/// All of a body.
+/// Reads a whole body.
 async fn collect(
     mut body: Body,
     most: usize,

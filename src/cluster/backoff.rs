@@ -1,5 +1,5 @@
-//! How long to wait before the next try: doubled each time, never longer than a bound, and never the same for two replicas,
-//! which would otherwise come back together.
+//! Exponential backoff: the delay before a retry doubles up to a bound, with jitter, so that replicas do not retry at the
+//! same time.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Backoff {
         wait.max(failure.after().unwrap_or_default())
     }
 
-    /// Whether there has been a wait since all was well.
+    /// Returns true if a retry has been delayed since the last reset.
     pub(crate) const fn waited(&self) -> bool {
         self.tries > 0
     }

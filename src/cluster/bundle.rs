@@ -1,9 +1,9 @@
-//! The wanted CA bundle, computed from the present one. Pure: PEM in, PEM out, and time is an argument.
+//! The desired CA bundle, computed from the present one. Pure: PEM in, PEM out, and time is an argument.
 //!
-//! From a file the bundle is that file, to the byte. With certificates of its own it is shared with other replicas, each of
-//! which has a CA of its own: what others put there stays, this program's is added, and of all that a replica of it made
-//! those that expired go, and those added first when there are too many. Replicas that look one after the other come to
-//! rest: each finds its own there and changes nothing.
+//! From a file the bundle is that file, to the byte. With self-signed certificates the bundle is shared with other replicas,
+//! each of which has its own CA: certificates of other programs stay, this replica's are added, and of all replicas'
+//! certificates the expired ones are removed, and the oldest when there are too many. Replicas that reconcile one after the
+//! other converge: each finds its own certificate and changes nothing.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -79,7 +79,7 @@ fn shared(present: &[u8], own: &[u8], now: SystemTime) -> Option<Vec<u8>> {
 /// The certificates in a text, as DER. Any other text is skipped, as the API server does when it uses a bundle.
 fn certificates(text: &[u8]) -> Vec<Vec<u8>> {
     let text = String::from_utf8_lossy(text);
-    // One by one: a broken one in between does not hide the others.
+    // Each certificate is parsed by itself: a broken one does not hide the others.
     text.split(BEGIN)
         .skip(1)
         .filter_map(|section| {

@@ -22,7 +22,7 @@ use crate::failure::{Action, Failure};
 use crate::kind::Resource;
 use kubeconfig::WHAT;
 
-/// For a connection to be made, and for a request to be answered.
+/// The timeouts of a connection, and of a request.
 const CONNECT: Duration = Duration::from_secs(10);
 pub(crate) const REQUEST: Duration = Duration::from_secs(30);
 /// A peer that is gone without a word is noticed after a minute.
@@ -39,7 +39,7 @@ const CONFIG_MAPS: Resource = Resource {
     name: "configmaps",
 };
 
-/// How to get to the API server.
+/// The credentials for an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// By the account of this pod.
@@ -52,14 +52,14 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether this runs in a pod of a cluster.
+    /// Returns true if this process runs in a pod (`KUBERNETES_SERVICE_HOST` is set).
     #[must_use]
     pub fn in_cluster() -> bool {
         std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty())
     }
 }
 
-/// Why there is no way to an API server. That it does not answer is another matter, and found out later.
+/// The reason why no client could be built. An API server that does not answer fails later, on a request.
 #[derive(Debug)]
 pub struct CannotConnect(String);
 
@@ -91,7 +91,7 @@ pub struct Cluster {
     address: String,
 }
 
-/// Without what it knows to authenticate.
+/// Omits the credentials.
 impl fmt::Debug for Cluster {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -109,7 +109,7 @@ impl Cluster {
     pub async fn open(access: &Access) -> Result<Self, CannotConnect> {
         let access = access.clone();
         let runtime = tokio::runtime::Handle::current();
-        // Of a pod's account as of a kubeconfig: it names files, and each may be where nothing answers.
+        // Both a pod's account and a kubeconfig name files, and reading each of them may hang.
         let read = move || match access {
             Access::InCluster => Config::incluster()
                 .map_err(|error| CannotConnect::because("cannot use the pod's account", &error)),
@@ -119,7 +119,7 @@ impl Cluster {
         };
         let config = tokio::task::spawn_blocking(read).await;
         let config = config.map_err(|error| CannotConnect::because(WHAT, &error))??;
-        // A kubeconfig may name a program that says who we are: it is run to its end meanwhile.
+        // A kubeconfig may name a credential plugin: it runs to its end meanwhile.
         let made = tokio::task::spawn_blocking(move || Self::by(&config)).await;
         made.map_err(|error| CannotConnect::because(WHAT, &error))?
     }
@@ -154,7 +154,7 @@ impl Cluster {
         Ok(Self { client, address })
     }
 
-    /// One without TLS and without an account.
+    /// Creates a client without TLS and without credentials.
     #[cfg(test)]
     pub(crate) fn plain(address: &str) -> Self {
         let mut config = Config::new(address.parse().unwrap());
@@ -184,10 +184,10 @@ impl Cluster {
         }
     }
 
-    /// Which Kubernetes it is.
+    /// Returns the version of Kubernetes.
     ///
     /// # Errors
-    /// It does not say.
+    /// The server does not answer, or not with a version.
     pub async fn version(&self) -> Result<Version, Failure> {
         #[derive(Deserialize)]
         struct Info {
@@ -203,7 +203,7 @@ impl Cluster {
             .body(Vec::new())
             .map_err(kube::core::request::Error::BuildRequest);
         let info: Info = self.exchange(&action, REQUEST).json(request).await?;
-        // Some say `20+`.
+        // Some servers report `20+`.
         let number = |text: &str| {
             let digits = text.find(|c: char| !c.is_ascii_digit());
             text.get(..digits.unwrap_or(text.len()))

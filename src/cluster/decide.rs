@@ -12,9 +12,9 @@ use crate::webhook::{Webhook, WebhookConfiguration};
 pub(crate) enum Decision {
     /// The configuration does not exist, and this program does not create it.
     Missing,
-    /// There is none, as it is wanted.
+    /// The configuration does not exist, as desired.
     Gone,
-    /// No entry is this program's.
+    /// The configuration has no entry of this program.
     NoEntry,
     /// Every entry of this program's is as it should be.
     Held {
@@ -26,17 +26,17 @@ pub(crate) enum Decision {
 /// A request to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
-    /// These fields and no others are to become these, of the object as it was seen and of no later one.
+    /// Patches these fields only, on condition of the `resourceVersion` that was read.
     Patch {
         entries: Vec<String>,
         patch: Value,
     },
-    /// It is to be there, as this.
+    /// Creates the configuration.
     Create(Value),
     Delete,
 }
 
-/// Whether an entry is meant: by its whole name, or by what stands behind a dot.
+/// Returns true if `name` is the entry's whole name, or its end behind a dot.
 fn meant(entry: &str, name: &str) -> bool {
     entry == name
         || entry
@@ -44,7 +44,7 @@ fn meant(entry: &str, name: &str) -> bool {
             .is_some_and(|before| before.len() > 1 && before.ends_with('.'))
 }
 
-/// Only the bundle is kept, in the entries of this name.
+/// Decides for a configuration of another program: only the bundle in entries of this name is reconciled.
 pub(crate) fn decide(
     configuration: Option<&WebhookConfiguration>,
     name: &str,
@@ -78,8 +78,8 @@ pub(crate) fn decide(
     patched(configuration, entries, &patches)
 }
 
-/// A strategic merge patch: entries are found by their name, and what it does not name stays. The version makes the server
-/// refuse it where the object is another by now.
+/// Builds a strategic merge patch: entries are found by their name, and fields that it does not name stay. The version makes
+/// the server refuse the patch with 409 if the object has changed.
 pub(crate) fn patched(
     configuration: &WebhookConfiguration,
     entries: Vec<String>,

@@ -1,9 +1,9 @@
 //! The file system, called on a thread of its own, so that no caller waits for longer than a deadline: a mount whose server
-//! is gone answers no call, not even that for a name's kind.
+//! is gone answers no call, not even `stat`.
 //!
 //! A thread that hangs cannot be ended. It is left behind with the path that it hangs at, that path is an error until the
-//! call returns or the path leads elsewhere, and another thread goes on with all the others. Whatever goes through the name
-//! that does not answer is an error as well, without a thread: one mount that is gone holds one, however many links lead there.
+//! call returns or the path leads elsewhere, and another thread goes on with all the others. Any path through the hanging
+//! name is an error as well, without a thread: one dead mount costs one thread, however many links lead there.
 
 mod job;
 mod trace;
@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 
 use trace::{Step, Trace};
 
-/// One call of the kernel: a disk that spins up, or a network's retry, takes less. An update has 2 s in all.
+/// The deadline of one system call: a disk that spins up, or a network's retry, takes less. An update has 2 s in all.
 const CALL: Duration = Duration::from_secs(1);
-/// So often it is looked whether a call has returned meanwhile.
+/// Checks of a pending call within `CALL`: a path hangs if so many in a row see no progress.
 const PARTS: u32 = 4;
-/// All of one file, 16 MiB from a card of 2 MB a second; or of one directory.
+/// The deadline of one file, 16 MiB from a card of 2 MB a second; or of one directory.
 const FILE: Duration = Duration::from_secs(10);
 /// Paths that may hang, with two threads each that hold some kilobytes.
 const MOST_HANGING: usize = 16;
@@ -33,16 +33,16 @@ const MOST_HANGING: usize = 16;
 /// been removed, or was exchanged in the moment in which it began to hang.
 const AGAIN: Duration = Duration::from_secs(2);
 const SELDOM: Duration = Duration::from_secs(600);
-/// Threads that were left behind: with so many nothing is tried once more before one comes back.
+/// Abandoned threads: at this number no path is retried before one of them returns.
 const MOST_LEFT: usize = 32;
-/// The first pause of a path that was too slow, longer each time; not as long as that of a hanging one, because nothing
-/// checks whether it is another file by now.
+/// The first pause of a path that was too slow, longer each time; shorter than that of a hanging one, because no check tells
+/// whether it leads to another file by now.
 const SLOW: Duration = Duration::from_secs(60);
 /// Paths that are known to be slow.
 const MOST_SLOW: usize = 256;
 /// The bytes that one call reads.
 const CHUNK: usize = 64 << 10;
-/// For a path and its buffers.
+/// Stack bytes of a thread, for a path and its buffers.
 const STACK: usize = 128 << 10;
 
 /// The words of a path that does not answer.
@@ -58,9 +58,9 @@ pub(crate) struct Name {
 /// The kind of a name, links followed.
 #[derive(Debug)]
 pub(crate) enum Is {
-    /// And for a link, the directory of what it leads to.
+    /// The metadata; for a link, also the directory of its target.
     Known(Metadata, Option<PathBuf>),
-    /// A link that leads nowhere at this moment.
+    /// A dangling link.
     Dangling,
     /// The kind cannot be found out now, for this reason.
     Unknown(String),
@@ -70,11 +70,11 @@ pub(crate) enum Is {
 #[derive(Clone, Debug)]
 enum Call {
     Stat,
-    /// So many names at most.
+    /// Lists a directory, at most so many names.
     List(usize),
-    /// So many bytes at most.
+    /// Reads a file, at most so many bytes.
     Read(usize),
-    /// Whether these names are what they were.
+    /// Compares these names with their earlier state.
     Same(Vec<Step>),
 }
 
@@ -82,7 +82,7 @@ enum Call {
 enum Reply {
     Stat(Metadata),
     List(Vec<Name>),
-    /// With what the file was when it was opened; more bytes than were asked for are one more.
+    /// The content and the metadata at the time of opening. A file beyond the limit yields one byte more than the limit.
     Read(Vec<u8>, Metadata),
     Same(bool),
 }
@@ -93,7 +93,7 @@ struct Job {
     call: Call,
     /// Names that hang already, and are not touched.
     hanging: BTreeSet<PathBuf>,
-    /// All of it.
+    /// The deadline of the whole job.
     within: Duration,
 }
 
@@ -138,7 +138,7 @@ struct Worker {
 pub struct Disk {
     worker: Option<Worker>,
     hanging: BTreeMap<PathBuf, Hanging>,
-    /// All threads that were left behind.
+    /// The threads that were left behind.
     left: Vec<Arc<Progress>>,
     /// Paths that were tried again, with their next delay.
     tried: BTreeMap<PathBuf, Duration>,
@@ -159,7 +159,7 @@ struct Hanging {
     progress: Arc<Progress>,
     trace: Arc<Trace>,
     since: Instant,
-    /// When it is tried once more.
+    /// The delay before the next try.
     again: Duration,
 }
 
@@ -177,7 +177,7 @@ impl Disk {
         }
     }
 
-    /// Whether something does not answer at this moment: it is to be asked again soon.
+    /// Returns true if a path hangs or is slow at present: the caller should retry soon.
     pub(crate) fn hangs(&self) -> bool {
         !self.hanging.is_empty() || !self.slow.is_empty()
     }
@@ -201,10 +201,10 @@ impl Disk {
         }
     }
 
-    /// The content of a regular file, up to one byte more than the bound.
+    /// Reads a regular file, up to one byte more than the limit.
     ///
     /// # Errors
-    /// It is none, cannot be read, or does not answer.
+    /// The file is not regular, cannot be read, or does not answer.
     pub fn read(&mut self, path: &Path, most: usize) -> io::Result<(Vec<u8>, Metadata)> {
         match self.ask(path, &Call::Read(most))? {
             Reply::Read(bytes, data) => Ok((bytes, data)),
@@ -218,7 +218,7 @@ impl Disk {
         self.tried.clear();
     }
 
-    /// Looks once more at what has hung and leads elsewhere by now.
+    /// Retries hanging paths that lead elsewhere by now.
     pub fn begin(&mut self) {
         let traces = self.hanging.iter();
         let mut changed = Vec::new();
@@ -263,7 +263,7 @@ impl Disk {
         }
     }
 
-    /// Whether it took too long lately.
+    /// Returns true if a recent read of the path took too long.
     fn is_slow(&self, path: &Path) -> bool {
         let known = self.slow.get(path);
         known.is_some_and(|(until, _)| Instant::now() < *until)
@@ -301,7 +301,7 @@ impl Disk {
             .collect()
     }
 
-    /// `None`: something else than what was asked for hangs.
+    /// Makes one attempt; `None` if another path hangs.
     fn once(&mut self, path: &Path, call: &Call) -> io::Result<Option<io::Result<Reply>>> {
         let worker = match self.worker.take() {
             Some(worker) => worker,
@@ -397,7 +397,7 @@ impl Worker {
     }
 }
 
-/// Says that a thread has ended, however it did.
+/// Marks the thread as ended when dropped, after a panic as well.
 struct Ends(Arc<Progress>);
 
 impl Drop for Ends {

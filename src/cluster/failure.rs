@@ -24,20 +24,20 @@ impl fmt::Display for Action {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The API server answered, and not with what was asked for.
+    /// The API server responded with another status than expected.
     Status {
         code: u16,
         message: String,
-        /// How long it wants to be left alone.
+        /// `Retry-After`.
         after: Option<Duration>,
     },
-    /// No connection, or one that broke.
+    /// The connection failed, or broke.
     Broken(String),
-    /// No byte came for so long.
+    /// The server sent no byte within this time.
     Silent(Duration),
-    /// More than so many bytes.
+    /// The response exceeds so many bytes.
     TooLarge(usize),
-    /// Not what an API server says.
+    /// The response is not valid.
     Malformed(String),
 }
 
@@ -73,7 +73,7 @@ impl Failure {
         self.cause.code()
     }
 
-    /// How long the server wants to be left alone.
+    /// Returns the server's `Retry-After`.
     pub(crate) const fn after(&self) -> Option<Duration> {
         match self.cause {
             Cause::Status { after, .. } => after,
@@ -81,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// Whether the server did not answer at all. A peer that gets an answer knows better.
+    /// Returns true if the server sent no response. Any response, even an error, proves to the peers that it is reachable.
     pub(crate) const fn is_away(&self) -> bool {
         matches!(self.cause, Cause::Broken(_) | Cause::Silent(_))
     }

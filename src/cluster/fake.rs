@@ -1,6 +1,6 @@
-//! An API server for tests that does what a real one does only now and then: refuses, forgets, falls silent, never ends.
-//! It knows list, watch, get, create and delete of any kind, and a strategic merge patch of webhooks, on loopback without
-//! TLS. What it answers to [`script`] is compared with a recording of a real server.
+//! A fake API server with the rare behaviours of a real one: errors, 410, silence, endless responses. It has list, watch,
+//! get, create and delete of any kind, and a strategic merge patch of webhooks, on loopback without TLS. Its responses to
+//! [`script`] are compared with a recording of a real server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ mod writes;
 pub(crate) use lies::Lie;
 use wire::{Asked, answer, key, misbehave, no_such_path, read, status, value};
 
-/// The kind of what is put without one.
+/// The kind of objects that are put without one.
 const WEBHOOKS: &str = "mutatingwebhookconfigurations";
 
 /// Kinds that every server has, of groups that others come and go with.
@@ -34,13 +34,13 @@ const BUILT_IN: [&str; 3] = [WEBHOOKS, "validatingwebhookconfigurations", "clust
 pub(crate) enum Fault {
     /// A Status with this code; with a `Retry-After`, where that is not zero.
     Status(u16, u64),
-    /// Not a byte.
+    /// The server sends no byte.
     Silence,
     /// A body that never ends, and never has a line either.
     Endless,
     /// The connection closes in the middle of the answer.
     Cut,
-    /// An answer that is none: this text, as the whole body.
+    /// A malformed response: this text, as the whole body.
     Says(&'static str),
 }
 
@@ -55,7 +55,7 @@ struct State {
     served: BTreeMap<String, Vec<&'static str>>,
     /// Connections are closed as soon as they are made.
     away: bool,
-    /// Watches from versions before this one are told 410, and so are who come for the next page of such a list.
+    /// Watches from versions before this one get 410, and so do `continue` tokens of such a list.
     forgotten: u64,
     /// Counts the times when all watches were ended.
     ended: u64,
@@ -64,7 +64,7 @@ struct State {
     lies: Vec<(&'static str, &'static str, Lie)>,
     /// Kinds that the account has no right to.
     forbidden: Vec<&'static str>,
-    /// A webhook refuses what is created by a dry run.
+    /// A webhook refuses objects that are created by a dry run.
     denies: bool,
     log: Vec<String>,
     /// Queries of lists and watches, decoded no further.
@@ -73,7 +73,7 @@ struct State {
 }
 
 impl State {
-    /// Kinds of groups that come and go are there only while they are.
+    /// Returns true if the server has the kind; kinds of optional groups only while the group is installed.
     fn has(&self, asked: &Asked) -> bool {
         let kinds = self.served.get(&asked.version_path());
         let built_in = BUILT_IN.contains(&asked.kind.as_str()) || asked.path.starts_with("/api/");
@@ -170,7 +170,7 @@ impl Fake {
         self.change(|state| state.away = away);
     }
 
-    /// Time passes for the server, and nothing changes.
+    /// Advances the version without a change of objects.
     pub(crate) fn bookmark(&self) {
         self.change(|state| {
             state.version += 1;
@@ -206,12 +206,12 @@ impl Fake {
         });
     }
 
-    /// Ends the watches that have begun: who has listed and does not watch yet goes on.
+    /// Ends the open watches; a client between list and watch is not affected.
     pub(crate) fn end_watches(&self) {
         self.change(|state| state.ended += 1);
     }
 
-    /// As after a compaction: who watches from what is now, or before, is told 410, and so is who has read half a list.
+    /// Compacts: watches from the present version or before get 410, and so do `continue` tokens.
     pub(crate) fn forget(&self) {
         self.change(|state| {
             state.version += 1;
@@ -243,7 +243,7 @@ impl Fake {
         log.iter().filter(|line| line.starts_with(verb)).count()
     }
 
-    /// How often a kind was asked for.
+    /// Counts the requests for a kind.
     pub(crate) fn asked(&self, kind: &str) -> usize {
         let paths = self.paths();
         let of_kind = |path: &&String| path.rsplit('/').next() == Some(kind);

@@ -1,5 +1,5 @@
-//! A kind of object: its place in the API, and the fields that a role reads. The other fields are dropped as they arrive,
-//! because a control plane of a few megabytes cannot keep what nothing reads.
+//! A kind of object: its place in the API, and the fields that a role reads. The other fields are dropped on arrival,
+//! because a control plane of a few megabytes cannot keep unread fields.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ pub struct Resource {
     /// Empty for the core group.
     pub group: &'static str,
     pub version: &'static str,
-    /// In the plural, as in paths and roles.
+    /// The plural name, as in paths and roles.
     pub name: &'static str,
 }
 
 impl Resource {
-    /// In all namespaces, or in one.
+    /// Returns the path for all namespaces, or for one.
     pub(crate) fn path(&self, namespace: Option<&str>) -> String {
         let Self {
             group,
@@ -68,7 +68,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// The metadata of every object. A kind that needs its labels, say, has them in a type of its own.
+/// The metadata of every object. A kind that needs labels has them in a type of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
@@ -87,16 +87,16 @@ impl Metadata {
     }
 }
 
-/// A kind of object, as much of it as is needed.
+/// A kind of object, with the fields that are needed.
 ///
-/// Two that are equal are the same to everybody who reads them: a change between them is none. A kind whose readers do not
-/// need the `resourceVersion` leaves it out, and hears nothing of changes to what it has dropped.
+/// Equal objects are the same to every reader: a change between them is no change. A kind whose readers do not need the
+/// `resourceVersion` leaves it out, and gets no changes of dropped fields.
 pub trait Kind: DeserializeOwned + PartialEq + fmt::Debug + Send + Sync + 'static {
     const RESOURCE: Resource;
 
     fn key(&self) -> Key;
 
-    /// Bytes that it holds, where its type does not bound them: near enough for a bound on all of a kind.
+    /// Bytes that the object holds if its type does not bound them: a good estimate for the limit of a store.
     fn size(&self) -> usize {
         size_of::<Self>()
     }

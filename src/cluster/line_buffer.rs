@@ -11,7 +11,7 @@ pub(crate) struct LineBuffer {
     buffer: Vec<u8>,
     /// The offset of the next line; the bytes before it have been taken.
     begin: usize,
-    /// How much of it has been searched for an end.
+    /// Bytes that have been searched for the end of a line.
     searched: usize,
 }
 
@@ -55,7 +55,7 @@ impl LineBuffer {
         }
     }
 
-    /// Forgets what was taken, once for all lines that came together.
+    /// Frees the bytes of returned lines, once per chunk.
     fn rest(&mut self) {
         self.buffer.drain(..self.begin);
         self.begin = 0;
@@ -72,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However the bytes are cut, the lines are the same.
+        /// The lines do not depend on the chunks' boundaries.
         #[test]
         fn lines_do_not_depend_on_chunks(
             lines in prop::collection::vec("[a-z]{0,20}", 0..20),
@@ -123,7 +123,7 @@ mod tests {
         let lines = 1 << 20;
         reader.push(&b"\n".repeat(lines));
         reader.push(&b"x\n".repeat(lines));
-        // By moving what is left for each line it takes minutes.
+        // Moving the rest for each line would take minutes.
         let mut found = 0;
         while reader.next().unwrap().is_some() {
             found += 1;

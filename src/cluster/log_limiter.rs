@@ -1,4 +1,4 @@
-//! An error that repeats is said at powers of two, so that an API server that is away for a day does not fill a disk.
+//! Logs a repeated error at powers of two only, so that an API server that is away for a day does not fill a disk.
 
 pub(crate) use api::times;
 
@@ -12,7 +12,7 @@ pub(crate) struct LogLimiter {
 }
 
 impl LogLimiter {
-    /// How often these words have come now, where they are to be said.
+    /// Counts a message; returns the count if it is to be logged now.
     pub(crate) fn observe(&mut self, words: &str) -> Option<u64> {
         if self.last == words {
             self.count = self.count.saturating_add(1);
@@ -23,7 +23,7 @@ impl LogLimiter {
         self.count.is_power_of_two().then_some(self.count)
     }
 
-    /// Warns of what is tried again, where it is worth saying.
+    /// Logs a warning about a failure that is retried, unless it repeats too often.
     pub(crate) fn say(&mut self, failure: &Failure) {
         let words = failure.to_string();
         if let Some(count) = self.observe(&words) {
@@ -31,7 +31,7 @@ impl LogLimiter {
         }
     }
 
-    /// All is well: the same words are news again. Whether there had been any.
+    /// Resets the limiter after a success: the same message is logged again. Returns true if there had been any.
     pub(crate) fn forget(&mut self) -> bool {
         let any = self.count > 0;
         *self = Self::default();

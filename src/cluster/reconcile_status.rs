@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How it stands with one configuration.
+/// The state of one configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReconcileState {
-    /// Not looked at yet, or no bundle to write yet.
+    /// Not read yet, or no bundle to write yet.
     #[default]
     Waiting,
     /// The bundle is in every entry.
     Held,
     /// The configuration does not exist.
     Missing,
-    /// It has no entry of this program's.
+    /// The configuration has no entry of this program.
     NoEntry,
-    /// It should be written and could not be.
+    /// A write is needed and fails.
     Failing,
-    /// It is not there, as it is wanted.
+    /// The configuration does not exist, as desired.
     Gone,
 }
 
@@ -35,7 +35,7 @@ impl ReconcileState {
     }
 }
 
-/// Why a bundle was not written, by the names of the metric's label.
+/// Reasons why a bundle was not written, by the values of the metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReconcileFailure {
     LoadCaBundle,
@@ -63,12 +63,12 @@ impl ReconcileFailure {
     }
 }
 
-/// One configuration, as it is now and as it was counted.
+/// The status of one configuration, with its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReconcileStatus {
     pub configuration: String,
     pub state: ReconcileState,
-    /// This program's entries in it.
+    /// Names of this program's entries in the configuration.
     pub entries: Vec<String>,
     /// The present error, of the configuration or of the way to it.
     pub error: Option<String>,
@@ -78,7 +78,7 @@ pub struct ReconcileStatus {
     pub others: Vec<String>,
     /// The condition on which it becomes `Fail`.
     pub waits: Option<String>,
-    /// That condition has been missing for too long.
+    /// The condition has been missing for too long.
     pub overdue: bool,
     /// Writes sent; those of them that followed one that failed, and those that the server took.
     pub attempts: u64,
@@ -87,7 +87,7 @@ pub struct ReconcileStatus {
     /// Writes that the server refused, by its reason.
     pub refusals: BTreeMap<&'static str, u64>,
     failures: [u64; ReconcileFailure::ALL.len()],
-    /// Which bundle is in place, by its number.
+    /// The number of the bundle that is in place.
     held: Option<u64>,
 }
 

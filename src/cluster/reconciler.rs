@@ -1,8 +1,8 @@
-//! Keeps webhook configurations: looks at each as it changes, and mends what is another's.
+//! Reconciles webhook configurations: watches each, and reverts changes of other clients.
 //!
-//! Every replica does so, and none leads: what they write is the same, or grows to the same. The one thing that must not
-//! happen is that two who want different things write as fast as they can, so a configuration that was mended a few times
-//! within a minute waits before it is mended again.
+//! Every replica does so, without leader election: all write the same, or converge to the same. Two writers with different
+//! goals must not write as fast as they can, so a configuration that was repaired a few times within a minute waits before
+//! the next repair.
 
 mod configuration;
 mod goal;
@@ -53,7 +53,7 @@ pub struct ReconcilerHandle {
 }
 
 impl ReconcilerHandle {
-    /// From now on this is to be in the configurations.
+    /// Sets the desired bundle.
     pub fn keep(&self, bundle: Bundle) {
         self.bundle.send_modify(|(number, kept)| {
             *number = number.saturating_add(1);
@@ -67,7 +67,7 @@ impl ReconcilerHandle {
             .each(|status| status.failed(ReconcileFailure::LoadCaBundle));
     }
 
-    /// Whether the bundle that was last given is in every entry of every configuration.
+    /// Returns true if every entry of every configuration has the bundle that was given last.
     #[must_use]
     pub fn held(&self) -> bool {
         let number = self.bundle.borrow().0;
@@ -92,7 +92,7 @@ impl Reconciler {
         Self::of(desired.configurations, goal, pace)
     }
 
-    /// A configuration that is made where there is none.
+    /// Reconciles a validating webhook's configuration, and creates it if it is missing.
     #[must_use]
     pub fn of_validation(validation: Validation, pace: Pace) -> (Self, ReconcilerHandle) {
         let configurations = vec![validation.name.clone()];
@@ -116,7 +116,7 @@ impl Reconciler {
         (reconciler, handle)
     }
 
-    /// Keeps, for as long as it is polled. Ends only when there is nothing to keep.
+    /// Reconciles for as long as it is polled. Ends only if there is no configuration to reconcile.
     pub async fn run(self, cluster: Cluster) {
         let (seen, refused) = watch::channel(false);
         let mut kept = JoinSet::new();

@@ -27,10 +27,10 @@ struct Named {
 }
 
 impl Cluster {
-    /// Names, in the plural, of the kinds that a version of a group has; none where the server does not know it.
+    /// Returns the plural names of the kinds in a version of a group; none if the server does not have it.
     ///
     /// # Errors
-    /// It does not say.
+    /// The request failed.
     pub(crate) async fn serves(
         &self,
         group: &str,
@@ -52,7 +52,7 @@ impl Cluster {
         }
     }
 
-    /// Whether it has a kind. It is asked until it answers.
+    /// Returns true if the server has the kind. Retries until the server answers.
     pub(crate) async fn has(&self, resource: Resource, pace: Pace) -> bool {
         let mut backoff = Backoff::new(pace.bounds());
         let mut repeats = LogLimiter::default();
@@ -67,7 +67,7 @@ impl Cluster {
         }
     }
 
-    /// Whether we may list a kind that it has, in all namespaces. It is asked until it answers.
+    /// Returns true if the account may list the kind in all namespaces. Retries until the server answers.
     pub(crate) async fn may_list(&self, resource: Resource, pace: Pace) -> bool {
         let mut backoff = Backoff::new(pace.bounds());
         let mut repeats = LogLimiter::default();

@@ -1,8 +1,7 @@
-//! The objects of a source. One writer, many readers, and no callbacks: a reader takes the changes since it last asked, so a
+//! The objects of a source. One writer, many readers, and no callbacks: a reader takes the changes since its last call, so a
 //! slow one costs no other reader anything, and ten changes of the same object are one by then.
 //!
-//! A list that was read anew appears at once: all that differs from what was there is one write, and a reader sees it whole
-//! or not at all.
+//! A relist appears at once: its difference is one write, and a reader sees it whole or not at all.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,13 +11,13 @@ use tokio::time::Instant;
 
 use crate::kind::{Key, Kind};
 
-/// Keys of so many changes are remembered. A reader that is further behind is told everything.
+/// Changed keys that are remembered. A reader that is further behind gets all objects.
 const JOURNAL: usize = 4096;
 
 /// Objects that are no such thing, of which each is remembered by its name; others are counted.
 const NAMED: usize = 1_000;
 
-/// How much of a kind there is room for.
+/// The limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) objects: usize,
@@ -38,13 +37,13 @@ impl Room {
 pub struct Freshness {
     /// All objects have been listed at least once.
     pub listed: bool,
-    /// Since when the source has not been heard, and why.
+    /// The time since which the source is unreachable, and the reason.
     pub stale: Option<(Instant, String)>,
-    /// It is heard, and says that the account has no right to this.
+    /// The server answers 403: the account lacks the permission.
     pub refused: bool,
     /// Objects that are no such thing, and why: of each the last version that was one is served on.
     pub unreadable: Arc<BTreeMap<Key, Box<str>>>,
-    /// How many more there are of those; what came and went since the last list counts each time.
+    /// Further unreadable objects, without their names; those since the last list are counted repeatedly.
     pub more_unreadable: usize,
     /// Objects for which there is no room, counted likewise.
     pub left_out: usize,
@@ -68,9 +67,9 @@ impl<K> Change<K> {
 /// The changes since a reader last asked.
 #[derive(Debug, PartialEq)]
 pub struct Changes<K> {
-    /// One for each object, sorted by key.
+    /// One change for each object, sorted by key.
     pub changes: Vec<Change<K>>,
-    /// These are all objects: whatever else the reader remembers is gone.
+    /// The changes are all objects: the reader drops every other one.
     pub whole: bool,
     pub freshness: Freshness,
 }
@@ -80,9 +79,9 @@ struct Inner<K> {
     objects: BTreeMap<Key, Arc<K>>,
     /// Bytes that they hold.
     bytes: usize,
-    /// Counts writes that changed something.
+    /// The number of writes with a change.
     generation: u64,
-    /// Which keys changed in which generation, oldest first.
+    /// Changed keys with their generation, oldest first.
     journal: VecDeque<(u64, Key)>,
     /// The journal is complete for what came after this generation.
     complete_since: u64,
@@ -106,7 +105,7 @@ impl<K: Kind> Inner<K> {
 }
 
 impl<K> Inner<K> {
-    /// An object is what it should be. Whether it was not.
+    /// Marks an object as readable. Returns true if it was not.
     fn can_read(&mut self, key: &Key) -> bool {
         self.freshness.unreadable.contains_key(key)
             && Arc::make_mut(&mut self.freshness.unreadable)
@@ -186,13 +185,13 @@ pub struct Writer<K> {
 }
 
 impl<K: Kind> Writer<K> {
-    /// These are all objects there are, and they are so now.
+    /// Replaces all objects, and marks the store as fresh.
     pub fn replace(&mut self, objects: Vec<K>) {
         self.replace_but(objects, BTreeMap::new(), 0);
     }
 
-    /// These are all objects there are, but for some that cannot be read, which stay as they were, and for so many for which
-    /// there is no room.
+    /// Replaces all objects except unreadable ones, which keep their last versions; `left_out` counts the objects beyond the
+    /// limits.
     pub(crate) fn replace_but(
         &mut self,
         objects: Vec<K>,
@@ -275,7 +274,7 @@ impl<K: Kind> Writer<K> {
             if known.is_none() && unreadable.len() >= NAMED {
                 *more_unreadable = more_unreadable.saturating_add(1);
             } else if !is_same {
-                // Readers hold the one before: no more than so many are copied.
+                // Readers hold the earlier map: at most `NAMED` entries are copied.
                 Arc::make_mut(unreadable).insert(key.clone(), why.into());
             }
             count = unreadable.len().saturating_add(*more_unreadable);
@@ -284,7 +283,7 @@ impl<K: Kind> Writer<K> {
         count
     }
 
-    /// There is no room for an object, or for what it is now: its last version stays. How many there are.
+    /// Counts an object beyond the limits, whose last version stays. Returns the count.
     pub(crate) fn leave_out(&mut self) -> usize {
         let mut count = 0;
         self.sender.send_modify(|inner| {
@@ -295,12 +294,12 @@ impl<K: Kind> Writer<K> {
         count
     }
 
-    /// Whether there are objects for which there was no room.
+    /// Returns true if objects have been left out because of the limits.
     pub(crate) fn leaves_out(&self) -> bool {
         self.sender.borrow().freshness.left_out > 0
     }
 
-    /// Whether there is room for an object of this name and size.
+    /// Returns true if an object of this key and size fits into the limits.
     pub(crate) fn has_room(&self, key: &Key, size: usize, room: Room) -> bool {
         let inner = self.sender.borrow();
         let old = inner.objects.get(key);
@@ -309,12 +308,12 @@ impl<K: Kind> Writer<K> {
         !is_one_more && others.saturating_add(size) <= room.bytes
     }
 
-    /// The source is not heard: what is there is served on, and was last known to be so at `now`, or before.
+    /// Marks the store as stale: its objects are served on, and were last known to be valid at `now`, or before.
     pub fn stale(&mut self, now: Instant, why: String) {
         self.unheard(now, why, false);
     }
 
-    /// The source says that the account has no right to it: what is there is served on, too.
+    /// Marks the store as forbidden (403): its objects are served on, too.
     pub fn refused(&mut self, now: Instant, why: String) {
         self.unheard(now, why, true);
     }
@@ -338,7 +337,7 @@ impl<K: Kind> Writer<K> {
         });
     }
 
-    /// It is heard again.
+    /// Marks the store as fresh again.
     pub fn fresh(&mut self) {
         self.sender.send_if_modified(|inner| {
             inner.freshness.refused = false;
@@ -350,11 +349,11 @@ impl<K: Kind> Writer<K> {
 #[derive(Debug)]
 pub struct Reader<K> {
     receiver: watch::Receiver<Inner<K>>,
-    /// The generation that this reader has been told of; none before it asks for the first time.
+    /// The generation that this reader has seen; none before the first call.
     seen: Option<u64>,
 }
 
-/// A reader of its own, which has been told nothing yet.
+/// The clone is a reader of its own, which has seen nothing yet.
 impl<K> Clone for Reader<K> {
     fn clone(&self) -> Self {
         let mut receiver = self.receiver.clone();
@@ -367,9 +366,9 @@ impl<K> Clone for Reader<K> {
 }
 
 impl<K: Kind> Reader<K> {
-    /// Waits until something has changed, objects or freshness. `None` when the writer is gone and all changes were taken.
+    /// Waits for a change of objects or of freshness. `None` when the writer is gone and all changes were taken.
     ///
-    /// May be dropped while it waits: nothing is lost.
+    /// Cancel-safe.
     pub async fn changed(&mut self) -> Option<Changes<K>> {
         if self.seen.is_some() {
             self.receiver.changed().await.ok()?;

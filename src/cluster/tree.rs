@@ -1,5 +1,5 @@
-//! A directory as the bytes of its files, each handed over as it is read. Bounded in all that it reads, and what has not
-//! changed is not read again.
+//! Walks a directory and passes the bytes of its files on as they are read. Every quantity has a limit, and unchanged files
+//! are not read again.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -11,17 +11,17 @@ use std::time::{Duration, SystemTime};
 
 use crate::disk::{Disk, Is, Name};
 
-/// How much is looked at.
+/// The limits of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Directories within each other.
     pub(crate) depth: usize,
     pub(crate) files: usize,
-    /// All names that are looked at, whatever they are.
+    /// Names that are looked up, of any kind.
     pub(crate) names: usize,
-    /// Of one file.
+    /// Bytes of one file.
     pub(crate) bytes: usize,
-    /// Of all files.
+    /// Bytes of all files.
     pub(crate) total: usize,
 }
 
@@ -49,7 +49,7 @@ impl Stamp {
         }
     }
 
-    /// `None`: changed so lately that another change might look the same.
+    /// Returns `None` for a change so recent that another one might have the same stamp.
     fn settled(data: &Metadata) -> Option<Self> {
         let nanos = u32::try_from(data.ctime_nsec()).ok()?;
         let changed = Duration::new(u64::try_from(data.ctime()).ok()?, nanos);
@@ -67,7 +67,7 @@ impl Stamp {
 /// A file that could be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// It is as it was when it had the stamp that is known.
+    /// The file still has the stamp that is known.
     Same,
     Read {
         bytes: Vec<u8>,
@@ -77,7 +77,7 @@ pub(crate) enum Found {
 
 /// The visitor of files. Paths are below the directory; empty for the one file that was asked for.
 pub(crate) trait Visit {
-    /// Of a file that need not be read again while it has this stamp.
+    /// Returns the stamp with which a file need not be read again.
     fn known(&self, below: &Path) -> Option<Stamp>;
     fn file(&mut self, below: &Path, found: Result<Found, String>);
     /// A directory that could not be read, or not to the end. The files below it may still be there.
@@ -87,11 +87,11 @@ pub(crate) trait Visit {
 /// The extent of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Walked {
-    /// The directories in which a change may matter: all that were read, and those of files that links lead to.
+    /// The directories to watch: all that were read, and those of files that links lead to.
     pub(crate) folders: BTreeSet<PathBuf>,
     /// Files that were left out, because there are too many.
     pub(crate) left_out: usize,
-    /// Something does not answer: it is to be looked at again soon.
+    /// A path does not answer: walk again soon.
     pub(crate) hangs: bool,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Walked {
 pub(crate) struct Walker {
     root: PathBuf,
     disk: Disk,
-    /// Whether it was a directory the first time; it stays one.
+    /// True if the path was a directory at the first walk; it is treated as one from then on.
     is_folder: Option<bool>,
 }
 
@@ -112,7 +112,7 @@ struct Walk<'a> {
     files: usize,
     names: usize,
     bytes: usize,
-    /// Directories that were looked into: links lead to some of them again.
+    /// Directories that were read: links may lead to them again.
     seen: BTreeSet<(u64, u64)>,
 }
 
@@ -124,14 +124,14 @@ impl Walker {
         }
     }
 
-    /// Reads all files of configuration below the root, links followed, but those whose stamp is known; or the one file that
-    /// the root is. Each directory is read once, whichever links lead there. Hidden names and all but regular files are left
-    /// out.
+    /// Reads all files of configuration below the root, links followed, but those whose stamp is known; or the root itself,
+    /// if it is a file. Each directory is read once, however many links lead there. Hidden names and all but regular files
+    /// are left out.
     ///
     /// # Errors
     ///
-    /// The root is nothing that can be looked into, or no longer what it was: a file in the place of a directory is not all
-    /// that there is.
+    /// The root cannot be read, or has changed its kind: a file in place of a directory does not mean that the other files
+    /// are gone.
     pub(crate) fn walk(&mut self, limits: Limits, visit: &mut dyn Visit) -> io::Result<Walked> {
         self.disk.begin();
         let walked = self.walked(limits, visit);
@@ -224,7 +224,7 @@ impl Walk<'_> {
         if is_configuration(below) {
             self.visit.file(below, Err(cause));
         } else {
-            // It may have been one to a directory.
+            // The link may have led to a directory before.
             self.visit.unread(below, cause);
         }
     }
@@ -280,7 +280,7 @@ fn is_configuration(path: &Path) -> bool {
     matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// A name on one line, whatever it is.
+/// Returns a name on one line, with control characters escaped.
 pub(crate) fn shown(name: &str) -> String {
     match name.contains(char::is_control) {
         true => name.escape_debug().to_string(),
@@ -393,7 +393,7 @@ mod tests {
         symlink("..2027", root.join("..new")).unwrap();
         fs::rename(root.join("..new"), root.join("..data")).unwrap();
         assert_eq!(found(root)[0], "a.yaml 3");
-        // One file, whatever it is called.
+        // A single file may have any name.
         fs::write(root.join("one"), "4").unwrap();
         assert_eq!(found(&root.join("one")), [" 4"]);
     }

@@ -1,11 +1,11 @@
 //! Objects of an API server: listed in pages, then watched. Updates go to a store as they arrive.
 //!
-//! A watch that the server ends when its time is up goes on where it was, by the version that the last event or bookmark
-//! named. Any other end, and 410 Gone, is a list again: something may have been missed. While the server is away the store
-//! keeps what it has. An object that is no such thing is left out alone.
+//! A watch that ends by its timeout is resumed at the version of the last event or bookmark. Any other end, and 410 Gone,
+//! causes a relist: events may have been missed. While the server is away the store keeps its objects. An object that cannot
+//! be decoded is left out alone.
 //!
-//! A server may say anything. So a list has a bound in bytes, objects, pages and time, and what fails is asked for again more
-//! and more slowly until a watch has lasted: that a list is answered, or that a watch has begun, shows nothing.
+//! Responses are untrusted. So a list has a bound in bytes, objects, pages and time, and failures are retried with backoff
+//! until a watch has lasted: a complete list, or a watch that has begun, does not reset the backoff.
 
 mod items;
 
@@ -36,17 +36,17 @@ const PAGE: u32 = 100;
 /// An event: an object of at most 1.5 MiB in etcd, and what JSON adds.
 const EVENT_BYTES: usize = 4 << 20;
 
-/// More objects of one kind than a cluster has: Kubernetes is made for 150,000 Pods. All of them take a fourth of the memory
-/// of the smallest role. Objects beyond it are left out, so that one tenant does not crowd out all others.
+/// The limits of a kind, above any cluster's size: Kubernetes is made for 150,000 Pods. All of them take a fourth of the
+/// memory of the smallest role. Objects beyond it are left out, so that one tenant does not crowd out all others.
 const ROOM: Room = Room {
     objects: 200_000,
     bytes: 64 << 20,
 };
-/// All pages of a list: 150,000 Pods in pages of 100, of 300 ms each.
+/// The deadline of a list with all pages: 150,000 Pods in pages of 100, of 300 ms each.
 const LIST: Duration = Duration::from_secs(450);
 /// Pages that are not half full, of one list. A server may leave out what a selector does not select.
 const SHORT_PAGES: u32 = 100;
-/// How often a server may say that it has forgotten, without a watch that lasts, until that is a fault.
+/// Answers of 410 Gone, without a lasting watch in between, before they count as a failure.
 const FORGETS: u32 = 3;
 
 /// Sources of one server: when one of them is answered again, the others need not wait until their pause is over.
@@ -61,34 +61,34 @@ impl Peers {
 
 /// A source of objects of one kind.
 pub trait ObjectSource<K: Kind> {
-    /// Writes what it hears, for as long as it is polled.
+    /// Writes the source's changes to the store, for as long as it is polled.
     fn run(self, store: Writer<K>) -> impl Future<Output = Infallible> + Send;
 }
 
-/// Which objects of a kind.
+/// Selects objects of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// In one namespace only.
+    /// The only namespace.
     pub namespace: Option<String>,
-    /// One object only. A role may allow just that.
+    /// The only object. A role may allow just that.
     pub name: Option<String>,
     /// By their labels, as the API spells a selector.
     pub labels: Option<String>,
 }
 
-/// How patient a source is.
+/// Timeouts and backoff of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Between two tries: the first wait, doubled up to the longest.
+    /// The first delay between two tries, doubled up to the longest.
     pub first: Duration,
     pub most: Duration,
-    /// For a list, and for a watch to begin.
+    /// The timeout of a list's page, and of a watch's beginning.
     pub request: Duration,
-    /// How long a watch is asked for; up to a fifth less, so that not all end together.
+    /// `timeoutSeconds` of a watch, minus up to a fifth as jitter.
     pub watch: Duration,
-    /// How long after that a watch that has not ended is dead.
+    /// The time after `watch` at which a watch that has not ended counts as dead.
     pub grace: Duration,
-    /// A watch that has lasted for so long shows that all is well.
+    /// The duration of a watch that resets the backoff.
     pub steady: Duration,
 }
 
@@ -142,7 +142,7 @@ struct PageMetadata {
     resource_version: String,
     #[serde(default, rename = "continue")]
     more: Option<String>,
-    /// As far as the server counts them.
+    /// The server's count of remaining items, if it has one.
     #[serde(default)]
     remaining_item_count: Option<u64>,
 }
@@ -155,9 +155,9 @@ struct WatchEvent<'a> {
     object: &'a RawValue,
 }
 
-/// How a watch ended.
+/// The end of a watch.
 enum WatchEnd {
-    /// As the server was asked to: it may go on.
+    /// The watch ended by its timeout: it can be resumed.
     InTime,
     Early,
 }
@@ -177,7 +177,7 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
-    /// Another one than the kind's own.
+    /// Watches another resource than the kind's own.
     pub(crate) const fn of(mut self, resource: Resource) -> Self {
         self.resource = resource;
         self
@@ -211,7 +211,7 @@ impl<K: Kind> Watcher<K> {
         Some(format!("metadata.name={name}"))
     }
 
-    /// All objects, and the version that they are of.
+    /// Lists all objects; returns them with the list's version.
     async fn list(&mut self) -> Result<(Items<K>, String), Failure> {
         let action = self.action("list");
         let failure = |cause| Failure {
@@ -247,7 +247,7 @@ impl<K: Kind> Watcher<K> {
             let Some(next) = next else {
                 return Ok((all, page.metadata.resource_version));
             };
-            // None of the later objects has room.
+            // The store is full, so no later page has room, either.
             if all.left_out > 0 {
                 let more = page.metadata.remaining_item_count.unwrap_or_default();
                 let more = usize::try_from(more).unwrap_or(usize::MAX);
@@ -344,7 +344,7 @@ impl<K: Kind> Watcher<K> {
                 .is_some_and(|at| at.elapsed() >= self.pace.steady);
             health.lasted |= lasted;
             match ended? {
-                // For what was left out there may be room now.
+                // Objects that were left out may fit now: relist.
                 WatchEnd::InTime if store.leaves_out() => return Ok(()),
                 WatchEnd::InTime => {}
                 WatchEnd::Early => return Ok(()),
@@ -352,7 +352,7 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
-    /// Of objects that are more than is kept of a kind.
+    /// Logs that objects exceed the limits.
     fn no_room(&self, count: usize, said: &mut LogLimiter) {
         let action = self.action("keep all objects of");
         if let Some(times) = said.observe(&action.to_string()) {
@@ -368,7 +368,7 @@ impl<K: Kind> Watcher<K> {
         self.warn(key, why, count, said);
     }
 
-    /// Of an object that is no such thing. So is the next, maybe: one line for each power of two of them.
+    /// Logs an unreadable object. The next objects may be unreadable, too: one line for each power of two.
     fn warn(&self, key: &Key, why: &str, count: usize, said: &mut LogLimiter) {
         let action = self.action("read");
         if let Some(times) = said.observe(&action.to_string()) {
@@ -378,12 +378,12 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
-    /// Until the server says that it has no such kind.
+    /// Follows the kind until the server answers that it has no such kind.
     pub(crate) async fn while_served(mut self, store: &mut Writer<K>) {
         self.follow(store, true).await;
     }
 
-    /// For ever, or until there is no such kind.
+    /// Follows the kind for ever, or until the server does not have it.
     async fn follow(&mut self, store: &mut Writer<K>, while_served: bool) {
         let mut backoff = Backoff::new(self.pace.bounds());
         let mut repeats = LogLimiter::default();
@@ -395,7 +395,7 @@ impl<K: Kind> Watcher<K> {
         loop {
             others.mark_unchanged();
             let ended = self.round(store, &mut health).await;
-            // Its own word is none of another's.
+            // Ignore this source's own notification.
             if std::mem::take(&mut health.told) {
                 others.mark_unchanged();
             }
@@ -410,7 +410,7 @@ impl<K: Kind> Watcher<K> {
                 continue;
             };
             match failure.code() {
-                // How a server says that it has forgotten, and no fault.
+                // 410 Gone: the server has compacted this version, which is no failure.
                 Some(410) if forgotten < FORGETS => {
                     forgotten += 1;
                     tracing::debug!("{failure}: listing again");
@@ -437,16 +437,16 @@ impl<K: Kind> Watcher<K> {
     }
 }
 
-/// How it went so far.
+/// The progress of a watch, and what has been logged.
 #[derive(Default)]
 struct Health {
-    /// When the watch began.
+    /// The time at which the watch began.
     opened: Option<Instant>,
-    /// One has lasted for long enough.
+    /// A watch has lasted for `steady`.
     lasted: bool,
     /// No request was answered since a watch began.
     was_away: bool,
-    /// The peers were told that the server answers again.
+    /// The peers were notified that the server answers again.
     told: bool,
     /// The last warning about objects.
     unreadable: LogLimiter,
@@ -501,7 +501,7 @@ impl<'a> WatchEvent<'a> {
                 Err(wrong) => applied = Applied::Unreadable(wrong),
             },
             "DELETED" => store.remove(&metadata.key()),
-            // Kinds of events yet to come, and bookmarks: the version is all they say.
+            // Bookmarks and unknown types of events: only their version is used.
             _ => {}
         }
         if !metadata.resource_version.is_empty() {

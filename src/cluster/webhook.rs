@@ -21,7 +21,7 @@ pub struct WebhookConfiguration {
     pub webhooks: Option<Vec<Webhook>>,
 }
 
-/// One entry, as it was written.
+/// An entry, as written.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct Webhook(pub(crate) Value);
@@ -32,7 +32,7 @@ impl Webhook {
         self.text("/name")
     }
 
-    /// Decoded: PEM. Empty where there is none.
+    /// Returns the CA bundle as PEM; empty if there is none.
     #[must_use]
     pub fn bundle(&self) -> Vec<u8> {
         let bundle = self.0.pointer("/clientConfig/caBundle").cloned();
@@ -40,7 +40,7 @@ impl Webhook {
         bytes.map_or_else(Vec::new, |ByteString(bytes)| bytes)
     }
 
-    /// Whether requests pass while the webhook does not answer. The default is that they do not.
+    /// Returns true if the failure policy is `Ignore`. The default is `Fail`.
     pub(crate) fn ignores(&self) -> bool {
         self.text("/failurePolicy") == "Ignore"
     }

@@ -1,5 +1,5 @@
-//! Files that a role writes while it serves: beside the loop, because a mount whose server is gone answers no call, and a pipe
-//! waits for who reads from it. Neither may hold up what is served, nor the end.
+//! Files that a role writes while it serves, on another thread: a mount whose server is gone answers no call, and a pipe
+//! waits for its reader. Neither may delay serving, or the shutdown.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,9 +11,9 @@ use rustix::fs::OFlags;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-/// For a disk that is busy with others, and its `fsync`.
+/// The timeout of a write with `fsync`, on a disk that is busy.
 const WRITTEN: Duration = Duration::from_secs(10);
-/// At the end nobody waits for long.
+/// The timeout of the removal at shutdown.
 const REMOVED: Duration = Duration::from_secs(1);
 
 /// A file, written again and again. While it does not answer, one thread hangs there, and no other is sent after it.
@@ -35,18 +35,18 @@ impl Beside {
         &self.path
     }
 
-    /// Writes it in its place, and so changes its time.
+    /// Writes the file, which also updates its modification time.
     ///
     /// # Errors
-    /// What the operating system says, that it is no file, or that it does not answer.
+    /// The error of the system call; the path is no regular file; or the call hangs.
     pub(crate) async fn touch(&mut self, bytes: &'static [u8]) -> io::Result<()> {
         self.by(WRITTEN, |path| touch(path, bytes)).await
     }
 
-    /// Leaves no file there.
+    /// Removes the file.
     ///
     /// # Errors
-    /// The same; one that never was there is none.
+    /// As [`Self::touch`]; a file that does not exist is no error.
     pub(crate) async fn remove(&mut self) -> io::Result<()> {
         let removed = self.by(REMOVED, |path| fs::remove_file(path)).await;
         match removed {
@@ -55,17 +55,17 @@ impl Beside {
         }
     }
 
-    /// Does with the path what takes no longer than `within`, and comes behind what is under way.
+    /// Runs work on the path with a timeout, after the work that is still running.
     ///
     /// # Errors
-    /// What the work says, or that it does not answer.
+    /// The error of the work, or of the timeout.
     pub(crate) async fn by(
         &mut self,
         within: Duration,
         work: impl FnOnce(&Path) -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
         if let Some(before) = &mut self.under_way {
-            // How it went was not waited for.
+            // The result of the earlier work was given up.
             let _late = timeout(within, before).await.map_err(|_| hangs())?;
         }
         let path = self.path.clone();
@@ -99,17 +99,17 @@ fn touch(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     let mut options = OpenOptions::new();
     let mut file = open_at_once(options.create(true).truncate(true), path)?;
-    // It may be another one than a moment ago.
+    // The path may lead to another file than a moment ago.
     if !file.metadata()?.is_file() {
         return Err(irregular());
     }
     file.write_all(bytes)
 }
 
-/// A file to write to that is opened without waiting for who reads from it.
+/// Opens a file for writing, without waiting for a reader of a pipe.
 ///
 /// # Errors
-/// What the operating system says, or that nobody reads.
+/// The error of the system call, or that a pipe has no reader.
 pub(crate) fn open_at_once(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     #[expect(clippy::cast_possible_wrap, reason = "the flags are the kernel's int")]
     let opened = options
@@ -164,7 +164,7 @@ mod tests {
         let mut file = Beside::new("/file".into());
         let (answer, answers) = channel::<()>();
         let hung = file.by(soon, move |_| {
-            // It fails when the other end is gone.
+            // `recv` fails when the other end is gone.
             let _answered = answers.recv();
             Ok(())
         });

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-/// One clock for all streams.
+/// The clock of all streams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
@@ -19,18 +19,18 @@ impl Clock {
         }
     }
 
-    /// Since the start.
+    /// Returns the time since the start.
     pub(crate) fn now(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// What a timer takes.
+    /// Converts to the `Instant` of a timer.
     pub(crate) fn instant(&self, at: Duration) -> Instant {
-        // What is too far away to be written is as good as in a year.
+        // A time beyond the range of `Instant` is replaced by one in a year.
         self.start.checked_add(at).unwrap_or(self.start + YEAR)
     }
 
-    /// For people.
+    /// Converts to wall-clock time, for pages and logs.
     pub(crate) fn wall(&self, at: Duration) -> SystemTime {
         self.wall.checked_add(at).unwrap_or(self.wall)
     }

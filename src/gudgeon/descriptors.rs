@@ -1,26 +1,26 @@
-//! Descriptors: connections take so many that files are still read and watched, and the API server is still heard.
+//! Limits the descriptors of connections, so that files can still be read and watched, and API servers connected.
 
 use std::sync::{Arc, LazyLock};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::Semaphore;
 
-/// What a role needs beside its connections: its log, its ports, the runtime's own, three to watch and two to read files. A
-/// cluster is heard over a connection for each kind, and of those there are 30.
+/// Descriptors that a role needs beside its connections: its log, its listeners, the runtime's own, three to watch and two
+/// to read files. An API server is watched over a connection for each kind, and there are 30 kinds.
 const LEAST_RESERVE: usize = 32;
 const MOST_RESERVE: usize = 128;
-/// Where nobody has set a limit, connections have theirs.
+/// Descriptors for connections if RLIMIT_NOFILE is unlimited.
 const UNLIMITED: usize = 1 << 20;
-/// A port with more places than this is what the role is for; others are for who looks.
+/// Listeners with at most so many connections are for administration; larger ones for the role's clients.
 const LOOKS: usize = 64;
 
-/// What connections may have together.
+/// Descriptors of all connections together.
 static SPARE: LazyLock<usize> = LazyLock::new(|| spare(limit()));
-/// What all ports for streams have together: half of it.
+/// Descriptors of all streaming listeners together: half of `SPARE`.
 static STREAMS: LazyLock<Arc<Semaphore>> =
     LazyLock::new(|| Arc::new(Semaphore::new((*SPARE / 2).max(1))));
 
-/// What the process may have, which is raised as far as it may.
+/// Raises the soft limit of RLIMIT_NOFILE to the hard one, and returns it.
 fn limit() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum || limit.maximum.is_none() {
@@ -41,7 +41,7 @@ fn spare(limit: usize) -> usize {
     limit.saturating_sub(reserve).max(LEAST_RESERVE / 4)
 }
 
-/// The places of a port, where the process may have so many descriptors.
+/// Returns the number of connections of a listener, within the process's limit of descriptors.
 pub(crate) fn places(wanted: usize) -> usize {
     share(wanted, *SPARE)
 }

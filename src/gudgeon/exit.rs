@@ -1,17 +1,17 @@
-//! What the program ends with: the same few codes as pintle.
+//! Exit codes: the same few as pintle's.
 
 use std::process::ExitCode;
 
-/// Codes of sysexits.h, so that a script can tell a typing error from a broken file.
+/// Codes of sysexits.h, so that a script can tell a usage error from an invalid file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Stopped on request, or done.
     Done,
-    /// `probe` says no, manifests could not be injected or are not valid.
+    /// `probe` fails, or manifests cannot be injected or are invalid.
     Failed,
     /// Unknown command or flag, a missing or extra argument.
     Usage,
-    /// The operating system refused something needed at the start.
+    /// The operating system refused a resource that the start needs.
     System,
     /// A value or a file is missing, malformed or contradicts another.
     Config,
@@ -37,7 +37,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why it ends before it is done: one line, and a code.
+/// A fatal error: one line, and an exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The code.
@@ -55,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// What the operating system refused.
+    /// An error of the operating system.
     pub fn system(message: impl Into<String>) -> Self {
         Self {
             exit: Exit::System,
@@ -64,7 +64,7 @@ impl Failure {
     }
 }
 
-/// For the help.
+/// The table of exit codes for `--help`.
 pub(crate) const TABLE: &str = "Exit codes:
   0   stopped on request, or done
   1   probe says no, a request failed, manifests could not be injected or are not valid

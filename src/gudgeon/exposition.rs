@@ -1,7 +1,8 @@
-//! Metrics in the format that is asked for: Prometheus' text, or `OpenMetrics`.
+//! Metrics in the requested format: Prometheus' text, or `OpenMetrics`.
 //!
-//! Names are the same in both, for dashboards and alarms stand on them. pilot-discovery's counters do not end in `_total`, and in
-//! `OpenMetrics` all counters do: there they are of no known type, as Prometheus' own client for Go writes them.
+//! Names are the same in both, since dashboards and alerts depend on them. pilot-discovery's counters do not end in
+//! `_total`, and in `OpenMetrics` all counters do: there they have the type unknown, as Prometheus' own client for Go writes
+//! them.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -24,7 +25,8 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// `OpenMetrics` for who names it and prefers nothing to it; text for all others, also where they take neither.
+    /// Chooses `OpenMetrics` for a client that names it and prefers no other; text for all others, even if they accept
+    /// neither.
     pub(crate) fn asked(headers: &HeaderMap) -> Self {
         let ranges = headers.get_all(ACCEPT).into_iter();
         let ranges = ranges.filter_map(|value| value.to_str().ok());
@@ -69,7 +71,7 @@ impl Format {
         }
     }
 
-    /// All that is registered. Counters of the originals are registered by their whole name, ours without their `_total`.
+    /// Renders all metrics. Counters of the originals are registered by their whole name, gudgeon's without their `_total`.
     pub(crate) fn text(self, registry: &Registry) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -118,7 +120,7 @@ impl Format {
         out
     }
 
-    /// What stands above the samples of a family.
+    /// Writes the HELP and TYPE lines of a metric family.
     fn head(self, out: &mut String, name: &str, kind: &str, words: &str) {
         let is_ours = name.starts_with("gudgeon_");
         let (name, more, kind) = match self {
@@ -138,8 +140,8 @@ impl Format {
     }
 }
 
-/// Several documents as one. A family that more than one of them has is there once, with all their samples; of two samples of
-/// one name and labels the first counts.
+/// Merges several documents. A family in more than one of them appears once, with all their samples; of two samples of one
+/// name and labels the first counts.
 pub(crate) fn merged(documents: impl IntoIterator<Item = String>, format: Format) -> String {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut families: Vec<MergedFamily> = Vec::new();
@@ -207,7 +209,7 @@ fn thousandths(quality: &str) -> u32 {
     whole
 }
 
-/// A counter of what is counted elsewhere.
+/// Raises a counter to a count that is kept elsewhere.
 pub(crate) fn up_to(counter: &Counter, count: u64) {
     counter.inc_by(count.saturating_sub(counter.get()));
 }

@@ -13,31 +13,31 @@ use tokio::task::spawn_blocking;
 
 use crate::beside::open_at_once;
 
-/// What a ConfigMap can hold, six times over.
+/// Bytes of a file at most: six times the size of a ConfigMap.
 pub(crate) const MAX_BYTES: u64 = 6 << 20;
 
-/// All files that flags name are read here, one after the other.
+/// Reads all files of flags, one after the other.
 static DISK: Mutex<Disk> = Mutex::new(Disk::new());
 
-/// Whether an error is that a file did not answer: it is to be read again soon.
+/// Returns true if reading the file timed out: it should be retried soon.
 pub(crate) fn is_hanging(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut
 }
 
-/// The bytes of a regular file, read beside the loop.
+/// Reads a regular file on another thread.
 ///
 /// # Errors
-/// What the operating system says, that it is too large or no file, or that it does not answer.
+/// The error of the system call; the file is too large, not regular, or does not answer.
 pub(crate) async fn read(path: &Path) -> io::Result<Vec<u8>> {
     let path = path.to_owned();
     let read = spawn_blocking(move || read_first(&path)).await;
     read.map_err(io::Error::other)?
 }
 
-/// The same, by who has nobody to serve yet.
+/// Reads a regular file at the start, blocking the thread.
 ///
 /// # Errors
-/// The same.
+/// As [`read`].
 pub(crate) fn read_first(path: &Path) -> io::Result<Vec<u8>> {
     let most = usize::try_from(MAX_BYTES).unwrap_or(usize::MAX);
     let (bytes, _) = with_disk(|disk| disk.read(path, most))?;
@@ -47,20 +47,20 @@ pub(crate) fn read_first(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether something is there.
+/// Checks that a path exists.
 ///
 /// # Errors
-/// Nothing is, or it does not answer.
+/// The path does not exist, or does not answer.
 pub(crate) async fn is_there(path: &Path) -> io::Result<()> {
     let path = path.to_owned();
     let seen = spawn_blocking(move || is_there_first(&path)).await;
     seen.map_err(io::Error::other)?
 }
 
-/// The same, asked by who has nobody to serve yet.
+/// Checks that a path exists, at the start, blocking the thread.
 ///
 /// # Errors
-/// The same.
+/// As [`is_there`].
 pub(crate) fn is_there_first(path: &Path) -> io::Result<()> {
     with_disk(|disk| disk.stat(path)).map(drop)
 }
@@ -77,10 +77,10 @@ fn too_large() -> io::Error {
     io::Error::other("larger than 6 MiB")
 }
 
-/// The bytes of a regular file, however long it takes.
+/// Reads a regular file without a timeout.
 ///
 /// # Errors
-/// What the operating system says, or that it is too large or no file.
+/// The error of the system call, or that the file is too large or not regular.
 pub(crate) fn read_now(path: &Path) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let mut bytes = Vec::new();
@@ -95,10 +95,10 @@ pub(crate) fn read_now(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A regular file, or an error: nobody waits for one who writes into a pipe, and no device is even opened.
+/// Opens a regular file. Never waits for the writer of a pipe, and never opens a device.
 ///
 /// # Errors
-/// What the operating system says, or that it is no file.
+/// The error of the system call, or that the file is not regular.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let irregular = || io::Error::other("not a regular file");
     if !std::fs::metadata(path)?.is_file() {
@@ -110,17 +110,17 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
         .read(true)
         .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open(path)?;
-    // It may be another one than a moment ago.
+    // The path may lead to another file than a moment ago.
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(irregular()),
     }
 }
 
-/// What somebody has named on a command line: a pipe of a shell's is waited for as long as they like, and a file is not.
+/// Opens a file of the command line: a shell's pipe may block without limit, a regular file may not.
 ///
 /// # Errors
-/// What the operating system says.
+/// The error of the system call.
 pub(crate) fn open_named(path: &Path) -> io::Result<File> {
     match std::fs::metadata(path)?.is_file() {
         true => open(path),
@@ -128,11 +128,11 @@ pub(crate) fn open_named(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Leaves `bytes` at `path` in one step, readable for all: a temporary file beside it, renamed. What is no file (`/dev/null`,
-/// `/dev/stdout`) is written to, and stays what it is; of a pipe nobody waits for a reader.
+/// Replaces `path` by `bytes` in one step, readable for all: a temporary file beside it, renamed. A device or pipe
+/// (`/dev/null`, `/dev/stdout`) is written to instead; a pipe without a reader is an error.
 ///
 /// # Errors
-/// What the operating system says; no temporary file stays.
+/// The error of the system call; no temporary file stays.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if is_written_to(path) {
         return open_at_once(&mut OpenOptions::new(), path)?.write_all(bytes);
@@ -140,15 +140,15 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_by(path, |to| to.write_all(bytes))
 }
 
-/// What is there and neither a file nor a directory.
+/// Returns true if the path exists and is neither a file nor a directory.
 fn is_written_to(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|at| !at.is_file() && !at.is_dir())
 }
 
-/// The same with what is written bit by bit, for as long as whoever reads a pipe takes.
+/// As `replace`, with a callback that writes, for as long as the reader of a pipe takes.
 ///
 /// # Errors
-/// What the operating system says, or who writes; no temporary file stays.
+/// The error of the system call or of the callback; no temporary file stays.
 pub(crate) fn replace_by(
     path: &Path,
     write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
@@ -177,7 +177,7 @@ pub(crate) fn replace_by(
         std::fs::rename(&new, path)
     })();
     if written.is_err() {
-        // It may never have been there.
+        // The temporary file may never have been created.
         let _gone = std::fs::remove_file(&new);
     }
     written
@@ -230,7 +230,7 @@ mod tests {
         let link = folder.path().join("null");
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
         replace(&link, b"new").unwrap();
-        // Nobody reads from this one.
+        // The pipe has no reader.
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(
             rustix::fs::CWD,

@@ -1,9 +1,9 @@
-//! Text without what it quotes: a value that is in the wrong place may be a password.
+//! Redacts quotations in a text: a misplaced value may be a password.
 
-/// Stands for what is left out.
+/// Replaces redacted text.
 pub(crate) const HIDDEN: &str = "…";
 
-/// The text without anything that is quoted with `"`.
+/// Returns the text without anything that is quoted with `"`.
 pub(crate) fn quotations(text: &str) -> String {
     quoted(text, |_| true)
 }
@@ -15,7 +15,7 @@ pub(crate) fn quoted(text: &str, hides: impl Fn(&str) -> bool) -> String {
     while let Some((before, after)) = rest.split_once('"') {
         out.push_str(before);
         let Some(end) = closing(after) else {
-            // It was cut within a quotation.
+            // The text was cut within a quotation.
             out.push('"');
             out.push_str(HIDDEN);
             return out;
@@ -30,7 +30,7 @@ pub(crate) fn quoted(text: &str, hides: impl Fn(&str) -> bool) -> String {
     out
 }
 
-/// Where a quotation ends that has begun.
+/// Returns the end of a quotation that has begun.
 fn closing(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.char_indices().find_map(|(at, letter)| {

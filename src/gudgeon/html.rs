@@ -1,12 +1,12 @@
-//! Pages for a browser: one file each, no script, drawn anew for each look. Here is what all of them have: text, head, and a
-//! timeline.
+//! Pages for a browser: one file each, no script, rendered anew for each request. This has their common parts: text, head,
+//! and a timeline.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Rows of each table; the rest is in the documents.
 pub(crate) const ROWS: usize = 500;
-/// What a timeline shows.
+/// The period of a timeline.
 const SPAN: Duration = Duration::from_secs(3600);
 
 const STYLE: &str = ":root{color-scheme:light dark;--line:#8884;--good:#2a8f5b;--some:#3569b5;--bad:#c8412f}
@@ -22,7 +22,7 @@ table{display:block;overflow-x:auto}th,td{min-width:6rem}td.n{min-width:3rem}td:
 td:empty{min-width:0}}
 ";
 
-/// All before the first heading.
+/// Writes the page up to the first heading.
 pub(crate) fn head(page: &mut String, title: &str, style: &str) {
     // Writing to a string cannot fail, here and below.
     let _written = write!(
@@ -33,25 +33,25 @@ pub(crate) fn head(page: &mut String, title: &str, style: &str) {
     );
 }
 
-/// What a table has beyond its rows.
+/// Writes the number of rows beyond a table's limit.
 pub(crate) fn more(page: &mut String, all: usize) {
     if all > ROWS {
         let _written = writeln!(page, "<tr><td>and {} more</tr>", all - ROWS);
     }
 }
 
-/// Something that happened.
+/// A bar of a timeline.
 #[derive(Debug)]
 pub(crate) struct Bar {
     pub(crate) age: Duration,
-    /// Of 80.
+    /// Height in units of 1/80 of the diagram.
     pub(crate) height: u32,
     /// `good`, `some` or `bad`.
     pub(crate) color: &'static str,
     pub(crate) words: String,
 }
 
-/// A table, or the words that stand in the place of one without rows.
+/// Writes a table, or `empty` in place of one without rows.
 pub(crate) fn table(
     page: &mut String,
     columns: &[&str],
@@ -105,7 +105,7 @@ pub(crate) fn ticks(page: &mut String, width: usize, base: usize) {
     }
 }
 
-/// The last hour, now on the right; words where nothing happened in it.
+/// Draws the last hour, now on the right; a sentence if nothing happened in it.
 pub(crate) fn timeline(
     page: &mut String,
     label: &str,
@@ -140,7 +140,7 @@ pub(crate) fn timeline(
     legend(page, meanings);
 }
 
-/// Text in HTML: nothing in it is a tag or ends a quotation.
+/// Escapes text for HTML: it contains no tag, and ends no quotation.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// On a phone: a table that is wider scrolls in its own box, and the sentences in its last column do not become towers.
+    /// On a phone: a wide table scrolls in its own box, and the sentences in its last column keep their width.
     #[test]
     fn nothing_is_wider_than_the_screen() {
         let mut page = String::new();

@@ -1,4 +1,4 @@
-//! Webhook configurations that are kept: the way to the cluster, and what the keeper is told.
+//! The reconciler of webhook configurations: its connection to the cluster, and its inputs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tracing::{error, info};
 
 use crate::log;
 
-/// After a failure.
+/// The delay after a failure.
 pub(crate) const AGAIN: Duration = Duration::from_secs(30);
 
-/// Connects, however long it takes: what is missing may come.
+/// Connects, with retries for ever: missing files may appear.
 pub(crate) async fn connected(access: &Access) -> Cluster {
     let mut failed: u64 = 0;
     loop {
@@ -35,7 +35,7 @@ pub(crate) async fn connected(access: &Access) -> Cluster {
     }
 }
 
-/// Tells the keeper each CA bundle as it comes. `own`: others have theirs beside it.
+/// Passes each new CA bundle to the reconciler. `own`: other replicas have theirs beside it.
 pub(crate) async fn tell(
     handle: ReconcilerHandle,
     own: bool,

@@ -1,4 +1,4 @@
-//! A file of settings that is read again and again: what was read of it last, and what has been said of it.
+//! A configuration file that is reloaded: its last content, and the last error logged about it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,19 +9,19 @@ use tracing::{error, info, warn};
 use crate::exit::Failure;
 use crate::file;
 
-/// The file, and what is said of it.
+/// A configuration file, with its last content and error.
 #[derive(Debug)]
 pub(crate) struct Kept {
     flag: &'static str,
     pub(crate) path: PathBuf,
-    /// What was read last, good or not; `None`: no file.
+    /// The last content, valid or not; `None` if there is no file.
     bytes: Option<Vec<u8>>,
     pub(crate) complained: Option<String>,
-    /// It did not answer when it was read last.
+    /// The last read hung.
     hangs: bool,
 }
 
-/// Until a file that did not answer is read again.
+/// The delay before a file that did not answer is read again.
 const SOON: Duration = Duration::from_secs(1);
 
 impl Kept {
@@ -72,21 +72,21 @@ impl Kept {
         }
     }
 
-    /// What is wrong at the start is the end.
+    /// Returns the first configuration; an error is fatal.
     pub(crate) fn first<T>(&self, parsed: Result<Parsed<T>, Invalid>) -> Result<T, Failure> {
         let parsed = parsed.map_err(|invalid| Failure::config(self.wrong(&invalid)))?;
         self.warn(&parsed.warnings);
         Ok(parsed.config)
     }
 
-    /// Its text, if it is another than before.
+    /// Returns the text if it has changed.
     pub(crate) async fn changed(&mut self) -> Option<String> {
         let read = file::read(&self.path).await;
         self.hangs = read.as_ref().is_err_and(file::is_hanging);
         let bytes = match read {
             Ok(bytes) => bytes,
             Err(cause) => {
-                // Where there never was one, none is missed.
+                // An optional file that never existed is not an error.
                 if self.bytes.is_some() {
                     self.complain(self.wrong(&cause));
                 }
@@ -107,12 +107,12 @@ impl Kept {
         }
     }
 
-    /// When it is to be read again, if nobody tells of a change before.
+    /// Returns the delay until the next reload without an event.
     pub(crate) fn pause(&self, seldom: Duration) -> Duration {
         if self.hangs { SOON } else { seldom }
     }
 
-    /// What is wrong later changes nothing.
+    /// Returns a later configuration; on an error the last one stays.
     pub(crate) fn later<T>(&mut self, parsed: Result<Parsed<T>, Invalid>) -> Option<T> {
         match parsed {
             Ok(parsed) => {
@@ -128,7 +128,7 @@ impl Kept {
         }
     }
 
-    /// Once for each cause.
+    /// Logs each cause once.
     fn complain(&mut self, cause: String) {
         if self.complained.as_ref() != Some(&cause) {
             error!("{cause}: the last good one is used on");

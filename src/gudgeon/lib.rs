@@ -1,27 +1,27 @@
 //! `gudgeon`: the control plane beside pintle, in one program: command line, roles, listeners, TLS, metrics, log, health and
 //! the end.
 //!
-//! It alone knows all the others: `api`, `inject`, `transform`, `xds` and `mcp` decide, `cluster` reads Kubernetes, Consul and directories,
-//! and here they are joined.
+//! It alone knows all the others: `api`, `inject`, `transform`, `xds` and `mcp` decide, `cluster` reads Kubernetes, Consul and
+//! directories, and here they are joined.
 //! One thread, one tokio runtime (`current_thread`). A panic ends the request that it happened in and no more, so the program
 //! is built to unwind: by the profiles `gudgeon` and `gudgeon-dev`.
 //!
 //! ```text
-//!            ┌── cli ── log ── exit              what was asked for, what is said, what it ends with
+//!            ┌── cli ── log ── exit              command line, log lines, exit codes
 //!            ├── manifest                        `inject`: documents in, documents out
 //! main ── lib┼── validate                        `validate`: documents in, what is wrong with them out
 //!            ├── injector                        the webhook: files ── admission ── decision ── page
-//!            ├── discovery                       sources in, xDS out; `request` asks one that runs
-//!            ├── galley                          sources in, MCP out; the webhook that checks rules
+//!            ├── discovery                       sources in, xDS out; `request` is a client of a running one
+//!            ├── galley                          sources in, MCP out; the webhook that validates rules
 //!            └── all                             these three in one process
 //!
 //! each role ─┬── shared                          `Role`; runtime, signals, stages, clients of clusters, rules between roles
 //!            ├── admission, keeping              of both webhooks: reviews, and their configuration in the cluster
-//!            ├── serve                           listeners: places, heads, bodies, farewell
+//!            ├── serve                           listeners: connections, heads, bodies, farewell
 //!            ├── grpc ── mcp                     the same for streams that live for days; MCP on them
 //!            ├── tls                             the current certificate, from files or made here
-//!            ├── descriptors                     what connections may take of them
-//!            └── watch, file                     what changed on disk
+//!            ├── descriptors                     their limits for connections
+//!            └── watch, file                     changes on disk
 //! ```
 //!
 //! # Map
@@ -110,10 +110,10 @@ use inject::Configuration;
 use injector::Injector;
 use tracing::{error, warn};
 
-/// Where Kubernetes reads why a container ended.
+/// The file from which Kubernetes reads the reason of a container's end.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// Does what a command line asks for; the first word is the program's name.
+/// Runs the command line; the first word is the program's name.
 #[must_use]
 pub fn run(words: &[OsString]) -> Exit {
     let Parsed { asked, warnings } = match cli::parse(words) {
@@ -202,7 +202,7 @@ fn role(
 }
 
 fn say(out: bool, text: &str) {
-    // Where the stream is gone nobody reads it.
+    // If the stream is closed, nobody can read the text.
     let _written = if out {
         std::io::stdout().write_all(text.as_bytes())
     } else {
@@ -219,7 +219,7 @@ fn told(failure: &Failure) -> Exit {
 fn last_words(failure: &Failure) -> Exit {
     error!("{}", failure.message);
     if Path::new(TERMINATION_LOG).exists() {
-        // It is a favour.
+        // The file is optional.
         let _written = std::fs::write(TERMINATION_LOG, format!("{}\n", failure.message));
     }
     failure.exit

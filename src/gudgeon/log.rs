@@ -1,7 +1,7 @@
 //! The log: one line, one `write`, as pintle writes it: time, level and message between tabs, or a JSON object.
 //!
-//! Everything logs through `tracing`; this is the subscriber. Writing never waits: a sink that takes no line loses it, and the
-//! next line that it takes is how many it has lost. What libraries say is let through from "warn" on.
+//! All events go through `tracing`; this is the subscriber. Writing never blocks: a sink that takes no line loses it, and
+//! the next line that it takes is the number of lost ones. Events of libraries pass from "warn" on.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -29,7 +29,7 @@ use crate::cli::LogFlags;
 
 /// The longest line, with its end: what POSIX lets a pipe take at once (`PIPE_BUF` on Linux), so lines never mix.
 const LINE_BYTES: usize = 4096;
-/// Where our own events come from; anything else is a library.
+/// Targets of gudgeon's own events; all others are libraries'.
 const OWN: [&str; 4] = ["gudgeon", "inject", "cluster", "api"];
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ struct Log {
     sinks: &'static Mutex<Vec<Sink>>,
 }
 
-/// Of the one log that there is.
+/// Sinks of the one global log.
 static SINKS: Mutex<Vec<Sink>> = Mutex::new(Vec::new());
 
 /// Lines that some sink has lost, for the metrics.
@@ -67,7 +67,7 @@ pub(crate) fn lost_lines() -> u64 {
 /// Opens the log.
 ///
 /// # Errors
-/// A level that is none, or a file that cannot be opened.
+/// An unknown level, or a file that cannot be opened.
 pub(crate) fn open(flags: &LogFlags, otherwise: &str) -> Result<(), String> {
     let mut names = flags.log_target.clone();
     if names.is_empty() {
@@ -83,7 +83,7 @@ pub(crate) fn open(flags: &LogFlags, otherwise: &str) -> Result<(), String> {
         sinks.push(Sink { target, lost: 0 });
     }
     if let Ok(mut all) = SINKS.lock() {
-        // Only a second one is refused: the first goes on then.
+        // A second log is ignored: the first goes on.
         if all.is_empty() {
             *all = sinks;
         }
@@ -93,14 +93,14 @@ pub(crate) fn open(flags: &LogFlags, otherwise: &str) -> Result<(), String> {
         json: flags.log_as_json,
         sinks: &SINKS,
     };
-    // Only a second one is refused: the first goes on then.
+    // Only a second subscriber is refused: the first goes on.
     let _first = tracing::subscriber::set_global_default(log);
     Ok(())
 }
 
 fn open_file(path: &Path) -> Result<File, String> {
     let mut options = OpenOptions::new();
-    // A pipe that nobody reads must not hold up the program.
+    // A pipe without a reader must not block the program.
     #[expect(clippy::cast_possible_wrap, reason = "the flags are the kernel's int")]
     options
         .create(true)
@@ -110,10 +110,10 @@ fn open_file(path: &Path) -> Result<File, String> {
     opened.map_err(|cause| format!("cannot open log {}: {cause}", path.display()))
 }
 
-/// For a log's file to be opened: nobody waits for a mount whose server is gone.
+/// The timeout of opening a log's file: its mount's server may be gone.
 const OPENED: Duration = Duration::from_secs(10);
 
-/// Opens the log's files again, by their names, beside the loop: whoever has renamed them gets new ones.
+/// Reopens the log's files by their names, on another thread: a log that was renamed gets a new file.
 #[derive(Debug)]
 pub(crate) struct Reopening {
     sinks: &'static Mutex<Vec<Sink>>,
@@ -129,7 +129,7 @@ impl Reopening {
         }
     }
 
-    /// How many were opened, and what is wrong with each of the others, which go on where they were.
+    /// Returns the number of files opened, and the errors of the others, which keep their open file.
     pub(crate) async fn again(&mut self) -> (usize, Vec<String>) {
         let mut count = 0;
         let mut wrong = Vec::new();
@@ -145,7 +145,7 @@ impl Reopening {
         (count, wrong)
     }
 
-    /// The lock is not held while something is opened: everybody logs.
+    /// Copies the names: the lock is not held while a file is opened, since any task may log.
     fn files(&self) -> Vec<(usize, PathBuf)> {
         let Ok(sinks) = self.sinks.lock() else {
             return Vec::new();
@@ -201,7 +201,7 @@ fn level(text: &str) -> Result<LevelFilter, String> {
     Ok(found)
 }
 
-/// A number that says whether the `count`th repetition of an error is worth a line: powers of two are.
+/// Returns true if the `count`th repetition of an error is to be logged: powers of two are.
 #[must_use]
 pub(crate) const fn worth_a_line(count: u64) -> bool {
     count.is_power_of_two()
@@ -242,7 +242,7 @@ impl Subscriber for Log {
         }
     }
 
-    // Nobody here uses spans: one for all.
+    // Spans are not used here: one ID for all.
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
         span::Id::from_u64(1)
     }
@@ -292,13 +292,13 @@ fn render(json: bool, now: SystemTime, level: Level, said: &Said) -> Vec<u8> {
             if line.len() <= LINE_BYTES || room < 64 {
                 return line.into_bytes();
             }
-            // Escapes take more room than what they stand for.
+            // Escapes take more room than the characters they replace.
             room /= 2;
         }
     }
     let head = format!("{time}\t{level}\t");
     let mut line = head.clone();
-    // One line is one line, whatever a message quotes; and no escape sequence reaches a terminal.
+    // A message stays on one line, whatever it quotes; and no escape sequence reaches a terminal.
     for letter in cut(message, fields, LINE_BYTES - head.len() - 1).chars() {
         let shown = if letter.is_control() {
             '\u{fffd}'
@@ -370,7 +370,8 @@ impl Sink {
         LOST.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A pipe says that it is writable when it has room for `PIPE_BUF`, so a line that follows cannot wait.
+    /// Returns true if a line can be written without blocking: poll reports a pipe as writable when it has room for
+    /// `PIPE_BUF`.
     fn takes_a_line(&self) -> bool {
         fn ask(fd: &impl AsFd) -> bool {
             let now = Timespec {

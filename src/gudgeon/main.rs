@@ -11,7 +11,7 @@ use spin::relax::Yield;
 use talc::TalcLock;
 use talc::source::GlobalAllocSource;
 
-/// What is asked of the C library at once.
+/// Bytes of a block from the C library's allocator.
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// A review is some thousands of small pieces of memory. The C library's own allocator asks the kernel for pages many times

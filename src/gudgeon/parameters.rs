@@ -1,4 +1,4 @@
-//! What a configuration takes from flags and environment, and which of these flags mean nothing beside a file.
+//! The parameters of an injection configuration from flags and environment, and warnings about ignored flags.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use inject::Parameters;
 
 use crate::cli::BuiltinFlags;
 
-/// As the flags have it.
+/// Builds the parameters from the flags and the environment.
 pub(crate) fn of(revision: Option<&String>, builtin: &BuiltinFlags) -> Parameters {
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -50,7 +50,7 @@ pub(crate) fn given(builtin: &BuiltinFlags) -> Vec<&'static str> {
     .collect()
 }
 
-/// What is said about such a flag beside templates of one's own.
+/// Returns the warning about a flag that custom templates ignore.
 pub(crate) fn ignored(flag: &str) -> String {
     let but = match flag {
         "proxyImage" => "; .ProxyImage has it, where the values name no image",

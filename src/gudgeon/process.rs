@@ -1,4 +1,4 @@
-//! What every role does with its process: the signals that end it, a line for a panic, the memory it takes.
+//! The parts of the process that every role shares: signals, a line for a panic, resident memory.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,7 @@ use crate::exit::Failure;
 use crate::log;
 use crate::tls::expiry;
 
-/// Signals that would end the program without a word, and ask for nothing here; as Linux numbers them on x86_64 and on
-/// aarch64.
+/// Signals that would silently end the program, and have no meaning here; with Linux's numbers on x86_64 and on aarch64.
 const OTHERS: [(i32, &str); 9] = [
     (3, "QUIT"),
     (12, "USR2"),
@@ -24,18 +23,18 @@ const OTHERS: [(i32, &str); 9] = [
     (30, "PWR"),
 ];
 
-/// Real-time signals have numbers for names. The first ones may be the C library's own, which gives them to nobody.
+/// Real-time signals have no names. The first ones may be reserved by the C library.
 const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
 
-/// Counts how often somebody asked for all files to be read again.
+/// Counts the requests to read all files again.
 static AGAIN: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 
-/// When all files are to be read again.
+/// Returns a receiver of requests to read all files again.
 pub(crate) fn again() -> watch::Receiver<u64> {
     AGAIN.subscribe()
 }
 
-/// All files are to be read again, whether or not they look as if they had changed.
+/// Requests that all files are read again, even if they look unchanged.
 pub(crate) fn read_again() {
     AGAIN.send_modify(|count| *count = count.wrapping_add(1));
 }
@@ -48,7 +47,8 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// Other signals do what they ask for, from now on, and end nothing. So do certificates that come to their end.
+    /// Installs handlers: other signals have their effects from now on, and end nothing. Also starts the watch of expiring
+    /// certificates.
     pub(crate) fn new() -> Result<Self, Failure> {
         let of = |kind| {
             signal(kind).map_err(|cause| Failure::system(format!("cannot handle signals: {cause}")))
@@ -114,7 +114,7 @@ pub(crate) fn tell_of_panics() {
     }));
 }
 
-/// What the kernel counts, where there is a /proc.
+/// Returns the resident memory in bytes (VmRSS), if there is a /proc.
 pub(crate) fn resident() -> Option<i64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;

@@ -1,4 +1,4 @@
-//! What must hold of a review and of manifests, with the examples that fuzzing begins with, without a fuzzer.
+//! Properties of reviews and of manifests, over the seeds of the fuzz targets, without a fuzzer.
 
 #![allow(
     clippy::print_stdout,

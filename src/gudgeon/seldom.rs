@@ -1,5 +1,5 @@
-//! Lines of the log that somebody else can cause as often as he likes: so many in a minute, and the next one says how many
-//! there were.
+//! Limits log lines that a peer can cause at will: so many in a minute, and the next line has the number of those
+//! suppressed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct State {
 }
 
 impl Seldom {
-    /// With so many lines in a minute.
+    /// Creates a limiter of so many lines in a minute.
     pub(crate) const fn new(lines: u32) -> Self {
         let state = State {
             since: None,
@@ -36,7 +36,7 @@ impl Seldom {
         }
     }
 
-    /// One more. If it is worth a line: how many there were since the last one, with it.
+    /// Counts an event. Returns the number of events since the last line if this one is to be logged.
     pub(crate) fn add(&self) -> Option<u64> {
         self.add_at(Instant::now())
     }
@@ -56,7 +56,7 @@ impl Seldom {
         Some(std::mem::take(&mut state.untold))
     }
 
-    /// One more, as a line says it at its end.
+    /// Counts an event; returns the suffix of its line if it is to be logged.
     pub(crate) fn more(&self) -> Option<String> {
         self.add().map(|count| match count {
             1 => String::new(),
@@ -81,7 +81,7 @@ mod tests {
                 counted += found.unwrap_or_default();
             }
             assert_eq!(told, 5 * lines);
-            // What came after the last line is told with the next one.
+            // Events after the last line are counted in the next one.
             let next = seldom.add_at(begun + Duration::from_secs(300));
             assert_eq!(next.map(|next| next + counted), Some(301));
         }

@@ -1,4 +1,4 @@
-//! One file: what was read of it last, whether it was right, and what is said about it.
+//! One file: its last content, its validity, and its last error.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -8,9 +8,9 @@ use tracing::{error, info};
 
 use crate::{file, log};
 
-/// Who counts what is done with files.
+/// Counts events of files.
 pub(crate) trait Counts: Sync {
-    /// Whether the file of a flag is in use as it is now.
+    /// Sets whether the present content of a flag's file is in use.
     fn file(&self, flag: &'static str, valid: bool);
 
     /// The file of a flag was read: `ok` or `broken`.
@@ -25,7 +25,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// The one line that says what is wrong with it.
+    /// Returns the line that reports an error of the file.
     pub(crate) fn line(&self, cause: &str) -> String {
         format!(
             "cannot use --{} {}: {cause}",
@@ -35,23 +35,24 @@ impl Named {
     }
 }
 
-/// One file and what was made of it.
+/// One file, with the state of its last load.
 #[derive(Debug)]
 pub(crate) struct Tracked {
     pub(crate) named: Named,
-    /// Hash of the bytes that were judged last, or why there were none.
+    /// The hash of the bytes that were validated last, or the error of the read.
     pub(crate) seen: Option<Result<String, String>>,
     loaded: Option<SystemTime>,
     pub(crate) error: Option<String>,
-    /// How often `error` was met in a row.
+    /// The number of times in a row that `error` has occurred.
     times: u64,
-    /// What is wrong is not logged until it was right once: who cannot start without it says that as the last line.
+    /// Errors are not logged before the first success: a role that cannot start without the file prints them as its last
+    /// line.
     pub(crate) needed: bool,
-    /// It did not answer when it was read last.
+    /// The last read hung.
     pub(crate) hangs: bool,
 }
 
-/// Until a file that did not answer is read again.
+/// The delay before a file that did not answer is read again.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
 impl Tracked {

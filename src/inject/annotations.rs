@@ -1,4 +1,5 @@
-//! Annotations that a template may read: each is looked at before anything is rendered, because templates paste them into YAML.
+//! Annotations that a template may read: each is validated before anything is rendered, because templates paste them into
+//! YAML.
 
 use std::net::IpAddr;
 
@@ -16,7 +17,7 @@ use crate::yaml_safe;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ValueRule {
     Any,
-    /// JSON of our own, or anything: white space passes outside of its strings.
+    /// JSON of a known type, or any text: white space is allowed outside of its strings.
     Json,
     OneOf(&'static [&'static str]),
     Port,
@@ -36,7 +37,7 @@ enum ValueRule {
     Templates,
 }
 
-/// An annotation: its name, how a message calls it, and what it holds.
+/// An annotation: its name, its description in messages, and the rule of its value.
 struct AnnotationRow(&'static str, &'static str, ValueRule);
 
 pub const STATUS_PORT: &str = "status.sidecar.istio.io/port";
@@ -209,14 +210,14 @@ impl std::fmt::Debug for Validators<'_> {
     }
 }
 
-/// All annotations of an object together, keys and values: Kubernetes' `TotalAnnotationSizeLimitB`, which it looks at only when
-/// the pod has come out.
+/// Bytes of all annotations of an object, keys and values: Kubernetes' `TotalAnnotationSizeLimitB`, which the API server
+/// checks only after admission.
 pub const MAX_BYTES: usize = 256 << 10;
 
-/// Bytes of a value, or of what is wrong with it, that a message quotes: enough for a person to know it.
+/// Bytes of a value, or of an error's detail, that a message quotes: enough for a person to recognize it.
 const QUOTED: usize = 512;
 
-/// The beginning of a text, with a mark where something follows.
+/// Returns the beginning of a text, with a mark if the rest is cut.
 fn shown(text: &str) -> std::borrow::Cow<'_, str> {
     if text.len() <= QUOTED {
         return text.into();
@@ -229,7 +230,7 @@ fn shown(text: &str) -> std::borrow::Cow<'_, str> {
     .into()
 }
 
-/// All annotations that are not valid, in one message.
+/// Validates all annotations; the error lists the invalid ones in one message.
 pub fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), String> {
     let metadata = pod.get("metadata");
     let all = metadata.and_then(|metadata| pod::object(metadata, "annotations"));
@@ -263,7 +264,7 @@ pub fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), String> 
     }
 }
 
-/// Whether a parameter of the built-in template is valid, judged like its annotation.
+/// Checks a parameter of the built-in template by the rule of its annotation.
 pub fn parameter(name: &str, value: &str) -> Result<(), String> {
     let valid = match name {
         "readinessInitialDelaySeconds"
@@ -285,7 +286,7 @@ pub fn parameter(name: &str, value: &str) -> Result<(), String> {
 }
 
 fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(), String> {
-    // In JSON and YAML white space is none of a string, and their strings are judged one by one.
+    // JSON and YAML have white space outside of strings, and their strings are validated one by one.
     let structured = matches!(
         valid,
         ValueRule::Json | ValueRule::Objects(_) | ValueRule::ProxyConfig
@@ -370,7 +371,7 @@ fn objects(value: &str, kind: &str) -> Result<(), String> {
     })
 }
 
-/// Whether a volume is there twice because the pod asks for one by a name that the template has: what is to be said of it.
+/// Explains a duplicate volume if the pod's annotation names a volume of the template.
 pub(crate) fn volume_twice(pod: &Value, error: &OutputError) -> Option<String> {
     let OutputError::Duplicate { list, name, .. } = error else {
         return None;
@@ -415,7 +416,7 @@ fn interface(value: &str) -> Result<(), String> {
     }
 }
 
-/// As Go reads a boolean.
+/// Parses a boolean as Go does.
 #[must_use]
 pub fn boolean(value: &str) -> Option<bool> {
     match value {

@@ -15,7 +15,7 @@ use crate::yaml;
 
 const TEMPLATE: &str = include_str!("builtin.tpl");
 
-/// Its own proxy, of the same version.
+/// The default proxy image: pintle's, of the same version.
 const PROXY_IMAGE: &str = concat!("pintle-envoy:", env!("CARGO_PKG_VERSION"));
 const INIT_IMAGE: &str = "istio/proxyv2:1.24.0";
 
@@ -31,7 +31,7 @@ const SETTINGS: [(&str, &str, &str); 10] = [
     ("includeInboundPorts", "includeInboundPorts", "*"),
     ("excludeInboundPorts", "excludeInboundPorts", ""),
     ("imagePullPolicy", "imagePullPolicy", "IfNotPresent"),
-    // The mesh configuration says it if it is empty.
+    // The mesh configuration's value counts if this is empty.
     ("statusPort", "statusPort", ""),
     ("initialDelaySeconds", "readinessInitialDelaySeconds", "1"),
     ("periodSeconds", "readinessPeriodSeconds", "2"),
@@ -61,7 +61,7 @@ pub fn configuration(parameters: &Parameters) -> Result<String, String> {
             "initImage",
             json!(image(&parameters.init_image, INIT_IMAGE)),
         ),
-        // The mesh configuration says it if it is empty.
+        // The mesh configuration's value counts if this is empty.
         (
             "discoveryAddress",
             json!(text(&parameters.discovery_address, "")),
@@ -92,7 +92,7 @@ pub fn configuration(parameters: &Parameters) -> Result<String, String> {
     Ok(made)
 }
 
-/// Gives a file without templates the built-in one.
+/// Adds the built-in template to a file without templates.
 pub(crate) fn complete(file: &mut File, parameters: &Parameters) -> Result<(), String> {
     let text = configuration(parameters)?;
     let node = yaml::read(&text).map_err(|error| error.to_string())?;
@@ -180,7 +180,7 @@ mod tests {
                 (broken.source, broken.cause.as_str()),
                 (Source::Config, wanted)
             );
-            // Beside a configuration they mean nothing.
+            // With a configuration file the parameters are ignored.
             load(Some("template: ''"), parameters(&[(name, value)])).unwrap();
         }
     }

@@ -12,12 +12,12 @@ pub(crate) const SIDECAR: &str = "sidecar";
 
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    /// In the file's order.
+    /// The templates in the file's order.
     templates: Vec<Template>,
     aliases: BTreeMap<String, Vec<String>>,
-    /// For pods that choose none.
+    /// The templates of pods that choose none.
     defaults: Vec<String>,
-    /// Of what is chosen most: the defaults, each alias, each template.
+    /// Hashes of the usual choices: the defaults, each alias, each template.
     versions: BTreeMap<Vec<String>, String>,
     /// Their last outputs.
     pub(crate) known: RenderCache<Value>,
@@ -84,13 +84,13 @@ impl Catalog {
         &self.templates
     }
 
-    /// Each template's name and version.
+    /// Iterates over each template's name and version.
     pub(crate) fn versions(&self) -> impl Iterator<Item = (String, String)> {
         let all = self.templates.iter();
         all.map(|one| (one.name().to_owned(), self.version_of(&[one])))
     }
 
-    /// The templates that a pod gets that says `said`, or nothing.
+    /// Returns the templates of a pod with the annotation `said`, or without.
     pub(crate) fn choose(&self, said: Option<&str>) -> Result<Chosen<'_>, String> {
         let templates = match said {
             Some(said) => self.resolve(said.split(',').map(str::trim))?,

@@ -5,11 +5,11 @@ use serde_json::Value;
 use crate::pod;
 use crate::quantity;
 
-/// Threads where the mesh says nothing: the default of those releases, which their own test data shows beside any limit of the
-/// processor.
+/// Threads if the mesh configuration has no number: the default of those releases, whose own test data has it beside any
+/// limit of the processor.
 const USUAL: i64 = 2;
 
-/// The number that the proxy's configuration says. An explicit 0 asks for the proxy's share of the processor: its limit,
+/// Returns the threads of the proxy's configuration. An explicit 0 asks for the proxy's share of the processor: its limit,
 /// else its request, each by the pod's annotation, else by the values; 0 if none of them is set.
 pub(crate) fn estimated(said: Option<i64>, pod: &Value, values: &Value) -> i64 {
     match said {

@@ -19,7 +19,7 @@ use crate::render_cache::RenderCache;
 use crate::template::{Delimiters, Dialect, Template, of_json, version};
 use crate::yaml;
 
-/// How the result is put into the pod.
+/// The way in which a template's output is applied to the pod.
 #[derive(Debug)]
 pub(crate) enum Mode {
     /// The template prints things to add.
@@ -34,7 +34,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// Whether a pod may choose these templates; a fragment is not chosen.
+    /// Checks a pod's choice of templates; a fragment ignores it.
     pub(crate) fn choice(&self, said: &str) -> Result<(), String> {
         match self {
             Self::Fragment { .. } => Ok(()),
@@ -43,7 +43,7 @@ impl Mode {
     }
 }
 
-/// All that is the same for every pod.
+/// Configuration that all pods share.
 #[derive(Debug)]
 pub struct Configuration {
     pub(crate) policy: Policy,
@@ -51,13 +51,13 @@ pub struct Configuration {
     built_in: bool,
     pub(crate) injected_annotations: BTreeMap<String, String>,
     pub(crate) agents: Agents,
-    /// Of overlays; a fragment says it itself.
+    /// Rewrites probes, in overlays; a fragment has its own setting.
     pub(crate) rewrite_probes: bool,
     pub(crate) values: Value,
     pub(crate) values_json: serde_json::Value,
     pub(crate) mesh: MeshConfig,
     pub(crate) mesh_value: Value,
-    /// For all pods that say nothing themselves.
+    /// The proxy of pods without a `ProxyConfig` of their own.
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) parameters: Parameters,
     pub(crate) environment: Arc<BTreeMap<String, String>>,
@@ -142,7 +142,7 @@ impl Configuration {
         Ok((configuration, warnings))
     }
 
-    /// Whether the template is the built-in one, which takes the parameters.
+    /// Returns true if the template is the built-in one, which takes the parameters.
     #[must_use]
     pub fn is_built_in(&self) -> bool {
         self.built_in
@@ -155,7 +155,7 @@ impl Configuration {
             .unwrap_or("default")
     }
 
-    /// Whether Prometheus asks the proxy for all.
+    /// Returns true if Prometheus scrapes application and proxy through the proxy.
     pub(crate) fn merges_metrics(&self) -> bool {
         let said = self.mesh.enable_prometheus_merge.as_ref();
         said.is_none_or(|said| said.value)
@@ -190,7 +190,7 @@ impl Configuration {
             .filter(|name| !name.is_empty())
     }
 
-    /// Whether the values say that applications wait for their proxies.
+    /// Returns true if the values make applications wait for their proxies.
     pub(crate) fn values_hold(&self) -> bool {
         let said = self
             .values_json
@@ -228,7 +228,7 @@ fn mesh(
     Ok((mesh, value))
 }
 
-/// The proxy's configuration for all pods that say nothing themselves; `text` is what the mesh was read from.
+/// Returns the proxy of pods without a `ProxyConfig` of their own; `text` is the mesh configuration's source.
 fn usual_proxy(mesh: &MeshConfig, text: Option<&str>) -> Result<Proxy, ConfigurationError> {
     let broken = |error: api::mesh::Invalid| ConfigurationError {
         source: Source::Mesh,

@@ -1,4 +1,4 @@
-//! Whether a pod is to be injected: the first row that applies.
+//! Decides whether a pod is injected: the first row that applies.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub const IGNORED: [&str; 4] = [
     "local-path-storage",
 ];
 
-/// Label and annotation by which a pod says it.
+/// The label and annotation of a pod that enables or disables the injection.
 pub const INJECT: &str = "sidecar.istio.io/inject";
 
 /// The policy for pods without a label or annotation of their own.
@@ -32,7 +32,7 @@ pub struct Decision {
     pub warning: Option<String>,
 }
 
-/// Decides. Without a policy (manifests) a pod that says nothing is injected.
+/// Decides. Without a policy (manifests) a pod without label and annotation is injected.
 #[must_use]
 pub fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> Decision {
     let decided = |inject, reason| Decision {

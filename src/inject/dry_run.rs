@@ -19,11 +19,11 @@ use crate::yaml;
 const NAMESPACE: &str = "default";
 
 impl Configuration {
-    /// Renders each template for a pod of one container and nothing else. Of the errors only a field that does not exist
-    /// counts: all others may be the pod's.
+    /// Renders each template for a pod with one container. Of the errors only an unknown field counts: all others may be the
+    /// pod's.
     ///
-    /// Charts put templates of other things beside those of pods (`waypoint`, `kube-gateway`); they have other data, so a
-    /// template that no pod gets by itself is a warning.
+    /// Charts have templates of other resources beside those of pods (`waypoint`, `kube-gateway`); they have other data, so
+    /// a template that no pod gets by default is a warning.
     pub(crate) fn dry_run(&self, warnings: &mut Vec<String>) -> Result<(), ConfigurationError> {
         match &self.mode {
             Mode::Fragment { template, .. } => {
@@ -84,7 +84,7 @@ impl Configuration {
         template.render(&data)
     }
 
-    /// Says that the agent's release is a guess, where the template's image names none.
+    /// Warns that the agent's release is a guess, if the template's image names none.
     fn warn_of_guess(&self, text: Option<&str>, warnings: &mut Vec<String>) {
         let node = text.and_then(|text| yaml::read(text).ok().flatten());
         let fragment = node.and_then(|node| Fragment::read(&node, &mut Findings::default()).ok());

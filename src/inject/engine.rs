@@ -33,7 +33,7 @@ use crate::warnings::{self, MAX_WARNING, capped};
 use crate::yaml;
 use crate::yaml_safe;
 
-/// One pod on its way.
+/// The state of one injection.
 pub(crate) struct Injection<'a> {
     pub(crate) configuration: &'a Configuration,
     pub(crate) request: &'a Request,
@@ -43,13 +43,13 @@ pub(crate) struct Injection<'a> {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) native: bool,
     pub(crate) warnings: Vec<String>,
-    /// Fields that no Kubernetes has where the template says them.
+    /// Unknown fields that were pruned from the template's output.
     pub(crate) pruned: Vec<String>,
-    /// For who looks in, whatever comes out.
+    /// The trace for pages, whatever the outcome.
     pub(crate) tried: &'a mut ReviewTrace,
 }
 
-/// Why there is no injected pod.
+/// Reasons for which no injected pod is returned.
 pub(crate) enum StopReason {
     Skip(&'static str),
     /// The configuration is at fault.
@@ -65,7 +65,7 @@ impl Configuration {
         self.review(request, pod).outcome
     }
 
-    /// The same, with what was tried on the way.
+    /// Injects as [`Self::inject`] does, and returns a trace of the steps.
     #[must_use]
     pub fn review(&self, request: &Request, pod: &Value) -> Review {
         let mut tried = ReviewTrace::default();
@@ -164,7 +164,7 @@ impl Configuration {
         set.or_else(|| pod::annotation(pod, name))
     }
 
-    /// Whether the proxy of this pod is a native sidecar; what the pod says wins.
+    /// Returns true if the proxy of this pod is a native sidecar; the pod's annotation takes precedence.
     fn native(&self, pod: &Value, asked: NativeSidecars) -> bool {
         let said = self.annotation(pod, NATIVE_SIDECAR);
         if let Some(said) = said.and_then(annotations::boolean) {
@@ -181,7 +181,7 @@ impl Configuration {
         }
     }
 
-    /// Whether a pod may say this of its proxy.
+    /// Checks the pod's `ProxyConfig`.
     fn said_by_a_pod(&self, text: &str) -> Result<(), String> {
         let written = api::mesh::written_proxy(&self.proxy.config, text)
             .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
@@ -189,7 +189,7 @@ impl Configuration {
         self.proxy_of(text).map(drop)
     }
 
-    /// The proxy's configuration of a pod that says something, and what is to be said of that.
+    /// Returns the proxy of a pod with a `ProxyConfig`, and warnings about it.
     fn proxy_of(&self, text: &str) -> Result<(Proxy, Vec<String>), String> {
         let parsed = api::mesh::parse_proxy(&self.proxy.config, text)
             .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
@@ -324,7 +324,7 @@ impl Injection<'_> {
         }
     }
 
-    /// Says it where the pod asks for core dumps, and gets none: they are the administrator's to allow.
+    /// Warns if the pod asks for core dumps without effect: the administrator must allow them.
     pub(crate) fn warn_of_core_dumps(&mut self, now: &Status) {
         let said = self.configuration.annotation(self.sent, CORE_DUMP);
         let asks = said.and_then(annotations::boolean) == Some(true);
@@ -340,7 +340,7 @@ impl Injection<'_> {
             .push(format!("annotation {CORE_DUMP} has no effect: {why}"));
     }
 
-    /// Set before anything is rendered, so that templates see them.
+    /// Sets the annotations before templates are rendered, so that templates see them.
     pub(crate) fn set_injected_annotations(&self, pod: &mut Value) {
         let wanted = self.configuration.injected_annotations.iter();
         fragment::set_annotations(
@@ -379,7 +379,7 @@ impl Injection<'_> {
         known: &RenderCache<T>,
         read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
     ) -> Result<Option<T>, StopReason> {
-        // An escape of YAML has two bytes at least, and says three at most.
+        // An escape of YAML has at least two bytes, and yields at most three.
         let may_be_long = text.len() > variables::LONGEST / 2;
         let found = known.get(text, |text| {
             let Some(node) = tree(template.name(), text)? else {
@@ -463,7 +463,7 @@ impl Injection<'_> {
     }
 }
 
-/// A template's output as a tree; what is wrong has its line, and the text of that line.
+/// Parses a template's output; errors have their line, and that line's text.
 fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, StopReason> {
     yaml::read(text).map_err(|error| {
         let line: String = text

@@ -1,4 +1,4 @@
-//! The configuration file as it says it: what a key may hold, and nothing of what it means for a pod.
+//! The configuration file as it is written: its keys and their types, without their effect on a pod.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +22,12 @@ const KNOWN: [&str; 12] = [
     "rewriteAppHTTPProbe",
 ];
 
-/// How probes are handed to the agent.
+/// The form in which the agent takes the application's probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probers {
-    /// As agents up to 1.4 understand it: the bare httpGet of readiness and liveness.
+    /// For agents up to 1.4: the bare httpGet of readiness and liveness.
     Legacy,
-    /// As agents of 1.5 to 1.8 understand it: `httpGet` by name, and nothing else.
+    /// For agents of 1.5 to 1.8: `httpGet` by name only.
     CurrentHttp,
     Current,
 }
@@ -43,7 +43,7 @@ impl Probers {
     }
 }
 
-/// The file as it says it.
+/// The parsed file.
 #[derive(Default)]
 pub(crate) struct File {
     pub(crate) policy: Policy,
@@ -138,7 +138,7 @@ impl File {
         Ok(())
     }
 
-    /// Istio wrote its templates with brackets up to 1.4; since then a template looks like all others of Go.
+    /// Returns the delimiters. Istio wrote its templates with brackets up to 1.4, and with Go's braces since then.
     pub(crate) fn delimiters(&self) -> Delimiters {
         let braces = Delimiters::new("{{", "}}");
         match (&self.delimiters, &self.template) {

@@ -22,7 +22,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The group that may read the token of the secret discovery service.
 const TOKEN_GROUP: i64 = 1337;
 
-/// Places of what is no list, behind the lists.
+/// Indexes of the parts that are no lists, behind those of the lists.
 const DNS_CONFIG: usize = LISTS.len();
 const SECURITY_CONTEXT: usize = DNS_CONFIG + 1;
 const ANNOTATIONS: usize = SECURITY_CONTEXT + 1;
@@ -110,7 +110,7 @@ impl Fragment {
             .find(|container| pod::name(container) == PROXY)
     }
 
-    /// The names of what is added, by [`LISTS`].
+    /// Returns the names of the added elements, by [`LISTS`].
     pub(crate) fn names(&self) -> [Vec<String>; 4] {
         self.lists.each_ref().map(|elements| {
             elements
@@ -164,7 +164,7 @@ impl Fragment {
         }
     }
 
-    /// Puts all of it into the pod.
+    /// Adds all parts to the pod.
     pub(crate) fn put(mut self, pod: &mut Value, mesh: &MeshConfig) {
         let release = self.release();
         for (list, elements) in LISTS.into_iter().zip(std::mem::take(&mut self.lists)) {
@@ -190,14 +190,14 @@ impl Fragment {
                 known.extend(entries);
             }
         }
-        // An empty one asks for nothing, and would stand on every pod.
+        // An empty annotation has no effect, and would be on every pod.
         let asked = self.annotations.into_iter();
         let asked = asked.filter(|(_, value)| value.as_str() != Some(""));
         set_annotations(pod, asked.filter(|_| !release.drops_redirect()));
     }
 }
 
-/// Sets annotations; the map is made where there is none.
+/// Sets annotations; creates the map if it is missing.
 pub(crate) fn set_annotations(pod: &mut Value, entries: impl IntoIterator<Item = (String, Value)>) {
     let mut entries = entries.into_iter().peekable();
     if entries.peek().is_none() || pod::object_mut(pod, "metadata").is_none() {
@@ -235,7 +235,7 @@ fn place(key: &str) -> usize {
     })
 }
 
-/// Whether the application's probes are to be rewritten, as the pod says it, or else the template.
+/// Returns true if the application's probes are to be rewritten, by the pod's annotation, or else by the template.
 pub(crate) fn rewrites(pod: &Value, fragment: &Fragment) -> bool {
     pod::annotation(pod, REWRITE_PROBES)
         .and_then(annotations::boolean)
@@ -273,7 +273,7 @@ pub(crate) fn names(list: &str, elements: &[Value]) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// Gives the proxy as many threads as its share of the processor is, unless its arguments set a number.
+/// Sets the proxy's threads to its share of the processor, unless its arguments set a number.
 pub(crate) fn give_threads(proxy: &mut Map<String, Value>) {
     if let Some(threads) = threads(proxy) {
         let said = [

@@ -20,10 +20,10 @@ impl Default for ProxyIds {
 }
 
 impl ProxyIds {
-    /// Those of an OpenShift namespace, whose pods may run only as users of its range: the last of the range, which
-    /// OpenShift gives no application. `users` and `groups` are its annotations `openshift.io/sa.scc.uid-range` and
+    /// Returns the IDs for an OpenShift namespace, whose pods may run only as users of its range: the last of the range,
+    /// which OpenShift gives no application. `users` and `groups` are its annotations `openshift.io/sa.scc.uid-range` and
     /// `openshift.io/sa.scc.supplemental-groups`, `START/SIZE` or `START-END`, of groups a list whose first block counts; a
-    /// namespace without groups has those of its users. A value that is no range leaves 1337.
+    /// namespace without groups has those of its users. A malformed range leaves 1337.
     #[must_use]
     pub fn of_namespace(users: Option<&str>, groups: Option<&str>) -> Self {
         let own = Self::default();

@@ -36,7 +36,7 @@ pub struct Parameters {
     pub environment: BTreeMap<String, String>,
 }
 
-/// Which of the three texts is broken.
+/// The text that is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     Config,
@@ -65,13 +65,13 @@ impl fmt::Display for ConfigurationError {
 
 impl std::error::Error for ConfigurationError {}
 
-/// Whether the proxy runs as an init container that stays.
+/// Selects the pods whose proxy is a native sidecar: an init container with `restartPolicy: Always`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NativeSidecars {
     #[default]
     Off,
     On,
-    /// For pods that end: `restartPolicy` is not Always.
+    /// Only pods that end: `restartPolicy` is not Always.
     Jobs,
 }
 
@@ -96,7 +96,7 @@ pub struct OuterObject {
     pub annotations: Map<String, Value>,
 }
 
-/// One pod to look at, beside the pod itself.
+/// The context of an injection, besides the pod.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The request's namespace, for a pod that names none.
@@ -105,11 +105,11 @@ pub struct Request {
     pub path: Vec<(String, String)>,
     pub native: NativeSidecars,
     pub origin: Origin,
-    /// Of the proxy.
+    /// User and group ID of the proxy.
     pub ids: ProxyIds,
 }
 
-/// The decision on a pod. Warnings are for the person who made the pod.
+/// The decision on a pod. Warnings are for the pod's author.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     Skipped {
@@ -129,7 +129,7 @@ pub enum Outcome {
 /// A pod with its proxy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Injected {
-    /// Why it was injected: `policy`, `label`, ….
+    /// The reason for the injection: `policy`, `label`, ….
     pub reason: &'static str,
     pub pod: Value,
     /// A JSON Patch, as text.
@@ -162,12 +162,12 @@ pub struct Review {
 pub struct ReviewTrace {
     /// Kind and name of the owner; empty where there is no pod.
     pub owner: (String, String),
-    /// Names of the templates that the pod was to get, and what a status says of them.
+    /// Names of the selected templates, and their version in the status.
     pub templates: Vec<String>,
     pub version: String,
     /// The proxy is, or already was, a native sidecar.
     pub native: bool,
-    /// Fields that were pruned from the templates' output, whatever became of the rest.
+    /// Number of fields that were pruned from the templates' output, whatever the outcome.
     pub pruned: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Equality and differences of two JSON values. One is mostly made from the other, so keys are in the same order, and the
-//! comparison seldom looks a key up.
+//! Equality and differences of two JSON values. One is usually derived from the other, so keys are in the same order, and
+//! the comparison seldom looks a key up.
 
 use serde_json::{Map, Value};
 
@@ -21,7 +21,7 @@ pub(crate) fn changed<'a>(
     };
     let mut found: Vec<&str> = Vec::new();
     let (mut of_a, mut of_b) = (a.iter().peekable(), b.iter().peekable());
-    // The new pod is made from the old one: entries stand at the same places, up to where one was put in or taken out.
+    // The new pod is derived from the old one: entries are in the same order, up to an added or removed one.
     while let (Some(&(key, a)), Some(&(other, b))) = (of_a.peek(), of_b.peek())
         && key == other
     {
@@ -40,7 +40,7 @@ pub(crate) fn changed<'a>(
     found
 }
 
-/// Whether two values are equal; where keys are in the same order none is looked for.
+/// Returns true if two values are equal; takes a fast path if their keys are in the same order.
 pub(crate) fn json_eq(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {

@@ -1,4 +1,4 @@
-//! Labels by which the mesh knows a workload; what a pod says itself stays.
+//! Labels by which the mesh knows a workload; the pod's own labels stay.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const LONGEST: usize = 63;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Labels {
     None,
-    /// Of Istio 1.4, which knew no other.
+    /// The only label of Istio 1.4.
     TlsMode,
     All,
 }
@@ -35,7 +35,7 @@ pub(crate) fn add(
         names
             .into_iter()
             .filter_map(|name| pod::label(pod, name))
-            // An empty one says as little as none.
+            // An empty label counts as missing.
             .find(|value| !value.is_empty())
     };
     let name = said(["app.kubernetes.io/name", "app"]).unwrap_or(&owner.name);
@@ -50,7 +50,7 @@ pub(crate) fn add(
         Labels::TlsMode => 1,
         Labels::All => all.len(),
     };
-    // The API server refuses a pod with another one; the proxy says its network in its environment, too.
+    // The API server refuses a pod with an invalid label; the network is in the proxy's environment, too.
     let (good, bad): (Vec<_>, Vec<_>) = others
         .iter()
         .copied()

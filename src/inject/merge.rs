@@ -1,9 +1,9 @@
-//! A partial pod laid over a pod, as Kubernetes' strategic merge does it: maps merge, lists with keys merge by them, null
-//! deletes, `$patch` says what else.
+//! Merges a partial pod over a pod, as Kubernetes' strategic merge does: maps merge, lists with keys merge by them, null
+//! deletes, `$patch` has the directives.
 //!
-//! It differs in two points where the original makes a pod that no server takes: of things that exclude each other (a
-//! variable's `value` and `valueFrom`, the handlers of a probe) only the upper one stays, and what an element of a list says with
-//! `$patch: replace` replaces that element, not its neighbours.
+//! It differs in two points where the original makes a pod that no server accepts: of exclusive fields (a variable's `value`
+//! and `valueFrom`, the handlers of a probe) only the upper layer's stays, and an element of a list with `$patch: replace`
+//! replaces that element, not its neighbours.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::pod::{self, merge_key};
 use crate::schema::Kind;
 
-/// The directive of an object, and what it may say.
+/// The key of an object's directive.
 const DIRECTIVE: &str = "$patch";
 
 /// The author of the upper layer.
@@ -20,7 +20,7 @@ const DIRECTIVE: &str = "$patch";
 pub(crate) enum Layer {
     /// Nulls delete, and directives are directives.
     Template,
-    /// Nulls are as good as absent, and nothing is a directive.
+    /// Nulls count as absent, and there are no directives.
     User,
 }
 
@@ -93,7 +93,7 @@ fn says(entries: &Map<String, Value>, word: &str, layer: Layer) -> bool {
     layer == Layer::Template && entries.get(DIRECTIVE).and_then(Value::as_str) == Some(word)
 }
 
-/// An element that is nothing but the order to begin anew.
+/// Returns true for an element that consists of the directive to replace the list.
 fn is_marker(element: &Value) -> bool {
     element
         .as_object()
@@ -162,7 +162,7 @@ fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, la
     }
 }
 
-/// A value without directives and nulls, for a place that is empty: there is nothing there to delete.
+/// Returns a value without directives and nulls, for an empty place, where there is nothing to delete.
 pub(crate) fn clean(mut value: Value, layer: Layer) -> Option<Value> {
     if goes(&value, layer) {
         return None;
@@ -171,7 +171,7 @@ pub(crate) fn clean(mut value: Value, layer: Layer) -> Option<Value> {
     Some(value)
 }
 
-/// Whether a value says nothing where nothing is.
+/// Returns true if the value changes nothing where the pod has no value.
 fn goes(value: &Value, layer: Layer) -> bool {
     match value {
         Value::Null => true,
@@ -199,7 +199,7 @@ fn tidy(value: &mut Value, layer: Layer) {
     }
 }
 
-/// Whether an element of a list adds something: neither deletes nor marks.
+/// Returns true if an element of a list adds something: it is neither a deletion nor a marker.
 pub(crate) fn adds(element: &Value) -> bool {
     let deletes = element
         .as_object()

@@ -1,5 +1,5 @@
-//! Metrics of proxy and application at one address: what Prometheus is told of the application goes to the agent, which
-//! asks it and answers for both.
+//! Metrics of proxy and application at one address: the application's scrape annotations go to the agent, which scrapes it
+//! and answers for both.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use crate::annotations;
 use crate::pod::{self, PROXY};
 use crate::status::Status;
 
-/// The variable of the proxy that holds what the pod said.
+/// The variable of the proxy that holds the pod's annotations.
 pub(crate) const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 
 /// The annotations that a pod may have, by the variable's keys.
@@ -57,8 +57,8 @@ fn said<'a>(annotations: Option<&'a Map<String, Value>>, name: &str) -> Option<&
     })
 }
 
-/// The key of what the pod said where it wrote a name otherwise than Kubernetes does: the agent has no use for it, but an
-/// injection that is taken out gives back what was there.
+/// The key of the pod's original annotations, if a name is spelled otherwise than Kubernetes does: the agent ignores it, but
+/// removing an injection restores them.
 const FORMS: &str = "forms";
 
 fn is_target_form(name: &str) -> bool {
@@ -96,7 +96,7 @@ fn targets(said: &str, status_port: u16) -> Result<Vec<Target>, String> {
     read.collect()
 }
 
-/// Targets of the variable as their annotation says them.
+/// Renders targets of the variable as their annotation.
 fn target_text(list: &[Value]) -> String {
     let text = |target: &Value, key: &str| {
         let text = target.get(key).and_then(Value::as_str);
@@ -146,7 +146,7 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
             .collect();
         let mut is_told = true;
         if let Some((said, list)) = list {
-            // Agents that know nothing of several places ask at the first.
+            // Agents without support for several targets scrape the first.
             if let Some(first) = list.first() {
                 text.insert("path".to_owned(), json!(first.path));
                 text.insert("port".to_owned(), json!(first.port.to_string()));
@@ -183,7 +183,8 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
     warning
 }
 
-/// All that the pod says, in every form; nothing where the variable tells it all, and each name is written as usual.
+/// Collects the pod's Prometheus annotations in every form; `None` if the variable has them all, and each name is the usual
+/// one.
 fn forms(
     annotations: Option<&Map<String, Value>>,
     has_targets: bool,

@@ -9,12 +9,12 @@ const INIT: &str = "istio-init";
 const VALIDATION: &str = "istio-validation";
 pub(crate) const CORE_DUMP: &str = "enable-core-dump";
 
-/// Makes the proxy among the containers an init container; one that is there already is left as it is.
+/// Moves the proxy from the containers to the init containers; one that is an init container already stays as it is.
 pub(crate) fn convert(pod: &mut Value, port: Option<u16>) {
     let Some(containers) = pod::existing_list_mut(pod, "containers") else {
         return;
     };
-    // A gateway is nothing but its proxy, and a pod without any container is none.
+    // A gateway's only container is its proxy, and a pod needs a container.
     if containers.len() < 2 {
         return;
     }
@@ -39,14 +39,14 @@ pub(crate) fn convert(pod: &mut Value, port: Option<u16>) {
     }
 }
 
-/// Whether the proxy is among the init containers.
+/// Returns true if the proxy is among the init containers.
 pub(crate) fn is_native(pod: &Value) -> bool {
     let init = pod::list(pod, "initContainers");
     init.iter().any(|one| pod::name(one) == PROXY)
 }
 
-/// Puts the injection's init containers in their places. With the proxy among them they come before the user's, which then
-/// have the mesh; without it redirection comes last, because no proxy would accept the redirected connections.
+/// Sorts the injection's init containers. With the proxy among them they come before the user's, which then are in the mesh;
+/// without it redirection comes last, because no proxy would accept the redirected connections.
 pub(crate) fn order_init(pod: &mut Value, status: &Status) {
     let native = is_native(pod);
     let Some(list) = pod::existing_list_mut(pod, "initContainers") else {
@@ -84,8 +84,8 @@ pub(crate) fn order_containers(pod: &mut Value, status: &Status, hold: bool) {
     arrange(list, status, "containers", first, last);
 }
 
-/// Puts in front what the fragments of Istio 1.6 to 1.8 have there: the container that checks redirection, and the proxy where the
-/// application is held until it has started. All else stays where the fragment has it.
+/// Moves to the front the containers that fragments of Istio 1.6 to 1.8 have there: the one that validates redirection, and
+/// the proxy if the application is held until it has started. All others keep the fragment's order.
 pub(crate) fn order_fragment(pod: &mut Value, status: &Status, hold: bool) {
     if let Some(list) = pod::existing_list_mut(pod, "initContainers") {
         arrange(list, status, "initContainers", &[VALIDATION], &[]);
@@ -95,7 +95,7 @@ pub(crate) fn order_fragment(pod: &mut Value, status: &Status, hold: bool) {
     }
 }
 
-/// Only what the injection made has a place; all else keeps its order.
+/// Sorts the injected elements; all others keep their order.
 fn arrange(elements: &mut [Value], status: &Status, list: &str, first: &[&str], last: &[&str]) {
     let put_in = status.names(list);
     elements.sort_by_key(|element| {

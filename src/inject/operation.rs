@@ -3,7 +3,7 @@
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
 
-/// One operation; what it writes belongs to the new pod.
+/// One operation; its values belong to the new pod.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation<'a> {
     Add(String, Content<'a>),

@@ -1,11 +1,11 @@
-//! Why a template's output is no part of a pod.
+//! Errors of a template's output that cannot be part of a pod.
 
 use std::fmt;
 
 /// The cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OutputError {
-    /// It may be the pod's doing: an annotation of it may name what a template adds.
+    /// An element with the name of another. The pod may be the cause: its annotation may name one that the template adds.
     Duplicate {
         list: String,
         index: usize,

@@ -44,7 +44,7 @@ pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, Output
     let mut made = Map::new();
     for (key, node) in entries {
         let value = findings.below(made.len(), |findings| part(key, node, findings))?;
-        // A pod without one of them is none, so there is nothing to delete.
+        // A valid pod has each of these, so null has nothing to delete.
         made.extend(
             value
                 .filter(|value| !value.is_null())
@@ -100,7 +100,7 @@ fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value
     Ok(Value::Object(made))
 }
 
-/// Every element has a name, and each that adds something one of its own.
+/// Checks that every element has a name, and that names of added elements are unique.
 fn names(list: &str, elements: &[Value]) -> Result<(), OutputError> {
     let mut seen = BTreeSet::new();
     for (index, element) in elements.iter().enumerate() {
@@ -140,7 +140,7 @@ fn made_names(layers: &[Value]) -> [Vec<String>; 4] {
     })
 }
 
-/// Whether the proxy of a stock template of that name is no sidecar, but the application itself.
+/// Returns true for a stock template whose proxy is the application itself, not a sidecar.
 fn is_router(template: &str) -> bool {
     matches!(
         template,
@@ -151,8 +151,8 @@ fn is_router(template: &str) -> bool {
 /// Init containers of stock templates that prepare the pod, and end.
 const PREPARING: [&str; 3] = ["istio-init", "istio-validation", native::CORE_DUMP];
 
-/// Takes `restartPolicy` from the init containers that prepare the pod: overlays of 1.9 to 1.17 write it, for servers that did
-/// not know the field; since Kubernetes 1.28 it makes a sidecar of them, which never ends.
+/// Removes `restartPolicy` from the init containers that prepare the pod: overlays of 1.9 to 1.17 set it, for servers that
+/// did not know the field; since Kubernetes 1.28 it makes sidecars of them, which never end.
 fn end_what_must_end(layer: &mut Value) {
     let init = pod::existing_list_mut(layer, "initContainers");
     for container in init.into_iter().flatten() {
@@ -185,7 +185,7 @@ fn align(pod: &mut Value, layer: &mut Value) {
     }
     if has(layer, "containers") && has(pod, "initContainers") {
         to_init(layer);
-        // A list of nothing would be laid over a pod that has none.
+        // An empty list would create the field in a pod without it.
         if pod::list(layer, "containers").is_empty()
             && let Some(spec) = layer.get_mut("spec").and_then(Value::as_object_mut)
         {
@@ -216,7 +216,7 @@ fn variable(key: &str) -> String {
     }
 }
 
-/// Puts the pull secrets of the templates before the pod's own, as Istio's merge does.
+/// Moves the pull secrets of the templates before the pod's own, as Istio's merge does.
 fn put_first(pod: &mut Value, secrets: &[String]) {
     let secrets: BTreeSet<&str> = secrets.iter().map(String::as_str).collect();
     let known = pod::existing_list_mut(pod, "imagePullSecrets");
@@ -225,8 +225,8 @@ fn put_first(pod: &mut Value, secrets: &[String]) {
     }
 }
 
-/// The proxy's user is the one whose traffic is not redirected. The container that looks whether the CNI plugin has done so
-/// runs as that user.
+/// Excludes the traffic of the proxy's user from redirection. The container that validates the CNI plugin's redirection runs
+/// as that user.
 fn redirect_for(pod: &mut Value, user: i64, group: Option<i64>) {
     let init = pod::existing_list_mut(pod, "initContainers")
         .into_iter()
@@ -250,7 +250,7 @@ fn redirect_for(pod: &mut Value, user: i64, group: Option<i64>) {
     }
 }
 
-/// Gives the proxy as many threads as its share of the processor is.
+/// Sets the proxy's threads to its share of the processor.
 fn give_threads(pod: &mut Value) {
     for list in CONTAINERS {
         let all = pod::existing_list_mut(pod, list).into_iter().flatten();
@@ -365,7 +365,7 @@ impl Injection<'_> {
         let own = Overrides::of(made, |name| of_templates.contains(name));
         protected.take_all(made, &mut self.warnings);
         let secrets = &mut now.lists[3];
-        // They are nothing but a name: who had it before has it still.
+        // Pull secrets consist of a name alone: a pod that had one keeps it.
         let known = pod::list(made, "imagePullSecrets").iter();
         let known: BTreeSet<&str> = known.map(pod::name).collect();
         secrets.retain(|name| !known.contains(name.as_str()));
@@ -439,7 +439,8 @@ impl Injection<'_> {
         self.usual_status_port(made)
     }
 
-    /// Whether the application waits for the proxy. Either says it, as templates have it: the order must not say otherwise.
+    /// Returns true if the application waits for the proxy. Mesh configuration or values suffice, as in the templates: the
+    /// order of containers must agree.
     pub(crate) fn holds(&self) -> bool {
         let said = &self.proxy.config.hold_application_until_proxy_starts;
         said.as_ref().is_some_and(|said| said.value) || self.configuration.values_hold()

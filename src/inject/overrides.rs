@@ -23,7 +23,8 @@ const AUTO: &str = "auto";
 pub(crate) struct Overrides([Vec<Value>; 2]);
 
 impl Overrides {
-    /// Those of the pod that `is_made` knows by name; sorted, since a later pass may find them in another order.
+    /// Returns the pod's containers that `is_made` selects by name; sorted, since a later pass may find them in another
+    /// order.
     pub(crate) fn of(pod: &Value, is_made: impl Fn(&str) -> bool) -> Self {
         Self(CONTAINERS.map(|list| {
             let own = pod::list(pod, list).iter();
@@ -36,7 +37,7 @@ impl Overrides {
         }))
     }
 
-    /// The names of all of them.
+    /// Returns the names of all overrides.
     pub(crate) fn names(&self) -> HashSet<&str> {
         self.0.iter().flatten().map(pod::name).collect()
     }
@@ -51,7 +52,7 @@ impl Overrides {
         (!entries.is_empty()).then(|| Value::Object(entries).to_string())
     }
 
-    /// Those that an earlier pass kept, and that its status names; what cannot be containers is nothing.
+    /// Returns the overrides that an earlier pass stored and that its status names; malformed ones are dropped.
     pub(crate) fn kept(pod: &Value, earlier: &Status) -> Self {
         let text = pod::annotation(pod, OVERRIDES);
         let Some(Ok(entries @ Value::Object(_))) = text.map(serde_json::from_str::<Value>) else {
@@ -85,13 +86,13 @@ impl Overrides {
         PendingOverrides(lists)
     }
 
-    /// Lays what the user wrote over what a template made of it, but for what is the template's.
+    /// Lays the user's containers over the template's, except for the template's privileges.
     pub(crate) fn lay(&self, pod: &mut Value, protected: &ProtectedContainers) {
         if self.0.iter().all(Vec::is_empty) {
             return;
         }
         let kind = element("containers");
-        // The first of a name, as they stand: in the one list, or else in the other.
+        // The first of a name: in the one list, or else in the other.
         let mut places: HashMap<String, (&str, usize)> = HashMap::new();
         for list in CONTAINERS {
             for (place, made) in pod::list(pod, list).iter().enumerate() {
@@ -116,12 +117,12 @@ impl Overrides {
         }
     }
 
-    /// The user of the proxy, where its own container says another than root.
+    /// Returns the user ID of the pod's own proxy container, if it is not root.
     pub(crate) fn proxy_user(&self) -> Option<i64> {
         self.proxy_id("runAsUser").filter(|user| *user != 0)
     }
 
-    /// The group of the proxy, where its own container says one.
+    /// Returns the group ID of the pod's own proxy container.
     pub(crate) fn proxy_group(&self) -> Option<i64> {
         self.proxy_id("runAsGroup")
     }
@@ -139,7 +140,7 @@ pub(crate) struct PendingOverrides([PendingList; 2]);
 
 #[derive(Debug)]
 struct PendingList {
-    /// Those that are left.
+    /// Overrides that are not taken yet.
     kept: Vec<Option<Value>>,
     /// By name.
     places: HashMap<String, VecDeque<usize>>,
@@ -154,7 +155,7 @@ impl PendingOverrides {
         waiting.kept.get_mut(place)?.take()
     }
 
-    /// Puts what is left to the end of its lists; none that has the name of another.
+    /// Appends the remaining overrides to their lists, unless their name is taken.
     pub(crate) fn put_back(self, pod: &mut Value) {
         for (list, waiting) in CONTAINERS.into_iter().zip(self.0) {
             let mut kept = waiting.kept.into_iter().flatten().peekable();

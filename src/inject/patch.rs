@@ -16,7 +16,7 @@ use crate::pod::{self, LISTS};
 /// Bytes that a patch has, or more.
 const USUAL: usize = 8 << 10;
 
-/// Operations that turn `sent` into `wanted`. Neither is expected to hold a null that means something.
+/// Returns the operations that turn `sent` into `wanted`. Nulls in either count as absent.
 #[must_use]
 pub fn between<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
     between_fresh(sent, wanted, &HashSet::new())
@@ -57,7 +57,7 @@ pub fn between_fresh<'a>(
 #[must_use]
 pub fn to_text(operations: &[Operation<'_>]) -> Vec<u8> {
     let mut text = Vec::with_capacity(USUAL);
-    // Strings and values that are there already can be written.
+    // Serializing strings and values cannot fail.
     match serde_json::to_writer(&mut text, operations) {
         Ok(()) => text,
         Err(_) => Vec::new(),
@@ -82,8 +82,8 @@ struct Patch<'a> {
 }
 
 impl<'a> Patch<'a> {
-    /// Whether `key` is an object on both sides. A key that only the new pod has is added with its first field, as all
-    /// further operations expect.
+    /// Returns true if `key` is an object on both sides. A key that only the new pod has is added with its first field, as
+    /// all further operations expect.
     fn parent(&mut self, sent: &Value, wanted: &'a Value, key: &str) -> bool {
         let path = format!("/{key}");
         match (present(sent.get(key)), present(wanted.get(key))) {
@@ -116,7 +116,7 @@ impl<'a> Patch<'a> {
         let mut plans = Vec::new();
         for list in LISTS {
             let (before, after) = (items(sent.get(list)), items(wanted.get(list)));
-            // A list that goes, or comes whole, has no elements to look into.
+            // A list that is removed, or added as a whole, is not compared by element.
             if present(sent.get(list)).is_some() && present(wanted.get(list)).is_none() {
                 self.operations
                     .push(Operation::Remove(format!("/spec/{list}")));
@@ -182,7 +182,7 @@ fn field<'a>(
     }
 }
 
-/// Maps that are written key by key, so that the patch reads as what it does.
+/// Returns true for maps that are patched key by key, so that the patch is readable.
 fn grows_by_key(path: &str) -> bool {
     matches!(path, "/metadata/annotations" | "/metadata/labels")
 }
@@ -244,11 +244,11 @@ fn list<'a>(
     plan.within(path, sent, wanted, operations);
 }
 
-/// Which elements of a list stay: pairs of old and new index, both rising, as many as there can be.
+/// The elements of a list that stay: pairs of old and new index, both rising, as many as possible.
 #[derive(Debug)]
 struct Plan {
     kept: Vec<(usize, usize)>,
-    /// For each old element whether it goes, for each new one whether it comes.
+    /// For each old element true if it is removed, for each new one true if it is added.
     goes: Vec<bool>,
     comes: Vec<bool>,
 }
@@ -283,7 +283,7 @@ impl Plan {
         Self { kept, goes, comes }
     }
 
-    /// Takes out what goes, the last first.
+    /// Removes elements, from the last to the first.
     fn remove(&self, path: &str, operations: &mut Vec<Operation<'_>>) {
         let going = self
             .goes
@@ -294,7 +294,7 @@ impl Plan {
         operations.extend(going.map(|(index, _)| Operation::Remove(format!("{path}/{index}"))));
     }
 
-    /// Puts in what comes, the first first; the list itself where it is absent.
+    /// Adds elements, from the first to the last; and the list itself if it is absent.
     fn add<'a>(
         &self,
         path: &str,

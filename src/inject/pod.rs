@@ -10,7 +10,7 @@ pub const LISTS: [&str; 4] = [
     "imagePullSecrets",
 ];
 
-/// The key by which the elements of a list are told apart, for lists that have one.
+/// Returns the merge key of a list, if it has one.
 #[must_use]
 pub fn merge_key(list: &str) -> Option<&'static str> {
     match list {
@@ -38,13 +38,13 @@ pub fn identity(element: &Value, key: &str) -> String {
     }
 }
 
-/// The object at `key`; null and anything else are no object.
+/// Returns the object at `key`; null and other types are no object.
 #[must_use]
 pub fn object<'a>(value: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {
     value.get(key).and_then(Value::as_object)
 }
 
-/// The object at `key`, made where there is none.
+/// Returns the object at `key`; creates it if it is missing.
 pub fn object_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
     let entry = value.as_object_mut()?.entry(key).or_insert(Value::Null);
     if entry.is_null() {
@@ -62,7 +62,7 @@ pub fn list<'a>(pod: &'a Value, name: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// A list of the spec, made where there is none.
+/// Returns a list of the spec; creates it if it is missing.
 pub fn list_mut<'a>(pod: &'a mut Value, name: &str) -> Option<&'a mut Vec<Value>> {
     let entry = object_mut(pod, "spec")?.entry(name).or_insert(Value::Null);
     if entry.is_null() {

@@ -85,7 +85,7 @@ impl ProbeField {
     }
 }
 
-/// How probes are rewritten.
+/// Settings for rewriting probes.
 #[derive(Debug)]
 pub(crate) struct ProbeRewrite<'a> {
     pub(crate) probers: Probers,
@@ -194,7 +194,7 @@ impl ProbeRewrite<'_> {
         probe.insert("httpGet".to_owned(), sent);
     }
 
-    /// Whether the agent knows probes of that place.
+    /// Returns true if the agent supports probes in this field.
     fn knows(&self, place: ProbeField) -> bool {
         match self.probers {
             Probers::Legacy => place.legacy,
@@ -203,7 +203,7 @@ impl ProbeRewrite<'_> {
         }
     }
 
-    /// Whether the probe points at the status port already, because an earlier injection rewrote it.
+    /// Returns true if the probe points at the status port already, because an earlier injection rewrote it.
     fn is_ours(&self, asked: &Map<String, Value>) -> bool {
         let path = asked
             .get("path")
@@ -254,7 +254,7 @@ fn original(handler: &str, asked: &Map<String, Value>, port: &Value) -> Value {
     Value::Object(made)
 }
 
-/// The probe that kubelet sends from now on: plain HTTP, since the agent speaks nothing else.
+/// Returns the probe that kubelet sends from now on: plain HTTP, since the agent has no TLS.
 fn to_status_port(asked: &Map<String, Value>, path: &str, port: u16) -> Value {
     let mut made = Map::from_iter([
         ("path".to_owned(), Value::from(path)),
@@ -278,7 +278,7 @@ fn is_current(original: &Value) -> bool {
         .any(|handler| original.get(*handler).is_some())
 }
 
-/// Puts the originals into the proxy's container, last of its variables.
+/// Adds the original probes to the proxy's container, as its last variable.
 pub(crate) fn tell(proxy: &mut Value, originals: &OriginalProbes) {
     if originals.is_empty() {
         return;
@@ -302,7 +302,7 @@ pub(crate) fn status_port(proxy: &Value) -> Option<u16> {
     said_port(proxy)?.parse().ok().filter(|port| *port != 0)
 }
 
-/// Whether the proxy's arguments name a status port, be it none.
+/// Returns true if the proxy's arguments name a status port, even an invalid one.
 pub(crate) fn says_status_port(proxy: &Value) -> bool {
     said_port(proxy).is_some()
 }
@@ -338,7 +338,7 @@ pub(crate) fn flag<'a>(args: &[&'a str], names: &[&str]) -> Option<&'a str> {
     found
 }
 
-/// Gives the probes that an earlier injection had rewritten their originals back.
+/// Restores the original probes that an earlier injection had rewritten.
 pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> OriginalProbes {
     let lists = ["containers", "initContainers"];
     let proxy = lists
@@ -382,7 +382,7 @@ pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> OriginalProbes {
     restored
 }
 
-/// Whether the probe points at `path`, and has its original now.
+/// Restores the original of a probe that points at `path`; returns true if it did.
 fn put_back(probe: &mut Map<String, Value>, path: &str, original: &Value) -> bool {
     let asked = probe.get("httpGet");
     if asked.and_then(|asked| asked.get("path")?.as_str()) != Some(path) {

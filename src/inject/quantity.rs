@@ -3,7 +3,7 @@
 /// Nano: what the smallest suffix counts.
 const NANO: i128 = 1_000_000_000;
 
-/// A quantity in billionths, rounded up; `None` where it is none.
+/// Parses a quantity to billionths, rounded up; `None` if it is malformed.
 #[must_use]
 pub fn nano(text: &str) -> Option<i128> {
     let (negative, text) = match text.as_bytes().first()? {
@@ -81,7 +81,7 @@ pub fn ceil(text: &str) -> Option<i128> {
         .map(|nano| nano.div_euclid(NANO))
 }
 
-/// Whether two texts are the same amount.
+/// Returns true if two texts are the same quantity.
 #[must_use]
 pub fn equal(a: &str, b: &str) -> bool {
     a == b || nano(a).is_some_and(|a| Some(a) == nano(b))

@@ -19,15 +19,15 @@ pub(crate) type Fresh = HashSet<(&'static str, usize)>;
 /// The place of elements of an earlier pass that have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// They change where they are.
+    /// Elements are changed in place.
     InPlace,
-    /// They are taken out and put in again, at the end.
+    /// Elements are removed, and added again at the end.
     AtEnd,
 }
 
-/// Lets stay what `sent` has of an earlier pass of the same version, where it holds all that `wanted` would write.
+/// Keeps elements of an earlier pass of the same version in `sent` if they contain all that `wanted` would write.
 ///
-/// Elements that stay keep their places; new ones follow.
+/// Kept elements keep their places; new ones follow.
 pub(crate) fn reinject(
     sent: &Value,
     wanted: &mut Value,
@@ -78,10 +78,10 @@ pub(crate) fn reinject(
     fresh
 }
 
-/// Whether what an earlier pass made may stay where `made` would be written.
+/// Returns true if an element of an earlier pass may stay where `made` would be written.
 ///
-/// Whether there was one is said by an annotation, which is anybody's: so a container that is not the proxy's runs nothing, and
-/// with no other rights, than what is written now.
+/// Only an annotation says that there was an earlier pass, and any author can write it: so a container other than the
+/// proxy's must run the same as `made`, with the same rights.
 fn stays(list: &str, kept: &Value, made: &Value, kind: Kind) -> bool {
     let is_guarded = CONTAINERS.contains(&list) && pod::name(made) != PROXY;
     let is_same = |key: &str, wanted: &Value, kept: &Value| {
@@ -92,8 +92,8 @@ fn stays(list: &str, kept: &Value, made: &Value, kind: Kind) -> bool {
         && (!is_guarded || rights::runs_the_same(kept, made, is_same))
 }
 
-/// Whether an earlier pass gave the agent a variable that this one does not: the same template, by a configuration that has
-/// changed.
+/// Returns true if an earlier pass gave the agent a variable that this one does not: the same template, by a configuration
+/// that has changed.
 fn tells_more(kept: &Value, made: &Value) -> bool {
     let has = |element: &Value, name: &str| {
         let env = element.get("env").and_then(Value::as_array);
@@ -136,7 +136,7 @@ fn ordered(before: &[Value], elements: Vec<Value>, is_fresh: impl Fn(usize) -> b
     made
 }
 
-/// A rewritten probe that holds all that would be written stays as it is.
+/// A rewritten probe that contains all that would be written stays as it is.
 fn reinject_probes(sent: &[Value], wanted: Option<&mut Vec<Value>>) {
     let Some(probe) = schema::object("Container")
         .and_then(|container| container.field("livenessProbe"))
@@ -163,8 +163,8 @@ fn reinject_probes(sent: &[Value], wanted: Option<&mut Vec<Value>>) {
     }
 }
 
-/// Whether `kept` has all of `wanted`: more fields do not matter, an empty value may be absent, an amount may be written in
-/// another unit, and elements of lists with keys are found by them.
+/// Returns true if `kept` has all of `wanted`: further fields are allowed, an empty value may be absent, a quantity may be
+/// written in another unit, and elements of lists with keys are found by them.
 pub(crate) fn contains(kept: &Value, wanted: &Value, kind: Kind) -> bool {
     match (kept, wanted) {
         (_, Value::Null) => true,
@@ -196,7 +196,8 @@ pub(crate) fn contains(kept: &Value, wanted: &Value, kind: Kind) -> bool {
     }
 }
 
-/// Of a probe no number may be 0, so the server takes it as not said; the delay at the begin apart, whose default it is.
+/// Returns true for a 0 in a number of a probe, which the server replaces by the default; not for `initialDelaySeconds`,
+/// whose default is 0.
 fn is_default(kind: Kind, key: &str, wanted: &Value) -> bool {
     let numbers = [
         "timeoutSeconds",
@@ -248,7 +249,7 @@ fn by_key(kept: &[Value], wanted: &[Value], key: &str, kind: Kind) -> bool {
 /// Elements may share a key, as two ports of a number do; of a thousand that do, most are not compared with each other.
 const TRIES: usize = 8;
 
-/// Whether the server drops a value like this.
+/// Returns true if the API server drops such a value.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,5 +1,5 @@
-//! The release of Istio that an agent's image is of. Agents end at probes that they do not know, so what is handed to one
-//! follows the release that will run.
+//! The Istio release of an agent's image. Agents end at probes of an unknown form, so the form follows the release that will
+//! run.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::pod;
 pub(crate) enum Release {
     /// Istio 1.N.
     Istio(u32),
-    /// pintle, which understands all that Istio's newest agents do.
+    /// pintle, which supports all features of Istio's newest agents.
     Ours,
     /// The tag names no release.
     Unknown,
@@ -49,24 +49,25 @@ impl Release {
         matches!(self, Self::Istio(minor) if (first..=last).contains(&minor))
     }
 
-    /// Whether injectors of that release set the pod's group for the token of its account, where their template was a fragment:
-    /// those before did so for the secret discovery service alone.
+    /// Returns true if injectors of that release set the pod's group for the token of its account, where their template was
+    /// a fragment: those before did so for the secret discovery service alone.
     pub(crate) fn sets_group(self) -> bool {
         self.is_between(7, 8)
     }
 
-    /// Whether injectors of that release merged metrics and asked the mesh for the status port, where their template was a
-    /// fragment.
+    /// Returns true if injectors of that release merged metrics and asked the mesh for the status port, where their template
+    /// was a fragment.
     pub(crate) fn is_of_istiods_fragments(self) -> bool {
         self.is_between(6, 8)
     }
 
-    /// Whether injectors of that release read `podRedirectAnnot` and did nothing with it, while their template went on writing it.
+    /// Returns true if injectors of that release read `podRedirectAnnot` and ignored it, while their template went on
+    /// writing it.
     pub(crate) fn drops_redirect(self) -> bool {
         self.is_between(8, 8)
     }
 
-    /// Whether injectors of that release gave a proxy its threads, where their template was an overlay.
+    /// Returns true if injectors of that release gave a proxy its threads, where their template was an overlay.
     pub(crate) fn gives_threads(self) -> bool {
         self.is_between(9, 10)
     }
@@ -111,7 +112,7 @@ impl Agents {
         }
     }
 
-    /// Whether nothing but a guess says what an agent understands.
+    /// Returns true if neither configuration nor release tells which probers the agent supports.
     pub(crate) fn guesses(self, release: Release) -> bool {
         self.is_fragment && self.probers.is_none() && release == Release::Unknown
     }

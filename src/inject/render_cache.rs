@@ -16,7 +16,7 @@ const CAPACITY: usize = 8;
 /// Longer ones are not: stock templates print a tenth of it.
 const MAX_BYTES: usize = 64 << 10;
 
-/// Something with texts in it.
+/// A value that contains texts.
 pub(crate) trait TextTree {
     /// The text at the end of a trail.
     fn text_mut(&mut self, trail: &[usize]) -> Option<&mut String>;
@@ -170,7 +170,7 @@ mod tests {
             assert_eq!(get(&"b".repeat(length)), (Ok(json!(length)), length));
             assert_eq!(get("a"), (Ok(json!(1)), length));
         }
-        // One more, and the one that was used longest ago is forgotten.
+        // With one more text, the least recently used one is evicted.
         assert_eq!(get("c"), (Ok(json!(1)), CAPACITY + 1));
         assert_eq!(get("a"), (Ok(json!(1)), CAPACITY + 1));
         assert_eq!(get("bb"), (Ok(json!(2)), CAPACITY + 2));
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// How many of these texts are read; each has to say what it says by itself.
+    /// Counts the texts that are parsed; each result must equal that of a parse without cache.
     fn reads<T: Clone + TextTree + PartialEq + fmt::Debug>(
         texts: &[String],
         read: fn(&yaml::Node, &mut Findings) -> Result<T, OutputError>,

@@ -24,16 +24,16 @@ const HARMLESS: [&str; 4] = ["name", "resources", "imagePullPolicy", "resizePoli
 /// Containers that have rights wherever there is one.
 const RIGHTFUL: [&str; 3] = ["istio-init", "istio-validation", "enable-core-dump"];
 
-/// How far a container is the template's.
+/// The degree to which a container belongs to the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Protection {
-    /// The template says which image runs before the application, and gives it nothing that others have not.
+    /// The template chooses the image that runs before the application, and grants it no privileges.
     Image,
-    /// It has rights.
+    /// The container has privileges.
     Rights,
 }
 
-/// Containers that templates make, by name. One of the application, to which a template only adds something, is the user's.
+/// Containers of templates, by name. An application's container, to which a template only adds fields, is the user's.
 #[derive(Debug, Default)]
 pub(crate) struct ProtectedContainers(BTreeMap<String, Protection>);
 
@@ -66,7 +66,7 @@ impl ProtectedContainers {
         self.0.get(name).copied()
     }
 
-    /// Takes from a user's container what is the template's there; the names of what went.
+    /// Removes the template's fields from a user's container; returns the names of the removed ones.
     pub(crate) fn take(&self, container: &mut Value) -> Vec<String> {
         let Some(protection) = self.get(pod::name(container)) else {
             return Vec::new();
@@ -84,7 +84,7 @@ impl ProtectedContainers {
         gone
     }
 
-    /// Takes it from all containers of the pod; each that lost something is said.
+    /// Does so for all containers of the pod; adds a warning for each that lost a field.
     pub(crate) fn take_all(&self, pod: &mut Value, warnings: &mut Vec<String>) {
         for list in CONTAINERS {
             for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
@@ -110,7 +110,7 @@ impl Protection {
     }
 }
 
-/// Whether a template gives a container what an ordinary one has not: capabilities, another user, files, secrets.
+/// Returns true if a template grants a container privileges: capabilities, another user, files, secrets.
 fn has_rights(container: &Value) -> bool {
     let is_filled = |value: &Value| match value {
         Value::Null => false,
@@ -127,7 +127,7 @@ fn has_rights(container: &Value) -> bool {
         || pod::object(container, "securityContext").is_some_and(is_privileged)
 }
 
-/// Settings that take something away, or that are worth nothing.
+/// Returns true if a setting grants a privilege; one that only restricts, or is empty, does not.
 fn is_privileged(context: &Map<String, Value>) -> bool {
     context.iter().any(|(key, value)| match key.as_str() {
         "privileged" | "allowPrivilegeEscalation" => {
@@ -143,8 +143,8 @@ fn is_privileged(context: &Map<String, Value>) -> bool {
     })
 }
 
-/// Whether `kept` runs nothing but what `made` says, beside what API servers fill in. An element of an earlier pass is known by
-/// an annotation that anybody writes.
+/// Returns true if `kept` runs what `made` runs and nothing else, defaults of API servers apart. An element of an earlier
+/// pass is known by an annotation that any author can write.
 pub(crate) fn runs_the_same(
     kept: &Value,
     made: &Value,
@@ -157,7 +157,7 @@ pub(crate) fn runs_the_same(
     fields.iter().all(|(key, value)| {
         let wanted = made.get(key).unwrap_or(&null);
         match key.as_str() {
-            // Servers fill these in, or they run nothing; and values were compared.
+            // Servers fill these in, or they run nothing; their values were compared already.
             "terminationMessagePath" | "terminationMessagePolicy" | "ports" => true,
             _ if HARMLESS.contains(&key.as_str()) => true,
             "livenessProbe" | "readinessProbe" | "startupProbe" => {
@@ -185,7 +185,7 @@ fn elements_in(kept: &Value, wanted: &Value, key: &str, beside: Option<&str>) ->
     let known: std::collections::HashSet<_> = known.map(|one| pod::identity(one, key)).collect();
     let kept = kept.as_array().into_iter().flatten();
     let mut kept = kept.map(|one| pod::identity(one, key));
-    // Of a name twice the last counts in Kubernetes, and only one was compared.
+    // Kubernetes uses the last of two elements with one name, and only one was compared.
     let mut seen = std::collections::HashSet::new();
     kept.all(|one| {
         let is_known = Some(one.as_str()) == beside || known.contains(&one);

@@ -1,7 +1,7 @@
 //! The schema of core/v1 Pod: the fields of each object, and the type of each field.
 //!
-//! The table is a generated text; nothing about a type is written by hand. A [`Kind`] is a place in it, cheap to copy, and all
-//! that walks a pod (typing, the template's data, comparing) walks kinds beside it.
+//! The table is a generated text; no type is written by hand. A [`Kind`] is a place in it, cheap to copy, and every walk
+//! over a pod (typing, the template's data, comparing) walks kinds beside it.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -34,9 +34,9 @@ pub struct ObjectType(usize);
 
 #[derive(Debug)]
 pub struct Field {
-    /// As in JSON.
+    /// The name in JSON.
     pub name: &'static str,
-    /// As in Go.
+    /// The name in Go.
     pub go: String,
     pub kind: Kind,
     pub required: bool,

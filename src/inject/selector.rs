@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::yaml::{self, Node, Value as Kind};
 
-/// A selector that says something; one that says nothing matches nothing here.
+/// A label selector; an empty one matches nothing here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
@@ -19,7 +19,7 @@ enum Requirement {
 }
 
 impl Selector {
-    /// Reads a selector; what is not valid is an error that says what.
+    /// Parses a selector; an error names the invalid part.
     pub fn read(node: &Node) -> Result<Self, String> {
         let Kind::Map(entries) = &node.value else {
             return Err("a selector is an object".to_owned());

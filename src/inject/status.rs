@@ -10,7 +10,7 @@ use crate::overrides::Overrides;
 use crate::pod::{self, LISTS, PROXY};
 use crate::probes::{self, OriginalProbes};
 
-/// The annotation that tells what was put in.
+/// The annotation that lists the injected elements.
 pub(crate) const STATUS: &str = "sidecar.istio.io/status";
 /// The annotation with the user's version of containers that a template also makes.
 pub(crate) const OVERRIDES: &str = "proxy.istio.io/overrides";
@@ -21,7 +21,7 @@ pub(crate) struct Status {
     pub(crate) version: String,
     /// Names by [`LISTS`], in the template's order.
     pub(crate) lists: [Vec<String>; 4],
-    /// Of overlays only.
+    /// The revision; overlays only.
     pub(crate) revision: Option<String>,
     /// Keys that the pod had not.
     pub(crate) labels: Vec<String>,
@@ -77,7 +77,7 @@ impl Status {
         }
     }
 
-    /// Lists the proxy where it is, and nothing that is not there.
+    /// Moves the proxy's name to the list that has it, and drops names of missing elements.
     pub(crate) fn locate(&mut self, pod: &Value) {
         let [init, containers, ..] = &mut self.lists;
         let mut of_pod = pod::list(pod, "initContainers").iter();
@@ -97,7 +97,7 @@ impl Status {
         }
     }
 
-    /// The status in the pod's annotation; `None` if it is absent, unreadable or lists nothing.
+    /// Returns the status in the pod's annotation; `None` if it is absent, unreadable or empty.
     pub(crate) fn of(pod: &Value) -> Option<Self> {
         let Ok(Value::Object(entries)) = serde_json::from_str(pod::annotation(pod, STATUS)?) else {
             return None;
@@ -158,10 +158,10 @@ impl Status {
             .any(|(known, names)| *known == list && names.iter().any(|known| known == name))
     }
 
-    /// Of each element of a list whether it was put in; nothing of a list that got nothing.
+    /// Reports for each element of a list whether it was injected; empty for a list without injected elements.
     ///
-    /// A fragment appends and never looks at the user's names, so of elements that share one the last is its own. An overlay was
-    /// laid over all that have it.
+    /// A fragment appends and never looks at the user's names, so of elements that share one the last is its own. An overlay
+    /// was laid over all that have it.
     pub(crate) fn put_in(&self, list: &str, elements: &[Value]) -> Vec<bool> {
         let names = self.names(list);
         if names.is_empty() {
@@ -182,7 +182,7 @@ impl Status {
     }
 }
 
-/// Takes an earlier injection out of `pod`; the probes that it had rewritten are as before, what it knew of them is returned.
+/// Removes an earlier injection from `pod`; restores the rewritten probes, and returns the originals that it had stored.
 pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> OriginalProbes {
     let originals = probes::restore(pod, earlier);
     let metrics = metrics::originals(pod, earlier);

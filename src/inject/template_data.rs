@@ -17,7 +17,7 @@ use crate::template::Data;
 pub(crate) struct TemplateData<'a> {
     pub(crate) configuration: &'a Configuration,
     pub(crate) request: &'a Request,
-    /// Without what an earlier injection put in.
+    /// The pod without elements of an earlier injection.
     pub(crate) pod: &'a Arc<Json>,
     pub(crate) namespace: &'a str,
     pub(crate) owner: &'a Owner,
@@ -94,7 +94,7 @@ impl TemplateData<'_> {
         concurrency::estimated(said, self.pod, &self.configuration.values_json)
     }
 
-    /// The namespace, where the pod does not say it.
+    /// Returns the request's namespace if the pod has none.
     fn namespace_said(&self) -> Vec<(&'static str, String)> {
         let own = self
             .pod
@@ -123,7 +123,7 @@ impl TemplateData<'_> {
         }
     }
 
-    /// HUB/IMAGE:TAG[-VARIANT] of `.Values.global`, else what the command line says.
+    /// Returns HUB/IMAGE:TAG[-VARIANT] of `.Values.global`, else the command line's image.
     fn image(&self, of: &str, parameter: Option<&str>) -> String {
         let global = self.configuration.values_json.get("global");
         let text = |value: Option<&Json>| match value {

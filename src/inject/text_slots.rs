@@ -1,27 +1,27 @@
-//! Places of a text where other words may stand without changing what is around them.
+//! Slots of a text: scalars that may be replaced without changing how the rest is parsed.
 //!
-//! A template prints names and labels of a pod into a text that is the same for all pods otherwise. If such a word is a
-//! scalar of its own at the end of its line, and its place wants text, the parser reads any other word of the same plain
+//! A template prints names and labels of a pod into a text that is otherwise the same for all pods. If such a name is a
+//! scalar of its own at the end of its line, and its field is a string, the parser reads any other name of the same plain
 //! style as itself. So a text that differs from a known one in such slots only need not be parsed.
 //!
-//! The plain style is much narrower than YAML allows, and both texts are checked for it: words in double quotes, on one line
+//! The plain style is much narrower than YAML allows, and both texts are checked for it: text in double quotes, on one line
 //! and with few escapes; words of letters and digits; a block of one line.
 
 use crate::typing::Text;
 
-/// A place where another text may stand.
+/// A place for another text.
 #[derive(Debug)]
 pub(crate) struct TextSlot {
     begin: usize,
     end: usize,
     style: Style,
-    /// The way to the text in what was made.
+    /// The path to the text in the parsed value.
     pub(crate) trail: Box<[usize]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Style {
-    /// Between double quotes.
+    /// Text in double quotes.
     Quoted,
     Plain,
     /// The line below `|`.
@@ -31,7 +31,7 @@ enum Style {
 }
 
 impl Style {
-    /// How many bytes of the begin of `text` are such a scalar; `None` where it is none, or is not as simple.
+    /// Returns the length in bytes of such a scalar at the start of `text`; `None` if there is none, or a more complex one.
     fn length(self, text: &[u8]) -> Option<usize> {
         match self {
             Self::Quoted => quoted(text),
@@ -51,7 +51,7 @@ impl Style {
 }
 
 impl TextSlot {
-    /// The slot at a scalar that was read as `said`.
+    /// Returns the slot at a scalar that was parsed as `said`.
     pub(crate) fn at(text: &str, scalar: &Text, said: &str) -> Option<Self> {
         let begin = scalar.begin;
         let (before, here) = text.split_at_checked(begin)?;
@@ -75,7 +75,7 @@ impl TextSlot {
     }
 }
 
-/// The new values of the slots of `known`, by index, that `text` has; `None` if anything else differs.
+/// Returns the values of the slots of `known`, by index, that differ in `text`; `None` if anything else differs.
 pub(crate) fn differences(
     known: &str,
     slots: &[TextSlot],

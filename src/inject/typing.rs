@@ -1,7 +1,7 @@
-//! From what a template printed to what Kubernetes wants.
+//! Converts a template's output to the types that Kubernetes wants.
 //!
-//! Stock templates print numbers where strings are wanted, leave keys without a value, and name fields that Kubernetes has long
-//! forgotten. So the text decides nothing: the place does. Only what a template made goes through here; a user's pod is looked at
+//! Stock templates print numbers where strings are wanted, leave keys without a value, and name fields that Kubernetes has
+//! long removed. So the field's type decides, not the text. Only a template's output is converted; a user's pod is checked
 //! ([`shape`]) and never changed.
 
 use std::fmt;
@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 use crate::schema::{Kind, ObjectType};
 use crate::yaml::{self, Node, Scalar};
 
-/// How a template's output is to be read.
+/// Settings for reading a template's output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TypingOptions {
-    /// `restartPolicy` of containers goes without a word: templates of old say `Always` on an init container, or slip it
-    /// into its `securityContext`, and since Kubernetes 1.28 that would keep it running for ever.
+    /// Drops `restartPolicy` of containers without a warning: old templates set `Always` on an init container, or in its
+    /// `securityContext`, and since Kubernetes 1.28 that would keep it running for ever.
     pub drop_restart_policy: bool,
     /// `null` stays where one value is wanted, because it deletes; otherwise it is as good as absent.
     pub nulls: bool,
@@ -28,7 +28,7 @@ pub struct TypingOptions {
 pub struct Findings {
     /// Paths of fields that no Kubernetes has there.
     pub pruned: Vec<String>,
-    /// Scalars that became texts, and whose words decide nothing else.
+    /// Scalars that became strings, and on which no other value depends.
     pub(crate) texts: Vec<Text>,
     trail: Vec<usize>,
 }
@@ -36,15 +36,15 @@ pub struct Findings {
 /// A scalar that is a text where it went.
 #[derive(Debug, Clone)]
 pub(crate) struct Text {
-    /// Its offset in the text.
+    /// The offset in the template's output.
     pub(crate) begin: usize,
     pub(crate) plain: bool,
-    /// The way to it in what was made: the how manieth entry or element, from the outermost on.
+    /// The path in the typed value: the index of the entry or element, from the outermost on.
     pub(crate) trail: Box<[usize]>,
 }
 
 impl Findings {
-    /// Reads what becomes the `step`th part of what is being made.
+    /// Reads the part with index `step` of the value that is being built.
     pub(crate) fn below<T>(&mut self, step: usize, read: impl FnOnce(&mut Self) -> T) -> T {
         self.trail.push(step);
         let made = read(self);
@@ -131,7 +131,7 @@ impl Reader<'_> {
         if let yaml::Value::Scalar(scalar) = &node.value
             && yaml::is_null(scalar)
         {
-            // A heading with nothing below it, which templates often print, is no order to delete what the user has there.
+            // A key without a value, which templates often print, does not delete the user's field.
             let heading = matches!(kind, Kind::List(_) | Kind::Map(_) | Kind::Object(_));
             return Ok((self.reading.nulls && !heading).then_some(Value::Null));
         }
@@ -204,7 +204,7 @@ impl Reader<'_> {
             if let Some(value) = self.below(made.len(), node, field.kind, &Path::Key(path, key))? {
                 made.insert(key.clone(), value);
             }
-            // By their names elements are told apart.
+            // Elements are identified by their names.
             if key == "name" {
                 self.findings.texts.truncate(known);
             }
@@ -290,7 +290,7 @@ fn wanted(kind: Kind) -> &'static str {
     }
 }
 
-/// A scalar in a message: in quotes, by which logs tell what may be a secret, and shortened.
+/// Renders a scalar for a message: in quotes, by which the log recognizes a possible secret, and shortened.
 fn shown(found: &Scalar) -> String {
     if found.plain && found.boolean().is_some() {
         found.text.clone()
@@ -303,7 +303,7 @@ fn quoted(text: &str) -> String {
     format!("{:?}", text.chars().take(64).collect::<String>())
 }
 
-/// Whether a user's value has the shape that `kind` wants; fields that are not known pass, and nothing is changed.
+/// Checks that a user's value has the shape of `kind`; unknown fields pass, and the value is not changed.
 pub fn shape(value: &Value, kind: Kind, path: &str) -> Result<(), TypeError> {
     check(value, kind, &Path::Root(path), 0)
 }
@@ -344,7 +344,7 @@ fn of_json(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => value.to_string(),
-        // In quotes, by which logs tell what may be a secret.
+        // In quotes, by which the log recognizes a possible secret.
         Value::Number(number) => quoted(&number.to_string()),
         Value::String(text) => quoted(text),
         Value::Array(_) => "a list".to_owned(),

@@ -8,7 +8,7 @@ use crate::pod;
 /// Linux's limit for one variable (`MAX_ARG_STRLEN`), with its name, `=` and the byte at its end.
 pub(crate) const LONGEST: usize = 128 << 10;
 
-/// Variables that tell the control plane of the pod's labels and annotations. A proxy starts without them.
+/// Variables with the pod's labels and annotations for the control plane. A proxy starts without them.
 const OPTIONAL: &str = "ISTIO_METAJSON_";
 
 /// The typed output of a template, with containers in it.
@@ -33,7 +33,7 @@ impl Containers for Fragment {
     }
 }
 
-/// Leaves out what is too long, and says so.
+/// Removes variables that are too long, and adds warnings.
 pub(crate) fn leave_out_long(made: &mut impl Containers, warnings: &mut Vec<String>) {
     for container in made.containers_mut() {
         let of = pod::name(container).to_owned();

@@ -1,4 +1,4 @@
-//! Warnings for the person who made a pod.
+//! Warnings for a pod's author.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub(crate) fn no_label(pod: &Value, key: &str, text: &str) -> String {
     format!("label {key} is left out, because no label can hold such a text{elsewhere}: {text:?}")
 }
 
-/// A field that no pod has where the template says it.
+/// Returns the warning about an unknown field of the template.
 pub(crate) fn pruned(path: &str) -> String {
     format!("field {path} of the template is not known to Kubernetes there and was left out")
 }
@@ -39,7 +39,7 @@ pub(crate) fn pruned(path: &str) -> String {
 /// Shorter ones are in every sentence, and no secret.
 const NUMBER: usize = 4;
 
-/// A cause with numbers of the text that it is about in quotes, by which logs tell what may be a secret.
+/// Quotes numbers of the text in a cause, by which the log recognizes a possible secret.
 pub(crate) fn numbers_quoted(cause: &str, of: &str) -> String {
     let is_word = |letter: char| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '+');
     let mut made = String::with_capacity(cause.len() + 2);
@@ -47,7 +47,7 @@ pub(crate) fn numbers_quoted(cause: &str, of: &str) -> String {
     let mut rest = cause;
     while let Some(letter) = rest.chars().next() {
         let length = match letter {
-            // An escaped character ends nothing.
+            // An escaped character does not end the quotation.
             '\\' => 1 + rest.chars().nth(1).map_or(0, char::len_utf8),
             _ => rest.find(|letter| !is_word(letter)).unwrap_or(rest.len()),
         };
@@ -65,7 +65,7 @@ pub(crate) fn numbers_quoted(cause: &str, of: &str) -> String {
     made
 }
 
-/// As many, and as long, as a response may carry.
+/// Limits number and length of warnings to those that a response may carry.
 pub(crate) fn capped(mut warnings: Vec<String>) -> Vec<String> {
     warnings.truncate(MAX_WARNINGS);
     for warning in &mut warnings {

@@ -1,7 +1,7 @@
-//! YAML as templates and configurations use it: the tree of `api`, and what its scalars are here.
+//! YAML of templates and configurations: the tree of `api`, with types for its scalars.
 //!
-//! A template's `15000` is a number or a string by what the field wants, so the reader decides nothing. Without a schema
-//! (values), plain scalars are what YAML 1.1 makes of them, as Go reads them.
+//! A template's `15000` is a number or a string by the field's type, so the reader leaves it open. Without a schema
+//! (values), plain scalars have the types of YAML 1.1, as Go reads them.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub use api::yaml::{Malformed, Node, Scalar, Value};
 pub const MAX_DEPTH: usize = 128;
 /// Scalars, lists and objects after aliases.
 pub const MAX_NODES: usize = 100_000;
-/// Of text.
+/// Bytes of a text at most.
 const MAX_BYTES: usize = 6 << 20;
 
 /// Reads one document. An empty one, comments apart, is `None`.
@@ -164,7 +164,7 @@ pub fn pretty_json(value: &Json) -> String {
     escaped(serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
-/// All of them are in texts only: the rest of JSON is ASCII.
+/// These characters occur in strings only: the rest of JSON is ASCII.
 fn escaped(text: String) -> String {
     let stays = |letter: char| {
         !matches!(

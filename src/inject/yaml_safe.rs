@@ -1,7 +1,8 @@
-//! Letters that a pod's author may not use where templates paste what he wrote into YAML.
+//! Characters that a pod's author may not use where templates paste the pod's text into YAML.
 //!
-//! A line break there begins a line of the template's own: another field, another container. So names, labels and the strings
-//! of a proxy's configuration hold none, and what is a path, a name or an address there holds no quote, bracket or blank either.
+//! A line break there would begin a line of the template's own: another field, another container. So names, labels and the
+//! strings of a proxy's configuration must have none, and a path, a name or an address must not have a quote, bracket or
+//! blank either.
 
 use serde_json::{Map, Value};
 
@@ -15,12 +16,12 @@ pub(crate) fn is_control(letter: char) -> bool {
 /// The cause where a text holds one.
 pub(crate) const CONTROL: &str = "it holds a control character";
 
-/// Of text that is read as JSON or YAML: what is white space there may stand outside of its strings.
+/// Returns true for white space that may stand outside of strings in text that is read as JSON or YAML.
 pub(crate) fn is_white_space(letter: char) -> bool {
     matches!(letter, '\t' | '\n' | '\r')
 }
 
-/// The way to a string or key of control within JSON, innermost step first; `None` where there is none.
+/// Returns the path to a string or key with control characters within JSON, innermost step first; `None` if there is none.
 fn hidden(value: &Value) -> Option<Vec<String>> {
     match value {
         Value::String(text) => text.contains(is_control).then(Vec::new),
@@ -61,7 +62,7 @@ fn path(of: &str, trail: Vec<String>) -> String {
     whole.strip_prefix('.').unwrap_or(&whole).to_owned()
 }
 
-/// Whether all strings and keys of JSON are free of characters of control.
+/// Checks that no string or key of the JSON has control characters.
 pub(crate) fn strings(value: &Value) -> Result<(), String> {
     match hidden(value) {
         Some(trail) if trail.is_empty() => Err(CONTROL.to_owned()),
@@ -70,8 +71,8 @@ pub(crate) fn strings(value: &Value) -> Result<(), String> {
     }
 }
 
-/// Names of a pod that templates paste: all that are called so, its labels, the keys of its annotations and of all other maps.
-/// Kubernetes takes none that holds a character of control, but it looks at the pod that comes out.
+/// Checks the names of a pod that templates paste: every `name`, its labels, the keys of its annotations and of all other
+/// maps. Kubernetes accepts no control character in them, but it validates the pod only after the injection.
 pub(crate) fn names(pod: &Value, origin: &Origin) -> Result<(), String> {
     let refused = |of: &str, trail| Err(format!("{}: {CONTROL}", path(of, trail)));
     for (key, value) in pod.as_object().into_iter().flatten() {
@@ -100,7 +101,7 @@ pub(crate) fn names(pod: &Value, origin: &Origin) -> Result<(), String> {
     }
 }
 
-/// Keys, and with `values` what stands there.
+/// Returns the path to an entry with a control character in its key or, with `values`, in its string.
 fn in_entries(entries: &Map<String, Value>, values: bool) -> Option<Vec<String>> {
     let is_bad = |key: &str, value: &Value| {
         let value = value.as_str().filter(|_| values);
@@ -147,7 +148,8 @@ fn below(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// Strings of a ProxyConfig that are neither path, name nor address: `*` is any key, and what is below them is free, too.
+/// Strings of a ProxyConfig that are neither path, name nor address: `*` is any key, and all that is below them is free,
+/// too.
 const FREE: [&[&str]; 9] = [
     &["proxyMetadata", "*"],
     &["runtimeValues", "*"],
@@ -160,7 +162,7 @@ const FREE: [&[&str]; 9] = [
     &["tracing", "lightstep", "accessToken"],
 ];
 
-/// Strings of a ProxyConfig as a pod says it, in proto JSON, keys of its maps included.
+/// Checks the strings of a pod's ProxyConfig, in proto JSON, keys of its maps included.
 pub(crate) fn proxy_config(written: &Map<String, Value>) -> Result<(), String> {
     let mut trail = Vec::new();
     entries(written, &mut trail)
@@ -197,7 +199,7 @@ fn is_free(trail: &[&str]) -> bool {
     })
 }
 
-/// Whether a path, a name or an address may contain the letter.
+/// Returns true if a path, a name or an address may contain the character.
 fn is_plain(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | ':' | '/' | '@' | '-')
 }
@@ -214,7 +216,7 @@ fn without_variable<'a>(text: &'a str, trail: &[&str]) -> &'a str {
     rest.next().unwrap_or(text)
 }
 
-/// So much of a value is shown.
+/// Characters of a value that an error shows.
 const SHOWN: usize = 64;
 
 fn judged(text: &str, trail: &[&str], free: bool) -> Result<(), String> {

@@ -1,9 +1,9 @@
-//! In the place of the crate `jsonpath-rust`, as far as kube asks for it.
+//! A replacement of the crate `jsonpath-rust`, with the functions that kube calls.
 //!
-//! kube looks for the token of a user with `auth-provider: {name: gcp}` in what a command prints, by the paths `token-key` and
-//! `expiry-key` of the kubeconfig: `{.credential.access_token}`. That is all it needs JSONPath for, and the crate brings
-//! `regex` with all of Unicode along: half a megabyte of a binary that promises 14. `[patch.crates-io]` of the workspace puts
-//! this one there, which knows paths of keys: `$.a.b` and `$['a']["b"]`, and refuses all others.
+//! kube looks for the token of a user with `auth-provider: {name: gcp}` in a command's output, by the paths `token-key` and
+//! `expiry-key` of the kubeconfig: `{.credential.access_token}`. kube needs JSONPath for nothing else, and the crate depends on
+//! `regex` with all of Unicode: half a megabyte of a binary that promises 14. `[patch.crates-io]` of the workspace selects
+//! this crate, which supports paths of keys, `$.a.b` and `$['a']["b"]`, and refuses all others.
 
 #![forbid(unsafe_code)]
 
@@ -27,9 +27,9 @@ impl fmt::Display for NotKeys {
 
 impl std::error::Error for NotKeys {}
 
-/// Values that paths lead to.
+/// Looks up values by path.
 pub trait JsonPath {
-    /// What a path leads to: one value, or none.
+    /// Returns the value that a path leads to, if any.
     ///
     /// # Errors
     /// A path that is more than keys.
@@ -44,7 +44,7 @@ impl JsonPath for Value {
     }
 }
 
-/// The keys of a path; `None`: it is more than these.
+/// Splits a path into its keys; `None` if it has anything else.
 fn keys(path: &str) -> Option<Vec<&str>> {
     let mut rest = path.trim().strip_prefix('$')?;
     let mut keys = Vec::new();

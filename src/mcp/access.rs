@@ -33,12 +33,12 @@ impl AccessList {
         }
     }
 
-    /// Whether no identity at all is allowed.
+    /// Returns true if no identity at all is allowed.
     pub fn is_nobody(&self) -> bool {
         !self.is_black && self.identities.is_empty()
     }
 
-    /// From YAML. An empty text lists no identity, and so allows none.
+    /// Parses a list in YAML. An empty text lists no identity, and so allows none.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl AccessList {
         Ok(list)
     }
 
-    /// Whether a certificate with these identities may connect.
+    /// Returns true if a certificate with these identities may connect.
     pub fn allows<'a>(&self, identities: impl IntoIterator<Item = &'a str>) -> bool {
         let mut identities = identities.into_iter();
         let is_listed = identities.any(|one| self.identities.contains(one));

@@ -1,5 +1,5 @@
-//! How long to wait before the next try: doubled each time, never longer than a bound, and never the same for two that lost
-//! the same peer, which would otherwise come back together.
+//! Exponential backoff: the delay before a reconnect doubles up to a bound, with jitter, so that two peers of a lost server
+//! do not reconnect at the same time.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ pub const FIRST: Duration = Duration::from_millis(200);
 /// The longest step.
 pub const MOST: Duration = Duration::from_secs(10);
 
-/// A stream of this length counts as healthy. One that delivers something and ends at once does not: the dialler would do
-/// nothing else.
+/// The duration of a stream that resets the backoff. One that delivers a response and ends at once does not: the dialler
+/// would reconnect without pause.
 pub const STEADY: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,7 +28,7 @@ impl Backoff {
         step.mul_f64(0.8 + 0.4 * random.clamp(0.0, 1.0))
     }
 
-    /// All was well.
+    /// Resets the backoff after a success.
     pub fn reset(&mut self) {
         self.tries = 0;
     }

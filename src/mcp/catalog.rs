@@ -1,5 +1,5 @@
-//! Which collections there are, and which of them are published together. Any other that a sink asks for is a mistake of its
-//! configuration, and it is told so.
+//! The collections, and the groups that are published together. A sink that subscribes to an unknown collection is
+//! misconfigured, and gets an error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,13 +34,13 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// All that there are.
+    /// Returns the catalog of all collections.
     pub fn all() -> Self {
         Self::new(served())
     }
 
-    /// Of some collections that objects go into; the synthetic one and those that stay empty come by themselves, because
-    /// sinks of old releases ask for them and wait for an answer.
+    /// Builds a catalog of these collections, plus the synthetic one and those that are always empty, because sinks of old
+    /// releases subscribe to them and wait for a response.
     pub fn new<'a>(collections: impl IntoIterator<Item = &'a str>) -> Self {
         let collections = collections.into_iter().map(str::to_owned);
         let mut collections: BTreeMap<Arc<str>, Group> = collections

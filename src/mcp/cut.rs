@@ -1,9 +1,9 @@
 //! Words of a peer are kept, but not at any length.
 
-/// Of a refusal.
+/// Bytes of a NACK's message that are stored.
 pub(crate) const WORDS: usize = 4096;
 
-/// Of a name.
+/// Bytes of a name that are stored.
 pub(crate) const NAME: usize = 256;
 
 /// The first `most` bytes, at the border of a character.

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::catalog::Group;
 
-/// How long changes of a group are collected.
+/// The delays after which changes of a group are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DebounceRule {
-    /// Without a change.
+    /// The time without a change.
     pub quiet: Duration,
-    /// Since the first that was not published.
+    /// The longest time since the first unpublished change.
     pub most: Duration,
-    /// Since the last publish.
+    /// The least time since the last publish.
     pub apart: Duration,
 }
 
@@ -45,13 +45,13 @@ struct PendingChanges {
 /// The changes to publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// Since when its first change waited.
+    /// The time of the first change.
     pub since: Duration,
-    /// How many changes it has.
+    /// The number of changes.
     pub count: u64,
 }
 
-/// One group.
+/// The debounce of one group.
 #[derive(Debug)]
 pub struct Debounce {
     rule: DebounceRule,
@@ -61,7 +61,7 @@ pub struct Debounce {
 }
 
 impl Debounce {
-    /// Closed: nothing is due before [`Self::open`].
+    /// Creates a closed debounce: nothing is due before [`Self::open`].
     pub fn new(rule: DebounceRule) -> Self {
         Self {
             rule,
@@ -71,7 +71,7 @@ impl Debounce {
         }
     }
 
-    /// Everything is there. That is a change: a state without anything is one, too.
+    /// Marks the initial state as complete. This counts as a change: an empty state is published, too.
     pub fn open(&mut self, now: Duration) {
         if !self.open {
             self.open = true;
@@ -79,7 +79,7 @@ impl Debounce {
         }
     }
 
-    /// A new session: until everything is there again, what is published stays.
+    /// Closes the debounce for a new session: until its initial state is complete, the published snapshot stays.
     pub fn close(&mut self) {
         self.open = false;
         self.waiting = None;
@@ -95,7 +95,7 @@ impl Debounce {
         waiting.count = waiting.count.saturating_add(1);
     }
 
-    /// Whether to make a snapshot now; the caller makes it.
+    /// Returns the changes if a snapshot is due now; the caller builds it.
     pub fn due(&mut self, now: Duration) -> Option<Due> {
         if self.deadline()? > now {
             return None;
@@ -108,7 +108,7 @@ impl Debounce {
         })
     }
 
-    /// When [`Self::due`] is to be asked. `None`: not before something else happens.
+    /// Returns the time to call [`Self::due`]; `None`: not before the next change.
     pub fn deadline(&self) -> Option<Duration> {
         let waiting = self.waiting.filter(|_| self.open)?;
         let quiet = waiting.last.saturating_add(self.rule.quiet);
@@ -126,7 +126,8 @@ mod tests {
         Duration::from_millis(milliseconds)
     }
 
-    /// Plays changes, open from `open` on, and asks every millisecond. When something was due, and how many changes it had.
+    /// Plays changes, with `open` called at this time, and polls every millisecond. Returns the times of publishes, with
+    /// their number of changes.
     fn play(group: Group, open: u64, changes: &[u64], until: u64) -> Vec<(u64, u64)> {
         let mut debounce = Debounce::new(DebounceRule::of(group));
         let mut log = Vec::new();
@@ -179,7 +180,7 @@ mod tests {
     fn nothing_goes_out_before_everything_is_there() {
         for group in Group::ALL {
             assert_eq!(play(group, 9999, &[0, 1, 2, 3000], 5000), []);
-            // And then even what is empty.
+            // An empty state is published as well.
             let log = play(group, 2000, &[], 5000);
             assert_eq!(log.len(), 1, "{group:?}");
         }

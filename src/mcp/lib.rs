@@ -1,9 +1,9 @@
 //! `mcp`: configuration as snapshots of collections, and the protocol that carries them from a source to a sink.
 //!
-//! It knows `api` and nothing of who asks: tonic, sockets and flags are in `gudgeon`, objects come from `cluster`. It is pure:
-//! no socket, no file, no clock and no runtime. Time is an argument, and so is chance.
+//! It knows `api` and none of its callers: tonic, sockets and flags are in `gudgeon`, objects come from `cluster`. It is
+//! pure: no socket, no file, no clock and no runtime. Time is an argument, and so is chance.
 //!
-//! # Who may know whom
+//! # Dependencies
 //!
 //! ```text
 //!  objects ──► session ──► publish ──► snapshot ──► source ══ the wire ══ sink ──► union ──► objects

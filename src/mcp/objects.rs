@@ -30,8 +30,8 @@ pub fn created(seconds: i64) -> Timestamp {
 /// Reads objects that a source has sent, and checks them by the rules that hold for a user's own.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectReader {
-    /// Whether a source generates objects of this full name in a collection: their names are not checked, because a user may
-    /// not give them. A user's own object of such a name cannot be told from these, and was refused at the source.
+    /// Returns true if a source generates objects of this full name in a collection: their names are not validated, because
+    /// users may not choose them. A user's own object of such a name is indistinguishable, and was refused at the source.
     pub is_generated_name: fn(collection: &str, name: &str) -> bool,
 }
 
@@ -74,7 +74,7 @@ impl ResourceReader for ObjectReader {
     }
 }
 
-/// The kind of what is made of Services.
+/// The kind of entries that are generated from Services.
 fn entries() -> Option<&'static Kind> {
     kind_of("istio/networking/v1alpha3/serviceentries")
 }
@@ -155,7 +155,7 @@ mod tests {
         );
     }
 
-    /// However many warnings there are beside.
+    /// Errors are reported with any number of warnings beside them.
     #[test]
     fn a_rule_that_is_broken_is_not_lost_among_warnings() {
         let mut broken = object([75, 20]);
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(status(&read.unwrap(), "shop/web"), ObjectStatus::Refused);
     }
 
-    /// Its name is excused, and nothing else of it.
+    /// Only the name of a generated Gateway is exempt from validation.
     #[test]
     fn only_a_generated_gateway_has_a_name_that_is_no_label() {
         let written = json!({

@@ -11,7 +11,7 @@ use crate::catalog::{Catalog, Group};
 use crate::debounce::{Debounce, DebounceRule, Due};
 use crate::snapshot::{GroupSnapshot, Resource, Snapshot};
 
-/// One group.
+/// The state of one group.
 #[derive(Debug)]
 struct GroupPublisher {
     pending: GroupSnapshot,
@@ -34,7 +34,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher that publishes nothing before [`Self::open`].
+    /// Creates a publisher that publishes nothing before [`Self::open`].
     pub fn new(catalog: Arc<Catalog>) -> Self {
         let group_publisher = |group| GroupPublisher {
             pending: GroupSnapshot::new(&catalog, group),
@@ -48,7 +48,7 @@ impl Publisher {
         }
     }
 
-    /// A new session: all is said again.
+    /// Begins a new session, which sets all resources again.
     pub fn begin(&mut self) {
         for (group, group_publisher) in &mut self.groups {
             group_publisher.pending = GroupSnapshot::new(&self.catalog, *group);
@@ -56,19 +56,19 @@ impl Publisher {
         }
     }
 
-    /// Everything was said once.
+    /// Marks the initial state as complete.
     pub fn open(&mut self, now: Duration) {
         for group_publisher in self.groups.values_mut() {
             group_publisher.debounce.open(now);
         }
     }
 
-    /// Puts a resource in its place. Whether that changes anything.
+    /// Sets a resource. Returns true if that changes anything.
     pub fn set(&mut self, now: Duration, collection: &str, resource: Arc<Resource>) -> bool {
         self.change(now, collection, |pending| pending.set(collection, resource))
     }
 
-    /// As [`Self::set`], away.
+    /// Removes a resource, as [`Self::set`] sets one.
     pub fn remove(&mut self, now: Duration, collection: &str, name: &str) -> bool {
         self.change(now, collection, |pending| pending.remove(collection, name))
     }
@@ -107,7 +107,7 @@ impl Publisher {
         out
     }
 
-    /// When [`Self::due`] is to be asked. `None`: not before something else happens.
+    /// Returns the time to call [`Self::due`]; `None`: not before the next change.
     pub fn deadline(&self) -> Option<Duration> {
         let groups = self.groups.values();
         groups
@@ -122,7 +122,7 @@ impl Publisher {
             .filter_map(|group_publisher| group_publisher.published.as_ref())
     }
 
-    /// Whether every group was published once.
+    /// Returns true if every group has been published once.
     pub fn is_ready(&self) -> bool {
         self.groups
             .values()
@@ -185,7 +185,7 @@ mod tests {
             self.publisher.set(at(now), "a", resource(name, body));
         }
 
-        /// Until then: the time of each response, and the names of its resources.
+        /// Runs until that time; returns the time of each response, and the names of its resources.
         fn run(&mut self, until: u64) -> Vec<String> {
             let mut log = Vec::new();
             while let Some(now) = self.publisher.deadline().filter(|now| *now <= at(until)) {
@@ -253,7 +253,7 @@ mod tests {
         }
         play.open(0);
         play.run(1000);
-        // All is said again.
+        // The new session sets all resources again.
         play.publisher.begin();
         for name in ["1", "2", "3"] {
             play.set(2000, name, 0);

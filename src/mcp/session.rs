@@ -2,7 +2,7 @@
 //! configuration: objects are buffered until it is there, and when it changes all of them are transformed again. The
 //! published snapshots stay meanwhile.
 //!
-//! Whatever is said comes with the number of its session, so that a word to an earlier one is no word to this one.
+//! Each event carries the number of its session; events of an earlier session are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Before the first, and between two.
+    /// Before the first session, and between two.
     Inactive,
     /// Sources connect.
     Starting,
-    /// All of them read; something is missing still.
+    /// All sources are read; the mesh configuration or a full list is missing.
     Buffering,
     /// Transforms run.
     Processing,
@@ -42,7 +42,7 @@ impl State {
     }
 }
 
-/// Why the state is what it is.
+/// The cause of the last transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     Start,
@@ -73,11 +73,11 @@ impl fmt::Display for Reason {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<K, V, M> {
     Nothing,
-    /// Every source says all that it has, to this session.
+    /// Every source sends all its objects to this session.
     Replay(u64),
     /// Transforms begin anew, with this configuration and these objects.
     Begin(M, Vec<(K, V)>),
-    /// One object has changed, or gone.
+    /// An object has changed, or is gone.
     Apply(K, Option<V>),
     /// Transforms end; then [`Session::ended`] is called.
     End,
@@ -96,12 +96,12 @@ pub struct Session<K, V, M> {
     mesh: Option<M>,
     /// The newest of each name only.
     buffered: BTreeMap<K, V>,
-    /// No new one follows.
+    /// No new session follows.
     shutdown: bool,
 }
 
 impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
-    /// Of sources by name.
+    /// Creates a session of sources with these names.
     pub fn new<'a>(sources: impl IntoIterator<Item = &'a str>) -> Self {
         Self {
             state: State::Inactive,
@@ -121,7 +121,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
         self.state
     }
 
-    /// Of the session that is, or was last; the first is 1.
+    /// Returns the number of the current or last session; the first is 1.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -134,7 +134,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
         self.reason
     }
 
-    /// How many objects are kept.
+    /// Returns the number of buffered objects.
     pub fn buffered(&self) -> usize {
         self.buffered.len()
     }
@@ -167,7 +167,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
         Step::Replay(self.number)
     }
 
-    /// Whether a word is for the session that is.
+    /// Returns true if the event belongs to the current session.
     fn is_heard(&self, number: u64) -> bool {
         number == self.number
             && matches!(
@@ -184,7 +184,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
         self.proceed(now)
     }
 
-    /// A source has said all that it has.
+    /// Marks a source's full list as received.
     pub fn complete(&mut self, now: Duration, number: u64, source: &str) -> Step<K, V, M> {
         if self.is_heard(number) && self.sources.contains(source) {
             self.connected.insert(source.into());
@@ -193,7 +193,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
         self.proceed(now)
     }
 
-    /// An object is there, has changed or, with `None`, gone.
+    /// Sets an object or, with `None`, deletes it.
     pub fn object(&mut self, number: u64, name: K, object: Option<V>) -> Step<K, V, M> {
         if !self.is_heard(number) {
             return Step::Nothing;
@@ -222,7 +222,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
         self.proceed(now)
     }
 
-    /// No more sessions.
+    /// Ends the present session, and starts no new one.
     pub fn shutdown(&mut self, now: Duration) -> Step<K, V, M> {
         self.shutdown = true;
         match self.state {
@@ -315,7 +315,7 @@ mod tests {
         );
         assert_eq!((play.number(), play.since(), play.buffered()), (1, NOW, 0));
         assert_eq!(play.object(1, "a", None), Step::Apply("a", None));
-        // A list that is read anew later is nothing special.
+        // A later relist causes no step.
         assert_eq!(play.complete(NOW, 1, "crds"), Step::Nothing);
     }
 
@@ -385,7 +385,7 @@ mod tests {
     }
 
     proptest! {
-        /// Transforms begin and end in turn, and what they are told between is what the sources have said to their session.
+        /// Transforms begin and end in turn, and get exactly the objects that the sources have sent to their session.
         #[test]
         fn transforms_know_what_was_said(script in prop::collection::vec((0..7_u8, 0..3_usize, 0..3_u8), 0..80)) {
             const NAMES: [&str; 3] = ["a", "b", "c"];

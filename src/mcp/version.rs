@@ -1,13 +1,13 @@
-//! Versions are content: what is equal has one version on every replica and after a restart, so that a sink that comes back
-//! with it is told nothing.
+//! Versions are hashes of content: equal content has one version on every replica and after a restart, so that a sink that
+//! reconnects with it gets nothing.
 
 use std::fmt;
 
-/// Of a collection: the sum of its members'.
+/// The version of a collection: the sum of its members' versions.
 pub use api::version::Version as Sum;
 use sha2::{Digest as _, Sha256};
 
-/// Of one resource: a quarter of a SHA-256, written as 16 hexadecimal digits.
+/// The version of one resource: a quarter of a SHA-256, written as 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(u64);
 
@@ -17,7 +17,7 @@ impl Version {
         Self(head.fold(0, |sum, byte| sum << 8 | u64::from(byte)))
     }
 
-    /// Reads the output of [`Display`](fmt::Display); anything else is a version that was never given out.
+    /// Parses the output of [`Display`](fmt::Display); any other text is a version that gudgeon never assigned.
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = text.bytes();
         let well_formed =

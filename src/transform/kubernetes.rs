@@ -72,7 +72,7 @@ pub struct ServicePort {
     pub protocol: String,
 }
 
-/// Endpoints of a service, all of them in one object.
+/// The Endpoints of a service: all of its addresses in one object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Endpoints {
@@ -187,7 +187,7 @@ pub struct Node {
     pub metadata: Metadata,
 }
 
-/// Of both shapes: `networking.k8s.io/v1`, and that of `extensions/v1beta1`.
+/// An Ingress of either shape: `networking.k8s.io/v1`, or `extensions/v1beta1`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Ingress {

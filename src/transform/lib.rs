@@ -1,18 +1,18 @@
 //! `transform`: Kubernetes' own kinds as configuration of the mesh. A Service becomes a ServiceEntry, an Ingress becomes a
 //! Gateway and VirtualServices.
 //!
-//! The crate knows `api` and no other. Roles read the objects, and each encodes the results for its own protocol. It is pure:
-//! no socket, no file, no clock and no runtime; equal objects give equal results, in whatever order they came.
+//! The crate knows `api` and no other. Roles read the objects, and each encodes the results for its own protocol. It is
+//! pure: no socket, no file, no clock and no runtime; equal objects give equal results, in whatever order they came.
 //!
-//! # Who may know whom
+//! # Dependencies
 //!
 //! ```text
 //!  kubernetes ──┬──► services     Services, endpoints, pods and nodes → ServiceEntries
 //!               └──► ingress      Ingresses → Gateways and VirtualServices
 //! ```
 //!
-//! [`kubernetes`] holds the objects, as much of them as a transform reads; [`services`] and [`ingress`] know it, and do not know
-//! each other: a caller lends [`ingress::transform`] the names of ports.
+//! [`kubernetes`] holds the objects, with the fields that a transform reads; [`services`] and [`ingress`] know it, and do
+//! not know each other: a caller lends [`ingress::transform`] the names of ports.
 
 #![forbid(unsafe_code)]
 
@@ -43,7 +43,7 @@ impl Key {
         }
     }
 
-    /// Of an object; what has no namespace is in `default`.
+    /// Returns the key of an object; one without a namespace is in `default`.
     pub fn of(metadata: &kubernetes::Metadata) -> Self {
         let namespace = match &*metadata.namespace {
             "" => "default",

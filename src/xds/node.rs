@@ -1,8 +1,8 @@
 //! The node that opens a stream: an id of four parts and metadata that nobody promised to be well-formed.
 
 mod dns;
+mod metadata;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use api::model::{ClusterId, Labels, Locality};
 use envoy_types::pb::envoy::config::core::v3 as core;
-use envoy_types::pb::google::protobuf::{Value, value::Kind as Json};
+use envoy_types::pb::google::protobuf::value::Kind as Json;
 use prost::Message;
 
 pub use dns::Dns;
+use metadata::{Metadata, labels};
 
 /// What a proxy is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +66,7 @@ pub const LABELS: usize = 256;
 pub const METADATA_BYTES: usize = 64 << 10;
 
 /// Keys of metadata that have a meaning here, or are shown.
-const KEYS: [&str; 24] = [
+const KEYS: [&str; 26] = [
     "CERTIFICATES",
     "CLUSTER_ID",
     "CONFIG_NAMESPACE",
@@ -82,6 +83,7 @@ const KEYS: [&str; 24] = [
     "NAMESPACE",
     "NETWORK",
     "OWNER",
+    "ROUTER_MODE",
     "SERVICE_ACCOUNT",
     "TLS_CLIENT_CERT_CHAIN",
     "TLS_CLIENT_KEY",
@@ -90,6 +92,7 @@ const KEYS: [&str; 24] = [
     "TLS_SERVER_KEY",
     "TLS_SERVER_ROOT_CERT",
     "WORKLOAD_NAME",
+    "istio",
 ];
 
 impl std::error::Error for BadNode {}
@@ -125,6 +128,7 @@ pub struct Node {
     /// Of HTTP connections.
     pub idle_timeout: Option<Duration>,
     pub http10: bool,
+    pub router: RouterTraits,
     /// No Envoy, but a program with gRPC in it.
     pub grpc: bool,
     /// How it wants to be told by which rules names are resolved.
@@ -136,6 +140,25 @@ pub struct Node {
     pub account: Option<Arc<str>>,
     /// What was not understood, for the log.
     pub warnings: Vec<String>,
+}
+
+/// What only a router has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouterTraits {
+    /// TLS that does not end at it is led to services by its server name (metadata `ROUTER_MODE: sni-dnat`).
+    pub leads_by_server_name: bool,
+    /// Whoever serves it has seen that it is of its namespace: it may have what is secret there. No node says that of itself.
+    pub may_have_secrets: bool,
+}
+
+impl RouterTraits {
+    fn of(kind: Kind, metadata: &Metadata<'_>) -> Self {
+        let mode = metadata.text("ROUTER_MODE");
+        Self {
+            leads_by_server_name: kind == Kind::Router && mode.as_deref() == Some("sni-dnat"),
+            may_have_secrets: false,
+        }
+    }
 }
 
 /// Bytes of what a proxy says that a log line, a metric, a page or the header of an answer has, each time (discovery.md §9).
@@ -194,7 +217,6 @@ impl Node {
             return Err(bad("want the name POD.NAMESPACE, got \"\""));
         }
         let mut warnings = Vec::new();
-        let mode = metadata.mode(&mut warnings);
         Ok(Self {
             id: node.id.as_str().into(),
             kind,
@@ -205,15 +227,16 @@ impl Node {
             domain: domain.into(),
             cluster: metadata.text("CLUSTER_ID").map(|id| ClusterId::from(&*id)),
             network: metadata.text("NETWORK"),
-            labels: Arc::new(metadata.labels()),
+            labels: Arc::new(labels(&metadata, word)),
             locality: locality(node.locality.as_ref()),
-            mode,
+            mode: metadata.mode(&mut warnings),
             ports: metadata.ports(),
             server: metadata.files("SERVER"),
             client: metadata.files("CLIENT"),
             without_certificates: metadata.text("CERTIFICATES").as_deref() == Some("none"),
             idle_timeout: metadata.duration("IDLE_TIMEOUT", &mut warnings),
             http10: matches!(metadata.text("HTTP10").as_deref(), Some("1" | "true")),
+            router: RouterTraits::of(kind, &metadata),
             grpc: is_grpc(node, &metadata),
             dns: Dns::of(&agent(node)),
             version: metadata.text("ISTIO_VERSION").unwrap_or_default(),
@@ -306,124 +329,6 @@ fn agent(node: &core::Node) -> Arc<str> {
     }
 }
 
-/// Metadata, by key; all of it may be of another type than is wanted.
-struct Metadata<'node>(Option<&'node HashMap<String, Value>>);
-
-impl<'node> Metadata<'node> {
-    fn of(node: &'node core::Node) -> Self {
-        Self(node.metadata.as_ref().map(|metadata| &metadata.fields))
-    }
-
-    fn json(&self, key: &str) -> Option<&'node Json> {
-        self.0?.get(key)?.kind.as_ref()
-    }
-
-    /// Text that is not empty; numbers and booleans as they are written.
-    fn text(&self, key: &str) -> Option<Arc<str>> {
-        let text = scalar(self.json(key)?)?;
-        (!text.is_empty()).then(|| text.into())
-    }
-
-    /// `a,b` or a list.
-    fn list(&self, key: &str) -> Vec<String> {
-        match self.json(key) {
-            Some(Json::ListValue(list)) => list
-                .values
-                .iter()
-                .filter_map(|value| scalar(value.kind.as_ref()?))
-                .collect(),
-            Some(json) => scalar(json)
-                .unwrap_or_default()
-                .split(',')
-                .map(|part| part.trim().to_owned())
-                .collect(),
-            None => Vec::new(),
-        }
-    }
-
-    /// An object of strings; what is none in it is left out.
-    fn labels(&self) -> Labels {
-        let Some(Json::StructValue(labels)) = self.json("LABELS") else {
-            return Labels::new();
-        };
-        labels
-            .fields
-            .iter()
-            .filter_map(|(name, value)| match value.kind.as_ref() {
-                Some(Json::StringValue(text)) => Some((name.as_str().into(), text.as_str().into())),
-                _ => None,
-            })
-            .collect()
-    }
-
-    fn mode(&self, warnings: &mut Vec<String>) -> Mode {
-        match self.text("INTERCEPTION_MODE").as_deref() {
-            None | Some("REDIRECT") => Mode::Redirect,
-            Some("TPROXY") => Mode::Tproxy,
-            Some("NONE") => Mode::None,
-            Some(other) => {
-                warnings.push(format!(
-                    "INTERCEPTION_MODE: want REDIRECT, TPROXY or NONE, got {:?}: REDIRECT",
-                    clipped(other)
-                ));
-                Mode::Redirect
-            }
-        }
-    }
-
-    /// Of the configuration that it runs with, and of Istio's own agent.
-    fn ports(&self) -> Vec<u16> {
-        let port = |value: &Value| scalar(value.kind.as_ref()?)?.parse::<u16>().ok();
-        let config = match self.json("PROXY_CONFIG") {
-            Some(Json::StructValue(config)) => Some(&config.fields),
-            _ => None,
-        };
-        let of = |fields: Option<&HashMap<String, Value>>, keys: [&str; 2]| {
-            keys.map(|key| fields?.get(key).and_then(port))
-        };
-        of(config, ["proxyAdminPort", "statusPort"])
-            .into_iter()
-            .chain(of(self.0, ["ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"]))
-            .flatten()
-            .filter(|port| *port > 0)
-            .collect()
-    }
-
-    fn duration(&self, key: &str, warnings: &mut Vec<String>) -> Option<Duration> {
-        let text = self.text(key)?;
-        let read = api::duration::parse(&text).and_then(|read| {
-            let seconds = u64::try_from(read.seconds).ok()?;
-            Some(Duration::new(seconds, u32::try_from(read.nanos).ok()?))
-        });
-        if read.is_none() {
-            let got = clipped(&text);
-            warnings.push(format!("{key}: want a duration, got {got:?}: ignored"));
-        }
-        read
-    }
-
-    fn files(&self, side: &str) -> Files {
-        let file = |what: &str, usual: &str| {
-            self.text(&format!("TLS_{side}_{what}"))
-                .unwrap_or_else(|| format!("/etc/certs/{usual}.pem").into())
-        };
-        Files {
-            chain: file("CERT_CHAIN", "cert-chain"),
-            key: file("KEY", "key"),
-            root: file("ROOT_CERT", "root-cert"),
-        }
-    }
-}
-
-fn scalar(json: &Json) -> Option<String> {
-    match json {
-        Json::StringValue(text) => Some(text.clone()),
-        Json::NumberValue(number) => Some(number.to_string()),
-        Json::BoolValue(value) => Some(value.to_string()),
-        Json::NullValue(_) | Json::StructValue(_) | Json::ListValue(_) => None,
-    }
-}
-
 fn addresses(primary: IpAddr, others: &[String]) -> Vec<IpAddr> {
     let mut addresses = vec![primary];
     for address in others.iter().filter_map(|text| text.parse().ok()) {
@@ -450,7 +355,8 @@ fn locality(given: Option<&core::Locality>) -> Locality {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use envoy_types::pb::google::protobuf::{ListValue, Struct};
+    use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
+    use std::collections::HashMap;
 
     fn value(json: Json) -> Value {
         Value { kind: Some(json) }

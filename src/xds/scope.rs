@@ -8,6 +8,7 @@
 mod all;
 mod audience;
 mod delegates;
+pub(crate) mod gateways;
 mod hosts;
 pub(crate) mod policies;
 mod sidecar;
@@ -20,10 +21,11 @@ use std::sync::Arc;
 use api::istio::mesh::v1alpha1::mesh_config::outbound_traffic_policy::Mode;
 use api::mesh::MeshConfig;
 use api::model::{Configured, Labels, ObjectRef, Service};
-use api::networking::{DestinationRule, Kind, Sidecar, VirtualService};
+use api::networking::{DestinationRule, Gateway, Kind, Sidecar, VirtualService};
 
 pub(crate) use self::all::Rules;
-use self::hosts::{full_host, most_specific, patterns};
+pub(crate) use self::hosts::patterns;
+use self::hosts::{full_host, most_specific};
 pub(crate) use self::sidecar::Stand;
 use self::visible::{Sight, Visible};
 use crate::common::outlets::Outlets;
@@ -40,6 +42,8 @@ pub(crate) struct Scope {
     sidecar: Option<ObjectRef>,
     /// Those of [`Visible::selectors`] that the proxy's labels meet, by their places.
     selected: Arc<[usize]>,
+    /// That a router listens for.
+    gateways: Arc<[ObjectRef]>,
 }
 
 /// An object, and how it is named.
@@ -94,6 +98,11 @@ impl<T> Rule<T> {
         &self.object.spec
     }
 
+    /// In full and in lower case.
+    pub(crate) fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
     pub(crate) fn namespace(&self) -> &Arc<str> {
         &self.object.namespace
     }
@@ -123,6 +132,8 @@ pub(crate) struct ProxyRules {
     /// That holds for it, whatever it says.
     pub(crate) sidecar: Option<Arc<Configured<Sidecar>>>,
     pub(crate) unknown: Unknown,
+    /// That it listens for, in order.
+    pub(crate) gateways: Arc<[Arc<Rule<Gateway>>]>,
     visible: Arc<Visible>,
     /// What the routes are for that are made.
     sight: Arc<Sight>,
@@ -183,8 +194,20 @@ impl ProxyRules {
         }
     }
 
+    /// VirtualServices that are bound to a Gateway, in order.
+    pub(crate) fn bound(&self, gateway: &ObjectRef) -> Vec<&Arc<Rule<VirtualService>>> {
+        gateways::bound(&self.visible.bound, gateway)
+    }
+
     /// Whether a rule has a part in what a proxy of this namespace is given.
     pub(crate) fn is_made_by(&self, rule: &ObjectRef, namespace: &str) -> bool {
+        let is_bound = |gateway: &Arc<Rule<Gateway>>| {
+            let mut bound = self.bound(&gateway.from).into_iter();
+            gateway.from == *rule || bound.any(|one| one.from == *rule || one.with.contains(rule))
+        };
+        if self.gateways.iter().any(is_bound) {
+            return true;
+        }
         let whole = &self.visible.whole;
         let requests = whole.virtual_services.values();
         let mut virtual_services = requests.chain(whole.connections.values());

@@ -25,6 +25,8 @@ pub struct Settings {
     pub headless: Headless,
     /// Port 443 of all addresses is left to TLS: a service without an address that is HTTP there, or undeclared, has no listener.
     pub block_http_on_443: bool,
+    /// A router listens for Gateways of its own namespace alone.
+    pub gateways_of_own_namespace: bool,
 }
 
 /// Of undeclared ports.
@@ -61,6 +63,7 @@ impl Default for Settings {
                 eds: false,
             },
             block_http_on_443: true,
+            gateways_of_own_namespace: false,
         }
     }
 }

@@ -19,10 +19,18 @@ pub enum Type {
     Endpoint,
     Listener,
     Route,
+    /// Certificates with their keys, and roots.
+    Secret,
 }
 
 impl Type {
-    pub const ALL: [Self; 4] = [Self::Cluster, Self::Endpoint, Self::Listener, Self::Route];
+    pub const ALL: [Self; 5] = [
+        Self::Cluster,
+        Self::Endpoint,
+        Self::Listener,
+        Self::Route,
+        Self::Secret,
+    ];
 
     /// What a request and a response name it.
     pub const fn url(self) -> &'static str {
@@ -31,6 +39,7 @@ impl Type {
             Self::Endpoint => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
             Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
             Self::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
         }
     }
 
@@ -45,12 +54,18 @@ impl Type {
             Self::Endpoint => "eds",
             Self::Listener => "lds",
             Self::Route => "rds",
+            Self::Secret => "sds",
         }
     }
 
     /// Whether a response of state of the world holds all that there is: what is missing in it is gone.
     pub const fn is_complete(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener)
+    }
+
+    /// Whether a name of which there is nothing has an empty resource.
+    pub(crate) const fn has_empty(self) -> bool {
+        matches!(self, Self::Endpoint | Self::Route)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is asked, and whether the answer is the one to it.
+//! The requests, and a check that each response belongs to its request.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{Failure, Sent};
 
-/// What a review's answer is to hold.
+/// The expected content of a review's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Patch,
@@ -34,7 +34,7 @@ impl FromStr for Wanted {
 #[derive(Debug)]
 pub(crate) enum Asked {
     Ready,
-    /// What stands before and after the uid.
+    /// The body before and after the uid.
     Review {
         path: String,
         before: String,
@@ -50,7 +50,7 @@ impl Asked {
         Self::Ready
     }
 
-    /// A review whose `request.uid` is one of 36 characters that stands nowhere else.
+    /// Creates a review whose `request.uid` is unique text of 36 characters.
     pub(crate) fn review(
         text: &str,
         path: &str,
@@ -148,7 +148,7 @@ fn uid(number: u64) -> String {
     format!("00000000-0000-4000-8000-{number:012}")
 }
 
-/// Whether a patch adds the container istio-proxy, as a list or to one.
+/// Returns true if the patch adds the container istio-proxy, as a list or to one.
 fn brings_the_proxy(patch: &str) -> bool {
     let Ok(text) = STANDARD.decode(patch) else {
         return false;

@@ -24,7 +24,7 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// So many to ask by: connections, or one connection many times.
+    /// Opens so many handles: each a connection, or all of one HTTP/2 connection.
     pub(crate) async fn open(
         address: SocketAddr,
         trust: &[u8],

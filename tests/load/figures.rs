@@ -1,4 +1,4 @@
-//! What was counted.
+//! The measured figures.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::Failure;
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) whole: Duration,
-    /// From when each request was due until its answer was there.
+    /// The time from each request's due time to its response.
     pub(crate) took: Vec<Duration>,
     /// From when each was due until it was sent: the client's own share.
     pub(crate) late: Vec<Duration>,
@@ -22,7 +22,7 @@ impl Run {
         self.took.sort_unstable();
         self.late.sort_unstable();
         let micros = |of: &[Duration], hundredth: usize| {
-            // Of a hundred answers the 99th: the one that 99 do not exceed.
+            // Nearest rank: p99 of a hundred answers is the 99th.
             let place = (of.len() * hundredth).div_ceil(100).saturating_sub(1);
             of.get(place).map(|took| took.as_secs_f64() * 1e6)
         };
@@ -39,7 +39,7 @@ impl Run {
     }
 }
 
-/// How long a process ran, and how long it could have but others did.
+/// The CPU time of a process, and its time in the run queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Share {
     ran: Duration,
@@ -47,7 +47,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Of all threads of a process, as the kernel counts it in nanoseconds.
+    /// Sums the schedstat of all threads of a process, which the kernel counts in nanoseconds.
     pub(crate) fn of(pid: u32) -> Result<Self, Failure> {
         let mut share = Self::default();
         for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {

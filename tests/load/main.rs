@@ -1,6 +1,6 @@
-//! `load`: a client of gudgeon's webhook that counts. Prints one JSON object.
+//! `load`: a benchmarking client of gudgeon's webhook. Prints one JSON object.
 //!
-//! Every answer is looked at: one that is not what was to come ends the run, so that a figure always is one of right answers.
+//! Every response is checked: a wrong one ends the run, so that a figure is always one of right responses.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +23,7 @@ use answer::{Asked, Wanted};
 use connection::Connection;
 use figures::Share;
 
-/// What goes wrong ends the program; nobody tells kinds apart.
+/// Any error ends the program, so its type does not matter.
 type Failure = Box<dyn std::error::Error>;
 
 /// Sends reviews to a webhook over kept TLS connections, and counts.
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
         .and_then(|runtime| LocalSet::new().block_on(&runtime, run(flags)));
     match done {
         Ok(figures) => {
-            // Where nobody reads it nobody wants it.
+            // If stdout is closed, nobody can read the figures.
             let _written = writeln!(std::io::stdout(), "{figures}");
             ExitCode::SUCCESS
         }

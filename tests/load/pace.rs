@@ -14,7 +14,7 @@ use crate::answer::Asked;
 use crate::connection::Connection;
 use crate::figures::Run;
 
-/// One request over one connection; the time when its answer was there.
+/// Sends one request over one connection; returns the time of the response.
 async fn ask(connection: &mut Connection, asked: &Asked, number: u64) -> Result<Instant, Failure> {
     let request = asked.request(number, connection.is_http2())?;
     let (status, body) = connection.ask(request).await?;
@@ -46,8 +46,8 @@ pub(crate) async fn closed(
     .await
 }
 
-/// A request is due at each beat. What it took counts from when it was due, not from when it was sent: a server that halts
-/// for a while is late for all that were due meanwhile.
+/// Sends a request at each beat. Its latency counts from its due time, not from the time it was sent: a server that halts
+/// for a while is late for all requests that were due meanwhile.
 pub(crate) async fn open(
     connections: &mut Vec<Connection>,
     asked: &Rc<Asked>,
@@ -111,12 +111,12 @@ async fn each<F: Future<Output = Result<Asking, Failure>> + 'static>(
     })
 }
 
-/// Lets one request go at each interval, from a thread that does nothing else: tokio's timer knows milliseconds only.
+/// Releases one request at each interval, from a thread of its own: tokio's timer has a resolution of milliseconds.
 fn beat(due: &Semaphore, start: Instant, interval: Duration, count: u32) {
     for place in 1..=count {
         std::thread::sleep((start + interval * place).saturating_duration_since(Instant::now()));
         due.add_permits(1);
     }
-    // Whoever comes now finds that there is none left.
+    // Later tasks find that no request is left.
     due.add_permits(Semaphore::MAX_PERMITS / 2);
 }

@@ -1,5 +1,5 @@
-//! What a resource says, as far as a proxy looks at it. Equal bytes are read once, however many proxies get them: that they
-//! are equal is what is hoped for.
+//! The facts of a resource that a proxy checks. Equal bytes are decoded once for all proxies: the server is expected to send
+//! equal ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// What a resource says.
+/// The facts of one resource.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) name: String,
@@ -78,7 +78,7 @@ impl Library {
         Ok(facts)
     }
 
-    /// How many different resources there were.
+    /// Returns the number of different resources.
     pub(crate) fn len(&self) -> usize {
         self.known.len()
     }

@@ -16,17 +16,17 @@ use crate::wire::Line;
 use crate::yaml::{self, Directory};
 use crate::{Failure, Run, Variant, server};
 
-/// For anything to happen.
+/// The timeout of each phase.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Nothing more comes within this time after a change has come everywhere.
+/// The time in which no further response may come after a change has reached every client.
 const QUIET: Duration = Duration::from_millis(500);
-/// Between two looks at how far the proxies are.
+/// The interval of polls for the proxies' progress.
 const LOOK: Duration = Duration::from_millis(10);
-/// What one connection and one stream may be sent ahead.
+/// Flow-control windows of a connection, and of a stream.
 const CONNECTION_BYTES: u32 = 64 << 20;
 const STREAM_BYTES: u32 = 4 << 20;
 
-/// What is to come to every proxy, and when it came.
+/// The resource that must reach every proxy, and the times at which it did.
 #[derive(Default)]
 struct Awaited {
     cluster: String,
@@ -41,7 +41,7 @@ struct Fleet {
     proxies: Vec<RefCell<Proxy>>,
     awaited: RefCell<Awaited>,
     bytes: Cell<u64>,
-    /// When the server was given something else to serve last.
+    /// The time of the last change of the server's objects.
     changed: Cell<Duration>,
     failure: RefCell<Option<String>>,
 }
@@ -105,8 +105,8 @@ impl Fleet {
         }
     }
 
-    /// Opens all streams; each goes on by itself, as soon as its connection is there: a proxy does not wait for the others, and
-    /// the server closes those that have none for those who come.
+    /// Opens all streams; each goes on by itself, as soon as its connection is open: a proxy does not wait for the others,
+    /// and the server evicts connections without a stream in favour of new ones.
     async fn connect(self: &Rc<Self>, flags: &Run) -> Result<(), Failure> {
         let connections = flags.connections.max(1);
         for first in 0..connections {
@@ -127,7 +127,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// One proxy, until something goes wrong.
+    /// Runs one proxy, until an error.
     async fn live(&self, at: usize, channel: Channel) -> Result<(), Failure> {
         let proxy = self.proxies.get(at).ok_or("there is no such proxy")?;
         let (protocol, first) = {
@@ -257,7 +257,7 @@ impl Fleet {
         sum
     }
 
-    /// An endpoint changes: everybody is told that, once, and nothing else.
+    /// Changes an endpoint: every proxy gets one response with it, and nothing else.
     async fn change(&self, flags: &Run, change: usize) -> Result<Value, Failure> {
         let service = change % flags.services;
         let last = flags.endpoints.saturating_sub(1);
@@ -310,7 +310,7 @@ impl Fleet {
         self.took(flags, began, ran)
     }
 
-    /// When the last and half of the proxies had it, and what it cost.
+    /// Returns the times at which half and all of the proxies had the change, and its cost.
     fn took(&self, flags: &Run, began: Duration, ran: Duration) -> Result<Value, Failure> {
         let mut came = self.awaited.borrow().came.clone();
         came.sort_unstable();

@@ -1,8 +1,8 @@
-//! `mesh-load`: many proxies of `gudgeon discovery`, over few connections, in both variants of the protocol; or many sinks of
-//! `gudgeon galley`. Prints one JSON object.
+//! `mesh-load`: many proxies of `gudgeon discovery`, over few connections, in both variants of the protocol; or many sinks
+//! of `gudgeon galley`. Prints one JSON object.
 //!
-//! Each keeps what it was sent and looks at every answer as Envoy, or a sink, would; one that is not what was to come ends the
-//! run, so that a figure always is one of right answers.
+//! Each keeps its resources and checks every response as Envoy, or a sink, would; a wrong one ends the run, so that a figure
+//! is always one of right responses.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,7 @@ use argh::FromArgs;
 use tokio::runtime;
 use tokio::task::LocalSet;
 
-/// What goes wrong ends the program; nobody tells kinds apart.
+/// Any error ends the program, so its type does not matter.
 type Failure = Box<dyn std::error::Error>;
 
 /// Writes a directory for `gudgeon discovery --configDir` or `gudgeon galley --configPath`, or is many proxies or sinks of one
@@ -176,7 +176,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(figures) => {
-            // Where nobody reads it nobody wants it.
+            // If stdout is closed, nobody can read the figures.
             let _written = writeln!(std::io::stdout(), "{figures}");
             ExitCode::SUCCESS
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::facts::{Facts, Kind};
 
-/// How long a server waits for an ACK before it goes on without.
+/// The time that a server waits for an ACK before it goes on without.
 const STEP: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +77,12 @@ impl Proxy {
         self.protocol
     }
 
-    /// What it says first.
+    /// Returns the first request.
     pub(crate) fn begin(&mut self) -> Request {
         self.request(Kind::Cluster, Vec::new(), Vec::new())
     }
 
-    /// Everything that was asked for is there and accepted.
+    /// Returns true if every subscribed resource has been received and accepted.
     pub(crate) fn is_complete(&self) -> bool {
         let all_there = |held: &Held| {
             held.responses > 0
@@ -91,7 +91,7 @@ impl Proxy {
                     .iter()
                     .all(|name| held.resources.contains_key(name))
         };
-        // Without a name there is nothing to wait for.
+        // Without a name there is no response to wait for.
         let named = |held: &Held| held.asked && (held.names.is_empty() || all_there(held));
         let [clusters, endpoints, listeners, routes] = &self.held;
         let wholes = clusters.responses > 0 && listeners.responses > 0;
@@ -152,7 +152,7 @@ impl Proxy {
         }
     }
 
-    /// An ACK: with all names, where those are said each time.
+    /// Builds an ACK: with all names, in the variant that repeats them.
     fn accept(&mut self, kind: Kind) -> Request {
         let names = match self.protocol {
             Protocol::State => self.of(kind).names.iter().cloned().collect(),
@@ -180,7 +180,7 @@ impl Proxy {
         })
     }
 
-    /// Takes a response in; what is said to it. It was not sent before `from`, however late it is read.
+    /// Processes a response; returns the answers. It was not sent before `from`, however late it is read.
     pub(crate) fn hear(
         &mut self,
         from: Duration,
@@ -198,7 +198,7 @@ impl Proxy {
             .map_err(|why| format!("{kind:?}: {why}"))
     }
 
-    /// What holds of every response.
+    /// Checks the invariants of every response.
     fn look_at(&mut self, response: &Response) -> Result<(), String> {
         let protocol = self.protocol;
         if response.nonce.is_empty() || !self.nonces.insert(response.nonce.clone()) {
@@ -350,7 +350,7 @@ impl Proxy {
         Ok(vec![self.accept(Kind::Route)])
     }
 
-    /// What listeners and routes send to is there, and warm unless the server has waited for long enough.
+    /// Checks that the clusters of listeners and routes exist, and are warm unless the server has waited for long enough.
     fn leads_somewhere(&self, now: Duration, response: &Response) -> Result<(), String> {
         let held = &self.of(response.kind).resources;
         for one in &response.resources {

@@ -18,7 +18,7 @@ impl Rules {
         (0..rules).try_for_each(|rule| self.put(rule, 0))
     }
 
-    /// The rule as it is after so many changes.
+    /// Writes the rule as of the given change.
     pub(crate) fn put(&self, rule: usize, change: usize) -> Result<(), Failure> {
         let name = short(rule);
         let text = format!(
@@ -43,7 +43,7 @@ pub(crate) fn name(rule: usize) -> String {
     format!("load/{}", short(rule))
 }
 
-/// What a change changes. No two have the same beginning.
+/// Returns the subset that a change adds. No name is a prefix of another.
 pub(crate) fn subset(change: usize) -> String {
     format!("turn-{change:05}")
 }

@@ -1,4 +1,4 @@
-//! What the kernel says of the server.
+//! The server's figures from the kernel.
 
 use std::time::Duration;
 

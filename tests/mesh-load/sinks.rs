@@ -1,5 +1,5 @@
-//! Many sinks of `gudgeon galley`, each with a connection of its own as sinks have: half of them ask for differences. Each
-//! keeps what it was sent and looks at every response; one that is not what was to come ends the run.
+//! Many sinks of `gudgeon galley`, each with a connection of its own as sinks have: half of them incremental. Each keeps its
+//! resources and checks every response; a wrong one ends the run.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,23 +24,23 @@ use crate::{Failure, Sinks, server};
 const PATH: &str = "/istio.mcp.v1alpha1.ResourceSource/EstablishResourceStream";
 const COLLECTION: &str = "istio/networking/v1alpha3/virtualservices";
 const TYPE: &str = "type.googleapis.com/istio.networking.v1alpha3.VirtualService";
-/// For anything to happen.
+/// The timeout of each phase.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Between two looks at how far the sinks are.
+/// The interval of polls for the sinks' progress.
 const LOOK: Duration = Duration::from_millis(5);
-/// Nothing more comes within this time after a change has come everywhere.
+/// The time in which no further response may come after a change has reached every client.
 const QUIET: Duration = Duration::from_millis(1500);
 /// Many hold much: a collection comes whole.
 const MESSAGE_BYTES: usize = 64 << 20;
 
-/// What one sink has.
+/// The resources of one sink.
 #[derive(Default)]
 struct Held {
     /// The version of each resource, and which change it is of.
     resources: BTreeMap<String, (String, usize)>,
     nonces: HashSet<String>,
     responses: usize,
-    /// When it began to have all that there is, and when the first response of that change came.
+    /// The times at which the sink had all of a change, and at which the first response of that change came.
     complete: Option<Duration>,
     first: Option<Duration>,
 }
@@ -49,7 +49,7 @@ struct Fleet {
     start: Instant,
     rules: usize,
     sinks: Vec<RefCell<Held>>,
-    /// How often each rule was changed.
+    /// The last change of each rule.
     wanted: RefCell<Vec<usize>>,
     bytes: Cell<usize>,
     failure: RefCell<Option<String>>,
@@ -92,7 +92,7 @@ pub(crate) async fn run(flags: Sinks) -> Result<String, Failure> {
 }
 
 impl Fleet {
-    /// One sink, until something goes wrong.
+    /// Runs one sink, until an error.
     async fn live(&self, at: usize, address: &str) -> Result<(), Failure> {
         let held = self.sinks.get(at).ok_or("there is no such sink")?;
         let incremental = at % 2 == 1;
@@ -204,8 +204,8 @@ impl Fleet {
         }
     }
 
-    /// So many rules change: everybody is sent that. Times are since the last of them was written, and since the first sink
-    /// was sent something.
+    /// Changes so many rules, and waits for every sink to get them. Times are since the last of them was written, and since
+    /// the first response.
     async fn turn(
         &self,
         flags: &Sinks,
@@ -249,7 +249,7 @@ async fn open(
     first: RequestResources,
 ) -> Result<(UnboundedSender<RequestResources>, Streaming<Resources>), Failure> {
     let (say, said) = unbounded_channel();
-    // Nothing comes before something was said.
+    // The server answers only after the first request.
     say.send(first)?;
     let mut client = Grpc::new(channel).max_decoding_message_size(MESSAGE_BYTES);
     client.ready().await?;

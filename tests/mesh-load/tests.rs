@@ -18,7 +18,7 @@ use crate::facts::{Kind, Library};
 use crate::proxy::{Protocol, Proxy, Request, Response};
 use crate::yaml;
 
-/// Services of these numbers, as the directory has them, after so many changes of each.
+/// The world of these services, as in the directory, as of the given change.
 fn world(services: impl IntoIterator<Item = usize>, change: usize) -> World {
     let mesh = api::mesh::parse_over(&api::mesh::discovery_defaults(), "").unwrap();
     let mut world = World::new(Arc::new(mesh.config));
@@ -114,7 +114,7 @@ impl Pair {
         })
     }
 
-    /// Until nobody has anything to say.
+    /// Exchanges messages until both sides are idle.
     fn settle(&mut self) -> Result<(), String> {
         while let Some(response) = self.next() {
             for said in self.proxy.hear(self.now, self.now, response)? {
@@ -174,7 +174,7 @@ fn a_service_goes_while_another_comes() {
     }
 }
 
-/// What a server must not do is seen: each of these is a good exchange with one thing wrong.
+/// Violations are detected: each case is a valid exchange with one error.
 #[test]
 fn a_server_that_is_wrong_is_found_out() {
     type Spoil = fn(&mut Response);

@@ -19,7 +19,7 @@ use crate::Failure;
 use crate::facts::{Kind, Library};
 use crate::proxy::{Protocol, Request, Response};
 
-/// What a proxy says next.
+/// The requests of a proxy, as a stream.
 pub(crate) struct Said<T>(pub(crate) UnboundedReceiver<T>);
 
 impl<T> Stream for Said<T> {
@@ -49,7 +49,7 @@ pub(crate) enum Came {
 }
 
 impl Line {
-    /// Opens a stream, and says the first request on it with the proxy's node.
+    /// Opens a stream, and sends the first request on it with the proxy's node.
     pub(crate) async fn open(
         channel: Channel,
         protocol: Protocol,
@@ -58,7 +58,7 @@ impl Line {
     ) -> Result<Self, Failure> {
         let mut client =
             AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(usize::MAX);
-        // Nothing comes before something was said.
+        // The server answers only after the first request.
         match protocol {
             Protocol::State => {
                 let (say, said) = unbounded_channel();

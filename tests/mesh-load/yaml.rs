@@ -26,7 +26,7 @@ impl Directory {
         (0..services).try_for_each(|service| self.put(service, 0))
     }
 
-    /// The service as it is after so many changes: the last endpoint has an address of its own for each.
+    /// Writes the service as of the given change: the last endpoint has a different address for each.
     pub(crate) fn put(&self, service: usize, change: usize) -> Result<(), Failure> {
         let mut text = format!(
             "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: demo}}\n\

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
 /// Messages with types.
-pub(crate) const TYPED: [&str; 12] = [
+pub(crate) const TYPED: [&str; 13] = [
     ".istio.mcp.v1alpha1.RequestResources",
     ".istio.mcp.v1alpha1.Resources",
     ".istio.mesh.v1alpha1.MeshConfig",
     ".istio.mesh.v1alpha1.MeshNetworks",
     ".istio.networking.v1alpha3.DestinationRule",
+    ".istio.networking.v1alpha3.Gateway",
     ".istio.networking.v1alpha3.ServiceEntry",
     ".istio.networking.v1alpha3.Sidecar",
     ".istio.networking.v1alpha3.VirtualService",

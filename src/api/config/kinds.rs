@@ -101,6 +101,7 @@ macro_rules! kinds {
     (policies) => { effect::POLICIES };
     (enforced) => { effect::ENFORCED };
     (inbound) => { effect::INBOUND };
+    (servers) => { effect::SERVERS };
     (listeners) => { effect::LISTENERS };
 }
 
@@ -109,7 +110,7 @@ pub static KINDS: &[Kind] = kinds! {
     "networking.istio.io" ["v1alpha3", "v1beta1", "v1"], "istio/networking/v1alpha3/": {
         "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed routes
         "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed policies
-        "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed none
+        "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed servers
         "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed whole
         "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed listeners
         "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed read

@@ -2,6 +2,7 @@
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
 mod destination_rule;
+mod gateway;
 mod headers;
 mod request_authentication;
 mod sidecar;
@@ -14,6 +15,7 @@ use super::rules::access_log;
 use super::{Finding, Severity, read_message};
 use crate::names::is_host_pattern;
 
+pub use gateway::{is_certificate_hash, is_cipher_suite, is_key_pin};
 pub use request_authentication::{LONGEST_FETCH, is_output_header};
 pub use sidecar::MOST_EGRESS_LISTENERS;
 
@@ -27,10 +29,18 @@ pub fn unserved_host(host: &str, resolves: bool) -> Option<&'static str> {
         .then_some("is not served: a wildcard is served with resolution NONE alone")
 }
 
+/// Whether proxies take a name as one that TLS is told apart by: a wildcard is the first label, and stands for any number of them.
+#[must_use]
+pub fn is_server_name(name: &str) -> bool {
+    let rest = name.strip_prefix("*.").unwrap_or(name);
+    !rest.is_empty() && !rest.contains('*')
+}
+
 /// The notes of a valid spec whose fields are served otherwise than they say.
 pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     let of_kind = match kind.kind {
         "ServiceEntry" => service_entry,
+        "Gateway" => gateway::notes,
         "Sidecar" => sidecar::notes,
         "VirtualService" => virtual_service,
         "DestinationRule" => destination_rule::notes,
@@ -77,16 +87,6 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
                 "is served for hosts that no service has: a wildcard of services is \"*.\" alone";
             found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
         }
-    }
-    let (sidecars, gateways): (Vec<_>, Vec<_>) =
-        items(spec, "gateways").partition(|(_, gateway)| *gateway == "mesh");
-    if !gateways.is_empty() {
-        let why = if sidecars.is_empty() {
-            "are not served in this release: sidecars alone are, where \"mesh\" or no gateway is named"
-        } else {
-            "are not served in this release: sidecars alone are"
-        };
-        found.push(Finding::warning("spec.gateways", why));
     }
     for (at, http) in items(spec, "http") {
         let path = |field: &str| format!("spec.http[{at}].{field}");
@@ -354,21 +354,16 @@ mod tests {
     }
 
     #[test]
-    fn what_no_sidecar_does_is_said_of_a_virtual_service() {
+    fn what_no_proxy_does_is_said_of_a_virtual_service() {
         let of = |spec: Json| said("VirtualService", &spec);
         let route = json!([{"destination": {"host": "b"}}]);
         assert_eq!(
             of(json!({"hosts": ["a"], "gateways": ["mesh"], "http": [{"route": route}]})),
             [""; 0]
         );
-        let alone = "spec.gateways: are not served in this release: sidecars alone are";
         assert_eq!(
             of(json!({"hosts": ["a"], "gateways": ["g", "mesh"]})),
-            [alone]
-        );
-        assert_eq!(
-            of(json!({"hosts": ["a"], "gateways": ["g"]})),
-            [format!("{alone}, where \"mesh\" or no gateway is named")]
+            [""; 0]
         );
         let wild = "spec.hosts[0]: is served for hosts that no service has: a wildcard of services is \"*.\" alone";
         assert_eq!(of(json!({"hosts": ["*-a.example"]})), [wild]);

@@ -5,6 +5,7 @@
 
 mod address;
 mod change;
+mod credential;
 mod endpoint;
 mod object;
 mod protocol;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 pub use address::{Address, Network};
 pub use change::{Change, Reason};
+pub use credential::{CertificatePair, Credential, CredentialKey, Credentials, ROOT_SUFFIX};
 pub use endpoint::{Endpoint, EndpointAddress, Health, Locality, TlsMode};
 pub use object::ObjectRef;
 pub use protocol::{Protocol, UnknownProtocol};

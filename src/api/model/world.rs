@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{ClusterId, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
+use super::{ClusterId, Credentials, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
-use crate::istio::networking::v1alpha3::{DestinationRule, Sidecar, VirtualService};
+use crate::istio::networking::v1alpha3::{DestinationRule, Gateway, Sidecar, VirtualService};
 use crate::security::{
     AuthorizationPolicy, KeySet, KeysPlace, PeerAuthentication, RequestAuthentication,
 };
@@ -51,6 +51,9 @@ pub struct World {
     pub mesh: Arc<MeshConfig>,
     pub networks: Arc<MeshNetworks>,
     pub sidecars: Arc<Objects<Sidecar>>,
+    pub gateways: Arc<Objects<Gateway>>,
+    /// That are whole: a proxy refuses others.
+    pub credentials: Arc<Credentials>,
     pub virtual_services: Arc<Objects<VirtualService>>,
     pub destination_rules: Arc<Objects<DestinationRule>>,
     pub authorization_policies: Arc<Objects<AuthorizationPolicy>>,
@@ -76,6 +79,8 @@ impl World {
             mesh,
             networks: Arc::default(),
             sidecars: Arc::default(),
+            gateways: Arc::default(),
+            credentials: Arc::default(),
             virtual_services: Arc::default(),
             destination_rules: Arc::default(),
             authorization_policies: Arc::default(),

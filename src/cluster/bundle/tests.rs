@@ -50,14 +50,14 @@ fn what_others_put_there_stays() {
         ca("corporate", 2020, 2021),
     );
     let all = format!("{stranger}{other}{own}");
-    // Expired or not: a stranger's is none of our business.
+    // Certificates of other programs are left alone, expired or not.
     assert_eq!(
         wanted(&format!("{stranger}{other}"), &own, 2026),
         Some(all.clone())
     );
     assert_eq!(wanted(&all, &own, 2026), None);
     assert_eq!(wanted("", &own, 2026), Some(own.clone()));
-    // What a chart leaves there before anybody fills it.
+    // A chart leaves a bundle of one newline before it is filled.
     assert_eq!(wanted("\n", &own, 2026), Some(own));
 }
 
@@ -82,7 +82,7 @@ fn a_broken_certificate_hides_no_other() {
     let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     assert_eq!(
         wanted(&format!("{broken}\n{key}{other}{unread}"), &own, 2026),
-        // What is DER of something stays: a stricter reader than this one may still take it.
+        // DER that this parser rejects is kept: a more lenient reader may accept it.
         Some(format!("{other}{unread}{own}"))
     );
 }
@@ -157,7 +157,7 @@ fn chosen(picks: &[usize]) -> String {
 }
 
 proptest! {
-    /// Replicas that look one after the other come to rest, whatever they find, and each then has its own there.
+    /// Replicas that reconcile one after the other converge from any bundle, and each then has its own certificate there.
     #[test]
     fn replicas_come_to_rest(
         present in prop::collection::vec(0..15_usize, 0..20),

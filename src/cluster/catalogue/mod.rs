@@ -1,10 +1,11 @@
-//! The catalogue of configuration: each object once, in its last good version, with what became of all that claim its name.
+//! The catalogue of configuration: each object once, in its last good version, with the status of all candidates for its
+//! name.
 //!
-//! A *place* is where objects are written: a file, or one object of an API server. What stands there of an object is a
-//! *candidate*; of several candidates of one name the first by place and position is served. A refused one stands in nobody's
-//! way but that of the version that was served from its place: there that version stays.
+//! A *place* is where objects are written: a file, or one object of an API server. An object at a place is a *candidate*; of
+//! several candidates of one name the first by place and position is served. A refused candidate blocks no other place's;
+//! only a version that was served from its own place stays.
 //!
-//! It is pure, and the outcome depends on the last candidates alone, but for the versions that stay.
+//! The catalogue is pure: apart from the versions that stay, its state depends on the last candidates alone.
 
 mod places;
 #[cfg(test)]
@@ -17,20 +18,20 @@ use std::ops::Bound;
 
 use places::Places;
 
-/// What a catalogue is of.
+/// The types that a catalogue is generic over.
 pub(crate) trait Content: fmt::Debug {
     type Place: Clone + Ord + fmt::Debug;
     type Id: Clone + Ord + fmt::Debug;
-    /// What is kept of a valid object. Equal versions are one for everybody who follows the changes.
+    /// The stored form of a valid object. Equal versions are the same to every reader of the changes.
     type Version: Clone + PartialEq + fmt::Debug;
-    /// What was found out about a candidate, for those who look.
+    /// Findings about a candidate, for status pages and logs.
     type Findings: fmt::Debug;
 }
 
 /// A place, and the position there.
 pub(crate) type At<P> = (P, usize);
 
-/// What a refused object is served as.
+/// The version that is served for a refused object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serving {
     /// Its last good version.
@@ -38,7 +39,7 @@ pub(crate) enum Serving {
     Nothing,
 }
 
-/// What became of a candidate.
+/// The result of validating a candidate and of resolving conflicts over its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status<P> {
     Accepted,
@@ -49,9 +50,9 @@ pub(crate) enum Status<P> {
 /// An object as it is written at a place.
 #[derive(Debug)]
 pub(crate) struct Candidate<C: Content> {
-    /// `None`: nobody can tell which object it is.
+    /// `None` if the object's identity is unknown.
     pub(crate) id: Option<C::Id>,
-    /// What tells it from an earlier object of its name.
+    /// `metadata.uid`: distinguishes an object from an earlier one of the same name.
     pub(crate) uid: Box<str>,
     /// `None`: it is refused.
     pub(crate) version: Option<C::Version>,
@@ -85,20 +86,20 @@ impl<C: Content> Candidate<C> {
 #[derive(Debug)]
 struct Served<C: Content> {
     version: C::Version,
-    /// Whose candidate it is, or was.
+    /// The place of the candidate that this version comes from.
     place: C::Place,
     uid: Box<str>,
     is_old: bool,
 }
 
-/// All candidates of one name.
+/// The candidates of one name, and the served version.
 #[derive(Debug)]
 struct Slot<C: Content> {
     places: Places<C::Place>,
     served: Option<Served<C>>,
 }
 
-/// One thing that is different now.
+/// One difference.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<I, V> {
     /// New, or another than before.
@@ -106,12 +107,12 @@ pub enum Change<I, V> {
     Gone(I),
 }
 
-/// What is different since it was last asked.
+/// Differences since the last call of [`Catalogue::settle`].
 #[derive(Debug)]
 pub(crate) struct Settled<C: Content> {
     /// By name.
     pub(crate) changes: Vec<Change<C::Id, C::Version>>,
-    /// Names whose candidates are not what they were.
+    /// Names whose candidates have changed.
     pub(crate) touched: BTreeSet<C::Id>,
     /// Places of which a candidate may have another status.
     pub(crate) places: BTreeSet<C::Place>,
@@ -138,7 +139,7 @@ impl<C: Content> Default for Catalogue<C> {
 }
 
 impl<C: Content> Catalogue<C> {
-    /// These are all objects at a place, in order.
+    /// Replaces all candidates of a place with these, in order.
     pub(crate) fn put(&mut self, place: &C::Place, candidates: Vec<Candidate<C>>) {
         self.remove(place);
         for (index, candidate) in candidates.iter().enumerate() {
@@ -154,7 +155,7 @@ impl<C: Content> Catalogue<C> {
         self.places.insert(place.clone(), candidates);
     }
 
-    /// Nothing is written there any more. Returns what was.
+    /// Removes a place and returns its candidates.
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, place: &Q) -> Vec<Candidate<C>>
     where
         C::Place: Borrow<Q>,
@@ -172,7 +173,7 @@ impl<C: Content> Catalogue<C> {
         candidates
     }
 
-    /// What is written at a place; `None`: nothing was put there.
+    /// Returns the candidates of a place; `None` if the place is unknown.
     pub(crate) fn at<Q: Ord + ?Sized>(&self, place: &Q) -> Option<&[Candidate<C>]>
     where
         C::Place: Borrow<Q>,
@@ -180,7 +181,7 @@ impl<C: Content> Catalogue<C> {
         self.places.get(place).map(Vec::as_slice)
     }
 
-    /// All places, with what is written there.
+    /// Iterates over the places with their candidates.
     pub(crate) fn places(&self) -> impl Iterator<Item = (&C::Place, &[Candidate<C>])> {
         let places = self.places.iter();
         places.map(|(place, candidates)| (place, candidates.as_slice()))
@@ -195,7 +196,7 @@ impl<C: Content> Catalogue<C> {
         self.places.range::<Q, _>(from).map(|(place, _)| place)
     }
 
-    /// All that is served, by name.
+    /// Iterates over the served versions, by name.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&C::Id, &C::Version)> {
         let all = self.slots.iter();
         all.filter_map(|(id, slot)| Some((id, &slot.served.as_ref()?.version)))
@@ -230,7 +231,7 @@ impl<C: Content> Catalogue<C> {
         self.places.get(place)?.get(*index)
     }
 
-    /// Decides what is served of each name whose candidates are not what they were.
+    /// Decides which version is served for each name whose candidates have changed.
     pub(crate) fn settle(&mut self) -> Settled<C> {
         let mut settled = Settled {
             changes: Vec::new(),
@@ -243,7 +244,7 @@ impl<C: Content> Catalogue<C> {
         settled
     }
 
-    /// Who of those who claim a name has it.
+    /// Decides which candidate of a name is served, and returns the change if there is one.
     fn decide(
         &mut self,
         id: &C::Id,
@@ -272,7 +273,7 @@ impl<C: Content> Catalogue<C> {
         change
     }
 
-    /// What is served of a name, and whether it is another version than before.
+    /// Returns the version to serve under a name, and true if it differs from the version before.
     fn next(
         &self,
         places: &Places<C::Place>,
@@ -290,7 +291,7 @@ impl<C: Content> Catalogue<C> {
             .filter(|(_, one)| one.version.is_none())
             .unzip();
         if let (Some(before), Some(((first, _), refused))) = (before, first.zip(refused)) {
-            // What is deleted is gone; what is refused, where it was served from, is not.
+            // A deleted object is no longer served; a refused one keeps the version that was served from its place.
             let mut its = all().filter(|((place, _), _)| *place == before.place);
             let first_of_its = its.next();
             let is_its = first_of_its.is_some()
@@ -309,7 +310,7 @@ impl<C: Content> Catalogue<C> {
             }
         }
         let ((place, _), candidate, version) = good?;
-        // What is equal stays the one that others hold already.
+        // An equal version keeps its pointer, which readers already hold.
         let same = before.filter(|before| before.version == *version);
         let next = Served {
             version: same.map_or(version, |before| &before.version).clone(),
@@ -320,7 +321,7 @@ impl<C: Content> Catalogue<C> {
         Some((next, same.is_none()))
     }
 
-    /// Tells all who claim a name what has become of it.
+    /// Updates the status of all candidates of a name.
     fn mark(&mut self, places: &Places<C::Place>, served: Option<&Served<C>>) {
         let has_it = |key: &&At<C::Place>| {
             let candidate = self.candidate(key);

@@ -7,7 +7,7 @@ use super::At;
 #[derive(Debug)]
 pub(super) struct Places<P> {
     first: Option<At<P>>,
-    /// All of them come after the first.
+    /// The others, all after the first.
     rest: BTreeSet<At<P>>,
 }
 
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// It is a set in order.
+        /// `Places` behaves like an ordered set.
         #[test]
         fn it_is_a_set(steps in prop::collection::vec((any::<bool>(), 0..4_usize, 0..2_usize), 0..40)) {
             let (mut places, mut model) = (Places::default(), BTreeSet::new());

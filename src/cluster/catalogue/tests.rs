@@ -1,4 +1,4 @@
-//! Scripts of places in shorthand: `a=1` is the object `a` that says 1, `a!` is refused, and `a=1@u` has a uid.
+//! Scripts of places in shorthand: `a=1` is the object `a` with content 1, `a!` is refused, and `a=1@u` has a uid.
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! A directory of YAML and JSON as a source, or one file.
 //!
-//! A look reads what has changed since the last one, and waits for nothing but the disk, and for that not long. Who watches the directory
-//! asks for one when something in it changed.
+//! A look reads the files that have changed since the last one; each call to the file system has a deadline. The caller
+//! watches the directory and calls `look` after an event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher as _};
@@ -24,7 +24,7 @@ use crate::tree::{Found, Limits, Stamp, Visit, Walker};
 pub const MOST_FILES: usize = 100_000;
 /// Objects at most, and documents of one file.
 pub const MOST_OBJECTS: usize = 200_000;
-/// Documents of one file that are no objects, and are told one by one.
+/// Documents of one file that are no objects and get a finding each.
 const MOST_NAMELESS: usize = 100;
 
 const WALK: Limits = Limits {
@@ -32,35 +32,35 @@ const WALK: Limits = Limits {
     files: MOST_FILES,
     names: 400_000,
     bytes: LIMITS.bytes,
-    // They are read one after the other, and not kept.
+    // Files are read one at a time and not kept, so their sum is unbounded.
     total: usize::MAX,
 };
 
-/// What a look has found.
+/// The result of one scan of the directory.
 #[derive(Clone, Debug, Default)]
 pub struct Look {
-    /// By name; what was written anew and says the same is none.
+    /// Changes by name. A rewritten object with equal content is no change.
     pub changes: Vec<Change>,
-    /// The same pointer as before where nothing is new.
+    /// The same pointer as before if nothing is new.
     pub report: Arc<Report>,
-    /// What to watch for the next change: all that happens in these directories, but not below them. And the path itself: it
-    /// may go, or come to lead somewhere else.
+    /// Directories to watch for the next change, without those below them. Watch the path itself, too: it may be removed, or
+    /// come to lead elsewhere.
     pub folders: Vec<PathBuf>,
-    /// How many files there are, and how many of them were read this time.
+    /// The number of files, and of those that were read in this scan.
     pub files: usize,
     pub read: usize,
-    /// Something does not answer: it is to be looked at again soon.
+    /// A path does not answer: look again soon.
     pub hangs: bool,
 }
 
 /// A file as it was last read.
 #[derive(Debug, Default)]
 struct Known {
-    /// Of its bytes: their number and their hash.
+    /// The length and the hash of the file's bytes.
     content: Option<(usize, u64)>,
-    /// While it has it, it is not read again.
+    /// The stamp with which the file is not read again.
     stamp: Option<Stamp>,
-    /// The last look that saw it.
+    /// The number of the last look that saw the file.
     seen: u64,
 }
 
@@ -74,12 +74,12 @@ pub struct Directory {
     looks: u64,
     read: usize,
     problems: BTreeSet<Problem>,
-    /// Directories that could not be looked into.
+    /// Directories that could not be read.
     unread: Vec<String>,
 }
 
 impl Directory {
-    /// Nothing is read yet.
+    /// Creates a source of a directory. Reads nothing yet.
     #[must_use]
     pub fn new(root: &Path, usable: Usable) -> Self {
         let origin = Origin {
@@ -106,12 +106,11 @@ impl Directory {
         self
     }
 
-    /// Reads what is there now and was not there before. It may take seconds the first time: it is for a thread on which
-    /// nobody waits.
+    /// Reads the changes since the last look. The first look may take seconds: call it on a blocking thread.
     ///
     /// # Errors
     ///
-    /// There is nothing that can be looked into. Then all is as it was.
+    /// The directory cannot be read. The state stays as it was.
     pub fn look(&mut self) -> io::Result<Look> {
         self.looks = self.looks.saturating_add(1);
         self.read = 0;
@@ -141,7 +140,7 @@ impl Directory {
         })
     }
 
-    /// The next look reads every file, whatever is known of it.
+    /// Makes the next look read every file.
     pub fn forget_stamps(&mut self) {
         for known in self.known.values_mut() {
             known.stamp = None;
@@ -149,12 +148,12 @@ impl Directory {
         }
     }
 
-    /// All that is served, by name.
+    /// Iterates over the served entries, by name.
     pub fn all(&self) -> impl Iterator<Item = (&Id, &Entry)> {
         self.ledger.all()
     }
 
-    /// Files that are gone. Below what could not be looked into everything may still be there.
+    /// Drops files that are gone. Files below an unreadable directory may still exist.
     fn forget(&mut self) {
         let is_hidden = |place: &str| {
             let mut unread = self.unread.iter();
@@ -224,7 +223,7 @@ impl Visit for Directory {
                 }
             }
             Err(cause) => {
-                // When it can be read again, whatever it says is news.
+                // Any content of a file that becomes readable again is a change.
                 *known = Known {
                     seen: self.looks,
                     ..Known::default()
@@ -242,7 +241,7 @@ impl Visit for Directory {
     }
 }
 
-/// All objects in some text.
+/// Decodes and validates all objects of a text.
 fn claims(bytes: &[u8], origin: Origin) -> Result<Vec<Claim>, Malformed> {
     let text = document::utf8(bytes)?;
     let mut claims = Vec::new();
@@ -285,12 +284,12 @@ fn claims(bytes: &[u8], origin: Origin) -> Result<Vec<Claim>, Malformed> {
 #[derive(Default)]
 struct Nameless {
     count: usize,
-    /// Where the first is that is not told.
+    /// Line of the first document that gets no finding of its own.
     line: usize,
 }
 
 impl Nameless {
-    /// Whether one more of them is told by itself.
+    /// Counts a document and returns true if it gets a finding of its own.
     fn is_told(&mut self, line: usize) -> bool {
         self.count = self.count.saturating_add(1);
         if self.count == MOST_NAMELESS.saturating_add(1) {
@@ -309,7 +308,7 @@ impl Nameless {
     }
 }
 
-/// Of a file, at a line.
+/// Builds a candidate without a name that carries an error of the file at a line.
 fn complaint(line: usize, words: &str) -> Claim {
     Claim {
         judged: Judged {

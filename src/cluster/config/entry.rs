@@ -1,4 +1,4 @@
-//! What objects are called in a source, and what is kept of one that is good.
+//! Identifiers of objects in a source, and the stored form of a valid object.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::catalogue;
 /// An object's place among those of a source: all versions of a kind are one collection, so the same name is the same object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
-    /// Of the table of kinds, or of [`Plain::collection`].
+    /// A collection of the table of kinds, or [`Plain::collection`].
     pub collection: &'static str,
     /// `NAMESPACE/NAME`, or `NAME` of what belongs to the whole cluster.
     pub name: Arc<str>,
@@ -34,7 +34,7 @@ impl Id {
         Plain::of_collection(self.collection)
     }
 
-    /// Whether it is known which object it is.
+    /// Returns true if collection and name are known.
     pub(super) fn is_whole(&self) -> bool {
         !self.collection.is_empty() && !self.name.is_empty()
     }
@@ -57,22 +57,22 @@ impl fmt::Display for Id {
 /// An object that is good. Cloned for the price of a pointer.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// Of a kind of the mesh. Its `spec` is `null`: whoever wants more than the bytes that a resource carries makes it of
-    /// them again, by [`Object::of_resource`].
+    /// An object of one of the mesh's kinds. Its `spec` is `null`: [`Object::of_resource`] decodes it again from the bytes
+    /// of the resource.
     Object {
         object: Arc<Object>,
-        /// When it was created, in seconds since 1970, where an API server says so.
+        /// The creation time in seconds since 1970, if an API server reports it.
         created: Option<i64>,
     },
-    /// Of Kubernetes' own kinds.
+    /// An object of one of Kubernetes' own kinds.
     Plain {
         kind: Plain,
-        /// As JSON, what of it others are made of.
+        /// JSON with the fields that transforms read.
         json: Arc<str>,
     },
 }
 
-/// Equal where everybody gets the same of them.
+/// Entries are equal if every reader sees the same in them.
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -103,5 +103,5 @@ impl PartialEq for Entry {
     }
 }
 
-/// One thing that is different now.
+/// One difference between two states of a source.
 pub type Change = catalogue::Change<Id, Entry>;

@@ -1,4 +1,4 @@
-//! One object as somebody wrote it: which one it is, whether it is good, and all that is to be said of it.
+//! Validates one object as written: its identity, its entry, and all findings.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use serde_json::Value as Json;
 use super::entry::{Entry, Id};
 use super::plain::{LAST_APPLIED, Plain, Usable};
 
-/// Of names, namespaces and times; what is longer is none, and is remembered nowhere.
+/// Bytes of a name, namespace or time at most (a DNS subdomain name, RFC 1123); longer ones are dropped.
 const LONGEST_NAME: usize = 253;
 const NAMELESS: &str = "default";
 
-/// Where objects come from.
+/// The kind of source that objects come from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     pub(super) usable: Usable,
-    /// An API server, which says when each was created.
+    /// The source is an API server, which sets creation times.
     pub(super) is_server: bool,
-    /// All fields of Kubernetes' own kinds are kept, for whoever reads more of them than others are made of.
+    /// All fields of Kubernetes' own kinds are kept, for readers beyond the transforms.
     pub(super) is_whole: bool,
 }
 
-/// An object, and what was found.
+/// An object with its findings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Judged {
-    /// As far as it can be told.
+    /// The identity, as far as it is known.
     pub(super) id: Id,
-    /// `None`: it is broken, or nothing is served of it.
+    /// `None` if the object is invalid, or never served.
     pub(super) entry: Option<Entry>,
-    /// In the order of what was written.
+    /// Findings in the order of the text.
     pub(super) findings: Vec<Finding>,
 }
 
-/// What an object is, or `None` for one that is nothing to us.
+/// Validates an object; returns `None` for a kind that is not used here.
 pub(super) fn judge(value: &Json, origin: Origin) -> Option<Judged> {
     judge_with(value, origin, |_| {})
 }
@@ -46,7 +46,7 @@ pub(super) fn judge_part(part: &Part<'_>, origin: Origin) -> Option<Judged> {
     judge_with(&part.value(), origin, |findings| part.complain(findings))
 }
 
-/// `complain` adds to what is wrong with its fields.
+/// Validates an object; `complain` adds findings about its fields.
 fn judge_with(
     value: &Json,
     origin: Origin,
@@ -86,7 +86,7 @@ impl Judged {
             None => Id::default(),
         };
         if object.as_ref().is_some_and(|object| object.name.is_empty()) {
-            // Who would complete it is not here.
+            // No API server is here to complete the missing fields.
             required(&mut findings);
         }
         if findings.len() > 1 {
@@ -147,11 +147,11 @@ fn required(findings: &mut Vec<Finding>) {
     }
 }
 
-/// What is kept of an object: what a resource is made of.
+/// Reduces a valid object to the fields that its resource is encoded from.
 fn slim(mut object: Object, created: Option<i64>) -> Entry {
     object.annotations.remove(LAST_APPLIED);
     object.spec = Json::Null;
-    // What it was written into may have room for more.
+    // The buffer that the body was written into may have spare capacity.
     object.body = object.body.to_vec().into();
     Entry::Object {
         object: Arc::new(object),
@@ -170,7 +170,7 @@ fn namespace(value: &Json) -> &str {
     metadata(value, "namespace").unwrap_or(NAMELESS)
 }
 
-/// The full name; empty where there is none.
+/// Returns the full name; empty if there is none.
 fn name(value: &Json, everywhere: bool) -> Arc<str> {
     match metadata(value, "name") {
         None => Arc::default(),
@@ -179,13 +179,13 @@ fn name(value: &Json, everywhere: bool) -> Arc<str> {
     }
 }
 
-/// In seconds since 1970.
+/// Returns the creation time in seconds since 1970.
 fn created(value: &Json) -> Option<i64> {
     let time: k8s_openapi::jiff::Timestamp = metadata(value, "creationTimestamp")?.parse().ok()?;
     Some(time.as_second())
 }
 
-/// As a place with a line, where there is one.
+/// Renders a place, with its line if it is known.
 pub(super) fn at(place: &impl Display, line: usize) -> String {
     match line {
         0 => place.to_string(),

@@ -1,6 +1,6 @@
-//! The objects of a source, in the catalogue, with the list of all that is not served as it is written.
+//! The objects of a source, in the catalogue, with the report of objects that are not served as written.
 //!
-//! It is pure, and what it comes to depends on the last sheets alone, but for versions that stay.
+//! The ledger is pure: apart from the versions that stay, its state depends on the last sheets alone.
 
 mod sheet;
 
@@ -16,7 +16,7 @@ use crate::tree::shown;
 pub(super) use sheet::{Claim, Problem};
 use sheet::{Said, Sheet};
 
-/// Objects of which it is kept what is wrong with them, of 500 bytes each, and shown again.
+/// Objects whose findings are kept for the report, of 500 bytes each.
 const MOST_EXPLAINED: usize = 10_000;
 
 /// Objects by the files, or the objects of an API server, that they are written in.
@@ -30,21 +30,21 @@ impl Content for Objects {
     type Findings = Said;
 }
 
-/// All of a source.
+/// All objects of a source.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// In front of every place, when it is shown.
+    /// The prefix of every place in reports.
     root: String,
     /// Objects at most.
     most: usize,
     catalogue: Catalogue<Objects>,
-    /// Places of which something is to be said beside their objects.
+    /// Findings about places themselves.
     sheets: BTreeMap<Arc<str>, Sheet>,
     claims: usize,
-    /// Those of which something is said.
+    /// The number of candidates that have findings.
     explained: usize,
     problems: BTreeSet<Problem>,
-    /// Places of which something is to be said.
+    /// Places with findings.
     noted: BTreeSet<Arc<str>>,
     report: Arc<Report>,
     is_reported: bool,
@@ -66,7 +66,7 @@ impl Ledger {
         }
     }
 
-    /// These are all objects at a place, in order.
+    /// Replaces all objects of a place with these, in order.
     pub(super) fn put(&mut self, place: &Arc<str>, mut claims: Vec<Claim>) {
         self.take_off(place);
         let room = self.most.saturating_sub(self.claims);
@@ -91,7 +91,7 @@ impl Ledger {
         self.note(place);
     }
 
-    /// Nothing is written there any more.
+    /// Removes a place.
     pub(super) fn remove(&mut self, place: &Arc<str>) {
         self.take_off(place);
         self.is_reported &= !self.noted.remove(place);
@@ -104,7 +104,7 @@ impl Ledger {
         self.explained = self.explained.saturating_sub(explained(&candidates));
     }
 
-    /// What is written there cannot be read: all that it said stays.
+    /// Marks a place as unreadable: its objects keep their last versions.
     pub(super) fn unread(&mut self, place: &Arc<str>, line: usize, cause: String) {
         let sheet = self.sheets.entry(Arc::clone(place)).or_default();
         let unread = Some((line, cause));
@@ -114,25 +114,25 @@ impl Ledger {
         }
     }
 
-    /// All that is wrong beside objects and files.
+    /// Replaces the problems that concern neither an object nor a file.
     pub(super) fn problems(&mut self, problems: BTreeSet<Problem>) {
         self.is_reported &= self.problems == problems;
         self.problems = problems;
     }
 
-    /// Whether something is written at a place.
+    /// Returns true if a place is known.
     pub(super) fn is_there(&self, place: &str) -> bool {
         self.catalogue.at(place).is_some() || self.sheets.contains_key(place)
     }
 
-    /// All places whose names begin so.
+    /// Returns the places with this prefix.
     pub(super) fn below(&self, prefix: &str) -> Vec<Arc<str>> {
         let from = self.catalogue.places_from(prefix);
         let below = from.take_while(|place| place.starts_with(prefix));
         below.map(Arc::clone).collect()
     }
 
-    /// Whether something there was too much, and no longer is: it should be put again.
+    /// Returns true if objects of this place were left out and now fit: the place should be put again.
     pub(super) fn has_room(&self, place: &str) -> bool {
         let sheet = self.sheets.get(place);
         self.claims < self.most && sheet.is_some_and(|sheet| sheet.left_out.is_some())
@@ -149,7 +149,7 @@ impl Ledger {
         }
     }
 
-    /// What is different since this was last asked, by name.
+    /// Returns the changes since the last call, by name.
     pub(super) fn settle(&mut self) -> Vec<Change> {
         let settled = self.catalogue.settle();
         for place in settled.places {
@@ -157,7 +157,7 @@ impl Ledger {
         }
         let collection = Plain::Ingress.collection();
         let mut ingresses = settled.touched.into_iter();
-        // It may be at another place, or line.
+        // An Ingress may have moved to another place, or line.
         self.is_reported &= ingresses.all(|id| {
             id.collection != collection
                 || self.report.ingresses.get(&id.name) == self.at(&id).as_ref()
@@ -166,12 +166,12 @@ impl Ledger {
         settled.changes
     }
 
-    /// All that is served, by name.
+    /// Iterates over the served entries, by name.
     pub(super) fn all(&self) -> impl Iterator<Item = (&Id, &Entry)> {
         self.catalogue.all()
     }
 
-    /// What is to be said of it; the same pointer as before where nothing is new.
+    /// Returns the current report; the same pointer as before if it is unchanged.
     pub(super) fn report(&mut self) -> Arc<Report> {
         if !std::mem::replace(&mut self.is_reported, true) {
             self.report = Arc::new(self.reported());
@@ -219,13 +219,13 @@ impl Ledger {
             let cause =
                 format!("and {more} more objects are refused: validate the files to see why");
             report.unnamed(self.origin("", 0), State::Refused, &cause);
-            // First, because of so many only the first are shown.
+            // The summary comes first, because pages cut a long list.
             report.rejected.rotate_right(1);
         }
         report
     }
 
-    /// Where each Ingress is that is served.
+    /// Returns the place and line of each Ingress that is served.
     fn ingresses(&self) -> BTreeMap<Arc<str>, Box<str>> {
         let collection = Plain::Ingress.collection();
         let first = Id {
@@ -238,7 +238,7 @@ impl Ledger {
         places.collect()
     }
 
-    /// Where what is served is written.
+    /// Returns the place and line of the served version.
     fn at(&self, id: &Id) -> Option<Box<str>> {
         let (place, candidate) = self.catalogue.origin(id)?;
         Some(self.origin(place, candidate.findings.line))
@@ -255,7 +255,7 @@ impl Ledger {
     }
 }
 
-/// How many have something that is said of them.
+/// Counts the candidates that have findings.
 fn explained(candidates: &[Candidate<Objects>]) -> usize {
     let explained = candidates.iter().filter(|one| one.findings.is_there());
     explained.count()

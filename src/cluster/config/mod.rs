@@ -1,4 +1,4 @@
-//! Where configuration comes from: objects of the mesh's kinds, checked as they arrive, each once and in its last good version.
+//! Sources of configuration: objects of the mesh's kinds, validated on arrival, each once and in its last good version.
 //!
 //! ```text
 //!  files ────── Directory ─┐
@@ -6,13 +6,13 @@
 //!  API server ─── Server ──┘
 //! ```
 //!
-//! # For those who use it
+//! # Usage
 //!
-//! [`Directory`] is pure of watching. [`Directory::look`] reads what has changed and gives a [`Look`]: the [`Change`]s by
-//! name, the [`Report`] of all that is not served as it is written, and the directories to watch. The first look gives all.
-//! It blocks on the disk: move the directory into `spawn_blocking` and back. After an event 100 ms should be quiet, 500 ms are
-//! enough in any case; kubelet's exchange of a volume is one look then. [`Directory::all`] is for a new session, which wants
-//! everything again. [`Directory::forget_stamps`] is for SIGUSR1: the next look reads every file.
+//! [`Directory`] does not watch by itself. [`Directory::look`] reads changed files and returns a [`Look`]: the [`Change`]s by
+//! name, the [`Report`] of objects that are not served as written, and the directories to watch. The first look returns all
+//! objects. It blocks on the disk: move the directory into `spawn_blocking` and back. Debounce events by 100 ms of quiet, 500 ms
+//! at most; kubelet's exchange of a volume is one look then. [`Directory::all`] is for a new session, which needs all objects
+//! again. [`Directory::forget_stamps`] is for SIGUSR1: the next look reads every file.
 //!
 //! ```text
 //! let (directory, look) = spawn_blocking(move || { let look = directory.look(); (directory, look) }).await?;
@@ -22,16 +22,16 @@
 //! ```
 //!
 //! [`Server`] watches by itself: [`Server::start`] needs a runtime, [`Server::changed`] waits for the next [`Heard`], and
-//! [`Server::all`] is as above. Nothing of it is to be published before it is `synced`; while it is `stale` all is served on.
+//! [`Server::all`] is as above. Publish nothing before it is `synced`; while it is `stale`, keep serving its objects.
 //!
-//! With [`Settings::analysis`] what is wrong with an object is written into its `status.validationMessages`, too.
+//! With [`Settings::analysis`] an object's findings are written into its `status.validationMessages`, too.
 //!
 //! An [`Entry`] is an object of the mesh with the body of its resource, or one of Kubernetes' own kinds as JSON with what
-//! transforms read of it. Whether the latter can be used is known by those who make something of it: they give a
-//! [`Usable`], and what is not usable is rejected like any other broken object.
+//! transforms read of it. The transforms check the latter by a [`Usable`]; an object that fails is rejected like any other
+//! invalid object.
 //!
-//! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MOST_FILES`], [`MOST_OBJECTS`]. What is beyond is refused and
-//! reported.
+//! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MOST_FILES`], [`MOST_OBJECTS`]. Objects beyond
+//! them are refused and reported.
 
 mod directory;
 mod entry;

@@ -1,4 +1,5 @@
-//! Objects of Kubernetes' own kinds, of which others are made. What nobody reads of them is left out as they arrive.
+//! Objects of Kubernetes' own kinds, from which other objects are made. Fields that no transform reads are dropped on
+//! arrival.
 
 use serde_json::{Map, Value as Json};
 
@@ -15,18 +16,18 @@ pub enum Plain {
     Service,
 }
 
-/// Whether one of them can be used, by its JSON; else why not.
+/// Checks an object by its JSON; an error gives the reason why it cannot be used.
 pub type Usable = fn(Plain, &str) -> Result<(), String>;
 
-/// What is kept of a kind.
+/// The fields of a kind that are stored.
 struct Row {
     plain: Plain,
     kind: &'static str,
     versions: &'static [&'static str],
     collection: &'static str,
-    /// Of its metadata, beside names and labels.
+    /// Fields of `metadata` that are stored besides names and labels.
     metadata: &'static [&'static str],
-    /// Fields beside the metadata, and where not all of one is kept, which of its own.
+    /// Top-level fields that are stored; for a field that is stored in part, its subfields.
     fields: &'static [(&'static str, &'static [&'static str])],
 }
 
@@ -141,19 +142,19 @@ impl Plain {
         self.row().map(|row| row.kind).unwrap_or_default()
     }
 
-    /// What its objects are known by here. No sink gets them.
+    /// Returns the collection's name in this program. It is never offered to sinks.
     #[must_use]
     pub fn collection(self) -> &'static str {
         self.row().map(|row| row.collection).unwrap_or_default()
     }
 
-    /// It belongs to the whole cluster, and has no namespace.
+    /// Returns true if the kind is cluster-scoped.
     #[must_use]
     pub fn is_everywhere(self) -> bool {
         matches!(self, Self::IngressClass | Self::Namespace | Self::Node)
     }
 
-    /// As JSON, all of it but the copies of it that `kubectl` and an API server put into it.
+    /// Returns the whole object as JSON, without the copies of it that `kubectl` and an API server put into it.
     pub(super) fn whole(self, value: &Json, namespace: &str) -> String {
         let mut whole = value.clone();
         if let Some(Json::Object(metadata)) = whole.get_mut("metadata") {
@@ -170,7 +171,7 @@ impl Plain {
         whole.to_string()
     }
 
-    /// As JSON, what is kept. `created`: who created it says when.
+    /// Returns the stored fields as JSON. `created` keeps the creation time.
     pub(super) fn kept(self, value: &Json, namespace: &str, created: bool) -> String {
         let mut kept = Map::new();
         let Some(row) = self.row() else {
@@ -208,7 +209,7 @@ impl Plain {
     }
 }
 
-/// Where there is something.
+/// Copies a field unless it is missing or null.
 fn copy(from: &Json, name: &str, to: &mut Map<String, Json>) {
     if let Some(value) = from.get(name).filter(|value| !value.is_null()) {
         to.insert(name.to_owned(), value.clone());
@@ -262,7 +263,7 @@ mod tests {
             Plain::Service.whole(&service, "shop"),
             r#"{"metadata":{"name":"a","annotations":{"x":"y"},"resourceVersion":"7","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop"},"spec":{"ports":[{"port":80}],"selector":{"app":"a"},"clusterIP":null},"status":{"loadBalancer":{}}}"#
         );
-        // What is no object where one is wanted is somebody else's to refuse.
+        // A value of the wrong type is kept: the decoder refuses it later.
         let odd = json!({"metadata": {"name": "a"}, "spec": 5});
         assert_eq!(
             Plain::Service.kept(&odd, "d", false),

@@ -1,4 +1,4 @@
-//! What a source has that is not served as it is written, for those who look: a log, a page, metrics.
+//! The report of a source: objects that are not served as written, for logs, pages and metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,12 +8,12 @@ use api::config::Finding;
 
 use super::entry::Id;
 
-/// What became of something that is broken.
+/// The effect of an error on the object that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// It is left out.
+    /// The object is left out.
     Refused,
-    /// What it was before is served on.
+    /// The last good version is served.
     Stale,
 }
 
@@ -45,11 +45,11 @@ impl fmt::Display for Rejected {
     }
 }
 
-/// An object of which something is to be said that does not hold it up.
+/// A served object that has warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warned {
     pub id: Id,
-    /// As of [`Rejected`].
+    /// The place and line, as of [`Rejected`].
     pub origin: Box<str>,
     pub warnings: Arc<[Finding]>,
 }
@@ -79,22 +79,22 @@ fn said(findings: &[Finding], to: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// All of it, by origin.
+/// The report of a source, sorted by origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub rejected: Vec<Rejected>,
     pub warned: Vec<Warned>,
     /// Objects that are served.
     pub served: usize,
-    /// Where each Ingress is, by name: what is wrong with what is made of it is said of that place.
+    /// The place and line of each Ingress, by name: findings about resources made from it carry them.
     pub ingresses: Arc<BTreeMap<Arc<str>, Box<str>>>,
 }
 
-/// So many lines are said of one change.
+/// Log lines of one change at most.
 const MOST_LINES: usize = 100;
 
 impl Report {
-    /// What there is to be said that was not there before, a line each; and how many more there would be.
+    /// Returns the lines that `before` does not have, at most `MOST_LINES`, and the number of those cut.
     #[must_use]
     pub fn news(&self, before: &Self) -> (Vec<String>, usize) {
         let known: BTreeSet<String> = before.lines().collect();
@@ -109,7 +109,7 @@ impl Report {
         rejected.chain(self.warned.iter().map(Warned::to_string))
     }
 
-    /// How many objects are rejected, by collection and state.
+    /// Counts the rejected objects by collection and state.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(&'static str, State), usize> {
         let mut counts = BTreeMap::new();
@@ -119,7 +119,7 @@ impl Report {
         counts
     }
 
-    /// How many warnings there are, by collection.
+    /// Counts the warnings by collection.
     #[must_use]
     pub fn warnings(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! Kubeconfigs: text as kube's type of them, and the files where they lie.
+//! Kubeconfigs: text as kube's type of them, and their files.
 //!
-//! Their YAML is read by the reader that everything else has: kube's own brings another one, for this alone.
+//! Their YAML is read by this workspace's reader: kube's own would bring another one, for kubeconfigs alone.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ pub(super) const LIMITS: Limits = Limits {
 
 pub(super) const WHAT: &str = "cannot use the kubeconfig";
 
-/// A file of that name, or what `KUBECONFIG` lists, or the one at home. Of several, the first that says something counts.
+/// Opens the named file, or those of `KUBECONFIG`, or the one in the home directory. Of several files the first value of a
+/// field counts.
 pub(super) fn find(file: Option<&Path>) -> Result<Kubeconfig, CannotConnect> {
     if let Some(file) = file {
         return open(file);
@@ -56,7 +57,7 @@ fn open(file: &Path) -> Result<Kubeconfig, CannotConnect> {
     Ok(read)
 }
 
-/// The documents of a text, the first that says something counts. No value is in the words of what is wrong: it may be a secret.
+/// Merges the documents of a text: the first value of a field counts. Errors quote no value, which may be a secret.
 pub(super) fn read(bytes: &[u8]) -> Result<Kubeconfig, String> {
     if bytes.len() > LIMITS.bytes {
         return Err(too_large());
@@ -85,7 +86,7 @@ fn too_large() -> String {
     format!("it is larger than {} bytes", LIMITS.bytes)
 }
 
-/// A kubeconfig has no numbers: what looks like one is a name, a token or a password.
+/// Converts YAML to JSON. A kubeconfig has no numbers: a plain scalar that looks like one is a name, a token or a password.
 fn json(node: &Node) -> Json {
     match &node.value {
         Value::Scalar(scalar) => match scalar.plain() {

@@ -115,7 +115,7 @@ fn open(path: &Path) -> io::Result<File> {
         .read(true)
         .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open(path)?;
-    // It may be another one than a moment ago.
+    // The path may lead to another file than a moment ago.
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(irregular()),

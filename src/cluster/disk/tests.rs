@@ -1,4 +1,4 @@
-//! Files that block, and a mount whose server answers nothing: what is below it hangs until that server is gone.
+//! Files that block, and a mount whose server does not answer: calls below it hang until the server is gone.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -24,7 +24,7 @@ fn what_would_be_waited_for_is_an_error() {
             path.display()
         );
     }
-    // A file by its kind: root may open it, and there is something to read or there is not.
+    // The file's kind decides: root may open it, whether or not there are bytes to read.
     let begin = Instant::now();
     let read = disk.read(Path::new("/proc/kmsg"), usize::MAX >> 1);
     assert!(read.is_err(), "{read:?}");
@@ -58,7 +58,7 @@ fn what_takes_too_long_in_all_is_left_alone_for_a_while() {
     slow(disk.list(&folder, 10).unwrap_err());
     slow(disk.read(&file, 10).unwrap_err());
     assert!(disk.hangs());
-    // Nobody waits for it again at once.
+    // The path is not read again at once.
     disk.within = FILE;
     slow(disk.list(&folder, 10).unwrap_err());
     slow(disk.read(&file, 10).unwrap_err());
@@ -80,7 +80,7 @@ fn what_hangs_is_left_behind_until_it_answers() {
     let root = tempfile::tempdir().unwrap();
     let hung = root.path().join("hung");
     fs::create_dir(&hung).unwrap();
-    // The one who has the descriptor is the server, and sleeps.
+    // The holder of the descriptor is the server, and sleeps.
     let shell = "
         (exec 9<>/dev/fuse
          mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 hung hung
@@ -119,7 +119,7 @@ fn beside_a_hung_mount() {
     assert_eq!(shown(disk.list(&folder, 10).unwrap()), all);
     assert!(begin.elapsed() < CALL * 10, "{:?}", begin.elapsed());
     assert!(disk.hangs());
-    // Nobody waits for it again, and others are read.
+    // The hanging path is not read again, and others are.
     let begin = Instant::now();
     for _ in 0..10 {
         assert_eq!(shown(disk.list(&folder, 10).unwrap()), all);
@@ -128,7 +128,7 @@ fn beside_a_hung_mount() {
     assert!(begin.elapsed() < CALL, "{:?}", begin.elapsed());
     let error = disk.stat(&root.join("hung")).unwrap_err();
     assert_eq!(error.to_string(), HANGS);
-    // What leads elsewhere by now is tried again, and nothing else.
+    // A path that now leads elsewhere is retried, and no other.
     fs::remove_file(folder.join("m")).unwrap();
     fs::write(folder.join("m"), "2").unwrap();
     disk.begin();
@@ -137,7 +137,7 @@ fn beside_a_hung_mount() {
         shown(disk.list(&folder, 10).unwrap()),
         ["a", "m", "n hangs", "z"]
     );
-    // Its server is gone: it says so, and that is all.
+    // The server is gone, which unblocks the calls with an error.
     let killed = Command::new("kill").arg(server.trim()).status();
     assert!(killed.unwrap().success());
     let end = Instant::now() + Duration::from_secs(20);
@@ -152,7 +152,7 @@ fn beside_a_hung_mount() {
         assert!(Instant::now() < end, "{disk:?}");
     }
     assert!(!disk.hangs());
-    // More than may hang: then nothing is read, and nothing is waited for.
+    // More hanging paths than the limit: then calls fail at once.
     for at in 0..MOST_HANGING {
         let hanging = Hanging {
             progress: Arc::default(),

@@ -15,11 +15,11 @@ use super::STACK;
 /// Links that the kernel follows at most (`path_resolution(7)`).
 const MOST_LINKS: usize = 40;
 
-/// The identity of a name, links not followed: device, inode, and the time of its change. The time of a directory says
-/// nothing.
+/// The identity of a name, links not followed: device, inode, and the time of its change. The time of a directory does not
+/// matter.
 type Mark = (u64, u64, Option<(i64, i64)>);
 
-/// A name, and what it was.
+/// A name, with its identity at the time.
 #[derive(Clone, Debug)]
 pub(super) struct Step(PathBuf, Option<Mark>);
 
@@ -70,8 +70,8 @@ impl Trace {
         self.way().steps.clone()
     }
 
-    /// The name that does not answer, by the directory that it really is in: all that goes through it hangs. `None`: each name
-    /// answers, and only what is behind the last one hangs.
+    /// Returns the name that does not answer, by its real directory: every path through it hangs. `None` if each name
+    /// answers, and only the target of the last one hangs.
     pub(super) fn stuck(&self) -> Option<PathBuf> {
         self.way().at.clone()
     }
@@ -98,7 +98,7 @@ impl Trace {
     }
 }
 
-/// Whether a path goes through one of these names.
+/// Returns true if the path's resolution passes one of these names.
 pub(super) fn passes(path: &Path, names: &BTreeSet<PathBuf>) -> bool {
     let mut found = false;
     if !names.is_empty() {
@@ -110,8 +110,8 @@ pub(super) fn passes(path: &Path, names: &BTreeSet<PathBuf>) -> bool {
     found
 }
 
-/// Shows each name that the kernel would look up for a path, links followed, as long as `go_on` says so. A name is shown
-/// before it is looked at.
+/// Passes each name that the kernel would look up for a path to `go_on`, links followed, until it returns false. A name is
+/// passed before it is looked up.
 fn walk(path: &Path, mut go_on: impl FnMut(&Path) -> bool) {
     let Ok(path) = std::path::absolute(path) else {
         return;

@@ -1,4 +1,4 @@
-//! A server that lies about one kind for as long as it is told to, and says the truth about all others.
+//! A server that lies about one kind for as long as the test wants, and is honest about all others.
 
 use std::time::Duration;
 
@@ -10,34 +10,34 @@ use tokio::time::sleep;
 use super::wire::{Asked, answer, chunk, respond, status, value};
 use super::{Fake, Fault, misbehave};
 
-/// What is said in the place of every list, or of every watch.
+/// A false response to every list, or to every watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
     /// A Status with this code.
     Status(u16),
-    /// This text, as a whole answer.
+    /// This text, as a complete response.
     Says(&'static str),
     /// The connection closes in the middle.
     Cut,
-    /// Not a byte.
+    /// The server sends no byte.
     Silence,
     /// A body without an end, and without a line.
     Endless,
-    /// Bytes that are said to be compressed.
+    /// Bytes that are declared as compressed.
     Compressed,
-    /// Of lists: pages of so many objects, each with the next.
+    /// For lists: pages of so many objects, each with a `continue` token.
     Pages(usize),
     /// Always the same next page.
     SamePage,
     /// An object of a wrong type between good ones.
     WrongItem,
-    /// One object, many times.
+    /// One object, repeated.
     Twice,
-    /// Of watches: it ends as soon as it has begun.
+    /// For watches: the stream ends at once.
     Ends,
-    /// It says this line, and ends.
+    /// The stream sends this line, and ends.
     Line(&'static str),
-    /// It says this line again and again.
+    /// The stream sends this line repeatedly.
     Lines(&'static str),
     /// A line by its bytes, one by one.
     Trickle,
@@ -46,7 +46,7 @@ pub(crate) enum Lie {
 }
 
 impl Lie {
-    /// Whether it is told in the place of a watch.
+    /// Returns true if the lie replaces a watch.
     pub(crate) const fn is_of_watches(self) -> bool {
         matches!(
             self,
@@ -67,14 +67,14 @@ fn page(items: &[Value], next: &str) -> Value {
 }
 
 impl Fake {
-    /// From now on this is said of a kind, to this verb; `None`: the truth again.
+    /// Sets the lie for a kind and verb; `None` ends it.
     pub(crate) fn lies(&self, verb: &'static str, kind: &'static str, lie: Option<Lie>) {
         self.change(|state| {
             state
                 .lies
                 .retain(|(known, of, _)| (*known, *of) != (verb, kind));
             state.lies.extend(lie.map(|lie| (verb, kind, lie)));
-            // Whoever listens to the truth is to come again.
+            // Ends open watches, so that clients connect again.
             state.ended += 1;
         });
     }
@@ -86,7 +86,7 @@ impl Fake {
         found.map(|(.., lie)| *lie)
     }
 
-    /// Nothing when the connection is of no more use.
+    /// Answers with the lie; `None` if the connection is not reusable.
     pub(super) async fn lie(&self, to: &mut TcpStream, asked: &Asked, lie: Lie) -> Option<()> {
         match lie {
             Lie::Status(code) => answer(to, code, "", &status(code)).await,

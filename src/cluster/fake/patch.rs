@@ -23,7 +23,7 @@ impl Fake {
         (200, object)
     }
 
-    /// A strategic merge patch: entries are found by their name. What changes nothing is no event.
+    /// Applies a strategic merge patch: entries are found by their name. A patch without effect is no event.
     pub(super) fn patch(&self, asked: &Asked) -> (u16, Value) {
         let patch: Value = serde_json::from_slice(&asked.body).unwrap();
         let Some(before) = self.find_in(&asked.kind, &asked.name) else {
@@ -47,7 +47,7 @@ impl Fake {
     }
 }
 
-/// Maps are merged, unless they say otherwise.
+/// Merges maps, unless they have a directive.
 fn merge(old: &mut Value, new: &Value) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {

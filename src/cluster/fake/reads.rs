@@ -1,4 +1,4 @@
-//! What the fake says when it is asked for what there is, and for what changes.
+//! The fake's responses to lists and watches.
 
 use std::time::Duration;
 
@@ -9,9 +9,17 @@ use tokio::net::TcpStream;
 use super::Fake;
 use super::wire::{Asked, chunk, no_such_path, status, value, wanted};
 
-/// Of what a list goes on by, how many objects were in it so far: the rest is the version that it is of.
+/// Returns the offset in a `continue` token; the rest is the version of the list.
 pub(super) fn offset(token: &str) -> String {
     token.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// Whether an object is the one of a name, in the namespace that is asked for.
+fn is_it(asked: &Asked, name: &str, object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let namespace = asked.path.split("/namespaces/").nth(1);
+    let namespace = namespace.and_then(|rest| rest.split('/').next());
+    metadata["name"] == *name && namespace.is_none_or(|one| metadata["namespace"] == *one)
 }
 
 impl Fake {
@@ -25,7 +33,7 @@ impl Fake {
         (200, json!({"kind": "APIResourceList", "resources": named}))
     }
 
-    /// A page of a list, or all of it.
+    /// Answers a list, or a page of it.
     pub(super) fn list(&self, asked: &Asked) -> (u16, Value) {
         let state = self.state.lock().unwrap();
         let wanted = wanted(&asked.query);
@@ -33,8 +41,12 @@ impl Fake {
             .objects
             .iter()
             .filter(|((kind, _), _)| *kind == asked.kind)
-            .filter(|((_, name), _)| wanted.as_ref().is_none_or(|wanted| wanted == name))
             .map(|(_, object)| object)
+            .filter(|object| {
+                wanted
+                    .as_ref()
+                    .is_none_or(|name| is_it(asked, name, object))
+            })
             .collect();
         let token = value(&asked.query, "continue").filter(|token| !token.is_empty());
         let (from, version) = match token.as_deref().and_then(|token| token.split_once('.')) {
@@ -86,9 +98,10 @@ impl Fake {
             }
             for (version, _, event) in events {
                 sent = version;
-                let name = event["object"]["metadata"]["name"].as_str();
-                let all = wanted.is_none() || name.is_none();
-                if all || name == wanted.as_deref() {
+                let object = &event["object"];
+                let all = object["metadata"]["name"].is_null();
+                let is_wanted = |name: &String| is_it(asked, name, object);
+                if all || wanted.as_ref().is_none_or(is_wanted) {
                     chunk(connection, &event).await?;
                 }
             }

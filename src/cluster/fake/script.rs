@@ -1,5 +1,5 @@
-//! One script of requests, played to the fake and to a real API server. Both must answer the same, as far as our client reads
-//! it: what the real one said is in [`FILE`], and a fake that says something else is wrong.
+//! One script of requests, played to the fake and to a real API server. Both must answer the same, as far as the client
+//! reads it: the real server's responses are in [`FILE`], and a fake that differs is wrong.
 
 use std::collections::BTreeSet;
 
@@ -8,21 +8,21 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// What the real one said: a step in a line.
+/// The recorded responses of a real API server: one step per line.
 pub(crate) const FILE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../tests/data/api-server.json"
 );
 
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-/// Others may have configurations there too.
+/// The label of the script's objects: other clients may have configurations there, too.
 const SELECTED: &str = "labelSelector=cluster-recorded%3Dyes";
-/// A group that is not there before somebody looks for what it has.
+/// A group that is installed only after the first discovery request.
 const LATE: &str = "/apis/recorded.example.com/v1";
 const ENTRY: &str = "sidecar-injector.istio.io";
 
-/// Sends the script. What a server does only when something happens to it, `before` makes happen: it is told each step before
-/// it is sent, and before the events of a watch are read that has begun. `denied` is the way of somebody who has no rights.
+/// Plays the script. `before` triggers events that a server does not produce by itself: it is called with each step before
+/// the request is sent, and before the events of an open watch are read. `denied` is a client without permissions.
 pub(crate) async fn play(
     client: &kube::Client,
     denied: &kube::Client,
@@ -47,7 +47,7 @@ pub(crate) async fn play(
     Value::Array(play.transcript)
 }
 
-/// Fails where a server does not say what the real one said.
+/// Asserts that the responses equal the recorded ones.
 pub(crate) fn compare(transcript: &Value) {
     let recorded: Value = serde_json::from_slice(&std::fs::read(FILE).unwrap()).unwrap();
     let (recorded, played) = (recorded.as_array().unwrap(), transcript.as_array().unwrap());
@@ -114,8 +114,8 @@ impl<B: FnMut(&str)> Play<'_, B> {
         version(&events.last().unwrap()["object"])
     }
 
-    /// Two seconds before its time is up a watch is told how far it is, where others have changed since it began: it must be
-    /// asked for long enough.
+    /// A watch gets a bookmark two seconds before its timeout, if other objects have changed since it began: its timeout
+    /// must be long enough.
     async fn bookmark(&mut self, from: &str) {
         self.watch("bookmark", WEBHOOKS, from, 8, Some("BOOKMARK"))
             .await;
@@ -169,7 +169,7 @@ impl<B: FnMut(&str)> Play<'_, B> {
         self.ask("denied patch", patch(&one, from)).await;
     }
 
-    /// Takes down what is answered, and gives it as it came.
+    /// Sends a request, records the response, and returns it unchanged.
     async fn ask(&mut self, step: &str, request: Request<Body>) -> Value {
         (self.before)(step);
         let response = self.client.send(request).await.unwrap();
@@ -181,7 +181,7 @@ impl<B: FnMut(&str)> Play<'_, B> {
         answer
     }
 
-    /// Takes down the events up to one of the type `until`, or up to the end that the server makes.
+    /// Records the events up to one of the type `until`, or up to the server's end of the watch.
     async fn watch(
         &mut self,
         step: &str,
@@ -234,7 +234,7 @@ impl<B: FnMut(&str)> Play<'_, B> {
         json!({"type": event["type"], "object": says})
     }
 
-    /// As much of an answer as our client reads, and nothing that differs from one run to the next.
+    /// Reduces a response to the fields that the client reads and that are the same in each run.
     fn says(&mut self, answer: &Value) -> Value {
         if !answer.is_object() {
             return json!("text");
@@ -279,7 +279,7 @@ fn body(name: &str) -> Value {
     webhooks(name, "cluster-recorded", &["validation.example.com", ENTRY])
 }
 
-/// A configuration, found by a label that says yes. Nobody is behind its entries: they match no pod.
+/// A configuration with a matching label. Its entries have no server: they match no pod.
 pub(crate) fn webhooks(name: &str, label: &str, entries: &[&str]) -> Value {
     let entry = |entry: &str| {
         json!({
@@ -324,7 +324,7 @@ fn write(method: Method, path: &str, body: &Value) -> Request<Body> {
     request.body(body.into()).unwrap()
 }
 
-/// As the keeper of bundles writes one.
+/// A patch as the reconciler writes it.
 fn patch(path: &str, version: &str) -> Request<Body> {
     let body = json!({
         "metadata": {"resourceVersion": version},

@@ -1,4 +1,4 @@
-//! The fake says what the real server said.
+//! Compares the fake's responses with the recorded ones.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What goes over the fake's connections: requests in, answers and worse out.
+//! The fake's HTTP: requests, responses and faults.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -8,9 +8,9 @@ use super::Fault;
 
 pub(super) struct Asked {
     pub(super) verb: &'static str,
-    /// In the plural; empty where no kind is asked for.
+    /// The plural name; empty for a path without a kind.
     pub(super) kind: String,
-    /// With its namespace, where it has one.
+    /// The name, with its namespace if it has one.
     pub(super) name: String,
     pub(super) path: String,
     pub(super) query: String,
@@ -18,7 +18,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Where what a version of a group has is found, such as `/apis/discovery.k8s.io/v1`.
+    /// Returns the path of the group and version, such as `/apis/discovery.k8s.io/v1`.
     pub(super) fn version_path(&self) -> String {
         let parts = if self.path.starts_with("/apis/") {
             4
@@ -30,7 +30,7 @@ impl Asked {
     }
 }
 
-/// A refusal, with the reason that most have who refuse with this code.
+/// A Status for this code, with its usual reason.
 pub(super) fn status(code: u16) -> Value {
     let reason = match code {
         403 => "Forbidden",
@@ -50,7 +50,7 @@ pub(super) fn refused(code: u16, reason: &str) -> Value {
     json!({"kind": "Status", "status": "Failure", "message": message, "reason": reason, "code": code})
 }
 
-/// A path that nobody serves has no kind, and so no Status either.
+/// An unknown path has no kind, hence no Status.
 pub(super) fn no_such_path() -> (u16, Value) {
     (404, json!("404 page not found\n"))
 }
@@ -70,7 +70,7 @@ pub(super) fn value(query: &str, key: &str) -> Option<String> {
         .find_map(|pair| Some(pair.strip_prefix(key)?.strip_prefix('=')?.to_owned()))
 }
 
-/// The kind that a path asks for, and the object: nothing where it asks what kinds there are.
+/// Returns the kind and the name that a path requests; empty for a discovery request.
 fn place(path: &str) -> (String, String) {
     let mut parts = path.trim_matches('/').split('/');
     let root = parts.next().unwrap_or_default();
@@ -142,7 +142,7 @@ pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Op
     }
 }
 
-/// A string is a text, and everything else is JSON.
+/// Sends a response: a string as text, other values as JSON.
 pub(super) async fn answer(
     connection: &mut TcpStream,
     code: u16,
@@ -183,7 +183,7 @@ pub(super) async fn chunk(connection: &mut TcpStream, event: &Value) -> Option<(
     connection.write_all(chunk.as_bytes()).await.ok()
 }
 
-/// Nothing when the connection is of no more use.
+/// Simulates a fault; `None` if the connection is not reusable.
 pub(super) async fn misbehave(connection: &mut TcpStream, fault: Fault) -> Option<()> {
     match fault {
         Fault::Status(code, after) => {

@@ -1,4 +1,4 @@
-//! What the fake does when it is asked to change something.
+//! The fake's responses to writes.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use super::Fake;
 use super::wire::{Asked, refused, status};
 
 impl Fake {
-    /// An object, where it is there.
+    /// Returns an object, if it exists.
     pub(crate) fn find_in(&self, kind: &str, name: &str) -> Option<Value> {
         let place = (kind.to_owned(), name.to_owned());
         self.state.lock().unwrap().objects.get(&place).cloned()
     }
 
-    /// From now on a webhook refuses what is created by a dry run.
+    /// Makes a webhook refuse objects that are created by a dry run.
     pub(crate) fn denies(&self) {
         self.change(|state| state.denies = true);
     }

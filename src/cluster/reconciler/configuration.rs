@@ -1,4 +1,4 @@
-//! Oneconfiguration: what is known of it, and what is sent about it.
+//! Reconciles one configuration: its observed state, and the writes to it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,7 +25,7 @@ use crate::validation;
 use crate::watcher::Pace;
 use crate::webhook::WebhookConfiguration;
 
-/// Certificates expire without anybody saying so.
+/// The interval of checks without an event: certificates expire silently.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 /// Conflicts are tried again at once, but not for ever without a pause.
 const CONFLICTS: u32 = 5;
@@ -36,7 +36,7 @@ const OWNERS: Resource = Resource {
     name: "clusterroles",
 };
 
-/// An object, or that there is none.
+/// The object; `None` if it does not exist.
 type Observed = Option<WebhookConfiguration>;
 
 pub(super) struct ConfigurationReconciler {
@@ -50,12 +50,12 @@ pub(super) struct ConfigurationReconciler {
     reader: Reader<WebhookConfiguration>,
     pace: Pace,
     backoff: Backoff,
-    /// When to look even if nothing is heard.
+    /// The time of the next check without an event.
     again: Option<Instant>,
-    /// When it was written of late.
+    /// The times of recent writes.
     recent: Vec<Instant>,
     pub(super) repeats: LogLimiter,
-    /// Entries that lead elsewhere, as they were told last.
+    /// Entries of other services, as last reported.
     pub(super) others: Vec<String>,
     /// The object in the store when a write was answered, and the answer, which is newer.
     answered: Option<(Option<Arc<WebhookConfiguration>>, Observed)>,
@@ -96,8 +96,8 @@ impl ConfigurationReconciler {
                 Ok(()) = self.refused.changed() => {}
                 () = sleep_until(again) => self.again = None,
             }
-            // A failure waits for its time, whatever is heard meanwhile: an API server that refuses is not asked faster
-            // because others change the object.
+            // After a failure the backoff applies to events, too: an API server that refuses is not asked faster because
+            // others change the object.
             if self.again.is_none_or(|again| again <= Instant::now()) {
                 self.again = None;
                 self.look().await;
@@ -125,7 +125,7 @@ impl ConfigurationReconciler {
         self.statuses.of(&self.name, change);
     }
 
-    /// Looks, and mends what is to be mended.
+    /// Reads the object, and repairs it if necessary.
     async fn look(&mut self) {
         let (number, bundle) = self.bundle.borrow().clone();
         let fail = *self.refused.borrow();
@@ -177,7 +177,7 @@ impl ConfigurationReconciler {
         }
     }
 
-    /// Whether it was mended so often of late that it must wait, and until when then.
+    /// Returns true if recent writes delay the next one, and sets its time.
     fn too_often(&mut self) -> bool {
         let now = Instant::now();
         self.recent
@@ -249,7 +249,7 @@ impl ConfigurationReconciler {
         Ok(answer)
     }
 
-    /// The object with its owner, where there is one and we may look at it.
+    /// Adds the owner to the object, if the owner exists and may be read.
     async fn owned(&self, object: Value) -> Result<Value, Failure> {
         #[derive(Deserialize)]
         struct Owner {
@@ -280,7 +280,7 @@ impl ConfigurationReconciler {
     /// The object to decide about next, after a write that failed.
     async fn not_sent(&mut self, failure: Failure, conflicts: &mut u32) -> Option<Observed> {
         let mut failure = failure;
-        // It is another by now, or there, or gone.
+        // The configuration was changed, created or deleted meanwhile.
         if matches!(failure.code(), Some(404 | 409)) && *conflicts < CONFLICTS {
             *conflicts += 1;
             let _counted = self.backoff.next(0.0);
@@ -322,7 +322,7 @@ impl ConfigurationReconciler {
     }
 }
 
-/// A write without the version of what it was made for.
+/// Returns the write without the version that it is conditional on.
 fn told(write: &Write) -> Write {
     let mut write = write.clone();
     if let Write::Patch { patch, .. } = &mut write

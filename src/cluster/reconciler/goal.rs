@@ -11,9 +11,9 @@ use crate::validation::{self, Validation};
 use crate::watcher::Pace;
 use crate::webhook::{VALIDATING, WebhookConfiguration};
 
-/// So many patches within a minute are sent at once; the next ones wait, each twice as long as the one before.
+/// Patches within a minute that are sent at once; each later one waits twice as long as the one before.
 const AT_ONCE: usize = 3;
-/// How long it is remembered that something was sent.
+/// The time for which writes count as recent.
 pub(super) const RECENT: Duration = Duration::from_secs(60);
 /// The shortest interval between two writes of a whole configuration.
 const STEADY: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ const STEADY: Duration = Duration::from_secs(1);
 pub(super) enum Goal {
     /// The bundle, in entries of this name.
     Bundle { entry: String },
-    /// All of it.
+    /// The whole configuration.
     Validation(Validation),
 }
 
@@ -60,12 +60,12 @@ impl Goal {
         }
     }
 
-    /// Whether another program has to create the configuration.
+    /// Returns true if another program has to create the configuration.
     pub(super) const fn waits(&self) -> bool {
         matches!(self, Self::Bundle { .. })
     }
 
-    /// When the next write may be sent, after those of the last minute; the last of them is the newest.
+    /// Returns the time of the next write, after those of the last minute; the last of them is the newest.
     pub(super) fn next_write(&self, recent: &[Instant], pace: &Pace) -> Option<Instant> {
         let last = *recent.last()?;
         match self {

@@ -80,12 +80,12 @@ impl ConfigurationReconciler {
         self.note(|status| {
             status.hold(number);
             status.entries = entries;
-            // It was so when it was last seen.
+            // The state is that of the last successful read.
             status.error = stale.cloned();
         });
     }
 
-    /// The server took what was written, and shows something else.
+    /// Reports that the server accepted the write, and dropped a part of it.
     pub(super) fn not_kept(&mut self) {
         let words = format!(
             "the API server does not keep all that {} should say",

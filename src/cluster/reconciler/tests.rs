@@ -22,7 +22,7 @@ fn base64(text: &str) -> Value {
     serde_json::to_value(ByteString(text.into())).unwrap()
 }
 
-/// A configuration with one entry of ours and one of somebody else.
+/// A configuration with one entry of this program and one of another.
 fn configuration(name: &str, bundle: &str) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"a": "b"}},
@@ -78,7 +78,7 @@ async fn until(what: impl Fn() -> bool) {
     panic!("it did not come to that within 10 s");
 }
 
-/// Nothing more is sent.
+/// Asserts that no further patch is sent.
 async fn quiet(fake: &Fake) {
     let before = fake.count("patch");
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -96,7 +96,7 @@ async fn the_bundle_is_written_and_mended() {
     handle.keep(file("ours"));
     until(|| handle.held()).await;
     assert_eq!(bundle(&fake, "c"), "ours");
-    // Somebody replaces it by hand; somebody changes something else.
+    // A user replaces the bundle, and then changes another field.
     fake.put(configuration("c", "theirs"));
     until(|| bundle(&fake, "c") == "ours").await;
     fake.put(configuration("c", "ours"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::config::Object;
 use api::model::{Configured, DISTRIBUTION, Objects, World, is_near};
 use api::networking::{
-    self, DestinationRule, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    self, DestinationRule, Gateway, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
 };
 use api::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 
@@ -15,19 +15,19 @@ pub type ObjectKey = (Arc<str>, Arc<str>);
 
 /// A kind of configuration that discovery acts on.
 pub trait Spec: Kind + Clone + PartialEq + fmt::Debug + Send + Sync + 'static {
-    /// As it stands in the paths of an API server.
+    /// The plural name in the API server's paths.
     const PLURAL: &'static str;
 
     /// The objects of this kind.
     fn of(all: &Configuration) -> &Arc<Objects<Self>>;
 
-    /// As [`Self::of`], to change them.
+    /// As [`Self::of`], mutable.
     fn of_mut(all: &mut Configuration) -> &mut Arc<Objects<Self>>;
 
     /// An object as one of any kind.
     fn any(one: Arc<Configured<Self>>) -> AnyConfigured;
 
-    /// The place in the world; `None` for a kind that services are made of.
+    /// The field of the world; `None` for a kind that services are made of.
     fn in_world(world: &mut World) -> Option<&mut Arc<Objects<Self>>>;
 }
 
@@ -74,7 +74,7 @@ macro_rules! kinds {
             /// The names of the kinds in the paths of an API server.
             pub const PLURALS: &'static [&'static str] = &[$($plural,)*];
 
-            /// Whether discovery acts on the kind of this name in the paths of a group.
+            /// Returns true if discovery acts on the kind with this group and plural.
             #[must_use]
             pub fn has(group: &str, plural: &str) -> bool {
                 $((group == $kind::GROUP && plural == $plural))||*
@@ -90,20 +90,20 @@ macro_rules! kinds {
                 [$(($kind::NAME, self.$field.len()),)*].into_iter()
             }
 
-            /// Whether both are the same pointers.
+            /// Returns true if both hold the same pointers.
             #[must_use]
             pub fn is_same(&self, other: &Self) -> bool {
                 $(Arc::ptr_eq(&self.$field, &other.$field))&&*
             }
 
-            /// Puts an object in place of the one of its kind and name. An equal one stays the same pointer.
+            /// Replaces the object of this kind and name. An equal one keeps its pointer.
             pub fn set(&mut self, one: AnyConfigured) {
                 match one {
                     $(AnyConfigured::$kind(one) => set(&mut self.$field, one),)*
                 }
             }
 
-            /// Removes an object, if it is there.
+            /// Removes an object, if it exists.
             pub fn remove(&mut self, kind: &str, key: &ObjectKey) {
                 match kind {
                     $($kind::NAME => remove(&mut self.$field, key),)*
@@ -132,6 +132,7 @@ kinds! {
     ServiceEntry "serviceentries" entries;
     WorkloadEntry "workloadentries" workload_entries;
     Sidecar "sidecars" sidecars world.sidecars;
+    Gateway "gateways" gateways world.gateways;
     VirtualService "virtualservices" virtual_services world.virtual_services;
     DestinationRule "destinationrules" destination_rules world.destination_rules;
     AuthorizationPolicy "authorizationpolicies" authorization_policies world.authorization_policies;
@@ -199,8 +200,12 @@ mod tests {
             api::config::read(&written).0.unwrap()
         };
         let rule = written("DestinationRule", r#"{"host": "a.example"}"#);
-        let gateway = written("Gateway", r#"{"servers": []}"#);
-        assert_eq!(AnyConfigured::of(&gateway, None), Ok(None));
+        let role = serde_json::json!({
+            "apiVersion": "rbac.istio.io/v1alpha1", "kind": "ServiceRole",
+            "metadata": {"name": "a", "namespace": "n"}, "spec": {"rules": []},
+        });
+        let role = api::config::read(&role).0.unwrap();
+        assert_eq!(AnyConfigured::of(&role, None), Ok(None));
         let one = AnyConfigured::of(&rule, Some(7)).unwrap().unwrap();
         let mut all = Configuration::default();
         all.set(one.clone());

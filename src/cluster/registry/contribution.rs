@@ -1,14 +1,17 @@
-//! What one source has to say, all of it, at one moment.
+//! The contribution of a source: all its objects at one moment.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use api::model::{ClusterId, Endpoint, Registry, Service, ServiceKey, Workload, WorkloadKey};
+use api::model::{
+    ClusterId, Credentials, Endpoint, Registry, Service, ServiceKey, Workload, WorkloadKey,
+};
 
 use super::Configuration;
+use super::kubernetes::Ingresses;
 
-/// Which source: its kind, and the cluster that it speaks for.
+/// Identifies a source: its registry, and its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId {
     pub registry: Registry,
@@ -21,8 +24,8 @@ impl fmt::Display for SourceId {
     }
 }
 
-/// All that a source has at one moment. Two of equal content are equal, whatever order things came in; what did not change
-/// since the last one is the same `Arc`.
+/// All objects of a source at one moment. Contributions of equal content are equal, in whatever order the objects arrived;
+/// unchanged objects keep their `Arc`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contribution {
     pub services: Arc<BTreeMap<ServiceKey, Arc<Service>>>,
@@ -32,15 +35,19 @@ pub struct Contribution {
     pub workloads: Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
     /// ServiceEntries become services where sources are merged, because they select the workloads of others.
     pub configuration: Configuration,
+    /// Certificates that Gateways may name.
+    pub credentials: Arc<Credentials>,
+    /// Rules are made of them.
+    pub ingresses: Arc<Ingresses>,
 }
 
-/// How far a source is.
+/// The progress of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Not read completely yet.
+    /// Not all objects are read yet.
     Syncing,
     Synced,
-    /// Lost; what it said last is served on.
+    /// Lost: the last contribution is still served.
     Stale {
         error: Arc<str>,
     },

@@ -1,4 +1,4 @@
-//! What a request puts in place of everything that an earlier one did: a registry for trying things out.
+//! A registry for experiments: each request replaces all objects of the request before.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::{Contribution, Written};
 
 const NO_BODY: &str = "want a body: objects as YAML or JSON, which take the place of all that is there; --- alone is none";
 
-/// What requests have put there.
+/// The objects of the last request.
 #[derive(Debug)]
 pub struct Memory {
     names: Names,
@@ -19,11 +19,11 @@ pub struct Memory {
     body: Arc<[u8]>,
 }
 
-/// What a request put there.
+/// The result of a request.
 #[derive(Clone, Debug)]
 pub struct Put {
     pub contribution: Contribution,
-    /// How many objects it had.
+    /// The number of objects in the request.
     pub objects: usize,
     /// By kind.
     pub counts: BTreeMap<Arc<str>, usize>,
@@ -32,7 +32,7 @@ pub struct Put {
 impl Memory {
     /// The name of the cluster that its objects are of.
     pub const CLUSTER: &'static str = "v2-debug";
-    /// Of a request.
+    /// Bytes of a request's body at most.
     pub const MAX_BYTES: usize = super::files::MAX_BYTES;
 
     /// `names`: of [`Self::CLUSTER`].
@@ -46,12 +46,12 @@ impl Memory {
         }
     }
 
-    /// What the body describes, in place of all that was there.
+    /// Replaces all objects by those of the body.
     ///
     /// # Errors
     ///
-    /// All that is wrong with it. Then all is as it was. No body at all is wrong: who forgets it would lose everything, and
-    /// `---` says that there is to be nothing.
+    /// All errors of the body; the objects stay as they were. An empty body is an error, since a client that forgets the
+    /// body would delete everything; `---` deletes all objects.
     pub fn put(&mut self, body: &[u8]) -> Result<Put, Vec<Message>> {
         let nowhere: Arc<Path> = Path::new("").into();
         let said = |line, text: &str| Message::new("".into(), line, text);
@@ -64,6 +64,11 @@ impl Memory {
         let mut good = Vec::new();
         for item in items {
             match item {
+                Item::Good(object) if object.is_secret() => {
+                    let text =
+                        "Secret: not taken: whoever asks for this sees all that was put here";
+                    messages.push(said(object.line(), text));
+                }
                 Item::Good(_) => good.push(item),
                 Item::Bad {
                     line, id, cause, ..
@@ -196,9 +201,35 @@ mod tests {
             ]
         );
         assert!(memory.put(b"a: [").is_err());
-        // Nobody says by saying nothing that all is to go.
+        // An empty body deletes nothing.
         let said = memory.put(b"").unwrap_err();
         assert!(said[0].to_string().starts_with("want a body"), "{said:?}");
         assert_eq!(&*memory.body(), entry("a", 80).as_bytes());
+    }
+
+    /// Whoever asks for the body gets it.
+    #[test]
+    fn certificates_are_not_taken() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        let chain = params.self_signed(&key).unwrap().pem();
+        let indented =
+            |text: &str| -> String { text.lines().map(|line| format!("    {line}\n")).collect() };
+        let body = format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\nstringData:\n  tls.crt: |\n{}  tls.key: |\n{}",
+            indented(&chain),
+            indented(&key.serialize_pem())
+        );
+        let mut memory = memory();
+        let wrong = memory.put(body.as_bytes()).unwrap_err();
+        assert_eq!(wrong.len(), 1);
+        let said = format!("{wrong:?}");
+        assert!(said.contains("Secret: not taken"), "{said}");
+        assert!(memory.body().is_empty());
+        assert!(
+            memory
+                .put(b"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n")
+                .is_ok()
+        );
     }
 }

@@ -7,13 +7,14 @@
 //!  memory ─┘
 //! ```
 //!
-//! A source says after each change all that it has now, as a [`Contribution`]. What did not change is the same pointer in
-//! it, so that saying all costs little and nobody has to keep the books of who said what when. [`Registries`] makes one world
-//! of what all of them said, and says what that changed for proxies.
+//! After each change a source sends all its objects, as a [`Contribution`]. Unchanged objects are the same pointers in it,
+//! so that sending all is cheap and no history is needed. [`Registries`] merges the contributions to one world, and reports
+//! the effect of each change on proxies.
 
 mod configuration;
 pub mod consul;
 mod contribution;
+mod credential;
 mod files;
 pub mod kubernetes;
 mod memory;

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use api::config::Finding;
 
-/// Why an object is refused, or why it could not be read.
+/// The reasons why an object is refused, or cannot be decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
     /// The first error, and the number of the others.
     pub words: Arc<str>,
-    /// All that was found, warnings too.
+    /// All findings, warnings included.
     pub findings: Arc<[String]>,
 }
 
 impl Refusal {
-    /// `None` where nothing is found that an object is refused for.
+    /// Returns `None` if no finding is an error.
     pub(super) fn of(findings: &[Finding]) -> Option<Self> {
         let mut errors = findings.iter().filter(|found| found.is_error());
         let first = errors.next()?;

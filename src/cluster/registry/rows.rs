@@ -1,5 +1,5 @@
-//! Each row of the rules and each example, as a file has it and as an API server does: what is said of it is what the rules say,
-//! and so is whether it is used.
+//! Each row of the rules and each example, as a file and as an API server's object: the messages equal the rules' findings,
+//! and the object is used if the rules accept it.
 
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ fn files_are_judged_as_everything_is() {
         assert_eq!(written.messages, said, "{text}");
         assert_eq!(written.accepted, !is_refused(&said), "{text}");
         assert_eq!(is_good, written.accepted, "{text}");
-        // An error leads to its line; all of a spec is on the fifth.
+        // An error leads to its line; the whole spec is on the fifth.
         let first = said.iter().find(|said| !said.starts_with("warning: "));
         let expected = match first {
             Some(first) if first.starts_with("spec") => 5,
@@ -132,7 +132,7 @@ fn examples_in_files_are_judged_as_everything_is() {
             };
             assert_eq!(line, expected.line, "{}", example.name);
             let Some(written) = written else {
-                // It has no name that it could be called by: it is said of the file.
+                // A nameless object is reported for its file.
                 let Item::Bad { cause, .. } = item else {
                     panic!("{}", example.name);
                 };
@@ -155,7 +155,7 @@ fn examples_in_an_api_server_are_judged_as_everything_is() {
     let mut seen = 0;
     for example in examples() {
         for expected in example.expected().unwrap_or_default() {
-            // An API server has its own of what stands beside the spec.
+            // Skips examples with findings outside of the spec: an API server has checked those fields itself.
             let own = |said: &str| !said.trim_start_matches("warning: ").starts_with("spec");
             if words(&expected).iter().any(|said| own(said)) {
                 continue;

@@ -1,10 +1,10 @@
-//! Configuration as somebody wrote it, for those who look at it.
+//! Configuration as written, for pages.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// JSON as text, which is kept as long as its object is there: a tree of a large one takes more than twenty times as much.
+/// JSON as text, kept as long as its object: the tree of a large one takes more than twenty times as much.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compact(Box<str>);
 
@@ -15,7 +15,7 @@ impl From<Value> for Compact {
 }
 
 impl Compact {
-    /// As it was.
+    /// Returns the original value.
     #[must_use]
     pub fn value(&self) -> Value {
         serde_json::from_str(&self.0).unwrap_or_default()
@@ -33,8 +33,8 @@ pub struct Written {
     pub spec: Compact,
     /// The file, or the cluster.
     pub source: Arc<str>,
-    /// This is what is used; else an earlier one is, or none.
+    /// This version is used; otherwise an earlier one is, or none.
     pub accepted: bool,
-    /// What is wrong with it, and what should be known of it.
+    /// Errors and warnings.
     pub messages: Vec<String>,
 }

@@ -29,7 +29,7 @@ fn thing(name: &str, value: u32) -> Thing {
     }
 }
 
-/// What was said, as text: `a=1`, or `-a`.
+/// Renders changes as text: `a=1`, or `-a`.
 fn said(changes: &Changes<Thing>) -> Vec<String> {
     let say = |change: &Change<Thing>| match change {
         Change::Set(key, thing) => format!("{key}={}", thing.value),
@@ -71,7 +71,7 @@ async fn what_is_equal_is_no_change() {
     writer.fresh();
     assert!(waits(&mut reader));
     writer.replace(vec![thing("a", 1)]);
-    // Listed once more: that is heard, and nothing is different.
+    // A relist without a difference wakes the reader with no change.
     assert!(next(&mut reader).await.is_empty());
 }
 
@@ -167,7 +167,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// A reader that applies what it is told has what the writer has, whenever it asks.
+    /// A reader that applies the changes has the writer's objects at any time.
     #[test]
     fn who_applies_the_changes_has_the_objects(steps in prop::collection::vec(step(), 0..60)) {
         let (mut writer, mut reader) = store();
@@ -215,7 +215,7 @@ async fn objects_that_cannot_be_read_are_named_up_to_a_bound() {
         (fresh.unreadable.len(), fresh.more_unreadable)
     };
     for at in 0..NAMED + 5 {
-        // Somebody holds what was said before.
+        // A reader holds the earlier version.
         let held = reader.freshness();
         assert_eq!(writer.cannot_read(&key(at), "no"), at + 1);
         drop(held);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Service, Validation};
 use crate::webhook::{Webhook, WebhookConfiguration};
 
-/// Asked for, so that nothing passes unseen.
+/// The operations that must reach the webhook.
 const OPERATIONS: [&str; 2] = ["CREATE", "UPDATE"];
 
 /// The path that accepts all kinds.
@@ -16,7 +16,7 @@ const PATH: &str = "/validate";
 /// first, or a file defines it.
 const REST: [&str; 2] = ["validation.istio.io", "gudgeon.validation.istio.io"];
 
-/// Whether an entry leads to a Service.
+/// Returns true if the entry's `clientConfig` names the Service.
 fn leads_to(entry: &Webhook, service: &Service) -> bool {
     let Service { namespace, name } = service;
     let client = entry.0.get("clientConfig");
@@ -38,7 +38,7 @@ fn leads_to(entry: &Webhook, service: &Service) -> bool {
     })
 }
 
-/// Whether an entry is ours: a file says what it is, or it leads to us.
+/// Returns true if the entry is this program's: the file names it, or it leads to this program's Service.
 pub(super) fn is_ours(wanted: &Validation, said: &[Webhook], entry: &Webhook) -> bool {
     said.iter().any(|said| said.name() == entry.name()) || leads_to(entry, &wanted.service)
 }
@@ -53,7 +53,7 @@ pub(crate) fn others(wanted: &Validation, configuration: &WebhookConfiguration) 
         .collect()
 }
 
-/// The wanted entries that the configuration must hold as they are: all of them if it is held to them, or is empty.
+/// Returns the wanted entries that are enforced: all of them if the file enforces them, or if the configuration is empty.
 pub(super) fn said(wanted: &Validation, configuration: &WebhookConfiguration) -> Vec<Webhook> {
     let is_empty = configuration.webhooks.iter().flatten().next().is_none();
     match wanted.held || is_empty {
@@ -62,7 +62,7 @@ pub(super) fn said(wanted: &Validation, configuration: &WebhookConfiguration) ->
     }
 }
 
-/// Whether what an entry asks for takes a kind in.
+/// Returns true if the entry's rules match the kind.
 fn takes(entry: &Webhook, kind: &Kind) -> bool {
     let rules = entry.0.get("rules").and_then(Value::as_array);
     let by_any_version = entry.0.get("matchPolicy") != Some(&json!("Exact"));
@@ -108,9 +108,9 @@ pub(super) fn rules<'a>(kinds: impl Iterator<Item = &'a Kind>) -> Vec<Value> {
 /// The entry that takes the kinds that these leave out.
 #[derive(Debug)]
 pub(super) enum Rest {
-    /// An entry that is there gets these rules.
+    /// Adds these rules to an existing entry.
     Rules(String, Vec<Value>),
-    /// One more entry.
+    /// Adds an entry.
     Entry(Webhook),
 }
 

@@ -11,10 +11,10 @@ use crate::bundle::Bundle;
 use crate::decide::{Decision, Write, patched};
 use crate::webhook::{Webhook, WebhookConfiguration};
 
-/// Maps of which nothing may be left but what is wanted: a label more, and fewer objects are asked about.
+/// Maps that must equal the wanted ones: an additional label would exclude objects.
 const EXACT: [&str; 3] = ["clientConfig", "namespaceSelector", "objectSelector"];
 
-/// `fail`: it was seen to refuse, so that from now on nothing passes without it.
+/// Decides the write. `fail`: the webhook was seen to refuse, so the policy becomes `Fail`.
 pub(crate) fn decide(
     wanted: &Validation,
     configuration: Option<&WebhookConfiguration>,
@@ -61,7 +61,7 @@ pub(crate) fn decide(
     patched(configuration, names.collect(), &patches)
 }
 
-/// An entry that is there, with the rules that are said of it.
+/// Returns an existing entry with the rules of the wanted one.
 fn ruled(entry: &Webhook, said: Option<&Webhook>) -> Webhook {
     let mut ruled = entry.clone();
     let rules = said.and_then(|said| said.0.get("rules"));
@@ -71,7 +71,7 @@ fn ruled(entry: &Webhook, said: Option<&Webhook>) -> Webhook {
     ruled
 }
 
-/// Of an entry that may have a patch already.
+/// Sets the rules of an entry, in its patch if there is one.
 fn set_rules(patches: &mut Vec<Value>, name: &str, rules: Vec<Value>) {
     let known = patches.iter_mut().find(|patch| {
         let patched = patch.get("name").and_then(Value::as_str);
@@ -83,7 +83,7 @@ fn set_rules(patches: &mut Vec<Value>, name: &str, rules: Vec<Value>) {
     }
 }
 
-/// The object as it is sent where there is none.
+/// Builds the object to create.
 fn created(wanted: &Validation, bundle: &Bundle, fail: bool, now: SystemTime) -> Value {
     let mut all = wanted.entries();
     let known: Vec<String> = all.iter().map(|entry| entry.name().to_owned()).collect();
@@ -100,7 +100,7 @@ fn created(wanted: &Validation, bundle: &Bundle, fail: bool, now: SystemTime) ->
     whole
 }
 
-/// An object that is created, with who owns it.
+/// Adds the owner reference to an object that is created.
 pub(crate) fn complete(mut object: Value, owner: &str, uid: &str) -> Value {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     if let Some(metadata) = metadata {
@@ -110,7 +110,7 @@ pub(crate) fn complete(mut object: Value, owner: &str, uid: &str) -> Value {
     object
 }
 
-/// An entry with all that it needs.
+/// Completes an entry: bundle, policy and defaults.
 fn made(entry: &Webhook, bundle: &Bundle, fail: bool, now: SystemTime) -> Value {
     let mut made = entry.0.clone();
     if let Some(made) = made.as_object_mut() {
@@ -168,7 +168,7 @@ fn mended(
     Some(Value::Object(patch))
 }
 
-/// Whether a field has the wanted value.
+/// Returns true if the field has the wanted value.
 fn is_so(field: &str, present: &Value, said: &Value) -> bool {
     match (field, present, said) {
         ("clientConfig", Value::Object(present), Value::Object(said)) => {
@@ -190,7 +190,7 @@ fn is_so(field: &str, present: &Value, said: &Value) -> bool {
     }
 }
 
-/// Whether all that is said is so; the API server completes what is not.
+/// Returns true if all wanted fields are present; the API server adds defaults for others.
 fn covers(present: &Value, said: &Value) -> bool {
     match (present, said) {
         (Value::Object(present), Value::Object(said)) => said.iter().all(|(key, said)| {

@@ -1,4 +1,4 @@
-//! The configuration of the webhook that checks rules: what it is to be, and when a webhook that is away may stop others.
+//! The configuration of the validating webhook: its desired state, and the condition for its failure policy.
 //!
 //! It is created if it is missing, and repaired when another client changes it. Until the webhook was seen to refuse an
 //! object, its failure policy is `Ignore`: a control plane that is installed in the wrong order must not lock out its own
@@ -29,16 +29,16 @@ pub struct Service {
 pub struct Validation {
     pub(crate) name: String,
     pub(crate) service: Service,
-    /// The object as it is made, without what is found out when it is: bundle, policy, owner.
+    /// The object to create, without bundle, policy and owner, which are found out later.
     pub(crate) whole: Value,
-    /// The entries are held to what a file says of them, too.
+    /// Existing entries are held to the file's, too.
     pub(crate) held: bool,
-    /// It is not to be there.
+    /// The configuration is to be deleted.
     pub(crate) unregistered: bool,
 }
 
 impl Validation {
-    /// One entry for all kinds of rules.
+    /// Creates the built-in configuration: one entry for all kinds of rules.
     #[must_use]
     pub fn built_in(name: &str, service: Service) -> Self {
         let Webhook(entry) = coverage::whole(&service);
@@ -51,10 +51,10 @@ impl Validation {
         }
     }
 
-    /// From a file in YAML or JSON.
+    /// Reads the configuration from a file in YAML or JSON.
     ///
     /// # Errors
-    /// It is no ValidatingWebhookConfiguration.
+    /// The file is no ValidatingWebhookConfiguration.
     pub fn of_file(text: &str, name: &str, service: Service) -> Result<Self, String> {
         let (metadata, entries) = written::read(text, &service)?;
         Ok(Self {
@@ -73,7 +73,7 @@ impl Validation {
         self
     }
 
-    /// The ClusterRole that owns it, so that it goes with what was installed.
+    /// Returns the name of the ClusterRole that owns the configuration, so that it is deleted with the installation.
     pub(crate) fn owner(&self) -> String {
         format!("{}-{}", self.service.name, self.service.namespace)
     }

@@ -1,4 +1,4 @@
-//! Whether the webhook was seen to work: one of its endpoints is ready, and something broken was refused.
+//! Probes that the webhook works: one of its endpoints is ready, and it refused an invalid object.
 //!
 //! The probe is an empty Gateway, created by a dry run, so that nothing is stored if it passes.
 
@@ -20,14 +20,14 @@ use crate::kind::Resource;
 use crate::log_limiter::{LogLimiter, times};
 use crate::reconcile_status::ReconcileStatuses;
 
-/// Of the object that is never there.
+/// The name of the probe's object, which never exists.
 const NAME: &str = "gudgeon-refuse-me";
 /// The API server's words for a webhook's refusal.
 const DENIED: &str = "denied the request";
 const GROUP: &str = "networking.istio.io";
 /// The newest first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
-/// Between two tries.
+/// The interval of probes.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The time after which a missing refusal is a warning: nothing is enforced yet.
 const OVERDUE: Duration = Duration::from_secs(60);
@@ -84,18 +84,18 @@ struct Subset {
     addresses: Option<Vec<IgnoredAny>>,
 }
 
-/// Looks until it was seen.
+/// Probes until a refusal was seen.
 pub(crate) struct Refusal {
     pub(crate) cluster: Cluster,
     pub(crate) service: Service,
-    /// For an answer.
+    /// The deadline of a response.
     pub(crate) within: Duration,
     pub(crate) configuration: String,
     pub(crate) statuses: ReconcileStatuses,
 }
 
 impl Refusal {
-    /// Tells once, and ends.
+    /// Sends true once, and ends.
     pub(crate) async fn run(self, seen: watch::Sender<bool>) {
         let mut repeats = LogLimiter::default();
         let mut backoff = Backoff::new(BOUNDS);
@@ -165,7 +165,7 @@ impl Refusal {
                 return self.try_it(version).await;
             }
         }
-        // There is nothing that could be refused.
+        // No kind is installed that could be refused.
         Ok(None)
     }
 

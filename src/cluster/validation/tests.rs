@@ -1,4 +1,4 @@
-//! What is decided, as tables; then a keeper and an API server that is not one.
+//! Decisions, as tables; then a reconciler with a fake API server.
 
 mod kept;
 
@@ -39,7 +39,7 @@ fn decided(wanted: &Validation, seen: Option<&WebhookConfiguration>, fail: bool)
     decide(wanted, seen, &bundle, fail, SystemTime::now())
 }
 
-/// The entries of the patch, or none where nothing is to be written.
+/// Returns the entries of the patch; none if nothing is written.
 fn patch(wanted: &Validation, webhooks: &Value, fail: bool) -> Value {
     match decided(wanted, Some(&seen(webhooks)), fail) {
         Decision::Held { .. } => json!([]),
@@ -59,7 +59,7 @@ fn entry(name: &str, policy: &str, bundle: &str) -> Value {
         "clientConfig": {"service": {"name": "istio-galley", "namespace": "istio-system", "port": 443}, "caBundle": base64(bundle)}})
 }
 
-/// One of somebody else's.
+/// An entry of another program.
 fn other(name: &str, client: &Value) -> Value {
     json!({"name": name, "failurePolicy": "Ignore", "clientConfig": client, "rules": coverage::rules(api::config::KINDS.iter())})
 }
@@ -204,7 +204,7 @@ fn kinds_that_no_entry_of_ours_takes_are_one_entry_more() {
     assert_eq!(made["rules"], rest);
     assert_eq!(made["clientConfig"]["service"]["path"], "/validate");
     assert_eq!(made["clientConfig"]["caBundle"], base64(PEM));
-    // Then nothing is left to do.
+    // The result needs no further change.
     all.as_array_mut().unwrap().push(made.clone());
     assert_eq!(patch(&built_in(), &all, false), json!([]));
     // The entry grows with the kinds that there are.
@@ -214,7 +214,7 @@ fn kinds_that_no_entry_of_ours_takes_are_one_entry_more() {
         patch(&built_in(), &all, true),
         json!([{"name": "validation.istio.io", "failurePolicy": "Fail", "rules": expected}])
     );
-    // Its name may be somebody else's.
+    // The name may be taken by another program's entry.
     all[2] = other("validation.istio.io", &json!({"url": "https://x"}));
     let made = patch(&built_in(), &all, false);
     assert_eq!(made[0]["name"], "gudgeon.validation.istio.io");
@@ -314,7 +314,7 @@ fn a_file_is_completed_and_read_in_both_versions() {
     }
 }
 
-/// What is absent is filled in, and a value that v1 no longer takes is replaced.
+/// A missing `sideEffects` is filled in, and a value that v1 no longer takes is replaced.
 #[test]
 fn side_effects_that_may_be_said_are_kept() {
     for (written, kept) in [
@@ -424,12 +424,12 @@ fn entries_are_held_to_what_a_file_says_of_them() {
         |entries| entries[0]["clientConfig"] = json!({"url": "https://evil"}),
         pilot("clientConfig", client),
     );
-    // What it does not speak of is anybody's.
+    // Fields that the file does not set are left alone.
     case(
         |entries| entries[0]["timeoutSeconds"] = json!(30),
         json!([]),
     );
-    // One is gone, and one is somebody else's.
+    // One entry is missing, and one has another program's name.
     let mut entries = shown();
     entries[1]["name"] = json!("other.example.com");
     let made = patch(&wanted, &entries, true);
@@ -465,7 +465,7 @@ fn what_a_file_leaves_out_is_taken_by_the_way_that_it_says() {
             "gudgeon.validation.istio.io"
         ]
     );
-    // It goes the way that the others go, which may be none by a Service.
+    // The added entry uses the `clientConfig` of the others, which may have no Service.
     let text = FILE.replace(
         "service: {path: /admitpilot}",
         "url: 'https://10.0.0.1:99/admitpilot'",

@@ -89,7 +89,7 @@ fn entry(written: &Value, service: &Service) -> Result<Value, String> {
     if !client.contains_key("url") {
         complete(client, service)?;
     }
-    // Today's version takes no other, and nothing here has any.
+    // v1 accepts no other value that fits, and the webhook has no side effects.
     if entry.get("sideEffects") != Some(&json!("NoneOnDryRun")) {
         entry.insert("sideEffects".to_owned(), json!("None"));
     }
@@ -102,7 +102,7 @@ fn entry(written: &Value, service: &Service) -> Result<Value, String> {
     Ok(Value::Object(entry))
 }
 
-/// The service, with what the API server would say of it.
+/// Completes the `service` with the API server's defaults.
 fn complete(client: &mut Map<String, Value>, service: &Service) -> Result<(), String> {
     let written = client
         .entry("service")

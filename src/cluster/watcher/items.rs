@@ -14,7 +14,7 @@ use crate::store::Room;
 /// An object that is no such thing, as far as its name is known, and why.
 pub(super) type Unreadable = (Key, Box<str>);
 
-/// As much of an object as every one has.
+/// The fields that every object has.
 #[derive(Deserialize)]
 pub(super) struct Any {
     pub(super) metadata: Metadata,
@@ -27,7 +27,7 @@ const WORDS: usize = 256;
 pub(super) struct Items<K> {
     pub(super) objects: Vec<K>,
     pub(super) unreadable: BTreeMap<Key, Box<str>>,
-    /// Those for which there was no room.
+    /// Objects beyond the limits.
     pub(super) left_out: usize,
     size: usize,
 }
@@ -48,7 +48,7 @@ impl<K: Kind> Items<K> {
         self.objects.len().saturating_add(self.unreadable.len())
     }
 
-    /// Takes one more, where there is room for it.
+    /// Adds an object, if it fits.
     fn add(&mut self, one: Result<K, Unreadable>, room: Room) {
         let size = match &one {
             Ok(object) => object.size(),
@@ -66,7 +66,7 @@ impl<K: Kind> Items<K> {
         }
     }
 
-    /// Takes those of one more page, as far as there is room for them.
+    /// Adds the objects of one more page, as far as they fit.
     pub(super) fn extend(&mut self, more: Self, room: Room) {
         self.left_out = self.left_out.saturating_add(more.left_out);
         for object in more.objects {
@@ -101,7 +101,7 @@ fn clipped(text: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Without the value: it may be a secret.
+/// Describes a decoding error without the value, which may be a secret.
 fn misread(error: &serde_json::Error) -> String {
     let words = error.to_string();
     match words.split_once(", expected ") {
@@ -120,7 +120,7 @@ impl<'de, K: Kind> Deserialize<'de> for Items<K> {
                 to.write_str("a list")
             }
 
-            // How a list of nothing may be written.
+            // An empty list may be written as `null`.
             fn visit_unit<E>(self) -> Result<Items<K>, E> {
                 Ok(Items::default())
             }

@@ -1,5 +1,5 @@
-//! A cluster that lies about one kind, in every way that somebody thought of: it is asked more and more slowly, takes no more
-//! than its bound, and the kind beside it goes on. When it says the truth again, that is heard.
+//! A server that lies about one kind, in all known ways: its watcher backs off, stays within its limits, and the kind beside
+//! it goes on. When the server is honest again, the watcher recovers.
 
 use serde_json::json;
 use tokio::time::timeout;
@@ -40,9 +40,10 @@ const PACE: Pace = Pace {
     grace: Duration::from_secs(1),
     steady: Duration::from_secs(30),
 };
-/// For each lie.
+/// The duration of each lie.
 const WHILE: Duration = Duration::from_millis(1000);
-/// After 50, 100, 200 and 400 ms, each a fifth less, a list and a watch each time; and one more of both.
+/// Requests within that time: after 50, 100, 200 and 400 ms, each a fifth less, a list and a watch each time; and one more
+/// of both.
 const REQUESTS: usize = 12;
 const SOON: Duration = Duration::from_secs(20);
 
@@ -115,7 +116,7 @@ async fn lie(verb: &'static str, lie: Lie) {
     let pages = SHORT_PAGES as usize * REQUESTS / 2;
     let most = REQUESTS + if is_pages { pages } else { 0 };
     assert!(asked <= most, "{name}: {asked} requests");
-    // What was heard before stays.
+    // The objects listed before stay.
     assert!(
         both.lying.get(&Key::new("", "a")).is_some() || says_nothing(lie),
         "{name}"
@@ -126,7 +127,7 @@ async fn lie(verb: &'static str, lie: Lie) {
     assert!(both.tasks.try_join_next().is_none(), "{name}");
 }
 
-/// Each in a cluster of its own, side by side.
+/// Runs each lie in a cluster of its own, in parallel.
 async fn all(verb: &'static str, lies: &[Lie]) {
     let mut told = tokio::task::JoinSet::new();
     for one in lies {
@@ -137,7 +138,7 @@ async fn all(verb: &'static str, lies: &[Lie]) {
     }
 }
 
-/// That there is nothing cannot be told from the truth.
+/// An empty list cannot be told from the truth.
 fn says_nothing(lie: Lie) -> bool {
     matches!(lie, Lie::Says(text) if text.contains("items"))
 }

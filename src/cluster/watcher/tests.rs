@@ -73,7 +73,7 @@ async fn next(reader: &mut Reader<Thing>) -> Vec<String> {
     }
 }
 
-/// Waits until the store says why it is stale.
+/// Waits for the store to be stale, and returns the reason.
 async fn stale(reader: &mut Reader<Thing>) -> String {
     loop {
         if let Some((_, why)) = told(reader).await.freshness.stale {
@@ -161,7 +161,7 @@ async fn a_watch_that_ends_early_is_a_list() {
     fake.put_unseen(thing("a", 2));
     fake.put_unseen(thing("c", 1));
     fake.end_watches();
-    // What was missed comes as one.
+    // Missed events arrive as one change.
     assert_eq!(next(&mut reader).await, ["a=2", "c=1"]);
     assert_eq!(fake.count("list"), 2);
 }
@@ -262,7 +262,7 @@ async fn silence_has_an_end() {
     let why = stale(&mut reader).await;
     assert!(why.ends_with("nothing came for 0.3 s"), "{why}");
     assert_eq!(next(&mut reader).await, ["a=1"]);
-    // A watch that neither says anything nor ends.
+    // The watch neither sends anything nor ends.
     let pace = Pace {
         watch: Duration::from_millis(500),
         grace: Duration::from_millis(200),
@@ -328,7 +328,7 @@ async fn what_cannot_be_understood_is_asked_again() {
     assert!(why.contains("the answer cannot be understood"), "{why}");
     assert_eq!(next(&mut reader).await, ["a=1"]);
     assert_eq!(fake.count("list"), 5);
-    // Within a watch: listed again, and what was there stays until then.
+    // Within a watch: causes a relist, and the objects stay until then.
     for event in [
         json!("not an event"),
         json!({"type": "MODIFIED", "object": {"metadata": 7, "value": 1}}),
@@ -340,7 +340,7 @@ async fn what_cannot_be_understood_is_asked_again() {
         until(|| fake.count("list") == lists + 1).await;
         assert!(reader.get(&Key::new("", "a")).is_some());
     }
-    // A kind of event that there is not yet is none of its business.
+    // An unknown type of event is ignored.
     let lists = fake.count("list");
     fake.send(json!({"type": "NEWS", "object": {"metadata": {}}}));
     fake.put(thing("a", 2));
@@ -412,7 +412,7 @@ async fn one_of_a_wrong_type_is_left_out_alone_or_stays_as_it_was() {
     assert!(said.len() == 1 && said[0].starts_with(of_b), "{said:?}");
     assert!(!said[0].contains("secret"), "{said:?}");
     assert_eq!(reader.freshness().stale, None);
-    // By a watch: the last version stays, and others are heard.
+    // By a watch: the last version stays, and other objects are updated.
     until(|| fake.count("watch") == 1).await;
     fake.put(wrong("a"));
     fake.put(thing("c", 2));
@@ -423,7 +423,7 @@ async fn one_of_a_wrong_type_is_left_out_alone_or_stays_as_it_was() {
     fake.end_watches();
     until(|| fake.count("watch") == 2).await;
     assert_eq!(reader.get(&Key::new("", "a")).unwrap().value, 1);
-    // It is right again, and one is gone.
+    // The object is valid again, and another is deleted.
     fake.put(thing("b", 3));
     assert_eq!(next(&mut reader).await, ["b=3"]);
     fake.delete("a");
@@ -454,7 +454,7 @@ async fn peers_do_not_wake_each_other_again_and_again() {
     assert!(fake.count("list") <= 12, "{:?}", fake.log());
 }
 
-/// What there is now, by its names.
+/// Returns the names of the present objects.
 fn names(reader: &Reader<Thing>) -> String {
     let there = |name: &&str| reader.get(&Key::new("", name)).is_some();
     ["a", "b", "c", "d", "e", "f", "g"]
@@ -493,7 +493,7 @@ async fn what_has_no_room_is_left_out_alone() {
         let fresh = reader.freshness();
         assert!(fresh.listed && fresh.stale.is_none(), "{fresh:?}");
         assert_eq!(fresh.left_out, 1, "of what was read");
-        // By a watch: what is there changes, and what is new is left out until there is room.
+        // By a watch: existing objects change, and new ones are left out until they fit.
         until(|| fake.count("watch") == 1).await;
         fake.put(thing("f", 1));
         fake.put(thing("a", 2));

@@ -5,11 +5,12 @@ use serde_json::{Map, Value, json};
 use super::group::Group;
 use super::review::{AdmissionRequest, cut};
 
-/// Of a kind, a group or a name.
+/// Bytes of a kind, a group or a name (a DNS subdomain name, RFC 1123).
 const NAME_BYTES: usize = 253;
 
 impl AdmissionRequest {
-    /// By which kubectl names the object: without them it can only say that something was invalid.
+    /// Builds the `details` of a Status, by which kubectl names the object: without them it can only report an invalid
+    /// object.
     pub(super) fn details(&self, causes: Vec<Value>) -> Value {
         let text = |path: &str| self.object.pointer(path).and_then(Value::as_str);
         let first = |all: [Option<&str>; 3]| {

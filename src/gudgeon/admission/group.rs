@@ -1,4 +1,4 @@
-//! Which kind a review is about.
+//! Group, version and kind, or resource, of a review.
 
 use serde_json::Value;
 

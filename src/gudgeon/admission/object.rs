@@ -12,16 +12,16 @@ use serde_json::value::RawValue;
 /// Lists and objects within each other.
 const MAX_DEPTH: usize = 128;
 
-/// For a value in memory, with its key: as a pod has them, copies of it and values of templates included. Measured with the
+/// Bytes of a value in memory, with its key: as pods have them, copies and values of templates included. Measured with the
 /// built-in template and 90,000 annotations.
 const VALUE_BYTES: usize = 512;
-/// For a list or an object that is not empty, beside its values. Measured with 49,000 tolerations.
+/// Bytes of a list or an object that is not empty, beside its values. Measured with 49,000 tolerations.
 const FILLED_BYTES: usize = 1024;
-/// So many times is a long text in memory, beside its body, which its permit counts and which is gone by then; by a template
-/// that prints it, more often.
+/// Copies in memory of a long text, beside the body, which its permit counts and which is freed by then; a template that
+/// prints the text makes more.
 const TEXTS: usize = 1;
 
-/// How much there is of some JSON.
+/// The size of some JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     bytes: usize,
@@ -31,7 +31,7 @@ pub(super) struct Amount {
 }
 
 impl Amount {
-    /// Whether a review of it can be judged in so much memory.
+    /// Checks that a review of this size fits into so much memory.
     pub(super) fn fits(self, memory: usize) -> Result<(), String> {
         let Self {
             bytes,
@@ -55,7 +55,8 @@ impl Amount {
     }
 }
 
-/// How much there is, where that is within the bounds: before it is parsed, so that nothing has to be thrown away.
+/// Measures JSON, or returns an error if it exceeds the limits; runs before the parser, so that no values are allocated in
+/// vain.
 pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<Amount, String> {
     let (mut depth, mut values, mut filled) = (0_usize, 1_usize, 0_usize);
     let mut opened = false;
@@ -107,7 +108,7 @@ pub(super) fn compact_len(text: &str) -> usize {
     length
 }
 
-/// Skips a string whose opening quote was read, and returns the rest; an unterminated string leaves nothing.
+/// Skips a string after its opening quote, and returns the rest; empty for an unterminated string.
 fn behind_text(mut text: &[u8]) -> &[u8] {
     while let Some(at) = memchr2(b'"', b'\\', text) {
         let (found, after) = text.split_at(at).1.split_first().unwrap_or((&b'"', &[]));
@@ -119,34 +120,34 @@ fn behind_text(mut text: &[u8]) -> &[u8] {
     &[]
 }
 
-/// A value.
+/// Parses a value.
 ///
 /// # Errors
-/// It is none, or says something twice.
+/// The text is not JSON, or has a duplicate key.
 pub(crate) fn strict(text: &str) -> Result<Value, serde_json::Error> {
     Once.deserialize(&mut reader(text))?;
     value(text)
 }
 
-/// The same, but of a key that is written twice the last one counts.
+/// Parses a value; of a duplicate key the last one counts.
 ///
 /// # Errors
-/// It is none.
+/// The text is not JSON.
 pub(super) fn value(text: &str) -> Result<Value, serde_json::Error> {
     Value::deserialize(&mut reader(text))
 }
 
 fn reader(text: &str) -> serde_json::Deserializer<serde_json::de::StrRead<'_>> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    // Who has the text knows how deep it is.
+    // The caller has checked the depth already.
     reader.disable_recursion_limit();
     reader
 }
 
-/// Whether an object says that it is being deleted. It may be as large and as deep as it likes: nothing of it is kept.
+/// Returns true if the object is being deleted. Its size and depth are unlimited, since nothing of it is stored.
 ///
 /// # Errors
-/// It is no JSON.
+/// The text is not JSON.
 pub(super) fn is_deleted(text: &str) -> Result<bool, serde_json::Error> {
     let Some(metadata) = field(text, "metadata")? else {
         return Ok(false);
@@ -188,7 +189,7 @@ impl<'de> Visitor<'de> for Field {
     }
 }
 
-/// Walks through, and keeps nothing.
+/// Visits a value without storing it.
 struct Once;
 
 impl<'de> DeserializeSeed<'de> for Once {
@@ -259,7 +260,7 @@ mod tests {
         let text = br#"{"a{[,": [ ], "b": [{ }, [1, "]"]], "c": {"d": 1}}"#;
         let amount = bounded(text, 100).unwrap();
         let found = (amount.bytes, amount.values, amount.filled);
-        // One more than there are for each that is not empty: what begins it counts, and so does what separates.
+        // An upper bound: the beginning of each non-empty list or object counts, and so does each separator.
         assert_eq!(found, (text.len(), 11, 4));
         assert_eq!(bounded(text, 10), Err("more than 10 values".to_owned()));
         // A text that does not end is the rest.

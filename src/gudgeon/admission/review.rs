@@ -21,22 +21,21 @@ const WARNING_BYTES: usize = 256;
 /// The field that marks an object as being deleted.
 const DELETION: &str = "/metadata/deletionTimestamp";
 
-/// How a review is read.
+/// Limits and strictness of decoding a review.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadOptions {
     /// Texts, numbers, lists and objects at most: each takes many times its bytes once it is read.
     pub(crate) values: usize,
-    /// Bytes of memory that one may take while it is judged.
+    /// Bytes of memory for one review while it is decided.
     pub(crate) memory: usize,
-    /// The whole object is checked, and nothing else: a key that is written twice in it is an error, not the last one of
-    /// both. Other parts of the review are skipped, and may be as large and as deep as they like: the old object must not
-    /// stand in the way of the update that repairs it. A review that needs no check needs no object. An object that is
-    /// larger than configuration may be is not parsed: as a tree it would take a hundred times as much.
+    /// Validates the whole object: a duplicate key in it is an error. Other parts of the review are skipped, at any size and
+    /// depth: the old object must not block the update that repairs it. A review without an object to validate needs none.
+    /// An object that is larger than configuration may be is not parsed: as a tree it would take a hundred times as much.
     pub(crate) strict: bool,
 }
 
 impl ReadOptions {
-    /// Whether an object is taken in.
+    /// Checks that an object is within the limits.
     fn takes(&self, text: &str) -> Result<(), DecodeError> {
         if self.strict && object::compact_len(text) > MOST_BYTES {
             return Err(DecodeError::TooLarge);
@@ -47,18 +46,18 @@ impl ReadOptions {
     }
 }
 
-/// Why a review cannot be answered as it was asked.
+/// Errors of a review that is not an answerable request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DecodeError {
     Unreadable(String),
-    /// It can be read, and is no review.
+    /// Valid JSON, but not an AdmissionReview.
     Another(String),
-    /// Its object is larger than configuration may be.
+    /// The object is larger than configuration may be.
     TooLarge,
 }
 
 impl DecodeError {
-    /// Without what could not be done.
+    /// Returns the cause without its context.
     pub(crate) fn cause(&self) -> &str {
         match self {
             Self::Unreadable(cause) | Self::Another(cause) => cause,
@@ -84,7 +83,7 @@ pub(crate) struct AdmissionRequest {
     api_version: String,
     kind: String,
     asked: bool,
-    /// Why its object was not taken in, beyond whether it is being deleted.
+    /// The error of an object that was not decoded, except for its `deletionTimestamp`.
     excess: Option<DecodeError>,
     pub(crate) uid: String,
     pub(crate) namespace: String,
@@ -118,7 +117,7 @@ pub(crate) struct Cause {
 }
 
 impl AdmissionRequest {
-    /// Reads a review; what was read of a broken one stays in the question.
+    /// Decodes a review; the fields decoded before an error are kept.
     pub(crate) fn read(bytes: &[u8], options: ReadOptions) -> (Self, Result<(), DecodeError>) {
         let mut this = Self::default();
         let whole = match options.strict {
@@ -145,14 +144,14 @@ impl AdmissionRequest {
         reader.end()
     }
 
-    /// Takes the object in. Of one that is too much nothing is known but whether it is being deleted.
+    /// Decodes the object. Of one beyond the limits only the deletion is known.
     fn take(&mut self, text: &str, options: ReadOptions) -> Result<(), serde_json::Error> {
         // One that was written before it goes first: there is never room for two.
         (self.object, self.excess) = (Value::Null, None);
         if let Err(excess) = options.takes(text) {
             self.excess = Some(excess);
             if object::is_deleted(text)? {
-                // All that is left of it.
+                // The rest of the object is dropped.
                 self.object = json!({"metadata": {"deletionTimestamp": true}});
             }
             return Ok(());
@@ -164,8 +163,8 @@ impl AdmissionRequest {
         Ok(())
     }
 
-    /// Whether its object is none to be judged: it is not written, or only a part of it that is not its author's, or it
-    /// loses its finalizers.
+    /// Returns true if the object is not validated: it is not written, only a subresource of it is, or it is being deleted
+    /// and loses its finalizers.
     fn is_unseen(&self) -> bool {
         !matches!(self.operation.as_str(), "CREATE" | "UPDATE")
             || !self.sub_resource.is_empty()
@@ -188,7 +187,7 @@ impl AdmissionRequest {
         Ok(())
     }
 
-    /// Whether it is of today's version, which has warnings.
+    /// Returns true for admission.k8s.io/v1, which has warnings.
     pub(crate) fn is_v1(&self) -> bool {
         self.api_version == "admission.k8s.io/v1"
     }
@@ -200,7 +199,7 @@ impl AdmissionRequest {
         )
     }
 
-    /// Why this is nothing to inject into, in the words of the metrics.
+    /// Returns the reason for which nothing is injected, by the metric's label.
     pub(crate) fn passes_by(&self) -> Option<&'static str> {
         if !matches!(self.operation.as_str(), "" | "CREATE") {
             Some("operation")
@@ -276,7 +275,7 @@ impl Cause {
     }
 }
 
-/// As much of a text as fits, up to the end of a letter.
+/// Cuts a text to so many bytes, at the border of a character.
 pub(crate) fn cut(text: &str, bytes: usize) -> &str {
     let mut end = text.len().min(bytes);
     while !text.is_char_boundary(end) {
@@ -368,7 +367,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
                 }
                 "kind" | "resource" => {
                     let text = map.next_value::<&RawValue>()?.get();
-                    // What is too much for a review is the name of nothing.
+                    // A value beyond the limits is no kind's name.
                     if object::bounded(text.as_bytes(), options.values).is_ok() {
                         let value = object::value(text).map_err(serde::de::Error::custom)?;
                         match key.as_str() {

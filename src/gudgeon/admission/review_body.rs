@@ -13,15 +13,15 @@ use crate::serve::{
     Answer, Connection, Cut, Permit, Permits, Progress, Unread, Worker, full, read, text,
 };
 
-/// Larger reviews, and those of more values, are judged beside the loop.
+/// Larger reviews, and those of more values, are decided on the worker thread.
 const SMALL_BYTES: usize = 64 << 10;
-/// They take the loop a few milliseconds; a pod or a rule has some hundreds.
+/// Values of a review that is decided on the event loop, within a few milliseconds; a pod or a rule has some hundreds.
 const SMALL_VALUES: usize = 2_000;
 
 /// A review as it came, with its permit.
 #[derive(Debug)]
 pub(crate) struct ReviewBody {
-    /// Of the request.
+    /// The path of the request.
     pub(crate) path: String,
     body: Bytes,
     permit: Permit,
@@ -31,7 +31,7 @@ pub(crate) struct ReviewBody {
 #[derive(Debug)]
 pub(crate) struct ReviewAnswer {
     pub(crate) answer: Vec<u8>,
-    /// It was one as an API server sends them.
+    /// The body was a review as an API server sends it.
     pub(crate) is_review: bool,
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct ReviewAnswer {
 #[derive(Debug)]
 pub(crate) enum Received {
     Body(ReviewBody),
-    /// There is no review in it.
+    /// The response to a request without a review.
     Refused(Answer),
 }
 
-/// Takes a review of at most `most` bytes in, if there is a permit for it.
+/// Receives a review of at most `most` bytes, if there is a permit for it.
 ///
 /// # Errors
-/// The body does not come: its connection has to go, over HTTP/2 its stream.
+/// The body does not arrive: its connection must be closed, over HTTP/2 its stream.
 pub(crate) async fn take(
     permits: &Arc<Permits>,
     request: Request<Incoming>,
@@ -67,7 +67,7 @@ pub(crate) async fn take(
             let answer = text(StatusCode::PAYLOAD_TOO_LARGE, &said);
             return Ok(Received::Refused(unread(answer, head.version)));
         }
-        // Over HTTP/2 it is one stream that ends: the others on its connection have done nothing.
+        // Over HTTP/2 only this stream ends: the others on its connection are not slow.
         Err(Unread::Evicted) => {
             let said = "too many requests: the body arrived too slowly";
             let answer = text(StatusCode::TOO_MANY_REQUESTS, said);
@@ -93,10 +93,10 @@ pub(crate) async fn take(
     }))
 }
 
-/// Why a review that was there has no answer of its own.
+/// Errors of a review that gets no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// It has to come again: too many others are before it.
+    /// Too many others are before it: the client should retry.
     Rejected,
     Panicked,
 }
@@ -114,10 +114,11 @@ impl Unanswered {
 }
 
 impl ReviewBody {
-    /// The review's answer: made on the loop where that takes little, else beside it. It keeps the permit until it is taken.
+    /// Decides the review: on the event loop if it is small, else on the worker thread. Keeps the permit until the response
+    /// is sent.
     ///
     /// # Errors
-    /// There is none.
+    /// The worker's queue is full, or the task panicked.
     pub(crate) async fn judged(
         self,
         worker: &Worker,
@@ -176,7 +177,7 @@ fn unread(mut answer: Answer, version: Version) -> Answer {
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    // It says that there is none.
+    // `identity` means no encoding.
     let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
     let plain = encodings.all(|value| value.as_bytes().eq_ignore_ascii_case(b"identity"));
     let mut types = headers.get_all(CONTENT_TYPE).iter();

@@ -18,14 +18,14 @@ use crate::serve::{
 use crate::shared::Inspect;
 use crate::tls::expiry;
 
-/// What a role shows below `/debug/`, by the names that it has there alone.
+/// Paths below `/debug/` that a single role has.
 const OF_ROLES: [(&str, &str); 2] = [("/debug/inject", "injector"), ("/debug/config", "injector")];
 
-/// One plain listener.
+/// A plain listener.
 pub(super) struct Admin {
-    /// The first one answers whatever belongs to no other.
+    /// The roles; the first one answers paths that belong to no other.
     roles: [Arc<dyn Inspect>; 3],
-    /// Anybody may read `/debug`.
+    /// Any client may read `/debug`.
     open: bool,
     answers: Arc<SharedAnswers>,
 }
@@ -159,7 +159,7 @@ impl Service for Admin {
         ready(match path {
             "/" => to_page(),
             "/ready" => self.ready(),
-            // Whoever answers turns.
+            // An answer proves that the event loop runs.
             "/healthz" => text(StatusCode::OK, "ok"),
             "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
             "/metrics" => {

@@ -1,8 +1,8 @@
 //! Injector, discovery and galley in one process, for one node: one runtime, one client of each cluster, one reader of each
-//! source, one listener for both webhooks and one for whoever looks in.
+//! source, one listener for both webhooks and one for administration.
 //!
 //! ```text
-//!  directory or API server ──► galley ── rules that are checked ──► discovery ──► proxies
+//!  directory or API server ──► galley ── validated rules ──► discovery ──► proxies
 //!                                │
 //!            API server ──► one HTTPS port ──► galley (rules), injector (pods)
 //! ```
@@ -31,12 +31,12 @@ use admin::Admin;
 /// Connections of each plain listener at a time.
 const PLACES: usize = 64;
 
-/// All three, prepared.
+/// The three prepared roles.
 pub(crate) struct All {
     injector: Injector<Configuration>,
     discovery: Discovery,
     galley: Galley,
-    /// And whether anybody may read `/debug` there.
+    /// Plain listeners, each with true if any client may read `/debug` there.
     http: Vec<(Listener, bool)>,
 }
 
@@ -100,7 +100,7 @@ impl Role for All {
         roles.spawn(injector.serve(stage.clone()));
         roles.spawn(galley.serve(stage));
         while let Some(ended) = roles.join_next().await {
-            // One that cannot go on ends all: whoever looks after the process starts it anew.
+            // A role that fails ends the process, which its supervisor restarts.
             ended.map_err(|cause| Failure::system(format!("cannot go on: {cause}")))??;
         }
         while looking_in.join_next().await.is_some() {}

@@ -8,8 +8,8 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::{DiscoveryFlags, GalleyFlags, InjectorFlags, LogFlags, MESH_CONFIG};
 
-/// Flags of one role that another flag stands for here, or that have no meaning where one process has one readiness, one
-/// admin listener and one reader of each source.
+/// Flags of one role that another flag replaces here, or that have no meaning where one process has one readiness, one admin
+/// listener and one reader of each source.
 const WITHOUT: [&str; 13] = [
     "configPath",
     "meshConfigFile",
@@ -30,7 +30,7 @@ const WITHOUT: [&str; 13] = [
 /// Flags that are too near to one of another role, and their names here.
 const RENAMED: [(&str, &str); 1] = [("webhook-name", "validation-webhook-name")];
 
-/// The name here of a role's flag; `None`: it is none here.
+/// Returns the name of a role's flag in `all`; `None` if `all` lacks it.
 fn here(long: &str) -> Option<&str> {
     if WITHOUT.contains(&long) {
         return None;
@@ -176,7 +176,7 @@ fn http(discovery: &mut DiscoveryFlags) -> Vec<(&'static str, String, bool)> {
         .collect()
 }
 
-/// What galley reads is what discovery is told to read, and its listeners are those of all.
+/// Gives galley the sources of discovery's flags, and turns off its own listeners.
 fn alone(galley: &mut GalleyFlags, discovery: &DiscoveryFlags) {
     galley.config_path = discovery.config_dir.clone().unwrap_or_default();
     let usual = Path::new(MESH_CONFIG);

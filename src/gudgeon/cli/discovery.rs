@@ -1,4 +1,4 @@
-//! The flags of discovery: those of pilot-discovery, and what some version of it had without meaning anything here.
+//! The flags of discovery: those of pilot-discovery, and the flags of its versions that are ignored here.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use clap::builder::PossibleValuesParser;
 use super::LogFlags;
 use super::values::{age, boolean, duration, network};
 
-/// Where a mesh of Istio mounts its networks.
+/// The path at which Istio's manifests mount the networks of the mesh.
 pub(crate) const MESH_NETWORKS: &str = "/etc/istio/config/meshNetworks";
 
-/// Flags that mean nothing here; whether they take a value.
+/// Flags that are ignored, and whether they take a value.
 pub(super) const WITHOUT_MEANING: [(&str, bool); 13] = [
     ("plugins", true),
     ("resync", true),

@@ -8,7 +8,8 @@ use clap::{ArgAction, Args};
 
 use super::values::{boolean, duration, path};
 
-/// Where a fragment of Istio mounts its configuration; a default path that is absent means "built-in".
+/// The path at which Istio's manifests mount an injection configuration; if a default path is absent, the built-in one is
+/// used.
 pub(crate) const INJECT_CONFIG: &str = "/etc/istio/inject/config";
 pub(crate) const INJECT_VALUES: &str = "/etc/istio/inject/values";
 pub(crate) const MESH_CONFIG: &str = "/etc/istio/config/mesh";

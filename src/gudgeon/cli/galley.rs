@@ -1,4 +1,4 @@
-//! The flags of galley: those of Istio's Galley 1.1 to 1.5, and what some version of it had without meaning anything here.
+//! The flags of galley: those of Istio's Galley 1.1 to 1.5, and the flags of its versions that are ignored here.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use super::values::{age, boolean, duration, path};
 use super::{CompletionFlags, LogFlags, ProbeFlags, VersionFlags};
 
-/// Where a mesh of Istio mounts its configuration for Galley.
+/// The path at which Istio's manifests mount the mesh configuration of Galley.
 pub(crate) const GALLEY_MESH_CONFIG: &str = "/etc/mesh-config/mesh";
 
-/// Flags that mean nothing here; whether they take a value.
+/// Flags that are ignored, and whether they take a value.
 pub(super) const WITHOUT_MEANING: [(&str, bool); 10] = [
     ("deployment-name", true),
     ("disableResourceReadyCheck", false),

@@ -1,8 +1,8 @@
-//! Flags that some version of the originals had and that mean nothing here: accepted, with a warning.
+//! Flags of some versions of the originals that are accepted and ignored, with a warning.
 
 use super::{discovery, galley};
 
-/// Of all that write a log; whether they take a value.
+/// Flags of all commands that write a log, and whether they take a value.
 const OF_LOGS: [(&str, bool); 13] = [
     ("log_caller", true),
     ("log_callers", false),
@@ -18,17 +18,17 @@ const OF_LOGS: [(&str, bool); 13] = [
     ("vmodule", true),
     ("vklog", true),
 ];
-/// Of all that have no page of that name.
+/// Flags of all commands that lack the ctrlz page, and whether they take a value.
 const OF_PAGES: [(&str, bool); 2] = [("ctrlz_port", true), ("ctrlz_address", true)];
 const OF_INJECT: [(&str, bool); 4] = [
-    // Manifests say where they belong.
+    // Manifests name their namespace.
     ("namespace", true),
     ("debug", false),
     ("verbosity", true),
     ("setVersionString", true),
 ];
 const OF_VALIDATE: [(&str, bool); 7] = [
-    // What is said is the answer, and no cluster is asked.
+    // The verdict is the output, and no cluster is queried.
     ("log_as_json", false),
     ("log_output_level", true),
     ("log_target", true),
@@ -38,7 +38,7 @@ const OF_VALIDATE: [(&str, bool); 7] = [
     ("referential", false),
 ];
 
-/// Those of a command, and whether each takes a value.
+/// Iterates over the ignored flags of a command, each with true if it takes a value.
 pub(super) fn of(
     command: &str,
     has_log: bool,

@@ -1,7 +1,7 @@
-//! The command line: which program was meant, its flags in both spellings, and what a wrong one gets.
+//! The command line: the program by its name, the flags in both spellings, and the errors.
 //!
-//! clap does the work. What it does not know is written here: each flag answers to camelCase and kebab-case, flags that some
-//! version of the originals had are accepted with one warning, and a link's name chooses the role.
+//! clap does the work. The rest is here: each flag answers to camelCase and kebab-case, flags of some versions of the
+//! originals are accepted with one warning, and a link's name chooses the role.
 
 mod all;
 mod discovery;
@@ -34,13 +34,13 @@ use programs::Name;
 
 /// The number of this build.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The commit, where the build says it.
+/// The commit, if the build sets it.
 pub(crate) const REVISION: &str = match option_env!("PINTLE_REVISION") {
     Some(revision) => revision,
     None => "unknown",
 };
 
-/// What was asked for.
+/// The parsed command.
 #[derive(Clone, Debug)]
 pub enum Asked {
     All(Box<AllFlags>),
@@ -111,10 +111,10 @@ fn without_meaning((name, takes_value): (&'static str, bool)) -> Arg {
     }
 }
 
-/// Understands a command line; the first word is the program's name.
+/// Parses a command line; the first word is the program's name.
 ///
 /// # Errors
-/// What to print, and the exit code: help is one, too.
+/// The text to print, and the exit code; `--help` counts, too.
 pub fn parse(words: &[OsString]) -> Result<Parsed, Ended> {
     let name = Name::of(words.first());
     let command = name.command();
@@ -189,7 +189,7 @@ fn ended(error: &clap::Error) -> Ended {
     } else {
         Exit::Usage
     };
-    // As the command says it, whatever the program's name.
+    // The text is the command's, whatever the program's name.
     let text = if kind == ErrorKind::DisplayVersion {
         version(&VersionFlags::default())
     } else {
@@ -198,7 +198,8 @@ fn ended(error: &clap::Error) -> Ended {
     Ended { exit, text }
 }
 
-/// A value that is missing, and a shell that nobody knows, are slips of the fingers; any other wrong value is a wrong setting.
+/// Returns true for a missing value and for an unknown shell, which are usage errors; any other invalid value is a
+/// configuration error.
 fn is_usage(error: &clap::Error) -> bool {
     let missing = matches!(
         error.get(ContextKind::InvalidValue),
@@ -211,7 +212,7 @@ fn is_usage(error: &clap::Error) -> bool {
     missing || argument
 }
 
-/// What `completion SHELL` prints: for the name that the program was called by.
+/// Returns the output of `completion SHELL`, for the name that the program was called by.
 #[must_use]
 pub fn completion(words: &[OsString], shell: clap_complete::Shell) -> Vec<u8> {
     let mut command = Name::of(words.first()).documented();
@@ -221,10 +222,10 @@ pub fn completion(words: &[OsString], shell: clap_complete::Shell) -> Vec<u8> {
     out
 }
 
-/// What `version` prints.
+/// Returns the output of `version`.
 #[must_use]
 pub fn version(flags: &VersionFlags) -> String {
-    // Both are made of letters, digits and a few signs that JSON and YAML take as they are.
+    // Both consist of characters that JSON and YAML take without escaping.
     match flags.output.as_str() {
         "json" => format!(
             "{{\n  \"clientVersion\": {{\n    \"golang_version\": \"\",\n    \"host\": \"\",\n    \"hub\": \"\",\n    \

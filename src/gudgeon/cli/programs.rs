@@ -147,12 +147,12 @@ impl Name {
             Self::SidecarInjector => SidecarInjector::command(),
             Self::Istioctl => Istioctl::command(),
         };
-        // What `-V` prints is `version`'s.
+        // `-V` prints the same as `version`.
         let command = command.version(VERSION).propagate_version(true);
         shown::dressed(command)
     }
 
-    /// With all that is accepted.
+    /// Returns the command with all accepted spellings.
     pub(super) fn command(self) -> Command {
         spelled(self.documented())
     }

@@ -1,7 +1,7 @@
-//! How `--help` shows flags: in groups, spelled as the program's name has them, with examples.
+//! The layout of `--help`: flags in groups, spelled as the program's name has them, with examples.
 //!
-//! Under `gudgeon` all flags are in kebab case, as those of Kubernetes' own programs; under an original's name they are spelled
-//! as its users know them. Both are accepted everywhere.
+//! Under `gudgeon` all flags are in kebab case, as those of Kubernetes' own programs; under an original's name they are
+//! spelled as its users know them. Both are accepted everywhere.
 
 use clap::builder::Str;
 use clap::{Arg, Command};
@@ -9,7 +9,7 @@ use clap::{Arg, Command};
 use super::values::kebab;
 use crate::exit;
 
-/// Commands with so many flags that they stand in groups.
+/// Commands whose flags are shown in groups.
 const GROUPED: [&str; 7] = [
     "all",
     "injector",
@@ -172,7 +172,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 10] = [
         ],
     ),
 ];
-/// Of every command that writes a log.
+/// Flags of every command that writes a log.
 const LOG: [&str; 3] = ["log_as_json", "log_output_level", "log_target"];
 
 /// By program and command.

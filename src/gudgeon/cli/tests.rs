@@ -292,7 +292,7 @@ fn flags_without_a_meaning_are_warned_about_once() {
     );
 }
 
-/// Who comes with a command line reads on the page which of its flags do nothing.
+/// The migration pages name each flag that is accepted and ignored.
 #[test]
 fn flags_without_a_meaning_are_named_on_the_pages() {
     let istio = include_str!("../../../build/kubernetes/coming-from-istio.md");

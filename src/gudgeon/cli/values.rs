@@ -76,7 +76,7 @@ pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-/// What `strconv.ParseBool` takes.
+/// Parses a boolean as Go's `strconv.ParseBool` does.
 pub(crate) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn an_age_may_be_endless() {
         for text in ["infinity", "2562047h47m16.854775807s"] {
-            // It is made longer by chance, and added to a clock.
+            // Jitter lengthens the age, and the sum is added to a clock.
             let longest = age(text).unwrap().mul_f64(2.0);
             assert!(std::time::Instant::now().checked_add(longest).is_some());
         }

@@ -98,7 +98,7 @@ where
             Err(status) => return status,
         };
         let node = match Node::read(first.node.as_ref()) {
-            Ok(node) => Arc::new(node),
+            Ok(node) => self.hub.of_peer(&self.peer, node),
             Err(bad) => {
                 let reason = match &bad {
                     BadNode::Malformed(_) => RefusalReason::Node,
@@ -128,7 +128,7 @@ where
                 warn!("{}: {warning}{more}", clipped(&node.id));
             }
         }
-        let Some(snapshot) = self.wait().await else {
+        let Some(snapshot) = self.wait(&node).await else {
             return Status::unavailable("the server ends");
         };
         let view = snapshot.view(&node);
@@ -140,14 +140,14 @@ where
     }
 
     /// For the first snapshot; `None`: in vain.
-    async fn wait(&self) -> Option<Arc<Snapshot>> {
+    async fn wait(&self, node: &Node) -> Option<Arc<Snapshot>> {
         let gone = async {
             while !self.outlet.is_gone() {
                 self.outlet.moved().await;
             }
         };
         tokio::select! {
-            snapshot = self.hub.first_snapshot() => Some(snapshot),
+            snapshot = self.hub.snapshot_for(node) => Some(snapshot),
             () = gone => None,
             () = self.hub.leaves() => None,
         }

@@ -124,7 +124,7 @@ impl Call<'_> {
             _permit: self.permit,
             protocol,
         };
-        tokio::spawn(conversation.run::<M>());
+        self.peer.spawn(conversation.run::<M>());
         answer
     }
 

@@ -4,6 +4,8 @@
 //!  sources ──► registries ──► debounce ──► snapshot ──► mail for each stream
 //! ```
 
+mod edge;
+mod ingresses;
 mod peers;
 mod plaintext;
 mod standings;
@@ -25,6 +27,9 @@ use xds::snapshot::{Next, Snapshot};
 use xds::stream::{Lists, Protocol, Scope};
 use xds::view::View;
 
+use self::edge::EdgeInputs;
+pub(super) use self::edge::Looking;
+use self::ingresses::IngressRules;
 use self::peers::Peers;
 use self::plaintext::Plaintext;
 use super::facts::Facts;
@@ -80,6 +85,8 @@ pub(crate) struct Hub {
     snapshot: watch::Sender<Option<Arc<Snapshot>>>,
     /// How many there were.
     snapshots: AtomicU64,
+    /// Routers wait for them.
+    pub(crate) edge: EdgeInputs,
     /// Pages that take a while to make.
     pub(crate) answers: Arc<SharedAnswers>,
     /// The mesh's trust domain.
@@ -104,17 +111,20 @@ struct State {
     plaintext: Plaintext,
     peers: Peers,
     key_sets: KeySets,
+    ingresses: IngressRules,
     next: u64,
     pushes: VecDeque<Pushed>,
 }
 
 impl State {
     /// The mesh as it is to be served.
-    fn world(&mut self, now: Duration) -> World {
+    fn world(&mut self, now: Duration, domain: &str) -> World {
         let mut world = self.registries.world();
         let current = &world.peer_authentications;
         world.earlier_peer_authentications = self.peers.earlier(current, now);
         world.key_sets = Arc::clone(&self.key_sets);
+        let ingresses = self.registries.ingresses();
+        self.ingresses.add(ingresses, &mut world, domain);
         world
     }
 
@@ -167,6 +177,7 @@ impl Hub {
                 plaintext: Plaintext::default(),
                 peers: Peers::default(),
                 key_sets: Arc::default(),
+                ingresses: IngressRules::default(),
                 next: 1,
                 pushes: VecDeque::new(),
             }),
@@ -174,6 +185,7 @@ impl Hub {
             changed: Notify::new(),
             snapshot: watch::Sender::new(None),
             snapshots: AtomicU64::new(0),
+            edge: EdgeInputs::default(),
             answers: Arc::default(),
             trust: watch::Sender::new("".into()),
             requests: watch::Sender::default(),
@@ -282,7 +294,7 @@ impl Hub {
     fn begin(&self) {
         let mut state = self.state();
         state.debounce = Debounce::new(self.options.quiet);
-        let world = state.world(self.clock.now());
+        let world = state.world(self.clock.now(), &self.options.domain);
         drop(state);
         let services = world.services.len();
         let settings = Arc::clone(&self.options.settings);
@@ -310,9 +322,14 @@ impl Hub {
         self.snapshot.borrow().clone()
     }
 
+    /// Those that are current, one after the other.
+    pub(crate) fn watch_snapshots(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
+        self.snapshot.subscribe()
+    }
+
     /// The snapshot that is current, as soon as there is one.
     pub(crate) async fn first_snapshot(&self) -> Arc<Snapshot> {
-        let mut watched = self.snapshot.subscribe();
+        let mut watched = self.watch_snapshots();
         loop {
             if let Some(snapshot) = watched.borrow_and_update().clone() {
                 return snapshot;
@@ -353,15 +370,17 @@ impl Hub {
 
     /// Whose certificates count, now; `None`: nobody asks for whom a client speaks.
     pub(super) fn trusted(&self) -> Option<TrustDomains> {
-        self.options.identity_check.then(|| TrustDomains {
+        let is_checked = self.options.identity_check;
+        is_checked.then(|| self.trust_domains_now())
+    }
+
+    /// Whose certificates count, whether or not somebody asks for whom a client speaks.
+    pub(super) fn trust_domains_now(&self) -> TrustDomains {
+        let mesh = self.look(|registries| registries.world().mesh);
+        TrustDomains {
             own: self.trust_domain(),
-            aliases: self
-                .look(|registries| registries.world().mesh)
-                .trust_domain_aliases
-                .iter()
-                .cloned()
-                .collect(),
-        })
+            aliases: mesh.trust_domain_aliases.iter().cloned().collect(),
+        }
     }
 
     /// Of the mesh, as it changes.
@@ -434,7 +453,9 @@ impl Hub {
                     state.debounce.change(now, change);
                 }
                 let due = state.debounce.due(now);
-                let world = due.is_some().then(|| state.world(now));
+                let world = due
+                    .is_some()
+                    .then(|| state.world(now, &self.options.domain));
                 due.zip(world)
             };
             if let Some((due, world)) = due {

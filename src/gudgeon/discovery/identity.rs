@@ -6,7 +6,8 @@ use std::sync::Arc;
 use xds::node::{Node, clipped};
 
 use super::refused::RefusalReason;
-use crate::grpc::Peer;
+use crate::grpc::{Address, Peer};
+use crate::serve::is_local;
 
 /// The workload that a certificate was made out for: `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +112,18 @@ pub(super) fn speaks_for(
     Ok(())
 }
 
+/// Whether a client may have what is secret in the namespace of its node: it is on this machine, or its certificate is for a
+/// workload there. Whatever the check of identities says of others, no certificate of another namespace has it.
+pub(super) fn may_have_secrets(peer: &Peer, node: &Node, trusted: &TrustDomains) -> bool {
+    match (&peer.leaf, &peer.address) {
+        (Some(_), _) => speaks_for(peer, node, Some(trusted)).is_ok(),
+        (None, Address::Ip(address)) => is_local(address.ip()),
+        // Whoever may open the socket is one of this machine.
+        (None, Address::Unix) => true,
+        (None, Address::Dialled(_)) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -118,7 +131,7 @@ mod tests {
     use envoy_types::pb::envoy::config::core::v3 as core;
 
     use super::*;
-    use crate::grpc::{Address, Leaf};
+    use crate::grpc::Leaf;
 
     fn node(account: Option<&str>) -> Node {
         let mut node = Node::read(Some(&core::Node {
@@ -231,5 +244,33 @@ mod tests {
         ] {
             assert_eq!(heard(uris, None), Err("certificate"), "{uris:?}");
         }
+    }
+
+    #[test]
+    fn what_is_secret_is_for_those_of_the_namespace_and_of_this_machine() {
+        let node = node(None);
+        let own = "spiffe://mesh.example/ns/demo/sa/b";
+        for (peer, may) in [
+            (peer(&[own]), true),
+            (peer(&["spiffe://old.example/ns/demo/sa/b"]), true),
+            (peer(&["spiffe://mesh.example/ns/other/sa/b"]), false),
+            (peer(&["spiffe://else.example/ns/demo/sa/b"]), false),
+            (peer(&[]), false),
+            (peer(&[own, own]), false),
+        ] {
+            assert_eq!(may_have_secrets(&peer, &node, &trusted()), may, "{peer:?}");
+        }
+        for (address, may) in [
+            ("127.0.0.1:1", true),
+            ("[::1]:1", true),
+            ("127.0.0.6:1", false),
+            ("10.0.0.7:1", false),
+            ("[2001:db8::1]:1", false),
+        ] {
+            let peer = Peer::new(Address::Ip(address.parse().unwrap()), None);
+            assert_eq!(may_have_secrets(&peer, &node, &trusted()), may, "{address}");
+        }
+        let unix = Peer::new(Address::Unix, None);
+        assert!(may_have_secrets(&unix, &node, &trusted()));
     }
 }

@@ -68,13 +68,13 @@ mod tests {
         one.add("security.istio.io", "RequestAuthentication");
         one.add("apps", "Deployment");
         assert_eq!(one.line(), None);
-        one.count("Gateway", 2);
+        one.count("ServiceRole", 2);
         let words = |words: &str| Some(format!("{words} have no effect in this release"));
-        assert_eq!(one.line(), words("2 Gateway"));
+        assert_eq!(one.line(), words("2 ServiceRole"));
         let mut all = RuleCounts::default();
         all.merge(&one);
-        all.add("networking.istio.io", "Gateway");
-        assert_eq!(all.line(), words("3 Gateway"));
+        all.add("rbac.istio.io", "ServiceRole");
+        assert_eq!(all.line(), words("3 ServiceRole"));
         assert_eq!(all.kinds().count(), 3);
     }
 

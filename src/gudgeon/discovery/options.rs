@@ -106,6 +106,8 @@ impl Options {
                 eds: variables.boolean("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", false)?,
             },
             block_http_on_443: variables.boolean("PILOT_BLOCK_HTTP_ON_443", true)?,
+            gateways_of_own_namespace: variables
+                .boolean("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", false)?,
         };
         let options = Self {
             settings: Arc::new(settings),
@@ -334,6 +336,7 @@ mod tests {
             ("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", "true"),
             ("PILOT_ENABLE_CLUSTER_METRICS", "true"),
             ("PILOT_BLOCK_HTTP_ON_443", "false"),
+            ("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", "true"),
         ];
         let (options, _) = read("gudgeon discovery", &environment).unwrap();
         let expected = Settings {
@@ -346,6 +349,7 @@ mod tests {
                 eds: true,
             },
             block_http_on_443: false,
+            gateways_of_own_namespace: true,
             ..Settings::default()
         };
         assert_eq!(*options.settings, expected);

@@ -161,6 +161,7 @@ fn proxies(page: &mut String, hub: &Hub) {
         "endpoints",
         "listeners",
         "routes",
+        "secrets",
         "refused",
     ];
     html::table(page, &columns, empty, |page| {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use api::model::{Resolution, Service};
 use cluster::registry::Standing;
 use xds::node::clipped;
+use xds::snapshot::REJECTED_CONFIG;
 use xds::view::Type;
 
 use super::debug::EndpointsByPort;
@@ -97,6 +98,14 @@ pub(super) fn seen(hub: &Hub) -> Seen {
     };
     for conflict in snapshot.conflicts() {
         *seen.conflicts.entry(conflict.metric).or_insert(0) += 1;
+        // Of this one each object is counted by its name.
+        let object = conflict
+            .object
+            .filter(|_| conflict.metric == REJECTED_CONFIG);
+        if let Some(object) = object {
+            let name = format!("{}/{}", object.namespace, object.name);
+            seen.rejected.insert((object.kind.into(), name));
+        }
     }
     let world = snapshot.world();
     seen.services = world.services.len();

@@ -1,7 +1,9 @@
 //! The one place where sources are started, by what the flags ask for.
 
 mod consul;
+mod credentials;
 mod files;
+mod ingresses;
 mod kubernetes;
 mod mcp;
 mod memory;

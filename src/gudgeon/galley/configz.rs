@@ -1,4 +1,4 @@
-//! What is served and what is not, as documents. Nothing in them is a secret.
+//! The state of the role as JSON documents, without secrets.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use super::monitor::Looks;
 use super::peers;
 use crate::{log, secrets};
 
-/// Objects of which something is to be said: so many are named.
+/// Objects with findings that a document lists at most.
 const MOST: usize = 10_000;
 
-/// All of it but the resources. Thousands that are refused take a while, so it is not for the loop.
+/// Builds the document without the resources. Thousands of refused objects take a while, so it is not for the event loop.
 pub(super) fn document(looks: &Looks) -> Value {
     let mut document = match &looks.engine {
         Some(engine) => served(engine, &engine.moment()),
-        // Nothing is served, so nothing is wrong with it.
+        // Nothing is served, so there are no findings.
         None => json!({
             "session": null, "source": {"kind": null, "synced": true, "stale_since": null},
             "snapshots": {}, "collections": [], "rejected": [], "warnings": [],
@@ -105,12 +105,12 @@ fn served(engine: &Engine, moment: &Moment) -> Value {
     })
 }
 
-/// What gudgeon discovery does with it; `None`: it is no kind of rules.
+/// Returns the effect of the kind in gudgeon discovery; `None` if the collection has no kind.
 pub(super) fn effect(collection: &Collection) -> Option<&'static str> {
     collections::kind_of(collection.name()).map(|kind| kind.effect.word())
 }
 
-/// Those that never have anything in them are not worth a line.
+/// Returns false for collections that are always empty.
 pub(super) fn is_shown(collection: &Collection) -> bool {
     !collections::is_always_empty(collection.name())
 }
@@ -200,7 +200,7 @@ fn body_of(collection: &str, name: &str, body: bytes::Bytes) -> Option<Value> {
     };
     let kind = collections::kind_of(of)?;
     if kind.verbatim {
-        // As it goes over the wire: with the names that were written, and what is `null`.
+        // As encoded: with the names as written, and with nulls.
         return wire::decode_struct(&body).ok().map(Value::Object);
     }
     let object = Object::of_resource(kind, name, body).ok()?;

@@ -1,11 +1,11 @@
-//! The one place where what sources say becomes what is published. Whoever looks in sees one moment of it.
+//! Turns the events of sources into published snapshots. Readers see a consistent state.
 //!
 //! ```text
 //!  sources ──► said ──► session ──► processing ──► publisher ──► snapshots
 //!  mesh file ─────────────┘
 //! ```
 //!
-//! What sources have said is kept: a new session hears it again from here, and no source reads anything twice.
+//! The objects of the sources are kept: a new session replays them from here, and no source reads anything twice.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,35 +30,35 @@ use crate::mcp::Snapshots;
 /// Publishes that are remembered, for the page.
 const REMEMBERED: usize = 200;
 
-/// So much is said of what is made.
+/// Log lines about generated objects at most.
 const MOST_LINES: usize = 100;
 
 /// A part of readiness.
 const SNAPSHOT: &str = "snapshot";
 
-/// What a session wants.
+/// The next step of a session.
 type Next = Step<Id, Thing, Arc<MeshConfig>>;
 
-/// What the flags say to it.
+/// Settings of the command line.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     /// `files` or `cluster`.
     pub(super) source: &'static str,
     pub(super) domain: String,
-    /// Entries are made of services.
+    /// Entries are generated from services.
     pub(super) discovers: bool,
 }
 
-/// What a source has said.
+/// An event of a source.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// `None`: it is gone.
     pub(super) changes: Vec<(Id, Option<Thing>)>,
-    /// These are all that there are.
+    /// The changes are all objects; others are deleted.
     pub(super) whole: bool,
-    /// All that there is was said, now or before.
+    /// The source has sent all its objects, now or before.
     pub(super) complete: bool,
-    /// All that is wrong now; `None`: what was before.
+    /// The new report; `None` if it is unchanged.
     pub(super) report: Option<Arc<Report>>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Engine {
     pub(super) clock: Clock,
     state: Mutex<State>,
     out: watch::Sender<Snapshots>,
-    /// There may be something to publish sooner than was thought.
+    /// Wakes the publishing task: the next deadline may be sooner.
     wake: Notify,
     readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
@@ -80,16 +80,16 @@ struct State {
     said: BTreeMap<Id, Thing>,
     complete: bool,
     report: Arc<Report>,
-    /// Since when the source is not to be reached, and why.
+    /// The time since which the source is unreachable, and the reason.
     stale: Option<(Duration, String)>,
     processing: Option<Processing>,
-    /// What the last session has served of what it has made.
+    /// Generated resources that the last session has served.
     made: BTreeMap<Id, Arc<Resource>>,
-    /// Of the processing before, until the next begins.
+    /// The publisher of the last processing, until the next one begins.
     publisher: Publisher,
     publishes: VecDeque<Publish>,
     counts: BTreeMap<Group, u64>,
-    /// What was said of Ingresses already.
+    /// Findings about Ingresses that have been logged.
     told: BTreeSet<String>,
 }
 
@@ -161,7 +161,7 @@ impl Engine {
         this
     }
 
-    /// What is published, now and later.
+    /// Returns a receiver of the published snapshots.
     pub(crate) fn snapshots(&self) -> watch::Receiver<Snapshots> {
         self.out.subscribe()
     }
@@ -170,7 +170,7 @@ impl Engine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is now.
+    /// Returns the present state.
     pub(super) fn moment(&self) -> Moment {
         self.state().moment()
     }
@@ -184,7 +184,7 @@ impl Engine {
         self.wake.notify_one();
     }
 
-    /// The source is there.
+    /// Marks the source as connected.
     pub(super) fn connected(&self) {
         self.change(|engine, state, now| {
             let number = state.session.number();
@@ -194,7 +194,7 @@ impl Engine {
         });
     }
 
-    /// The source has said something.
+    /// Applies an event of the source.
     pub(super) fn tell(&self, news: News) {
         self.metrics.processed(news.changes.len());
         self.change(|engine, state, now| {
@@ -224,19 +224,19 @@ impl Engine {
         });
     }
 
-    /// What the first snapshot waits for.
+    /// Sets the reason for which the first snapshot is not ready.
     pub(super) fn waits(&self, why: String) {
         if !self.state().publisher.is_ready() {
             self.readiness.lacks(SNAPSHOT, why);
         }
     }
 
-    /// So many objects of a cluster were looked at so far, and so many of them were broken.
+    /// Counts the objects of a cluster validated so far, and the invalid ones among them.
     pub(super) fn judged(&self, judged: u64, broken: u64) {
         self.metrics.judged(judged, broken);
     }
 
-    /// Whether the source can be reached; if not, why.
+    /// Sets the reason for which the source cannot be reached; `None` if it can.
     pub(super) fn stand(&self, stale: Option<String>) {
         self.change(|_, state, now| {
             state.stale = stale.map(|why| {
@@ -254,7 +254,7 @@ impl Engine {
         });
     }
 
-    /// Does what the session says, and what comes of that.
+    /// Takes the session's step, and those that follow from it.
     fn act(&self, state: &mut State, now: Duration, step: Next) {
         let mut next = step;
         loop {
@@ -278,7 +278,7 @@ impl Engine {
                     }
                     info!("session {} is processing", state.session.number());
                     state.processing = Some(processing);
-                    // What is wrong with what is made is said now: to who looks later nothing is new.
+                    // Findings about generated objects are logged now: later they are no longer new.
                     self.flush(state, now);
                     state.publisher.open(now);
                     return;
@@ -299,7 +299,7 @@ impl Engine {
         }
     }
 
-    /// All that was said, to a new session. What comes of it.
+    /// Replays all objects to a new session. Returns the session's next step.
     fn replay(&self, state: &mut State, now: Duration, number: u64) -> Next {
         let source = self.settings.source;
         if !state.complete {
@@ -307,7 +307,7 @@ impl Engine {
         }
         state.session.connected(now, number, source);
         for (id, thing) in &state.said {
-            // It is kept: nothing comes of it before all is there.
+            // The session buffers the object until all are there.
             let session = &mut state.session;
             session.object(number, id.clone(), Some(thing.clone()));
         }
@@ -331,7 +331,7 @@ impl Engine {
         state.told = lines;
     }
 
-    /// Publishes what is due, for ever.
+    /// Publishes snapshots when they are due, for ever.
     pub(super) async fn run(self: Arc<Self>) {
         loop {
             let deadline = self.publish();
@@ -348,7 +348,7 @@ impl Engine {
         }
     }
 
-    /// Publishes what is due now. When there will be more.
+    /// Publishes the snapshots that are due now. Returns the time of the next ones.
     fn publish(&self) -> Option<Duration> {
         let now = self.clock.now();
         let mut state = self.state();
@@ -377,7 +377,7 @@ impl Engine {
 
 #[cfg(test)]
 impl Engine {
-    /// Of files, for tests; it does not run yet.
+    /// An engine of files for tests, not running yet.
     pub(super) fn at_rest() -> Arc<Self> {
         let settings = Settings {
             source: "files",
@@ -442,7 +442,7 @@ mod tests {
         Some(snapshot.get(SERVICES)?.members().len())
     }
 
-    /// With a path to a service, and so many certificates: of 10,000 the Gateway is too large.
+    /// An Ingress with a path to a service, and so many certificates: with 10,000 the Gateway is too large.
     fn ingress(service: &str, certificates: usize) -> (Id, Option<Thing>) {
         let json = serde_json::json!({
             "metadata": {"name": "web", "namespace": "shop"},
@@ -462,7 +462,7 @@ mod tests {
         (id, Some(Thing::Plain(kind, json.to_string().into())))
     }
 
-    /// Whether it was there when the session began or has come later.
+    /// Each finding is logged once, whether its object came before the session or later.
     #[tokio::test(start_paused = true)]
     async fn what_is_wrong_with_what_is_made_is_said_once() {
         let engine = engine();
@@ -536,7 +536,7 @@ mod tests {
         assert_eq!(count(&engine), None);
         let why = engine.readiness.why_not();
         assert_eq!(why.as_deref(), Some("the first snapshot is not published"));
-        // What was said before and is not in the whole is gone.
+        // An object that the whole list lacks is deleted.
         engine.tell(news(true, vec![change(2, Some(1)), change(3, Some(1))]));
         later(499).await;
         assert_eq!(count(&engine), None);

@@ -13,9 +13,9 @@ use crate::exit::Failure;
 use crate::kept::Kept;
 use crate::watch::Watcher;
 
-/// From the first event to the look: who writes a file often writes another.
+/// The delay from the first event to the reload: a program often writes several files.
 const SETTLE: Duration = Duration::from_millis(100);
-/// A look in any case.
+/// The interval of reloads without an event.
 const SELDOM: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl File {
         Ok((Self { kept, watches }, Arc::new(config)))
     }
 
-    /// Tells of changes, for ever. A file that is not valid any more, or gone, changes nothing.
+    /// Sends changes, for ever. A file that became invalid, or is gone, changes nothing.
     pub(super) async fn follow(mut self, engine: Arc<Engine>, mut again: watch::Receiver<u64>) {
         let path = self.kept.path.clone();
         let mut watcher = self.watches.then(|| Watcher::new(vec![path]));

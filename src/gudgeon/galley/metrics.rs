@@ -1,4 +1,4 @@
-//! What is counted of sources, sessions and publishes, under Galley's names where it has them.
+//! Metrics of sources, sessions and publishes, under Galley's names where it has them.
 
 use api::config::Effect;
 use api::config::collections::kind_of;
@@ -60,7 +60,7 @@ impl Metrics {
 
     fn register(&self, registry: &mut Registry) {
         let processor = "galley_runtime_processor_";
-        // Those of the original by their whole name, ours without their `_total`.
+        // Counters of the original are registered by their whole name, gudgeon's without their `_total`.
         let counters = [
             (
                 format!("{processor}events_processed_total"),
@@ -104,7 +104,7 @@ impl Metrics {
         self.register_standing(registry);
     }
 
-    /// What is read off the state when it is asked for.
+    /// Registers the gauges that are set from the state at each scrape.
     fn register_standing(&self, registry: &mut Registry) {
         let families = [
             (
@@ -147,13 +147,13 @@ impl Metrics {
         self.events.inc_by(changes as u64);
     }
 
-    /// Of a cluster, so far.
+    /// Counts the objects of a cluster so far.
     pub(super) fn judged(&self, judged: u64, broken: u64) {
         up_to(&self.judged, judged.saturating_sub(broken));
         up_to(&self.broken, broken);
     }
 
-    /// One snapshot, with so many changes.
+    /// Counts a snapshot with so many changes.
     #[expect(clippy::cast_precision_loss, reason = "nobody makes so many changes")]
     pub(super) fn published(&self, changes: u64) {
         self.published.inc();
@@ -213,7 +213,7 @@ impl Metrics {
         }
     }
 
-    /// All that is registered, as text.
+    /// Renders all metrics as text.
     pub(super) fn text(
         &self,
         registry: &Registry,

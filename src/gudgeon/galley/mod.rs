@@ -1,4 +1,4 @@
-//! Galley: configuration is checked at the door and served to whoever needs it.
+//! Galley: the validating webhook, and configuration over MCP.
 //!
 //! ```text
 //!  sources, mesh ──► engine (session ──► processing ──► publisher) ──► snapshots
@@ -6,8 +6,8 @@
 //!                       └── monitor: configz, page, metrics        readiness ──► probes
 //! ```
 //!
-//! What is served is known by its snapshots alone: who takes them, and how, is no business of the engine. What is ready is
-//! known by its parts: each says for itself what it waits for.
+//! The engine's only output is its snapshots: it does not know their readers. Readiness is the sum of its parts: each part
+//! reports what it waits for.
 
 mod configz;
 mod engine;

@@ -1,4 +1,4 @@
-//! One moment of the engine, taken in no time: who draws it may take long, and nothing waits for that.
+//! A copy of the engine's state, cheap to take: rendering it may take long, and blocks nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use mcp::session::{Reason, State};
 pub(super) struct Publish {
     pub(super) group: Group,
     pub(super) at: Duration,
-    /// How many changes went into it, and how long the first has waited.
+    /// The number of changes, and the time that the first of them has waited.
     pub(super) changes: u64,
     pub(super) waited: Duration,
 }
 
-/// Where the session is.
+/// The state of the session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     pub(super) number: u64,
@@ -32,12 +32,12 @@ pub(super) struct Standing {
 #[derive(Clone, Debug)]
 pub(super) struct Moment {
     pub(super) session: Standing,
-    /// The source has said all that it has.
+    /// The source has sent all its objects.
     pub(super) complete: bool,
-    /// Since when the source is not to be reached, and why.
+    /// The time since which the source is unreachable, and the reason.
     pub(super) stale: Option<(Duration, String)>,
     pub(super) report: Arc<Report>,
-    /// The same of what is made: it is seldom much.
+    /// The report about generated objects, which is usually small.
     pub(super) made: Report,
     /// The newest of each group.
     pub(super) published: Vec<Published>,
@@ -47,17 +47,17 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// All that is not served as it is written.
+    /// Iterates over the objects that are not served as written.
     pub(super) fn rejected(&self) -> impl Iterator<Item = &Rejected> {
         self.report.rejected.iter().chain(&self.made.rejected)
     }
 
-    /// All that is served and could be better, or is not served and need not be.
+    /// Iterates over the objects with warnings, served or not.
     pub(super) fn warned(&self) -> impl Iterator<Item = &Warned> {
         self.report.warned.iter().chain(&self.made.warned)
     }
 
-    /// How many publishes of a group there were.
+    /// Returns the number of publishes of a group.
     pub(super) fn count(&self, group: Group) -> u64 {
         self.counts.get(&group).copied().unwrap_or_default()
     }

@@ -22,28 +22,28 @@ use crate::serve::{
 };
 use crate::shared::Inspect;
 
-/// What a browser reads at the monitoring port: the page is not there, so that nobody but this host sees rules.
+/// The body at the monitoring port: the page is on another listener, so that only this host sees rules.
 const ELSEWHERE: &str = "the page is at --ctrlz_address and --ctrlz_port: http://127.0.0.1:9876/debug, unless they say otherwise";
 
-/// All that can be looked at.
+/// The parts that pages and metrics read.
 #[derive(Debug)]
 pub(super) struct Looks {
-    /// `None`: nothing is served.
+    /// `None`: no configuration is served.
     pub(super) engine: Option<Arc<Engine>>,
     pub(super) peers: Arc<Peers>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) registry: Registry,
     pub(super) metrics: Arc<Metrics>,
-    /// `None`: nobody is asked about rules.
+    /// `None`: there is no webhook for rules.
     pub(super) webhook: Option<Arc<Webhook>>,
-    /// Where the pages are.
+    /// The path below which the pages are.
     pub(super) base: &'static str,
     /// Pages that take a while to draw.
     pub(super) answers: Arc<SharedAnswers>,
 }
 
 impl Looks {
-    /// All metrics.
+    /// Renders all metrics.
     fn text(&self, format: Format) -> String {
         if let Some(webhook) = &self.webhook {
             webhook.count();
@@ -53,11 +53,11 @@ impl Looks {
     }
 }
 
-/// What a listener is for.
+/// The purpose of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Monitoring,
-    /// `open`: its address is not one of this host alone, so it is there for everybody.
+    /// `open`: the address is not local, so any client may read the page.
     Page {
         open: bool,
     },
@@ -88,7 +88,7 @@ impl Monitor {
                 Ok(lines) => text(StatusCode::OK, &lines),
                 Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, &why),
             },
-            // Whoever answers turns.
+            // An answer proves that the event loop runs.
             "/healthz" => text(StatusCode::OK, "ok"),
             "/metrics" => {
                 return self.apart(
@@ -120,7 +120,7 @@ impl Monitor {
         })
     }
 
-    /// What may take a while to draw is drawn on a thread of its own, one at a time, and others are served meanwhile.
+    /// Renders slow pages on another thread, one at a time, while the event loop goes on.
     fn apart(
         &self,
         key: String,
@@ -142,7 +142,7 @@ impl Monitor {
     }
 }
 
-/// Of what is ready: what is served stays right for as long as nothing changes, so a source that is away is said and no more.
+/// Renders the readiness. Served objects stay valid while a source is away, so an outage is reported and readiness stays.
 fn standing(looks: &Looks) -> String {
     let stale = looks.engine.as_deref().and_then(|engine| {
         let (since, _) = engine.moment().stale?;
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn whoever_looks_at_much_holds_up_nobody() {
-        // The one thread beside is taken, so that nothing that is left to it can be ready too early for this test to see it.
+        // The one blocking thread is taken, so no rendering can finish before the test sees that it runs there.
         tokio::runtime::Builder::new_current_thread()
             .max_blocking_threads(1)
             .build()
@@ -315,7 +315,7 @@ mod tests {
             let (free, taken) = std::sync::mpsc::channel::<()>();
             tokio::task::spawn_blocking(move || taken.recv());
             let mut drawn = monitor.respond(&Method::GET, path, "", Format::Text);
-            // It will be drawn, and not here.
+            // The page is rendered on another thread.
             let mut nobody = Context::from_waker(Waker::noop());
             assert!(drawn.as_mut().poll(&mut nobody).is_pending(), "{path}");
             tell(10_000);

@@ -1,4 +1,4 @@
-//! What the flags say together, checked once.
+//! Validates the flags in combination, once.
 
 use std::path::{Path, PathBuf};
 
@@ -12,16 +12,16 @@ use crate::shared::Shared;
 /// The configuration that a program has with it.
 const EMBEDDED: &str = "/etc/gudgeon/config";
 
-/// Where configuration comes from.
+/// The source of configuration.
 #[derive(Clone, Debug)]
 pub(super) enum From {
-    /// Nobody is served.
+    /// No configuration is served.
     Nowhere,
     Files(PathBuf),
     Cluster(Access),
 }
 
-/// What is on.
+/// The enabled parts of the role.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) from: From,
@@ -31,20 +31,20 @@ pub(super) struct Options {
     pub(super) server: bool,
 }
 
-/// What is there beside the flags.
+/// Facts about the environment that defaults depend on.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
 struct Place {
     is_pod: bool,
     has_embedded: bool,
     has_certificate: bool,
-    /// Another role of the process acts on what is read here, and has a listener for all webhooks.
+    /// Another role of the process acts on the objects that galley reads, and has a listener for all webhooks.
     is_together: bool,
 }
 
 impl Options {
     /// # Errors
-    /// What cannot be.
+    /// The flags contradict each other.
     pub(super) fn new(flags: &GalleyFlags, shared: &Shared) -> Result<Self, Failure> {
         let (chain, key) = certificate(flags);
         let place = Place {

@@ -1,4 +1,4 @@
-//! The page for a browser: what is not served first, and why; then what is.
+//! The page for a browser: first the objects that are not served, with reasons; then the served ones.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) fn draw(looks: &Looks) -> String {
     page
 }
 
-/// From its heading on, without what pages of several roles have once.
+/// Renders the sections from the role's heading on, without the parts that roles share.
 pub(super) fn sections(page: &mut String, looks: &Looks) {
     let state = match looks.readiness.why_not() {
         None => "<span class=\"good\">ready</span>".to_owned(),

@@ -1,4 +1,4 @@
-//! Who takes what is served, for those who look.
+//! Pages and documents about the sinks.
 
 use std::fmt::Write as _;
 
@@ -38,7 +38,7 @@ pub(super) fn shown(peer: &Seen) -> Value {
     })
 }
 
-/// All of them on the page.
+/// Renders all sinks on the page.
 pub(super) fn draw(page: &mut String, peers: &[Seen]) {
     // Writing to a string cannot fail.
     let streams = counted(peers.len(), "stream");
@@ -102,7 +102,7 @@ fn row(page: &mut String, peer: &Seen) {
     );
 }
 
-/// It has taken what it was sent last.
+/// Returns true if the sink has acknowledged the last response.
 fn is_in_sync(one: &Subscribed) -> bool {
     one.sent.is_some() && one.sent == one.acked && one.pending_nonce.is_none()
 }

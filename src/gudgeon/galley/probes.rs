@@ -1,4 +1,4 @@
-//! The probe files: their age says that the loop turns, and that the role is ready.
+//! The probe files: their age proves that the event loop runs, and that the role is ready.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::cli::GalleyFlags;
 /// Intervals of zero are as short as this.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// One of the two; not there where its flag is empty.
+/// One of the two probe files; disabled by an empty flag.
 #[derive(Debug)]
 struct Probe {
     file: Beside,
     every: Duration,
-    /// That it cannot be written was said.
+    /// The failure to write the file has been logged.
     complained: bool,
 }
 
@@ -46,12 +46,12 @@ impl Probe {
     }
 
     async fn remove(&mut self) {
-        // Where it cannot be removed its age says the same, later.
+        // If the file cannot be removed, its age tells the same later.
         let _gone = self.file.remove().await;
     }
 }
 
-/// Both, until the role ends.
+/// The tasks of both files, which run until the role ends.
 #[derive(Debug)]
 pub(super) struct Probes {
     tasks: Vec<JoinHandle<()>>,
@@ -63,7 +63,7 @@ impl Probes {
     pub(super) async fn stop(self) {
         drop(self.stop);
         for task in self.tasks {
-            // It may have panicked.
+            // The task may have panicked.
             let _ended = task.await;
         }
     }
@@ -82,7 +82,7 @@ pub(super) fn start(flags: &GalleyFlags, parts: &watch::Receiver<Parts>) -> Prob
     Probes { tasks, stop }
 }
 
-/// While the loop turns, this does.
+/// Writes the liveness file while the event loop runs.
 async fn live(mut probe: Probe, mut stop: watch::Receiver<()>) {
     let mut beats = interval(probe.every);
     // After a pause one beat is enough.
@@ -95,13 +95,13 @@ async fn live(mut probe: Probe, mut stop: watch::Receiver<()>) {
     };
     tokio::select! {
         () = beat => {}
-        // Nobody sends: the sender goes.
+        // The channel carries no values: its end is the signal.
         _ = stop.changed() => {}
     }
     probe.remove().await;
 }
 
-/// While nothing is missing; what an earlier process has left says nothing of this one.
+/// Writes the file while the role is ready; a file of an earlier process is removed.
 async fn ready(mut probe: Probe, parts: watch::Receiver<Parts>, mut stop: watch::Receiver<()>) {
     tokio::select! {
         () = follow(&mut probe, parts) => {}
@@ -110,7 +110,7 @@ async fn ready(mut probe: Probe, parts: watch::Receiver<Parts>, mut stop: watch:
     probe.remove().await;
 }
 
-/// Until `parts` ends.
+/// Follows the readiness until `parts` closes.
 async fn follow(probe: &mut Probe, mut parts: watch::Receiver<Parts>) {
     let mut due = Instant::now();
     loop {

@@ -1,7 +1,7 @@
-//! The transforms of one session: things in, resources of collections out.
+//! The transforms of one session: objects in, resources of collections out.
 //!
-//! What is made of Ingresses is made of all of them together, and an entry of a Service is made of many things: so what is to
-//! be made anew is remembered, and made once, when a source has said what it had to say.
+//! Resources are generated from all Ingresses together, and an entry of a Service from many objects: so the affected ones
+//! are marked, and generated once, when a source has sent its event.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,30 +25,30 @@ use transform::{Key, Mesh};
 /// The one resource of the mesh configuration.
 const MESH_NAME: &str = "istio-system/meshconfig";
 
-/// Where Ingresses are, by name, as the source says.
+/// Places of the Ingresses, by name, as the source reports them.
 pub(super) type Places = BTreeMap<Arc<str>, Box<str>>;
 
-/// Something that was made, and what came of it.
+/// A generated object, with its last valid version and its findings.
 #[derive(Debug)]
 struct Checked {
     made: Generated,
-    /// The last that was good: it stays while what is made is broken, so whoever is named by it is served on.
+    /// The last valid version: it stays while the present one is invalid, so that proxies keep it.
     served: Option<Arc<Resource>>,
-    /// What is wrong with it now.
+    /// Findings about the present version.
     errors: Arc<[Finding]>,
 }
 
-/// An object, as far as anything is made of it.
+/// An object, as far as the transforms need it.
 #[derive(Clone, Debug)]
 pub(super) enum Thing {
-    /// As all sinks get it.
+    /// The resource that all sinks get.
     Resource(Arc<Resource>),
-    /// Of Kubernetes, as JSON.
+    /// An object of Kubernetes, as JSON.
     Plain(Plain, Arc<str>),
 }
 
 impl Thing {
-    /// What is made of an object whatever the mesh configuration is. It takes a while for many: not for the loop.
+    /// Converts an entry as far as the mesh configuration does not matter. Slow for many objects: not for the event loop.
     pub(super) fn of(entry: &Entry) -> Self {
         match entry {
             Entry::Object { object, created } => {
@@ -70,14 +70,14 @@ pub(super) struct Processing {
     /// The Services whose entries are to be made anew.
     dirty: BTreeSet<Key>,
     ingresses: BTreeMap<Key, Ingress>,
-    /// What is made of them may be another.
+    /// The resources of the Ingresses are to be generated again.
     ingresses_changed: bool,
-    /// The Services whose ports they name, there or not: what else happens to Services is no matter.
+    /// The Services whose ports the Ingresses name, existing or not: other changes of Services do not matter.
     named: BTreeSet<Key>,
     made: BTreeMap<Id, Checked>,
-    /// What the session before has served of it, until this one has made something.
+    /// Generated resources that the last session has served, until this one has generated some.
     before: BTreeMap<Id, Arc<Resource>>,
-    /// What somebody has written where something may be made: that counts.
+    /// User-written objects with names that could be generated: they take precedence.
     written: BTreeSet<Id>,
     warned: Vec<Warned>,
 }
@@ -107,20 +107,20 @@ impl Processing {
         }
     }
 
-    /// After another session: what that has served of what is made, and this one finds broken, stays.
+    /// Takes over the generated resources of the last session, which stay if this session finds them invalid.
     pub(super) fn after(mut self, before: BTreeMap<Id, Arc<Resource>>) -> Self {
         self.before = before;
         self
     }
 
-    /// What is served of what is made, for the session that comes after.
+    /// Returns the generated resources that are served, for the next session.
     pub(super) fn served(self) -> BTreeMap<Id, Arc<Resource>> {
         let made = self.made.into_iter();
         made.filter_map(|(id, checked)| Some((id, checked.served?)))
             .collect()
     }
 
-    /// What is wrong with what is made, where the first Ingress is that it is made of.
+    /// Iterates over the invalid generated objects, each with the place of its first Ingress.
     pub(super) fn rejected(&self, places: &Places) -> impl Iterator<Item = Rejected> {
         let made = self.made.iter();
         let broken = made.filter(|(_, checked)| !checked.errors.is_empty());
@@ -135,7 +135,7 @@ impl Processing {
         })
     }
 
-    /// What of Ingresses is not served.
+    /// Iterates over the warnings about Ingresses.
     pub(super) fn warned(&self, places: &Places) -> impl Iterator<Item = Warned> {
         self.warned.iter().map(|one| Warned {
             origin: place(places, &one.id.name),
@@ -143,7 +143,7 @@ impl Processing {
         })
     }
 
-    /// An object is there, has changed, or gone.
+    /// Sets or deletes an object.
     pub(super) fn apply(
         &mut self,
         now: Duration,
@@ -187,7 +187,7 @@ impl Processing {
                 BTreeSet::new()
             }
             Plain::Service => self.services.service(key, read(json)),
-            // Of the others only entries are made.
+            // The other kinds serve for entries only.
             _ if !self.discovers => BTreeSet::new(),
             Plain::Endpoints => self.services.endpoints(key, read(json)),
             Plain::EndpointSlice => self.services.slice(key, read(json)),
@@ -197,7 +197,7 @@ impl Processing {
         }
     }
 
-    /// Remembers what is written where something may be made.
+    /// Remembers user-written objects whose names could be generated.
     fn keep(&mut self, id: &Id, is_there: bool) {
         if !matches!(id.collection, GATEWAYS | VIRTUAL_SERVICES)
             || !ingress::may_be_generated(&id.name)
@@ -205,7 +205,7 @@ impl Processing {
             return;
         }
         self.ingresses_changed = true;
-        // It is put in its place again, whatever was there.
+        // `make` publishes the generated version again, whatever the publisher has.
         self.made.remove(id);
         match is_there {
             true => self.written.insert(id.clone()),
@@ -213,7 +213,7 @@ impl Processing {
         };
     }
 
-    /// Makes what is to be made anew. Whether there may be something new to say of it.
+    /// Generates the affected resources. Returns true if findings may have changed.
     pub(super) fn flush(&mut self, now: Duration, publisher: &mut Publisher) -> bool {
         let dirty = std::mem::take(&mut self.dirty);
         for key in dirty.iter().filter(|_| self.discovers) {
@@ -226,7 +226,7 @@ impl Processing {
         if changed {
             self.make(now, publisher);
         }
-        // What this session does not make at once is gone.
+        // Resources of the last session that this one has not generated at once are deleted.
         self.before.clear();
         changed
     }
@@ -269,7 +269,7 @@ impl Processing {
     }
 }
 
-/// Where an Ingress is.
+/// Returns the place of an Ingress.
 fn place(places: &Places, ingress: &str) -> Box<str> {
     places.get(ingress).cloned().unwrap_or_default()
 }
@@ -285,10 +285,10 @@ fn read<T: DeserializeOwned>(json: Option<&str>) -> Option<T> {
     serde_json::from_str(json?).ok()
 }
 
-/// Whether something can be made of an object of Kubernetes.
+/// Checks that an object of Kubernetes can be transformed.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it cannot.
 pub(super) fn usable(plain: Plain, json: &str) -> Result<(), String> {
     fn readable<T: DeserializeOwned>(json: &str) -> Result<(), String> {
         let read: Result<T, _> = serde_json::from_str(json);
@@ -305,7 +305,7 @@ pub(super) fn usable(plain: Plain, json: &str) -> Result<(), String> {
     }
 }
 
-/// Through the door, as what somebody has written. `before`: what was served of it.
+/// Validates a generated object like a user's. `before`: the version that is served.
 fn checked(made: Generated, before: Option<Arc<Resource>>) -> Checked {
     let (object, findings) = made.object();
     let errors: Vec<Finding> = findings.into_iter().filter(Finding::is_error).collect();
@@ -327,7 +327,7 @@ fn warned(finding: ingress::Finding) -> Warned {
             collection: Plain::Ingress.collection(),
             name: finding.ingress.to_string().into(),
         },
-        // Whoever asks says where they are.
+        // The caller fills in the place.
         origin: Box::default(),
         warnings: [Finding::warning(finding.path, finding.message)].into(),
     }
@@ -356,7 +356,7 @@ pub(super) fn mesh(config: &MeshConfig) -> Resource {
     })
 }
 
-/// Without the fields that are read as Struct: a sink's own types of them could make anything of what nobody has checked.
+/// Removes the fields of type Struct: a sink's own types of them could interpret unvalidated content.
 fn checked_part(mut config: MeshConfig) -> MeshConfig {
     config.extension_providers.clear();
     config.service_scope_configs.clear();
@@ -400,7 +400,7 @@ mod tests {
             self.processing.apply(now, publisher, id, thing);
         }
 
-        /// What a collection has, ten seconds later.
+        /// Returns the names in a collection, ten seconds later.
         fn names(&mut self, collection: &str) -> Vec<String> {
             self.processing.flush(self.now, &mut self.publisher);
             self.now += Duration::from_secs(10);
@@ -454,7 +454,7 @@ mod tests {
         )
     }
 
-    /// Where the Ingress is.
+    /// The place of the Ingress.
     fn places() -> Places {
         Places::from([("shop/web".into(), "a.yaml:3".into())])
     }
@@ -474,7 +474,7 @@ mod tests {
         play.say(&web, Some(&service()));
         assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);
         assert_eq!(play.processing.warned(&places()).count(), 0);
-        // Nobody has asked for entries.
+        // Entries are disabled.
         assert_eq!(play.names(SYNTHETIC), [""; 0]);
         play.say(&name, None);
         assert_eq!(play.names(VIRTUAL_SERVICES), [""; 0]);
@@ -515,7 +515,7 @@ mod tests {
             assert_eq!(rejected.len(), 1);
             assert_eq!(rejected[0].errors[0].path, "spec.hosts[0]");
             assert_eq!(&*rejected[0].origin, "a.yaml:3");
-            // Looked at once more, and not checked again.
+            // Looked at again, and not validated again.
             play.processing.ingresses_changed = true;
         }
         play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(play.processing.rejected(&places()).count(), 0);
     }
 
-    /// A Gateway of which each server takes more room than what it is made of.
+    /// A Gateway whose servers each take more bytes than the Ingress's entry for them.
     fn broken() -> Entry {
         plain(
             Plain::Ingress,
@@ -556,7 +556,7 @@ mod tests {
             assert_eq!(rejected[0].errors[0].message, "object is too large");
             play.processing.ingresses_changed = true;
         }
-        // A session after that one finds it broken, and what was served stays all the same.
+        // A session after that one finds it invalid, and the served version still stays.
         let new = Processing::new(&MeshConfig::default(), "cluster.local", false);
         let old = std::mem::replace(&mut play.processing, new);
         play.processing.before = old.served();
@@ -568,7 +568,7 @@ mod tests {
             play.processing.rejected(&places()).next().unwrap().state,
             State::Stale
         );
-        // It goes with what it was made of, and is not remembered.
+        // The last good version is deleted with its Ingress, and not remembered.
         play.say(&name, None);
         assert_eq!(play.names(GATEWAYS), [""; 0]);
         play.say(&name, Some(&broken()));

@@ -1,25 +1,25 @@
-//! What has to be there before the role is ready, part by part: whoever makes a part says what it waits for, and when it is
-//! there. Parts that are not enabled are never named.
+//! The readiness of the role, part by part: the owner of a part reports what it waits for, and when it is ready. Disabled
+//! parts are never named.
 
 use std::collections::BTreeMap;
 
 use tokio::sync::watch;
 
-/// All parts; whoever looks is told of each change.
+/// The state of all parts, with notifications of changes.
 #[derive(Debug)]
 pub(crate) struct Readiness(watch::Sender<Parts>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
     draining: bool,
-    /// Why a part is not there.
+    /// The reason for which a part is not ready.
     missing: BTreeMap<&'static str, String>,
-    /// Parts that are not there, and that nobody is kept waiting for.
+    /// Parts that are not ready, and not required.
     optional: BTreeMap<&'static str, String>,
 }
 
 impl Parts {
-    /// In one line; `None`: nothing is missing.
+    /// Returns the missing parts in one line; `None` if all are ready.
     pub(crate) fn why_not(&self) -> Option<String> {
         if self.draining {
             return Some("draining".to_owned());
@@ -50,7 +50,7 @@ impl Readiness {
             .send_modify(|parts| drop(parts.optional.insert(part, why)));
     }
 
-    /// It is there.
+    /// Marks a part as ready.
     pub(crate) fn has(&self, part: &'static str) {
         self.0.send_if_modified(|parts| {
             let is_missed = parts.missing.remove(part).is_some();
@@ -58,12 +58,12 @@ impl Readiness {
         });
     }
 
-    /// Why parts are not there that the role is ready without.
+    /// Returns the reasons of optional parts that are not ready.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.0.borrow().optional.values().cloned().collect()
     }
 
-    /// From now on not ready, whatever is there.
+    /// Marks the role as not ready from now on.
     pub(crate) fn drains(&self) {
         self.0.send_modify(|parts| parts.draining = true);
     }

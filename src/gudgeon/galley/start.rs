@@ -32,7 +32,7 @@ use crate::shared::{self, Inspect, Role, RuleChannel, Shared};
 /// Connections of each plain listener at a time.
 const PLACES: usize = 64;
 
-/// All that can fail is done.
+/// The prepared role: whatever may fail has been done.
 pub(crate) struct Galley {
     flags: GalleyFlags,
     streams: Option<(Streams, Arc<Engine>)>,
@@ -43,7 +43,7 @@ pub(crate) struct Galley {
 }
 
 impl Galley {
-    /// As whoever looks in sees it.
+    /// Returns the role's page, metrics and readiness.
     pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
         Arc::new(Monitor {
             looks: Arc::clone(&self.looks),
@@ -147,7 +147,7 @@ impl Role for Galley {
             let reviews = Arc::clone(&webhook.reviews);
             serving.spawn(serve::run(door, reviews, stage.clone()));
         }
-        // Nobody waits for them where the process is at its end.
+        // The process may be at its end, so the result is ignored.
         let _started = probes.send(probes::start(&flags, &looks.readiness.changes()));
         shared::draining(&mut stage).await;
         looks.readiness.drains();
@@ -156,7 +156,7 @@ impl Role for Galley {
     }
 }
 
-/// SIGUSR1 asks for everything to be read again, too, as it does of Galley.
+/// Counts the requests to read everything again: SIGUSR1 as well, as in Galley.
 fn on_demand() -> Result<watch::Receiver<u64>, Failure> {
     let mut asked = signal(SignalKind::user_defined1())
         .map_err(|cause| Failure::system(format!("cannot handle signals: {cause}")))?;
@@ -169,7 +169,7 @@ fn on_demand() -> Result<watch::Receiver<u64>, Failure> {
     Ok(process::again())
 }
 
-/// Starts what is served; `None`: nothing is.
+/// Starts the source; `None` if no configuration is served.
 async fn sources(
     shared: &Shared,
     flags: &GalleyFlags,

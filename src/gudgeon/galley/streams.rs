@@ -14,17 +14,17 @@ use crate::grpc::Certificates;
 use crate::mcp::{Files, Peers, Server, Settings, SourceDialer, WithoutList};
 use crate::serve::Stage;
 
-/// What has to be there.
+/// The readiness part of MCP.
 const PART: &str = "mcp";
 
-/// In the place of an address that is not given. Nobody dials it.
+/// Replaces a missing address. It is never dialled.
 const NOWHERE: &str = "localhost:1";
 
-/// Addresses are taken, nothing is served yet.
+/// The MCP server and dialler, bound, not serving yet.
 pub(super) struct Streams {
     server: Server,
     callout: Option<SourceDialer>,
-    /// What the port waits for, where the webhook makes its own certificate: that one is of use without the port.
+    /// The reason why the port is not ready, where the webhook makes its own certificate, which is of use without the port.
     optional: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl Streams {
             server: flags.sink_server_name.clone(),
         };
         let (mode, meta) = (&flags.sink_auth_mode, &flags.sink_meta);
-        // Flags of a sink that is not dialled are held against the same rules: who has mistyped one learns it now.
+        // The flags of a sink are validated even if it is not dialled: a typing error shows now.
         let callout = match flags.sink_address.as_str() {
             "" => SourceDialer::new(NOWHERE, mode, files, meta, received).map(|_| None)?,
             address => Some(SourceDialer::new(address, mode, files, meta, received)?),

@@ -21,7 +21,7 @@ pub(crate) struct AddressLimit {
     refused: AtomicU64,
 }
 
-/// One among those of its address, until it is dropped.
+/// A connection's place in its address's share, released when dropped.
 #[derive(Debug)]
 pub(crate) struct AddressPermit {
     limit: Arc<AddressLimit>,

@@ -1,4 +1,4 @@
-//! Between a connection and the services behind it: what a call is, and what is answered.
+//! Between a connection and the services behind it: calls, and their responses.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -68,14 +68,14 @@ pub(crate) fn call(request: &Request<Incoming>) -> Option<(&str, &str)> {
     Some(path.split_once('/').unwrap_or((path, "")))
 }
 
-/// To what is no call.
+/// Responds to a request that is no gRPC call.
 pub(crate) fn no_call() -> Response<Reply> {
     let mut answer = Response::new(Reply::Nothing);
     *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
     answer
 }
 
-/// What is put into the outlet, for as long as it takes.
+/// Streams the messages that are put into the sender, for as long as it lasts.
 pub(crate) fn streaming(outlet: &Arc<ResponseSender>) -> Response<Reply> {
     let mut answer = Response::new(Reply::Messages(Messages::new(outlet)));
     answer.headers_mut().insert(CONTENT_TYPE, TYPE);

@@ -1,4 +1,4 @@
-//! Certificates of a port with client certificates: three files, read when they are there, and again when they change. Until
+//! Certificates of a port with client certificates: three files, read once they exist, and again when they change. Until
 //! then the port is closed.
 
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use crate::tls::{self, Pair, PairError, expiry};
 use crate::watch::Watcher;
 use crate::{file, log};
 
-/// From the first event to the look: who writes a file often writes another.
+/// The delay from the first event to the reload: a program often writes several files.
 const SETTLE: Duration = Duration::from_millis(100);
-/// A look in any case.
+/// The interval of reloads without an event.
 const SELDOM: Duration = Duration::from_secs(60);
 /// The same while there are none, or half of a new pair.
 const SOON: Duration = Duration::from_secs(1);
@@ -111,7 +111,7 @@ impl Certificates {
         }
     }
 
-    /// For the next handshakes.
+    /// Builds the acceptor of the next handshakes.
     fn acceptor(&self, [chain, key, roots]: &[Vec<u8>; 3]) -> Result<Acceptor, String> {
         let pair = self.pair(chain, key)?;
         let config = tls::server_of_clients(&pair, self.store(roots)?)?;

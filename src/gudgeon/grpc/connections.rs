@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
@@ -21,6 +21,7 @@ use super::addresses::AddressLimit;
 use super::calls::Calls;
 use super::idle::{IdleLimit, IdleSlot, Progress};
 use super::peer::{Address, Leaf, Peer};
+use super::tasks::Tasks;
 use super::unfinished::UnfinishedLimit;
 use crate::seldom::Seldom;
 use crate::serve::Stage;
@@ -28,51 +29,54 @@ use crate::{descriptors, log};
 
 /// Connections of one port at a time.
 const PLACES: usize = 20_000;
-/// Those of one address: a quarter, so that whoever has one address leaves room for the rest. Thousands of proxies may come
-/// through one translation of addresses, and two of each during a hot restart.
+/// Connections of one address: a quarter, so that one address leaves room for the rest. Thousands of proxies may come
+/// through one NAT, and two of each during a hot restart.
 const OF_ONE_ADDRESS: usize = PLACES / 4;
-/// For a handshake, and from it to the first request.
+/// The timeout of a handshake, and that from the handshake to the first request.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const OPENING: Duration = Duration::from_secs(10);
-/// What a connection that got old, and one that is told to go at the end, have for their streams.
+/// The time that streams have to end when a connection is too old, and at shutdown.
 const FAREWELL: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(5);
-/// Longest request head.
+/// Bytes of a request's head at most.
 const HEAD_BYTES: u32 = 16 << 10;
-/// What is taken in before it was asked for: one stream, one connection.
-const STREAM_WINDOW: u32 = (64 << 10) - 1;
-/// Half of it is what the HTTP/2 library grants small frames that nobody has taken, at 256 bytes less their length each; beyond
-/// it ends the connection. Of a stream's whole window of requests, which may come before the stream has its turn, that takes
-/// some 150 KiB where they have 80 bytes and some 300 KiB where they have 44, as the shortest; and its neighbours are to live.
+/// Bytes of one stream that a client may send before they are read. An acknowledgement that names a thousand clusters takes seven
+/// rounds then, and no frame of it is longer than the buffer of 8 KiB that h2 begins with: of longer ones each connection would
+/// keep 16 KiB more for as long as it lives, 32 MB of two thousand proxies.
+const STREAM_WINDOW: u32 = (8 << 10) - 192;
+/// Bytes of all streams of a connection. Half of it is what the HTTP/2 library grants small frames that are not consumed yet, at
+/// 256 bytes less their length each; beyond it ends the connection. A stream's whole window of requests, which may come before
+/// the stream has its turn, takes some 20 KiB of that in frames of 80 bytes and some 40 KiB in frames of 44, the shortest; and
+/// other streams must survive it.
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// What of one stream waits in its connection to be written; the rest waits where it costs nothing.
+/// Bytes of a stream that wait in its connection to be written; the rest waits where it costs nothing.
 const WRITTEN_AHEAD: usize = 64 << 10;
 /// Lines of a minute of handshakes that fail.
 const FAILURES: u32 = 10;
-/// Between two tries to accept when the process has no descriptors.
+/// The delay between two tries to accept when the process has no descriptors.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
 
-/// How connections are kept.
+/// Keepalive and limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keeping {
-    /// Between two pings, and for the answer to one.
+    /// The interval of pings, and the timeout of an answer.
     pub(crate) interval: Duration,
     pub(crate) timeout: Duration,
-    /// `None` or nothing: for ever, as gRPC has it.
+    /// `None` or zero: unlimited, as in gRPC.
     pub(crate) age: Option<Duration>,
-    /// Of one connection.
+    /// Streams of one connection.
     pub(crate) streams: u32,
-    /// Idle connections at a time, each for as long as one may take to its first request; one of them is evicted for one
-    /// more.
+    /// Idle connections at a time, each for at most the time to its first request; at the limit one of them is evicted for
+    /// the next.
     pub(crate) idle: usize,
-    /// Once it has asked for something, a connection is not idle any more, with or without a stream.
+    /// After its first request a connection no longer counts as idle, with or without a stream.
     pub(crate) stays: bool,
 }
 
 /// The acceptor of later handshakes.
 pub(crate) type Acceptor = TlsAcceptor;
 
-/// A byte stream of any kind: the code of HTTP/2 exists once for all of them.
+/// A byte stream of any kind: one type, so that the code of HTTP/2 is compiled once.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
@@ -103,14 +107,14 @@ impl Listener {
     }
 }
 
-/// A connection of which nothing was read.
+/// An accepted connection, of which nothing was read.
 enum Accepted {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Accepted {
-    /// Returns when the client has said something, or is gone. A socket's file is its owner's alone.
+    /// Returns when the client has sent a byte, or is gone. A Unix socket is accessible to its owner alone.
     async fn first_byte(&self) -> std::io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.peek(&mut [0]).await.map(drop),
@@ -140,7 +144,7 @@ struct Common {
     idle: Arc<IdleLimit>,
     unfinished: Arc<UnfinishedLimit>,
     stage: watch::Receiver<Stage>,
-    /// Handshakes that fail: the other side may not say it.
+    /// Limits log lines about failed handshakes, since the client may not report them.
     failures: Seldom,
 }
 
@@ -188,14 +192,15 @@ pub(crate) async fn run(
                 let acceptor = match &tls {
                     Some(current) => match current.borrow().clone() {
                         Some(acceptor) => Some(acceptor),
-                        // They were there before the port was opened.
+                        // The files were there before the port was opened.
                         None => continue,
                     },
                     None => None,
                 };
                 let patience = Patience::new(&common, &address);
                 let common = Arc::clone(&common);
-                // Begun within: a future that moves into the task is there twice, for as long as the connection lives.
+                // Begun within the task: a future that is moved into it would take its memory twice, for as long as the
+                // connection lives.
                 tasks.spawn(async move {
                     one(stream, address, acceptor, patience, common).await;
                     drop((place, permit));
@@ -216,7 +221,7 @@ pub(crate) async fn run(
     }
     drop(listener);
     let all = async { while tasks.join_next().await.is_some() {} };
-    // What has not ended by then is cut with the set.
+    // Connections that have not ended by then are dropped with the set.
     let _cut = timeout(END, all).await;
 }
 
@@ -234,8 +239,10 @@ async fn one(
     };
     match opened {
         Ok((stream, leaf)) => {
-            let peer = Peer::new(address, leaf).on(&common.unfinished);
-            serve(stream, peer, patience, &common).await;
+            let mut tasks = Tasks::new();
+            let peer = Peer::new(address, leaf).on(&common.unfinished, tasks.spawner());
+            serve(stream, peer, patience, &common, &mut tasks).await;
+            tasks.finish();
         }
         Err(cause) => {
             if let Some(cause) = cause
@@ -251,7 +258,7 @@ async fn one(
 }
 
 /// Waits for the first bytes, and does the handshake. A function of its own: a value that one function holds at two moments
-/// has two places in its task, for as long as the connection lives. The cause is there where the client has spoken TLS.
+/// has two places in its task, for as long as the connection lives. The error has a cause if the client has begun TLS.
 async fn opened(
     accepted: Accepted,
     tls: Option<TlsAcceptor>,
@@ -270,7 +277,7 @@ async fn opened(
     let stream = timeout_at(begun + limit, acceptor.accept(accepted.into_stream()));
     let stream = match stream.await {
         Ok(Ok(stream)) => stream,
-        // A port was looked at, and nothing was said.
+        // A port scan: the client sent nothing.
         Ok(Err(cause)) if cause.kind() == ErrorKind::UnexpectedEof => return Err(None),
         Ok(Err(cause)) => return Err(Some(cause.to_string())),
         Err(_) => return Err(Some("the handshake took too long".to_owned())),
@@ -284,10 +291,10 @@ async fn opened(
     Ok((Box::new(stream), Some(leaf)))
 }
 
-/// How long a connection may be there for nothing.
+/// The time that a connection may stay idle.
 struct Patience {
     limit: Arc<IdleLimit>,
-    /// While it is idle.
+    /// The slot, while the connection is idle.
     slot: Option<IdleSlot>,
     stays: bool,
     since: Instant,
@@ -338,10 +345,16 @@ impl Patience {
     }
 }
 
-async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Common) {
+async fn serve(
+    stream: Stream,
+    peer: Peer,
+    mut patience: Patience,
+    common: &Common,
+    tasks: &mut Tasks,
+) {
     let keeping = common.keeping;
     let mut stage = common.stage.clone();
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let mut builder = http2::Builder::new(tasks.spawner());
     builder
         .timer(TokioTimer::new())
         .max_header_list_size(HEAD_BYTES)
@@ -373,8 +386,11 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
             }
         };
         tokio::select! {
-            // How it ended is the client's business.
+            // In this order: streams work on what was read before others are read.
+            biased;
+            // The result is the client's concern.
             _ended = connection.as_mut() => return,
+            never = &mut *tasks => match never {},
             () = peer.is_cut() => return,
             () = patience.evicted(), if told.is_none() => return,
             () = peer.turned() => {
@@ -401,13 +417,13 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
 }
 
 impl Keeping {
-    /// How old a connection may become.
+    /// Returns the age limit, with jitter.
     fn end_of_life(&self) -> Option<Duration> {
         self.age.filter(|age| !age.is_zero()).map(jittered)
     }
 }
 
-/// Ten percent more or less, so that those who came together do not all go together.
+/// Adds jitter of ten percent, so that clients which connected together do not reconnect together.
 fn jittered(age: Duration) -> Duration {
     let random = RandomState::new().hash_one(0) % 2001;
     let share = 0.9 + f64::from(u32::try_from(random).unwrap_or(1000)) / 10_000.0;

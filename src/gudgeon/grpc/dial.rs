@@ -26,17 +26,18 @@ use super::frames::{Bounds, Inbound};
 use super::response_sender::{Messages, ResponseSender};
 use crate::tls::{self, Secure};
 
-/// To a connection that can be asked something.
+/// The timeout of a connection, up to the request.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Between two pings, and for the answer to one: who is dialled and falls silent is dialled again.
+/// The interval of pings, and the timeout of an answer: a silent peer is dialled again.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
-/// What is taken in before it was asked for: one stream, one connection.
+/// The initial flow-control windows: of the stream, and of the connection.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// There is one stream, so it never has more than that one's. But half of it is what the HTTP/2 library grants small frames
-/// that nobody has taken, at 256 bytes less their length each; beyond it ends the connection.
+/// There is one stream, so the connection never has more than its window. But half of the connection's window is what the
+/// HTTP/2 library grants small frames that are not consumed yet, at 256 bytes less their length each; beyond it ends the
+/// connection.
 const CONNECTION_WINDOW: u32 = 2 << 20;
-/// What of the stream waits in the connection to be written.
+/// Bytes of the stream that wait in the connection to be written.
 const WRITTEN_AHEAD: usize = 64 << 10;
 const HEAD_BYTES: u32 = 16 << 10;
 
@@ -84,7 +85,7 @@ pub(crate) struct DialTarget<'a> {
     /// `/SERVICE/METHOD`.
     pub(crate) path: String,
     pub(crate) metadata: Vec<(HeaderName, HeaderValue)>,
-    /// And the name that the server is to have, where it is not the host's.
+    /// TLS, and the expected server name if it is not the host's.
     pub(crate) tls: Option<(Secure, Option<String>)>,
 }
 
@@ -109,7 +110,7 @@ impl Drop for ConnectionTask {
 /// Opens a stream. The response may come much later.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why the connection failed.
 pub(crate) async fn dial(target: DialTarget<'_>, bounds: Bounds) -> Result<DialledStream, String> {
     match timeout(CONNECT, open(target, bounds)).await {
         Ok(opened) => opened,
@@ -146,7 +147,7 @@ async fn open(target: DialTarget<'_>, bounds: Bounds) -> Result<DialledStream, S
         .await
         .map_err(|cause| cause.to_string())?;
     let connection = ConnectionTask(tokio::spawn(async move {
-        // How it ended, the stream says.
+        // The stream reports the result.
         let _ended = connection.await;
     }));
     let outlet = Arc::new(ResponseSender::default());
@@ -163,7 +164,7 @@ async fn open(target: DialTarget<'_>, bounds: Bounds) -> Result<DialledStream, S
     sender.ready().await.map_err(|cause| cause.to_string())?;
     let answer = sender.send_request(request);
     let answer = ResponseBody(ResponseState::Waiting(Box::pin(async move {
-        // The connection ends when nobody can send anything on it any more.
+        // Dropping the sender would end the connection.
         let _sender = sender;
         answer.await
     })));
@@ -264,7 +265,7 @@ fn ended(headers: &HeaderMap) -> Option<Status> {
     Status::from_header_map(headers).filter(|status| status.code() != Code::Ok)
 }
 
-/// Why there is no stream.
+/// Returns the status if the server has refused the stream.
 fn refused(answer: &Response<Incoming>) -> Option<Status> {
     if answer.status() != StatusCode::OK {
         let words = format!("it answers {}", answer.status());

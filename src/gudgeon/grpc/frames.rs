@@ -1,4 +1,4 @@
-//! gRPC's messages in the body of a request: five bytes say how long each is.
+//! gRPC's messages in the body of a request: a prefix of five bytes has the length of each.
 //!
 //! tonic has this, too, but keeps the largest message's buffer for as long as a stream lives, and streams live for days:
 //! some thousand proxies that named all their clusters once would hold that much for ever.
@@ -18,19 +18,19 @@ use tonic::{Code, Status};
 use super::peer::Peer;
 use super::unfinished::{self, Unfinished};
 
-/// Whether it is compressed, and its length.
+/// Bytes of a message's prefix: the compressed flag, and the length.
 const PREFIX: usize = 5;
 
-/// Bytes of messages that are taken out of a body before anybody asks for them.
+/// Bytes of messages that are buffered before a message is wanted.
 const AHEAD: usize = 256 << 10;
 
-/// From the head of a stream to its first message.
+/// The timeout from the head of a stream to its first message.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// From the first byte of a message to its last: the longest of them is through in a second, but for a network that loses some.
+/// The timeout from the first byte of a message to its last: the longest takes a second, except on a lossy network.
 const MESSAGE: Duration = Duration::from_secs(20);
 
-/// For the word with which the other side goes: it is there already, or on its way.
+/// The timeout of the peer's final status: it has arrived already, or is on its way.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// The bounds of a message.
@@ -39,11 +39,11 @@ pub(crate) struct Bounds {
     /// The longest, and how a longer one is refused.
     pub(crate) bytes: usize,
     pub(crate) beyond: Code,
-    /// Values of one repeated field, before they are made: what is refused by its number takes no memory first.
+    /// Values of one repeated field, before they are allocated: a message with too many is refused without decoding.
     pub(crate) values: usize,
 }
 
-/// Why a body ends before its time.
+/// Errors of a body as gRPC statuses.
 pub(crate) trait Ended {
     fn status(self) -> Status;
 }
@@ -71,15 +71,15 @@ impl Ended for Infallible {
 pub(crate) struct Inbound<B> {
     body: B,
     bounds: Bounds,
-    /// One after the other, wherever frames began: the smallest frame costs its bytes and nothing beside them.
+    /// The received bytes, independent of frames: a small frame costs its bytes and nothing else.
     buffer: BytesMut,
-    /// The client has said all, and it is in the buffer.
+    /// The client has ended its messages; the last ones are in the buffer.
     ended: bool,
-    /// `None`: we have dialled, and know whom.
+    /// `None`: this program has dialled, and trusts the peer.
     strange: Option<Strange>,
 }
 
-/// A client of ours: its messages have to come to an end.
+/// A client of this program: its messages must be completed within a deadline.
 #[derive(Debug)]
 struct Strange {
     peer: Arc<Peer>,
@@ -89,7 +89,7 @@ struct Strange {
 }
 
 impl Strange {
-    /// So much of a message is there; until when it has to be whole.
+    /// Counts the bytes of an unfinished message; returns the deadline for its end.
     fn has(&mut self, bytes: usize, most: usize) -> Result<Instant, Status> {
         match &self.part {
             Some(part) => part.grow(bytes, most)?,
@@ -120,7 +120,7 @@ where
         }
     }
 
-    /// Of a stream that was opened to us: each message has a time, and all together have a bound.
+    /// Reads a stream that a client has opened: each message has a deadline, and all together have a limit of bytes.
     pub(crate) fn of(peer: &Arc<Peer>, body: B, bounds: Bounds) -> Self {
         let mut this = Self::new(body, bounds);
         this.strange = Some(Strange {
@@ -137,7 +137,7 @@ where
         first.unwrap_or_else(|_late| Err(Status::deadline_exceeded("no request came")))
     }
 
-    /// The next one; `None`: the client has said all. May be given up and asked again.
+    /// Returns the next message; `None` at the end. Cancel-safe.
     pub(crate) async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, Status> {
         loop {
             if let Some(message) = self.take()? {
@@ -156,11 +156,10 @@ where
         }
     }
 
-    /// Buffers incoming bytes while no message is wanted; returns when the stream breaks. The future may be dropped at any
-    /// time.
+    /// Buffers incoming bytes while no message is wanted; returns when the stream breaks. Cancel-safe.
     ///
-    /// The HTTP/2 library ends a connection, with all its streams, when some hundred small frames of it are not taken; so who
-    /// is read slowly is read into a buffer. When that is full, the client waits for its window.
+    /// The HTTP/2 library ends a connection, with all its streams, when some hundred small frames of it are not consumed; so
+    /// a slowly read stream is read into a buffer. When that is full, the client waits for its window.
     pub(crate) async fn take_in(&mut self) -> Status {
         while !self.ended && self.buffer.len() < AHEAD {
             if let Err(status) = self.fill().await {
@@ -170,7 +169,7 @@ where
         std::future::pending().await
     }
 
-    /// One frame more of a message that has begun, or the first of one.
+    /// Reads another frame of a message that has begun, or the first of one.
     async fn fill_in_time(&mut self) -> Result<(), Status> {
         let most = PREFIX + self.bounds.bytes;
         let Self {
@@ -194,15 +193,15 @@ where
         }
     }
 
-    /// One frame more.
+    /// Reads another frame.
     async fn fill(&mut self) -> Result<(), Status> {
         fill(&mut self.body, &mut self.buffer, &mut self.ended).await
     }
 
-    /// How the other side has ended the stream; `None`: it does not say, or not soon.
+    /// Returns the status with which the peer has ended the stream; `None` if there is none, or not soon.
     ///
     /// A server that refuses a stream answers, and then resets it, because it wants nothing more of the request. hyper drops
-    /// the request's body at the reset, maybe before anybody has read the answer: the answer says why, the reset does not.
+    /// the request's body at the reset, maybe before the answer is read: the answer has the status, the reset has none.
     pub(crate) async fn last_word(&mut self) -> Option<Status> {
         let mut read = 0;
         let said = async {
@@ -219,7 +218,7 @@ where
         timeout(LAST_WORD, said).await.ok().flatten()
     }
 
-    /// A whole message, if it is there.
+    /// Takes a complete message from the buffer.
     fn take(&mut self) -> Result<Option<Bytes>, Status> {
         let Some((&[compressed, a, b, c, d], _)) = self.buffer.split_first_chunk::<PREFIX>() else {
             return Ok(None);
@@ -239,7 +238,7 @@ where
         self.buffer.advance(PREFIX);
         let message = self.buffer.split_to(length).freeze();
         if self.buffer.is_empty() {
-            // What is left of its room goes with the message.
+            // The buffer's spare capacity goes with the message.
             self.buffer = BytesMut::new();
         }
         Ok(Some(message))
@@ -275,7 +274,7 @@ fn read<M: Message + Default>(message: &Bytes, most: usize) -> Result<M, Status>
     M::decode(message.clone()).map_err(wrong)
 }
 
-/// How often the most repeated of its fields is there.
+/// Returns the count of the most repeated field.
 fn most_values(mut message: Bytes) -> Result<usize, prost::DecodeError> {
     let mut counts = [0_usize; 16];
     while message.has_remaining() {
@@ -291,12 +290,12 @@ fn most_values(mut message: Bytes) -> Result<usize, prost::DecodeError> {
     Ok(counts.into_iter().max().unwrap_or_default())
 }
 
-/// One message as it goes over a stream.
+/// Encodes a message with its prefix.
 pub(crate) fn framed(message: &impl Message) -> Vec<u8> {
     begun(message, 0)
 }
 
-/// The begin of a message of which so many more bytes follow.
+/// The beginning of a message, with a prefix that announces so many more bytes.
 pub(crate) fn begun(message: &impl Message, more: usize) -> Vec<u8> {
     let begin = message.encoded_len();
     let mut frame = Vec::with_capacity(PREFIX + begin);
@@ -339,7 +338,7 @@ mod tests {
     }
 
     async fn heard(bytes: Vec<u8>) -> Vec<Result<usize, Code>> {
-        // Cut anywhere: nothing depends on where a chunk ends.
+        // The result is independent of the chunks' boundaries.
         let mut all = Vec::new();
         let mut inbound = Inbound::new(Full::new(Bytes::from(bytes)), BOUNDS);
         loop {
@@ -398,7 +397,7 @@ mod tests {
         }
     }
 
-    /// The begin of a message, where it is 1, and nothing more; it is looked at in each second.
+    /// Sends the beginning of a message if it is 1, and nothing more; it is polled every second.
     struct Slow(usize);
 
     impl Body for Slow {
@@ -432,7 +431,7 @@ mod tests {
         let nothing = inbound.first::<DiscoveryRequest>().await.unwrap_err();
         assert_eq!(nothing.code(), Code::DeadlineExceeded);
         assert_eq!(begun.elapsed().as_secs(), FIRST.as_secs());
-        // Whoever says nothing at all has begun nothing.
+        // A silent stream has no message that could be late.
         let waits = timeout(2 * MESSAGE, inbound.next::<DiscoveryRequest>());
         assert!(waits.await.is_err());
         inbound.body = Slow(1);
@@ -464,7 +463,7 @@ mod tests {
         let refused = part(2 << 20).next::<DiscoveryRequest>().await.unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
         drop(large);
-        // It is free again: what is wrong now is what was said.
+        // The memory is free again: the error is about the message itself.
         let read = part(2 << 20).next::<DiscoveryRequest>().await.unwrap_err();
         assert_eq!(read.code(), Code::InvalidArgument);
     }

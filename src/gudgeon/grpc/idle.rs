@@ -1,12 +1,12 @@
-//! Connections of a port that carry nothing yet: so many at a time, and which of them is evicted for the next one.
+//! Limits the idle connections of a port, and chooses the one to evict for the next.
 //!
-//! A newcomer is never closed for those before it. Who says nothing goes first, then who has said something and not who it
-//! is, then who has no stream; of these one from the address that has the most, and the longest there. Each has a while
-//! first, for which newcomers wait in the kernel's queue, in the order in which they came: so a crowd that connects again
-//! and again pushes out itself, and who speaks at once is let in.
+//! A newcomer is never closed in favour of older connections. Silent ones are evicted first, then those that have sent bytes
+//! and are not authenticated, then those without a stream; of these one from the address with the most, and the oldest
+//! there. Each has a grace period first, for which newcomers wait in the kernel's queue, in the order in which they came: so
+//! a crowd that reconnects again and again evicts itself, and a client that speaks at once is accepted.
 //!
-//! The while is counted in turns of this program and not by the clock: in a turn every task that was ready has run. A server
-//! that is busy with the answers of thousands of proxies is late with all of them, and that is not their fault.
+//! The grace period is counted in turns of this program and not by the clock: in a turn every ready task has run. A server
+//! that is busy with the responses of thousands of proxies is late with all of them, which is not their fault.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -20,25 +20,24 @@ use tracing::warn;
 use super::peer::Address;
 use crate::log;
 
-/// How far a connection is.
+/// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Progress {
     /// No byte was received.
     Silent,
-    /// Something was heard: a handshake is under way, or no request has come.
+    /// A byte was received: a handshake is under way, or no request has come.
     Speaking,
-    /// Its certificate was verified, or it had a stream.
+    /// The client's certificate was verified, or it had a stream.
     Known,
 }
 
-/// How long a turn takes at least; longer while the tasks that are ready take longer, since the one that counts queues behind
-/// them.
+/// The minimum length of a turn; longer while the ready tasks take longer, since the task that counts queues behind them.
 const TURN: Duration = Duration::from_millis(10);
 
 impl Progress {
-    /// Newcomers wait until a connection has been there for so many turns. The first bytes of a client follow its connection
-    /// at once; a handshake takes a few turns of the network, on a machine that may have hundreds of them to do after a
-    /// restart. 50 ms and 1 s of a server that has nothing else to do.
+    /// Turns for which a connection is safe from newcomers. The first bytes of a client follow its connection at once; a
+    /// handshake takes a few round trips, on a machine that may have hundreds of them to do after a restart. 50 ms and 1 s
+    /// on an idle server.
     const fn patience(self) -> u64 {
         match self {
             Self::Silent => 5,
@@ -52,7 +51,7 @@ impl Progress {
 pub(super) struct IdleLimit {
     slots: usize,
     members: Mutex<Members>,
-    /// A slot was freed, or a client sent something.
+    /// A slot was freed, or a client made progress.
     changed: Notify,
 }
 
@@ -103,8 +102,8 @@ impl IdleLimit {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when one more connection may come: a slot is free, or a client has used up its grace. The future may be
-    /// dropped while it waits.
+    /// Returns when another connection may be accepted: a slot is free, or a connection has used up its grace period.
+    /// Cancel-safe.
     pub(super) async fn room(&self) {
         loop {
             let changed = self.changed.notified();
@@ -123,7 +122,7 @@ impl IdleLimit {
         }
     }
 
-    /// Takes a slot; who has to give way for it is evicted at once.
+    /// Takes a slot; evicts a connection at once if none is free.
     pub(super) fn enter(this: &Arc<Self>, address: &Address, progress: Progress) -> IdleSlot {
         let mut members = this.members();
         if members.all.len() >= this.slots {
@@ -147,7 +146,7 @@ impl IdleLimit {
         }
     }
 
-    /// For a connection that cannot be accepted otherwise.
+    /// Evicts a connection because accepting fails otherwise.
     pub(super) fn evict(&self) {
         self.members().evict();
     }
@@ -185,7 +184,7 @@ impl Members {
 }
 
 impl IdleSlot {
-    /// It is so far now.
+    /// Sets the connection's progress.
     pub(super) fn reaches(&self, progress: Progress) {
         if let Some(member) = self.limit.members().all.get_mut(&self.id) {
             member.progress = progress;
@@ -235,7 +234,7 @@ mod tests {
         limit.room().await;
         let last = enter(&limit, "10.0.0.1");
         assert!(!is_evicted(&silent) && !is_evicted(&speaking) && !is_evicted(&known));
-        // Those who have had their while before those who have not; who is known last of all.
+        // Connections whose time is over go before the others; known ones go last.
         let next = enter(&limit, "10.0.0.1");
         assert!(is_evicted(&speaking) && !is_evicted(&silent));
         timeout(Duration::ZERO, speaking.evicted()).await.unwrap();
@@ -262,7 +261,7 @@ mod tests {
             "{:?}",
             begun.elapsed()
         );
-        // Who has spoken meanwhile has longer.
+        // A connection that has spoken meanwhile has more time.
         slots[19].reaches(Progress::Speaking);
         slots[18].reaches(Progress::Speaking);
         let waits = Instant::now();
@@ -280,7 +279,7 @@ mod tests {
         waits.await.unwrap();
     }
 
-    /// The server is late with everybody: 200 tasks want 1 ms each, again and again, and one of them is the handshake.
+    /// The server is late with all tasks: 200 of them want 1 ms each, again and again, and one of them is the handshake.
     #[tokio::test]
     async fn a_busy_server_gives_each_a_turn() {
         let limit = IdleLimit::new(1);

@@ -1,13 +1,13 @@
-//! gRPC over HTTP/2, as the roles that hold many streams for days need it: one response on its way per stream, bytes that are
-//! shared by all who are sent the same, and bounds on what is taken in.
+//! gRPC over HTTP/2 for roles that hold many streams for days: one response in flight per stream, bytes shared by all
+//! streams that send the same, and limits on received bytes.
 //!
 //! ```text
-//!  connections ──► Calls (a role's services, by path) ──► a task: Inbound ◄─► ResponseSender ──► Messages
+//!  connections ──► Calls (a role's services, by path) ──► tasks: Inbound ◄─► ResponseSender ──► Messages
 //!                                                                          dial ──►
 //! ```
 //!
-//! tonic says how a stream ends; its codec keeps the largest message's buffer for as long as a stream lives, and its services
-//! are written anew for each message.
+//! tonic provides the status; its codec keeps the largest message's buffer for as long as a stream lives, and its services
+//! are compiled anew for each message.
 
 mod addresses;
 mod calls;
@@ -19,6 +19,7 @@ mod idle;
 mod peer;
 mod pieces;
 mod response_sender;
+mod tasks;
 mod unfinished;
 
 pub(crate) use addresses::{AddressLimit, AddressPermit};

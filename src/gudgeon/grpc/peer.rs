@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 
+use super::tasks::Spawner;
 use super::unfinished::UnfinishedLimit;
 use crate::serve::network;
 use crate::tls;
@@ -16,7 +17,7 @@ use crate::tls;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Ip(SocketAddr),
-    /// A socket in the file system: those who may open it have no address.
+    /// A Unix socket: its clients have no address.
     Unix,
     /// A peer that this program dialled, by the name that was dialled.
     Dialled(String),
@@ -45,9 +46,9 @@ impl Address {
 /// The identities in a client's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Leaf {
-    /// All its names.
+    /// All subject alternative names.
     pub(crate) names: Vec<String>,
-    /// Those that are URIs.
+    /// URIs among the subject alternative names.
     pub(crate) uris: Vec<String>,
 }
 
@@ -60,7 +61,7 @@ impl Leaf {
     }
 }
 
-/// One connection.
+/// The peer of one connection.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: Address,
@@ -72,6 +73,8 @@ pub(crate) struct Peer {
     turned: Notify,
     cut: Notify,
     unfinished: Arc<UnfinishedLimit>,
+    /// `None`: no connection of ours drives the futures of its streams.
+    spawner: Option<Spawner>,
 }
 
 impl Peer {
@@ -84,13 +87,23 @@ impl Peer {
             turned: Notify::new(),
             cut: Notify::new(),
             unfinished: Arc::default(),
+            spawner: None,
         }
     }
 
-    /// One of a port.
-    pub(super) fn on(mut self, limit: &Arc<UnfinishedLimit>) -> Self {
+    /// Attaches the limit of a port, and the task that drives its streams.
+    pub(super) fn on(mut self, limit: &Arc<UnfinishedLimit>, spawner: Spawner) -> Self {
         self.unfinished = Arc::clone(limit);
+        self.spawner = Some(spawner);
         self
+    }
+
+    /// Runs the future of one of its streams, in the task of the connection.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        match &self.spawner {
+            Some(spawner) => spawner.spawn(task),
+            None => drop(tokio::spawn(task)),
+        }
     }
 
     pub(super) fn unfinished(&self) -> &UnfinishedLimit {
@@ -107,7 +120,7 @@ impl Peer {
         }
     }
 
-    /// Whether there was ever a request.
+    /// Returns true if a request has come on the connection.
     pub(super) fn has_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }

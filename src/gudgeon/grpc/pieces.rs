@@ -1,8 +1,7 @@
-//! Encoded pieces of the responses that are on their way, shared by all streams that are sent the same.
+//! Encoded pieces of the responses in flight, shared by all streams that send the same.
 //!
-//! After a start two thousand clients are sent the same megabyte, and all of them at once: a copy for each would be two
-//! gigabytes, which fragments of what lives longer would keep from being given back. A piece is there as long as a stream
-//! holds it.
+//! After a start two thousand clients are sent the same megabyte, all at once: a copy for each would be two gigabytes, which
+//! fragmentation by longer-lived memory would keep from being returned. A piece lives as long as a stream holds it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,17 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 
-/// Fewer are not worth a look at which of them are gone.
+/// The number of pieces below which dead ones are not searched.
 const FEW: usize = 64;
 
-/// Pieces that somebody holds, by what they are made of; and with each what has to be there as long as it is.
+/// Pieces in use, by the values that they are encoded from; each keeps those values alive.
 #[derive(Debug)]
 pub(crate) struct Pieces<K, W = ()>(Mutex<PieceTable<K, W>>);
 
 #[derive(Debug)]
 struct PieceTable<K, W> {
     pieces: HashMap<K, Weak<Piece<W>>>,
-    /// As many were there after those that are gone were dropped last.
+    /// The number of pieces after dead ones were dropped last.
     held: usize,
 }
 

@@ -1,5 +1,5 @@
-//! The outgoing side of a stream: one response at a time. The next is accepted when the last byte of it is on its way to the
-//! client, so that a client that does not read costs one response and nothing else.
+//! The outgoing side of a stream: one response at a time. The next is accepted when the last byte of the present one is
+//! being sent, so that a client that does not read costs one response and nothing else.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use hyper::body::{Body, Bytes, Frame};
 use tokio::sync::Notify;
 use tonic::Status;
 
-/// Between a stream's task and its connection.
+/// The channel between a stream's task and its connection.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseSender {
     state: Mutex<SenderState>,
@@ -35,7 +35,7 @@ impl ResponseSender {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a response may be put.
+    /// Returns true if a response may be put.
     pub(crate) fn is_free(&self) -> bool {
         !self.state().busy
     }
@@ -81,11 +81,11 @@ fn wake(mut state: MutexGuard<'_, SenderState>) {
     }
 }
 
-/// The body of an answer: what is put into the outlet, and at the end how it ended.
+/// The body of a response: the messages put into the sender, and the status at the end.
 #[derive(Debug)]
 pub(crate) struct Messages {
     outlet: Arc<ResponseSender>,
-    /// A client does not say how it ended.
+    /// A client sends no status.
     silent: bool,
     ended: bool,
 }
@@ -99,7 +99,7 @@ impl Messages {
         }
     }
 
-    /// Of a request: it ends without a word.
+    /// The messages of a request: they end without trailers.
     pub(crate) fn of_request(outlet: &Arc<ResponseSender>) -> Self {
         let mut this = Self::new(outlet);
         this.silent = true;
@@ -167,7 +167,7 @@ impl Body for Messages {
     }
 }
 
-/// How it ended, as gRPC writes it.
+/// Encodes the status as gRPC trailers.
 pub(crate) fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     if status.add_header(&mut trailers).is_err() {

@@ -1,8 +1,8 @@
-//! Messages of which only a part has come: how many bytes they take together, and who ends for whom.
+//! Limits the memory of incomplete messages, and chooses the stream to end for another.
 //!
-//! A message is read whole, so its begin waits in memory for its end. A connection may have as much as one message that is as long
-//! as it may be, a port a few of those. Where they are all taken, a stream of the address that has the most ends for one of an
-//! address that has less.
+//! A message is read whole, so its beginning waits in memory for its end. A connection may have as much as one message of
+//! the greatest length, a port a few times that. At the limit a stream of the address with the most ends for one of an
+//! address with less.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,9 +16,9 @@ use tracing::warn;
 use super::peer::Peer;
 use crate::log;
 
-/// Of all connections of a port.
+/// Bytes of all connections of a port.
 const PORT_BYTES: usize = 32 << 20;
-/// So much of a message counts for nothing: most are shorter.
+/// Bytes of a message that do not count: most messages are shorter.
 const FREE_BYTES: usize = 4 << 10;
 
 /// The limit of one port.
@@ -26,7 +26,7 @@ const FREE_BYTES: usize = 4 << 10;
 pub(super) struct UnfinishedLimit(Mutex<UnfinishedMessages>);
 
 impl fmt::Debug for UnfinishedLimit {
-    /// Without its messages: each of them has a connection, which has this.
+    /// Omits the messages: each of them has a connection, which has this.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "UnfinishedLimit({} bytes)", self.state().bytes)
     }
@@ -36,7 +36,7 @@ impl fmt::Debug for UnfinishedLimit {
 struct UnfinishedMessages {
     next: u64,
     bytes: usize,
-    /// In the order in which they began.
+    /// The messages, in the order in which they began.
     all: BTreeMap<u64, UnfinishedMessage>,
     evicted: u64,
 }
@@ -63,10 +63,10 @@ impl UnfinishedLimit {
 }
 
 impl Unfinished {
-    /// So much of a message is there. `None`: it is too little to count.
+    /// Registers an unfinished message with so many bytes; `None` if they are too few to count.
     ///
     /// # Errors
-    /// Its connection or its port has as much as it may.
+    /// The connection or the port has reached its limit.
     pub(super) fn begin(
         peer: &Arc<Peer>,
         bytes: usize,
@@ -97,10 +97,10 @@ impl Unfinished {
         }))
     }
 
-    /// So much of it is there now.
+    /// Sets the bytes that have arrived.
     ///
     /// # Errors
-    /// There is no more, or it was taken.
+    /// The limit is reached, or the message was evicted.
     pub(super) fn grow(&self, bytes: usize, most: usize) -> Result<(), Status> {
         let mut state = self.peer.unfinished().state();
         let has = state.all.get(&self.id).map(|held| held.bytes);
@@ -116,13 +116,13 @@ impl Unfinished {
         Ok(())
     }
 
-    /// Returns when its bytes are another's.
+    /// Returns when its bytes were given to another message.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 }
 
-/// To a stream that ends for another.
+/// The status of a stream that ends for another.
 pub(super) fn taken() -> Status {
     Status::resource_exhausted("cannot wait for the rest of a message: others need its memory")
 }
@@ -190,13 +190,14 @@ mod tests {
     use tonic::Code;
 
     use super::super::peer::Address;
+    use super::super::tasks::Spawner;
     use super::*;
 
     const MOST: usize = 4 << 20;
 
     fn peer(limit: &Arc<UnfinishedLimit>, last: u8) -> Arc<Peer> {
         let address = Address::Ip(([10, 0, 0, last], 1).into());
-        Arc::new(Peer::new(address, None).on(limit))
+        Arc::new(Peer::new(address, None).on(limit, Spawner::default()))
     }
 
     fn begin(peer: &Arc<Peer>, bytes: usize) -> Result<Option<Unfinished>, Code> {
@@ -220,7 +221,7 @@ mod tests {
             begin(&peer(&limit, 1), MOST).unwrap_err(),
             Code::ResourceExhausted
         );
-        // Whoever has less has his part of it: the oldest ends.
+        // An address with less takes from the one with the most, whose oldest message is evicted.
         let last = begin(&peer(&limit, 2), MOST).unwrap().unwrap();
         timeout(Duration::ZERO, half.evicted()).await.unwrap();
         assert!(half.grow(MOST, MOST).is_err());

@@ -1,4 +1,4 @@
-//! The file that `--caOut` names: the CA certificates in use, for whoever trusts them.
+//! The file of `--caOut`: the CA certificates in use, for clients that trust them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tracing::error;
 use crate::beside::Beside;
 use crate::{file, log};
 
-/// Between two tries to write the file.
+/// The delay between two tries to write the file.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Writes them once.

@@ -11,7 +11,7 @@ use crate::log;
 const KEPT: usize = 200;
 /// Minutes that are drawn.
 pub(crate) const MINUTES: usize = 60;
-/// Of each text that came from outside.
+/// Bytes of a text of the review that are kept.
 const TEXT_BYTES: usize = 256;
 const MESSAGE_BYTES: usize = 1024;
 
@@ -32,7 +32,7 @@ impl Verdict {
     }
 }
 
-/// One of them.
+/// A decision.
 #[derive(Clone, Debug)]
 pub(crate) struct Decision {
     pub(crate) time: SystemTime,
@@ -54,7 +54,7 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
-    /// Cut to what is worth keeping: anybody may send long names.
+    /// Cuts the texts, since a client may send long names.
     fn clip(&mut self) {
         for text in [
             &mut self.uid,
@@ -157,7 +157,7 @@ impl Decisions {
         self.last.iter()
     }
 
-    /// Each minute of the last hour, the oldest first.
+    /// Returns the counts of each minute of the last hour, oldest first.
     pub(crate) fn hour(&self, now: SystemTime) -> [Minute; MINUTES] {
         let mut hour = [Minute::default(); MINUTES];
         let now = minute(now);

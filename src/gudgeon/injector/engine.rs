@@ -1,4 +1,4 @@
-//! The webhook's view of the core, so that tests can put another in its place: one that panics, say.
+//! The webhook's interface to the core, so that tests can replace it, for example by one that panics.
 
 use inject::{
     ConfigurationError, Description, Outcome, Parameters, Request, Review, ReviewTrace, Sources,
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// A configuration that is in use.
 pub(crate) trait Engine: Sized + Send + Sync + 'static {
-    /// Reads a configuration; what is odd about it comes as warnings.
+    /// Loads a configuration, with warnings.
     fn load(
         sources: Sources<'_>,
         parameters: &Parameters,
@@ -16,7 +16,7 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     /// Decides about a pod.
     fn inject(&self, request: &Request, pod: &Value) -> Outcome;
 
-    /// The same, with what was tried on the way: the page shows it of every decision.
+    /// As `inject`, with a trace of the steps for the page.
     fn review(&self, request: &Request, pod: &Value) -> Review {
         Review {
             outcome: self.inject(request, pod),
@@ -24,7 +24,7 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
         }
     }
 
-    /// Whether the template is the built-in one, which takes the parameters.
+    /// Returns true if the template is the built-in one, which takes the parameters.
     fn is_built_in(&self) -> bool {
         false
     }

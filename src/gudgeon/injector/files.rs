@@ -1,4 +1,4 @@
-//! The files in use, each judged by itself: what is broken keeps its last good state and nothing else back.
+//! The files in use, each validated by itself: an invalid one keeps its last good version, and does not affect the others.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,12 +35,12 @@ pub(crate) struct Served<E> {
     report: Mutex<Vec<Value>>,
     /// The CA bundle for webhook configurations.
     pub(crate) ca: watch::Sender<Option<Arc<str>>>,
-    /// How often it could not be read.
+    /// Counts failures to read the bundle.
     pub(crate) ca_unreadable: watch::Sender<u64>,
 }
 
 impl<E> Served<E> {
-    /// The configuration as it is now: who has it keeps it.
+    /// Returns the present configuration, which a caller keeps across a reload.
     pub(crate) fn engine(&self) -> Arc<E> {
         Arc::clone(&self.engine.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -64,7 +64,7 @@ struct Text {
     candidate: Option<String>,
 }
 
-/// All of them.
+/// All files of the injector.
 #[derive(Debug)]
 pub(crate) struct Files<E> {
     texts: Vec<Text>,
@@ -260,7 +260,7 @@ impl<E: Engine> Files<E> {
 }
 
 impl<E: Engine> Look for Files<E> {
-    /// When to look again, where something was seen half-way or did not answer.
+    /// Returns the time of the next look, if files were inconsistent or did not answer.
     async fn look(&mut self) -> Option<Duration> {
         let now = SystemTime::now();
         self.look_at_texts(now).await;

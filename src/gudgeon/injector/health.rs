@@ -1,4 +1,4 @@
-//! Whether it is ready, and why not; and the health file, which says that the loop turns.
+//! Readiness with its reasons; and the health file, which proves that the event loop runs.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -33,7 +33,7 @@ impl Health {
         self.with(|state| state.draining = true);
     }
 
-    /// When the served certificate ends.
+    /// Sets the expiry of the served certificate.
     pub(crate) fn ends(&self, not_after: SystemTime) {
         self.with(|state| state.not_after = Some(not_after));
     }
@@ -87,13 +87,13 @@ pub(crate) async fn write(file: &mut Beside) -> Result<(), String> {
     })
 }
 
-/// How far in the future a change may seem to be.
+/// Tolerance for a modification time in the future.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// `probe`: whether the file was changed lately.
+/// `probe`: checks that the file was modified lately.
 ///
 /// # Errors
-/// That it was not, or that the question makes no sense.
+/// The file was not, or the flags are invalid.
 pub(crate) fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
     let ProbeFlags {
         probe_path,
@@ -119,7 +119,7 @@ pub(crate) fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
         .map_err(|cause| no(cause.to_string()))?;
     match changed.elapsed() {
         Ok(age) if age > *interval => Err(no(format!("changed {} s ago", age.as_secs()))),
-        // Clocks of files go in steps; what is further away was not written lately.
+        // Clocks of file systems are coarse; a time further in the future is no recent write.
         Err(ahead) if ahead.duration() > AHEAD => Err(no("changed in the future".to_owned())),
         _ => Ok(()),
     }

@@ -1,6 +1,6 @@
 //! The injector's tasks at a cluster: its CA in the webhook configurations, and the version of the API server.
 //!
-//! All of it comes after the start and may take for ever: nothing that is served waits for it.
+//! All of them run after the start and may take for ever: serving does not wait for them.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -20,7 +20,7 @@ use crate::cli::InjectorFlags;
 use crate::keeping::{AGAIN, connected};
 use crate::log;
 
-/// From this on native sidecars are on by default in Kubernetes for long enough.
+/// The first version of Kubernetes whose native sidecars have been on by default for long enough.
 const NATIVE_SINCE: Version = Version {
     major: 1,
     minor: 32,
@@ -28,7 +28,7 @@ const NATIVE_SINCE: Version = Version {
 /// An API server is replaced seldom.
 const HOURLY: Duration = Duration::from_secs(3600);
 
-/// The way to the API server; `None`: there is none.
+/// Returns the credentials for the API server; `None` if there are none.
 pub(super) fn access(flags: &InjectorFlags) -> Option<Access> {
     if !flags.kubeconfig.is_empty() {
         return Some(Access::Kubeconfig {
@@ -48,7 +48,7 @@ pub(super) struct ClusterTasks<E> {
     pub(super) namespaces: Option<Writer<Namespace>>,
 }
 
-/// The keeper of what the flags name, and by what it is told.
+/// Returns the reconciler of the flags' configurations, and its handle.
 pub(super) fn keeper(flags: &InjectorFlags) -> (Reconciler, ReconcilerHandle) {
     let order = DesiredState {
         configurations: flags.webhook_config_name.clone(),
@@ -57,7 +57,7 @@ pub(super) fn keeper(flags: &InjectorFlags) -> (Reconciler, ReconcilerHandle) {
     Reconciler::new(order, Pace::default())
 }
 
-/// Connects, and does what is wished for, for ever.
+/// Connects, and runs the tasks, for ever.
 pub(super) async fn run<E: Engine>(access: Access, tasks: ClusterTasks<E>) {
     let cluster = connected(&access).await;
     let keeping = async {

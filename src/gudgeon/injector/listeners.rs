@@ -12,7 +12,7 @@ use crate::tls;
 
 /// Connections of the webhook at a time.
 const PLACES: usize = 512;
-/// Of each plain listener.
+/// Connections of each plain listener.
 const MONITORING_PLACES: usize = 64;
 /// The bound listeners.
 pub(super) struct Listeners {

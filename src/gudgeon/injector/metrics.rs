@@ -220,7 +220,7 @@ impl Metrics {
         self.panics.inc();
     }
 
-    /// How it stands with each webhook configuration: the keeper counts, here it is shown.
+    /// Copies the counters of each webhook configuration's reconciler.
     pub(crate) fn standings(&self, standings: &[ReconcileStatus]) {
         for standing in standings {
             let name = || ("name", standing.configuration.clone());
@@ -242,7 +242,7 @@ impl Metrics {
         }
     }
 
-    /// All of it, as text.
+    /// Renders all metrics as text.
     pub(crate) fn text(&self, format: Format) -> String {
         if let Some(bytes) = process::resident() {
             self.resident.set(bytes);

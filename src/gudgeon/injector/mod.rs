@@ -1,7 +1,7 @@
 //! The injector: the webhook, its files, its page, from the start to the end.
 //!
-//! The order of the start: read and check all files, bind, write the health file, become ready, and only then look for the
-//! cluster, which may be away for as long as it likes.
+//! The order of the start: read and check all files, bind, write the health file, become ready, and only then connect to the
+//! cluster, which may be away for any time.
 
 mod ca_out;
 mod decision;

@@ -1,4 +1,4 @@
-//! The plain listeners: metrics, readiness, version, and what was decided lately.
+//! The plain listeners: metrics, readiness, version, and recent decisions.
 
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
@@ -21,12 +21,12 @@ use crate::shared::Inspect;
 
 const METRICS: &str = "/metrics";
 
-/// One of the plain listeners.
+/// A plain listener.
 #[derive(Debug)]
 pub(crate) struct Monitor<E> {
     pub(crate) webhook: Arc<Webhook<E>>,
     pub(crate) status: Arc<Status>,
-    /// Anybody may read /debug.
+    /// Any client may read /debug.
     pub(crate) open: bool,
     /// Metrics and pages, which take a while to make.
     pub(crate) answers: Arc<SharedAnswers>,
@@ -37,7 +37,7 @@ pub(crate) struct Monitor<E> {
 struct Head {
     method: Method,
     path: String,
-    /// Of metrics.
+    /// The format of metrics.
     format: Format,
 }
 
@@ -56,7 +56,7 @@ impl<E: Engine> Monitor<E> {
             return refused;
         }
         let audience = match path {
-            // Health is made where it is asked for, whatever else waits.
+            // Health is answered directly, without queueing.
             "/ready" | "/healthz" => {
                 return health(&self.webhook.health, &head.method, path == "/ready");
             }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 const VARIABLE: &str = "PLATFORM";
 const OPENSHIFT: &str = "openshift";
 
-/// Whether the pods are OpenShift's.
+/// Returns true if the pods are OpenShift's.
 pub(super) fn wanted() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|platform| platform == OPENSHIFT)
 }
@@ -67,7 +67,7 @@ impl From<Raw> for Namespace {
     }
 }
 
-/// The known namespaces; nothing is watched outside OpenShift.
+/// The known namespaces; empty outside OpenShift, where none are watched.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces(OnceLock<Reader<Namespace>>);
 

@@ -1,4 +1,4 @@
-//! The page for a browser: one file, no script, drawn anew for each look.
+//! The page for a browser: one file, no script, rendered anew for each request.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -16,7 +16,7 @@ use crate::tls::expiry;
 pub(crate) struct Shown<'a> {
     pub(crate) now: SystemTime,
     pub(crate) why_not: Option<String>,
-    /// As `/debug/config` has it.
+    /// The document of `/debug/config`.
     pub(crate) config: &'a Value,
     pub(crate) decisions: &'a Decisions,
 }
@@ -38,7 +38,7 @@ pub(crate) fn draw(shown: &Shown<'_>) -> String {
     page
 }
 
-/// From its heading on, without what pages of several roles have once.
+/// Renders the sections from the role's heading on, without the parts that roles share.
 pub(crate) fn sections(page: &mut String, shown: &Shown<'_>) {
     let state = match &shown.why_not {
         None => "<span class=\"injected\">ready</span>".to_owned(),
@@ -91,7 +91,7 @@ fn hour(page: &mut String, shown: &Shown<'_>) {
             if *count == 0 {
                 continue;
             }
-            // Whatever happened can be seen.
+            // Even a single event must be visible.
             let height = (count * HEIGHT / most).max(1).min(top);
             top -= height;
             let word = verdict.word();

@@ -1,6 +1,6 @@
 //! The pairs in the webhook's path: variables for the pod's proxy.
 
-/// Stands for a slash in a value of the path.
+/// Encodes a slash in a value of the path.
 const SLASH: &str = "--slash--";
 
 /// `/inject/cluster/C/net/N` as pairs; a last key without a value is ignored.
@@ -17,7 +17,7 @@ pub(super) fn pairs(path: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Without its percent signs; one that stands for no letter stays.
+/// Decodes percent-encoding; a malformed escape stays.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

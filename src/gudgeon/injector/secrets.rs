@@ -1,4 +1,4 @@
-//! Messages without what they quote of a pod or of the environment: for the log and the page.
+//! Redacts messages for the log and the page: quotations of a pod or of the environment.
 //!
 //! The response to the pod's author quotes the wrong values. Operators read the same without them: a misplaced value may be
 //! a password.
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use crate::hidden::{HIDDEN, quoted};
 
-/// Shorter values are only looked for between quotation marks: they are in every sentence.
+/// Shorter values are redacted between quotation marks only: they occur in any sentence.
 const SHORT: usize = 4;
-/// Bytes of a message that are looked at: four times what a decision keeps of one.
+/// Bytes of a message that are redacted and kept: four times what a decision keeps of one.
 const LOOKED_AT: usize = 4 << 10;
-/// Of the environment only what is long enough to be a secret.
+/// Bytes of an environment variable's value at least: shorter ones are not redacted.
 const TOKEN: usize = 8;
 
 /// The values to redact.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
-    /// Each as it is and as it is quoted; the longest first, so that none is left in pieces.
+    /// Each value plain and quoted; the longest first, so that none is redacted in part.
     values: Vec<(String, String)>,
 }
 
@@ -59,10 +59,10 @@ impl Secrets {
         }
     }
 
-    /// The text without them, and without what is quoted of them; `all`: without anything that is quoted with `"`.
+    /// Returns the text without the values, and without quotations of them; `all`: without anything that is quoted with `"`.
     ///
-    /// Only the first [`LOOKED_AT`] bytes are looked at and given back, so that a message that quotes a whole pod costs no more
-    /// than another: everything of the pod may be in it, once for each of its annotations.
+    /// Only the first [`LOOKED_AT`] bytes are processed and returned, so that a message that quotes a whole pod costs no
+    /// more than another: the whole pod may be in it, once for each of its annotations.
     pub(super) fn hide(&self, text: &str, all: bool) -> String {
         let mut text = Cow::Borrowed(self.beginning(text));
         for (value, quoted) in &self.values {
@@ -94,7 +94,7 @@ impl Secrets {
             let first = (SHORT..=2 * TOKEN).rev().find_map(|end| value.get(..end))?;
             cut.find(first)
         };
-        // Of each value that begins here the whole is hidden, or all that is left of it goes with the rest.
+        // A value that begins within the text is whole and redacted, or the text is cut before it.
         let values = self.values.iter();
         let values = values.filter(|(value, _)| !cut.contains(value.as_str()));
         let torn = values.flat_map(|(value, quoted)| [begin(value), begin(quoted)]);

@@ -44,7 +44,7 @@ impl<E: Engine> Role for Injector<E> {
         let prepared = Self::new(shared, flags).await?;
         if !flags.health_check_file.is_empty() {
             let mut file = Beside::new(flags.health_check_file.clone().into());
-            // It says that the loop turns, which is over then.
+            // The file proves that the event loop runs, which is over then.
             shared.at_end(async move { drop(file.remove().await) });
         }
         Ok(prepared)
@@ -60,7 +60,7 @@ impl<E: Engine> Role for Injector<E> {
     }
 }
 
-/// All that can fail is done: files read, ports bound, the health file written.
+/// The prepared role: files read, ports bound, the health file written; nothing else may fail.
 pub(crate) struct Injector<E> {
     flags: InjectorFlags,
     files: Files<E>,
@@ -71,7 +71,7 @@ pub(crate) struct Injector<E> {
     doors: Listeners,
     beats: Option<(Beside, Duration)>,
     access: Option<Access>,
-    /// Answers what is no review of a pod, on the listener that webhooks share.
+    /// Handles all requests but reviews of pods, on the listener that webhooks share.
     others: Option<Arc<dyn serve::Service>>,
 }
 
@@ -97,7 +97,7 @@ impl<E: Engine> Injector<E> {
             .await
             .map_err(|line| Failure::config(with_remedy(flags, line)))?;
         let served = files.served();
-        // A file may have a policy and no template: then they are what they are without one.
+        // A file may have a policy without a template: then the built-in template takes the parameters.
         if !served.engine().is_built_in() {
             for flag in parameters::given(&flags.builtin) {
                 warn!("{}", parameters::ignored(flag));
@@ -119,7 +119,7 @@ impl<E: Engine> Injector<E> {
             telling.tell(authority.leaf());
         }
         let doors = Listeners::bind(flags, current).await?;
-        // Now that no other one has the port: what stands in the file may be the CA of that one.
+        // After binding: before, the CA in the file may be that of the process with the port.
         if let Some(path) = &flags.ca_out {
             let ca = served.ca.borrow().clone();
             let mut file = Beside::new(path.clone());
@@ -150,12 +150,12 @@ impl<E: Engine> Injector<E> {
         })
     }
 
-    /// Serves another's webhook behind the same certificate.
+    /// Adds another webhook behind the same certificate.
     pub(crate) fn beside(&mut self, others: Arc<dyn serve::Service>) {
         self.others = Some(others);
     }
 
-    /// As whoever looks in sees it.
+    /// Returns the role's page, metrics and readiness.
     pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
         Arc::new(Monitor {
             webhook: Arc::clone(&self.webhook),
@@ -165,7 +165,7 @@ impl<E: Engine> Injector<E> {
         })
     }
 
-    /// Serves from now on; what is returned ends with the stage.
+    /// Starts serving; the returned tasks end with the stage.
     fn go(self, stage: &watch::Receiver<Stage>) -> JoinSet<()> {
         let Self {
             flags,
@@ -212,7 +212,7 @@ impl<E: Engine> Injector<E> {
     }
 }
 
-/// A first try has no certificates: then the line says how to do without.
+/// Adds a hint to the error of a first start without certificates.
 fn with_remedy(flags: &InjectorFlags, line: String) -> String {
     let is_there = flags.tls_cert_file.exists() || flags.tls_key_file.exists();
     if is_there || flags.self_signed || !line.starts_with("cannot use --tls") {
@@ -225,7 +225,7 @@ pub(crate) fn native(word: &str) -> NativeSidecars {
     match word {
         "on" => NativeSidecars::On,
         "jobs" => NativeSidecars::Jobs,
-        // `auto` is off until an API server says that it is new enough.
+        // `auto` is off until the API server's version is known to be new enough.
         _ => NativeSidecars::Off,
     }
 }
@@ -286,7 +286,7 @@ async fn heartbeat(flags: &InjectorFlags) -> Result<Option<(Beside, Duration)>, 
     Ok(Some((file, flags.health_check_interval)))
 }
 
-/// What runs beside the listeners.
+/// The tasks beside the listeners.
 struct Tasks<'a, E> {
     flags: &'a InjectorFlags,
     served: &'a Arc<super::files::Served<E>>,
@@ -324,7 +324,7 @@ impl<E: Engine> Tasks<'_, E> {
     }
 }
 
-/// What needs a cluster, if there is one.
+/// Starts the parts that need a cluster, if there is one.
 fn look_for_cluster<E: Engine>(
     flags: &InjectorFlags,
     access: Option<Access>,
@@ -369,7 +369,7 @@ fn look_for_cluster<E: Engine>(
     }
 }
 
-/// Tells page and readiness which certificate the files hold now.
+/// Updates page and readiness with the files' present certificate.
 async fn follow(mut pairs: watch::Receiver<Option<tls::Pair>>, telling: Telling) {
     loop {
         let pair = pairs.borrow_and_update().clone();

@@ -44,12 +44,12 @@ impl Status {
             .clone()
     }
 
-    /// By whom the CA bundles are kept.
+    /// Sets the reconciler of the CA bundles.
     pub(crate) fn kept_by(&self, handle: ReconcilerHandle) {
         *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
     }
 
-    /// How it stands with each webhook configuration.
+    /// Returns the status of each webhook configuration.
     pub(crate) fn standings(&self) -> Vec<ReconcileStatus> {
         let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
         keeper

@@ -32,7 +32,7 @@ const REVIEWS: usize = 256;
 const BODY_BYTES: usize = 6 << 20;
 /// The memory of all reviews under way, by the contract: of the 64 MiB that the shipped manifest allows.
 const REVIEWS_BYTES: usize = 24 << 20;
-/// Of that, all bodies; the rest has the one review that is judged.
+/// The share of all bodies in `REVIEWS_BYTES`; the rest is for the one review that is decided.
 const BODIES_BYTES: usize = 8 << 20;
 
 /// A pod of the size that etcd takes has some thousands of values.
@@ -45,7 +45,7 @@ const MANNER: ReadOptions = ReadOptions {
 /// A bad request, in the words of the metrics.
 const BAD_REQUEST: &str = inject::reason::BAD_REQUEST;
 
-/// Everything a review needs.
+/// The parts that every review needs.
 #[derive(Debug)]
 pub(crate) struct Webhook<E> {
     pub(crate) served: Arc<Served<E>>,
@@ -101,10 +101,10 @@ impl<E: Engine> Webhook<E> {
         Ok(judged.await.unwrap_or_else(Unanswered::answer))
     }
 
-    /// Decides, and notes what was decided.
+    /// Decides a review, and records the decision.
     fn decide(&self, path: &str, body: Bytes, start: Instant) -> ReviewAnswer {
         let (question, read) = AdmissionRequest::read(&body, MANNER);
-        // Only one of both is needed from here on.
+        // The body is decoded; free it.
         drop(body);
         let is_review = read.is_ok();
         let mut warnings = Vec::new();
@@ -209,7 +209,7 @@ impl<E: Engine> Webhook<E> {
                 (AdmissionResponse::Patch(patch), decision)
             }
         };
-        // Of every decision: a pod that failed is looked for by its owner, and its mistake in the templates that it got.
+        // All decisions have these fields: users look for a pod by its owner, and for an error by the template.
         self.metrics.pruned(tried.pruned);
         let (kind, name) = tried.owner;
         decision.owner = format!("{kind} {name}").trim().to_owned();
@@ -224,7 +224,7 @@ fn is_review(path: &str) -> bool {
     path == "/inject" || path.starts_with("/inject/")
 }
 
-/// Whether the injector answers at this path, where others answer on the same listener.
+/// Returns true if the injector answers at this path, on a listener with other services.
 pub(super) fn is_path(path: &str) -> bool {
     is_review(path) || matches!(path, "/ready" | "/healthz")
 }
@@ -244,7 +244,7 @@ impl<E: Engine> Service for Webhook<E> {
         ready(text(StatusCode::NOT_FOUND, "not found"))
     }
 
-    /// A review does, when it was judged.
+    /// An answered review establishes the client; a request alone does not.
     fn establishes(&self, _request: &Request<Incoming>) -> bool {
         false
     }
@@ -261,13 +261,13 @@ struct UndecidedReview {
     cause: Undecided,
 }
 
-/// Why it would end now.
+/// The reason for ending a review without a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Undecided {
     /// An HTTP error, or a client that went.
     Client,
     Panic,
-    /// It has its decision.
+    /// The review has its decision.
     None,
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
     }
     let (engine, warnings) = E::load(texts.sources(), &parameters(flags))
         .map_err(|broken| Failure::config(texts.line(&broken)))?;
-    // A configuration may have a policy and no template: then they are what they are without one.
+    // A configuration may have a policy without a template: then the built-in template takes the parameters.
     if !engine.is_built_in() {
         for flag in given(flags) {
             note(&parameters::ignored(flag));
@@ -66,7 +66,7 @@ pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
     let output = flags.output.as_deref();
     match held.whole() {
         Some(bytes) => write(&bytes, output)?,
-        // All of it went well, and would again.
+        // All inputs succeeded, and would again.
         None => write_by(output, |to| {
             let again = inject_all(&engine, native, &inputs, to);
             again.map(drop).map_err(std::io::Error::other)
@@ -82,9 +82,9 @@ fn emit(flags: &InjectFlags) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// For the person at the terminal; the manifests have stdout to themselves.
+/// Writes a note for the user to stderr; stdout has the manifests only.
 fn note(text: &str) {
-    // Where stderr is gone nobody reads it.
+    // If stderr is closed, nobody can read the note.
     let _written = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -202,7 +202,7 @@ async fn ask(flags: &InjectFlags, access: &Access, auto: bool) -> Result<Asked, 
     Ok(asked)
 }
 
-/// A ConfigMap, and what it is called in messages.
+/// A ConfigMap, with its name in messages.
 struct Map {
     name: String,
     data: BTreeMap<String, String>,
@@ -238,7 +238,7 @@ fn parameters(flags: &InjectFlags) -> Parameters {
     parameters
 }
 
-/// The flags that mean nothing beside templates of one's own.
+/// Returns the given flags that custom templates ignore.
 fn given(flags: &InjectFlags) -> Vec<&'static str> {
     let mut given = parameters::given(&flags.builtin);
     given.extend(settings(&flags.kube_inject).iter().map(|(name, _)| *name));

@@ -6,14 +6,14 @@ use serde_json::Value;
 use super::out::Out;
 use crate::admission::strict;
 
-/// One document, its nesting, and its values after aliases.
+/// The limits of one document: bytes, depth, and values after aliases.
 const LIMITS: Limits = Limits {
     bytes: 6 << 20,
     depth: 128,
     nodes: 1_000_000,
 };
 
-/// A document and what stands before it; all pieces together are the file.
+/// A document with its separator; all pieces together are the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
     /// The line `---`, or what of it is no content; a byte order mark at the very beginning.
@@ -22,14 +22,14 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Whether there are only blank lines, comments and directives.
+    /// Returns true if there are only blank lines, comments and directives.
     pub(super) fn is_blank(&self) -> bool {
         self.body.lines().all(|line| {
             stands_for_nothing(line) || line.trim().starts_with('%') || line.trim() == "..."
         })
     }
 
-    /// Before the body is another.
+    /// Ends the line of the text before the body.
     pub(super) fn begin(&self, out: &mut Out<'_>) {
         if !self.separator.is_empty() && !self.separator.ends_with(['\n', '\u{feff}']) {
             out.push_str("\n");
@@ -62,7 +62,7 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     };
     let mut separator = mark;
     let (mut start, mut at) = (0, 0);
-    // Where the line `...` is that ends a document.
+    // The position of the line `...` that ends a document.
     let mut ended = None;
     for line in rest.split_inclusive('\n') {
         let here = at;
@@ -72,7 +72,7 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
             continue;
         }
         let Some(after) = line.strip_prefix("---") else {
-            // Content: YAML's reader says what is wrong with it.
+            // Content: the YAML parser reports its errors.
             if ended.is_some() && !line.starts_with('%') && !stands_for_nothing(line) {
                 ended = None;
             }
@@ -108,7 +108,7 @@ fn stands_for_nothing(line: &str) -> bool {
     line.is_empty() || line.starts_with('#')
 }
 
-/// Makes sure that what follows begins a document.
+/// Ensures that the following text begins a document.
 pub(super) fn separate(out: &mut Out<'_>, next: &str) {
     if !out.ends_line() {
         out.push_str("\n");
@@ -123,7 +123,7 @@ pub(super) fn separate(out: &mut Out<'_>, next: &str) {
     }
 }
 
-/// The object of a document; `None` where it is none.
+/// Parses the object of a document; `None` if there is none.
 pub(super) fn read(text: &str) -> Result<Option<Value>, String> {
     // JSON may be indented by tabs, which YAML refuses.
     if text.trim_start().starts_with('{')

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 
 use crate::file;
 
-/// All of one input, as the contract has it for files on the command line.
+/// Bytes of one input, by the contract for files on the command line.
 const MAX_BYTES: usize = 64 << 20;
-/// All inputs together. Each is held until the end: what is too much to be held comes out of them a second time, and a pipe is
-/// read once.
+/// Bytes of all inputs together. Each is kept until the end: output that is too large to be kept is produced a second time,
+/// and a pipe can be read only once.
 const ALL_BYTES: usize = 2 * MAX_BYTES;
-/// Read and looked at in one go.
+/// Bytes that are read and checked at once.
 const CHUNK_BYTES: u64 = 64 << 10;
 /// Files of one directory.
 const MAX_FILES: usize = 10_000;
 
-/// A text and what it is called in messages.
+/// A text, with its name in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Input {
     pub(crate) name: String,
@@ -23,10 +23,10 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Everything that the arguments name, in order.
+    /// Reads all inputs that the arguments name, in order.
     ///
     /// # Errors
-    /// The first that cannot be read.
+    /// The first input that cannot be read.
     pub(crate) fn read_all(arguments: &[String]) -> Result<Vec<Self>, String> {
         Self::read_within(arguments, ALL_BYTES)
     }
@@ -80,7 +80,7 @@ impl Inputs {
                 .read_to_end(&mut bytes)
                 .map_err(|cause| format!("cannot read {name}: {cause}"))?;
             let chunk = bytes.get(before..).unwrap_or_default();
-            // A device or an image says so at once.
+            // A device or a binary file shows at once.
             if chunk.contains(&0) {
                 return Err(format!("cannot read {name}: it is no text"));
             }

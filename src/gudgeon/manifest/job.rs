@@ -13,10 +13,10 @@ use super::out::Out;
 use super::{documents, writer};
 use crate::injector::Engine;
 
-/// Injects into every document of every input; what is to be said of it to the person at the terminal.
+/// Injects into every document of every input; returns notes for the user at the terminal.
 ///
 /// # Errors
-/// The first document that cannot be injected, with its place; or what is written cannot be.
+/// The first document that cannot be injected, with its place; or an error of the output.
 pub(crate) fn inject_all<E: Engine>(
     engine: &E,
     native: NativeSidecars,
@@ -54,7 +54,7 @@ fn unwritten(cause: &str) -> String {
     format!(": cannot write YAML: {cause}")
 }
 
-/// One input on its way.
+/// The state of one input.
 #[derive(Debug)]
 struct Job<'a, E> {
     engine: &'a E,
@@ -92,7 +92,7 @@ impl<E: Engine> Job<'_, E> {
         Ok(())
     }
 
-    /// Whether something was injected into an object, which is written then.
+    /// Injects into an object and writes it; returns true if it was changed.
     fn whole(
         &mut self,
         value: &mut Value,
@@ -117,7 +117,7 @@ impl<E: Engine> Job<'_, E> {
     ) -> Result<bool, String> {
         let items = list.get_mut(ITEMS).and_then(Value::as_array_mut);
         let items = items.map(std::mem::take).unwrap_or_default();
-        // Until something is injected, nothing is written anew.
+        // The original text is kept until an item is injected.
         let mut begin = Some(String::new());
         let (before, behind) = if items.is_empty() {
             return Ok(false);
@@ -145,7 +145,7 @@ impl<E: Engine> Job<'_, E> {
         Ok(true)
     }
 
-    /// Whether something was injected into an object, or into an item of a list.
+    /// Injects into an object, or into the items of a list; returns true if it was changed.
     fn object(&mut self, object: &mut Value) -> Result<bool, (String, String)> {
         match kinds::find(object) {
             Found::Nothing => Ok(false),
@@ -181,7 +181,7 @@ impl<E: Engine> Job<'_, E> {
             path: Vec::new(),
             native: self.native,
             origin: Origin::Manifest(Box::new(outer)),
-            // Of the cluster that it goes to nobody knows the namespaces.
+            // The namespaces of the target cluster are unknown.
             ids: ProxyIds::default(),
         };
         let (warnings, pod) = match self.engine.inject(&request, &pod) {
@@ -207,7 +207,7 @@ impl<E: Engine> Job<'_, E> {
     }
 }
 
-/// Puts metadata and spec back where they were; whether something changed.
+/// Puts metadata and spec back; returns true if anything changed.
 fn merge(template: &mut Map<String, Value>, pod: Map<String, Value>) -> bool {
     let mut changed = false;
     for (key, value) in pod {

@@ -1,4 +1,4 @@
-//! Which objects hold a pod, and where.
+//! Finds the pod in an object, by its kind.
 
 use inject::OuterObject;
 use serde_json::{Map, Value};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
-    /// Its items are looked at.
+    /// A list, whose items are searched.
     List,
     /// The keys that lead to metadata and spec of the pod.
     Template(&'static [&'static str]),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// More of what comes out is not held in memory: it is made once more, straight to where it is wanted.
+/// Bytes of output that are kept in memory: larger output is produced a second time, directly to its destination.
 const HELD_BYTES: usize = 16 << 20;
 
 /// A writer that remembers its end.
@@ -37,13 +37,13 @@ impl<'a> Out<'a> {
     }
 
     /// # Errors
-    /// Something could not be written.
+    /// A write has failed.
     pub(super) fn finish(self) -> io::Result<()> {
         self.failed
     }
 }
 
-/// All that comes out, unless it is too much.
+/// The whole output, unless it is too large.
 #[derive(Debug)]
 pub(super) struct Held(Option<Vec<u8>>);
 

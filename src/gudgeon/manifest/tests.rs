@@ -72,7 +72,7 @@ fn inputs(texts: &[&str]) -> Vec<Input> {
         .collect()
 }
 
-/// What was made of all inputs.
+/// The output of all inputs.
 #[derive(Debug, PartialEq, Eq)]
 struct Made {
     text: String,
@@ -86,7 +86,7 @@ fn run(texts: &[&str]) -> Result<Made, String> {
     Ok(Made { text, notes })
 }
 
-/// As it is written whole, however many of the items are injected into, and wherever they stand.
+/// The output equals that of the whole list, for any number and place of injected items.
 #[test]
 fn a_list_is_written_as_if_it_were_whole() {
     let pod = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"text": "items: []\na\n", "l": [[1], {}]}});

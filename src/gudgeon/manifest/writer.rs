@@ -1,4 +1,4 @@
-//! An object as block YAML: keys in their order, and each value read back as what it is, by readers of YAML 1.1 and 1.2.
+//! Writes an object as block YAML: keys in their order, and values that YAML 1.1 and 1.2 parse as the same type.
 
 use serde::ser::{Error as _, Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 use serde_json::{Number, Value, json};
@@ -17,10 +17,10 @@ pub(super) fn print(value: &Value) -> Result<String, String> {
     Ok(text)
 }
 
-/// An object but for one list in it: what stands before its elements, and what stands behind them.
+/// Renders an object except for one list in it: the text before its elements, and the text behind them.
 ///
 /// # Errors
-/// It cannot be written, or not so.
+/// The object cannot be written, or not in this form.
 pub(super) fn print_around(value: &Value, list: &str) -> Result<(String, String), String> {
     let text = print(value)?;
     let empty = format!("{list}: []\n");
@@ -33,10 +33,10 @@ pub(super) fn print_around(value: &Value, list: &str) -> Result<(String, String)
     Ok((format!("{before}{list}:\n"), behind.to_owned()))
 }
 
-/// One element of such a list.
+/// Renders an element of such a list.
 ///
 /// # Errors
-/// It cannot be written.
+/// The element cannot be written.
 pub(super) fn print_element(value: &Value, list: &str) -> Result<String, String> {
     let whole = print(&json!({list: [value]}))?;
     let begin = format!("{list}:\n");

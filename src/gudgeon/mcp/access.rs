@@ -13,18 +13,18 @@ use crate::exit::Failure;
 use crate::file;
 use crate::watch::Watcher;
 
-/// From the first event to the look: who writes a file often writes another.
+/// The delay from the first event to the reload: a program often writes several files.
 const SETTLE: Duration = Duration::from_millis(100);
-/// A look in any case, and where the kernel does not tell of changes.
+/// The interval of reloads without an event; then the one if inotify fails.
 const SELDOM: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_secs(2);
 
-/// Whom a port lets in that has no list, with a verified certificate.
+/// The clients that a port without an access list accepts, with a verified certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WithoutList {
     /// Clients only read.
     Everyone,
-    /// Clients say what proxies do.
+    /// None: the clients control proxies.
     Nobody,
 }
 
@@ -49,7 +49,7 @@ impl WithoutList {
 pub(super) struct CurrentList {
     list: AccessList,
     without: WithoutList,
-    /// A file says it.
+    /// The list is from a file.
     is_written: bool,
 }
 
@@ -62,8 +62,8 @@ impl CurrentList {
         }
     }
 
-    /// Whether a certificate with these identities may connect. On a port that tells proxies what to do it must have just
-    /// one: of several, it is unknown for which the certificate was signed.
+    /// Returns true if a certificate with these identities may connect. On a port that configures proxies it must have
+    /// exactly one: with several, it is unknown for which the certificate was signed.
     pub(super) fn allows(&self, identities: &[String]) -> bool {
         let is_clear = match self.without {
             WithoutList::Everyone => true,
@@ -72,7 +72,7 @@ impl CurrentList {
         is_clear && self.list.allows(identities.iter().map(String::as_str))
     }
 
-    /// Why every client is refused; `None`: some are let in.
+    /// Returns the reason why every client is refused; `None` if some are accepted.
     pub(super) fn why_nobody(&self, path: &Path) -> Option<String> {
         let path = path.display();
         self.list.is_nobody().then(|| match self.is_written {
@@ -82,15 +82,15 @@ impl CurrentList {
     }
 }
 
-/// Reads the list, and follows it from then on.
+/// Reads the list, and watches it from then on.
 ///
 /// # Errors
-/// The file is there and cannot be used.
+/// The file exists and is invalid.
 pub(super) fn follow(
     path: &Path,
     without: WithoutList,
 ) -> Result<watch::Receiver<Arc<CurrentList>>, Failure> {
-    // Before the first look: what changes behind it is seen.
+    // Before the first read: a later change is seen.
     let watcher = Watcher::new(vec![path.to_owned()]);
     let list = list(file::read_first(path)).map_err(|cause| {
         Failure::config(format!(
@@ -155,7 +155,7 @@ async fn keep(
     }
 }
 
-/// `None`: there is none.
+/// Returns `None` if the file does not exist.
 fn list(read: io::Result<Vec<u8>>) -> Result<Option<AccessList>, String> {
     let bytes = match read {
         Ok(bytes) => bytes,

@@ -20,7 +20,7 @@ pub(crate) struct Wanted {
     /// The address as the configuration names it.
     pub(crate) named: String,
     pub(crate) tls: Option<Files>,
-    /// This program's name for itself.
+    /// The ID that this program sends as a node.
     pub(crate) id: String,
     pub(crate) collections: Vec<String>,
     /// Bytes of a response.
@@ -33,13 +33,13 @@ impl Wanted {
     }
 }
 
-/// How it stands.
+/// The state of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkState {
     Dialling,
-    /// Since then.
+    /// Connected since that time.
     Connected(Duration),
-    /// Since then, and why.
+    /// Broken since that time, for this reason.
     Broken(Duration, String),
 }
 
@@ -80,7 +80,7 @@ impl Link {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// For ever.
+    /// Keeps the link connected, for ever.
     pub(crate) async fn run(self: Arc<Self>) {
         let clock = self.peers.clock;
         let mut failed: u64 = 0;
@@ -105,7 +105,7 @@ impl Link {
         }
     }
 
-    /// One stream; why it has ended.
+    /// Runs one stream; returns the reason of its end.
     async fn once(&self, failed: &mut u64) -> String {
         let tls = match &self.wanted.tls {
             Some(files) => files.read().await.map(Some),

@@ -43,7 +43,7 @@ const SOURCE: &str = "istio.mcp.v1alpha1.ResourceSource";
 const SINK: &str = "istio.mcp.v1alpha1.ResourceSink";
 const METHOD: &str = "EstablishResourceStream";
 
-/// In `0.0..1.0`.
+/// Returns a random number in `0.0..1.0`.
 fn chance() -> f64 {
     let random = RandomState::new().hash_one(0) % 1000;
     f64::from(u32::try_from(random).unwrap_or(500)) / 1000.0

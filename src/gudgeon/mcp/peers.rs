@@ -35,7 +35,7 @@ impl Direction {
     }
 }
 
-/// One stream that gives.
+/// A sending stream.
 #[derive(Debug)]
 pub(super) struct PeerStream {
     address: String,
@@ -50,7 +50,7 @@ impl PeerStream {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the log.
+    /// Returns the peer's name for the log.
     pub(super) fn name(&self) -> String {
         match self.source().node() {
             Some(node) => format!("{node} ({})", self.address),
@@ -72,7 +72,7 @@ pub(crate) struct Seen {
     pub(crate) collections: Vec<Subscribed>,
 }
 
-/// One collection of it.
+/// A collection of the stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Subscribed {
     pub(crate) collection: Arc<str>,
@@ -81,11 +81,11 @@ pub(crate) struct Subscribed {
     pub(crate) pending_nonce: Option<u64>,
     pub(crate) incremental: bool,
     pub(crate) nacks: u64,
-    /// And when.
+    /// The last NACK, with its time.
     pub(crate) last_nack: Option<(SystemTime, Nack)>,
 }
 
-/// All of them.
+/// The peers of all streams.
 #[derive(Debug)]
 pub(crate) struct Peers {
     pub(crate) clock: Clock,
@@ -129,7 +129,7 @@ impl Drop for Joined {
 }
 
 impl Peers {
-    /// None yet. The component is what the metrics call us.
+    /// Creates an empty set. The component is the metrics' label for this program.
     pub(crate) fn new(component: &'static str) -> Arc<Self> {
         Arc::new(Self {
             clock: Clock::new(),
@@ -139,7 +139,7 @@ impl Peers {
         })
     }
 
-    /// Puts what is counted among the metrics of a role.
+    /// Registers the metrics with a role.
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.counters.register(registry);
     }
@@ -148,7 +148,7 @@ impl Peers {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more, if there are fewer than `most`.
+    /// Adds a stream, if there are fewer than `most`.
     pub(super) fn join(
         self: &Arc<Self>,
         peer: &Peer,
@@ -179,7 +179,7 @@ impl Peers {
         })
     }
 
-    /// In the order in which they came.
+    /// Returns the state of all streams, in the order in which they began.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         let streams: Vec<_> = self.streams().values().cloned().collect();
         let seen = streams.iter().map(|stream| {
@@ -302,7 +302,7 @@ impl Counters {
         self.acks.get_or_create(&self.of(collection)).inc();
     }
 
-    /// How often now. What is no code of gRPC's is one: anybody may say any number.
+    /// Counts a NACK and returns the count. An unknown gRPC code is counted as `other`: a peer may send any number.
     pub(super) fn nacked(&self, collection: &str, code: i32) -> u64 {
         let [us, of] = self.of(collection);
         let code = match code {
@@ -313,7 +313,7 @@ impl Counters {
         self.nacks.get_or_create(&labels).inc().saturating_add(1)
     }
 
-    /// How often now.
+    /// Counts a stale answer and returns the count.
     pub(super) fn stale(&self, collection: &str) -> u64 {
         let stale = self.stale.get_or_create(&self.of(collection));
         stale.inc().saturating_add(1)

@@ -1,4 +1,4 @@
-//! The port where sinks dial: who may, on which socket, and what they find there.
+//! The port for sinks: access, socket, and the snapshots served there.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(crate) struct Settings {
     pub(crate) without_list: WithoutList,
     /// Bytes of a request.
     pub(crate) received: usize,
-    /// Of one connection, and of all of them.
+    /// Streams of one connection, and of all connections.
     pub(crate) streams: u32,
     /// Pings, and the age of connections.
     pub(crate) interval: Duration,
@@ -65,7 +65,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Takes the address, and reads the list of who may connect.
+    /// Binds the address, and reads the access list.
     ///
     /// # Errors
     /// The address or the list cannot be used.
@@ -107,7 +107,7 @@ impl Server {
         }
     }
 
-    /// Whether anybody is served.
+    /// Returns a receiver that is true while clients are accepted.
     pub(crate) fn is_open(&self) -> watch::Receiver<bool> {
         self.open.subscribe()
     }
@@ -190,7 +190,7 @@ impl Server {
     }
 }
 
-/// The list of a port, for those who look.
+/// The access list of a port, for pages.
 #[derive(Clone, Debug)]
 pub(crate) struct PortAccess {
     at: String,
@@ -199,7 +199,7 @@ pub(crate) struct PortAccess {
 }
 
 impl PortAccess {
-    /// Why the port refuses every client; `None`: it lets some in.
+    /// Returns the reason why the port refuses every client; `None` if it accepts some.
     pub(crate) fn why_nobody(&self) -> Option<String> {
         let access = self.access.as_ref()?;
         let why = access.borrow().why_nobody(&self.path)?;
@@ -207,14 +207,14 @@ impl PortAccess {
     }
 }
 
-/// The list, and whom it has kept out.
+/// The access list, and a limit for log lines about refusals.
 pub(super) struct Guard {
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
     refusals: Seldom,
 }
 
 impl Guard {
-    /// Whether this client may stay; if not, the answer.
+    /// Returns the response to a client that is refused; `None` if it may stay.
     pub(super) fn refuses(&self, peer: &Peer) -> Option<Response<Reply>> {
         if may(self.access.as_ref(), peer) {
             return None;
@@ -266,7 +266,7 @@ impl Calls for SourceService {
             outlet,
             access: self.guard.access.clone(),
         };
-        tokio::spawn(giving.run());
+        peer.spawn(async move { drop(giving.run().await) });
         answer
     }
 

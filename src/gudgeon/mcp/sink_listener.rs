@@ -20,8 +20,8 @@ use crate::serve::Stage;
 const STREAMS: usize = 64;
 
 impl Server {
-    /// Takes what sources say who dial here, until the stage is `Leaving` and all have left. They are one source: replicas
-    /// say the same.
+    /// Receives from sources that dial, until the stage is `Leaving` and all have left. All of them count as one source,
+    /// since replicas send the same.
     pub(crate) async fn take(
         self,
         held: Arc<SourceObjects>,
@@ -50,7 +50,7 @@ struct SinkService {
     held: Arc<SourceObjects>,
     peers: Arc<Peers>,
     stage: watch::Receiver<Stage>,
-    /// Each stream has one.
+    /// Counts streams: each holds a clone.
     places: Arc<()>,
 }
 

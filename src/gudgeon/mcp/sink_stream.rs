@@ -22,7 +22,7 @@ use crate::grpc::{Ended, Inbound, ResponseSender, framed};
 use crate::secrets;
 use crate::seldom::Seldom;
 
-/// In one response.
+/// Resources of one response at most.
 pub(super) const RESOURCES: usize = 200_000;
 /// A response that is longer is read beside the loop: its rules take their time.
 const LONG_BYTES: usize = 64 << 10;
@@ -30,7 +30,7 @@ const LONG_BYTES: usize = 64 << 10;
 /// An object as a source has it.
 #[derive(Debug)]
 pub(crate) struct ReceivedObject {
-    /// Its `spec` is `null`: the body is the same.
+    /// The object. Its `spec` is `null`, as the body has the same content.
     pub(crate) object: Arc<Object>,
     /// Seconds since 1970.
     pub(crate) created: Option<i64>,
@@ -84,7 +84,7 @@ pub(crate) struct SourceObjects {
 /// The log limiters of one source.
 #[derive(Debug)]
 pub(super) struct Lines {
-    /// Streams that it begins, such as bring something, and such as end.
+    /// Limits for log lines: streams begun, responses applied, streams ended.
     pub(super) dials: Seldom,
     begins: Seldom,
     pub(super) ends: Seldom,
@@ -115,7 +115,7 @@ impl fmt::Debug for SourceObjects {
 }
 
 impl SourceObjects {
-    /// Without objects. `id` is this program's name for itself.
+    /// Creates an empty set. `id` is the ID that this program sends as a node.
     pub(crate) fn new(id: &str, collections: &[String], apply: Apply) -> Arc<Self> {
         let settings = sink::Settings {
             id: id.to_owned(),
@@ -136,7 +136,7 @@ impl SourceObjects {
         })
     }
 
-    /// Whether every collection was given once.
+    /// Returns true if every collection has been received once.
     pub(crate) fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Relaxed)
     }
@@ -152,7 +152,7 @@ pub(super) struct SinkStream<'a, B> {
     pub(super) peers: &'a Arc<Peers>,
     pub(super) inbound: Inbound<B>,
     pub(super) outlet: Arc<ResponseSender>,
-    /// Whom the log names.
+    /// The peer's name in the log.
     pub(super) name: &'a str,
 }
 
@@ -160,7 +160,7 @@ impl<B> SinkStream<'_, B>
 where
     B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
 {
-    /// To its end, and whether anything was heard until then.
+    /// Runs the stream to its end; returns true if a response was received.
     pub(super) async fn run(mut self) -> (Status, bool) {
         let mut heard = false;
         let status = self.talk(&mut heard).await;
@@ -169,7 +169,7 @@ where
 
     async fn talk(&mut self, has_heard: &mut bool) -> Status {
         let asked = self.held.sink().start(self.peers.clock.now());
-        // All of them before the first answer is awaited.
+        // All first requests are sent before the first response is awaited.
         self.outlet
             .put(asked.iter().map(|one| Bytes::from(framed(one))));
         loop {
@@ -206,7 +206,7 @@ where
         let now = self.peers.clock.now();
         let collection = response.collection.clone();
         let bytes = response.encoded_len();
-        // Anybody may say any name.
+        // A peer may send any name.
         let known = self.held.sink().asks(&collection) || collection == TRIGGER;
         let counted = if known { &*collection } else { "other" };
         self.peers.counters.heard(counted, bytes);
@@ -226,10 +226,10 @@ where
             (Some(changes), _) => {
                 self.peers.counters.acked(&collection);
                 self.tell(changes);
-                // Even nothing: it may be the last collection that was missing.
+                // Even an empty one: it may be the last missing collection.
                 (self.held.apply)(changes);
             }
-            // A source that dials says so first, and minds no answer.
+            // A source that dials begins with the trigger, and ignores its NACK.
             (None, Some(_)) if collection == TRIGGER => {}
             (None, Some(error)) => {
                 self.peers.counters.nacked(counted, error.code);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mcp::catalog::Group;
 use mcp::snapshot::Snapshot;
 
-/// `None`: nothing of that group was published yet, and a request waits.
+/// The snapshots of the groups. `None`: nothing of that group was published yet, and a request waits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshots {
     pub(crate) default: Option<Arc<Snapshot>>,

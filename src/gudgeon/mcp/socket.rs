@@ -64,7 +64,7 @@ impl Socket {
         }
     }
 
-    /// For the log.
+    /// Returns the address for the log.
     pub(super) fn shown(&self, tls: bool) -> String {
         match self {
             Self::Tcp(socket) => {
@@ -86,13 +86,13 @@ impl Socket {
     }
 }
 
-/// For its owner alone, from the first moment on.
+/// Creates the socket's file, accessible to its owner alone from the beginning.
 fn open(path: &Path) -> io::Result<UnixListener> {
     let is_socket =
         std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if is_socket {
         match UnixStream::connect(path) {
-            // It was left behind by somebody who is gone.
+            // The socket was left behind by a process that has ended.
             Err(cause) if cause.kind() == io::ErrorKind::ConnectionRefused => {
                 std::fs::remove_file(path)?;
             }
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever came after a crowd of 128 was told to try again.
+    /// Clients beyond a backlog of 128 used to get EAGAIN.
     #[tokio::test]
     async fn a_crowd_waits_at_a_file_as_it_does_at_a_port() {
         use rustix::net::{

@@ -1,4 +1,4 @@
-//! A sink that is dialled: the source is the client there, and says so first.
+//! A sink that is dialled: the source is the client there, and sends a trigger first.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::log;
 use crate::seldom::Seldom;
 use crate::serve::Stage;
 
-/// In a minute, of streams that begin and of such as end.
+/// Log lines in a minute, about streams that begin and about those that end.
 const LINES: u32 = 10;
 
 /// The settings by the flags.
@@ -38,8 +38,8 @@ pub(crate) struct SourceDialer {
 }
 
 impl SourceDialer {
-    /// `mode` is `--sinkAuthMode`, `files` what is used where it wants certificates, `meta` is `--sinkMeta`; of an answer so
-    /// many bytes are read.
+    /// Creates a dialler. `mode` is `--sinkAuthMode`, `files` are the certificates if the mode needs them, `meta` is
+    /// `--sinkMeta`; `received` limits the bytes of an answer.
     ///
     /// # Errors
     /// The flag that cannot be used.
@@ -85,7 +85,7 @@ impl SourceDialer {
         })
     }
 
-    /// Until the stage is `Leaving`.
+    /// Dials the sink until the stage is `Leaving`.
     pub(crate) async fn run(
         self,
         catalog: Arc<Catalog>,
@@ -105,7 +105,7 @@ impl SourceDialer {
             stage: stage.clone(),
         });
         let mut backoff = Backoff::default();
-        // A sink may close each stream once it has answered something.
+        // A sink may close each stream after its first answer.
         let (begins, ends) = (Seldom::new(LINES), Seldom::new(LINES));
         let mut failed: u64 = 0;
         loop {
@@ -114,7 +114,7 @@ impl SourceDialer {
             let (status, answered) = tokio::select! {
                 ended = once => ended,
                 () = leaves(&mut stage) => {
-                    // The stream says so by itself.
+                    // The stream sends its end by itself.
                     tokio::task::yield_now().await;
                     return;
                 }
@@ -143,7 +143,7 @@ impl SourceDialer {
         }
     }
 
-    /// One stream, to its end.
+    /// Runs one stream to its end.
     async fn once(
         &self,
         common: &Arc<SourceContext>,

@@ -1,4 +1,4 @@
-//! The sending end of one stream: a request, a snapshot or its free writer wakes it, and each time it moves on by one step.
+//! The sending end of one stream: a request, a snapshot or its free writer wakes it, and each time it takes one step.
 //! Nothing is queued for it; a client that does not read costs one response.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::grpc::{Ended, Inbound, Peer, ResponseSender};
 use crate::log;
 use crate::serve::Stage;
 
-/// As much of a sink's words as a line of the log has room for.
+/// Bytes of a sink's message that are logged.
 const WORDS: usize = 1000;
 
 /// The state that all sending streams share.
@@ -32,7 +32,7 @@ pub(super) struct SourceContext {
     pub(super) stage: watch::Receiver<Stage>,
 }
 
-/// One of them.
+/// A sending stream.
 pub(super) struct SourceStream<B> {
     pub(super) common: Arc<SourceContext>,
     pub(super) joined: Joined,
@@ -43,7 +43,7 @@ pub(super) struct SourceStream<B> {
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
 }
 
-/// Tells the other side when the task ends by a mistake of this program.
+/// Sends the peer a status if the task panics.
 struct EndOnPanic {
     outlet: Arc<ResponseSender>,
     peer: Arc<Peer>,
@@ -71,7 +71,7 @@ impl<B> SourceStream<B>
 where
     B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
 {
-    /// To its end. Whether the other side has answered anything.
+    /// Runs the stream to its end. Returns true if the peer has answered a response.
     pub(super) async fn run(mut self) -> (Status, bool) {
         self.peer.opens();
         let _fallen = EndOnPanic {
@@ -104,7 +104,7 @@ where
         (status, answered)
     }
 
-    /// One response, if there is one and the last one is written.
+    /// Sends one response, if one is due and the last one is written.
     fn send(&self) {
         if !self.outlet.is_free() {
             return;
@@ -124,7 +124,7 @@ where
         self.outlet.put(encode(&response, &self.common.pieces));
     }
 
-    /// Whether something was answered or asked for.
+    /// Handles the next event; returns true if a request or a response was processed.
     async fn event(&mut self, waits: &mut StreamWaits) -> Result<bool, Status> {
         let clock = &self.common.peers.clock;
         let resume = self.joined.stream.source().resume(clock.now());
@@ -137,7 +137,7 @@ where
         let inbound = &mut self.inbound;
         let asked = async {
             match resume {
-                // Neighbours on the same connection do not suffer from who is read slowly.
+                // Other streams on the connection do not suffer from one that is read slowly.
                 Some(_) => Err(inbound.take_in().await),
                 None => inbound.next::<RequestResources>().await,
             }
@@ -223,14 +223,14 @@ where
 /// The status for a client that may not connect.
 pub(super) const REFUSED: &str = "the certificate's identities are not allowed";
 
-/// Whether this client is on the list.
+/// Returns true if this client is on the list.
 pub(super) fn may(access: Option<&watch::Receiver<Arc<CurrentList>>>, peer: &Peer) -> bool {
     let Some(list) = access else { return true };
     let uris = peer.leaf.as_ref().map_or(&[][..], |leaf| &leaf.uris);
     list.borrow().allows(uris)
 }
 
-/// Returns when streams are to end, and the connection has said that it goes.
+/// Returns when streams are to end, after the connection has sent GOAWAY.
 pub(super) async fn leaves(stage: &mut watch::Receiver<Stage>) {
     let is_told = stage
         .wait_for(|stage| *stage == Stage::Leaving)

@@ -13,7 +13,7 @@ const RUN_BYTES: usize = 16 << 10;
 /// Responses up to this length are one write.
 const SHORT_BYTES: usize = 4 << 10;
 
-/// Resources by where they are, which nobody else can be as long as the piece holds them.
+/// Pieces by the addresses of their resources, which no other resource can have while the piece holds them.
 pub(super) type ResponsePieces = grpc::Pieces<Vec<usize>, Vec<Arc<Resource>>>;
 
 /// A framed message in pieces, none of them empty.
@@ -51,7 +51,7 @@ fn joined(run: &[Arc<Resource>]) -> Vec<u8> {
     bytes
 }
 
-/// Where one begins is decided by what is before it: lists that are the same are cut the same.
+/// Cuts members into runs. Only the members before a cut determine it, so equal lists are cut equally.
 fn runs(members: &[Arc<Resource>]) -> impl Iterator<Item = &[Arc<Resource>]> {
     let mut bytes = 0_usize;
     members.chunk_by(move |one, next| {

@@ -1,5 +1,5 @@
-//! Snapshots for sinks without an identity: the same without the fields that hold secrets. Made once for all of them, and
-//! anew only for changed collections.
+//! Snapshots for sinks without an identity: the same without fields that hold secrets. Built once for all of them, and again
+//! only for changed collections.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) fn without_secrets(mut from: watch::Receiver<Snapshots>) -> watch::Re
                 let snapshots = redactor.snapshots(&published);
                 (redactor, snapshots)
             });
-            // What cannot be made without secrets is not served at all.
+            // If redacted snapshots cannot be built, none is served.
             let Ok((state, snapshots)) = made.await else {
                 return warn!("nothing more is served to sinks without a certificate");
             };
@@ -51,7 +51,7 @@ pub(super) fn without_secrets(mut from: watch::Receiver<Snapshots>) -> watch::Re
     watched
 }
 
-/// By name: the version that was read, and what is served in its place.
+/// The version of each resource, and its redacted form, by name.
 type Resources = HashMap<Arc<str>, (Version, Arc<Resource>)>;
 
 /// The last redacted version of each collection.
@@ -148,7 +148,7 @@ impl Redacted {
         }
     }
 
-    /// Objects that say less than they were written with.
+    /// Counts the objects that were redacted.
     fn withheld(&self) -> usize {
         let resources = self.resources.values();
         resources
@@ -178,7 +178,7 @@ fn redacted(collection: &str, resource: &Arc<Resource>) -> Arc<Resource> {
             }
             wire::encode(message, &value)
         }
-        // Nobody can tell what is in it.
+        // The content is unknown, so nothing of it is sent.
         Err(_) => Vec::new(),
     };
     Arc::new(Resource::new(Origin {

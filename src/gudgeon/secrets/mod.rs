@@ -1,6 +1,7 @@
-//! What must not be read again in a document or on a page: values that may be keys, tokens or passwords.
+//! Redacts values in documents and pages that may be keys, tokens or passwords.
 //!
-//! Most kinds have none. Where one may be, the whole value goes, whatever it is: nobody is to guess which half of it mattered.
+//! Most kinds have none. A field that may hold one is redacted as a whole, whatever its value: no part of it is known to be
+//! harmless.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::hidden::{HIDDEN, quotations};
 
-/// Fields that are secrets by their own name, or that anything may be written into.
+/// Fields that are secrets by their own name, or that may have arbitrary content.
 const NAMES: [&str; 15] = [
     "accesstoken",
     "apikey",
@@ -29,7 +30,7 @@ const NAMES: [&str; 15] = [
     "setcookie",
     "token",
 ];
-/// And what they end in.
+/// Endings of the names of secrets.
 const ENDINGS: [&str; 6] = [
     "accesskey",
     "apikey",
@@ -38,10 +39,10 @@ const ENDINGS: [&str; 6] = [
     "secret",
     "token",
 ];
-/// Of a JSON Web Key: all that is not for everybody.
+/// The private members of a JSON Web Key.
 const PRIVATE: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
 
-/// Without case and signs, as names are compared.
+/// Normalizes a name for comparison: lower case, letters and digits only.
 fn plain(name: &str) -> String {
     let letters = name.chars().filter(char::is_ascii_alphanumeric);
     letters.map(|letter| letter.to_ascii_lowercase()).collect()
@@ -52,16 +53,16 @@ fn is_secret(name: &str) -> bool {
     NAMES.contains(&name.as_str()) || ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Fields that say where a secret lies: a TLS key's, and the OAuth secret of a handler's connection.
+/// Fields that may hold the path of a secret: a TLS key's, and the OAuth secret of a handler's connection.
 const PATHS: [&str; 2] = ["clientsecret", "privatekey"];
 
-/// Where a key is, not what it is. Any other secret may begin with a slash, too: base64 does.
+/// Returns true for the path of a key, which is not secret. Any other secret may begin with a slash, too: base64 does.
 fn is_path(name: &str, value: &Value) -> bool {
     let path = |text: &str| text.starts_with('/') && text.len() < 4096;
     value.as_str().is_some_and(path) && PATHS.contains(&plain(name).as_str())
 }
 
-/// Hides them, wherever in a document they are. Nesting is what it was when the document was read: bounded.
+/// Redacts secrets anywhere in a document. The depth of nesting was limited when the document was parsed.
 pub(crate) fn hide(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -84,7 +85,7 @@ pub(crate) fn hide(value: &mut Value) {
     }
 }
 
-/// Keys in a text: what is public of them stays.
+/// Redacts keys in a text: their public part stays.
 fn keys(value: &mut Value) {
     let read = value
         .as_str()
@@ -102,18 +103,19 @@ fn keys(value: &mut Value) {
         fields.retain(|name, _| !PRIVATE.contains(&name.as_str()));
         fields.values_mut().for_each(hide);
     }
-    // Nothing else in it is for a reader.
+    // All other fields are private.
     set.retain(|name, _| name == "keys");
     *value = Value::Object(set).to_string().into();
 }
 
-/// Whether objects of a collection may hold secrets that [`withhold`] finds.
+/// Returns true if objects of a collection may hold secrets that [`withhold`] finds.
 pub(crate) fn may_hold(collection: &str) -> bool {
     collection == MESH || WITHHELD.contains(&collection)
 }
 
-/// Takes secrets out of what a collection's object says, for a sink that nobody knows: the field is absent then, since a sink
-/// acts on what it is sent. Whether there was any. Conditions of routes stay: without one, a route takes more than was meant.
+/// Removes secrets from a collection's object, for a sink without an identity: the field is absent then, since a sink acts
+/// on its value. Returns true if there was any. Conditions of routes stay: without one, a route would match more than was
+/// meant.
 pub(crate) fn withhold(collection: &str, value: &mut Value) -> bool {
     let in_headers = collection == ROUTES;
     take_out(value, in_headers, collection == HANDLERS)
@@ -141,9 +143,10 @@ const WRITTEN_HEADERS: [&str; 5] = [
 ];
 /// Envoy's fields for a file's content in place of the file: code, pages and certificates as well as secrets.
 const INLINE: [&str; 2] = ["inlinebytes", "inlinestring"];
-/// Names of Envoy's that say nothing of a secret, and below which such content is one: hashes of passwords, keys of sessions.
+/// Names of Envoy's that do not look like a secret, and below which inline content is one: hashes of passwords, keys of
+/// sessions.
 const OF_INLINE_SECRETS: [&str; 3] = ["pkcs12", "sessionticketkeys", "users"];
-/// No key at all: without the field, a sink would look for keys at the issuer's.
+/// An empty key set: without the field, a sink would fetch the issuer's keys.
 const NO_KEYS: &str = r#"{"keys":[]}"#;
 
 fn has_inline(value: &Value) -> bool {
@@ -222,7 +225,7 @@ fn take_headers(value: &mut Value) -> bool {
     headers.len() != before
 }
 
-/// Leaves the public keys of a set, and an empty one where nobody can tell what is in it. Whether anything went.
+/// Keeps the public keys of a set; replaces an unreadable set by an empty one. Returns true if anything was removed.
 fn public_keys(value: &mut Value) -> bool {
     let read = value
         .as_str()
@@ -242,7 +245,7 @@ fn public_keys(value: &mut Value) -> bool {
     if !all.iter().any(is_private) {
         return false;
     }
-    // A key that is the same on both sides is nothing without its secret.
+    // A symmetric key consists of its secret.
     all.retain_mut(|key| {
         let Value::Object(fields) = key else {
             return false;
@@ -272,7 +275,7 @@ fn local_keys(value: &mut Value) -> bool {
     any
 }
 
-/// What is wrong with an object, without what it quotes of a place where a secret may be.
+/// Redacts a finding: quotations are removed if its path may lead to a secret.
 pub(crate) fn finding(found: &Finding) -> Finding {
     let names = found.path.split(['.', '[', ']', '"']);
     let is_hidden = |name: &str| plain(name) == "jwks" || is_secret(name);
@@ -283,7 +286,7 @@ pub(crate) fn finding(found: &Finding) -> Finding {
     shown
 }
 
-/// All that is wrong in a source, for everybody who looks.
+/// Redacts the report of a source.
 pub(crate) fn report(report: &Report) -> Report {
     let hide = |all: &Arc<[Finding]>| all.iter().map(finding).collect();
     let mut shown = report.clone();

@@ -13,7 +13,7 @@ const NO_FAMILY: [i32; 2] = [97, 99];
 /// Connections that wait to be accepted.
 pub(crate) const BACKLOG: u32 = 1024;
 
-/// Listens where a flag says.
+/// Binds a flag's address.
 ///
 /// # Errors
 /// The address is malformed, or cannot be bound.
@@ -22,7 +22,7 @@ pub(crate) async fn bind(flag: &str, address: &str) -> Result<TcpListener, Failu
     listen(socket).map_err(|cause| refused(flag, address, &cause))
 }
 
-/// Takes an address, and leaves it closed for the time being.
+/// Binds an address, without listening yet.
 ///
 /// # Errors
 /// The address is malformed, or cannot be bound.
@@ -110,7 +110,7 @@ pub(crate) async fn everywhere(flag: &str, port: u16, places: usize) -> Result<L
     })
 }
 
-/// For who may not have a low port: three ways to another end.
+/// Explains three alternatives if a privileged port is denied.
 fn remedy(flag: &str, port: u16, cause: &io::Error) -> String {
     /// Ports that are the kernel's to give.
     const LOW: u16 = 1024;

@@ -8,18 +8,18 @@ use hyper::body::{Body as _, Incoming};
 
 use super::permit::{Permit, Progress, Rejected};
 
-/// From the end of the head to the end of the body.
+/// The timeout from the end of the head to the end of the body.
 const BODY: Duration = Duration::from_secs(10);
 
-/// Why there is no body.
+/// The reasons why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
     TooLarge,
     /// Late, or the client went.
     Gone,
-    /// There is no room for more of it.
+    /// The memory for bodies is exhausted.
     Full,
-    /// It comes slowly, and others needed its room.
+    /// The body came too slowly, and its permit went to another request.
     Evicted,
 }
 
@@ -29,7 +29,7 @@ impl From<Rejected> for Unread {
     }
 }
 
-/// All of a body of at most `most` bytes; its permit grows with it.
+/// Reads a body of at most `most` bytes; its permit grows with it.
 pub(crate) async fn read(permit: &Permit, body: Incoming, most: usize) -> Result<Bytes, Unread> {
     let declared = body.size_hint().exact();
     if declared.is_some_and(|bytes| bytes > most as u64) {
@@ -56,7 +56,7 @@ async fn take(
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Unread::Gone)?;
         permit.came(frame.data_ref().map_or(0, Bytes::len));
-        // Trailers say nothing here.
+        // Trailers are ignored.
         let Ok(data) = frame.into_data() else {
             continue;
         };

@@ -20,16 +20,16 @@ use super::frames::Frames;
 use super::io::Io;
 use super::{Answer, Cut, Service, Stage};
 
-/// For the handshake, and from the first byte of a head to its last; for the first head: since the handshake.
+/// The timeout of a handshake, and that from the first byte of a head to its last; of the first head: since the handshake.
 const HEAD: Duration = Duration::from_secs(5);
-/// Longest request head.
+/// Bytes of a request's head at most.
 const HEAD_BYTES: u32 = 16 << 10;
 /// The buffer of HTTP/1.1: more than a head, and little enough for each of the connections.
 const BUFFER_BYTES: usize = 24 << 10;
 /// The windows of HTTP/2: one stream, one connection.
 const STREAM_WINDOW: u32 = (64 << 10) - 1;
 const CONNECTION_WINDOW: u32 = 128 << 10;
-/// Requests of one HTTP/2 connection at a time: what clients take for granted before they are told.
+/// Requests of one HTTP/2 connection at a time: clients assume so many before they receive the settings.
 const STREAMS: u32 = 100;
 
 /// The handle by which an answer acts on its connection.
@@ -50,11 +50,11 @@ struct ConnectionState {
 
 #[derive(Debug)]
 enum Speaks {
-    /// Before the first byte.
+    /// Before the first byte, during TLS.
     Tls,
     /// Bytes of an idle connection begin a head.
     Http1,
-    /// They may be a ping: what counts is a part of a frame.
+    /// HTTP/2. Bytes may be a ping, so only a part of a frame of a request counts.
     Http2(Frames),
 }
 
@@ -99,7 +99,7 @@ impl Connection {
         self.slot.network()
     }
 
-    /// Whether a request of it was answered, and none was too slow since.
+    /// Returns true if a request on it was answered, and none was too slow since.
     pub(super) fn is_established(&self) -> bool {
         self.slot.is_established()
     }
@@ -108,12 +108,12 @@ impl Connection {
         self.slot.establish(true);
     }
 
-    /// It was too slow: it is a stranger again.
+    /// Revokes `establish`: a request was too slow.
     pub(super) fn demote(&self) {
         self.slot.establish(false);
     }
 
-    /// A part of a body came that is worth something.
+    /// Records progress: a relevant part of a body has arrived.
     pub(super) fn moved(&self) {
         self.slot.moved();
     }
@@ -168,7 +168,7 @@ impl Connection {
 #[derive(Debug)]
 struct Work {
     line: Arc<Connection>,
-    /// Its answer makes its client one that is known.
+    /// An answer to the request establishes its client.
     establishes: bool,
 }
 
@@ -252,7 +252,7 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
             let work = Work::new(&owner, service.establishes(&request));
             let (service, line) = (Arc::clone(&service), Arc::clone(&owner));
             async move {
-                // Each in a turn of the loop of its own, so that many in one packet hold up nobody.
+                // Each request takes a turn of the event loop, so that many in one packet do not block others.
                 tokio::task::yield_now().await;
                 let answer = service.answer(request, &line).await;
                 work.over(&answer);
@@ -291,7 +291,7 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             let work = Work::new(&owner, service.establishes(&request));
             let (service, line) = (Arc::clone(&service), Arc::clone(&owner));
             async move {
-                // Each in a turn of the loop of its own, so that many in one packet hold up nobody.
+                // Each request takes a turn of the event loop, so that many in one packet do not block others.
                 tokio::task::yield_now().await;
                 let answer = service.answer(request, &line).await;
                 work.over(&answer);
@@ -308,7 +308,7 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     .await;
 }
 
-/// Polls a connection to its end, or to the deadline of a head that does not come; tells it to go when it is time.
+/// Polls a connection to its end, or to the deadline of a head; closes it gracefully at shutdown.
 async fn drive<C, E>(
     connection: C,
     line: &Arc<Connection>,
@@ -323,7 +323,7 @@ async fn drive<C, E>(
     loop {
         tokio::select! {
             biased;
-            // How it ended is the client's business.
+            // The result is the client's concern.
             _ended = connection.as_mut() => return,
             () = late.as_mut() => return,
             () = line.finish.notified(), if !told => {}

@@ -1,9 +1,9 @@
-//! The connections of one listener: a fixed number of places, and who gives way.
+//! The connections of one listener: a fixed number of slots, and the choice of the one to evict.
 //!
-//! Strangers go first, who were never answered; then who was answered before and has begun a request that does not come; then
-//! the idle; and last the busy ones of an address that has more than a quarter of all places. Of these one from the address
-//! that has the most, and of that the one that has not moved for the longest time, be it silent or slow. So a crowd pushes out
-//! itself, not the API server's kept connections.
+//! Clients without an answered request are evicted first; then established ones with a request that does not arrive; then
+//! idle ones; and last the busy ones of an address with more than a quarter of all slots. Of these one from the address with
+//! the most, and there the one without progress for the longest time, whether silent or slow. So a crowd evicts itself, not
+//! the API server's kept connections.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A request in which nothing moves for so long may be cut for a newcomer: the API server does not wait longer either.
+/// A request without progress for so long may be evicted for a newcomer: the API server does not wait longer either.
 const STALLED: Duration = Duration::from_secs(5);
 /// A shorter request is not evicted, however many connections its address has.
 const LONG: Duration = Duration::from_secs(1);
@@ -38,13 +38,13 @@ struct SlotTable {
 #[derive(Debug)]
 struct SlotHolder {
     network: IpAddr,
-    /// It has asked something, and was answered.
+    /// A request on it was answered, and none was too slow since.
     established: bool,
     /// Requests in work.
     busy: u32,
-    /// Since when there has been one.
+    /// The time since which a request is in work.
     began: Instant,
-    /// When it came, began or ended a request, or a part of one came that is worth something.
+    /// The time of the connection's begin, of the last begin or end of a request, or of the last relevant part of one.
     moved: Instant,
     leave: Arc<Notify>,
 }
@@ -71,7 +71,7 @@ impl ConnectionLimit {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when one more may come: a slot is free, or a connection can be evicted.
+    /// Returns when another connection may be accepted: a slot is free, or a connection can be evicted.
     pub(super) async fn room(&self) {
         loop {
             let moved = self.moved.notified();
@@ -85,7 +85,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// Takes a place; who has to give way for it leaves at once.
+    /// Takes a slot; evicts a connection at once if none is free.
     pub(super) fn enter(this: &Arc<Self>, network: IpAddr) -> Slot {
         let leave = Arc::new(Notify::new());
         if this.members().all.len() >= this.places {
@@ -127,7 +127,7 @@ impl SlotTable {
     /// The connection that is evicted next.
     fn first(&self, places: usize) -> Option<u64> {
         let now = Instant::now();
-        // Strangers by themselves: who has kept connections may open one more.
+        // Strangers count separately: a client with kept connections may open one more.
         let mut shares: HashMap<(IpAddr, bool), usize> = HashMap::new();
         for member in self.all.values() {
             *shares.entry(member.share()).or_default() += 1;
@@ -141,7 +141,7 @@ impl SlotTable {
     }
 }
 
-/// In what order members give way.
+/// The order of eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Stranger,
@@ -152,7 +152,7 @@ enum Rank {
 }
 
 impl SlotHolder {
-    /// Among whom it counts.
+    /// Returns the group in whose share the connection counts.
     fn share(&self) -> (IpAddr, bool) {
         (self.network, self.established)
     }
@@ -179,7 +179,7 @@ impl Slot {
         self.leave.notified().await;
     }
 
-    /// Makes this connection go.
+    /// Evicts this connection.
     pub(super) fn leave(&self) {
         self.connection_limit.members().all.remove(&self.id);
         self.leave.notify_one();
@@ -207,12 +207,12 @@ impl Slot {
         self.connection_limit.moved.notify_one();
     }
 
-    /// Something came of what is waited for.
+    /// Records progress of the awaited request.
     pub(super) fn moved(&self) {
         self.with(|_| {});
     }
 
-    /// Whether it was answered before counts from now on, or does not any more.
+    /// Sets whether the connection counts as established.
     pub(super) fn establish(&self, established: bool) {
         if let Some(member) = self.connection_limit.members().all.get_mut(&self.id) {
             member.established = established;
@@ -243,7 +243,7 @@ mod tests {
         ConnectionLimit::enter(connection_limit, IpAddr::from([10, 0, 0, last]))
     }
 
-    /// Each from an address of its own, so that no share decides.
+    /// Takes a slot from an address of its own, so that no share matters.
     fn enter(connection_limit: &Arc<ConnectionLimit>) -> Slot {
         let count = connection_limit.members().next;
         at(connection_limit, u8::try_from(count).unwrap())
@@ -302,7 +302,7 @@ mod tests {
         comes.moved();
         let last = enter(&connection_limit);
         assert!(asked_to_leave(&moves) && !asked_to_leave(&comes) && !asked_to_leave(&known));
-        // As soon as it is answered it is none any more; until it loses that.
+        // An answered client is no longer a stranger, until it is demoted.
         answered(&last);
         last.begin();
         last.establish(false);
@@ -331,7 +331,7 @@ mod tests {
         assert!(asked_to_leave(stalled) && !asked_to_leave(moves));
     }
 
-    /// 512 places with slow bodies after one review each: nobody else came in.
+    /// 512 slots with slow bodies after one review each used to lock out all others.
     #[tokio::test(start_paused = true)]
     async fn whoever_has_all_places_and_is_busy_leaves_some_to_others() {
         let connection_limit = Arc::new(ConnectionLimit::new(8));
@@ -346,7 +346,7 @@ mod tests {
         let gone = || many.iter().filter(|place| asked_to_leave(place)).count();
         let start = Instant::now();
         let mut others = Vec::new();
-        // A quarter is for whoever has it.
+        // An address keeps a quarter of the slots.
         for last in 3..8 {
             while tokio::time::timeout(LOOK, connection_limit.room())
                 .await

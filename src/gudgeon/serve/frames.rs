@@ -20,18 +20,18 @@ const END_HEADERS: u8 = 4;
 pub(super) struct Frames {
     preface: usize,
     head: [u8; HEAD],
-    /// How much of `head` is there.
+    /// Bytes of `head` that have arrived.
     have: usize,
     /// The missing bytes of the frame.
     missing: usize,
     /// A header block goes on in the next frame.
     block: bool,
-    /// Since when there is a part of something.
+    /// The time at which the present incomplete frame began.
     since: Option<Instant>,
 }
 
 impl Frames {
-    /// Takes in what has been read.
+    /// Processes received bytes.
     pub(super) fn take(&mut self, mut bytes: &[u8], now: Instant) {
         while !bytes.is_empty() {
             bytes = self.step(bytes);
@@ -43,7 +43,7 @@ impl Frames {
         }
     }
 
-    /// Since when a frame or a header block has been incomplete. Bodies have a time of their own.
+    /// Returns the time since which a frame or a header block is incomplete. Bodies have a timeout of their own.
     pub(super) fn open_since(&self) -> Option<Instant> {
         let is_body = self.missing > 0 && !self.block && self.kind() == DATA;
         self.since.filter(|_| !is_body)
@@ -58,7 +58,7 @@ impl Frames {
         self.have == 0 && self.missing == 0 && !self.block
     }
 
-    /// One piece: the preface, the head of a frame, or what it holds. The rest.
+    /// Processes one piece: the preface, the head of a frame, or its payload. Returns the rest.
     fn step<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         if self.preface < PREFACE {
             let (taken, rest) = bytes.split_at(bytes.len().min(PREFACE - self.preface));
@@ -84,7 +84,7 @@ impl Frames {
         rest
     }
 
-    /// Of a frame that is whole, be it empty.
+    /// Handles the end of a frame, which may be empty.
     fn end(&mut self) {
         if self.missing > 0 {
             return;
@@ -109,7 +109,7 @@ mod tests {
         bytes
     }
 
-    /// After a preface, since when it is open when these bytes have come, each piece a second after the other.
+    /// Returns the time since which a frame is open after these pieces, which follow a preface, a second apart.
     fn after(pieces: &[&[u8]]) -> Option<u64> {
         let start = Instant::now();
         let mut frames = Frames::default();

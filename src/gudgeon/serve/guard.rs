@@ -1,7 +1,7 @@
-//! Pages that are for those who are on this host: who may ask for them.
+//! Access to pages that are for local users only.
 //!
-//! A browser there may be led to them by a page elsewhere: what comes from it says so in `Origin`, and in `Host` where the page's
-//! own name was made to mean loopback.
+//! A browser on this host may be led to them by a page elsewhere: such requests show in `Origin`, and in `Host` if the
+//! page's own name was made to resolve to loopback.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,16 +11,17 @@ use hyper::{Request, StatusCode};
 
 use super::{Answer, text};
 
-/// From here Envoy passes on what came to the pod from outside. Its other address, `::6`, is no loopback address.
+/// The source address of connections that Envoy passes through from outside of the pod. Its IPv6 counterpart, `::6`, is no
+/// loopback address.
 const PASS_THROUGH: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
 const LOCAL_ONLY: &str = "for this host only: see --debugAddr";
 const FOREIGN: &str = "only a Host and an Origin of localhost are allowed";
 const FOREIGN_PAGE: &str = "a page of another Origin may read and change nothing";
 
-/// Checks whether a request may have a page. `open`: the listener is there for everybody.
+/// Checks access to a page. `open`: any client may read the listener's pages.
 ///
 /// # Errors
-/// The answer that it gets instead.
+/// The response to a refused request.
 #[expect(clippy::result_large_err, reason = "it is an answer, and sent as one")]
 pub(crate) fn guard<B>(request: &Request<B>, peer: IpAddr, open: bool) -> Result<(), Answer> {
     let refused = |words| Err(text(StatusCode::FORBIDDEN, words));
@@ -43,12 +44,13 @@ pub(crate) fn guard<B>(request: &Request<B>, peer: IpAddr, open: bool) -> Result
     }
 }
 
-fn is_local(address: IpAddr) -> bool {
+/// Whether an address is of this host, and none that Envoy passes on what came from outside by.
+pub(crate) fn is_local(address: IpAddr) -> bool {
     let address = address.to_canonical();
     address.is_loopback() && address != PASS_THROUGH
 }
 
-/// The header's values; one that is no text is none that means this host.
+/// Returns the header's values; one that is not UTF-8 becomes empty, which is not this host.
 fn values<B>(request: &Request<B>, name: HeaderName) -> impl Iterator<Item = &str> {
     let values = request.headers().get_all(name).into_iter();
     values.map(|value| value.to_str().unwrap_or_default().trim())
@@ -59,7 +61,7 @@ fn page_of(origin: &str) -> Option<&str> {
     origin.split_once("://").map(|(_, authority)| authority)
 }
 
-/// Whether the request comes from a page of this listener, or from a client that is no browser: that one sends no origin.
+/// Returns true if the request comes from a page of this listener, or has no `Origin`, as from a client that is no browser.
 fn is_of_same_origin<B>(request: &Request<B>) -> bool {
     let host = values(request, HOST).next();
     values(request, ORIGIN).all(|origin| {
@@ -68,7 +70,7 @@ fn is_of_same_origin<B>(request: &Request<B>) -> bool {
     })
 }
 
-/// Whether `host[:port]` can only mean this host.
+/// Returns true if `host[:port]` can only mean this host.
 fn means_this_host(text: &str) -> bool {
     let Ok(authority) = text.parse::<Authority>() else {
         return false;
@@ -179,13 +181,13 @@ mod tests {
                 allowed,
                 "{uri} {headers:?}"
             );
-            // Where everybody may look, other pages may not.
+            // An open listener still refuses pages of other origins.
             let open = allowed || headers.iter().all(|(name, _)| *name != "origin");
             assert_eq!(may(&request, "127.0.0.1", true), open, "{uri} {headers:?}");
         }
     }
 
-    /// Who opens a listener for everybody does not open it for the pages that a browser is shown.
+    /// A listener that is open to all clients stays closed to other origins' pages in a browser.
     #[test]
     fn another_page_sees_and_changes_nothing_even_where_everybody_may_look() {
         let host = ("host", "discovery.example:9090");

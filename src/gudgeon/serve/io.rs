@@ -13,12 +13,12 @@ use tokio::time::Sleep;
 
 use super::connection::Connection;
 
-/// After an answer to a request that was not read whole, what still comes is read and thrown away, so that the answer
-/// arrives; for so long, and so many bytes.
+/// Limits for reading and dropping the rest of a request that was answered before its end, so that the response arrives:
+/// time, and bytes.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 8 << 20;
 
-/// Tells the line what comes.
+/// Reports received bytes to the connection.
 struct Heard<I> {
     inner: I,
     line: Arc<Connection>,

@@ -1,9 +1,9 @@
-//! Listeners: who is let in, for how long, and how they end.
+//! Listeners: admission of connections, deadlines, and shutdown.
 //!
-//! hyper speaks HTTP, rustls TLS. Here are the bounds: so many connections, of which strangers go first and then the longest
-//! idle; five seconds for a handshake and a head; ten for a body, and permits for what bodies take together; a thread beside
-//! the loop for what takes long; and the end, where listeners stay for a while, connections are told to go, and only then are
-//! cut.
+//! hyper implements HTTP, rustls TLS. Here are the limits: of connections, of which strangers are evicted first and then the
+//! longest idle; five seconds for a handshake and a head; ten for a body, and permits for the memory of bodies; a worker
+//! thread for long work; and the shutdown, where listeners stay open for a while, connections are closed gracefully, and
+//! only then dropped.
 
 mod answers;
 mod bind;
@@ -40,7 +40,7 @@ pub(crate) use bind::{BACKLOG, bind, everywhere, listen, reserve};
 pub(crate) use body::{Unread, read};
 pub(crate) use connection::Connection;
 use connection_limit::ConnectionLimit;
-pub(crate) use guard::guard;
+pub(crate) use guard::{guard, is_local};
 pub(crate) use network::network;
 pub(crate) use permit::{Permit, Permits, Progress};
 pub(crate) use query::Query;
@@ -50,9 +50,9 @@ pub(crate) use worker::Worker;
 
 use crate::{descriptors, log};
 
-/// How long connections have to finish what they began, once they were told to go.
+/// The time that connections have for their requests once they are told to close.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Between two tries to accept when the process has no descriptors.
+/// The delay between two tries to accept when the process has no descriptors.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
 
 /// An answer with its body in memory.
@@ -75,30 +75,30 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Answer, Cut>> + S
 
 /// The service behind a listener.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// One request.
+    /// Answers a request.
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering;
 
-    /// Whether an answer to this request makes its client a known one. For a webhook only an answered review does: else a
-    /// request for its health would be enough to stand in an API server's way.
+    /// Returns true if an answer to this request establishes the client. For a webhook only an answered review does: else a
+    /// request to its health endpoint would suffice to compete with an API server.
     fn establishes(&self, _request: &Request<Incoming>) -> bool {
         true
     }
 
-    /// A task has panicked: what it did was lost, nothing else is.
+    /// Records a panic of a task, which loses that task's work only.
     fn panicked(&self);
 }
 
-/// How far the program is on its way out.
+/// The stage of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Serving,
-    /// Not ready any more; whoever asks is still served.
+    /// Not ready any more; requests are still served.
     Draining,
-    /// Listeners close, connections are told to go.
+    /// Listeners close, connections are closed gracefully.
     Leaving,
 }
 
-/// A bound socket, and who may come.
+/// A bound socket, with its TLS and its limit.
 pub(crate) struct Listener {
     pub(crate) listener: TcpListener,
     pub(crate) tls: Option<TlsAcceptor>,
@@ -119,7 +119,7 @@ pub(crate) async fn run<S: Service>(
     } = door;
     let places = descriptors::places(places);
     let connection_limit = Arc::new(ConnectionLimit::new(places));
-    // Who gives way has its descriptor for a moment more: of such there is one at a time.
+    // An evicted connection keeps its descriptor for a moment: one at a time.
     let open = Arc::new(Semaphore::new(places + 1));
     let mut tasks = JoinSet::new();
     let mut refused: u64 = 0;
@@ -162,7 +162,7 @@ pub(crate) async fn run<S: Service>(
             note(&*service, &ended);
         }
     };
-    // What has not ended by then is cut with the set.
+    // Connections that have not ended by then are dropped with the set.
     let _cut = tokio::time::timeout(FAREWELL, all).await;
 }
 
@@ -184,7 +184,7 @@ async fn accept(
     Option<OwnedSemaphorePermit>,
 )> {
     connection_limit.room().await;
-    // It is never closed.
+    // The semaphore is never closed.
     let open = Arc::clone(open).acquire_owned().await.ok();
     let (stream, peer) = listener.accept().await?;
     // Answers are one write each.

@@ -1,4 +1,4 @@
-//! Which addresses are one client's: shares are counted by them.
+//! Groups addresses by client: shares are counted per group.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,9 +1,9 @@
-//! Permits: how many requests with a body are under way at a time, and how many bytes their bodies take together.
+//! Permits: limits the requests with a body at a time, and the memory of their bodies.
 //!
-//! No request waits for a permit. It gets one at once, or 429: so slow clients cannot fill a queue. Where there is none
-//! left, a request evicts another one that deserves it less: one whose body has not moved for a while; where it comes over a
-//! connection that was answered before, one of strangers; and among equals one that holds much more, or one of an address
-//! that does: one that has more than half of all gives way even to strangers.
+//! No request waits for a permit. It gets one at once, or 429: so slow clients cannot fill a queue. If none is left, a
+//! request evicts a less deserving one: one whose body has stalled; if it comes over an established connection, one of a
+//! stranger; and among equals one that holds much more, or one of an address that does: one with more than half of all is
+//! evicted even for strangers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -17,11 +17,11 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::worker::Flow;
 
-/// A body of which nothing came in this time gives way to any other.
+/// A body without progress in this time gives way to any other.
 pub(super) const STALE: Duration = Duration::from_millis(250);
 /// Less of a body is no move: otherwise a byte now and then would be enough.
 pub(super) const STEP: usize = 4 << 10;
-/// Among equals a permit is taken from who holds so many times as much.
+/// Among equals a permit is taken from a request that holds so many times as much.
 const MUCH: usize = 4;
 
 /// All permits of a listener.
@@ -32,14 +32,14 @@ pub(crate) struct Permits {
     state: Mutex<PermitState>,
 }
 
-/// There is no permit, or it was given to another request: as many are under way as may be, or as many bytes.
+/// No permit, or it was given to another request: the limit of requests or of bytes is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rejected;
 
 #[derive(Debug)]
 struct PermitState {
     next: u64,
-    /// All there are.
+    /// The total bytes.
     bytes: usize,
     free: usize,
     holders: BTreeMap<u64, Holder>,
@@ -50,21 +50,21 @@ struct Holder {
     connection: Arc<Connection>,
     bytes: usize,
     progress: Progress,
-    /// When a part of the body came that is worth something, or the progress began.
+    /// The time of the last relevant part of the body, or of the last change of progress.
     moved: Instant,
     /// Bytes of the body since then.
     came: usize,
     evicted: Arc<Notify>,
 }
 
-/// How far a request with a permit is.
+/// The progress of a request with a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The body comes.
     Reading,
-    /// The body is there, and others are before it.
+    /// The body is complete, and other requests are before it.
     Queued,
-    /// The program works on it: it keeps its permit whatever happens.
+    /// The request is worked on: it keeps its permit in any case.
     Working,
     /// The answer is to be taken.
     Answering,
@@ -80,7 +80,7 @@ pub(crate) struct Permit {
 }
 
 impl Permits {
-    /// For so many bytes, and so many requests.
+    /// Creates permits for so many bytes, and so many requests.
     pub(crate) fn new(bytes: usize, requests: usize) -> Arc<Self> {
         Arc::new(Self {
             floor: bytes.checked_div(requests).unwrap_or(bytes).max(1),
@@ -97,10 +97,10 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A permit for a request of this connection.
+    /// Acquires a permit for a request of this connection.
     ///
     /// # Errors
-    /// There is none.
+    /// The limit is reached, and no other request can be evicted.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
@@ -163,13 +163,13 @@ impl PermitState {
             let most = is_other && theirs > self.bytes / 2 && mine <= self.bytes / 2;
             let stale = holder.is_stale(now);
             let established = !stale && !most && holder.connection.is_established();
-            // Whoever has more than half takes nothing from another address, known or not.
+            // A network with more than half takes nothing from another one, established or not.
             let may_take = !is_other || mine <= self.bytes / 2;
             let less = most
                 || (known && !established && may_take)
                 || (established == known && (stale || more || holder.bytes / MUCH >= all));
             if *id != own && holder.progress != Progress::Working && less {
-                // Those that are not stale go last, the largest first.
+                // Stale holders go first, then the largest.
                 let rest = if stale { 0 } else { holder.bytes };
                 let order = (established, !stale, Reverse(rest), holder.moved);
                 chosen.push((order, *id, holder.bytes));
@@ -215,7 +215,7 @@ impl Holder {
         }
     }
 
-    /// Its client is waited for.
+    /// Returns true if the program waits for the client, which has stalled.
     fn is_stale(&self, now: Instant) -> bool {
         matches!(self.progress, Progress::Reading | Progress::Answering)
             && now.duration_since(self.moved) >= STALE
@@ -223,7 +223,7 @@ impl Holder {
 }
 
 impl Permit {
-    /// So much of the body came.
+    /// Counts bytes of the body that have arrived.
     pub(super) fn came(&self, bytes: usize) {
         let mut state = self.permits.state();
         let Some(holder) = state.holders.get_mut(&self.id) else {
@@ -236,10 +236,10 @@ impl Permit {
         }
     }
 
-    /// Room for so many bytes of the body.
+    /// Reserves so many bytes for the body.
     ///
     /// # Errors
-    /// There is none: what it has is to be given back.
+    /// The limit is reached, or the permit was evicted: the caller drops the permit.
     pub(super) fn grow(&self, bytes: usize) -> Result<(), Rejected> {
         let mut state = self.permits.state();
         let has = state.holders.get(&self.id).map(|holder| holder.bytes);
@@ -256,10 +256,10 @@ impl Permit {
         Ok(())
     }
 
-    /// The next progress begins.
+    /// Advances to the next progress.
     ///
     /// # Errors
-    /// It was evicted, and has not heard of it yet.
+    /// The permit was evicted, and the notification is pending.
     pub(crate) fn begin(&self, progress: Progress) -> Result<(), Rejected> {
         let mut state = self.permits.state();
         let holder = state.holders.get_mut(&self.id).ok_or(Rejected)?;
@@ -272,12 +272,12 @@ impl Permit {
         self.evicted.notified().await;
     }
 
-    /// Is told when the permit was given to another request.
+    /// Returns the notification of an eviction.
     pub(crate) fn eviction(&self) -> Arc<Notify> {
         Arc::clone(&self.evicted)
     }
 
-    /// With whom its work takes turns.
+    /// Returns the flow whose jobs take turns with others.
     pub(crate) fn flow(&self) -> Flow {
         Flow {
             network: self.connection.network(),
@@ -285,7 +285,7 @@ impl Permit {
         }
     }
 
-    /// Its request is one that an API server sends: its client is a stranger no more.
+    /// Establishes the client: its request is one that an API server sends.
     pub(crate) fn establish(&self) {
         self.connection.establish();
     }
@@ -346,7 +346,7 @@ mod tests {
         drop(first);
         let fourth = permits.acquire(&kept).unwrap();
         assert!(happens(second.evicted()).await && !happens(third.evicted()).await);
-        // Nobody takes it from a kept one, unless that does not move.
+        // An established holder keeps its permit, unless it stalls.
         assert_eq!(permits.acquire(&three).unwrap_err(), Rejected);
         tokio::time::advance(MORE).await;
         fourth.came(STEP);
@@ -370,14 +370,14 @@ mod tests {
         let third = permits.acquire(&three).unwrap();
         assert!(happens(slow.evicted()).await && !happens(moves.evicted()).await);
         assert!(!happens(one.left()).await, "it is told over its connection");
-        // Its body is there: what takes time now is this program.
+        // The body is complete: the delay is this program's.
         for progress in [Progress::Queued, Progress::Working] {
             moves.begin(progress).unwrap();
             third.begin(progress).unwrap();
             tokio::time::advance(MORE).await;
             assert_eq!(permits.acquire(&four).unwrap_err(), Rejected);
         }
-        // Nobody takes its answer.
+        // The client does not read the answer.
         moves.begin(Progress::Answering).unwrap();
         assert_eq!(permits.acquire(&four).unwrap_err(), Rejected);
         tokio::time::advance(MORE).await;
@@ -403,7 +403,7 @@ mod tests {
         assert!(happens(large.evicted()).await && !happens(small.evicted()).await);
         drop((large, small, third));
         assert_eq!(permits.state().free, 40);
-        // What is worked on stays, whoever comes.
+        // A request that is worked on is never evicted.
         let [stranger, _, _, _] = lines(0);
         let working = permits.acquire(&stranger).unwrap();
         working.grow(40).unwrap();
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(permits.acquire(&kept).unwrap_err(), Rejected);
     }
 
-    /// 256 who had one review answered, and whose bodies come just fast enough, had all permits for as long as they liked.
+    /// 256 clients with one answered review each, whose bodies come just fast enough, used to hold all permits.
     #[tokio::test(start_paused = true)]
     async fn whoever_has_the_most_gives_way_to_another_address() {
         for known in [1, 0] {
@@ -428,7 +428,7 @@ mod tests {
                 held.iter().chain(&own).for_each(|permit| permit.came(STEP));
                 own.push(permits.acquire(&server).unwrap());
             }
-            // Half of all is a share that nobody is asked to give.
+            // An address with half of all permits is not evicted.
             assert_eq!(permits.acquire(&server).unwrap_err(), Rejected);
             assert_eq!(permits.acquire(&many[0]).unwrap_err(), Rejected);
             let mut evicted = 0;

@@ -24,7 +24,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Without its percent signs; one that stands for nothing stays.
+/// Decodes percent-encoding; a malformed escape stays.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -7,10 +7,10 @@ use hyper::body::Incoming;
 
 use super::{Answering, Connection, Service};
 
-/// Whether a service answers at a path.
+/// Returns true if a service answers at a path.
 type IsPath = fn(&str) -> bool;
 
-/// Each request is answered by the first service that has its path, and by the last resort where none has.
+/// Routes each request to the first service that has its path, or to the last resort.
 pub(crate) struct Routes {
     routes: Vec<(IsPath, Arc<dyn Service>)>,
     last: Arc<dyn Service>,

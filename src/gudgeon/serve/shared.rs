@@ -1,4 +1,5 @@
-//! Answers that take long to make: made beside the loop, one at a time, and shared by all who wait for the same.
+//! Answers that take long to render: rendered on another thread, one at a time, and shared by all clients that wait for the
+//! same.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ use super::{Answer, text};
 const WAITING: usize = 32;
 /// Answers that are kept for others.
 const KEPT: usize = 4;
-/// For how long after they were made: long enough for all who wait, and nothing for those who look once a minute.
+/// The time for which answers are kept: long enough for all waiting clients, too short for a scrape each minute.
 const KEEP: Duration = Duration::from_secs(5);
 
 /// Answers of one program.
@@ -51,18 +52,18 @@ pub(crate) enum Audience {
     Monitoring,
 }
 
-/// One that is asked for.
+/// A requested answer.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     /// Answers of one key are the same, if they are made at the same time.
     pub(crate) key: String,
-    /// The number of the state that it is made of, where it depends on nothing else: then it is right for as long as that number
-    /// stands. `None`: one is right for all who came before it was begun.
+    /// The number of the state on which the answer depends alone: then it is valid as long as that number is current.
+    /// `None`: an answer is valid for all requests that came before its rendering began.
     pub(crate) state: Option<u64>,
     pub(crate) audience: Audience,
 }
 
-/// One that waits.
+/// Counts a waiting request until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -119,7 +120,7 @@ impl SharedAnswers {
                 ended: Instant::now(),
                 answer: answer.clone(),
             });
-            // Whoever asked may be gone by now; the next one has waited all the same.
+            // The client may be gone by now; the next one has waited all the same.
             drop(turn);
             answer
         });
@@ -191,7 +192,7 @@ mod tests {
         // The first had begun before the others came.
         let first = count.load(Ordering::Relaxed);
         assert!(first <= 2, "{first}");
-        // Later it may be another one, but where it depends on a state that stands.
+        // Later requests get a new answer, unless it depends on a state that is current.
         for (state, more) in [(None, 1), (Some(7), 2), (Some(7), 2), (Some(8), 3)] {
             let answer = Arc::clone(&shared).get(wanted("a", state), counted(&count));
             assert!(answer.await.is_some());
@@ -249,7 +250,7 @@ mod tests {
         assert!(next.await.is_some());
     }
 
-    /// 32 requests for pages had all places, and Prometheus was told to come again.
+    /// 32 requests for pages used to take all slots, and Prometheus got 429.
     #[tokio::test]
     async fn metrics_do_not_wait_for_pages() {
         let shared = Arc::new(SharedAnswers::default());

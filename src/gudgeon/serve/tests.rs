@@ -1,4 +1,4 @@
-//! What all services have from the listener.
+//! The listener's guarantees to all services.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use hyper::StatusCode;
 
 use super::*;
 
-/// Says nothing, and notes who was answered.
+/// Answers `ok`, and records the paths.
 #[derive(Debug, Default)]
 struct Notes(std::sync::Mutex<Vec<String>>);
 
@@ -19,7 +19,7 @@ impl Service for Notes {
     fn panicked(&self) {}
 }
 
-/// A thousand heads in one packet, and nobody else was served before the last of them.
+/// A thousand heads in one packet used to delay all other requests.
 #[tokio::test]
 async fn many_requests_in_one_packet_hold_up_nobody() {
     const MANY: usize = 50;

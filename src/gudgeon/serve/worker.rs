@@ -16,11 +16,11 @@ const QUEUE: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flow {
     pub(crate) network: IpAddr,
-    /// Its connection has been answered before.
+    /// The connection has been answered before.
     pub(crate) established: bool,
 }
 
-/// The thread, and who may use it next.
+/// The worker thread, and the queue for it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     thread: TurnQueue,
@@ -28,7 +28,7 @@ pub(crate) struct Worker {
     beside: TurnQueue,
 }
 
-/// As many jobs wait as may.
+/// The error of a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
@@ -36,22 +36,22 @@ impl Worker {
     pub(crate) fn new() -> Self {
         Self {
             thread: TurnQueue::new(QUEUE),
-            // Whoever waits has a permit.
+            // Permits already bound the number of waiting jobs.
             beside: TurnQueue::new(usize::MAX),
         }
     }
 
-    /// Does it on the thread, in its turn.
+    /// Runs the job on the worker thread, in its turn.
     ///
     /// # Errors
-    /// Too many wait already, or the program ends.
+    /// The queue is full, or the program ends.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         flow: Flow,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Busy> {
         let turn = self.thread.next(flow).await?;
-        // Whoever goes meanwhile, its job is done before the next one begins.
+        // If the client goes meanwhile, its job still ends before the next one begins.
         let done = tokio::task::spawn_blocking(move || {
             let done = job();
             drop(turn);
@@ -60,7 +60,7 @@ impl Worker {
         done.await.map_err(|_| Busy)
     }
 
-    /// Does it on the loop, where it takes little: one in each turn of the loop.
+    /// Runs a short job on the event loop: one in each turn of the loop.
     ///
     /// # Errors
     /// The program ends.
@@ -72,7 +72,7 @@ impl Worker {
     }
 }
 
-/// One turn at a time.
+/// A queue that grants one turn at a time.
 #[derive(Clone, Debug)]
 struct TurnQueue(Arc<Mutex<Queue>>);
 
@@ -82,7 +82,7 @@ struct Queue {
     taken: bool,
     next: u64,
     waiting: BTreeMap<u64, WaitingJob>,
-    /// When those who wait, or were the last, had a turn.
+    /// The turn at which each waiting or recent flow was served last.
     served: HashMap<TurnKey, u64>,
     turns: u64,
 }
@@ -152,7 +152,7 @@ impl TurnQueue {
         turn.await.map_err(|_| Busy)
     }
 
-    /// To the next who still waits.
+    /// Passes the turn to the next waiting job.
     fn pass_on(&self) {
         loop {
             let next = {
@@ -169,7 +169,7 @@ impl TurnQueue {
             };
             match waits.turn.send(WorkerTurn(Some(self.clone()))) {
                 Ok(()) => return,
-                // It has gone just now: its turn is passed on here.
+                // The waiting job was just cancelled: its turn is passed on here.
                 Err(mut turn) => turn.0 = None,
             }
         }
@@ -194,7 +194,7 @@ impl Queue {
             let mut latest = self.waiting.iter().rev();
             let newest = latest.find(|(_, waits)| waits.flow == largest);
             let newest = newest.map(|(id, _)| *id).ok_or(Busy)?;
-            // Whoever waits for it hears of that.
+            // The waiting task gets an error.
             self.waiting.remove(&newest);
         }
         let (turn, waits) = oneshot::channel();
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(order.len(), QUEUE + 2);
     }
 
-    /// 64 large reviews of whoever had one answered stood before the API server's.
+    /// 64 large reviews of one established client used to delay the API server's.
     #[tokio::test]
     async fn whoever_has_many_jobs_waits_for_himself() {
         for established in [true, false] {

@@ -1,20 +1,20 @@
-//! A role as whoever looks into the process sees it.
+//! A role's interface for administration.
 
 use crate::exposition::Format;
 use crate::serve::Service;
 
 /// The plain listener of a role, and the parts of it that one listener of several roles puts together.
 pub(crate) trait Inspect: Service {
-    /// As it is called on the command line.
+    /// Returns the role's name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Whether the role is ready, and what there is to say about it: `ok`, or lines.
+    /// Returns the readiness: `ok`, or lines about the role's parts.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reasons why the role is not ready.
     fn readiness(&self) -> Result<String, String>;
 
-    /// All metrics. They take a while.
+    /// Renders all metrics, which takes a while.
     fn metrics(&self, format: Format) -> String;
 
     /// The sections of the page, from its heading on. They take a while.

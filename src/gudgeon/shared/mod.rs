@@ -1,5 +1,5 @@
-//! What the roles of one process have in common: the runtime, the signals that end it, the stages of that end, the way to
-//! each cluster, and rules that one role reads and another acts on.
+//! The parts that the roles of one process share: the runtime, signals, the stages of shutdown, a client of each cluster,
+//! and rules that one role reads and another acts on.
 
 mod inspect;
 mod rules;
@@ -23,39 +23,39 @@ pub(crate) use rules::{RuleChannel, RuleUpdate};
 /// Work that is due whichever way the program ends.
 type AtEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// One of the programs in this one: it prepares itself, and serves until the end.
+/// A role of the program: it prepares itself, and serves until the end.
 pub(crate) trait Role: Sized {
     type Flags;
 
     /// Sockets that the runtime reads before their tasks go on; `None`: as many as tokio finds right.
     const EVENTS_PER_TICK: Option<usize> = None;
 
-    /// The log names what has ended when nothing is served any more.
+    /// The name of the role's service in the log line at the end.
     const SERVED: &'static str;
 
-    /// How long the listeners stay after TERM.
+    /// Returns the time for which the listeners stay open after SIGTERM.
     fn drain_duration(flags: &Self::Flags) -> Duration;
 
-    /// Does all that can fail: reads files, binds ports. Nothing is served before it returns.
+    /// Does everything that may fail: reads files, binds ports. Serving begins after it returns.
     ///
     /// # Errors
-    /// Why the role cannot start.
+    /// The reason why the role cannot start.
     fn prepare(
         shared: &Shared,
         flags: &Self::Flags,
     ) -> impl Future<Output = Result<Self, Failure>> + Send;
 
-    /// Serves: not ready from [`Stage::Draining`] on, and until all that was begun has ended from [`Stage::Leaving`] on.
+    /// Serves: not ready from [`Stage::Draining`] on, and until all requests have ended from [`Stage::Leaving`] on.
     ///
     /// # Errors
-    /// Why the role cannot go on.
+    /// The reason why the role cannot go on.
     fn serve(
         self,
         stage: watch::Receiver<Stage>,
     ) -> impl Future<Output = Result<(), Failure>> + Send + 'static;
 }
 
-/// What stands behind the certificate of the listener that webhooks share.
+/// The certificate of the listener that webhooks share.
 #[derive(Clone, Debug)]
 pub(crate) struct Webhooks {
     /// The bundle for webhook configurations, PEM.
@@ -66,7 +66,7 @@ pub(crate) struct Webhooks {
     pub(crate) is_own: bool,
 }
 
-/// Of one process.
+/// The shared state of one process.
 pub(crate) struct Shared {
     stage: watch::Sender<Stage>,
     /// Clients by the way that they connect; roles that name the same cluster share its connections.
@@ -77,7 +77,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Of a process with one role.
+    /// Creates the state of a process with one role.
     pub(crate) fn new() -> Self {
         Self {
             stage: watch::Sender::new(Stage::Serving),
@@ -88,7 +88,7 @@ impl Shared {
         }
     }
 
-    /// Of a process where one role reads rules for another.
+    /// Creates the state of a process in which one role reads rules for another.
     fn with_rules() -> Self {
         Self {
             rules: Some(RuleChannel::new()),
@@ -96,7 +96,7 @@ impl Shared {
         }
     }
 
-    /// How far the process is on its way out.
+    /// Returns a receiver of the shutdown's stage.
     pub(crate) fn stage(&self) -> watch::Receiver<Stage> {
         self.stage.subscribe()
     }
@@ -232,7 +232,7 @@ async fn live<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure
 
 /// Waits until the process drains.
 pub(crate) async fn draining(stage: &mut watch::Receiver<Stage>) {
-    // Who sends is there for as long as the process is.
+    // The sender lives as long as the process.
     let _ended = stage.wait_for(|stage| *stage != Stage::Serving).await;
 }
 

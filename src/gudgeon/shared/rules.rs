@@ -12,11 +12,11 @@ const PENDING_UPDATES: usize = 1;
 #[derive(Debug)]
 pub(crate) struct RuleUpdate {
     pub(crate) changes: Vec<Change>,
-    /// They are all that there is: whatever is not among them is gone.
+    /// The changes are all objects: others are deleted.
     pub(crate) is_whole: bool,
     /// Objects that are not served as they are written, without their secrets.
     pub(crate) report: Arc<Report>,
-    /// The source has said all that it has; until then objects are missing.
+    /// The source has sent all its objects; until then some are missing.
     pub(crate) is_complete: bool,
 }
 
@@ -36,12 +36,12 @@ impl RuleChannel {
         }
     }
 
-    /// For the role that reads.
+    /// Returns the sender, for the role that reads.
     pub(crate) fn sender(&self) -> mpsc::Sender<RuleUpdate> {
         self.sender.clone()
     }
 
-    /// For the role that acts; `None`: it was taken before.
+    /// Takes the receiver, for the role that acts; `None` if it was taken before.
     pub(crate) fn take_receiver(&self) -> Option<mpsc::Receiver<RuleUpdate>> {
         let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
         receiver.take()

@@ -1,4 +1,4 @@
-//! TLS towards a server: whom it is believed to be, and what is shown to it.
+//! TLS towards a server: verification of its identity, and the client certificate.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use super::pair::{Pair, names_of};
 /// The trust in a server, and the identity that is shown to it.
 #[derive(Debug)]
 pub(crate) struct Secure {
-    /// Its certificate chains to one of these; `None`: anybody's will do.
+    /// CAs to which the server's certificate must chain; `None`: any certificate is accepted.
     pub(crate) roots: Option<RootCertStore>,
-    /// It has one of these names; empty: the one that was dialled.
+    /// Names of which the server's certificate must have one; empty: the dialled name.
     pub(crate) names: Vec<String>,
     pub(crate) pair: Option<Pair>,
 }

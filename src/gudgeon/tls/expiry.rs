@@ -1,5 +1,5 @@
-//! When certificates end: each that is loaded is known by its file, and what has ended, or will within a day, is said when it
-//! is loaded and when it comes to that.
+//! Expiry of certificates: each loaded one is known by its file, and one that has expired, or will within a day, is logged
+//! when it is loaded and when it reaches that time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,14 +18,14 @@ use crate::log;
 
 /// The time before its end at which a certificate is reported: an operator renews by hand during the day.
 const SOON: Duration = Duration::from_secs(24 * 3600);
-/// A look in any case: clocks are set.
+/// The longest interval of checks, since the clock may be set.
 const SELDOM: Duration = Duration::from_secs(3600);
 /// Files that are known: those that flags and sources name.
 const MOST: usize = 256;
 
 /// By the files that they are loaded from.
 static LOADED: Mutex<Loaded> = Mutex::new(Loaded(BTreeMap::new()));
-/// Others have been loaded.
+/// Signals that certificates were loaded.
 static NEWS: Notify = Notify::const_new();
 
 fn all() -> MutexGuard<'static, Loaded> {
@@ -69,7 +69,7 @@ impl Loaded {
         said(path, end, standing)
     }
 
-    /// The certificates that have expired since the last look.
+    /// Returns lines about the certificates that have expired since the last check.
     fn check(&mut self, now: SystemTime) -> Vec<String> {
         let mut words = Vec::new();
         for (path, (end, standing)) in &mut self.0 {
@@ -81,7 +81,7 @@ impl Loaded {
         words
     }
 
-    /// When something is to be said next.
+    /// Returns the time until the next line.
     fn next(&self, now: SystemTime) -> Duration {
         let ends = self.0.values().flat_map(|(end, _)| [*end - SOON, *end]);
         let next = ends.filter_map(|at| at.duration_since(now).ok()).min();
@@ -101,7 +101,7 @@ fn said(path: &Path, end: SystemTime, standing: Standing) -> Option<String> {
     }
 }
 
-/// These are in use from now on.
+/// Records the certificates in use.
 pub(crate) fn loaded(path: &Path, certificates: &[CertificateDer<'_>]) {
     let ends = certificates.iter().filter_map(end);
     let Some(first) = ends.min() else { return };
@@ -118,7 +118,7 @@ fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(after.to_unix_duration())
 }
 
-/// Says what comes to its end, for ever.
+/// Logs expiring certificates, for ever.
 pub(crate) async fn watch() {
     loop {
         let now = SystemTime::now();

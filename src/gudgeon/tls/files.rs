@@ -1,4 +1,5 @@
-//! The files of TLS: a chain and its key, and a CA bundle. Each change is judged, and what is broken keeps the last good one.
+//! The files of TLS: a chain and its key, and a CA bundle. Each change is validated, and an invalid one keeps the last good
+//! version.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,9 +11,9 @@ use super::{Current, Pair, PairError, certificates, expiry, is_bundle};
 use crate::file;
 use crate::tracked::{Counts, Named, SOON, Tracked};
 
-/// A certificate and a key that do not match were seen half-way: tried again for so long.
+/// The time for which a mismatch of certificate and key counts as an incomplete update, and is retried.
 pub(crate) const HALF_WAY: Duration = Duration::from_secs(10);
-/// Between two such tries.
+/// The delay between two such tries.
 const TRY_AGAIN: Duration = Duration::from_millis(250);
 
 /// A chain and its key.
@@ -37,7 +38,7 @@ impl PairFiles {
         }
     }
 
-    /// Of a server that does not start without them.
+    /// Marks the files as required at the start.
     pub(crate) fn needed(mut self) -> Self {
         self.chain.needed = true;
         self.key.needed = true;
@@ -53,7 +54,7 @@ impl PairFiles {
         [&self.chain, &self.key]
     }
 
-    /// Why there is none, in one line.
+    /// Returns the reason why there is no pair, in one line.
     pub(crate) fn flaw(&self) -> Option<String> {
         self.files().into_iter().find_map(|file| {
             let cause = file.error.as_ref()?;
@@ -61,7 +62,7 @@ impl PairFiles {
         })
     }
 
-    /// Reads what has changed; when to look again, where it was seen half-way.
+    /// Reads changed files; returns the time of the next look after an incomplete update.
     pub(crate) async fn look(&mut self, counts: &dyn Counts, now: SystemTime) -> Option<Duration> {
         let (chain, key) = (&mut self.chain, &mut self.key);
         let before = (chain.seen.clone(), key.seen.clone());
@@ -117,7 +118,7 @@ impl PairFiles {
     }
 }
 
-/// The result of a look at a bundle.
+/// The result of reading a bundle.
 #[derive(Debug)]
 pub(crate) enum Looked {
     Same,
@@ -146,7 +147,7 @@ impl BundleFile {
         match read {
             Ok(pem) => {
                 self.0.good(counts, now);
-                // What is a bundle has certificates.
+                // A valid bundle has certificates.
                 let all = certificates(pem.as_bytes()).unwrap_or_default();
                 expiry::loaded(&self.0.named.path, &all);
                 Looked::New(pem.into())
@@ -159,10 +160,10 @@ impl BundleFile {
     }
 }
 
-/// The text of a file.
+/// Decodes the text of a file.
 ///
 /// # Errors
-/// It is none.
+/// The file is not UTF-8.
 pub(crate) fn utf8(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
 }

@@ -23,12 +23,12 @@ pub(crate) use own::{Authority, Names};
 pub(crate) use pair::{Pair, PairError, certificates, is_bundle, names_of, uris_of};
 pub(crate) use renew::renew;
 
-/// The certificate of the next handshake. Connections that stand keep theirs.
+/// The certificate of the next handshake. Open connections keep theirs.
 #[derive(Debug)]
 pub(crate) struct Current(Mutex<Option<Arc<CertifiedKey>>>);
 
 impl Current {
-    /// None yet: handshakes fail until there is one.
+    /// Creates an empty slot: handshakes fail until there is a pair.
     pub(crate) fn empty() -> Arc<Self> {
         Arc::new(Self(Mutex::new(None)))
     }

@@ -19,11 +19,11 @@ use super::pair::{Pair, PairError};
 
 /// By this subject every replica knows the CAs of the others.
 pub(crate) const SUBJECT: &str = "gudgeon-self-signed-ca";
-/// A CA lives so many times as long as a leaf.
+/// The lifetime of a CA, in lifetimes of a leaf.
 const CA_LIVES: u32 = 12;
-/// How long a new CA is in the bundle before it signs what is served; a tenth of a leaf's life, where that is shorter.
+/// The time that a new CA is in the bundle before it signs a served leaf; a tenth of a leaf's life if that is shorter.
 const LEAD: Duration = Duration::from_secs(60);
-/// Clocks differ: what is made now is valid since a while ago.
+/// Tolerance for clock skew: certificates are valid from so long before their creation.
 const SKEW: Duration = Duration::from_secs(300);
 /// Certificates count in seconds, and a third of one is needed.
 const SHORTEST: Duration = Duration::from_secs(3);
@@ -89,7 +89,7 @@ pub(crate) struct Authority {
     names: Names,
     life: Duration,
     current: Ca,
-    /// In the bundle already; signs the next leaf that is due.
+    /// The next CA: in the bundle already; signs the next leaf that is due.
     next: Option<Ca>,
     /// Former ones, with the time when they expire.
     old: Vec<(String, SystemTime)>,
@@ -105,10 +105,10 @@ pub(crate) struct Changed {
 }
 
 impl Authority {
-    /// A new CA and its first leaf, of use at once: nothing was served before.
+    /// Creates a CA and its first leaf, for immediate use, since nothing was served before.
     ///
     /// # Errors
-    /// A life that is too short, or no random numbers.
+    /// The lifetime is too short, or there are no random numbers.
     pub(crate) fn new(names: Names, life: Duration, now: SystemTime) -> Result<Self, String> {
         if life < SHORTEST {
             return Err(format!("want at least {} s", SHORTEST.as_secs()));
@@ -130,7 +130,7 @@ impl Authority {
         &self.leaf
     }
 
-    /// All CA certificates that may be met, PEM, the newest first.
+    /// Returns all CA certificates that clients may need, as PEM, newest first.
     pub(crate) fn bundle(&self) -> String {
         let mut bundle = String::new();
         if let Some(next) = &self.next {
@@ -155,7 +155,7 @@ impl Authority {
         self.current.made + self.life * CA_LIVES * 2 / 3
     }
 
-    /// When to step again.
+    /// Returns the time of the next step.
     pub(crate) fn due(&self) -> SystemTime {
         let mut due = self.leaf_due();
         if self.next.is_none() {
@@ -167,10 +167,10 @@ impl Authority {
         due
     }
 
-    /// Does what is due.
+    /// Renews the CA and the leaf if they are due.
     ///
     /// # Errors
-    /// No random numbers; what was there stays.
+    /// There are no random numbers; the present certificates stay.
     pub(crate) fn step(&mut self, now: SystemTime) -> Result<Changed, String> {
         let mut changed = Changed::default();
         let before = self.old.len();
@@ -183,7 +183,7 @@ impl Authority {
         if now >= self.leaf_due() {
             let lead = self.lead();
             let ripe = self.next.take_if(|next| now >= next.made + lead);
-            // A clock that has jumped over the CA's whole life: nobody has the new one yet, but the old one helps nobody.
+            // The clock has jumped over the CA's whole lifetime: no client has the new CA yet, but the old one is of no use.
             let ripe = ripe.or_else(|| self.next.take_if(|_| now >= self.current.not_after));
             if let Some(ripe) = ripe {
                 let former = std::mem::replace(&mut self.current, ripe);

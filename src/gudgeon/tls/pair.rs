@@ -25,14 +25,14 @@ pub(crate) struct Pair {
     pub(crate) names: Vec<String>,
 }
 
-/// Why a pair is none.
+/// The reasons why files are no valid pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PairError {
     /// The chain's file is at fault.
     Chain(String),
     /// The key's file is.
     Key(String),
-    /// Each is right, but they do not belong together: seen half-way through a rotation.
+    /// Certificate and key are valid, but do not match: read in the middle of a rotation.
     Mismatch,
 }
 
@@ -68,7 +68,7 @@ impl Pair {
             .map_err(|cause| PairError::Key(format!("the key is of no use: {cause}")))?;
         let key = CertifiedKey::new(chain, signer);
         match key.keys_match() {
-            // "Unknown" is what a provider without public keys says; this one has them.
+            // Providers without public keys return "Unknown"; this one has them.
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
             Err(Error::InconsistentKeys(_)) => return Err(PairError::Mismatch),
             Err(cause) => {
@@ -103,10 +103,10 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     Ok(found)
 }
 
-/// Whether a file is a bundle that a webhook configuration can hold.
+/// Checks that the file is a bundle that a webhook configuration accepts.
 ///
 /// # Errors
-/// The error in it.
+/// The error in the file.
 pub(crate) fn is_bundle(pem: &[u8]) -> Result<(), String> {
     for certificate in certificates(pem)? {
         Certificate::from_der(&certificate)
@@ -120,7 +120,7 @@ pub(crate) fn names_of(leaf: &CertificateDer<'_>) -> Vec<String> {
     Certificate::from_der(leaf).map_or_else(|_| Vec::new(), |leaf| names(&leaf))
 }
 
-/// Those of them that are URIs.
+/// Returns the URIs among the subject alternative names.
 pub(crate) fn uris_of(leaf: &CertificateDer<'_>) -> Vec<String> {
     let Ok(leaf) = Certificate::from_der(leaf) else {
         return Vec::new();

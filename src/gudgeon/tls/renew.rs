@@ -1,4 +1,4 @@
-//! The own certificate while it is served: renewed in time, its CA told to who needs it.
+//! Renews the self-signed certificate while it is served, and publishes its CA.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,9 +9,9 @@ use tracing::{error, info};
 use super::{Authority, Pair};
 use crate::log;
 
-/// A wall clock may be set: it is looked at at least so often.
+/// The longest interval of checks, since the wall clock may be set.
 const LOOK: Duration = Duration::from_secs(60);
-/// After a failure.
+/// The delay after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Renews for ever: `serve` is given each new leaf.

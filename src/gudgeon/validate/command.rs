@@ -1,4 +1,4 @@
-//! The command: every file that is named, then what is said of all of them, and the code.
+//! The command: reads every named file, reports the findings, and returns the exit code.
 
 use std::io::Write as _;
 
@@ -8,10 +8,10 @@ use super::source_file::Sheet;
 use crate::cli::ValidateFlags;
 use crate::exit::{Exit, Failure};
 
-/// Reads, judges, tells.
+/// Reads and validates the files, and prints the findings.
 ///
 /// # Errors
-/// The error in flags, or in the output; findings in manifests are no error but the result.
+/// An error in flags, or in the output; findings in manifests are no error but the result.
 pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
     let usage = |message: String| Failure {
         exit: Exit::Usage,
@@ -60,7 +60,7 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
 mod tests {
     use super::*;
 
-    /// A value that is not right is none of usage: `-o` says the same.
+    /// An invalid value is no usage error, as with `-o`.
     #[test]
     fn what_cannot_be_used_and_what_is_missing() {
         let exit = |files: &[&str], namespace: Option<&str>| {

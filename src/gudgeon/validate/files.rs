@@ -9,7 +9,7 @@ use api::config::document::COMMAND_LINE;
 
 use crate::file;
 
-/// Of all arguments together.
+/// Files of all arguments together at most.
 const MOST_FILES: usize = 100_000;
 /// Directories within each other.
 const DEEPEST: usize = 64;
@@ -22,7 +22,7 @@ pub(super) struct Found {
     pub(super) below: bool,
 }
 
-/// A text and what it is called in messages.
+/// A text, with its name in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) name: String,
@@ -38,7 +38,7 @@ pub(super) struct Unread {
     pub(super) cause: String,
 }
 
-/// Everything that the arguments name, in order, and each file once. An unreadable path has its error in its place.
+/// Lists all files that the arguments name, in order, and each file once. An unreadable path has its error in its place.
 ///
 /// # Errors
 /// A directory that has no manifests.
@@ -63,7 +63,7 @@ pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, 
                 "cannot validate {argument}: no .yaml, .yml or .json file in it"
             ));
         }
-        // By bytes, as galley has them: of two that say the same, both have to name the same one.
+        // Sorted by bytes, as in galley: both must report the same one of two duplicates.
         let bytes = |path: &PathBuf| path.as_os_str().as_encoded_bytes().to_vec();
         walk.found.sort_by_cached_key(|(path, _)| bytes(path));
         for (path, unread) in walk.found {
@@ -139,7 +139,7 @@ impl Walk {
     }
 }
 
-/// On one line, whatever it is called.
+/// Renders a path on one line, with control characters escaped.
 fn shown(path: &Path) -> String {
     let name = path.display().to_string();
     match name.contains(char::is_control) {
@@ -159,7 +159,7 @@ impl File {
         let bytes = match name.as_str() {
             "-" => take(std::io::stdin().lock()).map(Some),
             _ => file::open_named(path).and_then(|file| {
-                // What is known to be too long is not read at all.
+                // A file that is too large is not read at all.
                 if file.metadata()?.len() > COMMAND_LINE.bytes as u64 {
                     return Ok(None);
                 }

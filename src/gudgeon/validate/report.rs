@@ -1,4 +1,4 @@
-//! The report: a line for each finding and a last one for all, or everything as JSON.
+//! The report: a line for each finding and a summary, or everything as JSON.
 
 use std::io::Write as _;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::files::Unread;
 
-/// In which form.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Text,
@@ -25,7 +25,7 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// As far as it can be told from what was written.
+    /// Identifies the object, as far as its text allows.
     pub(super) fn of(value: &Value) -> Self {
         let text = |value: Option<&Value>| match value {
             Some(Value::String(text)) => text.clone(),
@@ -59,14 +59,14 @@ impl Subject {
     }
 }
 
-/// Of a name, in letters.
+/// Characters of a name that are shown.
 const MOST_SHOWN: usize = 256;
 
-/// All that was told, counted.
+/// The counts of all findings.
 #[derive(Debug)]
 pub(super) struct Report {
     format: Format,
-    /// For JSON, which is one value.
+    /// The rows of the JSON output, which is one value.
     rows: Vec<Value>,
     valid: usize,
     invalid: usize,
@@ -89,7 +89,7 @@ impl Report {
         }
     }
 
-    /// An object, with all that was found.
+    /// Reports an object with its findings.
     pub(super) fn object(
         &mut self,
         file: &str,
@@ -160,7 +160,7 @@ impl Report {
         }
     }
 
-    /// For stdout.
+    /// Renders the report for stdout.
     pub(super) fn answer(&self) -> String {
         match self.format {
             Format::Json => {
@@ -184,6 +184,6 @@ impl Report {
 }
 
 fn tell(line: &str) {
-    // Where stderr is gone nobody reads it.
+    // If stderr is closed, nobody can read the line.
     let _written = writeln!(std::io::stderr(), "{line}");
 }

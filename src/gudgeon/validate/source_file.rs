@@ -1,4 +1,4 @@
-//! Files as their objects: each is read and judged, and known by its kind and name from then on.
+//! Files as their objects: each is decoded and validated, and known by its kind and name from then on.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use super::report::{Report, Subject};
 /// The namespace of what names none.
 const NAMELESS: &str = "default";
 
-/// All objects so far.
+/// The objects so far.
 pub(super) struct Sheet<'a> {
-    /// Of objects that name none.
+    /// The namespace of objects that name none.
     namespace: Option<&'a str>,
     /// The first place of each object.
     known: HashMap<(&'static str, &'static str, String), String>,
@@ -30,7 +30,7 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// All documents up to one that cannot be read.
+    /// Reads all documents up to a malformed one.
     pub(super) fn read(&mut self, file: &File) {
         let mut is_empty = true;
         for document in document::documents_within(&file.text, COMMAND_LINE) {
@@ -85,7 +85,7 @@ impl<'a> Sheet<'a> {
         if let Some(object) = object {
             subject.namespace.clone_from(&object.namespace);
             if object.name.is_empty() {
-                // Who would complete it is not here.
+                // No API server is here to complete the missing name.
                 if !findings.iter().any(|found| found.path == name_path) {
                     findings.push(Finding::error(name_path, "is required"));
                 }
@@ -102,14 +102,14 @@ impl<'a> Sheet<'a> {
                 findings.extend(config::notes(object.kind, &object.spec));
             }
         }
-        // What is left out is said last, so the order comes first.
+        // The count of omitted findings comes last, so the sort comes first.
         part.order(&mut findings);
         config::limit(&mut findings);
         self.report.object(&file.name, part, &subject, &findings);
     }
 }
 
-/// Whether it says neither version nor kind.
+/// Returns true if there is neither `apiVersion` nor `kind`.
 fn says_no_kind(value: &Value) -> bool {
     let says = |key: &str| value.get(key).is_some_and(|said| !said.is_null());
     !says("apiVersion") && !says("kind")
@@ -118,14 +118,14 @@ fn says_no_kind(value: &Value) -> bool {
 /// The begin of an action of Helm, and of other templates.
 const ACTION: &str = "{{";
 
-/// Whether text that is no YAML from a line on may be some when it is filled in.
+/// Returns true if text that is not YAML from this line on may be a template.
 fn is_template(text: &str, line: usize) -> bool {
     // The parser may find one line later what an action has broken.
     let mut before = text.lines().take(line.saturating_add(1));
     before.any(|line| line.contains(ACTION))
 }
 
-/// Whether what is wrong with an object is text that is filled in later.
+/// Returns true if an error is about text that a template fills in.
 fn is_filled_in_later(part: &Part<'_>, findings: &[Finding]) -> bool {
     let mut errors = findings.iter().filter(|found| found.is_error());
     errors.any(|found| {
@@ -134,7 +134,7 @@ fn is_filled_in_later(part: &Part<'_>, findings: &[Finding]) -> bool {
     })
 }
 
-/// Whether it says that it is of a group that is not ours.
+/// Returns true if `apiVersion` is of another program's group.
 fn is_anothers(value: &Value) -> bool {
     value
         .get("apiVersion")
@@ -142,7 +142,7 @@ fn is_anothers(value: &Value) -> bool {
         .is_some_and(|version| !version.is_empty() && !config::is_ours(version))
 }
 
-/// The namespace of what was not read, as it is of what was.
+/// Sets the namespace of an object that was not decoded by the same rule.
 fn settle(subject: &mut Subject, value: &Value) {
     let version = value.get("apiVersion").and_then(Value::as_str);
     match config::kind(version.unwrap_or_default(), &subject.kind) {
@@ -175,7 +175,7 @@ mod tests {
     use super::super::report::Format;
     use super::*;
 
-    /// Of objects that are read and of others: of a kind without rules, or too large.
+    /// Covers kinds with and without rules, and an object that is too large.
     #[test]
     fn what_names_no_namespace_is_in_the_default_one() {
         let large = "x".repeat(1600 << 10);
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(places(Some("n"))[..5], ["n/a", "n/b", "n/c", "own/d", "/e"]);
     }
 
-    /// Each row of the rules; where nothing is wrong, what has no effect is said beside.
+    /// Each row of the rules; valid objects may have warnings about fields without effect.
     #[test]
     fn every_row_is_judged_as_everywhere() {
         for line in include_str!("../../api/tests/rows.jsonl").lines() {
@@ -278,7 +278,7 @@ mod tests {
                 .any(|said| !said.as_str().unwrap().starts_with("warning: "));
             let missing: Vec<_> = said.iter().filter(|said| !heard.contains(said)).collect();
             assert_eq!(missing, [&Value::Null; 0], "{}: {heard:?}", file.text);
-            // Nothing else but what has no effect, and that of valid objects alone.
+            // Further messages are warnings about fields without effect, of valid objects only.
             let more = heard.iter().filter(|heard| !said.contains(heard));
             for more in more {
                 let more = more.as_str().unwrap();
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Each example, as the files of discovery and of galley are judged: in the same words, at the same lines.
+    /// Each example has the findings of discovery and of galley: in the same words, at the same lines.
     #[test]
     fn every_example_is_judged_as_everywhere() {
         let (mut seen, mut broken) = (0, 0);
@@ -335,7 +335,7 @@ mod tests {
                 "{}: {missing:?}: {heard:?}",
                 example.name
             );
-            // Nothing else but what has no effect, and that an object is there twice.
+            // Further messages are warnings about fields without effect, or duplicates.
             let more = heard.iter().filter(|heard| !said.contains(heard));
             for (_, more) in more {
                 let is_beside = more.starts_with("warning: ")
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(rows.len(), 202);
         assert_eq!((row(0).0, row(0).1), (7, "spec.hosts[0]"));
         assert_eq!(row(100), (1, "", "… and 50 more"));
-        // The second of a name has one more, in its place.
+        // The second object of the name has one more finding, in its place.
         let second = service.lines().count() as u64 + 2;
         assert_eq!(
             row(101),

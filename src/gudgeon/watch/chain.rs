@@ -10,7 +10,7 @@ const MAX_LINKS: usize = 40;
 
 /// Adds what `path` goes through, up to its file or the first thing that is missing.
 pub(super) fn walk(path: &Path, found: &mut BTreeMap<PathBuf, BTreeSet<OsString>>) {
-    // Where there is no working directory a relative path leads nowhere.
+    // Without a working directory a relative path cannot be resolved.
     let Ok(path) = std::path::absolute(path) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Notices that something in one of many directories may have changed.
+//! Watches many directories for changes in them.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +12,7 @@ use super::{Aside, BATCHES, HANGS, mask, open, refusal};
 /// Room for many events with names.
 const BUFFER_BYTES: usize = 4096;
 
-/// Watches all that is in some directories, not below them.
+/// Watches some directories, not recursively.
 #[derive(Debug)]
 pub(super) struct Folders {
     inotify: Result<AsyncFd<Inotify>, String>,
@@ -33,16 +33,16 @@ impl Folders {
         }
     }
 
-    /// Why changes may be missed; `None`: none is.
+    /// Returns the reason why changes may be missed; `None` if none are.
     pub(super) fn degraded(&self) -> Option<&str> {
         let broken = self.inotify.as_ref().err();
         broken.or(self.refused.as_ref()).map(String::as_str)
     }
 
-    /// These, and no others. Read them after this and no change is missed; `false`: they were watched all along. May be
-    /// dropped half-way.
+    /// Watches these directories, and no others. Read them afterwards and no change is missed; returns false if they were
+    /// watched before. Cancel-safe.
     pub(super) async fn follow(&mut self, folders: Vec<PathBuf>) -> bool {
-        // It may be possible now: descriptors come and go.
+        // Starting may succeed now: descriptors come and go.
         if self.inotify.is_err() {
             self.inotify = start();
         }
@@ -64,7 +64,7 @@ impl Folders {
         new
     }
 
-    /// Returns when something may have changed. Safe to be dropped half-way.
+    /// Returns when something may have changed. Cancel-safe.
     pub(super) async fn changed(&mut self) {
         loop {
             let Ok(inotify) = &mut self.inotify else {
@@ -79,7 +79,7 @@ impl Folders {
             for _ in 0..BATCHES {
                 let read = guard.try_io(|inotify| {
                     let events = inotify.get_mut().read_events(&mut buffer)?;
-                    // That a watch was taken off is news to nobody.
+                    // IGNORED reports a removed watch, which is no change.
                     Ok(events
                         .into_iter()
                         .any(|event| !event.mask.contains(EventMask::IGNORED)))
@@ -111,7 +111,7 @@ fn watch(folders: Vec<PathBuf>, mut kernel: Watches) -> (Watched, Option<String>
     for folder in folders {
         match kernel.add(&folder, mask()) {
             Ok(id) => drop(watches.insert(id, folder)),
-            // It went while it was read: its parent tells.
+            // The directory was removed while it was scanned: its parent reports that.
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
             Err(cause) => refused = Some(refusal(&folder, &cause)),
         }

@@ -1,4 +1,4 @@
-//! When the files are looked at again.
+//! Decides when files are read again.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use tracing::warn;
 
 use super::Watcher;
 
-/// From the first event to the look: who writes a file often writes another.
+/// The delay from the first event to the reload: a program often writes several files.
 const SETTLE: Duration = Duration::from_millis(100);
-/// A look in any case.
+/// The interval of reloads without an event.
 const SELDOM: Duration = Duration::from_secs(300);
-/// The same where the kernel does not tell.
+/// The interval if inotify fails.
 const OFTEN: Duration = Duration::from_secs(10);
 
 /// A source of changes.
 pub(crate) trait Tells {
-    /// Why it does not.
+    /// Returns the reason why changes may be missed.
     fn degraded(&self) -> Option<&str>;
 
     async fn changed(&mut self);
@@ -26,7 +26,7 @@ pub(crate) trait Tells {
 
 /// A reader of files.
 pub(crate) trait Look {
-    /// Reads what has changed. When the next look is due, where it cannot wait.
+    /// Reads changed files. Returns the delay until the next read, if it cannot wait for an event.
     async fn look(&mut self) -> Option<Duration>;
 }
 
@@ -44,11 +44,11 @@ impl Tells for Watcher {
     }
 }
 
-/// Looks when it is told to and when it is time, for ever.
+/// Reads files after events and at intervals, for ever.
 pub(crate) async fn keep_looking(mut watcher: impl Tells, mut files: impl Look) {
     let mut warned = false;
     watcher.follow().await;
-    // What changed between the first look and the watch.
+    // Picks up changes between the first scan and the watch.
     let mut again = files.look().await;
     loop {
         let mut pause = SELDOM;
@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// A watcher that tells once, after a time, or never.
+    /// A watcher that reports a change once, after a time, or never.
     struct Watch<'a> {
         degraded: bool,
         tells: Option<Instant>,
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Notes when it looks.
+    /// Records the times at which it is called.
     struct Looks<'a> {
         start: Instant,
         seen: &'a RefCell<Vec<u128>>,
@@ -116,7 +116,8 @@ mod tests {
         }
     }
 
-    /// Milliseconds of the looks within so many seconds, and how many of them found the files anew. `again`: what each says.
+    /// Returns the milliseconds of the reads within so many seconds, and the number of them that resolved the paths again.
+    /// `again`: the results of the reads.
     async fn looks(
         seconds: u64,
         degraded: bool,

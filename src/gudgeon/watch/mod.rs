@@ -1,9 +1,9 @@
-//! Notices that a watched file may have changed, by inotify along its whole link chain. It knows no policy and reads nothing.
+//! Notices that a watched file may have changed, by inotify along its whole link chain. It has no policy and reads no file.
 //!
-//! Kubelet exchanges a whole volume by renaming one link, `..data`; other mounts chain links further. So every directory that
-//! a path goes through is watched for the one name in it that matters, and after each such event the paths are walked again.
-//! The kernel may refuse; then `degraded` says why, and the caller looks by itself. Paths are walked beside the loop, and not
-//! waited for beyond a deadline: a mount whose server is gone answers nothing.
+//! Kubelet exchanges a whole volume by renaming one link, `..data`; other mounts chain links further. So every directory
+//! that a path goes through is watched for the one name in it that matters, and after each such event the paths are walked
+//! again. The kernel may refuse; then `degraded` has the reason, and the caller polls. Paths are walked on another thread,
+//! with a deadline: a mount whose server is gone does not answer.
 
 mod chain;
 mod folders;
@@ -31,7 +31,7 @@ pub(crate) use place::PlaceWatcher;
 const BUFFER_BYTES: usize = 4096;
 /// Batches of events that are read before the paths are walked again, so that a busy directory does not hold that up.
 const BATCHES: usize = 64;
-/// For all paths to be walked and watched.
+/// The deadline for walking and watching all paths.
 const DEADLINE: Duration = Duration::from_secs(1);
 /// The warning about paths that were not walked in time.
 const HANGS: &str = "the file system does not answer";
@@ -46,7 +46,7 @@ pub(crate) struct Watcher {
     inotify: Option<AsyncFd<Inotify>>,
     watches: Names,
     degraded: Option<String>,
-    /// The paths are to be walked before anything is waited for.
+    /// The paths must be walked before waiting for events.
     stale: bool,
     /// A request to read all files again.
     again: watch::Receiver<u64>,
@@ -62,7 +62,7 @@ impl<T: Send + 'static> Aside<T> {
         Self(None)
     }
 
-    /// `None`: it hangs, or what was begun before does. May be dropped half-way.
+    /// Runs work on another thread; `None` if it hangs, or earlier work does. Cancel-safe.
     async fn run(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if let Some(before) = &mut self.0 {
             let _late = timeout(DEADLINE, before).await.ok()?;
@@ -88,12 +88,12 @@ impl Watcher {
         }
     }
 
-    /// Why changes may be missed; `None`: none is.
+    /// Returns the reason why changes may be missed; `None` if none are.
     pub(crate) fn degraded(&self) -> Option<&str> {
         self.degraded.as_deref()
     }
 
-    /// Returns when something on a path may have changed. Safe to be dropped half-way.
+    /// Returns when something on a path may have changed. Cancel-safe.
     pub(crate) async fn changed(&mut self) {
         loop {
             if self.stale {
@@ -180,7 +180,7 @@ async fn asked(again: &mut watch::Receiver<u64>) {
     }
 }
 
-/// Watches all that paths go through; what was refused, and why.
+/// Watches all directories on the paths; returns the reason if one was refused.
 fn watch_all(paths: &[PathBuf], mut kernel: Watches) -> (Names, Option<String>) {
     let mut wanted: BTreeMap<PathBuf, BTreeSet<OsString>> = BTreeMap::new();
     for path in paths {
@@ -191,7 +191,7 @@ fn watch_all(paths: &[PathBuf], mut kernel: Watches) -> (Names, Option<String>) 
     for (folder, names) in wanted {
         match kernel.add(&folder, mask()) {
             Ok(id) => watches.entry(id).or_default().extend(names),
-            // It went while it was walked: its parent tells.
+            // The directory was removed while it was scanned: its parent reports that.
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
             Err(cause) => refused = Some(refusal(&folder, &cause)),
         }

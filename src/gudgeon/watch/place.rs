@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::Watcher;
 use super::folders::Folders;
 
-/// Watches the directories that a look has found, and the path itself: it may go, come back, or lead somewhere else.
+/// Watches the directories of a scan, and the path itself: it may be removed, come back, or lead elsewhere.
 #[derive(Debug)]
 pub(crate) struct PlaceWatcher {
     path: Watcher,
@@ -23,7 +23,7 @@ impl PlaceWatcher {
         }
     }
 
-    /// Why changes may be missed; `None`: none is.
+    /// Returns the reason why changes may be missed; `None` if none are.
     pub(crate) fn degraded(&self) -> Option<&str> {
         self.folders.degraded().or_else(|| self.path.degraded())
     }
@@ -39,7 +39,7 @@ impl PlaceWatcher {
         self.path.follow().await;
     }
 
-    /// Returns when something may have changed. Safe to be dropped half-way.
+    /// Returns when something may have changed. Cancel-safe.
     pub(crate) async fn changed(&mut self) {
         tokio::select! {
             () = self.folders.changed() => {}
@@ -47,7 +47,7 @@ impl PlaceWatcher {
         }
     }
 
-    /// Waits until nothing has changed for a while, or for long enough: a program that writes one file often writes another.
+    /// Waits until nothing has changed for a while, or for long enough: a program often writes several files.
     pub(crate) async fn settle(&mut self, quiet: Duration, most: Duration) {
         let end = Instant::now() + most;
         loop {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// Long enough for a loaded machine, short enough for "nothing comes".
+/// Long enough for a loaded machine, short enough to assert that nothing comes.
 const SOON: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(100);
 
@@ -55,7 +55,7 @@ async fn kubelets_volume() {
     assert!(notices(&mut watcher).await);
     fs::write(&file, "a file of its own").unwrap();
     assert!(notices(&mut watcher).await);
-    // The old volume is nobody's business now.
+    // The old volume is no longer watched.
     volume(root.path(), 20, "more");
     assert!(is_quiet(&mut watcher).await);
 }

@@ -54,7 +54,7 @@ impl ObjectValue for Fields {
             fields = json.and_then(Json::as_object);
             match names.get(walked).and_then(Value::as_str) {
                 None => return value(json, field).map(|value| (value, walked)),
-                // A getter works on nothing, too.
+                // A getter works on nil, too.
                 Some(next) if fields.is_none() && !next.starts_with("Get") => {
                     return Err(TemplateError::Exec(format!(
                         "nil pointer evaluating *{}.{next}",
@@ -85,8 +85,8 @@ fn field(kind: &'static Message, name: &str) -> Option<&'static Field> {
     plain(name).or_else(|| plain(name.strip_prefix("Get")?))
 }
 
-/// Walks along names below a message that no table knows: fields are found by Go's names and by their own, and a getter works
-/// on nothing, too.
+/// Walks along names below a message without a table: fields are found by Go's names and by their own, and a getter works on
+/// nil, too.
 fn free(json: Option<&Json>, names: &[Value]) -> (Value, usize) {
     let mut here = json;
     let mut walked = 0;
@@ -176,7 +176,7 @@ pub(crate) fn absent(name: &str) -> Option<Value> {
 
 struct Zero(&'static Field);
 
-/// All fields of all messages below the mesh configuration.
+/// Collects the zero values of all fields of all messages below the mesh configuration.
 fn zeros() -> BTreeMap<&'static str, Zero> {
     let mut found = BTreeMap::new();
     let mut seen: Vec<&str> = Vec::new();

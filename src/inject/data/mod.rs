@@ -70,8 +70,8 @@ fn unknown(name: &str, kind: &str) -> TemplateError {
     TemplateError::Exec(format!("can't evaluate field {name} in type {kind}"))
 }
 
-/// Whether an error is that of a field which no pod and no mesh has. Types of the model have capitals; what the values file
-/// holds at a place (`string`) is another matter.
+/// Returns true if the error is about a field that neither pod nor mesh has. Types of the model have capital letters; the
+/// values file has types such as `string`.
 pub(crate) fn is_unknown(cause: &str) -> bool {
     let kind = cause
         .split_once("can't evaluate field ")

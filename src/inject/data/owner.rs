@@ -17,7 +17,7 @@ pub(crate) struct Owner {
 impl Owner {
     pub(crate) fn of(pod: &Value, request: &Request, namespace: &str) -> Self {
         match &request.origin {
-            // A pod of its own tells of its owner as one that the API server shows.
+            // A bare pod in a manifest names its owner as one in the API server does.
             Origin::Manifest(outer) if outer.kind != "Pod" => Self {
                 kind: outer.kind.clone(),
                 api_version: outer.api_version.clone(),
@@ -63,7 +63,7 @@ impl Owner {
         direct.behind(pod)
     }
 
-    /// The one behind, where a name or a label tells of it.
+    /// Returns the owner's owner, if a name or a label reveals it.
     fn behind(self, pod: &Value) -> Self {
         match self.kind.as_str() {
             "ReplicaSet" => {

@@ -1,4 +1,4 @@
-//! A part of a pod as Go's struct: fields by Go's names, and what is unset has Go's zero value.
+//! A part of a pod as Go's struct: fields by Go's names; an unset field has Go's zero value.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ pub(crate) fn part(json: Json, record: ObjectType) -> Value {
     Part::value(Arc::new(json), Vec::new(), record, Vec::new())
 }
 
-/// The value at `key` of a pod that others hold, too; `said` stands for fields of that name.
+/// Returns the value at `key` of a shared pod; `said` replaces the fields of that name.
 pub(crate) fn part_of(
     pod: &Arc<Json>,
     key: &'static str,
@@ -24,7 +24,7 @@ pub(crate) fn part_of(
     Part::value(Arc::clone(pod), vec![Step::Key(key)], record, said)
 }
 
-/// One step into a pod.
+/// A step into a pod.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Key(&'static str),
@@ -82,10 +82,10 @@ impl Part {
     }
 }
 
-/// A part, behind the two pointers of a value: about what it takes.
+/// Bytes of a part, behind the two pointers of a value: an estimate.
 const PART_BYTES: usize = 256;
 
-/// Structs that Go holds by value, so that their fields can be reached when nothing is set.
+/// Structs that Go holds by value, so that their fields can be reached when they are unset.
 const BY_VALUE: [&str; 4] = [
     "ObjectMeta",
     "PodSpec",

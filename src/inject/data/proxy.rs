@@ -10,7 +10,7 @@ use super::message;
 #[derive(Debug, Clone)]
 pub(crate) struct Proxy {
     pub(crate) config: ProxyConfig,
-    /// The fields that the mesh and the pod say themselves.
+    /// Fields that mesh and pod set explicitly.
     pub(crate) written: Map<String, Json>,
     pub(crate) value: Value,
 }

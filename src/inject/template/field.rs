@@ -1,11 +1,11 @@
-//! `.a.b.c`: what Go finds along a chain of fields, of structs, of maps and of nothing.
+//! `.a.b.c`: the value that Go finds along a chain of fields, in structs, maps and nil.
 
 use gotmpl::{TemplateError, Value};
 
 use super::{object, rewrite, session};
 use crate::data;
 
-/// The call that stands for a walk: where it begins, the value, the names.
+/// The call that replaces a walk: its position, the value, the names.
 pub(super) fn field(args: &[Value]) -> Result<Value, TemplateError> {
     let [Value::Int(from), value, names @ ..] = args else {
         return Err(TemplateError::Exec("a walk without a beginning".to_owned()));
@@ -31,7 +31,7 @@ fn walk(
             continue;
         }
         value = match &value {
-            // `String`, `GetValue` and their like of what is a plain value here.
+            // `String`, `GetValue` and other methods of wrappers that are plain values here.
             Value::Nil => match data::absent(name) {
                 Some(zero) => zero,
                 None if is_missing => Value::Nil,

@@ -1,7 +1,7 @@
-//! Marks in a template's tree: texts that the output is told, and does not print.
+//! Marks in a template's tree: texts that are passed to the output, which counts and does not print them.
 //!
-//! The engine writes a text of the tree from where it lies, so a mark is known by its address, which no other text has while
-//! the tree lives. A call that prints nothing would do, and cost ten times as much.
+//! The engine writes a text of the tree from its place in memory, so a mark is known by its address, which no other text has
+//! while the tree lives. A call that prints nothing would work as well, and cost ten times as much.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const SAID: &str = "\u{1}";
 pub(super) struct Marks(Vec<(Arc<str>, usize)>);
 
 impl Marks {
-    /// A text that stands for a line.
+    /// Returns a new mark for a line.
     pub(super) fn add(&mut self, line: usize) -> Arc<str> {
         let mark: Arc<str> = Arc::from(SAID);
         let place = self
@@ -23,7 +23,7 @@ impl Marks {
         mark
     }
 
-    /// The line that a text stands for, where it is a mark.
+    /// Returns the line of a mark; `None` for any other text.
     pub(super) fn line(&self, text: &str) -> Option<usize> {
         if text.len() != SAID.len() {
             return None;

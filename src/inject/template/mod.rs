@@ -23,7 +23,7 @@ pub(crate) use object::{
 };
 pub(crate) use session::MAX_OUTPUT;
 
-/// Takes steps of the rendering that goes on, for so many elements of that size.
+/// Charges the current rendering for so many elements of that size.
 pub(crate) fn charge_elements(count: usize, bytes: usize) -> Result<(), TemplateError> {
     session::charge_elements(count, bytes)
 }
@@ -33,7 +33,7 @@ pub(crate) fn version(texts: &[&str]) -> String {
     functions::hex(&Sha256::digest(texts.join("\n")))
 }
 
-/// Which functions bear which meaning: `toJson` is of a string map in fragments, and Sprig's in overlays.
+/// Selects the functions' meanings: `toJson` is of a string map in fragments, and Sprig's in overlays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     Fragment,
@@ -88,12 +88,12 @@ pub struct Data {
 /// A parsed template.
 pub struct Template {
     name: String,
-    /// As the configuration holds it; the version is made of it.
+    /// The source; the version is its hash.
     text: String,
     dialect: Dialect,
     delimiters: Delimiters,
     engine: gotmpl::Template,
-    /// In the engine's trees.
+    /// The marks in the engine's trees.
     marks: Marks,
 }
 
@@ -169,7 +169,7 @@ impl Template {
             }
         }
         engine = engine.add_parse_tree(MAIN, rewriter.list(main).map_err(unknown)?);
-        // The engine looks each call up, and finds it sooner among few.
+        // The engine looks each call up by name, and finds it sooner among few.
         engine = engine.funcs(functions::of(dialect, &used.into_inner()));
         Ok(Self {
             name: name.to_owned(),

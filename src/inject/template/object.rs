@@ -1,7 +1,7 @@
 //! Values that are more than maps: the pod's typed parts and the mesh's messages.
 //!
 //! The engine has one kind of value that can hold code, so an object is a function: called with names it walks along its
-//! fields, called with nothing it gives its JSON. A walk copies only its result.
+//! fields, called without arguments it returns its JSON. A walk copies only its result.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use serde_json::Value as Json;
 
 use super::session;
 
-/// Something with fields by Go's names.
+/// A value with fields by Go's names.
 pub(crate) trait ObjectValue: Send + Sync {
     /// Walks along as many of `names` as lie within this object, one at least: the value there, and how many they were.
     fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError>;
     /// The output of `structToJSON`.
     fn json(&self) -> Result<Json, TemplateError>;
-    /// Whether that has a key, of an object.
+    /// Returns true if the object has the key.
     fn has(&self, key: &str) -> Result<bool, TemplateError> {
         Ok(self.json()?.get(key).is_some())
     }
@@ -54,12 +54,12 @@ pub(crate) fn object(inner: impl ObjectValue + 'static) -> Value {
     }))
 }
 
-/// The first of the names that a walk is told.
+/// Returns the first name of a walk.
 pub(crate) fn first(names: &[Value]) -> &str {
     names.first().and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Walks along names below a value that may be an object; `None` where it is none.
+/// Walks along names below a value; `None` if it is no object.
 pub(crate) fn walk(
     value: &Value,
     names: &[Value],
@@ -70,7 +70,7 @@ pub(crate) fn walk(
     Some(function(names).map(|value| (value, WALKED.get())))
 }
 
-/// Whether an object has a key in JSON; `None` where the value is none.
+/// Returns true if an object has a key in its JSON; `None` if the value is no object.
 pub(super) fn has(value: &Value, key: &str) -> Option<Result<bool, TemplateError>> {
     let Value::Function(function) = value else {
         return None;
@@ -85,7 +85,7 @@ pub(crate) fn copied(json: &Json) -> Result<Json, TemplateError> {
     Ok(json.clone())
 }
 
-/// A tree of JSON, or what is made of it, is about to be made.
+/// Charges for a tree of JSON, before it is built or converted.
 fn charge_tree(json: &Json) -> Result<(), TemplateError> {
     session::charge_elements(1, session::JSON_BYTES)?;
     match json {
@@ -132,7 +132,7 @@ pub(crate) fn of_number(number: &serde_json::Number) -> Value {
     Value::Float(number.as_f64().unwrap_or_default())
 }
 
-/// A number as Go's JSON has it: a whole one without a point, an exponent only for what is very large or small.
+/// Formats a number as Go's JSON does: an integer without a point, an exponent only if it is very large or small.
 fn float(value: f64) -> Option<serde_json::Number> {
     if !value.is_finite() {
         return None;
@@ -165,7 +165,7 @@ pub(crate) fn strings_of_json(json: Option<&Json>) -> Result<Value, TemplateErro
     session::strings(entries)
 }
 
-/// A value as JSON; what JSON cannot say is null.
+/// Converts a value to JSON; a value that JSON lacks is null.
 pub(crate) fn to_json(value: &Value) -> Result<Json, TemplateError> {
     session::charge_elements(1, session::JSON_BYTES)?;
     Ok(match value {

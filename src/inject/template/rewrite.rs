@@ -1,8 +1,8 @@
-//! A parsed template as the engine shall run it.
+//! Rewrites a parsed template before the engine runs it.
 //!
 //! The engine knows maps and lists; Istio's templates walk Go structs with getters, absent messages and typed maps. So every
-//! walk along fields becomes a call of [`FIELD`], which knows these rules; before each node and at the begin of each loop's body
-//! stands a mark, and around each named template a call: they count, so that no template runs for ever.
+//! walk along fields becomes a call of [`FIELD`], which implements these rules; before each node and at the beginning of
+//! each loop's body stands a mark, and around each named template a call: they count, so that no template runs for ever.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct Unknown {
     pub(super) message: String,
 }
 
-/// Rewrites trees; `functions` says which names are defined, `templates` which templates.
+/// Rewrites trees; `functions` returns true for defined names, `templates` for defined templates.
 pub(super) struct Rewriter<'a> {
     pub(super) functions: &'a dyn Fn(&str) -> bool,
     pub(super) templates: &'a dyn Fn(&str) -> bool,
@@ -102,8 +102,8 @@ impl Rewriter<'_> {
         })
     }
 
-    /// Sprig's `set` and `merge` change the map that a variable holds; here they make a new one, so the variable gets it, or a
-    /// copy of what it holds with the new one in its place.
+    /// Sprig's `set` and `merge` change the map that a variable holds; here they return a new one, so the variable gets it,
+    /// or a copy of its own map with the new one in its place.
     fn action(&self, action: ActionNode, nodes: &mut Vec<Node>) -> Result<()> {
         let pos = action.pos;
         let changed = match action.pipe.commands.as_slice() {
@@ -340,7 +340,7 @@ fn pipe_of(pos: Pos, args: Vec<Expr>) -> PipeNode {
     }
 }
 
-/// A call that prints nothing.
+/// Builds a call that prints nothing.
 fn call(pos: Pos, name: &str, mut args: Vec<Expr>) -> Node {
     args.insert(0, Expr::Identifier(pos, name.into()));
     Node::Action(ActionNode {

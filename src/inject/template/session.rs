@@ -17,11 +17,11 @@ pub(crate) const MAX_CALLS: usize = 100;
 /// A second, in steps: a node of the template, a call, or [`BYTES_PER_STEP`] of text.
 pub(crate) const MAX_STEPS: u64 = 1_000_000;
 pub(crate) const BYTES_PER_STEP: usize = 64;
-/// The bytes that all functions of one rendering may make together, as if all of it were retained: as much as all reviews
+/// Bytes that all functions of one rendering may allocate together, as if all of it were retained: as much as all reviews
 /// under way may take together, of the 64 MiB that the shipped manifest gives the injector
 /// (`build/kubernetes/injector.yaml`).
 pub(crate) const MAX_MADE: usize = 24 << 20;
-/// An element of a list, an entry of a map with its share of the tree's node, and either of them in JSON: about what they take.
+/// Estimated bytes of a list's element, of a map's entry with its share of the tree's node, and of either of them in JSON.
 pub(crate) const ELEMENT_BYTES: usize = 24;
 pub(crate) const ENTRY_BYTES: usize = 80;
 pub(crate) const JSON_BYTES: usize = 128;
@@ -77,7 +77,7 @@ pub(super) fn begin(session: Session) -> SessionGuard {
     SessionGuard
 }
 
-/// Work with the session; outside of a rendering there is none, and functions say so.
+/// Runs `work` with the session; an error outside of a rendering.
 pub(super) fn with<T>(work: impl FnOnce(&mut Session) -> T) -> Result<T, TemplateError> {
     SESSION.with(|cell| match cell.borrow_mut().as_mut() {
         Some(session) => Ok(work(session)),
@@ -96,7 +96,7 @@ pub(super) fn at(line: usize) -> Result<(), TemplateError> {
     charge(2)
 }
 
-/// Takes steps away; an error when none are left.
+/// Charges steps; an error when none are left.
 pub(crate) fn charge(steps: u64) -> Result<(), TemplateError> {
     let spent = with(|session| {
         session.steps = session.steps.saturating_add(steps);
@@ -113,7 +113,7 @@ pub(crate) fn charge_bytes(bytes: usize) -> Result<(), TemplateError> {
     charge(u64::try_from(bytes / BYTES_PER_STEP).unwrap_or(u64::MAX))
 }
 
-/// A function makes something of that size.
+/// Charges for a value of that size.
 pub(crate) fn charge_made(bytes: usize) -> Result<(), TemplateError> {
     let made = with(|session| {
         session.made = session.made.saturating_add(bytes);
@@ -127,7 +127,7 @@ pub(crate) fn charge_made(bytes: usize) -> Result<(), TemplateError> {
     Ok(())
 }
 
-/// A function makes so many elements of that size: steps, and bytes.
+/// Charges for so many elements of that size: steps, and bytes.
 pub(crate) fn charge_elements(count: usize, bytes: usize) -> Result<(), TemplateError> {
     charge(u64::try_from(count).unwrap_or(u64::MAX))?;
     charge_made(count.saturating_mul(bytes))

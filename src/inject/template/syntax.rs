@@ -1,11 +1,11 @@
-//! Mends of the template library, before it reads a text.
+//! Fixes for the template library, applied to a text before it is parsed.
 //!
-//! gotmpl 0.6.1 differs from Go's `text/template` in two ways that change pods without a word:
+//! gotmpl 0.6.1 differs from Go's `text/template` in two ways that silently change pods:
 //!
-//! * Its parser stops at an `end` or `else` that nothing opened, and at the end of the text with a block still open; what
-//!   follows is dropped. [`balanced`] finds both.
+//! * Its parser stops at an `end` or `else` without a block, and at the end of the text with a block still open; the
+//!   rest is dropped. [`balanced`] finds both.
 //! * A comment with one trim marker trims the text on both of its sides. Go trims the marker's own side only.
-//!   [`without_comments`] puts an action that prints nothing in the comment's place, which the library trims rightly.
+//!   [`without_comments`] puts an action that prints nothing in the comment's place, which the library trims correctly.
 
 use std::borrow::Cow;
 
@@ -83,7 +83,7 @@ fn word(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Shows each action's line and what stands between its delimiters and marks.
+/// Passes each action's line and the text between its delimiters and trim markers to `show`.
 fn each_action<'a>(text: &'a str, delimiters: &Delimiters, mut show: impl FnMut(usize, &'a str)) {
     let (left, right) = (delimiters.left.as_str(), delimiters.right.as_str());
     let mut line = 1;

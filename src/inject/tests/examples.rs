@@ -71,7 +71,7 @@ fn run(target: &str, check: fn(&[u8])) {
     let mut found = 0;
     for file in std::fs::read_dir(format!("{folder}/{target}")).unwrap() {
         let path = file.unwrap().path();
-        // The last one said is the one that failed.
+        // The last path printed is the one that failed.
         println!("{}", path.display());
         let bytes = std::fs::read(path).unwrap();
         check(&bytes);

@@ -1,9 +1,11 @@
-//! Small inputs and whole outputs: `goldens/*.yaml`, one table. Patches are applied by a library, never by what made them.
+//! Small inputs and whole outputs: `goldens/*.yaml`, one table. Patches are applied by a library, not by the code under
+//! test.
 //!
 //! A case has `name`, `config` (text) and `pod`, and may have `values`, `mesh` (text), `namespace`, `native`, `path`,
-//! `environment`, `parameters` and `manifest`. It expects one of `result` (the pod after the patch), `skipped` (the reason) and `refused`
-//! (`code`, `message`), and may name `patch` (the operations) and `warnings`. `base: NAME` takes what a case does not say from
-//! an earlier one, `pod: {of: NAME}` is the result of an earlier case. VERSION stands for the sha256 of the template. A result is injected once more, and nothing may change.
+//! `environment`, `parameters` and `manifest`. It expects one of `result` (the pod after the patch), `skipped` (the reason)
+//! and `refused` (`code`, `message`), and may name `patch` (the operations) and `warnings`. `base: NAME` takes missing
+//! fields from an earlier case, `pod: {of: NAME}` is the result of an earlier case. VERSION stands for the sha256 of the
+//! template. A result is injected once more, and must not change.
 
 #![allow(
     clippy::unwrap_used,

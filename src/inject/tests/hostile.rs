@@ -1,5 +1,5 @@
-//! Pods whose author means ill: what he writes becomes no shell, no line of a template, no rights, and no work beyond its size.
-//! Beside each attack stands a pod that means well.
+//! Pods of hostile authors: their text becomes no shell, no line of a template, no privilege, and no work beyond its size.
+//! Beside each attack stands a harmless pod.
 
 #![allow(
     clippy::unwrap_used,
@@ -104,7 +104,7 @@ fn core_dumps_are_the_administrators_to_allow() {
     }
 }
 
-/// What an author can say is in no argument of a container with rights, whatever he says of paths.
+/// No text of a pod's author reaches an argument of a privileged container, even through paths.
 #[test]
 fn no_word_of_the_author_runs_beside_rights() {
     let configuration = built_in(&[("coreDump", "true")], None);
@@ -125,7 +125,7 @@ fn no_word_of_the_author_runs_beside_rights() {
     }
 }
 
-/// Lines as Istio 1.1.5 has them: words of a pod without quotes, or in quotes that nobody escapes.
+/// Lines as in Istio 1.1.5: text of a pod without quotes, or in quotes without escaping.
 const LINES: &str = r#"template: |
   initContainers:
   [[ if eq (annotation .ObjectMeta `sidecar.istio.io/enableCoreDump` "false") "true" -]]
@@ -202,14 +202,14 @@ fn no_word_of_the_author_is_a_line_of_the_template() {
         let message = refused(&configuration, &pod);
         assert!(message.contains("control character"), "{message}");
     }
-    // Nobody but this template looks at these.
+    // Only this template reads these annotations.
     let networks = json!({"k8s.v1.cni.cncf.io/networks": "a'\n  evil: 'b"});
     let outcome = configuration.inject(&request(), &annotated(&networks));
     let Outcome::Refused { message, .. } = outcome else {
         panic!("{outcome:?}")
     };
     assert!(message.contains("control character"), "{message}");
-    // Who means well.
+    // Harmless values pass.
     let said = json!({"proxy.istio.io/config": "configPath: /x\nproxyMetadata: {A: \"{'b': [1 2]}\"}", "note": "a\nb",
         "k8s.v1.cni.cncf.io/networks": "[\n  {\"name\": \"a\"}\n]\n"});
     let made = injected(&configuration, &annotated(&said)).pod;
@@ -225,7 +225,7 @@ fn no_word_of_the_author_is_a_line_of_the_template() {
     );
 }
 
-/// What an author would run beside a template's rights.
+/// A container with every field that an author could abuse beside a template's privileges.
 fn evil(name: &str) -> Value {
     json!({"name": name, "image": "evil", "command": ["sh"], "args": ["-c", "evil"], "workingDir": "/evil", "restartPolicy": "Always",
         "env": [{"name": "BASH_ENV", "value": "$(evil)"}], "envFrom": [{"configMapRef": {"name": "evil"}}],
@@ -255,7 +255,7 @@ fn names_lend_no_rights() {
         };
         for name in GUARDED {
             let mut wanted = container(&honest, name).unwrap().clone();
-            // How much of the node it may take is no right.
+            // Resource limits are no privilege.
             wanted["resources"]["limits"]["cpu"] = json!("7");
             assert_eq!(container(&made.pod, name), Some(&wanted));
             let mut said = made.warnings.iter();
@@ -267,7 +267,7 @@ fn names_lend_no_rights() {
                 made.warnings
             );
         }
-        // A second pass finds what the user wrote, and comes to the same.
+        // A second pass finds the user's fields, and has the same result.
         let again = configuration.inject(&asking, &made.pod);
         assert!(
             matches!(
@@ -329,9 +329,9 @@ fn a_template_of_ones_own_lends_none_either() {
     for gone in ["command", "securityContext", "volumeMounts"] {
         assert_eq!(plain.get(gone), None, "{gone}");
     }
-    // It lends nothing, so that all else is the user's.
+    // This container has no privileges, so all other fields are the user's.
     assert_eq!(plain["env"], evil("plain")["env"]);
-    // A container that the template only adds something to is the user's.
+    // A container to which the template only adds fields is the user's.
     let web = container(&made, "web").unwrap();
     assert_eq!(
         (&web["image"], &web["command"]),
@@ -341,7 +341,7 @@ fn a_template_of_ones_own_lends_none_either() {
     assert_eq!(web["env"].as_array().unwrap().len(), 2);
 }
 
-/// An earlier pass is known by an annotation that anybody writes, and the version is in every pod.
+/// An earlier pass is known by an annotation that any author can write, and the version is in every pod.
 #[test]
 fn what_an_annotation_claims_lends_no_rights() {
     let of_fragment = load(
@@ -368,7 +368,7 @@ fn what_an_annotation_claims_lends_no_rights() {
                 let one = all.iter_mut().find(|one| &one["name"] == name).unwrap();
                 let said = one.get(key).is_some();
                 if key == "resources" || (said && ["image", "args"].contains(&key.as_str())) {
-                    // More of what the template says itself is seen by any comparison.
+                    // A change of these fields shows in any comparison.
                     continue;
                 }
                 match (one.get_mut(key), value) {
@@ -379,7 +379,7 @@ fn what_an_annotation_claims_lends_no_rights() {
                 assert_eq!(container(&made, name), container(&honest, name), "{key}");
             }
         }
-        // What a server fills in is no claim.
+        // Defaults of the API server do not make a container differ.
         let mut kept = honest.clone();
         for one in kept["spec"]["initContainers"].as_array_mut().unwrap() {
             one["terminationMessagePath"] = json!("/dev/termination-log");
@@ -625,21 +625,21 @@ const GROWING: [Growing; 30] = [
     }),
 ];
 
-/// How long a review takes.
+/// Measures one review.
 fn once(configuration: &Configuration, request: &Request, pod: &Value) -> (Duration, Outcome) {
     let start = Instant::now();
     let outcome = configuration.inject(request, pod);
     (start.elapsed(), outcome)
 }
 
-/// Ten times as much takes about ten times as long: what is quadratic takes a hundred times.
+/// Ten times the input takes about ten times as long: quadratic work would take a hundred times.
 const TIMES: u32 = 30;
-/// Shorter ones are measured by nobody.
+/// Shorter durations are too small to measure.
 const SHORTEST: Duration = Duration::from_millis(2);
-/// So many rounds, of which the shortest counts: other tests run beside this one.
+/// Rounds, of which the shortest counts: other tests run at the same time.
 const ROUNDS: usize = 5;
 
-/// What came of both, and how long they took where the second took too long.
+/// Returns both outcomes, and the durations if the second exceeds the bound.
 fn grows(
     configuration: &Configuration,
     asked: [(&Request, &Value); 2],
@@ -738,7 +738,7 @@ fn no_annotation_keeps_a_proxy_from_starting() {
             )),
         ),
     ];
-    // What fits into the variable besides its name, the key, quotes, braces, `=` and the byte at the end.
+    // The longest value that fits into the variable, without name, key, quotes, braces, `=` and the final byte.
     let room = (128 << 10) - "ISTIO_METAJSON_ANNOTATIONS={\"note\":\"\"}\0".len();
     let own = json!([{"name": "ISTIO_METAJSON_ANNOTATIONS", "value": "x".repeat(room + 100)}]);
     for (of, configuration) in configurations {
@@ -750,7 +750,7 @@ fn no_annotation_keeps_a_proxy_from_starting() {
         ] {
             let mut pod = annotated(&json!({}));
             pod["metadata"][map] = json!({"note": "x".repeat(room + more)});
-            // What the user wrote for a container of his own is no business of the template's.
+            // The template does not touch the user's own container.
             pod["spec"]["containers"][0]["env"] = own.clone();
             let injected = injected(&configuration, &pod);
             let proxy = container(&injected.pod, "istio-proxy").unwrap();

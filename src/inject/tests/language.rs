@@ -1,4 +1,4 @@
-//! What templates can say: an expression a row, and what it gives for a pod. Through the front door, as a pod would meet it.
+//! The template language: one expression a row, and its value for a pod. Goes through the public API, as a pod would.
 
 #![allow(
     clippy::unwrap_used,
@@ -385,7 +385,7 @@ fn values_are_a_tree_of_anything() {
             .unwrap_err()
             .contains("nil pointer evaluating interface {}.deeper")
     );
-    // Behind a variable nobody knows any more whether the key was there.
+    // Behind a variable it is unknown whether the key existed.
     check(&[("0 }}{{ $x := .Values.global.none }}{{ $r = $x.deeper", "{}")]);
 }
 
@@ -407,7 +407,7 @@ fn what_a_map_below_a_variable_gets_is_there() {
     ]);
 }
 
-/// The templates of Istio 1.19 to 1.26 ask for the variable that istiod has. What the pod says of its proxy wins.
+/// The templates of Istio 1.19 to 1.26 read istiod's variable. The pod's own setting for its proxy takes precedence.
 #[test]
 fn a_template_that_asks_for_native_sidecars_by_env_hears_of_the_flag() {
     let config = "templates:\n  sidecar: |\n    spec:\n      containers:\n      - name: istio-proxy\n        image: i\n        \
@@ -494,7 +494,7 @@ fn a_fragment_of_istiod_has_the_proxy_first_where_it_holds_the_application() {
         first
     );
     assert_eq!(names("1.8.6", "{}", not, Some(holds)), first);
-    // Before, everything stayed where the fragment has it.
+    // Earlier releases keep the fragment's order.
     assert_eq!(
         names("1.5.10", "{}", held, None),
         "first istio-init istio-validation web istio-proxy"
@@ -737,7 +737,7 @@ fn functions_of_sprig() {
         ("min 3 1 2", "1"),
         ("until 3", "[0,1,2]"),
         ("untilStep 3 0 -2", "[3,1]"),
-        // Go's JSON has no point where nothing follows it.
+        // Go's JSON writes integers without a point.
         ("ceil 1.2", "2"),
         ("floor 1.8", "1"),
         (
@@ -907,7 +907,7 @@ fn nothing_runs_for_ever() {
             "longer than a second",
         ),
         ("{{ render `{{ render .Values.loop }}` }}", "deeper"),
-        // What a function makes counts, whether it is held or let go.
+        // Values that functions return count, whether they are kept or dropped.
         (
             "{{ range until 100000 }}{{ $x := strdict `a` `b` }}{{ index $x `c` }}{{ end }}",
             "more than",
@@ -962,7 +962,7 @@ fn nothing_runs_for_ever() {
     }
 }
 
-/// A set of letters is looked up: a letter of a million that are trimmed was compared with each of a million.
+/// A set of letters is looked up: trimming a million letters used to compare each with a million others.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test looks at the clock")]
 fn letters_of_a_set_are_looked_up() {

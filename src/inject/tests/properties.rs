@@ -1,5 +1,5 @@
-//! What holds for every pod: the patch applies, what the user wrote is still there, a second pass changes nothing, another
-//! configuration gives what it would have given at first, and equal input gives equal bytes.
+//! Properties of any pod: the patch applies, the user's fields remain, a second pass changes nothing, another configuration
+//! gives the same result as on the original pod, and equal input gives equal bytes.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ use inject::{Configuration, NativeSidecars, Outcome, Parameters, Request, Source
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// A fragment that does all that one can.
+/// A fragment with every feature.
 const FULL: &str = r#"
 injectedAnnotations: {by/us: "x"}
 addLabels: true
@@ -40,7 +40,7 @@ template: |
   imagePullSecrets: [{name: mine}, {name: other}]
 ";
 
-/// An overlay that does all that one can.
+/// An overlay with every feature.
 const OVERLAY: &str = r#"
 injectedAnnotations: {by/us: "x"}
 rewriteAppHTTPProbe: true
@@ -119,7 +119,7 @@ fn injected_by(configuration: &Configuration, request: &Request, pod: &Value) ->
             String::from_utf8_lossy(&injected.patch)
         )
     });
-    // A null is as good as absent, and who keeps it is nobody's promise.
+    // A null counts as absent, and may or may not be kept.
     assert_eq!(stripped(&applied), stripped(&injected.pod));
     assert!(!String::from_utf8_lossy(&injected.patch).contains(r#""value":null"#));
     applied
@@ -201,7 +201,7 @@ fn is_proxy(value: &Value) -> bool {
     value["name"] == "istio-proxy"
 }
 
-/// Everything of `pod` is in `after`; probes and the status port apart, which are rewritten.
+/// Asserts that `after` contains all of `pod`, except for probes and the status port, which are rewritten.
 fn is_there(pod: &Value, after: &Value, path: &str) -> Result<(), String> {
     match (pod, after) {
         (Value::Null, _) => Ok(()),
@@ -213,7 +213,7 @@ fn is_there(pod: &Value, after: &Value, path: &str) -> Result<(), String> {
             })
         }
         (Value::Array(a), Value::Array(b)) => {
-            // The proxy of a user may go to another place, and nobody else.
+            // The user's proxy may move, and no other element.
             let rest: Vec<&Value> = b.iter().filter(|value| !is_proxy(value)).collect();
             let mut rest = rest.into_iter();
             a.iter().enumerate().try_for_each(|(index, value)| {
@@ -330,7 +330,7 @@ fn pod() -> impl Strategy<Value = Value> {
         )
 }
 
-/// With a proxy of the user's own, and with what Prometheus is told.
+/// A pod with a proxy container of its own, and with Prometheus annotations.
 fn overlaid() -> impl Strategy<Value = Value> {
     let proxy = (
         container("istio-proxy".to_owned()),
@@ -407,12 +407,12 @@ fn settings() -> impl Strategy<Value = Given> {
     (
         prop::option::of(prop::sample::select(vec!["NONE", "REDIRECT", "TPROXY"])),
         any::<bool>(),
-        // All of them as often as any other number: then nothing is left to write.
+        // The full set is as likely as any other number: then nothing is left to write.
         prop_oneof![prop::sample::subsequence(had.clone(), 0..=all), Just(had)],
     )
 }
 
-/// What a server fills in.
+/// Adds the defaults of an API server.
 fn kept(pod: &Value) -> Value {
     let mut pod = pod.clone();
     for list in ["initContainers", "containers"] {
@@ -450,7 +450,8 @@ fn kept(pod: &Value) -> Value {
     pod
 }
 
-/// Lists by name, since the order of elements is nobody's promise; what is moved to Prometheus' names keeps its value.
+/// Sorts lists by name, since the order of elements is not guaranteed; annotations that were moved to Prometheus' names keep
+/// their value.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(entries) => Value::Object(
@@ -522,7 +523,7 @@ proptest! {
         let configuration = load(OVERLAY);
         let request = asking(if native { NativeSidecars::On } else { NativeSidecars::Off });
         let first = injected_by(&configuration, &request, &pod);
-        // A proxy that became an init container is looked for there.
+        // A proxy that became an init container is compared there.
         let mut wanted = pod.clone();
         let mut moved = Value::Null;
         if pod["spec"]["containers"].as_array().is_some_and(|list| list.iter().any(is_proxy))
@@ -573,7 +574,7 @@ proptest! {
         let mut wanted = pod.clone();
         for list in ["containers", "initContainers"] {
             if let Some(list) = wanted["spec"][list].as_array_mut() {
-                // What a user says of the proxy has a property of its own.
+                // A user's fields of the proxy have a property of their own.
                 list.retain(|container| !is_proxy(container));
             }
         }
@@ -595,7 +596,7 @@ proptest! {
         let direct = injected(&other, &pod);
         let later = injected(&other, &injected_by(&full, &request, &pod));
         let mut later = sorted(&plain(&later));
-        // What belongs to the pod, and not to one of its elements, has no name to go by.
+        // Fields of the pod itself have no name by which they could be attributed to an injection.
         let direct = sorted(&plain(&direct));
         if direct["spec"]["securityContext"].is_null() {
             later["spec"].as_object_mut().unwrap().shift_remove("securityContext");
@@ -642,7 +643,7 @@ proptest! {
             drop(configuration.inject(&request(), &value));
             drop(configuration.inject(&request(), &json!({"spec": value, "metadata": value})));
         }
-        // Whatever a template prints: typed, or refused.
+        // Any output of a template is either typed or refused.
         let config = format!("template: {}\n", Value::from(output.as_str()));
         if let Ok((configuration, _)) = Configuration::load(Sources { config: Some(&config), ..Sources::default() }, Parameters::default()) {
             drop(configuration.inject(&request(), &json!({"spec": {"containers": []}})));

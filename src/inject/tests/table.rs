@@ -1,6 +1,6 @@
-//! The table of Kubernetes' types is what k8s-openapi says, not what somebody typed.
+//! Generates the table of Kubernetes' types from k8s-openapi, and checks the file.
 //!
-//! `GUDGEON_WRITE_TABLE=1 cargo test -p gudgeon-inject --test table` writes it anew after a new Kubernetes.
+//! `GUDGEON_WRITE_TABLE=1 cargo test -p gudgeon-inject --test table` writes it for a new Kubernetes.
 
 #![expect(
     clippy::unwrap_used,
@@ -38,7 +38,7 @@ fn generate() -> String {
     let mut root = generator
         .root_schema_for::<k8s_openapi::api::core::v1::Pod>()
         .to_value();
-    // What the server writes is never in a template.
+    // The server writes `status`, which no template has.
     root["properties"].as_object_mut().unwrap().remove("status");
     let Value::Object(definitions) = root["$defs"].take() else {
         panic!("no definitions")
@@ -72,7 +72,7 @@ fn generate() -> String {
     text
 }
 
-/// How the table writes a schema; objects that it meets are put on the list.
+/// Returns the table's notation of a schema; queues the objects that it refers to.
 fn kind(
     schema: &Value,
     definitions: &serde_json::Map<String, Value>,

@@ -10,31 +10,31 @@ use crate::message::{Resource, Resources};
 use crate::snapshot::content;
 use crate::version::{Sum, Version};
 
-/// How many of what cannot be read are named with their reasons; of the others there is the number.
+/// Unreadable resources that are listed with their errors; the rest is only counted.
 const NAMED: usize = 20;
 
 /// The state of one name.
 #[derive(Debug)]
 pub struct SinkEntry<T> {
-    /// The source's, of what it sent last under this name.
+    /// The source's version of the resource that it sent last under this name.
     pub version: Box<str>,
     /// Our own, of the same: not every source counts well.
     content: Version,
-    /// On this stream the source was told of it or has sent it, so it says when it goes. Of others it does not know.
+    /// On this stream the source knows of the object, so it will send its removal. It does not know of others.
     known: bool,
     /// The last good one.
     pub object: Option<Arc<T>>,
-    /// The rules that what was sent last breaks.
+    /// The rules that the newest version breaks.
     pub broken: Vec<String>,
 }
 
-/// How a name stands.
+/// The status of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectStatus {
     Good,
     /// The newest version breaks a rule, and the good one before it is kept.
     Stale,
-    /// It breaks a rule, and there was none before it.
+    /// The object breaks a rule, and no good version precedes it.
     Refused,
 }
 
@@ -70,7 +70,7 @@ impl<T> Changes<T> {
         }
     }
 
-    /// Whether nothing changed.
+    /// Returns true if nothing changed.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.removed.is_empty() && self.broken.is_empty()
     }
@@ -91,7 +91,7 @@ pub(super) struct SinkCollection<T> {
     type_url: Box<str>,
     held: BTreeMap<Arc<str>, SinkEntry<T>>,
     version: Box<str>,
-    /// All of it came once.
+    /// The collection has been received once.
     given: bool,
     /// The members that the source knows to be here, and the number of those that it does not know of.
     known: Tally,
@@ -113,7 +113,7 @@ pub(super) struct ParsedResponse<T> {
 struct ParsedMember<T> {
     version: Box<str>,
     content: Version,
-    /// `None`: it is what is held already.
+    /// `None`: the version is the present one.
     reading: Option<Result<Arc<T>, Vec<String>>>,
 }
 
@@ -131,10 +131,11 @@ impl<T> SinkCollection<T> {
         }
     }
 
-    /// A stream begins: what its source is told of what is held, by name, in at most so many bytes. `None`: it is to send all.
+    /// Begins a stream: returns the versions to send to the source, by name, in at most so many bytes. `None`: the source is
+    /// to send all members.
     ///
     /// Members that do not fit stay and come again. The sum of the received members shows whether one is gone meanwhile; a
-    /// source that counts otherwise has no such sum.
+    /// source that computes versions in another way has no such sum.
     pub(super) fn begin(&mut self, most: Option<usize>) -> Option<BTreeMap<String, String>> {
         // Keys and lengths of a map's entry.
         const AROUND: usize = 12;
@@ -160,18 +161,18 @@ impl<T> SinkCollection<T> {
         self.begin(None)
     }
 
-    /// Whether its version is a sum, as far as one can see.
+    /// Returns true if the collection's version looks like a sum of its members' versions.
     fn is_added_up(&self) -> bool {
         let mut held = self.held.values();
         Sum::parse(&self.version).is_some()
             && held.all(|held| Version::parse(&held.version).is_some())
     }
 
-    /// Reads all of a response; nothing is changed yet.
+    /// Decodes a whole response without applying it.
     ///
     /// # Errors
     ///
-    /// Names and reasons of what cannot be read.
+    /// Names of unreadable resources, with the reasons.
     pub(super) fn read(
         &self,
         collection: &str,
@@ -282,7 +283,7 @@ impl<T> SinkCollection<T> {
         }
     }
 
-    /// The source has all that it knows of, so the others are gone.
+    /// Drops the members that the source does not know of, once it has sent all.
     fn drop_unknown(&mut self, changes: &mut Changes<T>) {
         let held = self.held.iter();
         let gone = held.filter(|(_, held)| !held.known);
@@ -301,7 +302,7 @@ impl<T> SinkCollection<T> {
         }
     }
 
-    /// Before it goes, or changes.
+    /// Removes a member from the sum, before it is removed or changed.
     fn uncount(&mut self, name: &str) {
         match self.held.get(name) {
             Some(held) if held.known => self.known.take(name, &held.version),

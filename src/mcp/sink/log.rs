@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many.
+/// Requests that are kept.
 pub const KEPT: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Subscribed,
-    /// How many resources came, and how many names of such as are gone.
+    /// The numbers of resources received, and of names removed.
     Acked {
         resources: usize,
         removed: usize,

@@ -54,10 +54,10 @@ pub struct ResponseResult<T> {
     pub changes: Option<Changes<T>>,
 }
 
-/// Why a stream cannot go on.
+/// Errors that end a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkError {
-    /// A response of this collection that cannot be answered: an answer without a nonce would ask for everything again.
+    /// A response of this collection without a nonce: a request without a nonce would subscribe anew.
     NoNonce(String),
 }
 
@@ -84,15 +84,15 @@ pub struct Sink<T> {
     versions_bytes: usize,
     collections: BTreeMap<Arc<str>, SinkCollection<T>>,
     backoff: Backoff,
-    /// When the stream began.
+    /// The time at which the stream began.
     begun: Option<Duration>,
-    /// Something was said on it.
+    /// A message was received on the stream.
     received: bool,
     log: Log,
 }
 
 impl<T> Sink<T> {
-    /// Of collections, each with the type of its bodies.
+    /// Creates a sink of collections, each with the type of its bodies.
     pub fn new<'a>(
         settings: Settings,
         collections: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -115,14 +115,14 @@ impl<T> Sink<T> {
         }
     }
 
-    /// With shorter first requests than [`VERSIONS_BYTES`].
+    /// Sets a lower limit than [`VERSIONS_BYTES`] for first requests.
     #[must_use]
     pub fn with_versions_of(mut self, bytes: usize) -> Self {
         self.versions_bytes = bytes;
         self
     }
 
-    /// A stream is there: what is said on it before anything is received.
+    /// Begins a stream: returns the first requests.
     pub fn start(&mut self, now: Duration) -> Vec<RequestResources> {
         (self.begun, self.received) = (Some(now), false);
         let most = self.incremental.then_some(self.versions_bytes);
@@ -141,7 +141,7 @@ impl<T> Sink<T> {
         requests
     }
 
-    /// Takes a response in.
+    /// Handles a response.
     ///
     /// # Errors
     ///
@@ -228,12 +228,12 @@ impl<T> Sink<T> {
         }
     }
 
-    /// Whether this collection is one that it asks for.
+    /// Returns true if the sink subscribes to this collection.
     pub fn asks(&self, collection: &str) -> bool {
         self.collections.contains_key(collection)
     }
 
-    /// Whether every collection was given once, on whichever stream.
+    /// Returns true if every collection has been received once, on any stream.
     pub fn is_synced(&self) -> bool {
         self.collections.values().all(SinkCollection::is_given)
     }

@@ -8,15 +8,15 @@ use crate::message::Resource;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadResult<T> {
     Good(T),
-    /// It can be read, and breaks these rules.
+    /// The object is decoded, and breaks these rules.
     Broken(Vec<String>),
-    /// Its bytes are no message, or not the one they should be.
+    /// The bytes are no message, or not of the expected type.
     Unreadable(String),
 }
 
 pub trait ResourceReader {
     type Object;
 
-    /// The type of the body was looked at already, and there is a name.
+    /// Decodes a resource; the caller has checked the type of the body and that there is a name.
     fn read(&self, collection: &str, resource: &Resource) -> ReadResult<Arc<Self::Object>>;
 }

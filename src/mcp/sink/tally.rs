@@ -1,11 +1,11 @@
-//! Members of a collection, added up as a source of ours adds them up: so it is known whether they are all of its version.
+//! Sums members of a collection as gudgeon's source does, to find out whether they are all members of a version.
 
 use crate::version::{Sum, Version, member};
 
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     sum: Sum,
-    /// Those whose versions a source of ours has never written.
+    /// Members with versions in a format that gudgeon's source never writes.
     odd: usize,
 }
 
@@ -25,7 +25,7 @@ impl Tally {
         }
     }
 
-    /// Whether these are all members of a version. `None`: the source counts otherwise.
+    /// Returns true if these are all members of a version; `None` if the source computes versions in another way.
     pub(super) fn is(&self, version: &str) -> Option<bool> {
         let version = Sum::parse(version)?;
         (self.odd == 0).then_some(self.sum == version)

@@ -68,7 +68,7 @@ impl Play {
         Self::naming(VERSIONS_BYTES)
     }
 
-    /// With so many bytes of versions in a first request.
+    /// Limits the versions in a first request to so many bytes.
     fn naming(bytes: usize) -> Self {
         let settings = Settings {
             id: "me".to_owned(),
@@ -83,7 +83,7 @@ impl Play {
         self.handle(response).0
     }
 
-    /// And what it changed: `+NAME`, `-NAME`, `?NAME`.
+    /// Returns the answer, and the changes: `+NAME`, `-NAME`, `?NAME`.
     fn handle(&mut self, response: &Resources) -> (String, String) {
         let handled = self.0.response(at(1), response.clone(), &Text).unwrap();
         let request = handled.request;
@@ -190,7 +190,7 @@ fn another_collection_is_unimplemented() {
         let words = format!("12 unsupported collection {collection:?}");
         assert_eq!(play.say(&other), words);
     }
-    // A source that has dialled says hello so.
+    // A source that has dialled begins with the trigger.
     let trigger = Resources {
         collection: crate::TRIGGER.to_owned(),
         ..Resources::default()
@@ -270,7 +270,7 @@ fn counted(name: &str, body: &str) -> Resource {
     counted
 }
 
-/// A response of a source that has all of these.
+/// A part of a response by a source that has all of these.
 fn part(members: &[(&str, &str)], removed: &[&str], all: &[(&str, &str)]) -> Resources {
     let mut part = more("1", &[], removed);
     let members = members.iter();
@@ -292,7 +292,7 @@ const SIX: [(&str, &str); 6] = [
     ("n/6", "x"),
 ];
 
-/// It has six of a source of ours, and on its next stream it has named the first three.
+/// A sink with six members of gudgeon's source, whose next stream has named the first three so far.
 fn three_of_six() -> Play {
     let mut play = Play::naming(100);
     play.0.start(at(0));
@@ -303,7 +303,7 @@ fn three_of_six() -> Play {
 }
 
 impl Play {
-    /// A stream begins; what it names.
+    /// Begins a stream; returns the names in the first request.
     fn again(&mut self) {
         let first = self.0.start(at(1)).remove(0);
         let named: Vec<_> = first.initial_resource_versions.keys().collect();
@@ -362,7 +362,8 @@ fn a_stream_that_breaks_between_parts_takes_nothing_with_it() {
         assert_eq!(play.handle(&part(&SIX[3..4], &[], five)).1, "");
         play.0.broken(at(1), 0.5);
         play.again();
-        // The new source does not know what the one before has sent: that it has it is not said, and that is all of it.
+        // The new source does not know the members of the one before: it sends no removal for them, and its part is
+        // complete.
         assert_eq!(play.handle(&part(&[], &[], five)).1, "");
         assert_eq!(play.names(), "/1/2/3/4/5/6");
     }
@@ -381,7 +382,7 @@ fn a_refusal_between_parts_takes_nothing_with_it() {
 
 #[test]
 fn of_a_source_that_counts_otherwise_nothing_is_lost() {
-    // It has changed places with one of ours: what it does not name stays until it says so.
+    // Another source has replaced gudgeon's: members that it does not name stay until it removes them.
     let mut play = three_of_six();
     for version in ["7", "system"] {
         let mut some = part(&[("n/8", "x")], &["n/1"], &[]);
@@ -397,7 +398,7 @@ fn of_a_source_that_counts_otherwise_nothing_is_lost() {
     let mut all = part(&[("n/8", "x")], &[], &[]);
     (all.incremental, all.system_version_info) = (false, "8".to_owned());
     assert_eq!(play.handle(&all).1, "-n/2 -n/3 -n/4");
-    // One that knows nothing of differences.
+    // A source without incremental responses.
     let mut play = three_of_six();
     let mut all = part(&SIX[1..5], &[], &SIX[1..5]);
     all.incremental = false;
@@ -431,7 +432,7 @@ fn a_version_that_does_not_count_hides_no_change() {
         all.resources[0].metadata.as_mut().unwrap().version = "1".to_owned();
         assert_eq!(play.handle(&all).1, changes);
     }
-    // The other way round it is to be said at the next beginning.
+    // Then the next request must name the new version.
     let mut all = response("2", &[("n/1", "y")]);
     all.resources[0].metadata.as_mut().unwrap().version = "2".to_owned();
     play.say(&all);
@@ -447,10 +448,10 @@ fn tries_are_further_and_further_apart_until_a_stream_has_lasted() {
         (0..times).map(wait).collect()
     };
     assert_eq!(waits(&mut play, 3), [200, 400, 800]);
-    // A stream alone is not enough: it may break before it brings anything.
+    // A stream alone does not reset the backoff: it may break before a response comes.
     play.0.start(at(0));
     assert_eq!(waits(&mut play, 1), [1600]);
-    // Nor is one that says something and breaks.
+    // Nor does one that breaks after a response.
     play.0.start(at(0));
     play.say(&response("1", &[]));
     assert_eq!(waits(&mut play, 1), [3200]);

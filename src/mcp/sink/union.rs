@@ -1,5 +1,5 @@
-//! Several sources as one: where two have the same object, that of the earlier one counts. A source that goes away takes
-//! nothing with it; one that is no longer wanted does.
+//! Merges several sources: of two objects with one name the earlier source's counts. A source that is unreachable keeps its
+//! objects; one that is no longer configured loses them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ pub struct Change<T> {
 }
 
 impl<T> Union<T> {
-    /// Of so many sources, all of them empty.
+    /// Creates the union of so many sources, all of them empty.
     pub fn new(sources: usize) -> Self {
         Self {
             sources: (0..sources).map(|_| BTreeMap::new()).collect(),
         }
     }
 
-    /// Takes in what a source has said; sources count from 0.
+    /// Applies a source's changes; sources count from 0.
     pub fn apply(&mut self, source: usize, changes: &Changes<T>) -> Vec<Change<T>> {
         let collection = &changes.collection;
         let Some(given) = self.sources.get_mut(source) else {
@@ -73,15 +73,15 @@ impl<T> Union<T> {
         sources.position(|given| get(given, collection, name).is_some())
     }
 
-    /// All that counts of a collection, by name.
+    /// Returns the effective objects of a collection, by name.
     pub fn all(&self, collection: &str) -> BTreeMap<&Arc<str>, &Arc<T>> {
         let sources = self.sources.iter().rev();
         let objects = sources.filter_map(|given| given.get(collection));
         objects.flatten().collect()
     }
 
-    /// Other sources from now on: each is one that was, by its old place, or a new one, which is empty. So one that is to go
-    /// may stay behind the others until they have said all, and go then.
+    /// Replaces the sources: each is an earlier one, by its old index, or a new one, which is empty. So a source to be
+    /// removed can stay behind the others until they are synced, and be removed then.
     pub fn replace(&mut self, with: &[Option<usize>]) -> Vec<Change<T>> {
         let mut old: Vec<_> = std::mem::take(&mut self.sources)
             .into_iter()
@@ -170,7 +170,7 @@ mod tests {
         let mut union = Union::new(2);
         union.apply(0, &changes(&[("x", 0), ("y", 0)], &[]));
         union.apply(1, &changes(&[("y", 1), ("z", 1)], &[]));
-        // A new one comes first, and the old first one stays behind until that has said all.
+        // A new source comes first, and the old first one stays behind until the new one is synced.
         assert_eq!(text(&union.replace(&[None, Some(1), Some(0)])), "y=1");
         assert_eq!(text(&union.apply(0, &changes(&[("x", 2)], &[]))), "x=2");
         assert_eq!(text(&union.replace(&[Some(0), Some(1)])), "");

@@ -15,7 +15,7 @@ pub struct GroupSnapshot {
     collections: BTreeMap<Arc<str>, PendingCollection>,
 }
 
-/// One collection as it was published last, and what has changed since, by name.
+/// A collection as published last, and its changes since, by name.
 #[derive(Debug)]
 struct PendingCollection {
     published: Arc<Collection>,
@@ -38,7 +38,7 @@ impl GroupSnapshot {
         }
     }
 
-    /// Puts a resource in its place. Whether that changes anything that is published; a collection of another group does not.
+    /// Sets a resource. Returns true if that changes the published state; a collection of another group does not.
     pub fn set(&mut self, collection: &str, resource: Arc<Resource>) -> bool {
         let Some(pending) = self.collections.get_mut(collection) else {
             return false;
@@ -54,7 +54,7 @@ impl GroupSnapshot {
         !is_known
     }
 
-    /// As [`Self::set`], away.
+    /// Removes a resource, as [`Self::set`] sets one.
     pub fn remove(&mut self, collection: &str, name: &str) -> bool {
         let Some(pending) = self.collections.get_mut(collection) else {
             return false;
@@ -70,7 +70,7 @@ impl GroupSnapshot {
         self.collections.get(collection)?.get(name)
     }
 
-    /// Makes a snapshot of all that is here.
+    /// Builds a snapshot of the present state.
     pub fn snapshot(&mut self) -> Arc<Snapshot> {
         for pending in self.collections.values_mut() {
             pending.publish();
@@ -116,7 +116,7 @@ impl PendingCollection {
             }
         }
         members.extend(kept.cloned());
-        // A resource that came and went again has changed nothing.
+        // A resource that was added and removed again is no change.
         if version != old.version {
             self.published = Arc::new(Collection {
                 name: old.name.clone(),
@@ -173,7 +173,7 @@ mod tests {
             &first.get("a").unwrap().members()[0],
             &second.get("a").unwrap().members()[0]
         ));
-        // All of the group are there, empty or not.
+        // All collections of the group are there, empty or not.
         assert_eq!(names(&second, "k8s/core/v1/pods"), [""; 0]);
         assert!(second.get(crate::catalog::SYNTHETIC).is_none());
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     proptest! {
-        /// However it came to be, a collection is what it holds.
+        /// A collection depends on its members only, not on its history.
         #[test]
         fn a_collection_is_what_was_put_into_it(
             script in prop::collection::vec((0..6_u8, prop::option::weighted(0.7, 0..3_u8), any::<bool>()), 0..60),

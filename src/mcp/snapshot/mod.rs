@@ -1,5 +1,5 @@
 //! The state that all sinks are to have at one moment. A snapshot never changes: streams share it, whatever their speed, and
-//! a newer one shares the memory of all that is equal.
+//! a newer one shares the memory of all equal resources.
 
 mod group_snapshot;
 mod resource;
@@ -23,7 +23,7 @@ pub struct Collection {
 }
 
 impl Collection {
-    /// Of resources that are sorted by name, each name once.
+    /// Builds a collection of resources that are sorted by name, each name once.
     pub fn of_sorted(name: Arc<str>, members: Vec<Arc<Resource>>) -> Self {
         let versions = members.iter().map(|one| member(&one.name, one.version));
         Self {
@@ -55,7 +55,7 @@ impl Collection {
         &self.members
     }
 
-    /// Of all members as they go over the wire.
+    /// Returns the length of all members in wire format.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -100,7 +100,7 @@ impl Snapshot {
         self.collections.values()
     }
 
-    /// Of all its collections.
+    /// Returns the sum of all collections' versions.
     pub fn version(&self) -> Sum {
         self.collections().map(|one| one.version).sum()
     }

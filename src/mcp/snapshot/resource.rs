@@ -15,13 +15,13 @@ use crate::version::Version;
 /// The copy of the object that `kubectl apply` writes into it: long, and without use for a sink.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Of the list of resources in a response.
+/// The field number of `resources` in a response.
 const RESOURCES: u32 = 3;
 
 /// The parts of a resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Origin {
-    /// `NAMESPACE/NAME`, or `NAME` of what has no namespace.
+    /// `NAMESPACE/NAME`, or `NAME` for a cluster-scoped object.
     pub name: String,
     pub create_time: Option<Timestamp>,
     pub labels: BTreeMap<String, String>,
@@ -66,20 +66,20 @@ impl Resource {
         }
     }
 
-    /// As a message again, for those who look.
+    /// Decodes the message again, for pages.
     pub fn message(&self) -> message::Resource {
         // The bytes were encoded by [`Self::new`].
         let read = message::Resources::decode(self.framed.clone()).unwrap_or_default();
         read.resources.into_iter().next().unwrap_or_default()
     }
 
-    /// As an element of a response's list: key, length and message.
+    /// Returns the encoded element of a response's list: key, length and message.
     pub fn framed(&self) -> &Bytes {
         &self.framed
     }
 }
 
-/// The version of what a resource says, whatever it is called and whenever it was made.
+/// Returns the version of a resource's content, without name and creation time.
 pub(crate) fn content(resource: &message::Resource) -> Version {
     let metadata = resource.metadata.as_ref();
     let content = message::Resource {

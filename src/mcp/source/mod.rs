@@ -1,8 +1,8 @@
 //! The sending end of a stream, whichever side has dialled.
 //!
 //! A request and a snapshot only mark collections in which the sink's state and the published one may differ. The writer
-//! calls [`Source::due`] whenever it is free, which compares and makes one response. So nothing is queued: of each
-//! collection one response is in in_flight, and newer snapshots are compared when that one is answered. A sink that never reads
+//! calls [`Source::due`] whenever it is free, which compares and builds one response. So nothing is queued: of each
+//! collection one response is in flight, and newer snapshots are compared when that one is answered. A sink that never reads
 //! costs its last response, and delays no other sink.
 
 mod pace;
@@ -30,14 +30,14 @@ use crate::cut::{NAME, WORDS, cut};
 use crate::message::RequestResources;
 use crate::snapshot::Snapshot;
 
-/// The longest incremental response: what sinks are willing to take unless they were told otherwise.
+/// Bytes of the longest incremental response: the default limit of sinks.
 pub const PART_BYTES: usize = 4 << 20;
 
-/// Which side has dialled.
+/// The side that has dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialer {
     Sink,
-    /// It says so first.
+    /// The source sends a trigger first.
     Source,
 }
 
@@ -47,15 +47,15 @@ pub enum RequestKind {
     /// The first one of its collection, perhaps again.
     Subscribed,
     Acked,
-    /// With gRPC's code; the words are in the status of the collection.
+    /// A NACK with gRPC's code; its message is in the status of the collection.
     Nacked(i32),
-    /// The answer to a response that is not in in_flight. It changes nothing.
+    /// The answer to a response that is not in flight. It changes nothing.
     Stale,
     /// The answer to the trigger.
     Ignored,
 }
 
-/// Why a stream cannot go on.
+/// Errors that end a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceError {
     /// The name, cut. gRPC's INVALID_ARGUMENT.
@@ -72,7 +72,7 @@ impl fmt::Display for SourceError {
 
 impl std::error::Error for SourceError {}
 
-/// One stream.
+/// The sending end of one stream.
 #[derive(Debug)]
 pub struct Source {
     catalog: Arc<Catalog>,
@@ -82,7 +82,7 @@ pub struct Source {
     part_bytes: usize,
     published: BTreeMap<Group, Arc<Snapshot>>,
     subscriptions: BTreeMap<Arc<str>, Subscription>,
-    /// Of the last response.
+    /// The nonce of the last response.
     nonce: u64,
     pace: Pace,
     node: Option<Arc<str>>,
@@ -104,14 +104,14 @@ impl Source {
         }
     }
 
-    /// With shorter parts than [`PART_BYTES`].
+    /// Sets a lower limit than [`PART_BYTES`] for parts.
     #[must_use]
     pub fn with_parts_of(mut self, bytes: usize) -> Self {
         self.part_bytes = bytes;
         self
     }
 
-    /// Takes a request in.
+    /// Handles a request.
     ///
     /// # Errors
     ///
@@ -153,12 +153,12 @@ impl Source {
         Ok(RequestKind::Nacked(error.code))
     }
 
-    /// Takes a snapshot in: the newest of its group.
+    /// Sets the newest snapshot of a group.
     pub fn snapshot(&mut self, snapshot: Arc<Snapshot>) {
         self.published.insert(snapshot.group(), snapshot);
     }
 
-    /// The next response; the caller asks until there is none.
+    /// Returns the next response; the caller repeats until there is none.
     pub fn due(&mut self) -> Option<Response> {
         if std::mem::take(&mut self.trigger) {
             return Some(Response::trigger());
@@ -178,7 +178,7 @@ impl Source {
         None
     }
 
-    /// When the next request may be read, if that is not now.
+    /// Returns the time at which the next request may be read, if that is not now.
     pub fn resume(&self, now: Duration) -> Option<Duration> {
         self.pace.resume(now)
     }

@@ -1,4 +1,4 @@
-//! How fast a stream is read. One sink that asks without end is not to take the time of the others.
+//! Limits the requests of a stream, so that one sink cannot starve the others.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Pace {
         self.count = self.count.saturating_add(1);
     }
 
-    /// When the next request may be read, if that is not now.
+    /// Returns the time at which the next request may be read, if that is not now.
     pub(super) fn resume(&self, now: Duration) -> Option<Duration> {
         let until = self.since.saturating_add(WINDOW);
         (self.count >= REQUESTS && now < until).then_some(until)

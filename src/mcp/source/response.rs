@@ -1,4 +1,4 @@
-//! One response, in pieces: what all sinks are told is the same memory, only the few bytes around it are a stream's own.
+//! One response, in pieces: all streams share the resources' memory, and only the few bytes around them are a stream's own.
 
 use std::sync::Arc;
 
@@ -35,14 +35,14 @@ impl Payload {
 #[derive(Clone, Debug)]
 pub struct Response {
     pub collection: Arc<str>,
-    /// That of the collection. `None` in a trigger.
+    /// The collection's version; `None` in a trigger.
     pub version: Option<Sum>,
-    /// Written in decimal; 0, which is that of a trigger, as nothing.
+    /// Written in decimal; 0, the trigger's, as an empty text.
     pub nonce: u64,
     pub resources: Payload,
     pub removed: Vec<Arc<str>>,
     pub incremental: bool,
-    /// It is longer than a sink may be willing to take, and the first one of its collection on its stream that is. Its length.
+    /// The length, if it exceeds what a sink may accept, and no earlier response of the collection on this stream did.
     pub oversized: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Response {
         pieces
     }
 
-    /// Of all pieces.
+    /// Returns the length of all pieces.
     pub fn encoded_len(&self) -> usize {
         let members = self.resources.members().iter();
         let members: usize = members.map(|member| member.framed().len()).sum();

@@ -73,7 +73,7 @@ pub(super) fn parse_versions(versions: &BTreeMap<String, String>) -> Versions {
         .collect()
 }
 
-/// Both are sorted by name.
+/// Computes the difference of two lists that are sorted by name.
 fn between<'a>(
     held: impl Iterator<Item = (&'a Arc<str>, Option<Version>)>,
     target: &Collection,

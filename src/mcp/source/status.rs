@@ -10,7 +10,7 @@ use crate::version::Sum;
 pub struct Nack {
     pub at: Duration,
     pub nonce: u64,
-    /// Of the collection that was refused.
+    /// The version of the collection that was refused.
     pub version: Sum,
     /// gRPC's.
     pub code: i32,
@@ -18,7 +18,7 @@ pub struct Nack {
     pub message: Arc<str>,
 }
 
-/// One collection of a stream.
+/// The status of one collection of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status<'a> {
     pub sent: Option<Sum>,

@@ -1,4 +1,4 @@
-//! One collection on one stream: what its sink has, what is on its way, what was refused.
+//! One collection on one stream: the sink's state, the response in flight, the last NACK.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::version::Sum;
 #[derive(Debug)]
 pub(super) struct Subscription {
     incremental: bool,
-    /// All that was asked for has not been taken yet, so the response that ends it is due, even an empty one.
+    /// The last request is not answered completely yet, so a final response is due, even an empty one.
     owed: bool,
     held: SinkState,
     in_flight: Option<InFlight>,
@@ -34,7 +34,7 @@ struct InFlight {
     nonce: u64,
     target: Arc<Collection>,
     incremental: bool,
-    /// `None`: with this response the sink has all of the target.
+    /// `None`: with this response the sink has the whole target.
     part: Option<Difference>,
 }
 
@@ -55,8 +55,8 @@ impl Subscription {
         }
     }
 
-    /// From the beginning, with what the sink says that it has. A response that is on its way may have arrived when it listed
-    /// so, or arrive later.
+    /// Begins anew, with the sink's list of its versions. A response in flight may have arrived before that list was made,
+    /// or arrive later.
     pub(super) fn begin(&mut self, incremental: bool, listed: Versions) {
         if let Some(in_flight) = self.in_flight.take() {
             self.doubt(&in_flight, &listed);
@@ -84,7 +84,7 @@ impl Subscription {
             .extend(removed.chain(fresh.map(|one| &one.name)).cloned());
     }
 
-    /// Whether the nonce is that of what is on its way.
+    /// Returns true if the nonce is that of the response in flight.
     pub(super) fn awaits(&self, nonce: &str) -> bool {
         let in_flight = self.in_flight.as_ref();
         in_flight.is_some_and(|in_flight| in_flight.nonce.to_string() == nonce)
@@ -177,7 +177,7 @@ impl Subscription {
         Some(response)
     }
 
-    /// The sink has all of it already. A version that it refused last stays refused.
+    /// Marks a target that the sink has already as settled. A version that it has refused last stays refused.
     fn agree(&mut self, target: &Arc<Collection>) {
         if self.settled.is_none() {
             self.settled = Some(target.version());

@@ -249,7 +249,7 @@ fn an_unknown_collection_ends_the_stream() {
     };
     assert_eq!(words(&mut play, "X", ""), "unsupported collection \"X\"");
     assert_eq!(words(&mut play, "X", "1"), "unsupported collection \"X\"");
-    // Only a source that has sent a trigger accepts its answer.
+    // Only a source that has sent a trigger accepts the response to it.
     assert_eq!(
         words(&mut play, TRIGGER, ""),
         "unsupported collection \"$triggerCollection\""
@@ -277,7 +277,7 @@ fn incremental_gives_what_came_changed_and_went() {
     });
     play.put("4", 0);
     assert_eq!(play.publish(), ["a#5 i +4 -2"]);
-    // All of it, as soon as the sink says so.
+    // The sink asks for the whole collection.
     assert_eq!(play.say(&request("a", "5")), [""; 0]);
     play.put("4", 1);
     assert_eq!(play.publish(), ["a#6 +1 +3 +4"]);
@@ -298,14 +298,14 @@ fn a_sink_that_comes_back_gets_the_difference_only() {
         versions.insert(name.to_owned(), version);
     }
     assert_eq!(play.say(&back), ["a#1 i +2 -0"]);
-    // Again from the beginning: what was on its way is forgotten.
+    // Another first request: the response in flight is forgotten.
     let versions = &mut back.initial_resource_versions;
     versions.remove("0");
     versions.insert("2".to_owned(), version("2").to_string());
     assert_eq!(play.say(&back), ["a#2 i"]);
     assert_eq!(play.hear(&incremental("a", "1")), RequestKind::Stale);
     assert_eq!(play.say(&incremental("a", "2")), [""; 0]);
-    // Without incremental, all of it, whatever it has.
+    // Without incremental the whole collection is sent, whatever the sink has.
     back.incremental = false;
     assert_eq!(play.say(&back), ["a#3 +1 +2"]);
     assert_eq!(play.say(&incremental("a", "")), ["a#4 i +1 +2"]);
@@ -322,13 +322,13 @@ fn what_was_forgotten_on_its_way_may_still_arrive() {
     assert_eq!(play.say(&incremental("a", "")), ["a#3 i +2 -1"]);
     play.hear(&incremental("a", "3"));
     assert_eq!(play.say(&incremental("a", "")), ["a#4 i +2"]);
-    // It has seen it, and says so.
+    // The sink has applied the response, and its versions say so.
     let mut seen = incremental("a", "");
     let version = play.shelf.get("a", "2").unwrap().version.to_string();
     let versions = &mut seen.initial_resource_versions;
     versions.insert("2".to_owned(), version);
     assert_eq!(play.say(&seen), ["a#5 i"]);
-    // All of it would take away what the sink has besides.
+    // A full response would remove the sink's other members.
     assert_eq!(play.say(&request("a", "")), ["a#6 +2"]);
     let versions = &mut seen.initial_resource_versions;
     versions.insert("9".to_owned(), String::new());
@@ -361,7 +361,7 @@ fn large(play: &mut Play, bytes: usize) {
     }
 }
 
-/// Of [`large`] in small, four to a part.
+/// A small version of [`large`], four resources to a part.
 fn four_in_a_part() -> Play {
     let mut play = Play::new();
     play.source = play.source.with_parts_of(4400);
@@ -398,7 +398,7 @@ fn a_long_difference_comes_in_parts() {
     }
     assert_eq!((parts, names.len()), (5, 21));
     assert!(names.is_sorted());
-    // Then it is a sink like any other.
+    // From then on the sink is treated as any other.
     play.put("2", 7);
     assert_eq!(play.publish(), ["a#6 i +2"]);
 }
@@ -417,7 +417,7 @@ fn a_change_between_parts_goes_into_the_next() {
     assert_eq!(play.say(&incremental("a", "2")), [""; 0]);
 }
 
-/// A sink may have more than it has said: only the version of the last response shows it that nothing else is left.
+/// A sink may have more than it has listed: only the version of the last response tells it that the collection is complete.
 #[test]
 fn what_was_asked_for_is_ended_though_a_change_between_parts_leaves_nothing_to_tell() {
     let mut play = four_in_a_part();
@@ -432,7 +432,7 @@ fn what_was_asked_for_is_ended_though_a_change_between_parts_leaves_nothing_to_t
     let version = play.shelf.snapshot().get("a").unwrap().version();
     assert_eq!(play.say(&incremental("a", "1")), ["a#2 i"]);
     assert_eq!(play.say(&incremental("a", "2")), [""; 0]);
-    // Once it is ended, nothing is no answer to anybody.
+    // Once it is complete, an empty difference causes no response.
     for n in 4..12 {
         let name = format!("{n:02}");
         play.shelf.set("a", resource(&name, vec![n; 1000]));

@@ -1,5 +1,5 @@
-//! Objects on their way from a source to a sink, over the messages of one stream: what their bytes can say is judged as
-//! everywhere. Errors are all that a sink says, and fields that are wrong have no bytes.
+//! Objects on their way from a source to a sink, over the messages of one stream: their decoded form is validated by the
+//! common rules. A sink reports errors only, and fields of a wrong type have no bytes.
 
 #![allow(
     clippy::unwrap_used,
@@ -74,7 +74,7 @@ impl Play {
         play
     }
 
-    /// Carries all that is to be said over the stream, until nothing is.
+    /// Exchanges messages until both sides are idle.
     fn publish(&mut self) {
         self.source.snapshot(self.shelf.snapshot());
         while let Some(response) = self.source.due() {
@@ -89,11 +89,12 @@ impl Play {
         }
     }
 
-    /// What the sink says of an object that the source has for a while; `None`: it cannot be sent as it is.
+    /// Returns the sink's errors for an object that the source offers for a while; `None` if the object cannot be encoded as
+    /// it is.
     fn said(&mut self, written: &Value) -> Option<Vec<String>> {
         let (object, found) = config::read(written);
         let object = object.filter(|_| !found.iter().any(Finding::is_error))?;
-        // That something is there and empty has no bytes either.
+        // A message that is present but empty encodes to no bytes.
         let named = object.full_name();
         let sent_as = Object::of_resource(object.kind, &named, object.body.clone());
         if sent_as.unwrap().spec != object.spec {

@@ -12,7 +12,7 @@ use mcp::session::{Session, State, Step};
 use mcp::snapshot::{Origin, Resource};
 use mcp::source::{Dialer, Source};
 
-/// What becomes of an object depends on the mesh configuration: its letter goes into the body.
+/// The transform's result depends on the mesh configuration: its letter goes into the body.
 fn resource(name: &str, mesh: char) -> Arc<Resource> {
     Arc::new(Resource::new(Origin {
         name: name.to_owned(),
@@ -76,7 +76,7 @@ impl Play {
         self.states.dedup();
     }
 
-    /// The source says all that it has to the session that is.
+    /// Sends all objects of the source to the current session.
     fn say(&mut self, names: &[&'static str]) {
         let number = self.session.number();
         let step = self.session.connected(self.now, number, "files");
@@ -128,17 +128,17 @@ fn a_mesh_configuration_that_comes_late_and_changes_leaves_nobody_with_nothing()
     let step = play.session.start(play.now);
     play.act(step);
     play.say(&["1", "2"]);
-    // Missing, or broken: it is the same for whoever waits.
+    // A missing and an invalid configuration are the same to a waiting sink.
     assert_eq!(play.wait(), [""; 0]);
     assert_eq!(play.session.state(), State::Buffering);
     play.mesh('m');
     assert_eq!(play.wait(), ["1m,2m"]);
-    // Changed while all is served: until all is said again, what was served stays.
+    // Changed while objects are served: the old snapshot stays until all objects are sent again.
     play.mesh('n');
     assert_eq!(play.wait(), [""; 0]);
     play.say(&["2", "3"]);
     assert_eq!(play.wait(), ["2n,3n"]);
-    // Written anew and the same: nothing happens.
+    // Rewritten without a change: nothing happens.
     play.mesh('n');
     let number = play.session.number();
     let step = play.session.object(number, "3", None);

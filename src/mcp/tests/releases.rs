@@ -13,7 +13,7 @@ use mcp::snapshot::GroupSnapshot;
 use mcp::source::{Dialer, Source};
 use prost::Message as _;
 
-/// Pilot of all of them.
+/// Collections of Pilot in all releases.
 const TRAFFIC: [&str; 6] = [
     "istio/networking/v1alpha3/virtualservices",
     "istio/networking/v1alpha3/gateways",
@@ -36,7 +36,7 @@ const SECURITY: [&str; 6] = [
     "istio/rbac/v1alpha1/rbacconfigs",
     "istio/rbac/v1alpha1/clusterrbacconfigs",
 ];
-/// Mixer of all of them, beside what it had for each adapter and template.
+/// Collections of Mixer in all releases, beside those of each adapter and template.
 const MIXER: [&str; 6] = [
     "istio/policy/v1beta1/rules",
     "istio/policy/v1beta1/handlers",
@@ -47,7 +47,7 @@ const MIXER: [&str; 6] = [
 ];
 const SYNTHETIC: &str = "istio/networking/v1alpha3/synthetic/serviceentries";
 
-/// Whoever asks, with what he asks for on one stream.
+/// The known sinks, each with the collections of one stream.
 fn sinks() -> Vec<(&'static str, Vec<&'static str>)> {
     let pilot = |more: &[&'static str]| {
         let all = TRAFFIC.iter().chain(&CLIENTS_OF_MIXER).chain(&SECURITY);

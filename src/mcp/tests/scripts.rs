@@ -1,5 +1,5 @@
 //! Source and sink against each other: random scripts of changes, publishes, messages that arrive, refusals, nonces out of
-//! place, repeated first requests and cuts. A model says what must hold whatever happens.
+//! place, repeated first requests and cuts. A model checks the invariants.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ const UNREADABLE: u8 = 9;
 enum Step {
     Put(usize, u8, u8),
     Remove(usize, u8),
-    /// That one and all behind it.
+    /// Removes this member and all behind it.
     Clear(usize, u8),
     Publish,
     /// The oldest request arrives, the oldest response arrives.
@@ -39,7 +39,7 @@ enum Step {
     ToSink,
     /// A request with a nonce that may be any.
     Stale(usize, u8, bool),
-    /// The sink asks from the beginning, though nothing broke.
+    /// The sink sends first requests, though no stream broke.
     Again,
     Cut,
 }
@@ -73,18 +73,19 @@ impl ResourceReader for Bodies {
     }
 }
 
-/// What must hold, told from what goes over the wire alone.
+/// The invariants, checked on the messages alone.
 #[derive(Default)]
 struct Model {
-    /// Of each collection, what is on its way, by nonce. Only the last one may be there.
+    /// The nonces in flight of each collection. At most one is.
     flying: BTreeMap<String, String>,
-    /// What the sink has answered last: version of the collection, and whether it was refused.
+    /// The version of each collection that the sink has refused, if that was its last answer.
     refused: BTreeMap<String, String>,
-    /// What the sink has accepted: versions by name.
+    /// The versions that the sink has accepted, by name.
     accepted: BTreeMap<String, BTreeMap<String, String>>,
-    /// Collections whose first request was heard, and all that it asked for was not accepted yet.
+    /// Collections with a first request that is not answered completely yet.
     owed: BTreeSet<String>,
-    /// Asked for again while a response was on its way: nobody knows whether the sink had seen it then. Until the next cut.
+    /// Collections with another first request while a response was in flight: whether the sink had applied it is unknown
+    /// until the next cut.
     unsure: BTreeSet<String>,
 }
 
@@ -154,9 +155,9 @@ struct Play {
     sink: Sink<Bytes>,
     to_source: VecDeque<RequestResources>,
     to_sink: VecDeque<Resources>,
-    /// What the sink has answered; the source learns it later.
+    /// The sink's answers, which the source has not received yet.
     answers: BTreeMap<String, (Resources, bool)>,
-    /// Responses that made anything other at the sink.
+    /// Responses that changed the sink's state.
     changed: usize,
     model: Model,
 }
@@ -328,12 +329,12 @@ impl Play {
         }
     }
 
-    /// Until nobody has anything to say.
+    /// Delivers messages until both sides are idle.
     fn drain(&mut self) {
         while self.deliver_to_sink() || self.deliver_to_source() {}
     }
 
-    /// Whether there is nothing in the snapshot that a sink refuses.
+    /// Returns true if a sink refuses nothing of the snapshot.
     fn is_readable(&self, collection: &str) -> bool {
         let published = self.published.as_ref().and_then(|all| all.get(collection));
         published.is_some_and(|published| {
@@ -374,7 +375,7 @@ proptest! {
     #[test]
     fn in_the_end_the_sink_has_the_snapshot(
         incremental in any::<bool>(),
-        // Of nothing, of two or three, of all.
+        // Room for the versions of no member, of two or three, of all.
         versions in prop_oneof![Just(0_usize), Just(90), Just(1 << 20)],
         script in prop::collection::vec(step(), 0..120),
     ) {
@@ -389,7 +390,7 @@ proptest! {
                 prop_assert_eq!(published, held);
             }
         }
-        // All that cannot be read goes, so that nothing is left to refuse.
+        // Unreadable members are removed, so that the sink accepts all.
         for (at, name) in (0..2).flat_map(|at| (0..8).map(move |name| (at, name))) {
             let shelved = play.shelf.get(COLLECTIONS[at], &format!("n/{name}")).is_some();
             if shelved {
@@ -404,7 +405,7 @@ proptest! {
             let [published, held] = play.both(collection);
             prop_assert_eq!(published, held);
         }
-        // And all is told: a sink that comes back is told nothing of what it has named.
+        // All is sent: a sink that reconnects gets none of the members that it has listed.
         play.cut();
         let mut named = BTreeMap::new();
         while let Some(request) = play.to_source.pop_front() {
@@ -418,13 +419,13 @@ proptest! {
             prop_assert!(!incremental || told.all(|name| !named.contains_key(name)));
             prop_assert!(response.removed_resources.is_empty());
         }
-        // Nor does anything change while the rest comes.
+        // The rest changes nothing, either.
         let changed = play.changed;
         play.drain();
         prop_assert_eq!(play.changed, changed);
     }
 
-    /// Whatever a peer says, in whatever order: no panic, and never more on its way than one of each.
+    /// For any requests of a peer, in any order: no panic, and at most one response of each collection in flight.
     #[test]
     fn any_requests_are_answered_in_bounds(
         requests in prop::collection::vec(("[ab$]|", "[0-9]{0,2}", any::<[bool; 2]>()), 0..200),

@@ -1,8 +1,8 @@
 //! Ingresses as Gateways and VirtualServices. The results are objects as a user would write them, so that they pass the same
 //! checks as a user's own.
 //!
-//! A host may be named by many Ingresses, and has one VirtualService: so all of them are looked at together, in the order of
-//! their names, and equal Ingresses give equal objects whatever happened before.
+//! Several Ingresses may name a host, which has one VirtualService: so all of them are transformed together, in the order of
+//! their names, and equal Ingresses give equal objects, independent of history.
 
 mod route;
 #[cfg(test)]
@@ -34,10 +34,10 @@ const CLASS: &str = "kubernetes.io/ingress.class";
 /// The directory of the certificate in a gateway's pod.
 const CERTIFICATES: &str = "/etc/istio/ingress-certs";
 
-/// Of a rule without a host.
+/// The host of a rule without one.
 const ANY: &str = "*";
 
-/// Whether something that is made here can have this full name.
+/// Returns true if a generated object can have this full name.
 pub fn may_be_generated(name: &str) -> bool {
     // The second of a name has its number last.
     let name = match name.rsplit_once('-') {
@@ -48,10 +48,10 @@ pub fn may_be_generated(name: &str) -> bool {
     name.is_some_and(|name| name.starts_with('/') && name.ends_with(SUFFIX))
 }
 
-/// Whether a Gateway that is made here can have this full name: that of an Ingress, which is any DNS subdomain, before the
+/// Returns true if a generated Gateway can have this full name: that of an Ingress, which is any DNS subdomain, before the
 /// suffix. So it may be longer than a label, and have dots.
 fn is_gateway_name(name: &str) -> bool {
-    /// Of an object of Kubernetes.
+    /// Bytes of a name in Kubernetes (a DNS subdomain name).
     const LONGEST: usize = 253;
     let ingress = name
         .strip_prefix(NAMESPACE)
@@ -70,9 +70,9 @@ fn is_gateway_name(name: &str) -> bool {
     })
 }
 
-/// Whether a source that transforms Ingresses may have generated an object of this full name in a collection. A user may not
-/// give all of these names: that of a VirtualService for any host begins with `*`, and that of a Gateway has the dots of its
-/// Ingress's.
+/// Returns true if a source that transforms Ingresses may have generated an object of this full name in a collection. A user
+/// may not give all of these names: that of a VirtualService for any host begins with `*`, and that of a Gateway has the
+/// dots of its Ingress's.
 pub fn is_generated_name(collection: &str, name: &str) -> bool {
     match collection {
         GATEWAYS => is_gateway_name(name),
@@ -81,7 +81,7 @@ pub fn is_generated_name(collection: &str, name: &str) -> bool {
     }
 }
 
-/// Which Ingresses are ours, and what is made of them.
+/// Selects the Ingresses to transform, and sets the result's hosts and gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     mode: IngressControllerMode,
@@ -119,22 +119,22 @@ impl Settings {
     }
 }
 
-/// One object, with the collection that it goes into.
+/// A generated object, with its collection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
     pub collection: &'static str,
     pub key: Key,
-    /// The first Ingress that it is made of.
+    /// The first Ingress that the object is generated from.
     pub of: Key,
     pub create_time: Option<Timestamp>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// As proto JSON.
+    /// The spec as proto JSON.
     pub spec: Value,
 }
 
 impl Generated {
-    /// Through the door: the object, and what is wrong with it.
+    /// Validates the object like a user's; returns it with its findings.
     pub fn object(&self) -> (Option<Object>, Vec<api::config::Finding>) {
         let kind = if self.collection == GATEWAYS {
             "Gateway"
@@ -145,7 +145,7 @@ impl Generated {
             "apiVersion": "networking.istio.io/v1",
             "kind": kind,
             "metadata": {
-                // No name of anything in a cluster: with `*` for any host it would be none.
+                // The full name may not be a valid name in a cluster: for any host it has a `*`.
                 "name": SUFFIX,
                 "namespace": self.key.namespace,
                 "labels": self.labels,
@@ -168,14 +168,14 @@ pub struct Finding {
     pub message: String,
 }
 
-/// All that was made, sorted by collection and name, and all that was not.
+/// The generated objects, sorted by collection and name, and findings about the parts that could not be transformed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     pub generated: Vec<Generated>,
     pub findings: Vec<Finding>,
 }
 
-/// Looks at all Ingresses. `port` is the number of a service's port by its name.
+/// Transforms all Ingresses. `port` returns the number of a service's port by its name.
 pub fn transform(
     ingresses: &BTreeMap<Key, Ingress>,
     settings: &Settings,
@@ -310,8 +310,8 @@ impl Host<'_> {
     }
 }
 
-/// Two hosts may come to one name: `a.b` and `a-b` of one Ingress, or `a.b` of an Ingress `c` and `a` of `b-c`. From the second
-/// on they have a number after it, which no name made of a host ends in, so none of them is lost.
+/// Makes names unique. Two hosts may have one name: `a.b` and `a-b` of one Ingress, or `a.b` of an Ingress `c` and `a` of
+/// `b-c`. From the second on they have a number after it, which no name of a host ends in, so none of them is lost.
 fn apart(services: &mut [Generated]) {
     let mut known: BTreeMap<String, u32> = BTreeMap::new();
     for service in services {

@@ -13,7 +13,7 @@ use crate::kubernetes::{Backend, IngressPath, IngressRule, PortOrName};
 enum Match {
     Exact(String),
     Prefix(String),
-    /// A path and what is below it, but nothing that only begins like it.
+    /// A path and all paths below it, but no path that merely begins with the same characters.
     Below(String),
     Anything,
 }

@@ -33,7 +33,7 @@ fn generated(ingresses: &BTreeMap<Key, Ingress>) -> Outcome {
     transform(ingresses, &settings(IngressControllerMode::Default), &port)
 }
 
-/// Of what was made: collection without its folder, name and spec.
+/// Renders the generated objects: collection without its folder, name and spec.
 fn shown(outcome: &Outcome) -> Value {
     let shown = outcome.generated.iter().map(|made| {
         let collection = made.collection.rsplit('/').next().unwrap();
@@ -164,7 +164,7 @@ fn an_ingress_is_a_gateway_and_a_virtual_service_for_each_host() {
         })
     );
     for made in &outcome.generated {
-        // It goes through the door.
+        // The object passes validation.
         let (object, findings) = made.object();
         assert_eq!(findings, []);
         let object = object.unwrap();

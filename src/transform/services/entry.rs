@@ -1,4 +1,4 @@
-//! One entry from a service and what it refers to.
+//! Builds one entry from a service and the objects that it refers to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ const ZONE: [&str; 2] = [
     "failure-domain.beta.kubernetes.io/zone",
 ];
 
-/// The one address of what has none.
+/// The address of a service without one.
 const NO_ADDRESS: &str = "0.0.0.0";
 
 /// Ports of protocols in which the server speaks first: a proxy must not wait there for the client's first bytes.
@@ -106,7 +106,7 @@ impl EntryBuilder<'_> {
         entry
     }
 
-    /// Those that are ready, in the order of their objects, and who they are.
+    /// Returns the ready endpoints in the order of their objects, and their identities.
     fn endpoints(&self, key: &Key, mesh: &Mesh) -> (Vec<WorkloadEntry>, BTreeSet<String>) {
         let (mut endpoints, mut identities) = (Vec::new(), BTreeSet::new());
         for subset in self.parts.iter().flat_map(|part| &part.subsets) {

@@ -1,7 +1,7 @@
-//! Services, endpoints, pods and nodes as ServiceEntries: what a sink without a client for the cluster knows of it.
+//! Services, endpoints, pods and nodes as ServiceEntries, for sinks without a client for the cluster.
 //!
-//! The four come in any order, and each may come late. [`Services`] remembers who refers to whom, so that a change names just
-//! the entries that it is seen in; [`Services::entry`] then makes one from what is there.
+//! The four come in any order, and each may come late. [`Services`] indexes the references between them, so that a change
+//! names just the affected entries; [`Services::entry`] then builds one from the present objects.
 
 mod entry;
 #[cfg(test)]
@@ -19,7 +19,7 @@ use crate::{Key, Mesh};
 /// The ServiceEntry of a Service, with the metadata that it takes from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyntheticEntry {
-    /// Of the Service.
+    /// The key of the Service.
     pub key: Key,
     pub create_time: Option<Timestamp>,
     pub labels: BTreeMap<String, String>,
@@ -27,7 +27,7 @@ pub struct SyntheticEntry {
     pub spec: ServiceEntry,
 }
 
-/// How an endpoint finds its pod.
+/// The pod of an endpoint, by name or by IP address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reference {
     Name(Key),
@@ -69,7 +69,7 @@ enum PartKey {
     Slice(Key),
 }
 
-/// All that entries are made of.
+/// The objects that entries are built from.
 #[derive(Debug, Default)]
 pub struct Services {
     services: BTreeMap<Key, Service>,
@@ -227,7 +227,7 @@ fn leave<K: Ord, V: Ord>(index: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &
     }
 }
 
-/// A slice as the older kind says it: each endpoint by itself, so that their order stays.
+/// Converts a slice to the older kind: one subset for each endpoint, so that their order stays.
 fn subsets(slice: &EndpointSlice) -> Vec<Subset> {
     if slice.address_type == "FQDN" {
         return Vec::new();

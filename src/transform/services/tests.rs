@@ -303,7 +303,7 @@ fn slices_count_alone() {
     let annotations = &entry["annotations"];
     assert_eq!(annotations[entry::ENDPOINTS_VERSION], "version-a,version-b");
     assert_eq!(annotations[entry::NOT_READY], "10.2.0.3:1");
-    // Of another service from now on.
+    // The slice belongs to another service from now on.
     let changed = services.slice(key("a"), slice("a", "other", one));
     assert_eq!(changed, [key("cart"), key("other")].into());
     services.slice(key("b"), None);

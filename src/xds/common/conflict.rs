@@ -30,6 +30,8 @@ pub(crate) const TOO_LARGE: &str = "gudgeon_rules_too_large";
 pub(crate) const NOT_ENFORCED_AS_WRITTEN: &str = "gudgeon_policies_not_enforced_as_written";
 /// Routes that are left to another rule, which is not there for it, or contradicts.
 pub(crate) const DELEGATE: &str = "gudgeon_delegates_left_out";
+/// A part of an object that another one leaves no place for, or that nothing can be made of.
+pub const REJECTED_CONFIG: &str = "pilot_total_rejected_configs";
 pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
 
 impl Conflict {

@@ -144,7 +144,7 @@ pub(crate) fn announced(
     wire::transport_socket(ANNOUNCED, &announced)
 }
 
-fn pair((chain, key): (&str, &str)) -> TlsCertificate {
+pub(crate) fn pair((chain, key): (&str, &str)) -> TlsCertificate {
     TlsCertificate {
         certificate_chain: Some(wire::file(chain)),
         private_key: Some(wire::file(key)),
@@ -153,12 +153,17 @@ fn pair((chain, key): (&str, &str)) -> TlsCertificate {
 }
 
 /// A name of either kind.
-fn either(name: &str) -> [SubjectAltNameMatcher; 2] {
+pub(crate) fn either(name: &str) -> [SubjectAltNameMatcher; 2] {
     use subject_alt_name_matcher::SanType;
     [SanType::Uri, SanType::Dns].map(|kind| SubjectAltNameMatcher {
         san_type: kind.into(),
         ..exactly(name)
     })
+}
+
+/// Where TLS ends.
+pub(crate) fn socket(context: &DownstreamTlsContext) -> core::TransportSocket {
+    wire::transport_socket(TLS, context)
 }
 
 fn text(text: &str) -> Value {

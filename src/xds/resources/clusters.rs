@@ -52,6 +52,14 @@ pub(crate) enum Certificates {
     Missing,
 }
 
+/// Whether TLS is led to clusters by its server name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ByServerName {
+    Never,
+    /// To every service.
+    Always,
+}
+
 /// What the clusters of two proxies differ by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
@@ -67,6 +75,8 @@ pub(crate) struct Client {
     /// A program with gRPC in it: it knows nothing but EDS, and no TLS by endpoint.
     pub(crate) grpc: bool,
     pub(crate) dns: Dns,
+    /// TLS that does not end at the client is led to a cluster by its server name.
+    pub(crate) by_server_name: ByServerName,
     /// Its namespace, where services of that are beside their proxies.
     pub(crate) beside: Option<Arc<str>>,
 }

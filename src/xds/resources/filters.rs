@@ -17,6 +17,7 @@ use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::Tl
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds, http_connection_manager,
 };
+use envoy_types::pb::envoy::extensions::filters::network::sni_cluster::v3::SniCluster;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use envoy_types::pb::envoy::r#type::v3::Percent;
 use prost::{Message, Name};
@@ -38,6 +39,8 @@ pub(crate) struct Extras<'a> {
     pub(crate) first: &'a [HttpFilter],
     pub(crate) grpc_web: bool,
     pub(crate) grpc_stats: bool,
+    /// Clients are outside of the mesh: their addresses count, and what they say of their certificates does not.
+    pub(crate) at_edge: bool,
 }
 
 /// Where a connection manager has its routes from.
@@ -58,6 +61,12 @@ pub(crate) fn http(
         stat_prefix,
         route_specifier: Some(specifier(mesh, routes)),
         http_filters: http_filters(extras),
+        forward_client_cert_details: if extras.at_edge {
+            http_connection_manager::ForwardClientCertDetails::SanitizeSet.into()
+        } else {
+            0
+        },
+        set_current_client_cert_details: extras.at_edge.then(client_certificate),
         tracing: mesh.tracing.map(tracing),
         generate_request_id: mesh.tracing.and(wire::boolean(true)),
         common_http_protocol_options: options.idle_timeout.map(|timeout| {
@@ -74,7 +83,7 @@ pub(crate) fn http(
         }),
         stream_idle_timeout: Some(wire::duration(Duration::ZERO)),
         access_log: mesh.access_log.http.clone(),
-        use_remote_address: wire::boolean(false),
+        use_remote_address: wire::boolean(extras.at_edge),
         normalize_path: wire::boolean(true),
         upgrade_configs: vec![http_connection_manager::UpgradeConfig {
             upgrade_type: "websocket".to_owned(),
@@ -83,6 +92,16 @@ pub(crate) fn http(
         ..HttpConnectionManager::default()
     };
     wire::filter("envoy.filters.network.http_connection_manager", &manager)
+}
+
+/// What applications are told of a client's certificate.
+fn client_certificate() -> http_connection_manager::SetCurrentClientCertDetails {
+    http_connection_manager::SetCurrentClientCertDetails {
+        subject: wire::boolean(true),
+        uri: true,
+        dns: true,
+        ..http_connection_manager::SetCurrentClientCertDetails::default()
+    }
 }
 
 fn specifier(mesh: &Mesh, routes: Routes) -> http_connection_manager::RouteSpecifier {
@@ -176,6 +195,11 @@ pub(crate) fn tcp_to(mesh: &Mesh, name: &str, to: &[(Arc<str>, u32)]) -> listene
         ..TcpProxy::default()
     };
     wire::filter("envoy.filters.network.tcp_proxy", &proxy)
+}
+
+/// Puts the server name in the place of the next filter's cluster.
+pub(crate) fn sni_cluster() -> listener::Filter {
+    wire::filter("envoy.filters.network.sni_cluster", &SniCluster {})
 }
 
 pub(crate) fn tls_inspector() -> listener::ListenerFilter {

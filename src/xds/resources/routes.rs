@@ -1,5 +1,6 @@
 //! Routes: from the host of a request to a cluster.
 
+mod gateway;
 mod usual;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -12,6 +13,7 @@ use envoy_types::pb::envoy::config::route::v3::{
     self as route, Route, RouteAction, RouteConfiguration, VirtualHost,
 };
 
+pub(crate) use self::gateway::gateway;
 pub(crate) use self::usual::inbound;
 use self::usual::{allow_any, block_all, operation, prefix, to};
 use super::domains;
@@ -34,6 +36,8 @@ pub(crate) struct Caller {
     pub(crate) families: Families,
     /// Where what is unknown goes; `None`: it is refused.
     pub(crate) unknown: Option<Arc<str>>,
+    /// Ports of servers of Gateways, each with where the router listens for it.
+    pub(crate) listens: Arc<[(u16, u16)]>,
 }
 
 /// A configuration by its name; `None` where nothing has it.
@@ -46,15 +50,7 @@ pub(crate) fn outbound(
     // Of a port of one service alone the services of all listeners count.
     let rules = &rules.within(name.parse().ok());
     let outlets = rules.routed();
-    let mut making = Making {
-        caller,
-        rules,
-        taken: HashSet::new(),
-        conflicts: Vec::new(),
-        from: Vec::new(),
-        room: ROOM,
-        spent: BTreeMap::new(),
-    };
+    let mut making = Making::new(caller, rules);
     if let Some((host, port)) = name.rsplit_once(':') {
         let all = rules.outlets();
         let outlet = all.by_name(&cluster_name(port.parse().ok()?, host))?;
@@ -126,11 +122,32 @@ pub(crate) const ROOM: usize = 32 << 20;
 pub(crate) const ROOM_OF_RULE: usize = 4 << 20;
 
 impl<'a> Making<'a> {
+    fn new(caller: &'a Caller, rules: &'a ProxyRules) -> Self {
+        Self {
+            caller,
+            rules,
+            taken: HashSet::new(),
+            conflicts: Vec::new(),
+            from: Vec::new(),
+            room: ROOM,
+            spent: BTreeMap::new(),
+        }
+    }
+
+    /// Of requests that come in at a Gateway.
+    const fn at(&self, port: u16, gateway: &'a ObjectRef) -> Context<'a> {
+        Context {
+            gateway: Some(gateway),
+            ..self.context(port)
+        }
+    }
+
     const fn context(&self, port: u16) -> Context<'a> {
         Context {
             rules: self.rules,
             port,
             grpc: false,
+            gateway: None,
         }
     }
 
@@ -193,20 +210,14 @@ impl<'a> Making<'a> {
         operation: &str,
         context: &Context<'_>,
     ) -> Option<Vec<Route>> {
-        let spent = self.spent.get(&rule.from).copied().unwrap_or_default();
-        let room = ROOM_OF_RULE
-            .checked_sub(spent)
-            .map(|room| room.min(self.room));
-        let routed = match room {
-            Some(room) => virtual_service::routes(rule, operation, context, room),
-            None => Routed::TooLarge,
+        let routed = match self.room(rule) {
+            0 => Routed::TooLarge,
+            room => virtual_service::routes(rule, operation, context, room),
         };
         match routed {
             Routed::Unmatched => None,
             Routed::TooLarge => {
-                // It is not tried at the next host.
-                self.spent.insert(rule.from.clone(), usize::MAX);
-                self.lose(rule, operation);
+                self.give_up(rule, operation);
                 None
             }
             Routed::Routes(routes, bytes, from) => {
@@ -215,6 +226,18 @@ impl<'a> Making<'a> {
                 Some(routes)
             }
         }
+    }
+
+    /// That a rule still has.
+    fn room(&self, rule: &Rule<VirtualService>) -> usize {
+        let spent = self.spent.get(&rule.from).copied().unwrap_or_default();
+        ROOM_OF_RULE.saturating_sub(spent).min(self.room)
+    }
+
+    /// It is not tried at the next host.
+    fn give_up(&mut self, rule: &Rule<VirtualService>, operation: &str) {
+        self.spent.insert(rule.from.clone(), usize::MAX);
+        self.lose(rule, operation);
     }
 
     fn spend(&mut self, rule: &Rule<VirtualService>, bytes: usize) {
@@ -321,6 +344,7 @@ pub(crate) fn grpc(outlet: &Outlet, rules: &ProxyRules) -> Draft<RouteConfigurat
         rules,
         port: outlet.port.number,
         grpc: true,
+        gateway: None,
     };
     let operation = operation(outlet.host(), outlet.port.number);
     let rule = rules.virtual_service(outlet.host());

@@ -12,6 +12,7 @@
 
 pub(crate) mod authorization_policy;
 pub(crate) mod destination_rule;
+pub(crate) mod gateway;
 pub(crate) mod peer_authentication;
 pub(crate) mod request_authentication;
 pub(crate) mod virtual_service;

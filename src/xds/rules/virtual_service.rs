@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::config::served::is_parameter;
-use api::istio::networking::v1alpha3::{Destination, HttpRoute};
+use api::istio::networking::v1alpha3::{Destination, HttpMatchRequest, HttpRoute};
 use api::model::ObjectRef;
 use api::networking::VirtualService;
 use envoy_types::pb::envoy::config::route::v3::route::Action;
@@ -19,7 +19,8 @@ use prost::Message as _;
 
 use super::destination_rule::{self, Policies};
 use crate::common::outlets::{Outlet, subset_name};
-use crate::scope::{ProxyRules, Rule, is_of_mesh};
+use crate::scope::gateways::holds_at;
+use crate::scope::{ProxyRules, Rule};
 
 /// What routes depend on, besides their rule.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Context<'a> {
     pub(crate) port: u16,
     /// The client is a program with gRPC in it: it has timeouts of its own.
     pub(crate) grpc: bool,
+    /// That requests come in at; `None`: they come from a sidecar's application.
+    pub(crate) gateway: Option<&'a ObjectRef>,
 }
 
 /// What a rule makes of requests to a port.
@@ -63,7 +66,8 @@ pub(crate) fn routes(
         let holding: Vec<_> = if http.r#match.is_empty() {
             vec![None]
         } else {
-            let holding = http.r#match.iter().filter(|one| context.holds(one));
+            let holding = http.r#match.iter();
+            let holding = holding.filter(|one| context.holds(one, rule.namespace()));
             holding.map(Some).collect()
         };
         if holding.is_empty() {
@@ -89,7 +93,7 @@ pub(crate) fn routes(
             if bytes > room {
                 return Routed::TooLarge;
             }
-            let is_last = route.r#match.as_ref().is_some_and(matching::is_everything);
+            let is_last = is_catch_all(&route);
             routes.push(route);
             // Nothing gets past it.
             if is_last {
@@ -102,6 +106,11 @@ pub(crate) fn routes(
     } else {
         Routed::Unmatched
     }
+}
+
+/// Whether a route leaves no request for those after it.
+pub(crate) fn is_catch_all(route: &Route) -> bool {
+    route.r#match.as_ref().is_some_and(matching::is_everything)
 }
 
 /// Where a host is served that no service has: the ports that destinations name, or all that they have for HTTP. One whose
@@ -131,12 +140,12 @@ pub(crate) fn ports(rule: &Rule<VirtualService>, rules: &ProxyRules) -> BTreeSet
 }
 
 impl Context<'_> {
-    /// Whether a match is one of requests that this proxy sends to this port.
-    fn holds(&self, one: &api::istio::networking::v1alpha3::HttpMatchRequest) -> bool {
+    /// Whether a match of a rule of a namespace is one of requests that this proxy sends to this port.
+    fn holds(&self, one: &HttpMatchRequest, namespace: &str) -> bool {
         // No request has such a parameter, and Envoy refuses whoever asks for it.
         one.query_params.keys().all(|name| is_parameter(name))
             && matching::is_taken(one)
-            && is_of_mesh(&one.gateways)
+            && holds_at(&one.gateways, namespace, self.gateway)
             && (one.port == 0 || one.port == u32::from(self.port))
             && self.rules.is_in(&one.source_namespace)
             && self.rules.meets(&one.source_labels)

@@ -7,6 +7,7 @@ use api::model::{Labels, ObjectRef, Objects, Service, World, selects};
 use api::networking::{DestinationRule, Kind, Sidecar, VirtualService};
 
 use super::audience::{Audience, named};
+use super::gateways::Gateways;
 use super::hosts::{full_host, is_of};
 use super::sidecar::{Sidecars, narrows};
 use super::visible::{Visible, sources};
@@ -21,6 +22,9 @@ pub(crate) struct Rules {
     pub(super) virtual_services: Vec<Exported<VirtualService>>,
     pub(super) destination_rules: Vec<Exported<DestinationRule>>,
     sidecars: Sidecars,
+    gateways: Gateways,
+    /// A router listens for those of its own namespace alone.
+    gateways_of_own_namespace: bool,
     /// None of their ports is seen: they are what scopes choose from.
     pub(super) services: Outlets,
     /// Namespaces that see services which do not say so themselves.
@@ -64,6 +68,8 @@ impl Rules {
                 |spec| (std::slice::from_ref(&spec.host), &spec.export_to),
             ),
             sidecars: Sidecars::new(world),
+            gateways: Gateways::new(world),
+            gateways_of_own_namespace: settings.gateways_of_own_namespace,
             services: Outlets::index(world, settings),
             unknown: Unknown::of_mesh(mesh),
             usual_audience: mesh.default_service_export_to.clone(),
@@ -140,11 +146,21 @@ impl Rules {
         let sidecar = self.sidecars.of(namespace, &self.root, &labels);
         let sidecar = sidecar.filter(|_| is_sidecar);
         let narrow = sidecar.filter(|sidecar| narrows(sidecar.spec()));
+        let gateways = match is_sidecar {
+            true => Arc::default(),
+            false => {
+                let own = self.gateways_of_own_namespace;
+                self.gateways.of(namespace, &labels, own)
+            }
+        };
         let namespace = self.special.get(namespace).cloned();
         let visible = self.visible(namespace.as_ref(), narrow);
         let [of_workload, _] = labels;
         let selectors = visible.selectors.iter().enumerate();
-        let met = selectors.filter(|(_, selector)| selects(selector, of_workload));
+        let met = selectors.filter(|(at, selector)| {
+            let counts = !is_sidecar || !visible.of_routers.contains(at);
+            counts && selects(selector, of_workload)
+        });
         let selected: Arc<[usize]> = met.map(|(at, _)| at).collect();
         let of_clusters = selected
             .iter()
@@ -157,6 +173,7 @@ impl Rules {
             namespace: namespace.clone().filter(|_| visible.has_own_listeners),
             sidecar: from.clone(),
             selected: of_listeners.copied().collect(),
+            gateways: Arc::default(),
         };
         ProxyRules {
             listeners,
@@ -164,12 +181,15 @@ impl Rules {
                 namespace: namespace.clone(),
                 sidecar: from.clone(),
                 selected: of_clusters.copied().collect(),
+                gateways: Arc::default(),
             },
             scope: Scope {
                 namespace,
                 sidecar: from,
                 selected,
+                gateways: gateways.iter().map(|one| one.from.clone()).collect(),
             },
+            gateways,
             sidecar: sidecar.map(|sidecar| sidecar.object.clone()),
             unknown: visible.unknown.as_ref().unwrap_or(&self.unknown).clone(),
             sight: visible.whole.clone(),

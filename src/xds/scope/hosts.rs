@@ -25,7 +25,7 @@ pub(super) fn is_of(host: &str, namespace: &Arc<str>, outlets: &Outlets) -> bool
 }
 
 /// A host in lower case, and the wildcards that mean it, the longest first.
-pub(super) fn patterns(host: &str) -> Vec<String> {
+pub(crate) fn patterns(host: &str) -> Vec<String> {
     let mut all = vec![host.to_owned()];
     let mut rest = host.strip_prefix("*.").unwrap_or(host);
     while let Some((_, shorter)) = rest.split_once('.') {

@@ -9,6 +9,7 @@ use api::model::Labels;
 use api::networking::{DestinationRule, Sidecar, VirtualService};
 
 use super::all::{Exported, Rules};
+use super::gateways::{BoundRules, bind};
 use super::hosts::full_host;
 use super::sidecar::{Imports, Stand, destinations};
 use super::{Rule, Unknown, is_of_mesh, labels};
@@ -46,12 +47,16 @@ pub(crate) struct Visible {
     pub(super) unknown: Option<Unknown>,
     /// By their own namespace.
     pub(super) destination_rules: Arc<HashMap<Arc<str>, ByHost>>,
+    /// By the Gateways that they name.
+    pub(super) bound: BoundRules,
     /// Labels that rules ask proxies for, sorted.
     pub(super) selectors: Vec<Labels>,
     /// Places of those that DestinationRules ask for: clusters depend on no others.
     pub(super) of_clusters: BTreeSet<usize>,
     /// And of those that rules for connections ask for: listeners depend on no others.
     pub(super) of_listeners: BTreeSet<usize>,
+    /// And of those that only rules at Gateways ask for.
+    pub(super) of_routers: BTreeSet<usize>,
     pub(super) conflicts: Vec<Conflict>,
 }
 
@@ -84,8 +89,13 @@ impl Visible {
         visible.has_own_listeners = visible.differs(common, namespace);
         let of_clusters = visible.add_destination_rules(rules, namespace);
         selectors.extend(of_clusters.iter().chain(&of_listeners).cloned());
+        let of_sidecars = selectors.clone();
+        selectors.extend(visible.bind(rules, namespace));
         selectors.retain(|selector: &Labels| !selector.is_empty());
         visible.selectors = selectors.into_iter().collect();
+        let all = visible.selectors.iter().enumerate();
+        let of_routers = all.filter(|(_, selector)| !of_sidecars.contains(*selector));
+        visible.of_routers = of_routers.map(|(at, _)| at).collect();
         let all = visible.selectors.iter().enumerate();
         let of_clusters = all.filter(|(_, selector)| of_clusters.contains(*selector));
         visible.of_clusters = of_clusters.map(|(at, _)| at).collect();
@@ -162,6 +172,9 @@ impl Visible {
             selectors: self.selectors.clone(),
             of_clusters: self.of_clusters.clone(),
             of_listeners: self.of_listeners.clone(),
+            of_routers: self.of_routers.clone(),
+            // No router has a Sidecar.
+            bound: BoundRules::default(),
             conflicts: Vec::new(),
         };
         visible.has_own_listeners = visible.differs(common, namespace);
@@ -220,6 +233,23 @@ impl Visible {
             }
         }
         all
+    }
+
+    /// Finds the rules of each Gateway. Returns the labels that they ask for.
+    fn bind(&mut self, rules: &Rules, namespace: Option<&Arc<str>>) -> BTreeSet<Labels> {
+        let mut selectors = BTreeSet::new();
+        let seen = rules.virtual_services.iter();
+        for Exported { rule, .. } in seen.filter(|one| one.to.has(namespace)) {
+            let spec = rule.spec();
+            if is_of_mesh(&spec.gateways) && spec.gateways.len() <= 1 {
+                continue;
+            }
+            bind(rule, &mut self.bound);
+            let matches = spec.http.iter().flat_map(|http| &http.r#match);
+            selectors.extend(matches.map(|one| labels(&one.source_labels)));
+            selectors.extend(sources(spec).map(|(source, _)| labels(source)));
+        }
+        selectors
     }
 
     /// Returns the labels that they ask for.

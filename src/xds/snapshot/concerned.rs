@@ -8,7 +8,7 @@ use api::networking::Kind;
 use api::security::{JwtRule, KeysPlace};
 
 use super::{Base, Snapshot};
-use crate::node::Node;
+use crate::node::{self, Node};
 use crate::scope::{ProxyRules, Scope};
 
 /// What differs between two snapshots.
@@ -22,6 +22,8 @@ pub(super) struct Concerned {
     rules: BTreeSet<ObjectRef>,
     /// Namespaces whose workloads let others in.
     guarded: BTreeSet<Arc<str>>,
+    /// Namespaces with secrets that came, changed or went.
+    secrets: BTreeSet<Arc<str>>,
     /// Of proxies that see the same and are of one namespace all are concerned, or none.
     known: Mutex<HashMap<Class, bool>>,
 }
@@ -42,6 +44,7 @@ impl Concerned {
             &newer.destination_rules,
             &mut rules,
         );
+        objects(&older.gateways, &newer.gateways, &mut rules);
         objects(&older.sidecars, &newer.sidecars, &mut rules);
         let mut policies = BTreeSet::new();
         objects(
@@ -56,6 +59,8 @@ impl Concerned {
         );
         let mut guarded: BTreeSet<_> = policies.into_iter().map(|one| one.namespace).collect();
         guarded.extend(with_other_keys(older, newer));
+        let secrets = differing(&older.credentials, &newer.credentials);
+        let secrets = secrets.map(|(namespace, _)| namespace.clone()).collect();
         let (base, later) = (&before.base, &after.base);
         let is_same = older.mesh == newer.mesh
             && !guarded.contains(newer.mesh.root_namespace.as_str())
@@ -78,13 +83,15 @@ impl Concerned {
             services,
             rules,
             guarded,
+            secrets,
             known: Mutex::default(),
         }
     }
 
     /// Whether this proxy is to look at all that it has.
     pub(super) fn has(&self, node: &Node, local: &api::model::ClusterId) -> bool {
-        if self.everybody {
+        let has_secrets = node.kind == node::Kind::Router && self.secrets.contains(&node.namespace);
+        if self.everybody || has_secrets {
             return true;
         }
         let key = WorkloadKey {

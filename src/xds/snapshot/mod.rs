@@ -11,6 +11,8 @@ mod parts;
 mod policies;
 mod ports;
 mod proxy;
+mod router;
+mod secrets;
 mod security;
 #[cfg(test)]
 mod tests;
@@ -50,8 +52,9 @@ use crate::settings::Settings;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 
+pub use self::secrets::named_credentials;
 pub use self::security::{Agreement, PoliciesInForce, PortSecurity};
-pub use crate::common::conflict::Conflict;
+pub use crate::common::conflict::{Conflict, REJECTED_CONFIG};
 
 /// One state of the mesh.
 #[derive(Debug)]
@@ -417,6 +420,8 @@ impl Snapshot {
             && self.world.mesh == world.mesh
             && self.world.networks == world.networks
             && self.world.sidecars == world.sidecars
+            && is_same(&self.world.gateways, &world.gateways)
+            && is_same(&self.world.credentials, &world.credentials)
             && is_same(&self.world.virtual_services, &world.virtual_services)
             && is_same(&self.world.destination_rules, &world.destination_rules)
             && policies::are_same(&self.world, world)

@@ -6,8 +6,10 @@ use api::istio::networking::v1alpha3::Subset;
 use api::model::{Locality, Resolution};
 
 use super::proxy::{ProxyView, network};
+use super::router;
 use super::{AssignmentKey, Assignments};
-use crate::common::outlets::Outlet;
+use crate::common::outlets::{Outlet, cluster_name};
+use crate::resources::clusters::ByServerName;
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::grpc::{self, Asker, Target};
 use crate::resources::locality::Preference;
@@ -28,13 +30,22 @@ impl ProxyView {
     fn outlet<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<Outlet>, &'a str)> {
         let outlets = self.rules.outlets();
         let whole = outlets.by_name(name).map(|outlet| (outlet, ""));
-        whole.or_else(|| outlets.by_subset(name))
+        let found = whole.or_else(|| outlets.by_subset(name));
+        found.or_else(|| self.by_server_name(name))
+    }
+
+    /// The same of a cluster that TLS is led to by its server name.
+    fn by_server_name<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<Outlet>, &'a str)> {
+        let is_asked = self.client.by_server_name == ByServerName::Always;
+        let (port, subset, host) = is_asked.then(|| router::of_server_name(name))??;
+        let outlet = self.rules.outlets().by_name(&cluster_name(port, host))?;
+        Some((outlet, subset))
     }
 
     /// The name that all share who have it.
     pub(super) fn assignment_name(&self, name: &str) -> Option<Arc<str>> {
         let (outlet, subset) = self.outlet(name)?;
-        if subset.is_empty() {
+        if subset.is_empty() && *outlet.name == *name {
             return Some(outlet.name.clone());
         }
         if self.proxy.node.grpc {
@@ -148,6 +159,9 @@ impl ProxyView {
 
     /// A listener has one name of those that a client may write for it.
     pub(super) fn grpc_name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
+        if kind == Type::Secret {
+            return None;
+        }
         if kind != Type::Listener {
             return self.assignment_name(name);
         }
@@ -160,6 +174,7 @@ impl ProxyView {
         let mut subset = "";
         let (outlet, usual) = match kind {
             Type::Endpoint => return self.assignment(name),
+            Type::Secret => return None,
             Type::Cluster => {
                 let (outlet, of_name) = self.outlet(name)?;
                 subset = of_name;
@@ -184,7 +199,9 @@ impl ProxyView {
         let name: Arc<str> = name.into();
         let make = || {
             Arc::new(match kind {
-                Type::Cluster | Type::Endpoint => self.cluster(outlet, &policies, subset).finish(),
+                Type::Cluster | Type::Endpoint | Type::Secret => {
+                    self.cluster(outlet, &policies, subset).finish()
+                }
                 Type::Listener => grpc::listener(&name, outlet, self.mesh()).finish(),
                 Type::Route => routes::grpc(outlet, &self.rules).finish(),
             })

@@ -7,11 +7,12 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, ObjectRef, Reso
 
 use super::Conflict;
 use super::proxy::{ProxyView, finished};
+use super::router;
 use crate::common::conflict::{INVALID_LISTENER, TOO_LARGE};
 use crate::common::outlets::Outlet;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::Kind;
-use crate::resources::clusters::{self, Inputs};
+use crate::resources::clusters::{self, ByServerName, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::listeners::{is_beside, is_every_proxys};
 use crate::resources::locality::{self, Preference};
@@ -101,7 +102,15 @@ impl ProxyView {
             let make = || Arc::new(self.cluster(outlet, &policies, subset).finish());
             self.parts.clusters.each.get(key, make)
         };
+        let by_server_name = |subset: Option<&Subset>| {
+            (self.client.by_server_name == ByServerName::Always).then(|| {
+                let draft = self.cluster(outlet, &policies, subset);
+                let subset = subset.map_or("", |subset| &subset.name);
+                Arc::new(router::by_server_name(draft, outlet, subset).finish())
+            })
+        };
         members.push(made(None));
+        members.extend(by_server_name(None));
         let subsets = policies.subsets();
         if subsets.is_empty() {
             return;
@@ -113,6 +122,7 @@ impl ProxyView {
                 let left = room.bytes.checked_sub(cluster.body.len());
                 room.bytes = left.unwrap_or_default();
                 members.extend(left.map(|_| cluster));
+                members.extend(left.and_then(|_| by_server_name(Some(subset))));
                 left.is_some()
             });
             if made {

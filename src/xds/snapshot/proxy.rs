@@ -11,6 +11,7 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 use super::cache::{Cache, Shared};
 use super::parts::{Clusters, Listeners};
 use super::policies::filters;
+use super::router;
 use super::{Assignments, ClientKey, Conflict, Own, Routes, Snapshot};
 use crate::common::conflict::INVALID_LISTENER;
 use crate::common::outlets::{Outlet, cluster_name};
@@ -30,6 +31,7 @@ use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, Caller, HTTP_PROXY};
 use crate::rules::authorization_policy::Filters;
 use crate::rules::destination_rule::{self, Policies};
+use crate::rules::gateway::Merged;
 use crate::rules::peer_authentication::PeerModes;
 use crate::scope::ProxyRules;
 use crate::view::{Resource, Set, Type, View};
@@ -40,15 +42,17 @@ pub(super) struct ProxyView {
     pub(super) proxy: Proxy,
     doors: Vec<Door>,
     /// Of what comes in.
-    filters: Filters,
+    pub(super) filters: Filters,
     peers: PeerModes,
     serves: bool,
+    /// Servers of a router.
+    pub(super) merged: Merged,
     pub(super) client: Client,
     pub(super) rules: ProxyRules,
-    caller: Caller,
-    place: Place,
+    pub(super) caller: Caller,
+    pub(super) place: Place,
     pub(super) parts: Parts,
-    sets: [OnceLock<Arc<Set>>; 4],
+    pub(super) sets: [OnceLock<Arc<Set>>; 5],
 }
 
 /// What it shares with proxies that see the same. A view has its parts from its beginning, while there is still the view
@@ -56,7 +60,7 @@ pub(super) struct ProxyView {
 pub(super) struct Parts {
     pub(super) clusters: Arc<Clusters>,
     listeners: Arc<Listeners>,
-    routes: Arc<Cache<Arc<str>, Routes>>,
+    pub(super) routes: Arc<Cache<Arc<str>, Routes>>,
     /// Of services whose endpoints are the same from everywhere.
     pub(super) assignments: Arc<Assignments>,
     /// Of those for which it matters which endpoint is near.
@@ -80,11 +84,13 @@ impl ProxyView {
         );
         let sidecar = node.kind == Kind::Sidecar && !node.grpc;
         let rules = snapshot.base.rules_of(node, &proxy.labels);
-        let instances = if sidecar {
+        let router = router::has_gateways(node, &rules);
+        let instances = if sidecar || router {
             snapshot.directory().instances(&proxy, &snapshot.world)
         } else {
             Vec::new()
         };
+        let merged = router::merged(snapshot, node, &rules, &instances);
         let doors = if sidecar {
             doors(snapshot, &proxy, &instances, &rules)
         } else {
@@ -104,14 +110,10 @@ impl ProxyView {
             headless_eds: snapshot.settings.headless.eds,
             grpc: node.grpc,
             dns: node.dns,
+            by_server_name: router::by_server_names(node, &merged),
             beside: snapshot.base.beside.get(&node.namespace).cloned(),
         };
-        let caller = Caller {
-            domain: node.domain.clone(),
-            cluster: proxy.cluster.clone(),
-            families: proxy.families,
-            unknown: clusters::of_unknown(&rules.unknown, intercepts),
-        };
+        let caller = caller(&proxy, &rules, &merged);
         let place = Place {
             cluster: proxy.cluster.clone(),
             families: proxy.families,
@@ -124,7 +126,12 @@ impl ProxyView {
         Self {
             snapshot: snapshot.clone(),
             // Each port has four chains at most, in two listeners; and there are those of other ports.
-            filters: filters(snapshot, &proxy, &rules, doors.len() * 8 + 2),
+            filters: filters(
+                snapshot,
+                &proxy,
+                &rules,
+                doors.len() * 8 + 2 + merged.chains(),
+            ),
             peers: PeerModes::new(
                 &snapshot.base.policies,
                 (&node.namespace, &*proxy.labels),
@@ -133,6 +140,7 @@ impl ProxyView {
             proxy,
             doors,
             serves: !sidecar || !instances.is_empty(),
+            merged,
             client,
             rules,
             caller,
@@ -262,8 +270,8 @@ impl ProxyView {
     }
 
     fn listeners(&self) -> Arc<Set> {
-        if !self.is_sidecar() || self.proxy.node.grpc {
-            return Arc::default();
+        if !self.is_sidecar() {
+            return self.router_listeners();
         }
         let shared = self.outbound_listeners();
         let own = self.own_listeners();
@@ -301,10 +309,10 @@ impl ProxyView {
     }
 
     pub(super) fn route(&self, name: &str) -> Option<Arc<Resource>> {
-        if !self.is_sidecar() {
-            return None;
-        }
         let name: Arc<str> = name.into();
+        if !self.is_sidecar() {
+            return self.router_route(&name);
+        }
         let make = || match routes::outbound(&name, &self.caller, &self.rules) {
             Some((draft, conflicts)) => (
                 Some(Arc::new(draft.finish())),
@@ -320,7 +328,7 @@ impl ProxyView {
     }
 
     /// All proxies that see the same share what was made for one of them: it is named as the one that found it.
-    fn found(&self, conflicts: Vec<Conflict>) -> Vec<Conflict> {
+    pub(super) fn found(&self, conflicts: Vec<Conflict>) -> Vec<Conflict> {
         let proxy = &self.proxy.node.id;
         let conflicts = conflicts.into_iter();
         conflicts.map(|conflict| conflict.of(proxy)).collect()
@@ -334,7 +342,7 @@ impl ProxyView {
     /// All that the listeners refer to.
     fn all_routes(&self) -> Arc<Set> {
         if !self.is_sidecar() {
-            return Arc::default();
+            return self.router_routes();
         }
         let shared = self.outbound_listeners();
         let proxy = self.http_proxy().map(|_| HTTP_PROXY.into());
@@ -354,18 +362,20 @@ impl ProxyView {
                 Arc::new(assignments.collect())
             }
             Type::Route => self.all_routes(),
+            Type::Secret => self.secrets(),
         }
     }
 }
 
 impl View for ProxyView {
     fn all(&self, kind: Type) -> Arc<Set> {
-        let [cluster, endpoint, listener, route] = &self.sets;
+        let [cluster, endpoint, listener, route, secret] = &self.sets;
         let set = match kind {
             Type::Cluster => cluster,
             Type::Endpoint => endpoint,
             Type::Listener => listener,
             Type::Route => route,
+            Type::Secret => secret,
         };
         set.get_or_init(|| self.make(kind)).clone()
     }
@@ -373,7 +383,7 @@ impl View for ProxyView {
     fn get(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
         match kind {
             _ if self.proxy.node.grpc => self.grpc(kind, name),
-            Type::Cluster | Type::Listener => self.all(kind).get(name).cloned(),
+            Type::Cluster | Type::Listener | Type::Secret => self.all(kind).get(name).cloned(),
             Type::Endpoint => self.assignment(name),
             Type::Route => self.route(name),
         }
@@ -382,9 +392,11 @@ impl View for ProxyView {
     fn name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
         match kind {
             _ if self.proxy.node.grpc => self.grpc_name(kind, name),
-            Type::Cluster | Type::Listener => self.all(kind).get(name).map(|one| one.name.clone()),
+            Type::Cluster | Type::Listener | Type::Secret => {
+                self.all(kind).get(name).map(|one| one.name.clone())
+            }
             Type::Endpoint => self.assignment_name(name),
-            Type::Route if !self.is_sidecar() => None,
+            Type::Route if !self.is_sidecar() => self.router_route_name(name),
             Type::Route => {
                 let of_listeners = &self.outbound_listeners().routes;
                 let proxy = || (name == HTTP_PROXY).then(|| HTTP_PROXY.into());
@@ -400,13 +412,13 @@ impl View for ProxyView {
         let is_made = match kind {
             Type::Endpoint => return self.unmade_assignments(names),
             Type::Cluster => self.parts.clusters.all.has(&self.rules.clusters),
-            Type::Listener => {
-                !self.is_sidecar() || self.parts.listeners.all.has(&self.rules.listeners)
-            }
+            _ if !self.is_sidecar() => self.is_router_made(kind, names),
+            Type::Listener => self.parts.listeners.all.has(&self.rules.listeners),
             Type::Route => {
                 let has = |name: &String| self.parts.routes.has(&name.as_str().into());
-                !self.is_sidecar() || names.iter().all(has)
+                names.iter().all(has)
             }
+            Type::Secret => true,
         };
         if is_made {
             0
@@ -419,13 +431,11 @@ impl View for ProxyView {
         match kind {
             _ if self.proxy.node.grpc => {}
             Type::Cluster => drop(self.outbound_clusters()),
-            Type::Listener => {
-                if self.is_sidecar() {
-                    drop(self.outbound_listeners());
-                }
-            }
+            Type::Listener if self.is_sidecar() => drop(self.outbound_listeners()),
+            Type::Listener => drop(self.all(kind)),
             Type::Endpoint => names.iter().for_each(|name| drop(self.assignment(name))),
             Type::Route => names.iter().for_each(|name| drop(self.route(name))),
+            Type::Secret => {}
         }
     }
 
@@ -475,11 +485,23 @@ impl Parts {
     }
 }
 
+fn caller(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> Caller {
+    let sidecar = proxy.node.kind == Kind::Sidecar && !proxy.node.grpc;
+    let intercepts = sidecar && proxy.intercepts();
+    Caller {
+        domain: proxy.node.domain.clone(),
+        cluster: proxy.cluster.clone(),
+        families: proxy.families,
+        unknown: clusters::of_unknown(&rules.unknown, intercepts),
+        listens: router::places(merged),
+    }
+}
+
 fn after<K: Hash + Eq + Clone, V: Shared>(older: Option<Arc<Cache<K, V>>>) -> Arc<Cache<K, V>> {
     Arc::new(older.map_or_else(Cache::default, |older| older.after()))
 }
 
-fn or_older(set: Set, older: Option<Arc<Set>>) -> Arc<Set> {
+pub(super) fn or_older(set: Set, older: Option<Arc<Set>>) -> Arc<Set> {
     let set = Arc::new(set);
     match older {
         Some(older) => set.or_older(&older),
@@ -520,7 +542,7 @@ fn options(node: &Node) -> HttpOptions {
     }
 }
 
-fn versions(resources: &[Arc<Resource>]) -> Vec<(Arc<str>, crate::version::Version)> {
+pub(super) fn versions(resources: &[Arc<Resource>]) -> Vec<(Arc<str>, crate::version::Version)> {
     resources
         .iter()
         .map(|resource| (resource.name.clone(), resource.version))

@@ -378,10 +378,12 @@ fn all_programs_with_grpc_share_what_they_name() {
     let (one, another) = (program(&snapshot, CLIENT), program(&snapshot, &other));
     let name = "outbound|80||b.demo.svc.cluster.local";
     let all = |view: &dyn View| {
-        let named = Type::ALL.map(|kind| match kind {
-            Type::Listener => (kind, "b:80"),
-            Type::Cluster | Type::Endpoint | Type::Route => (kind, name),
-        });
+        let named = [
+            (Type::Listener, "b:80"),
+            (Type::Cluster, name),
+            (Type::Endpoint, name),
+            (Type::Route, name),
+        ];
         named.map(|(kind, name)| view.get(kind, name).unwrap())
     };
     let first = all(&*one);

@@ -73,9 +73,16 @@ impl Stream {
             self.listeners.give_up();
         }
         if self.routes.is_owed() {
-            let found = self.look_at_routes(&Dirty::None);
+            let found = self.look_at_named(Type::Route, &Dirty::None);
             if found.is_answer() {
                 return Some(self.send_named(Type::Route, found));
+            }
+        }
+        if self.secrets.is_owed() {
+            let found = self.look_at_named(Type::Secret, &Dirty::None);
+            // Of a secret that is not there nothing is said, but where the client counts on it.
+            if !found.is_empty() {
+                return Some(self.send_named(Type::Secret, found));
             }
         }
         None
@@ -85,7 +92,7 @@ impl Stream {
     fn target(&mut self, kind: Type) -> Option<Arc<Set>> {
         let target = match kind {
             Type::Listener => self.listeners.target(kind, &*self.views.shown),
-            Type::Cluster | Type::Endpoint | Type::Route => {
+            Type::Cluster | Type::Endpoint | Type::Route | Type::Secret => {
                 self.clusters.target(kind, &*self.views.rolling)
             }
         };
@@ -173,7 +180,10 @@ impl Stream {
                 })
             }
             Phase::Routes => {
-                let response = self.step_routes();
+                if let Some(response) = self.step_named(Type::Route) {
+                    return Some((Some(response), Phase::Routes));
+                }
+                let response = self.step_named(Type::Secret);
                 let until = now.saturating_add(STEP);
                 let next = if self.has_vanished() {
                     Phase::Settling { until }
@@ -245,13 +255,13 @@ impl Stream {
         Ok(Some(self.send_listeners(target)))
     }
 
-    fn step_routes(&mut self) -> Option<Response> {
-        let found = self.look_at_routes(&Dirty::All);
+    fn step_named(&mut self, kind: Type) -> Option<Response> {
+        let found = self.look_at_named(kind, &Dirty::All);
         if found.is_empty() {
             return None;
         }
-        self.note_type(Type::Route);
-        Some(self.send_named(Type::Route, found))
+        self.note_type(kind);
+        Some(self.send_named(kind, found))
     }
 
     /// The client has clusters that it is not to have.
@@ -283,7 +293,7 @@ impl Stream {
         let get = |name: &str| views.get(Type::Endpoint, name);
         let source = Source {
             get: &get,
-            absence: Absence::of(self.protocol, self.client),
+            absence: Absence::of(Type::Endpoint, self.protocol, self.client),
             hold: self.ledgers.clusters.asked && !self.phase.is_idle(),
             nonce: short(self.nonce.saturating_add(1)),
             lists: &self.lists,
@@ -296,19 +306,24 @@ impl Stream {
         found
     }
 
-    fn look_at_routes(&mut self, dirty: &Dirty) -> Found {
+    /// Routes or secrets.
+    fn look_at_named(&mut self, kind: Type, dirty: &Dirty) -> Found {
         let views = &self.views;
-        let get = |name: &str| views.get(Type::Route, name);
+        let get = |name: &str| views.get(kind, name);
         let source = Source {
             get: &get,
-            absence: Absence::of(self.protocol, self.client),
+            absence: Absence::of(kind, self.protocol, self.client),
             hold: false,
             nonce: short(self.nonce.saturating_add(1)),
             lists: &self.lists,
         };
-        let found = self.routes.changed(dirty, &source);
+        let watch = match kind {
+            Type::Secret => &mut self.secrets,
+            Type::Cluster | Type::Endpoint | Type::Listener | Type::Route => &mut self.routes,
+        };
+        let found = watch.changed(dirty, &source);
         if found.failed {
-            self.unmade.insert(Type::Route);
+            self.unmade.insert(kind);
         }
         found
     }
@@ -325,6 +340,7 @@ impl Stream {
     fn send_named(&mut self, kind: Type, found: Found) -> Response {
         let version = match kind {
             Type::Route => self.routes.version(),
+            Type::Secret => self.secrets.version(),
             Type::Cluster | Type::Endpoint | Type::Listener => self.endpoints.version(),
         };
         self.respond(kind, version, found.resources, found.removed)

@@ -23,6 +23,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod unknown;
+mod views;
 mod writer;
 
 use std::collections::BTreeSet;
@@ -44,6 +45,7 @@ use self::rollout::Phase;
 use self::slot::{Absence, Source, short};
 pub use self::status::{Status, Watches};
 use self::unknown::{Asked, Unknown};
+use self::views::Views;
 pub use self::writer::Stall;
 use self::writer::Writer;
 use crate::reason::Reasons;
@@ -57,6 +59,7 @@ struct Ledgers {
     endpoints: Ledger,
     listeners: Ledger,
     routes: Ledger,
+    secrets: Ledger,
 }
 
 impl Ledgers {
@@ -66,6 +69,7 @@ impl Ledgers {
             Type::Endpoint => &self.endpoints,
             Type::Listener => &self.listeners,
             Type::Route => &self.routes,
+            Type::Secret => &self.secrets,
         }
     }
 
@@ -75,17 +79,9 @@ impl Ledgers {
             Type::Endpoint => &mut self.endpoints,
             Type::Listener => &mut self.listeners,
             Type::Route => &mut self.routes,
+            Type::Secret => &mut self.secrets,
         }
     }
-}
-
-/// The views of the three moments.
-#[derive(Debug)]
-struct Views {
-    latest: Arc<dyn View>,
-    rolling: Arc<dyn View>,
-    /// Of listeners and routes.
-    shown: Arc<dyn View>,
 }
 
 /// One stream of one client.
@@ -98,6 +94,7 @@ pub struct Stream {
     endpoints: Named,
     listeners: Complete,
     routes: Named,
+    secrets: Named,
     ledgers: Ledgers,
     /// Assignments that a push has changed.
     dirty: Dirty,
@@ -143,6 +140,7 @@ impl Stream {
             endpoints: Named::default(),
             listeners: Complete::default(),
             routes: Named::default(),
+            secrets: Named::default(),
             ledgers: Ledgers::default(),
             dirty: Dirty::None,
             held: false,
@@ -206,6 +204,7 @@ impl Stream {
         match kind {
             Type::Endpoint => Some(&mut self.endpoints),
             Type::Route => Some(&mut self.routes),
+            Type::Secret => Some(&mut self.secrets),
             Type::Cluster | Type::Listener => None,
         }
     }
@@ -216,6 +215,7 @@ impl Stream {
             Type::Listener => self.listeners.names().len(),
             Type::Endpoint => self.endpoints.len(),
             Type::Route => self.routes.len(),
+            Type::Secret => self.secrets.len(),
         }
     }
 
@@ -223,7 +223,7 @@ impl Stream {
         let (watch, view) = match request.kind {
             Type::Cluster => (&mut self.clusters, &*self.views.rolling),
             Type::Listener => (&mut self.listeners, &*self.views.shown),
-            Type::Endpoint | Type::Route => return Ok(()),
+            Type::Endpoint | Type::Route | Type::Secret => return Ok(()),
         };
         let client = self.client;
         let mut names = sorted(&request.names);
@@ -268,6 +268,7 @@ impl Stream {
         let known = match request.kind {
             Type::Endpoint => &self.endpoints,
             Type::Route => &self.routes,
+            Type::Secret => &self.secrets,
             Type::Cluster | Type::Listener => return Ok(()),
         };
         // An ACK has all names once more.
@@ -280,8 +281,8 @@ impl Stream {
         let mut names = sorted(&request.names);
         names.retain(|name| *name != "*");
         // While clusters warm, Envoy holds its request for them back; they wait for assignments that it may have already.
-        let trusted = request.kind == Type::Route || self.has_current_clusters();
-        let absence = Absence::of(self.protocol, self.client);
+        let trusted = request.kind != Type::Endpoint || self.has_current_clusters();
+        let absence = Absence::of(request.kind, self.protocol, self.client);
         let views = &self.views;
         let asked = Asked {
             names: &names,
@@ -305,6 +306,7 @@ impl Stream {
         let watch = match request.kind {
             Type::Endpoint => &mut self.endpoints,
             Type::Route => &mut self.routes,
+            Type::Secret => &mut self.secrets,
             Type::Cluster | Type::Listener => return Ok(()),
         };
         let mut agreed = false;
@@ -400,51 +402,6 @@ impl Stream {
             return self.writer.deadline();
         }
         self.phase.deadline()
-    }
-}
-
-impl Views {
-    /// What a name has. What the newer view has lost is as it was until its cluster or listener goes.
-    fn get(&self, kind: Type, name: &str) -> Looked {
-        let views: &[&Arc<dyn View>] = match kind {
-            Type::Cluster => &[&self.rolling],
-            Type::Endpoint => &[&self.latest, &self.rolling, &self.shown],
-            Type::Listener => &[&self.shown],
-            // A listener that was sent may name what only the push under way has.
-            Type::Route => &[&self.shown, &self.rolling],
-        };
-        let mut asked: Option<&Arc<dyn View>> = None;
-        for view in views {
-            if asked.is_some_and(|asked| Arc::ptr_eq(asked, view)) {
-                continue;
-            }
-            if let Some(resource) = made(|| view.get(kind, name))? {
-                return Ok(Some(resource));
-            }
-            asked = Some(view);
-        }
-        Ok(None)
-    }
-
-    /// The string that all share who have this name.
-    fn name(&self, kind: Type, name: &str) -> Result<Option<Arc<str>>, Unmade> {
-        for view in [&self.latest, &self.rolling, &self.shown] {
-            if let Some(name) = made(|| view.name(kind, name))? {
-                return Ok(Some(name));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The same; one of its own where there is nothing of that name.
-    fn shared(&self, kind: Type, name: &str) -> Arc<str> {
-        let shared = self.name(kind, name).ok().flatten();
-        shared.unwrap_or_else(|| name.into())
-    }
-
-    /// Whether a name has something; nothing where that cannot be made.
-    fn has(&self, kind: Type, name: &str) -> bool {
-        matches!(self.get(kind, name), Ok(Some(_)))
     }
 }
 

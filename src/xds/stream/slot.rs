@@ -6,7 +6,7 @@ use super::Looked;
 use super::lists::Lists;
 use super::message::{Client, Protocol};
 use crate::version::Version;
-use crate::view::Resource;
+use crate::view::{Resource, Type};
 
 /// Where a name stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,11 +81,11 @@ pub(super) enum Absence {
 }
 
 impl Absence {
-    pub(super) fn of(protocol: Protocol, client: Client) -> Self {
+    pub(super) fn of(kind: Type, protocol: Protocol, client: Client) -> Self {
         match (protocol, client) {
             (Protocol::Delta, _) => Self::Removed,
-            (Protocol::StateOfTheWorld, Client::Envoy) => Self::Empty,
-            (Protocol::StateOfTheWorld, Client::Grpc) => Self::Silence,
+            (Protocol::StateOfTheWorld, Client::Envoy) if kind.has_empty() => Self::Empty,
+            (Protocol::StateOfTheWorld, Client::Envoy | Client::Grpc) => Self::Silence,
         }
     }
 }

@@ -45,6 +45,7 @@ impl Stream {
             ),
             Type::Endpoint => (false, self.endpoints.names().cloned().collect()),
             Type::Route => (false, self.routes.names().cloned().collect()),
+            Type::Secret => (false, self.secrets.names().cloned().collect()),
         };
         Watches { wildcard, names }
     }
@@ -56,6 +57,7 @@ impl Stream {
             Type::Listener => self.listeners.sent().members().to_vec(),
             Type::Endpoint => self.endpoints.resources().cloned().collect(),
             Type::Route => self.routes.resources().cloned().collect(),
+            Type::Secret => self.secrets.resources().cloned().collect(),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::view::Type;
 
 /// Of one stream, by type.
 #[derive(Debug, Default)]
-pub(super) struct Unknown([BTreeSet<Arc<str>>; 4]);
+pub(super) struct Unknown([BTreeSet<Arc<str>>; 5]);
 
 /// One request's names against what a stream has.
 pub(super) struct Asked<'a> {
@@ -33,6 +33,7 @@ impl Unknown {
             Type::Endpoint => 1,
             Type::Listener => 2,
             Type::Route => 3,
+            Type::Secret => 4,
         }
     }
 

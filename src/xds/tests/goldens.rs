@@ -167,19 +167,26 @@ fn cluster(text: &mut String, cluster: &Cluster) {
 
 /// What becomes of a connection.
 fn does(chain: &FilterChain) -> String {
-    let [only] = chain.filters.as_slice() else {
-        panic!("one filter");
-    };
+    let (only, before) = chain.filters.split_last().unwrap();
+    let before = before
+        .iter()
+        .map(|filter| filter.name.rsplit('.').next().unwrap());
+    let before: String = before.map(|name| format!("{name}, ")).collect();
     let Some(filter::ConfigType::TypedConfig(any)) = &only.config_type else {
         panic!("a filter");
     };
     if only.name.ends_with("tcp_proxy") {
         let proxy = TcpProxy::decode(any.value.as_slice()).unwrap();
-        let Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) = proxy.cluster_specifier else {
-            panic!("a cluster");
+        let cluster = match proxy.cluster_specifier.unwrap() {
+            tcp_proxy::ClusterSpecifier::Cluster(cluster) => cluster,
+            tcp_proxy::ClusterSpecifier::WeightedClusters(all) => {
+                let all = all.clusters.iter();
+                let all = all.map(|one| format!("{} {}", one.weight, one.name));
+                all.collect::<Vec<_>>().join(" + ")
+            }
         };
         format!(
-            "tcp {cluster}{}",
+            "{before}tcp {cluster}{}",
             if proxy.access_log.is_empty() {
                 ""
             } else {

@@ -96,6 +96,12 @@ pub(super) const INBOUND: Effect = Effect::Enforced {
     without: &["targetRef", "targetRefs"],
 };
 
+/// Gateway: servers of routers.
+pub(super) const SERVERS: Effect = Effect::Enforced {
+    by: Role::Discovery,
+    without: &["servers.defaultEndpoint"],
+};
+
 /// Sidecar.
 pub(super) const LISTENERS: Effect = Effect::Enforced {
     by: Role::Discovery,
@@ -202,7 +208,6 @@ mod tests {
         let security = "security.istio.io/v1";
         let networking = "networking.istio.io/v1";
         for (api_version, name) in [
-            (networking, "Gateway"),
             ("networking.istio.io/v1alpha3", "EnvoyFilter"),
             ("authentication.istio.io/v1alpha1", "MeshPolicy"),
             ("rbac.istio.io/v1alpha1", "ClusterRbacConfig"),

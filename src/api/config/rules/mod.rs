@@ -39,6 +39,7 @@ use super::finding::Finding;
 use at::Out;
 use context::Context;
 pub use gateway::served_host;
+pub(super) use server_tls::is_cipher_suite;
 
 type Rule = fn(&Context<'_>);
 

@@ -110,6 +110,11 @@ const CIPHERS: [&str; 17] = [
     "DES-CBC3-SHA",
 ];
 
+/// Whether it is the name of a cipher suite.
+pub(in crate::config) fn is_cipher_suite(name: &str) -> bool {
+    CIPHERS.contains(&name)
+}
+
 fn ciphers(at: &At<'_>) {
     let suites = at.get("cipherSuites");
     let mut known = HashSet::new();

@@ -65,7 +65,7 @@ impl Play {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// What is wrong, without the folder.
+    /// Returns the rejected objects as text, with paths relative to the folder.
     fn told(&self) -> Vec<String> {
         let folder = format!("{}", self.folder.path().display());
         let rejected = self.look.report.rejected.iter();
@@ -78,7 +78,7 @@ impl Play {
         self.directory.all().count()
     }
 
-    /// Nothing is read again that did not change, once the clock of files has gone on.
+    /// Scans until no unchanged file is read again, which takes one tick of the file system's clock.
     fn settle(&mut self) {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         loop {
@@ -147,7 +147,7 @@ fn a_swap_of_a_volume_is_one_change() {
     fs::rename(play.path("..new"), play.path("..data")).unwrap();
     fs::remove_dir_all(play.path("..1")).unwrap();
     assert_eq!(play.look(), "a");
-    // Where they are is to be watched, too.
+    // The directories of the volume are watched, too.
     let folders = play
         .look
         .folders
@@ -215,7 +215,7 @@ fn a_broken_object_harms_itself_alone() {
     assert_eq!(play.look.report.rejected[0].state, State::Refused);
 }
 
-/// What says how many more there are is of no place, and leads to none.
+/// The finding that counts the remaining ones has no path, hence no line.
 #[test]
 fn of_many_faults_the_first_is_named() {
     let mut play = Play::new();
@@ -235,7 +235,7 @@ fn of_many_faults_the_first_is_named() {
 #[test]
 fn the_first_by_path_bytes_is_served() {
     let mut play = Play::new();
-    // `-` is before `/`, whatever a tree would say.
+    // `-` sorts before `/`, unlike in a traversal of the tree.
     play.write("a/z.yaml", service("a", "x"));
     play.write("a-b.yaml", service("a", "y"));
     assert_eq!(play.look(), "a");
@@ -320,7 +320,7 @@ fn one_that_is_nested_too_deeply_is_refused_alone() {
     }
 }
 
-/// Where text is wanted, kubectl would have told; and what others wrote is none of our business.
+/// kubectl would reject these values where a string is wanted; objects of other programs are not checked.
 #[test]
 fn a_number_that_json_does_not_have_harms_its_object_alone() {
     let mut play = Play::new();
@@ -354,7 +354,7 @@ fn what_cannot_be_looked_into_stays() {
         .unwrap();
     };
     forbid(0);
-    // Who may do everything is refused nothing.
+    // root is denied nothing, so the check depends on the user.
     let is_refused = fs::read_dir(play.path("d")).is_err();
     let look = play.directory.look().unwrap();
     assert!(look.changes.is_empty());
@@ -371,7 +371,7 @@ fn what_cannot_be_looked_into_stays() {
             "{told:?}"
         );
     }
-    // A link that leads nowhere may have been a directory.
+    // A dangling link may have led to a directory.
     fs::rename(play.path("d"), play.path(".d")).unwrap();
     symlink("nowhere", play.path("d")).unwrap();
     assert_eq!(play.look(), "");

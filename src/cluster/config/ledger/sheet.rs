@@ -1,4 +1,4 @@
-//! What is written at one place, and what is said of it.
+//! The candidates of one place, and the findings about the place itself.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,19 +10,19 @@ use super::super::report::{Rejected, Report, State, Warned};
 use super::Objects;
 use crate::catalogue::{Candidate, Serving, Status};
 
-/// One object of a sheet.
+/// An object of a sheet.
 #[derive(Clone, Debug, Default)]
 pub(in crate::config) struct Claim {
     pub(in crate::config) judged: Judged,
-    /// What tells it from an earlier object of its name.
+    /// `metadata.uid`: distinguishes an object from an earlier one of the same name.
     pub(in crate::config) uid: Box<str>,
-    /// Where it begins; 0: nowhere in particular.
+    /// The line at which the object begins; 0 if unknown.
     pub(in crate::config) line: usize,
-    /// Of the first thing that is wrong with it.
+    /// The line of the first error.
     pub(in crate::config) wrong: usize,
 }
 
-/// What was found out about an object.
+/// Findings about one object.
 #[derive(Debug)]
 pub(super) struct Said {
     pub(super) line: usize,
@@ -31,16 +31,16 @@ pub(super) struct Said {
     warnings: Arc<[Finding]>,
 }
 
-/// What is to be said of a place beside its objects.
+/// Findings about a place that concern none of its objects.
 #[derive(Debug, Default)]
 pub(super) struct Sheet {
-    /// It cannot be read: its line, and why not. All that it said stays.
+    /// The line and the cause if the place cannot be read; its objects keep their last versions.
     pub(super) unread: Option<(usize, String)>,
-    /// Where the first object is that was too many, and how many there are.
+    /// The line of the first object beyond the limit, and the number of objects left out.
     pub(super) left_out: Option<(usize, usize)>,
 }
 
-/// Something that holds for no object: a directory that cannot be read.
+/// A problem that concerns no object: a directory that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::config) struct Problem {
     pub(in crate::config) place: String,
@@ -48,14 +48,14 @@ pub(in crate::config) struct Problem {
     pub(in crate::config) cause: String,
 }
 
-/// What is said of objects when it is said of so many others already.
+/// The one finding of an object beyond the limit of objects with findings of their own.
 static UNEXPLAINED: LazyLock<Arc<[Finding]>> = LazyLock::new(|| {
     let words = "refused, as many others: validate the file to see why";
     [Finding::error("", words)].into()
 });
 
 impl Claim {
-    /// `explained`: what is wrong with it is kept.
+    /// Builds the candidate; `explained` keeps its findings.
     pub(super) fn candidate(self, explained: bool) -> Candidate<Objects> {
         let Judged {
             id,
@@ -81,7 +81,7 @@ impl Claim {
         let mut candidate = Candidate::new(id, entry, said);
         candidate.uid = self.uid;
         if !is_refused {
-            // As far as anything is served of it.
+            // The object counts as accepted as far as it is served.
             candidate.status = Status::Accepted;
         }
         candidate
@@ -89,12 +89,12 @@ impl Claim {
 }
 
 impl Said {
-    /// It is refused, and not told by itself.
+    /// Returns true if the object is refused without findings of its own.
     pub(super) fn is_unexplained(&self) -> bool {
         Arc::ptr_eq(&self.errors, &UNEXPLAINED)
     }
 
-    /// Whether something is said.
+    /// Returns true if there are errors or warnings.
     pub(super) fn is_there(&self) -> bool {
         !(self.errors.is_empty() && self.warnings.is_empty())
     }
@@ -156,7 +156,7 @@ impl Report {
     }
 }
 
-/// Most have none, which takes no memory.
+/// Shares findings; the empty list, which most objects have, takes no memory.
 fn shared(findings: Vec<Finding>) -> Arc<[Finding]> {
     match findings.is_empty() {
         true => Arc::default(),

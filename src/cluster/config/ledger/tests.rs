@@ -1,5 +1,5 @@
-//! Scripts of sheets in shorthand: `a=1` is the object `a` that says 1, `a!` is broken, `?` is broken and nobody knows which it
-//! is, and `a=1@u` has a uid. Line numbers count from 1.
+//! Scripts of sheets in shorthand: `a=1` is the object `a` with content 1, `a!` is invalid, `?` is invalid without a name,
+//! and `a=1@u` has a uid. Line numbers count from 1.
 
 use proptest::prelude::*;
 
@@ -55,7 +55,7 @@ fn says(entry: &Entry) -> &str {
     }
 }
 
-/// What is different, in the same shorthand.
+/// Returns the changes, in the same shorthand.
 fn settled(ledger: &mut Ledger) -> String {
     let words: Vec<_> = ledger
         .settle()
@@ -85,7 +85,7 @@ fn ledger() -> Ledger {
     Ledger::new("/c".to_owned(), 1000)
 }
 
-/// What is wrong with what is made of them is said of where they are now.
+/// Findings about resources made from an Ingress carry the Ingress's present place and line.
 #[test]
 fn ingresses_are_found_where_they_are() {
     let mut ledger = ledger();
@@ -99,16 +99,16 @@ fn ingresses_are_found_where_they_are() {
         places.collect::<Vec<_>>().join(", ")
     };
     assert_eq!(at("f", 3, "n/a=1"), "n/a /c/f:3");
-    // Moved, and nothing else.
+    // The object has only moved.
     assert_eq!(at("f", 7, "n/a=1"), "n/a /c/f:7");
     // The second of a name is not it.
     assert_eq!(at("g", 1, "n/a=2"), "n/a /c/f:7");
-    // What was good stays where it was.
+    // The last good version keeps its place.
     assert_eq!(at("f", 9, "n/a!"), "n/a /c/f:9");
     assert_eq!(at("g", 5, "n/a!"), "n/a /c/f:9");
     assert_eq!(at("f", 2, "n/b=1"), "n/a /c/g:5, n/b /c/f:2");
     assert_eq!(at("g", 1, "n/c=1"), "n/b /c/f:2, n/c /c/g:1");
-    // Where it is stays the same: there is nothing to say.
+    // The place is unchanged, so the report is, too.
     let mut says = |word: &str| {
         let mut ingress = claim(word, 1);
         ingress.judged.id.collection = Plain::Ingress.collection();
@@ -157,7 +157,7 @@ fn broken_ones_keep_what_they_were() {
     assert_eq!(settled(&mut ledger), "b=1 c-");
     assert_eq!(told(&mut ledger), ["/c/f:1: Pod a: stale: spec: is broken"]);
     assert_eq!(ledger.report().served, 2);
-    // Repaired, as it was: nobody hears of it, and it is shown no longer.
+    // The object is repaired with its old content: no change, and the report is empty.
     put(&mut ledger, "f", "a=1 b=1");
     assert_eq!(settled(&mut ledger), "");
     assert!(told(&mut ledger).is_empty());
@@ -209,7 +209,7 @@ fn the_first_of_a_name_is_served() {
     );
     ledger.remove(&"f".into());
     assert_eq!(settled(&mut ledger), "a=2");
-    // One that was never good is in nobody's way.
+    // A candidate that was never valid blocks no other.
     put(&mut ledger, "e", "a!");
     assert_eq!(settled(&mut ledger), "");
     assert_eq!(
@@ -291,7 +291,7 @@ fn what_is_too_much_is_left_out_until_there_is_room() {
     assert!(told(&mut ledger).is_empty() && !ledger.has_room("g"));
 }
 
-/// Many objects of one file are looked at once each.
+/// Settling a file of many objects takes linear time.
 #[test]
 fn a_long_sheet_is_settled_in_a_straight_line() {
     let mut ledger = Ledger::new(String::new(), 200_000);
@@ -303,10 +303,10 @@ fn a_long_sheet_is_settled_in_a_straight_line() {
     assert_eq!(ledger.report().rejected.len(), 30_000);
 }
 
-/// Objects of a file, in shorthand: which one, and what it says, if it is not broken.
+/// Objects of a file, in shorthand: the name's index, and the content if it is valid.
 type Objects = Vec<(usize, Option<u8>)>;
 
-/// What was done to one file.
+/// A step that concerns one file.
 #[derive(Clone, Debug)]
 enum Step {
     Put(usize, Objects),
@@ -334,12 +334,12 @@ fn words(claims: &[(usize, Option<u8>)]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever happened before, it comes to what the last files say, but for versions that stay; and who follows the
-    /// changes has what is served.
+    /// For any history, the ledger equals the last contents of the files, except for versions that stay; and a reader
+    /// of the changes has exactly the served entries.
     #[test]
     fn a_ledger_is_its_last_files(steps in prop::collection::vec((step(), any::<bool>()), 0..30)) {
         let mut script = ledger();
-        // What each file said when it could be read.
+        // The last readable content of each file.
         let mut files: BTreeMap<usize, (Objects, bool)> = BTreeMap::new();
         let mut followed: BTreeMap<String, String> = BTreeMap::new();
         for (step, settles) in steps {
@@ -389,7 +389,7 @@ proptest! {
             let without = |mut all: BTreeMap<String, String>| { all.retain(|name, _| !stale.contains(name)); all };
             prop_assert_eq!(without(now.clone()), without(served(&fresh).into_iter().collect()));
             for name in &stale {
-                // It is what was served before.
+                // A stale version is the version served before.
                 prop_assert_eq!(now.get(name), before.get(name));
             }
             let lines = |ledger: &mut Ledger| -> Vec<String> {

@@ -1,5 +1,5 @@
-//! What is wrong with an object, in its own status, where those who have written it look. Written only where it is not there
-//! already, so that replicas and restarts write nothing.
+//! Writes findings into the `status` of the objects that have them. An up-to-date status is not written again, so replicas
+//! and restarts cause no writes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,23 +19,23 @@ use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
 use crate::log_limiter::{LogLimiter, times};
 
-/// The object was written meanwhile, and says the same.
+/// Attempts while the server answers 409 and the object's content is unchanged.
 const TRIES: usize = 5;
 
-/// Something to be written.
+/// A pending write of a status.
 #[derive(Debug)]
 pub(super) struct Note {
     resource: Resource,
     key: Key,
-    /// What it is said of.
+    /// The length and the hash of the content that the messages are about.
     content: (usize, u64),
     version: Box<str>,
-    /// `null`: nothing is wrong any more.
+    /// `null` removes earlier messages.
     messages: Json,
 }
 
 impl Note {
-    /// `None`: it is there already.
+    /// Returns `None` if the status is up to date.
     pub(super) fn new(
         resource: Resource,
         key: &Key,
@@ -76,7 +76,7 @@ impl Note {
     }
 
     /// # Errors
-    /// It is not written. The note says the same of the same object, and can be tried again.
+    /// The write failed. The note is unchanged, and can be retried.
     async fn write(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         let mut conflict = None;
         for _ in 0..TRIES {
@@ -105,7 +105,7 @@ impl Note {
                 .get(&self.key.name, &kube::core::params::GetParams::default());
             let action = self.action("get");
             let now: Seen = cluster.exchange(&action, REQUEST).json(request).await?;
-            // Of another object something else is said.
+            // The object has changed since: its messages are outdated.
             if now.content != self.content {
                 return Ok(());
             }
@@ -115,7 +115,7 @@ impl Note {
     }
 }
 
-/// All that is still to be written: of each object the latest, and so never more than there are objects.
+/// Pending status writes: the latest of each object, so their number is bounded by the number of objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Board(Arc<Shared>);
 
@@ -129,7 +129,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     new: BTreeMap<Arc<str>, Note>,
-    /// Those that could not be written. They come after the new ones, which an object that always fails must not hold up.
+    /// Writes that failed. New ones go first, so an object that always fails delays no other.
     failed: BTreeMap<Arc<str>, Note>,
     /// The one of them that was tried last: the others have their turn before it has one again.
     last: Arc<str>,
@@ -141,7 +141,7 @@ impl Board {
         waiting.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be written of an object now. `None`: nothing, whatever there was.
+    /// Sets the pending write of an object; `None` removes it.
     pub(super) fn set(&self, place: &Arc<str>, note: Option<Note>) {
         let mut waiting = self.waiting();
         waiting.failed.remove(place);
@@ -162,7 +162,7 @@ impl Board {
         }
     }
 
-    /// Could not be written. What was said of the object meanwhile counts.
+    /// Puts back a failed write, unless a newer one is pending.
     fn put_back(&self, place: Arc<str>, note: Note) {
         let mut waiting = self.waiting();
         if !waiting.new.contains_key(&place) {
@@ -184,7 +184,7 @@ impl Waiting {
     }
 }
 
-/// Whether the same would be answered for as long as the object is the same.
+/// Returns true if a retry would fail the same way for as long as the object is unchanged.
 fn is_final(failure: &Failure) -> bool {
     match failure.code() {
         // A token that ran out, a slow server, other writers, too many requests.
@@ -193,7 +193,7 @@ fn is_final(failure: &Failure) -> bool {
     }
 }
 
-/// Writes one after the other, for ever. What fails is tried again, and whoever refuses everything is left alone for a while.
+/// Writes the statuses one after the other, for ever. Failed writes are retried, with backoff if the server refuses all.
 pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
     let mut repeats = LogLimiter::default();
     let mut backoff = Backoff::new(bounds);
@@ -205,7 +205,7 @@ pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
             continue;
         };
         if is_final(&failure) {
-            // It answers, and not to this one.
+            // The server answers, but rejects this write: other writes need no backoff.
             backoff.reset();
             // The object is gone, or has no status of its own.
             if failure.code() == Some(404) {
@@ -255,7 +255,7 @@ mod tests {
         board.set(&place("b"), None);
         assert_eq!(pop(&board).as_deref(), Some("a \"2\""));
         assert_eq!(pop(&board), None);
-        // One that failed is older than what came meanwhile, and goes when there is nothing to say any more.
+        // A failed write is superseded by a newer one, and dropped when no message remains.
         board.set(&place("a"), Some(note("4")));
         board.put_back(place("a"), note("3"));
         assert_eq!(pop(&board).as_deref(), Some("a \"4\""));

@@ -1,4 +1,4 @@
-//! Which of the mesh's kinds an API server has, by its definitions of them.
+//! The mesh's kinds that an API server has, by its CustomResourceDefinitions.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) const RESOURCE: Resource = Resource {
     name: "customresourcedefinitions",
 };
 
-/// From the newest on. All that a server has say the same.
+/// API versions, newest first. A server converts between those that it has.
 const VERSIONS: [&str; 5] = ["v1", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"];
 
 #[derive(Default, Deserialize)]
@@ -58,14 +58,14 @@ struct Condition {
     status: String,
 }
 
-/// Kinds that are there, each in the version that is read.
+/// Installed kinds, each with the version that is read.
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
     known: BTreeMap<Key, (&'static Kind, &'static str)>,
 }
 
 impl Definitions {
-    /// One is there, or is another.
+    /// Adds or updates a definition.
     pub(super) fn set(&mut self, key: Key, text: &str) {
         let definition = serde_json::from_str::<Definition>(text).ok();
         match definition.and_then(|definition| definition.is()) {
@@ -82,7 +82,7 @@ impl Definitions {
         self.known.keys().cloned().collect()
     }
 
-    /// Where each kind that is there stands in the API, by its collection.
+    /// Returns group, version and plural of each installed kind, by its collection.
     pub(super) fn resources(&self) -> BTreeMap<&'static str, Resource> {
         let known = self.known.values();
         known

@@ -34,7 +34,7 @@ use crate::kind::{Key, Resource};
 use crate::store::{self, Changes, Freshness};
 use crate::watcher::Peers;
 
-/// So many objects are judged before others have their turn.
+/// Objects that are validated before other tasks get their turn.
 const SLICE: usize = 100;
 
 /// A kind that is watched.
@@ -46,7 +46,7 @@ struct Kind {
     freshness: Freshness,
 }
 
-/// What a kind said, as far as it is not taken in yet.
+/// Changes of a kind that are not applied yet.
 #[derive(Debug)]
 struct Pending {
     collection: &'static str,
@@ -62,7 +62,7 @@ pub struct Server {
     settings: Settings,
     ledger: Ledger,
     definitions: Definitions,
-    /// All that were there at the start have been read.
+    /// All CustomResourceDefinitions of the first list have been read.
     are_defined: bool,
     /// By collection; the definitions are one without a name.
     kinds: BTreeMap<&'static str, Kind>,
@@ -73,7 +73,7 @@ pub struct Server {
     to: mpsc::Sender<Word>,
     words: mpsc::Receiver<Word>,
     pending: Option<Pending>,
-    /// What is to be written.
+    /// Pending status writes, if `analysis` is on.
     notes: Option<Board>,
     synced: bool,
     judged: u64,
@@ -184,8 +184,7 @@ impl Server {
         }
     }
 
-    /// Waits until something has changed, objects or how far they can be trusted. May be dropped while it waits: nothing is
-    /// lost.
+    /// Waits for a change of objects or of freshness. Cancel-safe.
     pub async fn changed(&mut self) -> Heard {
         loop {
             if self.take_in() {
@@ -201,7 +200,7 @@ impl Server {
         }
     }
 
-    /// All that is served, by name.
+    /// Iterates over the served entries, by name.
     pub fn all(&self) -> impl Iterator<Item = (&Id, &Entry)> {
         self.ledger.all()
     }
@@ -226,7 +225,7 @@ impl Server {
         }
     }
 
-    /// Of a kind that is watched no longer nothing is heard.
+    /// Takes the changes of a watch; those of a watch that has ended are dropped.
     fn hear(&mut self, number: u64, changes: Changes<Seen>) {
         let mut kinds = self.kinds.iter();
         let Some((&collection, kind)) = kinds.find(|(_, kind)| kind.number == number) else {
@@ -238,7 +237,7 @@ impl Server {
             whole,
             freshness,
         } = changes;
-        // What was never listed says nothing yet: what another version of it said stays.
+        // A kind that was never listed has no content yet: the objects of its other version stay.
         let is_all = whole && freshness.listed;
         let mut changes = VecDeque::from(changes);
         if collection == DEFINITIONS {
@@ -258,7 +257,7 @@ impl Server {
         });
     }
 
-    /// All objects of a kind but these.
+    /// Removes all objects of a kind but these.
     fn remove(&mut self, resource: &Resource, but: &BTreeSet<Arc<str>>) {
         for gone in self.ledger.below(&format!("{resource}/")) {
             if !but.contains(&gone) {
@@ -267,7 +266,7 @@ impl Server {
         }
     }
 
-    /// An object is gone, and nothing is to be said of it.
+    /// Removes an object and its pending messages.
     fn forget(&mut self, place: &Arc<str>) {
         self.ledger.remove(place);
         if let Some(notes) = &self.notes {
@@ -323,11 +322,11 @@ impl Server {
                 self.watch(collection, resource, None, None);
             }
         }
-        // Those that have ended.
+        // Reaps the tasks that have ended.
         while self.tasks.try_join_next().is_some() {}
     }
 
-    /// Judges some of what was heard. Whether that was the last of it.
+    /// Validates a slice of the pending changes. Returns true if none is left.
     fn take_in(&mut self) -> bool {
         let Some(mut pending) = self.pending.take() else {
             return false;
@@ -377,7 +376,7 @@ impl Server {
     }
 
     fn set(&mut self, of: &Pending, key: &Key, seen: &Seen) {
-        // What was taken before was taken in.
+        // The text is present once only: it was taken when the object was applied.
         let Some(text) = seen.take() else {
             return;
         };

@@ -1,4 +1,4 @@
-//! An object of an API server, judged like one of a file.
+//! Validates an object of an API server like one of a file.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::config::judged::{Judged, Origin, judge};
 use crate::config::plain::Usable;
 use crate::kind::{Key, Resource};
 
-/// Where an object is, whatever version it is read in.
+/// Returns the place of an object, which does not depend on the version it is read in.
 pub(super) fn place(resource: &Resource, key: &Key) -> Arc<str> {
     format!("{resource}/{key}").into()
 }
 
-/// What an object is, by its text.
+/// Validates the text of an object.
 pub(super) fn judged(
     collection: &'static str,
     resource: &Resource,
@@ -46,7 +46,7 @@ pub(super) fn judged(
     }
 }
 
-/// An object of a list does not say what it is.
+/// Adds `apiVersion` and `kind`, which the items of a list lack.
 fn whole(resource: &Resource, kind: &str, fields: Map<String, Json>) -> Json {
     let Resource { group, version, .. } = resource;
     let api_version = match *group {

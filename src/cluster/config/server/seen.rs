@@ -1,5 +1,4 @@
-//! Any object of an API server, as much of it as somebody here reads. One type for all kinds: which kind it is of is known to
-//! who asked for it.
+//! Any object of an API server, with the fields that this crate reads. One type for all kinds: the watch knows its kind.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,17 +12,17 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::config::plain::LAST_APPLIED;
 use crate::kind::{Key, Kind, Resource};
 
-/// An object. Two of them are equal where everybody here would make the same of them.
+/// An object. Two objects are equal if this crate would treat them the same.
 #[derive(Debug)]
 pub(super) struct Seen {
     key: Key,
     pub(super) uid: Box<str>,
-    /// Length and hash of what it says.
+    /// The length and the hash of the content.
     pub(super) content: (usize, u64),
     pub(super) version: Box<str>,
-    /// What its status says of its faults.
+    /// `status.validationMessages`.
     pub(super) messages: Option<Box<RawValue>>,
-    /// What it says, until somebody takes it: nobody reads it twice.
+    /// The object's text until it is taken: each text is decoded once.
     text: Mutex<Option<Box<str>>>,
 }
 
@@ -34,7 +33,7 @@ impl PartialEq for Seen {
 }
 
 impl Kind for Seen {
-    /// For all of them; each is read by its own.
+    /// A placeholder: each kind is read from a resource of its own.
     const RESOURCE: Resource = Resource {
         group: "",
         version: "v1",
@@ -51,7 +50,7 @@ impl Kind for Seen {
 }
 
 impl Seen {
-    /// As JSON; `None` where that was taken already.
+    /// Takes the text as JSON; `None` if it was taken before.
     pub(super) fn take(&self) -> Option<Box<str>> {
         self.text
             .lock()
@@ -72,7 +71,8 @@ struct Metadata {
     resource_version: Option<Box<str>>,
 }
 
-/// Of a status what is read: the address of a pod, whether a definition is established, and what is written by us.
+/// The fields of a status that are read: a pod's address, a definition's conditions, and the messages written by this
+/// program.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Status {
@@ -83,8 +83,8 @@ struct Status {
     validation_messages: Option<Box<RawValue>>,
 }
 
-/// Fields in the order of the text. They are not looked into before it is known whose they are: one that is nested too
-/// deeply must not spoil a whole list.
+/// Fields in the order of the text. They are decoded after the object's key is known: an object that is nested too deeply
+/// must not spoil a whole list.
 struct Fields(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for Fields {
@@ -122,12 +122,12 @@ impl<'de> Deserialize<'de> for Seen {
                     metadata = serde_json::from_str(value.get()).map_err(D::Error::custom)?;
                 }
                 "status" => {
-                    // Whatever else it is, nobody reads it.
+                    // Other fields of the status are not read.
                     let mut status: Status = serde_json::from_str(value.get()).unwrap_or_default();
                     messages = status.validation_messages.take();
                     text.add(name, &of_status(status));
                 }
-                // Of a list they are not said, and who asked knows them.
+                // Items of a list lack these fields, and the client knows them.
                 "apiVersion" | "kind" => {}
                 name => text.add(name, value.get()),
             }
@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for Seen {
         let uid = metadata.uid.take().unwrap_or_default();
         let said = of_metadata(metadata);
         let content = text.content(&said);
-        // It comes with the rest, but another version alone is no change.
+        // `resourceVersion` is added afterwards: a new version with equal content is no change.
         let with_version = serde_json::Value::from(&*version);
         text.add(
             "metadata",
@@ -200,7 +200,7 @@ fn of_status(status: Status) -> String {
     }
 }
 
-/// Without its braces and its version.
+/// Renders the fields without braces and without the version.
 fn of_metadata(metadata: Metadata) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut text = String::new();

@@ -58,7 +58,7 @@ fn gateway(name: &str) -> Json {
     json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"servers": [server]}})
 }
 
-/// One that has two kinds in one version, and says so.
+/// A fake with two kinds in one version of a group.
 async fn fake() -> Fake {
     let fake = Fake::start().await;
     fake.knows("/apis/apiextensions.k8s.io/v1", &[CRDS]);
@@ -76,9 +76,9 @@ async fn fake() -> Fake {
 
 struct Play {
     server: Server,
-    /// What was heard last.
+    /// The last update.
     heard: Option<Heard>,
-    /// All changes since somebody asked.
+    /// All changes since the last call of `said`.
     changes: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ impl Play {
         }
     }
 
-    /// Until the status of an object says this of its faults.
+    /// Waits until an object's status has these messages.
     async fn until_written(&mut self, fake: &Fake, name: &str, wanted: &Json) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while messages(fake, name) != *wanted {
@@ -192,7 +192,7 @@ async fn kinds_come_and_go_and_others_are_not_touched() {
     fake.delete_in(CRDS, "gateways.networking.istio.io");
     assert_eq!(play.next().await, ["Gateway n/g-"]);
     assert_eq!(play.served(), ["VirtualService n/a", "VirtualService n/b"]);
-    // Nobody asked for it again.
+    // The kind was not listed again.
     let after = fake
         .paths()
         .iter()
@@ -249,7 +249,7 @@ async fn what_is_served_stays_while_nobody_is_heard() {
     fake.away(false);
     play.until(|heard, server| heard.stale.is_none() && server.all().count() == 2)
         .await;
-    // The difference, and nothing else.
+    // Only the difference is reported.
     assert_eq!(play.said(), ["VirtualService n/b", "VirtualService n/c-"]);
 }
 
@@ -271,7 +271,7 @@ async fn a_forgotten_version_is_a_list_again_and_a_difference() {
     fake.forget();
     fake.end_watches();
     assert_eq!(play.next().await, ["VirtualService n/s7"]);
-    // What is equal is not judged again.
+    // Equal objects are not validated again.
     assert_eq!(play.heard.as_ref().unwrap().judged, 1201);
 }
 
@@ -401,7 +401,7 @@ fn messages(fake: &Fake, name: &str) -> Json {
     fake.get_in(VIRTUAL_SERVICES, name)["status"]["validationMessages"].clone()
 }
 
-/// Of an object that has `spec.htp`.
+/// The messages for an object that has `spec.htp`.
 fn said_of_htp() -> Json {
     json!([{"level": "Error", "path": "spec.htp", "message": "unknown field, did you mean \"http\"?"}])
 }
@@ -435,13 +435,13 @@ async fn what_could_not_be_written_is_tried_again() {
     fake.fail("patch", &vec![status(409); 7]);
     fake.put_in(VIRTUAL_SERVICES, broken("d"));
     play.until_written(&fake, "n/d", &said_of_htp()).await;
-    // What was said is taken back, too.
+    // Messages are removed, too.
     fake.fail("patch", &[status(502), status(500)]);
     let mut repaired = fake.get_in(VIRTUAL_SERVICES, "n/b");
     repaired["spec"] = service("b", "x")["spec"].clone();
     fake.put_in(VIRTUAL_SERVICES, repaired);
     play.until_written(&fake, "n/b", &Json::Null).await;
-    // Who has no right to it gets none by asking again; another object may be another matter.
+    // 403 is not retried for this object; another object may be writable.
     let before = fake.count("patch");
     fake.fail("patch", &[status(403), status(404)]);
     fake.put_in(VIRTUAL_SERVICES, broken("e"));
@@ -475,7 +475,7 @@ async fn faults_are_written_where_they_are_and_only_when_they_differ() {
     let mut second = Play::analysis(&fake);
     second.synced().await;
     drop(second);
-    // Repaired by somebody who keeps the status, while another writes what nobody reads.
+    // A user repairs the object and keeps its status, while another client writes an unread field.
     let mut repaired = fake.get_in(VIRTUAL_SERVICES, "n/b");
     repaired["spec"] = service("b", "x")["spec"].clone();
     fake.put_in(VIRTUAL_SERVICES, repaired.clone());

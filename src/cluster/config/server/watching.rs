@@ -15,25 +15,25 @@ use crate::watcher::{Pace, Peers, Selection, Watcher};
 /// Objects in a page. Those of configuration are small.
 const PAGE: u32 = 500;
 
-/// What a kind says, with the number of who watches it.
+/// Changes of a kind, with the number of the watch that sends them.
 pub(super) type Word = (u64, Changes<Seen>);
 
-/// What is read, and how.
+/// The resource to watch, and how.
 pub(super) struct Watching {
     pub(super) cluster: Cluster,
     pub(super) resource: Resource,
     pub(super) pace: Pace,
     pub(super) peers: Peers,
-    /// When the server does not have it, it is asked again after so long. `None`: it is known to have it.
+    /// The interval of look-ups for a kind that the server lacks. `None`: the server has the kind.
     pub(super) again: Option<Duration>,
-    /// Where the server has this, and lets us list it, nothing is read.
+    /// Nothing is watched while the server has this kind and allows it to be listed.
     pub(super) unless: Option<Resource>,
-    /// Another kind stands in where the server does not let us list this one.
+    /// If listing is forbidden, another kind replaces this one.
     pub(super) replaceable: bool,
 }
 
 impl Watching {
-    /// Passes on what it hears, for as long as it is polled.
+    /// Forwards the changes of the watch, for as long as it is polled.
     pub(super) async fn run(self, number: u64, to: mpsc::Sender<Word>) {
         let (writer, reader) = store();
         tokio::select! {

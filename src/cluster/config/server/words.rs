@@ -1,4 +1,4 @@
-//! What a server is asked, and what it answers.
+//! Settings of an API server as a source, and its updates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::config::plain::Usable;
 use crate::config::report::Report;
 use crate::watcher::Pace;
 
-/// What is read, and how.
+/// The kinds to watch, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub usable: Usable,
-    /// Services, what is behind them, Pods and Nodes, too.
+    /// Watches Services, their endpoints, Pods and Nodes, too.
     pub services: bool,
-    /// What is wrong with an object is written into its status. It takes the right to.
+    /// Writes findings into the objects' `status`, which takes RBAC permission to patch it.
     pub analysis: bool,
     pub pace: Pace,
-    /// When a server is asked again for a kind of its own that it does not have.
+    /// The interval of look-ups for a kind that the server lacks.
     pub look_again: Duration,
 }
 
@@ -40,20 +40,20 @@ impl Settings {
     }
 }
 
-/// What was heard.
+/// An update of the source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
     /// By name.
     pub changes: Vec<Change>,
-    /// The same pointer as before where nothing is new.
+    /// The same pointer as before if nothing is new.
     pub report: Arc<Report>,
     /// Every kind was listed once.
     pub synced: bool,
     /// Kinds that were not listed yet, as roles have them.
     pub missing: Vec<String>,
-    /// Since when the server is not heard, and why.
+    /// The time since which the server is unreachable, and the reason.
     pub stale: Option<(Instant, String)>,
-    /// Objects that were judged so far, and those of them that were broken.
+    /// Objects validated so far, and the invalid ones among them.
     pub judged: u64,
     pub broken: u64,
 }

@@ -1,4 +1,4 @@
-//! Where Consul is, and the token that it may want.
+//! Consul's address, and the optional ACL token.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use http::uri::{Authority, Scheme, Uri};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address(Authority);
 
-/// A URL that is none of Consul's agent.
+/// The error of a URL that cannot be an agent's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadAddress(&'static str);
 
@@ -63,7 +63,7 @@ impl Address {
     }
 }
 
-/// What Consul knows its client by. It is shown nowhere.
+/// The ACL token. It is never logged or shown.
 #[derive(Clone)]
 pub struct Token(HeaderValue);
 

@@ -1,4 +1,4 @@
-//! One question to Consul's agent over HTTP/1, under one deadline and with a bound on what is read.
+//! One request to Consul's agent over HTTP/1, with a deadline and a limit of bytes.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use super::address::{Address, Token};
 use super::schedule::{self, End, Query, Target, Way};
 use crate::answer::chain;
 
-/// How long Consul is asked to wait for something new. It adds up to a sixteenth, so that not all come back together.
+/// The `wait` of a blocking query. Consul adds up to a sixteenth as jitter.
 const WAIT: Duration = Duration::from_secs(55);
 const BRIEF: Duration = Duration::from_secs(5);
 const ADDED: Duration = Duration::from_secs(4);
-/// For the rest of an exchange, or for a whole one that has nothing to wait for.
+/// The deadline of a response's rest, or of a whole exchange that does not block.
 pub(super) const EXCHANGE: Duration = Duration::from_secs(15);
 /// An answer; of a refusal that much is read.
 pub(crate) const ANSWER_BYTES: usize = 16 << 20;
@@ -37,7 +37,7 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is none: for the schedule, and for the log.
+/// A failed query: its end for the schedule, and the reason for the log.
 pub(super) struct Failed {
     pub(super) end: End,
     pub(super) why: String,
@@ -144,7 +144,7 @@ fn index(headers: &HeaderMap) -> Option<u64> {
 
 async fn refusal(response: Response<Incoming>) -> Failed {
     let status = response.status();
-    // What cannot be read is not worth another error: the code says enough.
+    // An unreadable body is no further error: the status code suffices.
     let said = read(response.into_body(), REFUSAL_BYTES).await;
     let said = said.unwrap_or_default();
     let said: String = String::from_utf8_lossy(&said)
@@ -158,7 +158,7 @@ async fn refusal(response: Response<Incoming>) -> Failed {
     } else {
         format!("{said} ({})", status.as_u16())
     };
-    // An agent with enough connections says so, where it says anything.
+    // An agent at its limit of connections answers 429, if it answers at all.
     let end = if status == StatusCode::TOO_MANY_REQUESTS {
         End::Closed
     } else {
@@ -169,7 +169,7 @@ async fn refusal(response: Response<Incoming>) -> Failed {
     Failed { end, why }
 }
 
-/// All of a body.
+/// Reads a whole body.
 async fn read(mut body: Incoming, most: usize) -> Result<Vec<u8>, Failed> {
     let too_large = || Failed {
         end: End::Useless,

@@ -1,4 +1,4 @@
-//! From the instances of one name to one service and its endpoints. The order of instances and of tags says nothing.
+//! Converts the instances of one name to one service and its endpoints. The order of instances and of tags does not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,22 +11,22 @@ use api::model::{
 
 use super::wire::{Instance, hostname, shown};
 
-/// The namespace of everything that comes from here.
+/// The namespace of all services of Consul.
 const NAMESPACE: &str = "default";
-/// Of one service; the rest is counted.
+/// Warnings of one service at most; the rest is counted.
 const WARNINGS: usize = 10;
 
-/// What one name is.
+/// The service of one name, with its endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Converted {
-    /// `None`: nobody is registered under the name.
+    /// `None` if the name has no instance.
     pub(crate) service: Option<Arc<Service>>,
     /// Sorted, none twice.
     pub(crate) endpoints: Arc<[Endpoint]>,
     pub(crate) warnings: Vec<String>,
 }
 
-/// A port whose protocol is settled, and by whom.
+/// A port with its protocol, and the instance that decided it.
 struct Settled<'a> {
     protocol: Protocol,
     by: &'a str,
@@ -117,7 +117,7 @@ fn settle<'a>(
             warnings.insert(format!("service {name}: port {port} of {id} is no port"));
             continue;
         };
-        // A service that is looked up for its address alone.
+        // Port 0: the service is looked up for its address alone.
         if number == 0 {
             continue;
         }

@@ -1,7 +1,7 @@
 //! Services of Consul's catalog.
 //!
-//! `schedule` says what to ask when, `client` asks, `wire` reads the answers and `convert` makes services of them; all but
-//! `client` and this file are pure.
+//! `schedule` decides when to send which query, `client` sends it, `wire` decodes the responses and `convert` makes services
+//! of them; all but `client` and this file are pure.
 
 mod address;
 mod client;
@@ -29,7 +29,7 @@ use self::wire::Catalog;
 use super::{Contribution, SourceId, Standing};
 use crate::log_limiter::{LogLimiter, times};
 
-/// What a source says: all that it has, and how far it is. While it is [`Standing::Syncing`] it has nothing yet.
+/// The state of a source: all its objects, and its standing. While it is [`Standing::Syncing`] the contribution is empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said {
     pub standing: Standing,
@@ -52,13 +52,13 @@ pub struct Consul {
     cluster: ClusterId,
 }
 
-/// What an answer says.
+/// The decoded response to a query.
 enum News {
     Names(Catalog),
     Service(Converted),
 }
 
-/// One query's end, with what it brought.
+/// The end of a query, with its result.
 struct Ended {
     ticket: u64,
     way: Way,
@@ -67,7 +67,7 @@ struct Ended {
 }
 
 impl Consul {
-    /// `cluster` is the one that its services are said to be in.
+    /// Creates the source; its services belong to `cluster`.
     #[must_use]
     pub fn new(address: Address, token: Option<Token>, cluster: ClusterId) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Consul {
         }
     }
 
-    /// Says what it hears, for as long as it is polled.
+    /// Sends the source's state on each change, for as long as it is polled.
     pub async fn run(self, to: watch::Sender<Said>) -> Infallible {
         let start = Instant::now();
         let mut schedule = Schedule::new(Duration::ZERO);
@@ -122,7 +122,7 @@ impl Consul {
     }
 }
 
-/// A query that was given up says nothing; one that panicked is asked again.
+/// Returns the end of a query that panicked, to retry it; `None` for one that was cancelled.
 fn broken(error: &JoinError, handles: &HashMap<u64, AbortHandle>) -> Option<Ended> {
     let (ticket, _) = handles
         .iter()
@@ -171,11 +171,11 @@ fn understand(query: &Query, body: &[u8], cluster: &ClusterId) -> Result<News, S
         .map_err(|why| format!("service {name}: {why}"))
 }
 
-/// What is known, and what was said of it.
+/// The source's objects so far, and its warnings.
 #[derive(Default)]
 struct Heard {
     contribution: Contribution,
-    /// Warnings that stand, by service; those of the catalog have no name.
+    /// Present warnings, by service; those of the catalog have no name.
     warnings: BTreeMap<Option<Arc<str>>, Vec<String>>,
     error: Arc<str>,
     repeats: LogLimiter,
@@ -199,7 +199,7 @@ impl Heard {
             // Each question has its own answer.
             (_, Ok(_)) => {}
             (_, Err(why)) => {
-                // The other path is asked next, or fewer at a time: nothing is wrong.
+                // A refused path falls back to the other, a closed connection to fewer queries: neither is an error.
                 let is_told = match ended.end {
                     End::Refused { status: 403 | 404 } => ended.way == Way::Catalog,
                     End::Closed => schedule.is_failing(),
@@ -226,7 +226,7 @@ impl Heard {
         self.error = why.into();
     }
 
-    /// Says those that are new.
+    /// Logs the new warnings.
     fn warn(&mut self, of: Option<Arc<str>>, warnings: Vec<String>) {
         let known = self.warnings.remove(&of).unwrap_or_default();
         for warning in warnings.iter().filter(|warning| !known.contains(warning)) {

@@ -1,11 +1,12 @@
-//! Which question is put to Consul when: (now, event) → queries to begin and queries to give up. No socket, no clock.
+//! Schedules Consul's queries: (now, event) → queries to begin and queries to cancel. Without socket and clock.
 //!
-//! A *waiting* query names the index of its last answer, and is answered when there is something newer, or after a minute.
-//! Each takes a connection, so that names beyond [`WAITING`] are read in turn. An agent may allow fewer connections (200,
-//! unless it is told otherwise) and closes those beyond without a word; then so many wait as it has shown to take.
+//! A *waiting* query is a blocking query: it names the index of its last answer, and is answered when there is something
+//! newer, or after a minute. Each takes a connection, so names beyond [`WAITING`] are read in turn. An agent may allow fewer
+//! connections (200 by default) and closes those beyond without a response; then only as many wait as the agent has accepted
+//! before.
 //!
-//! What concerns one query (a refusal, an answer that is none) makes that one wait. Where Consul itself is away, one query at
-//! a time finds out whether it is back.
+//! A failure of one query (a refusal, an unreadable answer) delays that query alone. While Consul itself is away, one query
+//! at a time probes whether it is back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,19 +22,19 @@ use self::slot::{Outage, Phase, Slot};
 
 /// Services with a waiting query.
 pub(crate) const WAITING: usize = 1000;
-/// Between two reads of a service that has none.
+/// The interval of reads of a service without a waiting query.
 pub(crate) const TURN: Duration = Duration::from_secs(10);
-/// Such reads at a time.
+/// The number of such reads at a time.
 pub(crate) const READS: usize = 8;
 /// Queries at a time that Consul is to answer at once.
 const FIRST: usize = 64;
-/// So many begin within this time: an agent that has had enough says so before the next.
+/// The interval in which at most `FIRST` queries begin: an agent at its limit closes connections before the next.
 const STEP: Duration = Duration::from_millis(50);
-/// Between the beginnings of two queries of one kind: an index that moves all the time is no reason to ask all the time.
+/// The least interval of a target's queries: an index that changes all the time does not cause a query each time.
 const PAUSE: Duration = Duration::from_millis(250);
 /// The same where an answer has no index to wait from.
 const BLIND: Duration = Duration::from_secs(1);
-/// A connection that is closed within this time, while so many others wait, is one too many.
+/// A connection that is closed within this time, while `CROWD` others wait, exceeds the agent's limit.
 const CROWDED: Duration = Duration::from_secs(1);
 const CROWD: usize = 16;
 
@@ -46,7 +47,7 @@ pub(crate) struct Schedule {
     /// Services that have a waiting query, and how many may.
     waiting: usize,
     most: usize,
-    /// Slots that are not `heard`, and that have failed.
+    /// The number of slots that were never answered, and of those that have failed.
     unheard: usize,
     failed: usize,
     /// Reads, queries that wait, and others that are under way.
@@ -54,11 +55,11 @@ pub(crate) struct Schedule {
     established: usize,
     first: usize,
     outage: Option<Outage>,
-    /// When the step began, and how many queries in it.
+    /// The time at which the step began, and the number of queries in it.
     step: Duration,
     begun: usize,
     ticket: u64,
-    /// Tickets up to this one say nothing new about how many connections Consul takes.
+    /// Closed connections with tickets up to this one do not lower the limit again.
     shrunk: u64,
     cancel: Vec<u64>,
 }
@@ -88,7 +89,7 @@ impl Schedule {
         schedule
     }
 
-    /// All services that there are. Those that are gone are asked for no more.
+    /// Replaces the set of services. Services that are gone are no longer queried.
     pub(crate) fn names(&mut self, now: Duration, names: &BTreeSet<Arc<str>>) {
         let gone: Vec<Target> = self
             .slots
@@ -112,7 +113,7 @@ impl Schedule {
         }
     }
 
-    /// A query came to its end. `random` is in `0.0..1.0`. `None`: nobody waits for it any more.
+    /// Ends a query. `random` is in `0.0..1.0`. `None` if the query was cancelled.
     pub(crate) fn ended(
         &mut self,
         now: Duration,
@@ -129,7 +130,7 @@ impl Schedule {
             End::Answered { .. } => false,
             End::Away => true,
             End::Closed => !self.is_crowded(now, ticket, since),
-            // Without a leader nothing is answered.
+            // Consul without a leader answers 500 to every query.
             End::Refused { status } => target == Target::Names && status >= 500,
             End::Useless => false,
         };
@@ -147,7 +148,7 @@ impl Schedule {
         Some(target)
     }
 
-    /// What is to be done now.
+    /// Returns the queries to begin and to cancel now.
     pub(crate) fn next(&mut self, now: Duration) -> Orders {
         if now >= self.step + STEP {
             (self.step, self.begun) = (now, 0);
@@ -160,7 +161,7 @@ impl Schedule {
         orders
     }
 
-    /// When [`Self::next`] is to be asked although no query ended.
+    /// Returns the time at which [`Self::next`] should be called without an event.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         if let Some(outage) = &self.outage {
             return outage.probe.is_none().then_some(outage.until);
@@ -174,12 +175,12 @@ impl Schedule {
         Some(at)
     }
 
-    /// Everything was heard once.
+    /// Returns true if every target has been answered once.
     pub(crate) fn is_complete(&self) -> bool {
         self.unheard == 0
     }
 
-    /// Something is not answered as it was, or never was.
+    /// Returns true if a query fails at present.
     pub(crate) fn is_failing(&self) -> bool {
         self.outage.is_some() || self.failed > 0
     }
@@ -201,7 +202,7 @@ impl Schedule {
         }
     }
 
-    /// Takes a target out of what it is in: a queue, or what is under way, by this ticket.
+    /// Removes a target from its queue, or from the queries under way; then returns its ticket.
     fn leave(&mut self, target: &Target) -> Option<u64> {
         let slot = self.slots.get_mut(target)?;
         match std::mem::replace(&mut slot.phase, Phase::Out) {
@@ -234,7 +235,7 @@ impl Schedule {
         }
     }
 
-    /// Puts a target into its queue.
+    /// Moves a target to its queue.
     fn place(&mut self, target: &Target, at: Duration) {
         self.give_up(target);
         let Some(slot) = self.slots.get_mut(target) else {
@@ -273,7 +274,7 @@ impl Schedule {
         if self.begun >= FIRST {
             return None;
         }
-        // Those that wait cost nothing while they do; but all begin with a question that is answered at once.
+        // Waiting queries are free, but each begins with an immediate read.
         if self.first < FIRST
             && let Some(target) = first(&self.due)
         {
@@ -302,7 +303,7 @@ impl Schedule {
             target: target.clone(),
             way: slot.way,
             index: slot.index,
-            // Until it has shown that it takes so many, it must not be held for long.
+            // Until the agent has shown that it accepts so many, a query must not block for long.
             brief: slot.is_new && self.established > FIRST,
         };
         slot.is_new = slot.index == 0;
@@ -310,7 +311,7 @@ impl Schedule {
         Some(query)
     }
 
-    /// Takes in how a query ended that concerns its target alone; when that is asked for again.
+    /// Applies the end of a query that concerns its target alone; returns the time of the target's next query.
     fn settle(
         &mut self,
         now: Duration,
@@ -349,14 +350,14 @@ impl Schedule {
             End::Refused { .. } | End::Useless => {
                 slot.way = Way::Health;
                 slot.index = 0;
-                // One service that is never to be read keeps nobody waiting; without the names there is nothing.
+                // A service that is never readable does not delay the start; the names are required.
                 let heard = slot.heard || *target != Target::Names;
                 self.unheard -= usize::from(heard && !slot.heard);
                 self.failed += usize::from(!slot.has_failed());
                 slot.heard = heard;
                 now + slot.backoff.next(random)
             }
-            // Of a crowd: it finds its place.
+            // Too many connections: the schedule finds the limit.
             End::Closed | End::Away => {
                 slot.index = 0;
                 soon
@@ -364,23 +365,23 @@ impl Schedule {
         }
     }
 
-    /// Consul did not answer. The first to find out says when to try again, and then each that tried.
+    /// Handles an outage of Consul. The first query that fails schedules the probe, and then each probe that fails.
     fn lose(&mut self, now: Duration, ticket: u64, random: f64) {
         if let Some(outage) = &mut self.outage {
             outage.goes_on(now, ticket, random);
         } else {
             self.outage = Some(Outage::new(now, random));
-            // It may come back with other limits.
+            // Consul may come back with other limits.
             self.most = WAITING;
         }
     }
 
-    /// Whether a closed connection was one too many. Then fewer wait from now on.
+    /// Returns true if a connection was closed because there were too many, and lowers the number of waiting queries.
     fn is_crowded(&mut self, now: Duration, ticket: u64, since: Duration) -> bool {
         if self.outage.is_some() || now > since + CROWDED || self.established < CROWD {
             return false;
         }
-        // Those that wait go on: an agent counts a query that was given up until its time is over.
+        // Open queries go on: an agent counts a cancelled query until its `wait` is over.
         if ticket <= self.shrunk || self.waiting > self.most {
             return true;
         }

@@ -1,5 +1,5 @@
-//! Consul's JSON, as far as it is used: the names of a catalog, and the instances of one of them. It is what somebody else
-//! sent, so its entries have a bound, and what it says in words is cut before it is told on.
+//! Consul's JSON, with the used fields: the names of a catalog, and the instances of one name. It is untrusted, so its
+//! entries are limited in number, and its text is cut before it is shown.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Se
 pub(crate) const NAMES: usize = 20_000;
 /// Instances of one service.
 pub(crate) const INSTANCES: usize = 20_000;
-/// Of somebody else's words.
+/// Characters of Consul's text that are quoted in messages.
 const SHOWN: usize = 100;
 
 /// The names of a catalog; those that no client could use are apart.
@@ -22,13 +22,13 @@ pub(crate) struct Catalog {
     pub(crate) warnings: Vec<String>,
 }
 
-/// One instance of a service, from either of the two answers that have them.
+/// An instance of a service, from either of the two API paths.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Instance {
-    /// Of the service; one on each node.
+    /// The service's ID, unique on its node.
     pub(crate) id: String,
     pub(crate) node: String,
-    /// Its own, else its node's.
+    /// The instance's address, else its node's.
     pub(crate) address: String,
     pub(crate) port: i64,
     pub(crate) datacenter: String,
@@ -37,7 +37,7 @@ pub(crate) struct Instance {
     pub(crate) protocol: String,
     /// Meta `external` is not empty.
     pub(crate) external: bool,
-    /// No check is critical, and neither it nor its node is in maintenance.
+    /// No check is critical, and neither the instance nor its node is in maintenance.
     pub(crate) served: bool,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn hostname(name: &str) -> String {
     format!("{name}.service.consul")
 }
 
-/// Somebody else's words: one line, quoted, cut.
+/// Quotes Consul's text in one line, cut to `SHOWN` characters.
 pub(crate) fn shown(text: &str) -> String {
     let cut: String = text.chars().take(SHOWN).collect();
     let more = if cut.len() < text.len() { "…" } else { "" };
@@ -140,7 +140,7 @@ struct Service {
     meta: Option<Meta>,
 }
 
-/// Of all meta two words are used.
+/// The two used keys of the service's meta.
 #[derive(Default, serde::Deserialize)]
 struct Meta {
     #[serde(default)]
@@ -182,7 +182,7 @@ struct Flat {
 }
 
 impl Check {
-    /// Maintenance is a check that is there, under a name of its own.
+    /// Returns true if the check marks the instance as unhealthy. Maintenance is a check with an ID of its own.
     fn is_against(&self) -> bool {
         self.status.eq_ignore_ascii_case("critical")
             || self.status.eq_ignore_ascii_case("maintenance")

@@ -1,4 +1,4 @@
-//! What whoever wrote a file should know, and the files that a program cannot read as they are.
+//! Messages about files and their objects, and entries for files that cannot be read as they are.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,27 +10,27 @@ use serde_json::json;
 use super::Id;
 use crate::registry::Written;
 
-/// Of one message.
+/// Characters of one message at most.
 pub(super) const MAX_LETTERS: usize = 1000;
 
-/// In the place of a kind, for what has none: a file or folder that cannot be read, or not all of it.
+/// The kind in messages without an object: a file or directory that cannot be read completely.
 const FILE: &str = "File";
 
-/// Something that whoever wrote a file should know.
+/// A message to the author of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Message {
-    /// Below the directory; empty for all of it.
+    /// The path below the directory; empty for the directory itself.
     pub file: Arc<str>,
-    /// 0: nowhere in particular.
+    /// The line; 0 if unknown.
     pub line: usize,
     pub text: String,
-    /// The object that is not used, or not all of it: its kind, its namespace and name. Where nothing can be named but the
-    /// file: `File` and its path.
+    /// Kind, namespace and name of the object that is not used, or not completely. `File` and the path, if no object can be
+    /// named.
     pub object: Option<(Arc<str>, String)>,
 }
 
 impl Message {
-    /// What was written somewhere is quoted here: one line of it, and not all of it.
+    /// Creates a message; `text` may quote user input and is reduced to one line of limited length.
     pub(in crate::registry) fn new(file: Arc<str>, line: usize, text: &str) -> Self {
         Self {
             file,
@@ -48,7 +48,7 @@ impl Message {
         }
     }
 
-    /// Nothing in the file can be named that this is about.
+    /// Attributes the message to the file itself, as it concerns no object.
     pub(super) fn of_file(self) -> Self {
         let name = match &*self.file {
             "" => ".",
@@ -60,7 +60,7 @@ impl Message {
         }
     }
 
-    /// Without the file, where that is shown beside it.
+    /// Renders the message without the file, which is shown beside it.
     fn in_file(&self) -> String {
         if self.line > 0 {
             format!("line {}: {}", self.line, self.text)
@@ -79,8 +79,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// The files and folders that these messages are about, as those who look at objects see them: they find there why something
-/// that they wrote is missing.
+/// Yields the files and directories of these messages in the form of objects: pages show there why an object is missing.
 pub(super) fn files(messages: &[Message]) -> impl Iterator<Item = Arc<Written>> {
     let mut all: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for message in messages {
@@ -111,7 +110,7 @@ pub(super) fn message(path: &Path, line: usize, text: &str) -> Message {
     Message::new(name(path), line, text)
 }
 
-/// For logs and pages.
+/// Reduces a text to one line of limited length, for logs and pages.
 pub(super) fn one_line(text: &str) -> String {
     let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
     let mut letters = text.chars().map(shown);

@@ -1,11 +1,12 @@
-//! A directory of YAML as a source: what its files say, with the last good version of what they no longer say right.
+//! A directory of YAML as a source: the objects of its files, in last good versions.
 //!
 //! ```text
 //! tree ──► bytes of each file ──► documents ──► objects ──► Contribution
 //! ```
 //!
-//! Reading is one step, for a thread on which nobody waits: whoever watches the directory asks for it when something in it
-//! changed, and from time to time. No call to the file system is waited for beyond its deadline. A file that has not changed is not read again, and one whose bytes are the same is not parsed again.
+//! Reading is one blocking step: the caller watches the directory and reads after an event, and from time to time. Each call
+//! to the file system has a deadline. A file that has not changed is not read again, and one with the same bytes is not
+//! parsed again.
 
 mod message;
 mod object;
@@ -34,10 +35,10 @@ pub(super) use object::{Id, Item};
 pub(super) use objects::FileObjects;
 use tree::Tree;
 
-/// Of one object, and of a request's body.
+/// Bytes of one object, and of a request's body, at most.
 pub(super) const MAX_BYTES: usize = 4 << 20;
 
-/// Of all files together, and so of one that has all that there is.
+/// Bytes of all files together at most, hence also of a single file.
 const TOTAL: usize = 64 << 20;
 
 const LIMITS: Limits = Limits {
@@ -45,35 +46,35 @@ const LIMITS: Limits = Limits {
     ..document::LIMITS
 };
 
-/// So many things that are wrong are said of one file.
+/// Messages about one file at most.
 const MAX_MESSAGES: usize = 20;
 
-/// What a directory says now.
+/// The content of the directory after a scan.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub contribution: Contribution,
-    /// All that is wrong now, by file and line.
+    /// All messages, by file and line.
     pub messages: Vec<Message>,
     /// The mesh's configuration, whether or not it is used, and files of which not all can be read.
     pub written: Vec<Arc<Written>>,
-    /// What is used, by kind.
+    /// The number of used objects, by kind.
     pub objects: BTreeMap<Arc<str>, usize>,
-    /// Where a change would matter: the directories that were looked into.
+    /// The directories that were scanned, for a watch.
     pub folders: Vec<PathBuf>,
-    /// Something does not answer: it is to be read again soon.
+    /// A path does not answer: read again soon.
     pub hangs: bool,
 }
 
-/// One file as it was last read.
+/// A file as last read.
 #[derive(Debug, Default)]
 struct Known {
-    /// Of its bytes: their number and their hash.
+    /// The length and the hash of the file's bytes.
     content: Option<(usize, u64)>,
     /// The file with these bytes; while it has it, it is not read again.
     stamp: Option<Stamp>,
-    /// Why it is none of YAML, and where.
+    /// The error and its line, if the text is not YAML.
     malformed: Option<Malformed>,
-    /// Why it cannot be read at this moment.
+    /// The reason why the file cannot be read at present.
     unread: Option<String>,
 }
 
@@ -82,7 +83,7 @@ struct Known {
 pub struct Files {
     walker: Walker,
     known: BTreeMap<Arc<Path>, Known>,
-    /// Directories that cannot be looked into at this moment.
+    /// Directories that cannot be read at present.
     unread: BTreeMap<PathBuf, String>,
     folders: Vec<PathBuf>,
     hangs: bool,
@@ -103,18 +104,18 @@ impl Files {
         }
     }
 
-    /// Reads what is there now.
+    /// Reads the directory.
     ///
     /// # Errors
     ///
-    /// The directory itself cannot be looked into. Then all is as it was.
+    /// The directory itself cannot be read. The state stays as it was.
     pub fn read(&mut self) -> io::Result<Outcome> {
         let known = |path: &Path| self.known.get(path)?.stamp;
         let tree = tree::read(&mut self.walker, &known)?;
         Ok(self.take(tree))
     }
 
-    /// The next time every file is read, whatever is known of it.
+    /// Makes the next call of `read` read every file.
     pub fn forget_stamps(&mut self) {
         for known in self.known.values_mut() {
             known.stamp = None;
@@ -131,7 +132,7 @@ impl Files {
         self.hangs = tree.hangs;
         let hides = |folder: &Path, path: &Path| path.starts_with(folder) && path != folder;
         self.known.retain(|path, _| {
-            // Below what cannot be looked into everything may still be there.
+            // Files below an unreadable directory may still exist.
             let mut unread = tree.unread.keys();
             let is_there =
                 unread.any(|folder| hides(folder, path)) || tree.files.contains_key(&**path);
@@ -213,7 +214,7 @@ impl Files {
     }
 }
 
-/// Of a file whose text is no YAML: so many of its objects stay.
+/// Builds the message for a file that is not YAML, `kept` objects of which stay.
 fn broken(path: &Path, malformed: &Malformed, kept: usize) -> Message {
     let kept = match kept {
         0 => String::new(),

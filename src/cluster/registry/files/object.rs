@@ -4,17 +4,21 @@ use std::sync::Arc;
 
 use api::config::document::Part;
 use api::config::{self, Finding};
+use api::model::Credential;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use super::super::configuration::AnyConfigured;
-use super::super::kubernetes::{Endpoints, Namespace, Node as Machine, Pod, Service, Slice};
+use super::super::credential::SecretData;
+use super::super::kubernetes::{
+    Endpoints, Namespace, Node as Machine, Pod, Service, Slice, trimmed,
+};
 use super::super::refusal::Refusal;
 use super::super::written::Written;
 use super::{MAX_BYTES, one_line};
 
-/// What makes an object one, in whatever version it is written.
+/// The identity of an object, independent of its API version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::registry) struct Id {
     pub(super) group: Arc<str>,
@@ -33,7 +37,7 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// What is made of an object.
+/// The decoded form of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::registry) enum Meaning {
     Configuration(AnyConfigured),
@@ -43,12 +47,16 @@ pub(in crate::registry) enum Meaning {
     Pod(Arc<Pod>),
     Machine(Arc<Machine>),
     Namespace(Arc<Namespace>),
+    /// Certificates of a Secret.
+    Credential(Arc<Credential>),
+    /// As JSON.
+    Ingress(Arc<str>),
     /// Kept to be looked at.
     Nothing,
 }
 
 impl Meaning {
-    /// Of a cluster, not of the mesh's configuration.
+    /// Returns true for Kubernetes' own kinds, false for the mesh's configuration.
     pub(super) const fn is_kubernetes(&self) -> bool {
         match self {
             Self::Service(_)
@@ -56,7 +64,9 @@ impl Meaning {
             | Self::Endpoints(_)
             | Self::Pod(_)
             | Self::Machine(_)
-            | Self::Namespace(_) => true,
+            | Self::Namespace(_)
+            | Self::Credential(_)
+            | Self::Ingress(_) => true,
             Self::Configuration(_) | Self::Nothing => false,
         }
     }
@@ -67,14 +77,14 @@ pub(in crate::registry) struct Object {
     pub(super) id: Id,
     pub(super) line: usize,
     pub(super) meaning: Meaning,
-    /// Of the mesh's configuration.
+    /// The object as written, if it is of the mesh's configuration.
     pub(super) written: Option<Arc<Written>>,
 }
 
-#[cfg(test)]
 impl Object {
-    pub(in crate::registry) const fn written(&self) -> Option<&Arc<Written>> {
-        self.written.as_ref()
+    /// Nobody may see it.
+    pub(in crate::registry) const fn is_secret(&self) -> bool {
+        matches!(self.meaning, Meaning::Credential(_))
     }
 
     pub(in crate::registry) const fn line(&self) -> usize {
@@ -82,28 +92,36 @@ impl Object {
     }
 }
 
-/// What a document turns out to be.
+#[cfg(test)]
+impl Object {
+    pub(in crate::registry) const fn written(&self) -> Option<&Arc<Written>> {
+        self.written.as_ref()
+    }
+}
+
+/// The result of decoding a document.
 #[derive(Debug)]
 pub(in crate::registry) enum Item {
     Good(Object),
     Bad {
         line: usize,
-        /// As far as it can be told.
+        /// The identity, as far as it is known.
         id: Option<Id>,
         written: Option<Arc<Written>>,
         cause: String,
     },
-    /// An object that has nothing to do with this: its kind.
+    /// An object of an unrelated kind, with that kind.
     Foreign(String),
 }
 
 pub(super) const SLICES: &str = "discovery.k8s.io";
+const INGRESSES: &str = "networking.k8s.io";
 
-/// What every object begins with.
+/// The fields that every object has.
 struct Head<'a> {
     api_version: &'a str,
     id: Id,
-    /// Or what is wrong with it: the object is known by then, and so is its last good version.
+    /// The creation time, or its error: the object's identity is known by then, and its last good version stays.
     created: Result<Option<i64>, String>,
 }
 
@@ -125,7 +143,8 @@ pub(super) fn item(part: &Part<'_>, source: &Arc<str>) -> Item {
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let is_ours = config::is_ours(api_version);
-    if !is_ours && !group.is_empty() && (group, kind) != (SLICES, "EndpointSlice") {
+    let is_known = [(SLICES, "EndpointSlice"), (INGRESSES, "Ingress")].contains(&(group, kind));
+    if !is_ours && !group.is_empty() && !is_known {
         return Item::Foreign(format!("{api_version} {kind}"));
     }
     let head = match head(part, &value, api_version, group, kind) {
@@ -134,13 +153,13 @@ pub(super) fn item(part: &Part<'_>, source: &Arc<str>) -> Item {
         Err(cause) => return bad(format!("{kind}: {cause}")),
     };
     match (group, version) {
-        ("", "v1") | (SLICES, "v1") => kubernetes(&head, part, value),
+        ("", "v1") | (SLICES | INGRESSES, "v1") => kubernetes(&head, part, value),
         _ if is_ours => configuration(&head, part, value, source),
         _ => Item::Foreign(format!("{api_version} {kind}")),
     }
 }
 
-/// What kinds, versions and objects are called. Nothing else is remembered or said of a document.
+/// Returns true if the text may be a kind, version or name. Other text of a document is neither stored nor shown.
 fn is_word(text: &str) -> bool {
     const LONGEST: usize = 253;
     let letters =
@@ -206,13 +225,13 @@ fn check(part: &Part<'_>, value: &Json, is_named: bool) -> (Option<config::Objec
     (object, findings)
 }
 
-/// Where the first error is, or else where the object begins.
+/// Returns the line of the first error, or else the line at which the object begins.
 fn line(part: &Part<'_>, findings: &[Finding]) -> usize {
     let first = findings.iter().find(|found| found.is_error());
     first.map_or_else(|| part.begin(), |first| part.line(&first.path))
 }
 
-/// An object of the mesh that nobody can call by its name.
+/// Builds the item of a mesh object without a name.
 fn nameless(part: &Part<'_>, value: &Json, kind: &str) -> Item {
     let (_, findings) = check(part, value, false);
     let words = Refusal::of(&findings).unwrap_or_default().words;
@@ -224,7 +243,7 @@ fn nameless(part: &Part<'_>, value: &Json, kind: &str) -> Item {
     }
 }
 
-/// Judges an object of the mesh by the rules that the webhook, an API server and MCP have, too.
+/// Validates an object of the mesh by the rules of the webhook, of API servers and of MCP.
 fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc<str>) -> Item {
     let metadata = value.get("metadata").cloned().unwrap_or_default();
     place(&mut value, &head.id.namespace);
@@ -236,7 +255,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc
                 let read = AnyConfigured::of(&object, created)?;
                 Ok(read.map_or(Meaning::Nothing, Meaning::Configuration))
             }
-            // Of a kind that nobody uses.
+            // A kind without effect.
             (None, None) => Ok(Meaning::Nothing),
         }
     });
@@ -287,8 +306,8 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
         "Pod" => cluster(value, namespace).map(Meaning::Pod),
         "Node" => cluster(value, namespace).map(Meaning::Machine),
         "Namespace" => cluster(value, namespace).map(Meaning::Namespace),
-        // Nothing here reads secrets, and nobody is to see them.
-        "Secret" => Ok(Meaning::Nothing),
+        "Secret" => secret(value),
+        "Ingress" => Ok(Meaning::Ingress(ingress(value, namespace))),
         kind => return Item::Foreign(format!("{} {kind}", head.api_version)),
     };
     let (id, line) = (head.id.clone(), part.begin());
@@ -308,6 +327,20 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
     }
 }
 
+/// Whoever makes something of it says what is wrong with it.
+fn ingress(mut value: Json, namespace: &str) -> Arc<str> {
+    place(&mut value, namespace);
+    trimmed(&value)
+}
+
+/// Nobody is to see anything of it, so no cause has any of its words.
+fn secret(value: Json) -> Result<Meaning, String> {
+    let read: SecretData = serde_json::from_value(value)
+        .map_err(|_| "its data is not base64, or its stringData no text".to_owned())?;
+    let found = read.whole()?;
+    Ok(found.map_or(Meaning::Nothing, Meaning::Credential))
+}
+
 fn cluster<T: DeserializeOwned>(mut value: Json, namespace: &str) -> Result<Arc<T>, String> {
     place(&mut value, namespace);
     serde_json::from_value(value)
@@ -315,7 +348,7 @@ fn cluster<T: DeserializeOwned>(mut value: Json, namespace: &str) -> Result<Arc<
         .map_err(|error| error.to_string())
 }
 
-/// Gives an object the namespace that it is in without naming it.
+/// Sets the namespace of an object without one.
 fn place(value: &mut Json, namespace: &str) {
     let Some(Json::Object(metadata)) = value.get_mut("metadata") else {
         return;
@@ -327,7 +360,7 @@ fn place(value: &mut Json, namespace: &str) {
     }
 }
 
-/// Text, or what looks like a number: `name: 1` is rather a name here than a mistake.
+/// Returns text; `name: 1` counts as text, too.
 fn text<'a>(part: &Part<'a>, value: &Json, path: &[&str]) -> Option<&'a str> {
     let found = path.iter().try_fold(value, |at, name| at.get(name))?;
     let is_there = !found.is_null();

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::kubernetes::{
-    Endpoints, Names, Namespace, Node, Objects, Pod, Problem, Service, Slice,
+    Endpoints, Ingresses, Names, Namespace, Node, Objects, Pod, Problem, Service, Slice,
 };
+use api::model::Credentials;
+
 use super::object::{Id, Item, Meaning, SLICES};
 use super::{MAX_MESSAGES, Message, message, name};
 use crate::catalogue::{Candidate, Catalogue, Content, Serving, Status};
@@ -23,33 +25,33 @@ impl Content for InFiles {
     type Findings = Found;
 }
 
-/// What is kept of a valid object.
+/// The stored form of a valid object.
 #[derive(Clone, Debug, PartialEq)]
 struct Version {
     meaning: Meaning,
     written: Option<Arc<Written>>,
 }
 
-/// What was found out about a document.
+/// Findings about a document.
 #[derive(Debug)]
 struct Found {
     line: usize,
-    /// Why it is refused.
+    /// The reason for a refusal.
     cause: String,
-    /// As it is shown where it is refused.
+    /// The object as pages show it while it is refused.
     written: Option<Arc<Written>>,
 }
 
-/// What is to be said of a file beside its objects.
+/// Objects of a file that are not used, by reason.
 #[derive(Debug, Default)]
 struct Unused {
     /// Objects of a cluster that an API server has.
     kubernetes: usize,
-    /// Objects that have nothing to do with this, by kind.
+    /// Objects of unrelated kinds, by kind.
     foreign: BTreeMap<String, usize>,
 }
 
-/// What is made of the objects, kept so that what did not change is the same pointer.
+/// The objects of all files. Results are kept, so unchanged ones keep their pointer.
 #[derive(Debug)]
 pub(in crate::registry) struct FileObjects {
     kubernetes: bool,
@@ -79,12 +81,12 @@ impl FileObjects {
         self.said.clone()
     }
 
-    /// What is used, by kind.
+    /// Returns the number of used objects, by kind.
     pub(in crate::registry) const fn counts(&self) -> &BTreeMap<Arc<str>, usize> {
         &self.counts
     }
 
-    /// These are all objects of a file, in order.
+    /// Replaces all objects of a file with these, in order.
     pub(in crate::registry) fn put(&mut self, path: &Arc<Path>, items: Vec<Item>) {
         let mut unused = Unused::default();
         let mut candidates = Vec::new();
@@ -133,7 +135,7 @@ impl FileObjects {
         self.unused.remove(path);
     }
 
-    /// Where nothing changed the same pointer, so that nobody compares it again.
+    /// Builds a version that keeps the pointer of an equal earlier one, so readers need not compare.
     fn version(&self, id: &Id, meaning: Meaning, written: Option<Arc<Written>>) -> Version {
         let before = self.catalogue.get(id).map(|before| &before.meaning);
         let before = before.filter(|before| **before == meaning).cloned();
@@ -143,7 +145,7 @@ impl FileObjects {
         }
     }
 
-    /// How many objects of a file are served as it said last, if it cannot be read now.
+    /// Counts the objects of a file that are still served while it cannot be read.
     pub(super) fn kept(&self, path: &Path) -> usize {
         let all = self.catalogue.at(path).unwrap_or_default().iter();
         let nothing = Status::Refused {
@@ -152,7 +154,7 @@ impl FileObjects {
         all.filter(|one| one.status != nothing).count()
     }
 
-    /// What all files come to, with what is wrong and what is written.
+    /// Merges all files to one contribution; appends their messages and their objects as written.
     pub(in crate::registry) fn outcome(
         &mut self,
         messages: &mut Vec<Message>,
@@ -177,7 +179,7 @@ impl FileObjects {
         self.said.clone()
     }
 
-    /// What became of the objects of a file.
+    /// Appends the messages and objects of a file according to the status of its candidates.
     fn look(
         &self,
         path: &Arc<Path>,
@@ -242,7 +244,9 @@ impl FileObjects {
     fn set(&mut self) {
         let mut said = Contribution::default();
         let mut sorted = Sorted::default();
-        for (_, version) in self.catalogue.all() {
+        let mut credentials = Credentials::new();
+        let mut ingresses = Ingresses::new();
+        for (id, version) in self.catalogue.all() {
             match &version.meaning {
                 Meaning::Configuration(one) => said.configuration.set(one.clone()),
                 Meaning::Service(one) => sorted.services.push(one.clone()),
@@ -251,8 +255,24 @@ impl FileObjects {
                 Meaning::Pod(one) => sorted.pods.push(one.clone()),
                 Meaning::Machine(one) => sorted.machines.push(one.clone()),
                 Meaning::Namespace(one) => sorted.namespaces.push(one.clone()),
+                Meaning::Credential(one) => {
+                    let key = (id.namespace.clone(), id.name.clone());
+                    credentials.insert(key, one.clone());
+                }
+                Meaning::Ingress(one) => {
+                    let key = (id.namespace.clone(), id.name.clone());
+                    ingresses.insert(key, one.clone());
+                }
                 Meaning::Nothing => {}
             }
+        }
+        said.ingresses = self.said.ingresses.clone();
+        if *said.ingresses != ingresses {
+            said.ingresses = Arc::new(ingresses);
+        }
+        said.credentials = self.said.credentials.clone();
+        if *said.credentials != credentials {
+            said.credentials = Arc::new(credentials);
         }
         self.objects.replace(sorted.machines);
         self.objects.replace(sorted.namespaces);
@@ -263,7 +283,7 @@ impl FileObjects {
         self.said = self.with(said);
     }
 
-    /// With what the objects of Kubernetes come to.
+    /// Adds the contribution of Kubernetes' objects.
     fn with(&mut self, configuration: Contribution) -> Contribution {
         let cluster = self.objects.contribution();
         Contribution {
@@ -323,7 +343,7 @@ fn refusal(one: &Candidate<InFiles>, path: &Path, serving: Serving) -> Message {
     }
 }
 
-/// As it is shown when it is not used after all.
+/// Returns the object as pages show it if it is not used after all.
 fn refused(one: &Written, why: &str) -> Arc<Written> {
     let mut one = one.clone();
     one.accepted = false;

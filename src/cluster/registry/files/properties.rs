@@ -1,4 +1,4 @@
-//! Whatever is in files: what is served is what their last documents say, but for versions that stay, and nothing panics.
+//! Property: for any files, the served objects are those of the last documents, except for versions that stay; no panic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -110,7 +110,7 @@ proptest! {
     fn what_is_served_is_the_last_good_version(edits in prop::collection::vec(edit(), 1..12)) {
         let mut files = Files::new(Path::new("/nowhere"), names(), true);
         let mut there = BTreeMap::new();
-        // What each file said when it could be read.
+        // The last readable content of each file.
         let mut said: BTreeMap<u8, Result<Vec<u8>, String>> = BTreeMap::new();
         let mut before = BTreeMap::new();
         for (file, edit) in &edits {

@@ -1,4 +1,4 @@
-//! Directories as people change them, and what is served meanwhile.
+//! Directories that users change, and the objects served meanwhile.
 
 use std::fs;
 
@@ -36,7 +36,7 @@ impl Directory {
         self
     }
 
-    /// Names of entries with the numbers of their ports, and what is wrong.
+    /// Returns the names of entries with their ports' numbers, and the messages.
     fn read(&mut self) -> (String, Vec<String>) {
         let outcome = self.files.read().unwrap();
         let entries = outcome
@@ -166,7 +166,7 @@ fn a_broken_file_keeps_what_it_had() {
             && messages[0].ends_with("; its 2 objects stay as they were"),
         "{messages:?}"
     );
-    // Said again, as long as it is so.
+    // The message persists as long as the error does.
     assert_eq!(directory.read(), (entries, messages));
     fs::remove_file(directory.path("a.yaml")).unwrap();
     fs::create_dir(directory.path("a.yaml")).unwrap();
@@ -181,7 +181,7 @@ fn a_broken_file_keeps_what_it_had() {
     assert_eq!(directory.read(), ("default/c:4".to_owned(), none()));
 }
 
-/// What cannot be named is shown and counted by its file.
+/// Objects without a name are shown and counted by their file.
 #[test]
 fn a_file_that_cannot_be_read_is_an_object_of_its_own() {
     let mut directory = Directory::new();
@@ -202,7 +202,7 @@ fn a_file_that_cannot_be_read_is_an_object_of_its_own() {
         .map(|one| (&*one.source, one.accepted, one.messages.len()))
         .collect();
     assert_eq!(files, [("b.yaml", false, 1), ("c.yaml", false, 2)]);
-    // What is used, by the names of the kinds.
+    // The number of used objects, by kind.
     let counts = outcome.objects.iter().map(|(kind, n)| (&**kind, *n));
     assert_eq!(
         counts.collect::<Vec<_>>(),
@@ -377,7 +377,7 @@ fn a_dumped_cluster_is_served() {
     let said = directory.files.set_trust_domain("example");
     let account = said.endpoints[&key][0].account.clone();
     assert_eq!(account.as_deref(), Some("spiffe://example/ns/demo/sa/b"));
-    // Where an API server has them.
+    // With an API server as the source of Kubernetes' kinds.
     directory.files = Files::new(directory.root.path(), names(), false);
     let outcome = directory.files.read().unwrap();
     assert!(outcome.contribution.services.is_empty());
@@ -425,14 +425,14 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
             )
         })
         .collect();
-    // What has no name of its own is said of the file.
+    // Messages about nameless objects name the file.
     assert_eq!(
         shown[0],
         "File a.yaml false [\"line 7: ServiceEntry: spec.hosts: must not be empty (and 1 more)\", \"line 13: want an object\", \
          \"line 15: want apiVersion and kind\"]"
     );
     assert!(shown[3].starts_with("Sidecar s false "), "{shown:?}");
-    // Nothing is served of it, and it is refused all the same.
+    // The object has no effect, and is refused all the same.
     assert_eq!(
         shown[4],
         "VirtualService v false [\"spec: needs http, tls or tcp\"]"
@@ -506,7 +506,7 @@ fn a_file_of_many_documents_may_be_long() {
     assert_eq!(read.contribution.configuration.entries.len(), 100);
 }
 
-/// Where the documents of a text begin; they are no objects.
+/// Returns the lines at which invalid documents begin.
 fn lines(text: &str) -> Result<Vec<usize>, String> {
     let items = items(text.as_bytes(), &"a.yaml".into());
     let items = items.map_err(|malformed| malformed.to_string())?;
@@ -531,7 +531,7 @@ fn a_text_is_its_documents_with_their_lines() {
         ),
         ("\n{\n\t\"a\": 1\n}\n{}", &[2, 5]),
         ("--- ~\n--- {a: 1}\n", &[2]),
-        // Items of a list of a kind are what their list says.
+        // Items of a typed list have the list's kind.
         (
             "kind: PodList\napiVersion: v1\nitems:\n- metadata: {}\n- metadata: {}\n",
             &[4, 5],
@@ -582,7 +582,7 @@ fn aliases_of_many_documents_are_bounded_together() {
     assert_eq!(lines(&dense.repeat(200)).map(|lines| lines.len()), Ok(200));
 }
 
-/// One that is too large is refused alone, and what it said before stays.
+/// An object that is too large is refused alone, and keeps its last version.
 #[test]
 fn an_object_that_is_too_large_is_refused_alone() {
     let mut directory = Directory::new();
@@ -622,4 +622,55 @@ fn an_object_that_is_too_large_is_refused_alone() {
         .map(|one| (&*one.name, one.spec.ports[0].number))
         .collect();
     assert_eq!(names, [("a", 1), ("b", 2)]);
+}
+
+/// The last good version of one stays, and what is wrong with it is said without any of its words.
+#[test]
+fn certificates_and_ingresses_are_read() {
+    let pair = || {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    };
+    let indented =
+        |text: &str| -> String { text.lines().map(|line| format!("    {line}\n")).collect() };
+    let secret = |chain: &str, key: &str| {
+        format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: a, namespace: edge}}\nstringData:\n  tls.crt: |\n{}  tls.key: |\n{}",
+            indented(chain),
+            indented(key)
+        )
+    };
+    let ((chain, key), (_, other)) = (pair(), pair());
+    let mut directory = Directory::new();
+    directory.write("a.yaml", &secret(&chain, &key));
+    let first = directory.files.read().unwrap();
+    assert!(first.messages.is_empty());
+    let all = &first.contribution.credentials;
+    let place = ("edge".into(), "a".into());
+    assert_eq!(*all[&place].pair.as_ref().unwrap().1, *key.as_bytes());
+    directory.write("a.yaml", &secret(&chain, &other));
+    let second = directory.files.read().unwrap();
+    assert!(Arc::ptr_eq(all, &second.contribution.credentials));
+    let said = format!("{:?}", second.messages);
+    assert!(
+        said.contains("the key is not that of the certificate; its last good version stays"),
+        "{said}"
+    );
+    assert!(
+        second.written.is_empty() && !format!("{second:?}").contains(other.lines().nth(1).unwrap())
+    );
+    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: i, namespace: shop, labels: {a: b}}\nspec: {rules: []}\n";
+    directory.write("a.yaml", ingress);
+    let third = directory.files.read().unwrap();
+    assert!(third.messages.is_empty() && third.contribution.credentials.is_empty());
+    let kept = &third.contribution.ingresses[&("shop".into(), "i".into())];
+    let kept: serde_json::Value = serde_json::from_str(kept).unwrap();
+    assert_eq!(
+        kept,
+        serde_json::json!({
+            "metadata": {"annotations": {}, "creationTimestamp": null, "name": "i", "namespace": "shop"},
+            "spec": {"rules": []},
+        })
+    );
 }

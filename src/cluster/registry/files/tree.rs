@@ -15,15 +15,15 @@ const LIMITS: Limits = Limits {
     total: TOTAL,
 };
 
-/// What was found, by path below the directory.
+/// The files and directories that a scan found, by path below the directory.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) files: BTreeMap<PathBuf, Result<Found, String>>,
-    /// Directories that could not be looked into, or not to the end, and why. What is below them may still be there.
+    /// Directories that could not be read completely, and why. Files below them may still exist.
     pub(super) unread: BTreeMap<PathBuf, String>,
-    /// Where a change may mean something.
+    /// The directories to watch.
     pub(super) folders: Vec<PathBuf>,
-    /// Something does not answer.
+    /// A path does not answer.
     pub(super) hangs: bool,
 }
 
@@ -50,7 +50,7 @@ impl Visit for Collect<'_> {
 ///
 /// # Errors
 ///
-/// There is nothing that can be looked into.
+/// The root cannot be read.
 pub(super) fn read(
     walker: &mut Walker,
     known: &dyn Fn(&Path) -> Option<Stamp>,

@@ -1,5 +1,5 @@
-//! Configuration in an API server: objects of the mesh's own kinds, read and judged one by one. One that is not valid is not
-//! used; what it said before stays.
+//! Configuration in an API server: objects of the mesh's own kinds, decoded and validated one by one. An invalid one is not
+//! used; its last good version stays.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::catalogue::{self, Candidate, Catalogue, Content};
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
-/// An object, or what is wrong with it.
+/// An object, or its errors.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(from = "Raw", bound = "T: Spec")]
 pub(super) struct Custom<T> {
@@ -44,7 +44,7 @@ impl<T: Spec> Kind for Custom<T> {
     }
 }
 
-/// A server that has several versions converts between them, and all say the same: the first that it has is read.
+/// Returns the newest version. A server with several versions converts between them, so any of them will do.
 pub(super) const fn newest(versions: &'static [&'static str]) -> &'static str {
     match versions {
         [first, ..] => first,
@@ -52,7 +52,7 @@ pub(super) const fn newest(versions: &'static [&'static str]) -> &'static str {
     }
 }
 
-/// What objects of a kind are said to be, whatever version the server has them in.
+/// Returns the `apiVersion` that objects of a kind are shown with, whatever version the server has them in.
 pub(super) fn api_version<T: Spec>() -> String {
     format!("{}/{}", T::GROUP, newest(T::VERSIONS))
 }
@@ -62,7 +62,7 @@ pub(super) fn api_version<T: Spec>() -> String {
 pub(super) struct Raw {
     #[serde(default)]
     pub(super) metadata: RawMetadata,
-    /// Not looked into before it is known whose it is: one that is nested too deeply must not spoil a whole list.
+    /// Decoded after the object's key is known: an object that is nested too deeply must not spoil a whole list.
     #[serde(default)]
     pub(super) spec: Option<Box<RawValue>>,
 }
@@ -83,7 +83,7 @@ impl<T: Spec> From<Raw> for Custom<T> {
     }
 }
 
-/// Judges an object by the rules that files, MCP and the webhook are judged by.
+/// Validates an object by the rules of files, MCP and the webhook.
 fn judged<T: Spec>(raw: &Raw) -> Result<T, Refusal> {
     let text = raw.spec.as_ref().map_or("null", |spec| spec.get());
     let spec: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -113,7 +113,7 @@ impl Content for InServer {
     type Findings = Refusal;
 }
 
-/// All objects, of all kinds.
+/// The configuration objects of all kinds.
 #[derive(Debug, Default)]
 pub(super) struct Configs {
     catalogue: Catalogue<InServer>,
@@ -159,7 +159,7 @@ impl Configs {
         }
     }
 
-    /// All that are valid, or were.
+    /// Returns the configuration in last good versions.
     pub(super) const fn said(&self) -> &Configuration {
         &self.said
     }

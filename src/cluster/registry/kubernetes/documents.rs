@@ -9,10 +9,10 @@ use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
 use crate::config::Plain;
 use crate::kind::Key;
 
-/// Whether services can be made of an object: `Ok` also for kinds that have nothing to do with them.
+/// Checks that an object can be used for services: `Ok` also for kinds that have nothing to do with them.
 ///
 /// # Errors
-/// Why the JSON is no object of the kind.
+/// The reason why the JSON is no object of the kind.
 pub fn usable(kind: Plain, json: &str) -> Result<(), String> {
     Objects::each(kind, &mut UsableBy(json))
 }
@@ -53,18 +53,18 @@ fn read<K: DeserializeOwned>(json: &str) -> Result<K, String> {
 }
 
 impl Objects {
-    /// One object is new, or another than before. Kinds that have nothing to do with services are none.
+    /// Adds or updates one object. Ignores kinds that have nothing to do with services.
     ///
     /// # Errors
-    /// Why the JSON is no object of the kind; then what was there stays.
+    /// The reason why the JSON is no object of the kind; then the last version stays.
     pub fn set_json(&mut self, kind: Plain, json: &str) -> Result<(), String> {
         Self::each(kind, &mut Set(self, json))
     }
 
-    /// One object is gone: `NAMESPACE/NAME`, or `NAME` of what belongs to the whole cluster.
+    /// Deletes an object: `NAMESPACE/NAME`, or `NAME` of a cluster-scoped one.
     pub fn delete_named(&mut self, kind: Plain, name: &str) {
         let (namespace, name) = name.split_once('/').unwrap_or(("", name));
-        // Deleting reads nothing that could be wrong.
+        // Deleting decodes nothing that could be invalid.
         let _always = Self::each(kind, &mut Delete(self, Key::new(namespace, name)));
     }
 

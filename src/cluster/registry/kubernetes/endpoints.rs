@@ -28,7 +28,7 @@ pub(super) fn key(names: &Names, service: &Key) -> ServiceKey {
     }
 }
 
-/// Nothing where a name stands for another, and nothing says at which port, or the name is none.
+/// Converts a Service; `None` for an ExternalName without ports or with an invalid name.
 pub(super) fn service(names: &Names, from: &wire::Service) -> Option<Service> {
     let external = from.external_name.is_some();
     if external && (from.ports.is_empty() || from.problem.is_some()) {
@@ -51,7 +51,7 @@ pub(super) fn service(names: &Names, from: &wire::Service) -> Option<Service> {
         cluster: names.cluster.clone(),
         resolution,
         mesh_external: external,
-        // The API server's word: of one that is only a name it is not looked at.
+        // The API server ignores the selector of an ExternalName service, and so does this.
         selector: if external {
             Labels::new()
         } else {
@@ -72,32 +72,32 @@ fn of_cluster<T>(names: &Names, what: Vec<T>) -> BTreeMap<api::model::ClusterId,
     BTreeMap::from([(names.cluster.clone(), what)])
 }
 
-/// Where a service is served.
+/// The endpoints of a service.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     /// Sorted, none twice.
     pub(super) endpoints: Vec<Endpoint>,
-    /// What they were looked up in.
+    /// Pods, addresses and nodes that the endpoints were looked up in.
     pub(super) targets: BTreeSet<Target>,
     /// Places that name a pod which is not there.
     pub(super) podless: usize,
-    /// There is no room for some: how many addresses there are, and how many of them are used.
+    /// The number of addresses, and of those used, if there are more than the limit.
     pub(super) crowded: Option<(usize, usize)>,
-    /// None of the ports that are written for it is one of its own.
+    /// Port names, if the endpoints have none of the service's ports.
     pub(super) strange: Option<Strange>,
 }
 
 /// The first names of ports.
 #[derive(Debug)]
 pub(super) struct Strange {
-    /// Of what is written for a service.
+    /// Port names of the slices, or of the Endpoints.
     theirs: Vec<Arc<str>>,
-    /// Of the service.
+    /// Port names of the service.
     own: Vec<Arc<str>>,
 }
 
 impl Places {
-    /// What is said where there is no room for all, or where nothing written for it is of its ports.
+    /// Returns a message if addresses exceed the limit, or if no port name matches.
     pub(super) fn problem(&self) -> Option<Arc<str>> {
         if let Some(Strange { theirs, own }) = &self.strange {
             let words = format!(
@@ -186,7 +186,7 @@ struct Gathered<'a> {
     /// Addresses that serve a port of it, and those for which there was room.
     seen: usize,
     used: usize,
-    /// Names of ports that it has not, and something written for it has.
+    /// Names of ports that the endpoints have and the service lacks.
     others: BTreeSet<Arc<str>>,
     places: Places,
 }
@@ -202,7 +202,7 @@ impl<'a> Gathered<'a> {
             .extend(ports.map(|port| Endpoint::new(address.clone(), port.number, &port.name)));
     }
 
-    /// Of all its slices; where it has none, of its Endpoints: a dump of a cluster has both.
+    /// Adds the addresses of all slices; of the Endpoints if there is no slice (a cluster's dump has both).
     fn all(&mut self) {
         let tables = &self.objects.tables;
         let mut any = false;
@@ -231,7 +231,7 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// Those of them that the service has.
+    /// Returns the ports of the subset that the service has, too.
     fn ports(&mut self, subset: &Subset) -> Vec<(Arc<str>, u16)> {
         let own = |(name, number): &(Arc<str>, u16)| {
             let name = self.ports.get(&**name)?;
@@ -245,7 +245,7 @@ impl<'a> Gathered<'a> {
         own
     }
 
-    /// Each costs as much as if it served all ports: who may answer stands in the cluster of each.
+    /// Each costs as much as if it served all ports: an endpoint is in the cluster of each port.
     fn place(&mut self, ports: &[(Arc<str>, u16)], place: &Place, health: Health) {
         if ports.is_empty() {
             return;
@@ -267,7 +267,7 @@ impl<'a> Gathered<'a> {
         self.places.endpoints.extend(served);
     }
 
-    /// All but its port.
+    /// Builds an endpoint, except for its port.
     fn filled(&mut self, place: &Place, health: Health) -> Endpoint {
         let tables = &self.objects.tables;
         let mut endpoint = Endpoint::new(EndpointAddress::Ip(place.address), 0, "");

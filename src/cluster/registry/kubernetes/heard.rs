@@ -1,4 +1,4 @@
-//! What one API server said so far, and when that is to be told on.
+//! The state of one API server, and when it is emitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use crate::kind::{Key, Kind as _};
 use crate::registry::{Contribution, Standing};
 use crate::store::Freshness;
 
-/// Changes that come together are told together: a pod and the slice that names it.
+/// The debounce interval of changes: a pod and the slice that names it arrive together.
 const GATHER: Duration = Duration::from_millis(10);
-/// After a gap all kinds are listed anew. They are told at once, if they come within this time of the first one.
+/// After a gap all kinds are relisted: the time from the first list in which the others are awaited, to emit all at once.
 const TOGETHER: Duration = Duration::from_secs(3);
 
-/// Kinds that only say more of what others are. A role for one namespace cannot allow them.
+/// Kinds that only add details to others. A role for one namespace cannot allow them.
 const OPTIONAL: [&str; 2] = [Node::RESOURCE.name, Namespace::RESOURCE.name];
 
-/// All that a cluster has, and how far that can be trusted.
+/// All objects of a cluster, with the standing of the watches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
-    /// Nothing before all was read.
+    /// Empty until every kind has been listed.
     pub contribution: Contribution,
     pub standing: Standing,
-    /// Why the server is not heard, also before it is said to be lost.
+    /// The reason why a watch fails, also before the server counts as lost.
     pub error: Option<Arc<str>>,
-    /// Since when, once it is said to be lost.
+    /// The time of the loss, once the source counts as lost.
     pub lost: Option<Instant>,
     /// Objects of each kind.
     pub counts: BTreeMap<&'static str, usize>,
-    /// What happened to them so far.
+    /// Events of each kind so far.
     pub events: BTreeMap<(&'static str, Event), u64>,
     /// Places that name a pod which is not there, or not yet.
     pub podless: usize,
-    /// How many such places there were ever.
+    /// Endpoints without a pod so far, those since resolved included.
     pub ever_podless: u64,
-    /// What cannot be used of which object.
+    /// Objects that cannot be used, or not completely.
     pub problems: Arc<[Problem]>,
     /// Configuration that has no effect.
     pub others: Others,
@@ -66,20 +66,20 @@ impl Default for Told {
 #[derive(Debug)]
 pub(super) struct Heard {
     pub(super) objects: Objects,
-    /// After so long a source that is not heard is lost.
+    /// The time after which a source that cannot be watched counts as lost.
     patience: Duration,
     pub(super) configs: Configs,
     pub(super) others: Others,
     /// Kinds that the account has no right to, and that are done without.
     refused: BTreeSet<&'static str>,
-    /// Of each kind that is waited for.
+    /// The freshness of each kind that is waited for.
     fresh: BTreeMap<&'static str, Freshness>,
-    /// Since when something is there that was not told.
+    /// The time of the first change that is not emitted yet.
     since: Option<Instant>,
-    /// When the first kind was heard again, while others are not.
+    /// The time at which the first kind was listed again, while others are not.
     returning: Option<Instant>,
     synced: bool,
-    /// As it was told.
+    /// The standing as last emitted.
     standing: Standing,
     error: Option<Arc<str>>,
 }
@@ -106,12 +106,12 @@ impl Heard {
         }
     }
 
-    /// Something may be different.
+    /// Marks the state as changed.
     pub(super) fn changed(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 
-    /// How far a kind is, if it is one that is waited for. Whether other objects of it cannot be read than before.
+    /// Sets the freshness of a kind, if it is waited for. Returns true if the set of unreadable or left out objects changed.
     pub(super) fn freshness(
         &mut self,
         kind: &'static str,
@@ -192,7 +192,7 @@ impl Heard {
         })
     }
 
-    /// When to ask again whether something is to be told, if nothing is heard before.
+    /// Returns the time at which `tell` should be called without an event.
     pub(super) fn due(&self) -> Option<Instant> {
         if let Some(first) = self.returning {
             return Some(first + TOGETHER);
@@ -206,7 +206,7 @@ impl Heard {
         Some(self.since.filter(|_| self.synced)? + GATHER)
     }
 
-    /// What is to be told now: all of it, and nothing where nothing is new.
+    /// Returns the state if it is due and differs from the last one; else `None`.
     pub(super) fn tell(&mut self, now: Instant) -> Option<Told> {
         if self.returning.is_some_and(|first| now >= first + TOGETHER) {
             self.returning = None;
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Two kinds, all read and told, and its time.
+    /// The state with two kinds, all listed and emitted, and the time.
     fn synced() -> (Heard, Instant) {
         let names = Names {
             cluster: "here".into(),

@@ -1,4 +1,4 @@
-//! The kinds of objects that a cluster is made of, and what a change of each one touches.
+//! The kinds of a cluster's objects, and the results that a change of each one affects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(super) use sealed::Sealed;
 
 pub(super) type Table<K> = BTreeMap<Key, Arc<K>>;
 
-/// All objects.
+/// The objects of a cluster, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub(super) services: Table<Service>,
@@ -23,7 +23,7 @@ pub(super) struct Tables {
     pub(super) namespaces: Table<Namespace>,
 }
 
-/// A kind of objects that a cluster is made of.
+/// A kind of a cluster's objects.
 pub trait Held: Kind + Sealed {}
 
 impl<K: Kind + Sealed> Held for K {}
@@ -35,7 +35,7 @@ mod sealed {
         const NAME: &'static str;
 
         fn table(objects: &mut Objects) -> &mut Table<Self>;
-        /// What is different, once it is in the table.
+        /// Updates the indexes after the table has changed.
         fn changed(objects: &mut Objects, key: &Key, old: Option<&Self>, new: Option<&Self>);
 
         fn problem(&self) -> Option<&str> {

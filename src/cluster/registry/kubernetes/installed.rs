@@ -1,8 +1,8 @@
-//! Whether a server has any of the kinds that somebody has to install there.
+//! Finds out whether any of the mesh's kinds is installed on a server.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// What those who look for one kind each have found so far.
+/// The results of the watchers' first look-ups, each of one kind.
 #[derive(Debug, Default)]
 pub(super) struct Installed {
     unknown: AtomicUsize,
@@ -10,17 +10,17 @@ pub(super) struct Installed {
 }
 
 impl Installed {
-    /// Before anybody looks: one more kind will be looked for.
+    /// Announces a kind to be looked up; called before any look-up.
     pub(super) fn expect_one_more(&self) {
         self.unknown.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A kind has been looked for the first time. True for the last of them where none was there: then it is worth saying.
+    /// Records the first look-up of a kind. Returns true for the last look-up if no kind is installed: then it is logged.
     pub(super) fn is_the_last_of_none(&self, is_there: bool) -> bool {
         if is_there {
             self.any.store(true, Ordering::Relaxed);
         }
-        // Tasks of one runtime with one thread: what is stored first is seen first.
+        // All tasks run on one thread, so the store above is visible.
         let before = self.unknown.fetch_sub(1, Ordering::AcqRel);
         before == 1 && !self.any.load(Ordering::Relaxed)
     }

@@ -1,21 +1,21 @@
-//! What looked at what: from each of two ends to the other.
+//! An index of look-ups, in both directions: from a looker to its targets, and back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::kind::Key;
 
-/// What is looked at, whether it is there or not.
+/// The target of a look-up, existing or not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
     Pod(Key),
-    /// Whatever pod has this address.
+    /// The pod that has this address.
     Address(IpAddr),
     Node(Box<str>),
     Namespace(Box<str>),
 }
 
-/// Most lists have one or two entries, and there are as many of them as endpoints: sorted, as a set would be, but small.
+/// The index. Most lists have one or two entries, and there are as many of them as endpoints: sorted like a set, but small.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     targets: BTreeMap<Key, Box<[Target]>>,
@@ -23,7 +23,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// All that `looker` looked at, this time.
+    /// Replaces the targets of a looker.
     pub(super) fn set(&mut self, looker: &Key, targets: BTreeSet<Target>) {
         let before = self.targets.remove(looker).unwrap_or_default();
         for target in before.iter().filter(|target| !targets.contains(target)) {
@@ -55,7 +55,7 @@ impl Links {
         }
     }
 
-    /// Who looked at it.
+    /// Iterates over the lookers of a target.
     pub(super) fn of(&self, target: &Target) -> impl Iterator<Item = &Key> {
         self.lookers.get(target).into_iter().flatten()
     }

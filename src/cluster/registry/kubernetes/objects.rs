@@ -1,4 +1,4 @@
-//! One cluster's objects, and what they come to.
+//! One cluster's objects, and the contribution computed from them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::kind::Key;
 use crate::registry::{Contribution, Refusal};
 use crate::store::{Change, Changes};
 
-/// What names are made of.
+/// The parameters of the names of services and workloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     pub cluster: ClusterId,
@@ -33,18 +33,18 @@ impl Names {
     }
 }
 
-/// What cannot be used of an object; the rest of it counts.
+/// A part of an object that cannot be used; the rest of the object is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// `Service`.
     pub kind: &'static str,
     pub object: Key,
     pub refusal: Refusal,
-    /// It is no such thing: it is left out, or stays as it was.
+    /// The object cannot be decoded: it is left out, or keeps its last version.
     pub is_unreadable: bool,
 }
 
-/// What happened to an object.
+/// An event of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     Add,
@@ -63,7 +63,7 @@ impl Event {
     }
 }
 
-/// One cluster: told of objects one by one, or of whole lists, in any order.
+/// One cluster: takes objects one by one, or whole lists, in any order.
 #[derive(Debug)]
 pub struct Objects {
     names: Names,
@@ -72,7 +72,7 @@ pub struct Objects {
     pub(super) slices: BTreeMap<Key, BTreeSet<Key>>,
     /// Pods by address: not those of the host's network, and not those that have ended.
     pub(super) at: BTreeMap<IpAddr, BTreeSet<Key>>,
-    /// Pods and services, by what they looked at.
+    /// Pods and services, by the objects that they were computed from.
     pods: Links,
     services: Links,
     pub(super) touched_pods: BTreeSet<Key>,
@@ -80,7 +80,7 @@ pub struct Objects {
     problems: BTreeMap<(&'static str, Key), Arc<str>>,
     /// Places that name a pod which is not there, by service.
     podless: BTreeMap<Key, usize>,
-    /// Services with more places than there is room for, and what is said of them.
+    /// Services with more endpoints than the limit, and the message about each.
     crowded: BTreeMap<Key, Arc<str>>,
     ever_podless: u64,
     events: BTreeMap<(&'static str, Event), u64>,
@@ -119,7 +119,7 @@ impl Objects {
         self.touched_services.extend(services);
     }
 
-    /// One object is new, or another than before.
+    /// Adds or updates an object.
     pub fn set<K: Held>(&mut self, object: Arc<K>) {
         let key = object.key();
         let new = Arc::clone(&object);
@@ -138,7 +138,7 @@ impl Objects {
         K::changed(self, &key, old.as_deref(), Some(&new));
     }
 
-    /// One object is gone.
+    /// Deletes an object.
     pub fn delete<K: Held>(&mut self, key: &Key) {
         if let Some(old) = K::table(self).remove(key) {
             self.count::<K>(Event::Delete);
@@ -147,7 +147,7 @@ impl Objects {
         }
     }
 
-    /// These are all objects of the kind.
+    /// Replaces all objects of the kind.
     pub fn replace<K: Held>(&mut self, objects: impl IntoIterator<Item = Arc<K>>) {
         let mut gone: BTreeSet<Key> = K::table(self).keys().cloned().collect();
         for object in objects {
@@ -159,7 +159,7 @@ impl Objects {
         }
     }
 
-    /// What a store says.
+    /// Applies the changes of a store.
     pub fn apply<K: Held>(&mut self, changes: Changes<K>) {
         if changes.whole {
             let all = changes.changes.into_iter();
@@ -176,7 +176,7 @@ impl Objects {
         }
     }
 
-    /// How many objects there are of a kind.
+    /// Returns the number of objects of each kind.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<&'static str, usize> {
         use Sealed as _;
@@ -198,19 +198,19 @@ impl Objects {
         ])
     }
 
-    /// How often something happened to objects of a kind, where it did.
+    /// Returns the number of events of each kind, without zeros.
     #[must_use]
     pub const fn events(&self) -> &BTreeMap<(&'static str, Event), u64> {
         &self.events
     }
 
-    /// Places that name a pod which is not there, or not yet, when it was last asked what all comes to.
+    /// Returns the number of endpoints that name a missing pod, as of the last contribution.
     #[must_use]
     pub fn podless(&self) -> usize {
         self.podless.values().sum()
     }
 
-    /// How many such places there were ever.
+    /// Returns the number of endpoints without a pod so far, those since resolved included.
     #[must_use]
     pub const fn ever_podless(&self) -> u64 {
         self.ever_podless
@@ -221,7 +221,7 @@ impl Objects {
         *count = count.saturating_add(1);
     }
 
-    /// What cannot be used, when it was last asked what all comes to.
+    /// Iterates over the problems as of the last contribution.
     pub fn problems(&self) -> impl Iterator<Item = Problem> {
         let of_objects = self.problems.iter();
         let of_objects = of_objects.map(|((kind, object), words)| (*kind, object, words));
@@ -237,9 +237,9 @@ impl Objects {
             })
     }
 
-    /// All that the objects come to. Only what was touched since the last time is computed.
+    /// Returns the contribution of all objects. Recomputes only what changes since the last call affect.
     pub fn contribution(&mut self) -> Contribution {
-        // Pods first: services look at what is known of them.
+        // Pods first: services depend on their workloads.
         for key in std::mem::take(&mut self.touched_pods) {
             self.settle_pod(&key);
         }
@@ -326,7 +326,7 @@ impl Objects {
         }
     }
 
-    /// What is known of a pod.
+    /// Returns the workload of a pod.
     pub(super) fn workload(&self, pod: &Key) -> Option<&Workload> {
         let place = workload::key(&self.names.cluster, pod);
         self.said.workloads.get(&place).map(Arc::as_ref)
@@ -345,14 +345,14 @@ impl Objects {
         keys.filter_map(|key| self.tables.slices.get(key).map(Arc::as_ref))
     }
 
-    /// Who looked at it looks again.
+    /// Marks the lookers of a target for recomputation.
     pub(super) fn touch(&mut self, target: &Target) {
         self.touched_pods.extend(self.pods.of(target).cloned());
         self.touched_services
             .extend(self.services.of(target).cloned());
     }
 
-    /// Nothing is remembered.
+    /// Returns true if neither objects nor indexes remain.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.counts().values().all(|count| *count == 0)

@@ -1,5 +1,4 @@
-//! Kinds of the mesh's configuration in an API server that have no effect here: kept as they are written, for those who look
-//! at them.
+//! Kinds of the mesh's configuration in an API server that have no effect here: kept as written, for pages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -13,7 +12,7 @@ use super::custom::Raw;
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
-/// One of them, and the versions that a server may have it in, the newest first.
+/// A kind without effect, and its possible API versions, newest first.
 #[derive(Debug)]
 pub(super) struct Inert {
     pub(super) kind: &'static api::config::Kind,
@@ -29,12 +28,12 @@ impl Inert {
 
 /// The group that most are of.
 const GROUP: &str = "networking.istio.io";
-/// Its versions, the newest first.
+/// The API versions of these kinds, newest first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
 /// Versions of kinds of later releases: they have none in the table.
 const LATER_VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
 
-/// All of them, by group and kind.
+/// All of these kinds, by group and kind.
 static INERT: LazyLock<Vec<Inert>> = LazyLock::new(|| {
     let all = KINDS.iter().chain(LATER);
     let is_read = |kind: &api::config::Kind| Configuration::has(kind.group, kind.plural);
@@ -53,7 +52,7 @@ static INERT: LazyLock<Vec<Inert>> = LazyLock::new(|| {
     inert
 });
 
-/// Where each of them stands in the API, with its place among them, and the versions that a server may have it in.
+/// Yields the index, the resource and the possible API versions of each kind.
 pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'static str])> {
     INERT.iter().enumerate().map(|(at, inert)| {
         let resource = Resource {
@@ -73,24 +72,24 @@ pub(super) struct Other {
     plain: Arc<Plain>,
 }
 
-/// What is kept of it.
+/// The stored form of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plain {
     pub(super) created: Option<i64>,
-    /// JSON, as the server wrote it; how long it is where that is more than is kept: only people look at it.
+    /// The spec as JSON, as the server wrote it; its length if it exceeds the limit: only pages show it.
     spec: Result<Box<str>, usize>,
 }
 
-/// Of a spec that has no effect.
+/// Bytes of a stored spec; it has no effect and is only shown.
 const SPEC: usize = 16 << 10;
 
 impl Plain {
-    /// Whether it was small enough for that.
+    /// Returns true if the spec is stored.
     pub(super) const fn is_kept(&self) -> bool {
         self.spec.is_ok()
     }
 
-    /// What it says, or why that cannot be shown.
+    /// Returns the spec, or the reason why it cannot be shown.
     pub(super) fn spec(&self) -> Result<Value, String> {
         match &self.spec {
             Ok(spec) => serde_json::from_str(spec).map_err(|error| error.to_string()),
@@ -102,7 +101,7 @@ impl Plain {
 }
 
 impl Kind for Other {
-    /// For all of them; each is read by its own.
+    /// A placeholder: each kind is read from a resource of its own.
     const RESOURCE: Resource = Resource {
         group: GROUP,
         version: VERSIONS[0],
@@ -135,12 +134,12 @@ impl From<Raw> for Other {
     }
 }
 
-/// All objects of these kinds, by the kind's place.
+/// The objects of these kinds, by the kind's index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Others(Arc<BTreeMap<(usize, Key), Arc<Plain>>>);
 
 impl Others {
-    /// What the kind at this place says.
+    /// Applies the changes of the kind with this index.
     pub(super) fn apply(&mut self, at: usize, changes: Changes<Other>) {
         let all = Arc::make_mut(&mut self.0);
         if changes.whole {
@@ -158,7 +157,7 @@ impl Others {
         }
     }
 
-    /// Of what kind, and which one it is, in the order of the kinds' names.
+    /// Iterates over the objects with their kind and key, in the order of the kinds' names.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Inert, &Key, &Plain)> {
         self.0.iter().filter_map(|((at, key), plain)| {
             let inert = INERT.get(*at)?;
@@ -188,7 +187,6 @@ mod tests {
             "authentication.istio.io/v1alpha1 Policy",
             "config.istio.io/v1alpha2 rule",
             "extensions.istio.io/v1 WasmPlugin",
-            "networking.istio.io/v1 Gateway",
             "networking.istio.io/v1 WorkloadGroup",
             "networking.istio.io/v1alpha3 EnvoyFilter",
             "rbac.istio.io/v1alpha1 ClusterRbacConfig",
@@ -202,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Who is told of by name has to be allowed to be read.
+    /// Each kind that is watched by name needs RBAC permission to be read.
     #[test]
     fn the_manifest_gives_the_right_to_read_each_of_them() {
         let manifest = include_str!("../../../../build/kubernetes/discovery.yaml");

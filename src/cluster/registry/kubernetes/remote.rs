@@ -35,7 +35,7 @@ struct Secret {
     kubeconfigs: BTreeMap<Box<str>, ByteString>,
 }
 
-/// Without what is secret.
+/// Omits the secrets.
 impl fmt::Debug for Secret {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.debug_struct("Secret")
@@ -80,11 +80,10 @@ impl Kind for Secret {
     }
 }
 
-/// Follows the Secrets of a namespace, reads the clusters that they name as `settings` say, which are those of the local one,
-/// but without configuration, and tells of all of them, for as
-/// long as somebody listens. A cluster whose kubeconfig is of no use is there, too, with the reason; one that is removed is
-/// gone at once, with all that it had. `known` becomes true once it is told which clusters there are: when the Secrets were
-/// read, when the account has no right to them, and when they were not read in time.
+/// Watches the Secrets of a namespace and the clusters that they name, with the settings of the local cluster but without
+/// configuration, and sends the state of all of them for as long as there is a receiver. A cluster with an unusable
+/// kubeconfig is listed, too, with the reason; a removed one is dropped at once, with all its objects. `known` becomes true
+/// once the set of clusters is known: when the Secrets were listed, when the account has no permission, or after a deadline.
 pub async fn remotes(
     local: Cluster,
     namespace: String,
@@ -138,15 +137,15 @@ pub async fn remotes(
     }
 }
 
-/// What is heard of a cluster.
+/// A message of a remote cluster's task.
 #[allow(
     clippy::large_enum_variant,
     reason = "almost all are of that variant, and one is sent at a time"
 )]
 enum Said {
-    /// Its kubeconfig is of no use.
+    /// The kubeconfig cannot be used.
     Broken(Arc<str>),
-    /// It was not read in time.
+    /// The cluster was not listed within the deadline.
     Late,
     Told(Told),
 }
@@ -154,7 +153,7 @@ enum Said {
 /// A cluster that is read.
 struct One {
     kubeconfig: ByteString,
-    /// Which of those with this id.
+    /// Distinguishes the clusters that have had this ID.
     generation: u64,
     task: AbortHandle,
 }
@@ -166,7 +165,7 @@ struct Running {
     tasks: JoinSet<()>,
     secrets: BTreeMap<Key, Arc<Secret>>,
     clusters: BTreeMap<Box<str>, One>,
-    /// What was said of clusters that are not used.
+    /// Warnings about clusters that are not used.
     unused: BTreeSet<String>,
     generation: u64,
 }
@@ -184,7 +183,7 @@ impl Running {
         }
     }
 
-    /// What the Secrets want: for a cluster that two of them name, the first.
+    /// Returns the clusters that the Secrets name: of two Secrets with one cluster the first counts.
     fn wanted(&mut self) -> BTreeMap<Box<str>, ByteString> {
         let mut unused = BTreeSet::new();
         let mut wanted: BTreeMap<Box<str>, (&Key, ByteString)> = BTreeMap::new();
@@ -255,7 +254,7 @@ impl Running {
         settings.names.cluster = cluster.clone();
         let (trust_domain, say) = (self.trust_domain.clone(), self.say.clone());
         let text = kubeconfig.clone();
-        // What ended is forgotten.
+        // Reaps the tasks that have ended.
         while self.tasks.try_join_next().is_some() {}
         let task = self.tasks.spawn(async move {
             let opened = match Cluster::of_kubeconfig(&text.0).await {
@@ -282,7 +281,7 @@ impl Running {
     }
 
     fn told(&self, id: &ClusterId, generation: u64, said: Said, to: &watch::Sender<Remotes>) {
-        // What one said that was replaced or removed meanwhile.
+        // A message of a cluster that was replaced or removed meanwhile is dropped.
         let current = self.clusters.get(id.as_str());
         if current.is_none_or(|one| one.generation != generation) {
             return;
@@ -297,7 +296,7 @@ impl Running {
     }
 }
 
-/// Passes on what a cluster says, and that it has not said all in time, for as long as somebody listens.
+/// Forwards the states of a cluster, and that it was not listed in time, for as long as there is a receiver.
 async fn forward<F: Future<Output = bool>>(
     mut from: watch::Receiver<Told>,
     late: Duration,
@@ -323,7 +322,7 @@ async fn forward<F: Future<Output = bool>>(
     }
 }
 
-/// A new kubeconfig is no reason to lose what is served, until all was read with it.
+/// With a new kubeconfig the old state is served until the first complete list.
 fn after(old: &Told, said: Said) -> Told {
     let stale = |error: Arc<str>| Told {
         standing: Standing::Stale {

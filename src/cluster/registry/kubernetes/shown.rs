@@ -1,4 +1,4 @@
-//! Configuration of an API server, for those who look at it.
+//! Configuration of an API server, for pages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::registry::Written;
 use crate::registry::refusal::Refusal;
 
 impl Told {
-    /// The mesh's configuration as it is used, and what is wrong with newer versions of it; `source` is this cluster's name.
+    /// Returns the mesh's configuration as it is used, with the errors of newer versions; `source` is this cluster's name.
     #[must_use]
     pub fn written(&self, source: &str) -> Vec<Written> {
         let all = Vec::new();
@@ -108,7 +108,7 @@ fn metadata(namespace: &str, name: &str, created: Option<i64>) -> Value {
     metadata
 }
 
-/// One that is used, or was good once.
+/// Renders an object that is used, or whose last good version is.
 fn written<T: Spec>(source: &str, one: &Configured<T>, refusal: Option<&Refusal>) -> Written {
     let metadata = metadata(&one.namespace, &one.name, one.created);
     let spec = Value::from(networking::json(&one.spec).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! One API server as a source: all its kinds are listed and watched side by side, and told of as one.
+//! One API server as a source: all its kinds are listed and watched in parallel, and emitted as one state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -25,27 +25,27 @@ use crate::log_limiter::LogLimiter;
 use crate::store::{Changes, Reader, Writer, store};
 use crate::watcher::{ObjectSource as _, Pace, Peers, Selection, Watcher};
 
-/// What is read, and how.
+/// The API server's namespace, names and timing.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub names: Names,
-    /// This namespace only; Nodes and Namespaces are read all the same.
+    /// The only namespace to watch; Nodes and Namespaces are watched in any case.
     pub namespace: Option<String>,
     /// The mesh's configuration, too.
     pub configuration: bool,
     pub pace: Pace,
-    /// A server that is not heard for so long is lost.
+    /// The time after which an unreachable server counts as lost.
     pub patience: Duration,
-    /// A remote cluster that was not read after so long is not waited for.
+    /// The time after which a remote cluster that was not listed is no longer waited for.
     pub late: Duration,
-    /// When to look again for a kind that the server does not have: somebody may install it.
+    /// The interval of look-ups for a kind that the server lacks, since it may be installed.
     pub look_again: Duration,
-    /// A kind that the server had and has not is gone after so long, with its objects.
+    /// The time after which a kind that the server has lost is dropped, with its objects.
     pub gone: Duration,
 }
 
 impl Settings {
-    /// All namespaces and all kinds.
+    /// Creates settings for all namespaces and all kinds.
     #[must_use]
     pub fn new(names: Names) -> Self {
         Self {
@@ -64,14 +64,14 @@ impl Settings {
     }
 }
 
-/// What is waited for until all was read.
+/// A name for slices or Endpoints, which are waited for before anything is emitted.
 const ENDPOINTS: &str = "endpoints";
 
-/// What one of the kinds says, to be taken in where all come together.
+/// A change of one kind, to be applied where all kinds come together.
 type Word = Box<dyn FnOnce(&mut Heard) + Send>;
 
-/// Reads an API server, and tells whoever listens on `to` of each change all that it has, for as long as somebody does. The
-/// trust domain is taken from its channel, now and whenever it changes.
+/// Watches an API server, and sends its complete state to `to` on each change, for as long as there is a receiver. The trust
+/// domain is taken from its channel, now and whenever it changes.
 pub async fn run(
     cluster: Cluster,
     settings: Settings,
@@ -119,9 +119,9 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// Each problem once, for as long as it is there.
+/// Logs each problem once, for as long as it persists.
 fn report(problems: &[Problem], said: &mut BTreeSet<Problem>) {
-    // Of what cannot be read it was said already.
+    // Unreadable objects have been logged already.
     let now = problems.iter().filter(|problem| !problem.is_unreadable);
     let now: BTreeSet<Problem> = now.cloned().collect();
     for Problem {
@@ -209,14 +209,14 @@ impl Watching {
 
     fn others(&mut self) {
         for (at, resource, versions) in others::resources() {
-            // One type for all of them: each one more is 30 kB of the program.
+            // One type for all of them: each further type costs 30 kB of the binary.
             self.looking::<Other>(resource, versions, move |heard, changes| {
                 heard.others.apply(at, changes);
             });
         }
     }
 
-    /// For a kind that may not be installed.
+    /// Watches a kind that may not be installed.
     fn looking<K: Kind>(
         &mut self,
         resource: Resource,
@@ -256,7 +256,7 @@ impl EachKind for Watching {
     }
 }
 
-/// Lists and watches a kind, and passes on what it says.
+/// Lists and watches a kind, and forwards its changes.
 async fn held<K: Held>(name: &'static str, listed: Watcher<K>, to: mpsc::Sender<Word>) {
     let (writer, reader) = store();
     let forwarding = forward(name, reader, to, |heard, changes| {
@@ -292,10 +292,10 @@ async fn forward<K: Kind>(
     }
 }
 
-/// For a kind that comes and goes.
+/// The watch of a kind that may be installed and uninstalled.
 struct Looking {
     resource: Resource,
-    /// Those that a server may have it in, the newest first.
+    /// API versions that a server may have the kind in, newest first.
     versions: &'static [&'static str],
     installed: Arc<Installed>,
     cluster: Cluster,
@@ -335,7 +335,7 @@ impl Looking {
                     let begun = Instant::now();
                     listed.while_served(&mut store).await;
                     lost = Some(Instant::now());
-                    // A server may say that it has a kind, and have none of it.
+                    // A server may announce a kind and then answer 404.
                     if begun.elapsed() >= self.pace.steady {
                         backoff.reset();
                         repeats.forget();
@@ -365,14 +365,14 @@ impl Looking {
         }
     }
 
-    /// In which version the server has the kind.
+    /// Returns the version in which the server has the kind.
     async fn version(&self) -> Result<Option<&'static str>, Failure> {
         for &version in self.versions {
             let resource = Resource {
                 version,
                 ..self.resource
             };
-            // Together with `again`: whatever is installed is seen within ten seconds.
+            // Together with `again`: an installed kind is found within ten seconds.
             let fresh = self.again / 8;
             if self.served.has(&self.cluster, resource, fresh).await? {
                 return Ok(Some(version));
@@ -382,15 +382,15 @@ impl Looking {
     }
 }
 
-/// The kinds that a server has, asked for once for all that look for one of theirs at about the same time.
+/// The kinds of a server: a cache shared by all look-ups at about the same time.
 #[derive(Clone, Debug, Default)]
 struct Served(Arc<Mutex<BTreeMap<(&'static str, &'static str), KnownKinds>>>);
 
-/// The kinds of one version of a group, and when the server said them.
+/// The kinds of one version of a group, and the time of the answer.
 type KnownKinds = (Instant, BTreeSet<String>);
 
 impl Served {
-    /// Whether the server has it, or had it so short a time ago.
+    /// Returns true if the server has the resource, by an answer that is at most `fresh` old.
     async fn has(
         &self,
         cluster: &Cluster,

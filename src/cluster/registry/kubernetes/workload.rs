@@ -22,7 +22,7 @@ pub(super) fn key(cluster: &ClusterId, pod: &Key) -> WorkloadKey {
     }
 }
 
-/// What is known of a pod, and what that was looked up in.
+/// Returns the workload of a pod, and the objects that it was looked up in.
 pub(super) fn of(names: &Names, tables: &Tables, pod: &Pod) -> (Workload, BTreeSet<Target>) {
     let mut targets = BTreeSet::new();
     let labelled = pod.labels.get(LOCALITY).filter(|text| !text.is_empty());
@@ -61,13 +61,13 @@ pub(super) fn of(names: &Names, tables: &Tables, pod: &Pod) -> (Workload, BTreeS
     (workload, targets)
 }
 
-/// Where a node is; unknown while the node is.
+/// Returns the locality of a node; empty while the node is unknown.
 pub(super) fn of_node(tables: &Tables, node: &str) -> Locality {
     let node = tables.nodes.get(&Key::new("", node));
     node.map(|node| node.locality.clone()).unwrap_or_default()
 }
 
-/// The network that a namespace says for all in it.
+/// Returns the network that a namespace sets for all its pods.
 pub(super) fn of_namespace(tables: &Tables, namespace: &str) -> Option<Arc<str>> {
     let namespace = tables.namespaces.get(&Key::new("", namespace))?;
     namespace.network.clone()

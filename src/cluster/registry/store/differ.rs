@@ -1,4 +1,4 @@
-//! What differs between two sayings of a source, and who of all sources is heard.
+//! Differences between two contributions of a source, and precedence among sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::merge::class;
 use super::{Report, Settings, Sources};
 use crate::registry::{Contribution, SourceId, Spec};
 
-/// Adds the keys of what differs. What is the same pointer is the same.
+/// Adds the keys of different values. Equal pointers are equal values.
 pub(super) fn differ<K: Ord + Clone, V: PartialEq + ?Sized>(
     old: &Arc<BTreeMap<K, Arc<V>>>,
     new: &Arc<BTreeMap<K, Arc<V>>>,
@@ -37,7 +37,7 @@ pub(super) fn differ_all<K: Ord + Clone, V: PartialEq + ?Sized>(
     keys
 }
 
-/// Of sources that all have an object, the one that is heard.
+/// Returns the object of the source that takes precedence among all that have it.
 pub(super) fn first<'a, V: ?Sized>(
     settings: &Settings,
     sources: &'a Sources,
@@ -52,7 +52,7 @@ pub(super) fn first<'a, V: ?Sized>(
         })
 }
 
-/// Objects that another source has, too, and is heard.
+/// Reports objects that a source with precedence has, too.
 pub(super) fn doubles<'a, T: Spec>(
     settings: &'a Settings,
     sources: &'a Sources,

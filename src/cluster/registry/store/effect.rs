@@ -1,4 +1,4 @@
-//! What a difference means to proxies: whose endpoints, one proxy, or anything.
+//! The effect of a difference on proxies: endpoints of services, one proxy, or a full push.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use api::model::{Change, Endpoint, Reason, Service, Shards, Workload, WorkloadKey};
 
-/// What became different by one step. Nothing that is served, where it is empty.
+/// The effect of one step. It is empty if nothing served changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
     pub changes: Vec<Change>,
-    /// A proxy that stands at one of these addresses may be another service's now. Only who knows the proxies can say which
-    /// those are: each of them is a [`Change::Proxy`].
+    /// A proxy at one of these addresses may belong to another service now. Only the owner of the streams knows which
+    /// proxies those are: each of them is a [`Change::Proxy`].
     pub moved: BTreeSet<IpAddr>,
 }
 
@@ -36,7 +36,7 @@ impl Effects {
         self.full.insert(reason);
     }
 
-    /// The endpoints of a service that is as it was. `mutual`: clients check whom they speak to.
+    /// Adds the endpoints of an unchanged service. `mutual`: clients check the servers' identities.
     pub(super) fn endpoints(
         &mut self,
         service: &Service,
@@ -122,7 +122,7 @@ fn accounts(shards: Option<&Shards>) -> BTreeSet<&Arc<str>> {
         .collect()
 }
 
-/// Endpoints as a proxy beside one sees them: how ready it is and what it weighs is nothing to it.
+/// Returns the endpoints as a proxy beside one sees them: without health and weight.
 fn places(shards: Option<&Shards>) -> BTreeSet<Endpoint> {
     all(shards)
         .map(|endpoint| Endpoint {

@@ -1,4 +1,4 @@
-//! The ServiceEntries that count, with what was made of each.
+//! The effective ServiceEntries, with the services made of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use super::meaning::{self, Backend};
 use super::{ObjectKey, Report, Settings, Sources};
 use crate::registry::{Contribution, SourceId};
 
-/// One that counts.
+/// An effective ServiceEntry.
 #[derive(Debug)]
 pub(super) struct Used {
     pub(super) key: ObjectKey,
     pub(super) source: SourceId,
     pub(super) entry: Arc<Configured<ServiceEntry>>,
     pub(super) services: Vec<Arc<Service>>,
-    /// All its services have the same.
+    /// The endpoints, which all its services share.
     pub(super) shards: Arc<Shards>,
-    /// What of it, or of what it selects, is not used as it was meant.
+    /// Reports about parts of the entry, or of the workloads it selects, that are not used as written.
     pub(super) notes: Vec<Report>,
     selector: Option<Labels>,
 }
@@ -32,18 +32,18 @@ pub(super) struct Used {
 pub(super) struct Entries {
     pub(super) used: BTreeMap<ObjectKey, Used>,
     by_service: BTreeMap<ServiceKey, BTreeSet<ObjectKey>>,
-    /// Those that select, by their namespace.
+    /// Entries with a workload selector, by namespace.
     selecting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
 }
 
 impl Entries {
-    /// Those that say they have a service.
+    /// Iterates over the entries that declare a service.
     pub(super) fn of(&self, key: &ServiceKey) -> impl Iterator<Item = &Used> {
         let keys = self.by_service.get(key).into_iter().flatten();
         keys.filter_map(|key| self.used.get(key))
     }
 
-    /// In place of what was there. Adds the services of either.
+    /// Replaces an entry. Adds the services of the old and of the new one.
     pub(super) fn set(
         &mut self,
         key: &ObjectKey,
@@ -72,7 +72,7 @@ impl Entries {
         self.used.insert(key.clone(), used);
     }
 
-    /// Those that select something that a source says otherwise now.
+    /// Returns the entries that select a workload which this source has changed.
     pub(super) fn selecting(
         &self,
         sources: &Sources,
@@ -83,7 +83,7 @@ impl Entries {
         if self.selecting.is_empty() {
             return found;
         }
-        // What this source hides, or no longer does, may have other labels.
+        // A workload that this source hides, or no longer hides, may have other labels.
         let all = || {
             let others = sources.values().map(|source| &source.said);
             others.chain([old, new])
@@ -114,7 +114,7 @@ impl Entries {
     }
 }
 
-/// Leaves nothing empty behind.
+/// Removes a key, and the set if it becomes empty.
 fn leave<K: Ord>(map: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K, key: &ObjectKey) {
     let is_empty = map.get_mut(of).is_some_and(|keys| {
         keys.remove(key);
@@ -125,7 +125,7 @@ fn leave<K: Ord>(map: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K, key: &Objec
     }
 }
 
-/// What an entry means now; `None`: no source has it.
+/// Converts an entry; `None` if no source has it.
 pub(super) fn used(
     settings: &Settings,
     sources: &Sources,
@@ -192,7 +192,7 @@ pub(super) fn used(
     })
 }
 
-/// What of an entry, or of what it selects, is not used as it was meant.
+/// Reports the parts of an entry, or of the workloads it selects, that are not used as written.
 fn notes(
     settings: &Settings,
     source: &SourceId,

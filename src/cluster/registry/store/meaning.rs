@@ -1,4 +1,4 @@
-//! What a ServiceEntry means: a service for each of its hosts, and the places that serve them all.
+//! Converts a ServiceEntry: a service for each of its hosts, and endpoints that all of them share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use api::networking::service_entry::{Location, Resolution as Declared};
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry};
 use api::size;
 
-/// What a ServiceEntry may select by labels.
+/// A workload that a ServiceEntry may select by labels.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Backend<'a> {
     Entry(&'a ClusterId, &'a Configured<WorkloadEntry>),
@@ -20,7 +20,7 @@ pub(super) enum Backend<'a> {
 }
 
 impl Backend<'_> {
-    /// How many places it is, for each port that it serves.
+    /// Returns the number of endpoints for each port that the backend serves.
     pub(super) fn places(&self) -> usize {
         match self {
             Self::Entry(_, place) => place.spec.places(),
@@ -67,7 +67,7 @@ pub(super) fn services(entry: &Configured<ServiceEntry>, cluster: &ClusterId) ->
         BTreeMap::from([(cluster.clone(), addresses)])
     };
     let resolution = match spec.resolution() {
-        // Where an application has looked a name up, its connections lead there: nobody else needs to.
+        // Applications resolve the names themselves; their connections already lead to the right address.
         Declared::None | Declared::DynamicDns => Resolution::None,
         Declared::Static => Resolution::Static,
         Declared::Dns => Resolution::Dns,
@@ -101,7 +101,7 @@ pub(super) fn services(entry: &Configured<ServiceEntry>, cluster: &ClusterId) ->
         .collect()
 }
 
-/// One text for one name.
+/// Normalizes a host name.
 fn hostname(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
@@ -115,7 +115,8 @@ fn port(port: &ServicePort) -> Option<Port> {
     })
 }
 
-/// Its ports that make no listener for clients: without an address they would take the TLS connections of every proxy.
+/// Returns messages about ports that make no listener for clients: without an address they would take the TLS connections of
+/// every proxy.
 pub(super) fn left_to_tls(entry: &Configured<ServiceEntry>) -> impl Iterator<Item = String> {
     const HTTPS: u32 = 443;
     let mut addresses = entry.spec.addresses.iter();
@@ -139,7 +140,7 @@ pub(super) fn left_to_tls(entry: &Configured<ServiceEntry>) -> impl Iterator<Ite
     })
 }
 
-/// Where a backend listens that says nothing of the port.
+/// Returns the target port of a backend that declares none.
 fn target(port: &ServicePort) -> Option<u16> {
     let number = match port.target_port {
         0 => port.number,
@@ -160,7 +161,7 @@ pub(super) fn unresolved(
     }
 }
 
-/// Where the services of an entry are served, by the cluster that knows the place.
+/// Returns the endpoints of an entry's services, by the cluster that has the backend.
 pub(super) fn shards<'a>(
     entry: &Configured<ServiceEntry>,
     cluster: &ClusterId,

@@ -1,4 +1,4 @@
-//! Several sources, one service: who wins, what adds up, and what is left out.
+//! Merges several sources' versions of one service: precedence, sums, and reports of the parts left out.
 
 mod together;
 
@@ -11,7 +11,7 @@ use super::entries::Used;
 use super::{ObjectKey, Report, Settings, Sources};
 use crate::registry::SourceId;
 
-/// Who comes first: the smaller.
+/// The precedence of a candidate: the smaller comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank<'a> {
     /// By the order of the registries.
@@ -19,11 +19,11 @@ struct Rank<'a> {
     remote: bool,
     cluster: &'a ClusterId,
     source: Registry,
-    /// Of two entries of one source.
+    /// Creation time and name: the order of two entries of one source.
     entry: Option<(Option<i64>, &'a ObjectKey)>,
 }
 
-/// The place of a registry in the order that somebody chose. ServiceEntries come last.
+/// Returns the rank of a registry in the configured order. ServiceEntries come last.
 pub(super) fn class(settings: &Settings, registry: Registry) -> usize {
     let of = |registry| {
         settings
@@ -38,7 +38,7 @@ pub(super) fn class(settings: &Settings, registry: Registry) -> usize {
     }
 }
 
-/// One that says it has the service.
+/// A source's version of the service.
 struct Candidate<'a> {
     rank: Rank<'a>,
     service: &'a Arc<Service>,
@@ -47,7 +47,7 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// Services of Kubernetes are one, wherever they are. What a request put into memory stands alone.
+    /// Returns true for services of Kubernetes, which all clusters share. An object in memory stands alone.
     fn is_shared(&self) -> bool {
         self.service.registry == Registry::Kubernetes && self.source.registry != Registry::Memory
     }
@@ -200,8 +200,8 @@ fn of_one(sources: &Sources, source: &SourceId, key: &ServiceKey) -> Shards {
         .collect()
 }
 
-/// Those of every cluster but where the name means something else. A cluster may have endpoints of a service that only
-/// another one describes.
+/// Returns the endpoints of every cluster except those in which the name stands for another service. A cluster may have
+/// endpoints of a service that only another cluster describes.
 fn of_all(sources: &Sources, losers: &[&Candidate<'_>], key: &ServiceKey) -> Shards {
     let mut all: BTreeMap<ClusterId, Arc<[Endpoint]>> = BTreeMap::new();
     for (id, source) in sources {

@@ -1,9 +1,10 @@
-//! All sources as one [`World`], and what each step changes for proxies.
+//! All sources as one [`World`], and the effect of each step on proxies.
 //!
-//! A step looks only at what differs from the step before, by pointer first; what it then makes depends on nothing but what
-//! the sources say now. So the world is the same in every order of arrival, and the same as one that is made from scratch.
+//! A step compares with the step before, by pointer first; its result depends only on the present contributions. So the
+//! world is the same in every order of arrival, and the same as one that is built from scratch.
 
 mod differ;
+mod edge;
 mod effect;
 mod entries;
 mod meaning;
@@ -20,8 +21,9 @@ use std::sync::Arc;
 
 use api::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use api::mesh::mesh_config::AuthPolicy;
-use api::model::{ClusterId, Reason, Registry, ServiceKey, TlsMode, World};
+use api::model::{ClusterId, Credentials, Reason, Registry, ServiceKey, TlsMode, World};
 
+use super::kubernetes::Ingresses;
 use super::{Configuration, Contribution, EachKind, ObjectKey, SourceId, Spec, Standing};
 use differ::{differ, differ_all, first};
 pub use effect::Effect;
@@ -30,16 +32,17 @@ use entries::Entries;
 pub use reports::Report;
 use reports::Said;
 
-/// What the program was started with.
+/// Settings of the command line.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The local cluster: it comes before others.
     pub cluster: ClusterId,
-    /// Where the mesh configuration names none.
+    /// The default, if the mesh configuration has no trust domain.
     pub trust_domain: Arc<str>,
-    /// Which registry comes first.
+    /// The precedence of the registries, highest first.
     pub order: Vec<Registry>,
-    /// Entries without an address that are HTTP on 443, or undeclared there, make no listener (`xds::settings`): that is told.
+    /// Entries without an address that are HTTP on 443, or undeclared there, make no listener (`xds::settings`): this is
+    /// reported.
     pub block_http_on_443: bool,
 }
 
@@ -51,22 +54,26 @@ struct Source {
     standing: Standing,
 }
 
-/// A source, for those who look.
+/// A source's status, for pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     pub source: SourceId,
     pub standing: Standing,
-    /// How many of each kind it has; kinds that it has none of are missing.
+    /// The number of objects of each kind, without zeros.
     pub objects: BTreeMap<&'static str, usize>,
 }
 
-/// All sources.
+/// The sources, merged to one world.
 #[derive(Debug)]
 pub struct Registries {
     settings: Settings,
     sources: Sources,
     entries: Entries,
     world: World,
+    /// Certificates that were looked for by name.
+    watched: Arc<Credentials>,
+    /// Of the local API server.
+    served_ingresses: Arc<Ingresses>,
     left_out: BTreeMap<ServiceKey, Vec<Report>>,
     said: Said,
 }
@@ -83,12 +90,14 @@ impl Registries {
             sources: Sources::new(),
             entries: Entries::default(),
             world,
+            watched: Arc::default(),
+            served_ingresses: Arc::default(),
             left_out: BTreeMap::new(),
             said: Said::default(),
         }
     }
 
-    /// All that a source has now, in place of what it had. Says nothing of its [`Standing`].
+    /// Replaces the contribution of a source. Does not change its [`Standing`].
     pub fn put(&mut self, id: &SourceId, said: Contribution) -> Effect {
         let new = said.clone();
         let old = match self.sources.get_mut(id) {
@@ -103,7 +112,7 @@ impl Registries {
         self.step(&old, &new)
     }
 
-    /// How far a source is. One that nothing was said of is not waited for.
+    /// Sets the standing of a source. A source without a standing is not waited for.
     pub fn stand(&mut self, id: &SourceId, standing: Standing) {
         match self.sources.get_mut(id) {
             Some(source) => source.standing = standing,
@@ -114,7 +123,7 @@ impl Registries {
         }
     }
 
-    /// The source is no more, with all that it had.
+    /// Removes a source, with all its objects.
     pub fn remove(&mut self, id: &SourceId) -> Effect {
         match self.sources.remove(id) {
             Some(source) => self.step(&source.said, &Contribution::default()),
@@ -155,7 +164,7 @@ impl Registries {
         let before = std::mem::replace(&mut self.world.plaintext, Arc::new(addresses));
         if is_auto(&self.world.mesh) || !self.world.peer_authentications.is_empty() {
             let changed = before.symmetric_difference(&self.world.plaintext);
-            // Their clusters differ, too: connections that are there are made anew.
+            // Their clusters differ, too: open connections are replaced.
             if self.would_take_tls(&changed.copied().collect()) {
                 effects.full(Reason::Endpoint);
             }
@@ -174,13 +183,13 @@ impl Registries {
         })
     }
 
-    /// Everything, as it is now.
+    /// Returns the present world.
     #[must_use]
     pub fn world(&self) -> World {
         self.world.clone()
     }
 
-    /// All sources, sorted.
+    /// Returns the status of all sources, sorted.
     #[must_use]
     pub fn sources(&self) -> Vec<Status> {
         self.sources
@@ -193,7 +202,8 @@ impl Registries {
             .collect()
     }
 
-    /// Sources that have not been read completely yet. Who has waited long enough for one lets it [`Self::stand`] stale.
+    /// Iterates over the sources that are not synced yet. After its deadline the caller sets one to stale by
+    /// [`Self::stand`].
     pub fn missing(&self) -> impl Iterator<Item = &SourceId> {
         self.sources
             .iter()
@@ -205,7 +215,7 @@ impl Registries {
         trust_domain(&self.settings, &self.world.mesh)
     }
 
-    /// From what one source said to what it says.
+    /// Applies the difference between two contributions of a source.
     fn step(&mut self, old: &Contribution, new: &Contribution) -> Effect {
         let mut effects = Effects::default();
         let mut touched = BTreeSet::new();
@@ -218,6 +228,12 @@ impl Registries {
             new: &new.configuration,
             effects: &mut effects,
         });
+        if old.ingresses != new.ingresses {
+            effects.full(Reason::Config);
+        }
+        if !Arc::ptr_eq(&old.credentials, &new.credentials) {
+            self.credentials(&mut effects);
+        }
         let mut remade = self.entries.selecting(&self.sources, old, new);
         self.workloads(old, new, &mut effects);
         let (was, is) = (&old.configuration.entries, &new.configuration.entries);
@@ -245,7 +261,7 @@ impl Registries {
         }
     }
 
-    /// Makes these entries anew, and then all services that they or the sources touched.
+    /// Converts these entries anew, and then all services that they or the sources touch.
     fn remake(
         &mut self,
         keys: &BTreeSet<ObjectKey>,
@@ -267,7 +283,7 @@ impl Registries {
         }
     }
 
-    /// One service.
+    /// Merges one service.
     fn settle(&mut self, key: ServiceKey, effects: &mut Effects) {
         let of = self.entries.of(&key);
         let merged = merge::merge(&self.settings, &self.sources, of, &key);
@@ -303,7 +319,7 @@ impl Registries {
     }
 }
 
-/// Takes the objects that differ into the world, of the kinds that have a place there.
+/// Copies changed objects into the world, of the kinds that have a field there.
 struct ConfigurationStep<'a> {
     registries: &'a mut Registries,
     old: &'a Configuration,
@@ -352,7 +368,7 @@ fn is_mutual(mesh: &MeshConfig) -> bool {
     is_auto(mesh) || mesh.auth_policy() == AuthPolicy::MutualTls
 }
 
-/// Whoever can speaks mutual TLS.
+/// Returns true if mutual TLS is automatic.
 fn is_auto(mesh: &MeshConfig) -> bool {
     let auto = mesh.enable_auto_mtls.as_ref();
     auto.is_some_and(|on| on.value) && mesh.auth_policy() == AuthPolicy::None

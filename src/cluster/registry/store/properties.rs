@@ -1,4 +1,4 @@
-//! Whatever sources say in whatever order: the world is that of what they said last, and a step tells what it changed.
+//! Property: for any order of contributions the world is that of the last ones, and each effect states what changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What differs is said, and what is said differs.
+/// Asserts that the effect states each difference, and nothing else.
 fn tells(before: &World, after: &World, effect: &Effect) {
     let full = effect
         .changes

@@ -1,4 +1,4 @@
-//! What is left out because another one is in its place, or cannot be where it should, told once.
+//! Reports of objects that are shadowed by another one or cannot be used as written; each is logged once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use api::model::ServiceKey;
 use super::{Registries, differ};
 use crate::registry::{Configuration, Contribution, EachKind, SourceId, Spec};
 
-/// An object that is not used, or not as it was meant, though nothing is wrong with it alone: another one is in its place, or
-/// asks for something that it is not.
+/// A valid object that is not used, or not as written: another object takes precedence, or it selects an object that does
+/// not fit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Report {
     pub source: SourceId,
@@ -17,27 +17,27 @@ pub struct Report {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub message: String,
-    /// Nothing of it is used.
+    /// The whole object is unused.
     pub whole: bool,
 }
 
-/// What was said of it.
+/// Reports that have been logged.
 #[derive(Debug, Default)]
 pub(super) struct Said {
-    /// There may be something to say that was not said. Looking at everything at each step would make the steps of a large
-    /// mesh slow, and most of them leave nothing out.
+    /// Reports may have changed since they were last computed. Computing them at each step would slow the steps of a large
+    /// mesh, and most steps leave nothing out.
     is_due: bool,
     reports: BTreeSet<Report>,
 }
 
 impl Said {
-    /// A source says something else now.
+    /// Marks the reports as due if the source's configuration changed.
     pub(super) fn look(&mut self, old: &Contribution, new: &Contribution) {
         self.is_due |= !old.configuration.is_same(&new.configuration);
     }
 }
 
-/// Adds the objects that another source has, too, and is heard.
+/// Reports objects that a source with precedence has, too.
 struct Doubles<'a> {
     registries: &'a Registries,
     reports: Vec<Report>,
@@ -53,7 +53,7 @@ impl EachKind for Doubles<'_> {
 }
 
 impl Registries {
-    /// What is left out, sorted.
+    /// Returns the reports, sorted.
     #[must_use]
     pub fn reports(&self) -> Vec<Report> {
         let mut reports: Vec<_> = self.left_out.values().flatten().cloned().collect();
@@ -71,7 +71,7 @@ impl Registries {
         reports
     }
 
-    /// What is left out and was not when this was asked last.
+    /// Returns the reports that are new since the last call.
     pub fn news(&mut self) -> Vec<Report> {
         if !std::mem::take(&mut self.said.is_due) {
             return Vec::new();
@@ -82,7 +82,7 @@ impl Registries {
         news
     }
 
-    /// What of a service is left out now.
+    /// Sets the reports of a service.
     pub(super) fn leave_out(&mut self, key: &ServiceKey, reports: Vec<Report>) {
         let known = self.left_out.get(key);
         if known.map_or(&[][..], Vec::as_slice) == reports.as_slice() {
@@ -100,7 +100,7 @@ impl Registries {
     fn weigh(&self, reports: &mut [Report]) {
         let mut lost: BTreeMap<_, usize> = BTreeMap::new();
         let key = |report: &Report| (report.namespace.clone(), report.name.clone());
-        // What another entry adds to is used in part in any case.
+        // An entry that another one adds to is used in part in any case.
         let is_entry = |report: &&mut Report| report.kind == "ServiceEntry" && report.whole;
         for report in reports.iter_mut().filter(is_entry) {
             *lost.entry(key(report)).or_default() += 1;

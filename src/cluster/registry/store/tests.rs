@@ -65,7 +65,7 @@ pub(super) fn configured<T: Kind>(namespace: &str, name: &str, spec: &str) -> Co
     }
 }
 
-/// What a source says, built up.
+/// Builds a contribution.
 #[derive(Clone, Default)]
 pub(super) struct Said(pub(super) Contribution);
 
@@ -108,7 +108,7 @@ impl Said {
     }
 }
 
-/// Of Kubernetes, with one HTTP port.
+/// A service of Kubernetes with one HTTP port.
 pub(super) fn service(host: &str, cluster: &str, address: &str) -> Service {
     Service {
         key: ServiceKey::new(host, "demo"),
@@ -263,7 +263,7 @@ fn an_entry_is_a_service_for_each_host() {
             &["*.example NONE tls:443:Tls:Number(443)  external"],
         ),
         (
-            // What is valid and cannot be served as it is written.
+            // Valid, but cannot be served as written.
             "{hosts: [a.example, '*.example', '*-b.example'], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}],
               endpoints: [{network: far}]}",
             &[
@@ -506,7 +506,7 @@ fn an_entry_selects_no_more_than_its_hosts_and_ports_leave_room_for() {
     assert_eq!(told, [expected]);
 }
 
-/// Nothing is wrong with either of them alone.
+/// Each of the two objects is valid by itself.
 #[test]
 fn a_name_that_nobody_resolves_is_told() {
     let mut registries = registries("");
@@ -591,7 +591,7 @@ fn proxies_without_certificates_change_endpoints_that_would_take_mutual_tls() {
         );
         assert_eq!(*registries.world().plaintext, plain(addresses));
     }
-    // Nobody speaks mutual TLS, or everybody has to.
+    // No proxy uses mutual TLS, or every proxy must.
     for mesh in ["", "enableAutoMtls: true\nauthPolicy: MUTUAL_TLS\n"] {
         let mut registries = self::registries(mesh);
         put(&mut registries, &files, said.clone());
@@ -651,13 +651,13 @@ fn entries_of_one_host_and_namespace_are_one_service() {
         .collect();
     let words = "port tcp 90 TCP of b.example is not used: ServiceEntry demo/a, which is older, has the ports of that name";
     assert_eq!(told, [("c".to_owned(), words.to_owned(), false)]);
-    // An endpoint of one of them leaves: nothing but endpoints changes.
+    // An endpoint of one of them leaves: only endpoints change.
     let less = said.clone().entry("b", "{hosts: [b.example], location: MESH_INTERNAL, subjectAltNames: [two], addresses: [10.9.0.2], ports: [{number: 80, name: web, protocol: HTTP, targetPort: 8080}], resolution: STATIC}");
     assert_eq!(
         put(&mut registries, &files, less).changes,
         [hosts(&["b.example"])]
     );
-    // The oldest goes: the next one says what the ports are.
+    // The oldest entry is removed: the next one defines the ports.
     let mut rest = Said::default();
     for (name, port, address) in [
         ("b", "{number: 80, name: web, protocol: TCP}", "10.0.0.2"),
@@ -710,7 +710,7 @@ fn names_of_a_younger_entry_are_no_endpoints_of_an_older_one_with_addresses() {
     );
 }
 
-/// Discovery makes no listener of such a port, and says so where it was written.
+/// Discovery makes no listener of such a port, and reports it at the entry.
 #[test]
 fn a_port_that_would_take_all_tls_is_told_at_its_entry() {
     let files = source(Registry::External, "local");
@@ -763,7 +763,7 @@ fn a_port_that_would_take_all_tls_is_told_at_its_entry() {
     assert_eq!(registries.news(), []);
 }
 
-/// A directory is read as a whole, whatever of it changed: endpoints do not wait for as long as services.
+/// A directory is read as a whole, whichever file changed: endpoints do not wait for as long as services.
 #[test]
 fn endpoints_are_named_beside_a_full_change() {
     let mut registries = registries("");
@@ -840,7 +840,7 @@ fn what_is_left_out_is_news_once() {
     };
     assert_eq!(told(&mut registries), [("b".to_owned(), true)]);
     assert_eq!(told(&mut registries), []);
-    // Nothing that is served changes by it.
+    // Nothing served changes.
     let said = said.entry("a", &both);
     let effect = put(&mut registries, &files, said.clone());
     assert_eq!(effect, full(Reason::Service));
@@ -851,7 +851,7 @@ fn what_is_left_out_is_news_once() {
     put(&mut registries, &files, said.clone());
     put(&mut registries, &cluster, service);
     assert_eq!(told(&mut registries), []);
-    // Those that are left are one service.
+    // The remaining entries are one service.
     registries.remove(&cluster);
     assert_eq!(told(&mut registries), []);
     let memory = source(Registry::Memory, "v2-debug");
@@ -1086,7 +1086,7 @@ fn rules_of_two_sources_are_those_of_the_first() {
     );
     let counts = BTreeMap::from([("DestinationRule", 1), ("VirtualService", 1)]);
     assert_eq!(registries.sources()[0].objects, counts);
-    // The source that is not heard may say what it likes.
+    // Changes of the source without precedence have no effect.
     let effect = put(&mut registries, &files, of("other.example"));
     assert!(effect.is_none());
     assert_eq!(registries.remove(&cluster), full(Reason::Config));

@@ -98,7 +98,7 @@ impl Play {
         found.unwrap_or_else(|_| panic!("{words}: not within a minute: {:?}", self.changes))
     }
 
-    /// What changed since somebody asked.
+    /// Returns the changes since the last call.
     fn said(&mut self) -> Vec<String> {
         std::mem::take(&mut self.changes)
     }
@@ -130,7 +130,7 @@ async fn kinds_come_change_and_go() {
         play.next("the second kind").await,
         ["Gateway configuration/g"]
     );
-    // A newer version is the same objects, and what is read from now on.
+    // A newer version has the same objects, and is read from now on.
     define(
         "VirtualService",
         "virtualservices",
@@ -141,7 +141,7 @@ async fn kinds_come_change_and_go() {
         play.next("of a new version").await,
         ["VirtualService configuration/b"]
     );
-    // What was good stays, what never was is not there.
+    // The last good version stays; an object that never was valid is absent.
     write("VirtualService", "a", &json!({"hosts": ["web"], "htp": []})).await;
     write("VirtualService", "c", &json!({"hosts": ["web"], "htp": []})).await;
     let heard = play
@@ -151,7 +151,7 @@ async fn kinds_come_change_and_go() {
     assert_eq!(states, [State::Stale, State::Refused]);
     assert_eq!(play.server.all().count(), 3);
     assert!(play.said().is_empty());
-    // A status is nobody's change; another object of that name is another.
+    // A change of status is no change; a recreated object of the same name is one.
     let path =
         format!("/apis/networking.istio.io/v1/namespaces/{NAMESPACE}/virtualservices/b/status");
     let text = kubectl(&["get", "--raw", path.trim_end_matches("/status")]);
@@ -230,7 +230,7 @@ async fn configuration_faults_are_written_into_the_status() {
     };
     let said = json!([{"level": "Error", "path": "spec.htp", "message": "unknown field, did you mean \"http\"?"}]);
     until(&mut play, &said).await;
-    // A replica finds it there, and writes nothing.
+    // A replica finds the messages there, and writes nothing.
     let before = get()["metadata"]["resourceVersion"].clone();
     let mut second = Server::start(admin().await, settings);
     while second.changed().await.report.rejected.is_empty() {}

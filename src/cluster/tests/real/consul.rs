@@ -1,4 +1,4 @@
-//! Consul's own agent: what it says is understood, and what it does about connections is lived with.
+//! A real Consul agent: its responses are decoded, and its limit of connections is respected.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn url() -> String {
     url.expect("an agent: KUBE_CONSUL=1").trim().to_owned()
 }
 
-/// Tells the agent what an operator would.
+/// Sends a request as an operator.
 async fn tell(method: &str, path: &str, body: &Value) {
     let url = url();
     let host = url.strip_prefix("http://").unwrap();
@@ -33,7 +33,7 @@ async fn tell(method: &str, path: &str, body: &Value) {
     let text = format!(
         "{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     );
-    // All its connections may be taken for a moment; it closes one more without a word.
+    // All connections may be taken for a moment; the agent closes one more without a response.
     for _ in 0..100 {
         let mut agent = TcpStream::connect(host).await.unwrap();
         let mut answer = String::new();
@@ -154,7 +154,7 @@ async fn instances_come_and_go_and_their_checks_count() {
     })
     .await;
 
-    // Another order of tags is another index, and nothing to tell.
+    // Another order of tags raises the index, and is no change.
     said.borrow_and_update();
     register("web", "web-1", "10.1.0.1", &["plain", "version|v1"]).await;
     tokio::time::sleep(SOON * 2).await;
@@ -165,7 +165,7 @@ async fn instances_come_and_go_and_their_checks_count() {
     until(&mut said, SOON * 2, "it is gone", |said| !has(said, "web")).await;
 }
 
-/// The agent takes 200 connections of one client, if nobody tells it otherwise.
+/// The agent accepts 200 connections of one client by default.
 #[tokio::test]
 #[ignore = "takes Consul: build/kube-test"]
 async fn more_services_than_the_agent_takes_connections() {

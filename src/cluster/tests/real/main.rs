@@ -1,7 +1,7 @@
-//! Against a real API server. `build/kube-test` starts one and runs these; without it they are ignored.
+//! Tests with a real API server. `build/kube-test` starts one and runs these; without it they are ignored.
 //!
-//! Kubernetes 1.20: a conflict at the right moment, silence, and whatever is newer than 1.20 is shown with the fake of the unit
-//! tests instead. That the fake answers as this server does is shown by `recording`.
+//! Kubernetes 1.20: a conflict at the right moment, silence, and features newer than 1.20 are tested with the fake of the
+//! unit tests instead. `recording` shows that the fake answers as this server does.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What ships, applied; and its role, by which the injector must live and no more.
+//! Applies the shipped manifest; the injector must work with its role's permissions alone.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Shipped {
 
 impl Drop for Shipped {
     fn drop(&mut self) {
-        // The namespace stays: nobody here ends one.
+        // The namespace stays: no controller runs that would end it.
         let _there_or_not = try_kubectl(&["delete", "mutatingwebhookconfiguration", NAME], "");
     }
 }
@@ -78,7 +78,7 @@ async fn the_role_is_enough() {
     try_kubectl(&["apply", "-f", "-"], &ignore).unwrap();
     assert_ne!(generation(), before);
     assert_eq!(bundle(NAME, 3), file);
-    // Replaced outright, with nothing in it: seen by the watch that the role allows.
+    // Replaced by an empty object: the watch that the role allows reports it.
     let manifest = manifest();
     let configuration = manifest.split("\n---\n").last().unwrap();
     try_kubectl(&["replace", "-f", "-"], configuration).unwrap();
@@ -109,7 +109,7 @@ async fn the_role_is_for_one_name() {
         "{error}"
     );
     assert_eq!(bundle(other.0, 0), "");
-    // All of them, without a name: no.
+    // A list without a name is forbidden.
     let (writer, mut reader) = store::<WebhookConfiguration>();
     let all = Watcher::new(injector().await, Selection::default(), Pace::default());
     let running = tokio::spawn(all.run(writer));

@@ -31,7 +31,7 @@ fn without_bundles(mut object: Value) -> Value {
     object
 }
 
-/// Somebody replaces the bundle of the first entry by hand.
+/// Replaces the bundle of the first entry as a user would.
 fn replace(name: &str, base64: &str) {
     let patch =
         json!([{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": base64}]);
@@ -157,7 +157,7 @@ async fn a_server_that_stops_and_starts() {
     assert_eq!(standing.state, ReconcileState::Held, "as it was last seen");
     let error = standing.error.clone().unwrap();
     assert!(error.starts_with("cannot "), "{error}");
-    // The certificates are renewed while nobody can be told.
+    // The certificates are renewed while the server is away.
     kept.handle.keep(Bundle::File(new.clone().into_bytes()));
     until("it fails", || {
         kept.handle.statuses()[0].state == ReconcileState::Failing
@@ -168,7 +168,7 @@ async fn a_server_that_stops_and_starts() {
     until("the new one is there", || kept.handle.held()).await;
     assert_eq!(bundle(name.0, 0), new);
     assert_eq!(kept.handle.statuses()[0].error, None);
-    // And the watch is alive: what is done now is seen.
+    // The watch is alive: a later change is seen.
     replace(name.0, "");
     until("it is mended", || bundle(name.0, 0) == new).await;
     assert!(try_kubectl(&["get", "namespaces"], "").is_ok());

@@ -1,4 +1,4 @@
-//! What the server says to the script by which the fake of the unit tests is checked. With `KUBE_RECORD=1` it is written down.
+//! Checks a real server's responses to the script of the unit tests' fake. With `KUBE_RECORD=1` the responses are recorded.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::{Configuration, apply, kubectl, run, try_kubectl};
 #[path = "../../fake/script.rs"]
 pub(crate) mod script;
 
-/// Removed at the end, and before: somebody may have stopped it in between.
+/// Removed at the end, and before: an earlier run may have been aborted.
 struct Leftovers;
 
 impl Leftovers {
@@ -51,7 +51,7 @@ fn define() {
     assert!(there, "{path}");
 }
 
-/// Makes etcd forget what was before now, which the server itself has done every five minutes.
+/// Compacts etcd, as the server itself does every five minutes.
 fn compact() {
     let list = kubectl(&["get", "--raw", "/api/v1/nodes?limit=1"]);
     let list: Value = serde_json::from_str(&list).unwrap();
@@ -77,16 +77,16 @@ async fn the_fake_was_told_the_truth() {
     let config = Config::from_custom_kubeconfig(read, &options).await;
     let mut config = config.unwrap();
     config.proxy_url = None;
-    // What is refused is to be seen.
+    // Refusals must be visible, so there are no retries.
     config.default_retry = false;
     let mut denied = config.clone();
-    // RBAC allows them nothing.
+    // RBAC grants this user nothing.
     let user: AuthInfo = serde_json::from_value(json!({"token": "user-token"})).unwrap();
     denied.auth_info = user;
     let client = kube::Client::try_from(config).unwrap();
     let denied = kube::Client::try_from(denied).unwrap();
     let before = |step: &str| match step {
-        // Others change, whom the script does not select.
+        // Other objects change, which the script does not select.
         "bookmark has begun" => drop(Configuration::new("unrecorded")),
         "expired page" => compact(),
         "expired watch" => define(),

@@ -39,7 +39,7 @@ struct Source<T> {
 impl<T> Drop for Source<T> {
     fn drop(&mut self) {
         self.running.abort();
-        // There is no controller that would empty a namespace.
+        // No controller runs that would delete the objects of a namespace.
         for kind in ["services", "endpoints", "pods", "secrets"] {
             let _there_or_not = try_kubectl(
                 &[
@@ -280,7 +280,7 @@ async fn an_outage_is_said_and_changes_nothing() {
         .await;
 }
 
-/// The admin's, with all that it names by file put in.
+/// Returns the admin's kubeconfig, with its files inlined.
 fn kubeconfig() -> String {
     let file = folder().join("kubeconfig");
     let file = file.to_str().unwrap();

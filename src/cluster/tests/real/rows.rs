@@ -1,4 +1,4 @@
-//! Rows of the rules as objects of the real server: what is said of each is what the rules say, and so is whether it is used.
+//! Rows of the rules as objects of the real server: the messages equal the rules' findings, and so does the use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::support::{admin, apply, kubectl, try_kubectl};
 
 const NAMESPACE: &str = "rows";
-/// So many rows of a kind at most: each costs a write.
+/// Rows of a kind at most: each costs a write.
 const MOST: usize = 6;
 
 /// Removed at the end, with all their objects.
@@ -53,7 +53,7 @@ fn definition(kind: &Kind) -> Value {
     })
 }
 
-/// A row as an object with a name of its own, and what is said of it.
+/// Builds a row's object with a name of its own, and returns it with its expected messages.
 fn object(row: &Value, at: usize) -> Option<(Value, Vec<String>)> {
     let text = |name: &str| row[name].as_str().unwrap();
     let document = documents(text("spec")).next()?.ok()?;
@@ -71,7 +71,7 @@ fn object(row: &Value, at: usize) -> Option<(Value, Vec<String>)> {
     });
     let said = row["said"].as_array()?.iter();
     let said: Vec<_> = said.map(|said| said.as_str().unwrap().to_owned()).collect();
-    // Neither its name nor its namespace changes the verdict, and the server keeps all of it.
+    // Neither name nor namespace changes the findings, and the server keeps the whole object.
     let (_, findings) = config::check(&object);
     let is_same = findings
         .iter()
@@ -81,7 +81,7 @@ fn object(row: &Value, at: usize) -> Option<(Value, Vec<String>)> {
     (is_same && is_kept).then_some((object, said))
 }
 
-/// Of each kind rows at equal distances.
+/// Picks rows of each kind at equal distances.
 fn chosen() -> Vec<(Value, Vec<String>)> {
     let mut kinds: BTreeMap<String, Vec<(Value, Vec<String>)>> = BTreeMap::new();
     for (at, line) in include_str!("../../../api/tests/rows.jsonl")

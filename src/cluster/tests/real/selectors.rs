@@ -19,7 +19,7 @@ use crate::support::{apply, manifest, run, try_kubectl, until};
 /// Namespace, pod and entry of each question.
 type Asked = Arc<Mutex<Vec<(String, String, String)>>>;
 
-/// Says yes to everything, and notes what it was asked.
+/// A webhook that allows everything, and records the requests.
 async fn webhook(asked: Asked) -> u16 {
     let chain = CertificateDer::pem_file_iter(run().join("webhook.crt"))
         .unwrap()

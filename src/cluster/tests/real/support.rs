@@ -25,7 +25,7 @@ pub(crate) fn repository() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// What kubectl printed, or why it did not.
+/// Runs kubectl; returns its output, or its error.
 pub(crate) fn try_kubectl(arguments: &[&str], stdin: &str) -> Result<String, String> {
     let mut child = Command::new("kubectl")
         .args(arguments)
@@ -164,7 +164,7 @@ pub(crate) async fn until(what: &str, mut came: impl FnMut() -> bool) {
     panic!("{what}: not within a minute");
 }
 
-/// What ships, as this server understands it: policy/v1 came with 1.21.
+/// Returns the shipped manifest for this server, which lacks policy/v1 (new in 1.21).
 pub(crate) fn manifest() -> String {
     let file = repository().join("build/kubernetes/injector.yaml");
     let text = std::fs::read_to_string(file).unwrap();

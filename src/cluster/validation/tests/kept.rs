@@ -103,7 +103,7 @@ async fn made_with_ignore_and_fails_once_it_was_seen_to_refuse() {
     })
     .await;
     assert_eq!(handle.statuses()[0].waits, None);
-    // What was created by dry runs is not there.
+    // Dry runs created nothing.
     assert_eq!(
         fake.find_in("gateways", "istio-system/gudgeon-refuse-me"),
         None
@@ -245,7 +245,7 @@ async fn one_that_is_refused_goes_on_and_counts() {
         [("Forbidden", 1), ("InternalError", 1), ("Unreachable", 1)]
     );
     assert_eq!(status.written, 1);
-    // Nobody is allowed anything: known, and not the end.
+    // 403 on every request is logged, and not fatal.
     let fake = Fake::start().await;
     fake.forbid(&[KIND]);
     let (running, handle) = run(&fake, built_in());
@@ -292,7 +292,7 @@ async fn what_the_server_does_not_keep_is_not_sent_for_ever() {
         .unwrap()
         .remove("matchConditions");
     fake.put_in(KIND, object.clone());
-    // The answers are of an old server, which drops what it does not know.
+    // The fake responds like an old server, which drops unknown fields.
     object["metadata"]["resourceVersion"] = json!("12");
     let answer: &'static str = Box::leak(object.to_string().into_boxed_str());
     fake.fail("patch", &vec![Fault::Says(answer); 100]);

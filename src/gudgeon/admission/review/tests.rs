@@ -140,7 +140,7 @@ fn what_cannot_be_read_is_refused_with_what_was_read() {
     }
 }
 
-/// Who judges whole objects is told of the object alone: what it was before is skipped, and so is what nobody knows.
+/// A validating webhook reads the object alone: `oldObject` and unknown fields are skipped.
 #[test]
 fn what_is_beside_the_object_may_be_too_much() {
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
@@ -165,7 +165,7 @@ fn what_is_beside_the_object_may_be_too_much() {
                 assert_eq!(read(&request), Ok(r#"{"a":1}"#.to_owned()), "{name}");
             }
         }
-        // Nobody has a kind of that name.
+        // No kind has such a name.
         let named = format!(r#""kind":{much},"object":{{"a":1}}"#);
         assert_eq!(read(&named), Ok(r#"{"a":1}"#.to_owned()));
         // The last one counts, as it does in the text that the API server reads.
@@ -178,7 +178,7 @@ fn what_is_beside_the_object_may_be_too_much() {
     assert_eq!(flaw.cause(), "nested too deeply (deeper than 128)");
 }
 
-/// Who judges whole objects need not have what is not judged, and whoever looks for a pod is told as ever.
+/// A validating webhook skips objects that it does not validate; the injector still gets its errors.
 #[test]
 fn what_is_not_judged_may_be_too_much() {
     let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
@@ -236,7 +236,7 @@ fn what_is_not_judged_may_be_too_much() {
             assert!(read(false).1.is_err());
         }
     }
-    // What is no review, or is broken further on, stays so.
+    // A text that is no review, or is malformed later on, remains an error.
     let text = format!(r#"{{"kind":"X","request":{{"operation":"DELETE","oldObject":{deep}}}}}"#);
     let options = ReadOptions {
         values: 100_000,
@@ -248,7 +248,7 @@ fn what_is_not_judged_may_be_too_much() {
     assert!(AdmissionRequest::read(text.as_bytes(), options).1.is_err());
 }
 
-/// 1.5 MiB of `{"a":1}` took more than 200 MB before anybody saw that it is too much.
+/// 1.5 MiB of `{"a":1}` used to take more than 200 MB before it was refused.
 #[test]
 fn an_object_is_measured_before_it_is_taken_in() {
     let read = |object: &str, memory: usize| {

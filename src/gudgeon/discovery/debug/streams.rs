@@ -22,6 +22,7 @@ const fn word(kind: Type) -> &'static str {
         Type::Endpoint => "endpoint",
         Type::Listener => "listener",
         Type::Route => "route",
+        Type::Secret => "secret",
     }
 }
 

@@ -10,7 +10,7 @@ use cluster::registry::kubernetes::{self, Remotes, Settings, Told};
 use cluster::registry::{Configuration, SourceId, Standing};
 use tokio::sync::watch;
 
-use super::names;
+use super::{credentials, ingresses, names};
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::discovery::inert::RuleCounts;
@@ -66,6 +66,11 @@ pub(super) async fn start(
         trust.clone(),
         to,
     ));
+    credentials::start(hub, cluster.clone(), settings.pace);
+    if configuration {
+        let (cluster, namespace) = (cluster.clone(), settings.namespace.clone());
+        ingresses::start(hub, cluster, namespace, settings.pace, counts.clone());
+    }
     let namespace = flags
         .cluster_registries_namespace
         .clone()

@@ -363,6 +363,7 @@ impl Sinks {
             .count(&hub.facts, &self.rules, state.of_files.objects.counts());
         (rules.services, rules.endpoints, rules.workloads) =
             (objects.services, objects.endpoints, objects.workloads);
+        rules.ingresses = objects.ingresses;
         state
             .services
             .count(&hub.facts, &self.services, BTreeMap::new());

@@ -229,7 +229,16 @@ mod tests {
         assert_eq!(&*written.api_version, "networking.istio.io/v1");
         rules.remove(&collection, &name);
         assert!(rules.said().configuration.entries.is_empty() && rules.written().next().is_none());
-        set(&mut rules, &taken("Gateway", &json!({"servers": []}))).unwrap();
+        // A kind that discovery does not act on is there to be looked at.
+        let role = json!({
+            "apiVersion": "rbac.istio.io/v1alpha1", "kind": "ServiceRole",
+            "metadata": {"name": "a", "namespace": "n"}, "spec": {"rules": []},
+        });
+        let role = Arc::new(ReceivedObject {
+            object: Arc::new(api::config::read(&role).0.unwrap()),
+            created: None,
+        });
+        set(&mut rules, &role).unwrap();
         assert_eq!(
             (rules.written().count(), rules.said()),
             (1, Contribution::default())

@@ -1,4 +1,4 @@
-//! An API server: it is heard all the time, and what it says is told as it comes.
+//! An API server as the source: its changes are passed on as they arrive.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ pub(crate) struct Server {
     cluster: Cluster,
     settings: Settings,
     said: Said,
-    /// Everything was listed once.
+    /// All kinds have been listed once.
     synced: bool,
     stale: Option<String>,
     engine: Arc<Engine>,
-    /// Another role of the process acts on what is read here.
+    /// The channel to another role of the process, which acts on the objects.
     rules: Option<mpsc::Sender<RuleUpdate>>,
 }
 
@@ -48,7 +48,7 @@ impl Server {
         })
     }
 
-    /// Tells what is there and what changes, for ever.
+    /// Sends all objects and then their changes, for ever.
     pub(crate) async fn follow(mut self) {
         info!("using the API server {}", self.cluster.address());
         let mut server = config::Server::start(self.cluster.clone(), self.settings.clone());
@@ -95,7 +95,7 @@ impl Server {
                     report: Arc::clone(&self.said.shown),
                     is_complete: self.synced,
                 };
-                // Who acts on them may be at its end.
+                // The receiver may have ended.
                 let _sent = rules.send(update).await;
             }
         }

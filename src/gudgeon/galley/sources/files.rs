@@ -19,12 +19,12 @@ use crate::galley::processing::usable;
 use crate::shared::RuleUpdate;
 use crate::watch::PlaceWatcher;
 
-/// After an event: so long nothing else, and at most.
+/// The debounce of events: quiet time, and the longest delay.
 const QUIET: Duration = Duration::from_millis(100);
 const MOST: Duration = Duration::from_millis(500);
-/// A look in any case.
+/// The interval of scans without an event.
 const SELDOM: Duration = Duration::from_secs(60);
-/// The same where the kernel does not tell, or there is nothing to watch.
+/// The interval if inotify fails, or nothing can be watched.
 const OFTEN: Duration = Duration::from_secs(1);
 
 /// A directory, or one file.
@@ -32,22 +32,22 @@ pub(crate) struct Files {
     path: PathBuf,
     directory: Directory,
     said: Said,
-    /// The next look gives all that there is.
+    /// The next scan sends all objects.
     whole: bool,
     lost: bool,
-    /// Something in it does not answer.
+    /// A path below it does not answer.
     hangs: bool,
     engine: Arc<Engine>,
-    /// Another role of the process acts on what is read here.
+    /// The channel to another role of the process, which acts on the objects.
     rules: Option<mpsc::Sender<RuleUpdate>>,
 }
 
-/// What a look brought, ready to be told.
+/// The result of a scan, ready to be emitted.
 type Read = (Directory, std::io::Result<(Look, Vec<Told>)>);
 
 impl Files {
     /// # Errors
-    /// There is nothing at the path.
+    /// The path does not exist.
     pub(crate) async fn new(
         path: &Path,
         engine: Arc<Engine>,
@@ -69,7 +69,7 @@ impl Files {
         })
     }
 
-    /// Tells what is there, and then what has changed, for ever. `again`: everything is to be read anew.
+    /// Sends all objects and then their changes, for ever. `again`: a signal to read all files again.
     pub(crate) async fn follow(mut self, watches: bool, mut again: watch::Receiver<u64>) {
         self.engine.connected();
         if !watches {
@@ -87,7 +87,7 @@ impl Files {
         loop {
             let (this, found) = self.look().await;
             self = this;
-            // What is new among them may have changed between the look and the watch.
+            // New directories may have changed between the scan and the watch.
             if let Some(found) = found
                 && watcher.follow(found).await
             {
@@ -118,13 +118,14 @@ impl Files {
         }
     }
 
-    /// Looks once, where nobody waits, and tells. The directories to watch; `None`: there is nothing to look at.
+    /// Scans on a blocking thread, and sends the changes. Returns the directories to watch; `None` if the path cannot be
+    /// read.
     async fn look(mut self) -> (Self, Option<Vec<PathBuf>>) {
         let mut directory = self.directory;
         let (path, shares) = (self.path.clone(), self.rules.is_some());
         let read = tokio::task::spawn_blocking(move || -> Read {
             let look = directory.look().map(|mut look| {
-                // Whoever else acts on them gets them as they are.
+                // The other role gets the changes unconverted.
                 let changes = match shares {
                     true => told(look.changes.clone()),
                     false => told(std::mem::take(&mut look.changes)),
@@ -138,7 +139,7 @@ impl Files {
                 self.directory = directory;
                 result
             }
-            // It is lost with all that it knew.
+            // A panic has lost the directory and its state.
             Err(cause) => {
                 self.directory = opened(&path, shares);
                 self.whole = true;
@@ -184,14 +185,14 @@ impl Files {
                     report: Arc::clone(&self.said.shown),
                     is_complete: true,
                 };
-                // Who acts on them may be at its end.
+                // The receiver may have ended.
                 let _sent = rules.send(update).await;
             }
         }
         look.folders
     }
 
-    /// What it said last is served on.
+    /// Marks the source as lost; its last objects are still served.
     fn lose(&mut self, cause: &std::io::Error) {
         if !self.lost {
             let path = self.path.display();
@@ -202,7 +203,7 @@ impl Files {
     }
 }
 
-/// Of which nothing is read yet. Where services are made of its objects, too, these are kept whole.
+/// Opens a directory, without reading it. If services are made of its objects, those are kept whole.
 fn opened(path: &Path, makes_services: bool) -> Directory {
     let both = |kind, json: &str| {
         usable(kind, json)?;

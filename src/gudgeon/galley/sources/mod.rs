@@ -1,5 +1,5 @@
-//! The one place that knows what sources are made of. Each tells the engine what is there, what has changed, what is wrong
-//! with it, and how far it can be trusted.
+//! The sources of configuration. Each sends the engine its objects, changes, findings and staleness; no other module knows
+//! their types.
 
 mod cluster;
 mod files;
@@ -17,7 +17,7 @@ pub(super) use files::Files;
 
 type Told = (Id, Option<Thing>);
 
-/// Changes as they are told.
+/// Converts changes to the engine's form.
 fn told(changes: Vec<Change>) -> Vec<Told> {
     let changes = changes.into_iter().map(|change| match change {
         Change::Set(id, entry) => (id, Some(Thing::of(&entry))),
@@ -26,17 +26,17 @@ fn told(changes: Vec<Change>) -> Vec<Told> {
     changes.collect()
 }
 
-/// What is wrong with a source, and what of it was said.
+/// The last report of a source, and the part of it that has been logged.
 #[derive(Debug, Default)]
 struct Said {
-    /// As the source gave it; one that has nothing new gives the same.
+    /// The source's report; an unchanged one is the same pointer.
     report: Arc<Report>,
     /// The same without secrets.
     shown: Arc<Report>,
 }
 
 impl Said {
-    /// Logs what is new in a report. `None`: nothing is.
+    /// Logs the new lines of a report; returns `None` if the report is unchanged.
     fn news(&mut self, report: Arc<Report>) -> Option<Arc<Report>> {
         if Arc::ptr_eq(&self.report, &report) {
             return None;

@@ -14,7 +14,7 @@ use crate::tls::{self, Authority, BundleFile, Current, Looked, Names, Pair, Pair
 use crate::tracked::Named;
 use crate::watch::{Look, Watcher, keep_looking};
 
-/// Files that are not there yet are looked for.
+/// The interval of checks for files that do not exist yet.
 const LOOK_FOR: Duration = Duration::from_secs(1);
 /// The part of readiness.
 const PART: &str = "webhook";
@@ -24,7 +24,7 @@ const PART: &str = "webhook";
 pub(super) struct Ca {
     pub(super) pem: watch::Sender<Option<Arc<str>>>,
     pub(super) unreadable: watch::Sender<u64>,
-    /// It is one of ours, and others have theirs.
+    /// The CA is self-made, and each replica has its own.
     pub(super) own: bool,
 }
 
@@ -38,13 +38,13 @@ impl From<Webhooks> for Ca {
     }
 }
 
-/// Where the certificate comes from.
+/// The source of the certificate.
 enum Origin {
     Files(Box<PairFiles>, BundleFile),
     Own(Box<Authority>),
 }
 
-/// The certificate of new connections, and who keeps it.
+/// The certificate of new connections, and the task that renews it.
 pub(super) struct Certificate {
     pub(super) current: Arc<Current>,
     pub(super) ca: Ca,
@@ -53,7 +53,7 @@ pub(super) struct Certificate {
 
 impl Certificate {
     /// # Errors
-    /// What is wrong with flags; files may come later.
+    /// The flags contradict each other; missing files may come later.
     pub(super) fn new(flags: &GalleyFlags) -> Result<Self, Failure> {
         let webhook = &flags.webhook;
         let ca = |own| Ca {
@@ -114,7 +114,7 @@ impl Certificate {
     }
 }
 
-/// Each file with the flag that names it.
+/// Returns each file with its flag.
 fn named(flags: &GalleyFlags) -> [Named; 3] {
     let (webhook, mcp) = (&flags.webhook, &flags.mcp);
     [
@@ -149,7 +149,7 @@ fn named(flags: &GalleyFlags) -> [Named; 3] {
     })
 }
 
-/// The files, and who has to know of them.
+/// The files, and the receivers of their changes.
 struct Files {
     pair: PairFiles,
     /// The pair in use.
@@ -161,7 +161,7 @@ struct Files {
 }
 
 impl Look for Files {
-    /// When to look again, where something is not there.
+    /// Returns the time of the next check, if a file is missing.
     async fn look(&mut self) -> Option<Duration> {
         let metrics = &self.reviews.metrics;
         let now = SystemTime::now();
@@ -179,7 +179,7 @@ impl Look for Files {
                     .lacks(PART, format!("the webhook has no certificate: {why}"));
             }
         }
-        // Who keeps no webhook configuration needs no CA.
+        // Without a reconciler no CA bundle is needed.
         if self.ca.pem.receiver_count() > 0 {
             match self.bundle.look(metrics, now).await {
                 Looked::Same => {}

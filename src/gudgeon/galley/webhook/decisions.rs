@@ -12,7 +12,7 @@ use super::judge::Verdict;
 
 /// Decisions that are remembered.
 const KEPT: usize = 100;
-/// Of each text that came from outside.
+/// Bytes of a text of the review that are kept.
 const TEXT_BYTES: usize = 256;
 const MESSAGE_BYTES: usize = 1024;
 
@@ -27,7 +27,7 @@ pub(crate) struct Decision {
     pub(crate) name: String,
     pub(crate) dry_run: bool,
     pub(crate) allowed: bool,
-    /// Empty: nothing is wrong.
+    /// The reason; empty if the object is valid.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     pub(crate) warnings: usize,

@@ -1,4 +1,4 @@
-//! What is said of one object: everything that is wrong with it, in the words that its author reads. Pure.
+//! Validates one object: collects all its errors in its author's words. Pure.
 
 use api::config::{self, Finding, Kind, Object};
 use serde_json::Value;
@@ -8,22 +8,22 @@ use crate::hidden::quotations;
 use crate::secrets;
 use crate::validate::place;
 
-/// Of all that is wrong together.
+/// Bytes of the whole message.
 const MESSAGE_BYTES: usize = 4 << 10;
-/// Of one cause.
+/// Bytes of one cause.
 const CAUSE_BYTES: usize = 1 << 10;
-/// Of one warning, as the API server takes them.
+/// Bytes of one warning, within the API server's limit.
 const WARNING_BYTES: usize = 250;
-/// Of all warnings: what is beyond, the API server leaves out without a word.
+/// Bytes of all warnings: the API server silently drops those beyond.
 const WARNINGS_BYTES: usize = 4 << 10;
 
-/// For `; … and N more`.
+/// Bytes reserved for `; … and N more`.
 const MORE: usize = 32;
 
-/// Everything that is wrong with an object.
+/// Validates an object and returns its findings.
 pub(super) type Check = fn(&Value) -> (Option<Object>, Vec<Finding>);
 
-/// What a path is asked about: one for all kinds, or the two of old releases.
+/// The kinds that a path validates: all, or one of the two sets of old releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     All,
@@ -59,7 +59,7 @@ impl Scope {
     }
 }
 
-/// Why an object was not found right, by the names of the metric's label.
+/// The reasons for a refusal or an error, by the values of the metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     UnsupportedOperation,
@@ -87,9 +87,9 @@ impl Reason {
 pub(super) struct Verdict {
     pub(super) says: AdmissionResponse,
     pub(super) warnings: Vec<String>,
-    /// `None`: nothing is wrong.
+    /// `None`: the object is valid.
     pub(super) reason: Option<Reason>,
-    /// Why it was refused, as operators may read it.
+    /// The reasons for a refusal, as operators may read them.
     pub(super) shown: String,
 }
 
@@ -103,7 +103,7 @@ impl Verdict {
         }
     }
 
-    /// Nothing of it could be looked at.
+    /// Refuses an object that cannot be decoded.
     fn undecodable(message: &str) -> Self {
         let says = AdmissionResponse::Refused {
             code: 400,
@@ -163,7 +163,7 @@ pub(super) fn judge(
     }
     let deletion = question.object.pointer("/metadata/deletionTimestamp");
     if deletion.is_some_and(|time| !time.is_null()) {
-        // Its finalizers come off by updates: who refuses one keeps it for ever.
+        // Its finalizers are removed by updates: refusing one would keep the object for ever.
         return Verdict::passed(None);
     }
     if !question.namespace.is_empty() {
@@ -219,7 +219,7 @@ fn elsewhere(object: &Value, scope: Scope) -> Option<Finding> {
     (!scope.takes(kind)).then(|| Finding::error("kind", said))
 }
 
-/// All of them in one line, or as many as fit and how many there are beside.
+/// Joins the errors in one line: as many as fit, and the number of the others.
 fn message(errors: &[Finding]) -> String {
     const BEGIN: &str = "configuration is invalid: ";
     let mut message = String::from(BEGIN);
@@ -237,7 +237,7 @@ fn message(errors: &[Finding]) -> String {
     message
 }
 
-/// How many errors one is: the last of a hundred says how many more there are.
+/// Returns the number of errors that a finding stands for: the last of a hundred gives the number of the rest.
 fn stands_for(error: &Finding) -> usize {
     let words = error.message.strip_prefix("… and ");
     let more = words.and_then(|words| words.strip_suffix(" more")?.parse().ok());
@@ -256,7 +256,7 @@ fn shown(findings: &[Finding]) -> Vec<String> {
     let mut shown: Vec<String> = warnings
         .map(|warning| {
             let words = match warning.path.as_str() {
-                // What is said of a kind names it.
+                // A warning about a kind names it.
                 "" | "kind" => warning.message.clone(),
                 path => format!("{path}: {}", warning.message),
             };

@@ -1,4 +1,4 @@
-//! What is counted of reviews, of the certificate and of the webhook configuration, under Galley's names.
+//! Metrics of reviews, of the certificate and of the webhook configuration, under Galley's names.
 
 use std::time::Duration;
 
@@ -157,7 +157,7 @@ impl Metrics {
         };
     }
 
-    /// How it stands with the webhook configuration: the keeper counts, here it is shown.
+    /// Copies the counters of the webhook configuration's reconciler.
     pub(super) fn show(&self, standing: &ReconcileStatus) {
         up_to(&self.configuration_updates, standing.written);
         for (reason, count) in &standing.refusals {
@@ -178,7 +178,7 @@ impl Counts for Metrics {
     }
 }
 
-/// What was asked about, where it is of a kind that is known: anybody may send other names, as many as he likes.
+/// Returns labels of the resource if its kind is known: a client may send any number of other names.
 fn labels(asked: &Group) -> [(&'static str, String); 3] {
     let (now, later) = (api::config::KINDS.iter(), api::config::LATER);
     let mut kinds = now.chain(later).chain(api::config::EARLIER);

@@ -1,4 +1,4 @@
-//! The webhook that the API server asks about every rule.
+//! The validating webhook for rules.
 //!
 //! ```text
 //! API server ── service ── judge ──► the answer, decisions for the page, metrics
@@ -45,10 +45,10 @@ pub(super) struct Webhook {
 }
 
 impl Webhook {
-    /// What is served, and where; no door where the process has one for all webhooks. Files and cluster are looked at from now on.
+    /// Starts the webhook: its listener, unless the process has one for all webhooks, and the watches of files and cluster.
     ///
     /// # Errors
-    /// Flags that cannot be, or a port that is taken.
+    /// The flags contradict each other, or the port is taken.
     pub(super) async fn start(
         shared: &Shared,
         flags: &GalleyFlags,
@@ -79,12 +79,12 @@ impl Webhook {
         Ok((Arc::new(Self { reviews, keeper }), Some(door)))
     }
 
-    /// How it stands with the webhook configuration, if one is kept.
+    /// Returns the status of the webhook configuration, if it is reconciled.
     fn standing(&self) -> Option<ReconcileStatus> {
         self.keeper.as_ref()?.statuses().pop()
     }
 
-    /// Why what is broken may pass, where it should not by now.
+    /// Returns the reason why the failure policy is still `Ignore`, after the time for it has passed.
     pub(super) fn overdue(&self) -> Option<String> {
         let standing = self.standing().filter(|standing| standing.overdue)?;
         let waits = standing.waits.unwrap_or_default();
@@ -94,7 +94,7 @@ impl Webhook {
         ))
     }
 
-    /// Brings the counters up to what is known elsewhere.
+    /// Copies the counters that are kept elsewhere.
     pub(super) fn count(&self) {
         if let Some(standing) = self.standing() {
             self.reviews.metrics.show(&standing);

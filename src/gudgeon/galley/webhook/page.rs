@@ -1,4 +1,4 @@
-//! What the page and its document show of the webhook: its configuration, and the last decisions.
+//! The webhook's part of page and document: its configuration, and the last decisions.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::html::escaped;
 use crate::log;
 
 impl Webhook {
-    /// As JSON.
+    /// Renders the webhook's state as JSON.
     pub(in crate::galley) fn json(&self) -> Value {
         let decisions: Vec<Value> = self
             .reviews
@@ -26,7 +26,7 @@ impl Webhook {
         })
     }
 
-    /// For a browser.
+    /// Renders the webhook's state for a browser.
     pub(in crate::galley) fn draw(&self, page: &mut String) {
         // Writing to a string cannot fail, here and below.
         page.push_str("<h2>Webhook</h2>");

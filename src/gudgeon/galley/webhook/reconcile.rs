@@ -11,9 +11,9 @@ use crate::cli::GalleyFlags;
 use crate::exit::Failure;
 use crate::{file, keeping};
 
-/// The way to the API server; `None`: there is none, or nobody wants it.
+/// Returns the credentials for the API server; `None` if there are none, or reconciling is off.
 fn access(flags: &GalleyFlags) -> Option<Access> {
-    // Who has files asks no cluster, even for this.
+    // With files as the source no cluster is contacted, not even for this.
     if !flags.webhook.enable_reconcile || !flags.config_path.as_os_str().is_empty() {
         return None;
     }
@@ -30,10 +30,10 @@ fn access(flags: &GalleyFlags) -> Option<Access> {
     Some(Access::InCluster)
 }
 
-/// Keeps it from now on; by what is returned it is asked how it stands.
+/// Starts the reconciler; the returned handle has its status.
 ///
 /// # Errors
-/// The file that it is made from is of no use.
+/// The file of the webhook configuration is invalid.
 pub(super) fn start(
     flags: &GalleyFlags,
     ca: &Ca,

@@ -24,21 +24,21 @@ use crate::serve::{
 const REVIEWS: usize = 64 + 256;
 /// The largest review.
 const BODY_BYTES: usize = 8 << 20;
-/// Of all bodies together.
+/// Bytes of all bodies together.
 const BODIES_BYTES: usize = 2 * BODY_BYTES;
-/// Lines in a minute about what is no review at all: it says nothing of who sent it, and anybody may send it.
+/// Log lines in a minute about bodies that are no review: any client may send them, and they do not identify their sender.
 const RUBBISH_LINES: u32 = 10;
-/// Of the 256 MiB that the shipped manifest allows: an object takes about half of what is reckoned for it, for here it is not
-/// copied, and one is judged at a time.
+/// Memory for one object, of the 256 MiB that the shipped manifest allows: it takes about half of the estimate, since it is
+/// not copied, and one object is validated at a time.
 const OBJECT_BYTES: usize = 128 << 20;
-/// Of the object alone: more than one of 1.5 MiB has that anybody would write.
+/// Limits of the object alone: more values than a plausible object of 1.5 MiB has.
 pub(super) const MANNER: ReadOptions = ReadOptions {
     values: 500_000,
     memory: OBJECT_BYTES,
     strict: true,
 };
 
-/// Everything that a review needs.
+/// The parts that every review needs.
 #[derive(Debug)]
 pub(crate) struct Reviews {
     check: Check,
@@ -98,11 +98,11 @@ impl Reviews {
         answer
     }
 
-    /// Decides, and notes what was decided.
+    /// Decides a review, and records the decision.
     fn decide(&self, scope: Scope, body: Bytes) -> ReviewAnswer {
         let start = Instant::now();
         let (mut question, read) = AdmissionRequest::read(&body, MANNER);
-        // Only one of both is needed from here on.
+        // The body is decoded; free it.
         drop(body);
         let is_review = read.is_ok();
         let is_rubbish = !is_review && says_nothing(&question);
@@ -152,7 +152,7 @@ impl Service for Reviews {
         }
         if matches!(path, "/ready" | "/httpsReady") {
             return ready(match *request.method() {
-                // Who comes this far was shown a certificate.
+                // A client that gets here has completed a handshake, so a certificate is there.
                 Method::GET => text(StatusCode::OK, "ok"),
                 _ => self.failed(not_allowed("GET")),
             });
@@ -160,7 +160,7 @@ impl Service for Reviews {
         ready(text(StatusCode::NOT_FOUND, "not found"))
     }
 
-    /// A review does, when it was judged.
+    /// An answered review establishes the client; a request alone does not.
     fn establishes(&self, _request: &Request<Incoming>) -> bool {
         false
     }

@@ -13,7 +13,7 @@ use crate::file;
 use crate::tls::HALF_WAY;
 use crate::tracked::chosen;
 
-/// Texts are right unless they say "broken"; a config that says "needs new" is right beside values that say "new".
+/// Texts are valid unless they contain "broken"; a config with "needs new" is valid beside values with "new".
 #[derive(Debug, PartialEq, Eq)]
 struct Three(Option<String>, Option<String>, Option<String>);
 

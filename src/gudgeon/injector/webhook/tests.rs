@@ -1,4 +1,4 @@
-//! The webhook with an engine that panics, and what its paths and types say.
+//! The webhook with an engine that panics, and responses by path and content type.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ async fn a_panic_ends_its_request_and_is_counted() {
     }
 }
 
-/// What the page shows of the newest decision, and the patch that was answered.
+/// Returns the newest decision of the page, and the patch of the response.
 fn decided(webhook: &Webhook<inject::Configuration>, pod: &Value) -> (Value, Vec<u8>) {
     let review = serde_json::json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "u", "namespace": "ns", "object": pod}});
@@ -150,7 +150,7 @@ fn decided(webhook: &Webhook<inject::Configuration>, pod: &Value) -> (Value, Vec
     (shown, STANDARD.decode(patch).unwrap())
 }
 
-/// Two templates, of which the first says a field that no pod has.
+/// Two templates, of which the first has an unknown field.
 const TEMPLATES: &str = r##"
 defaultTemplates: [sidecar, more]
 templates:
@@ -228,11 +228,11 @@ async fn every_decision_shows_whose_pod_it_was_and_what_it_got() {
     assert_eq!(shown["reason"], "empty template");
     assert_eq!(shown["templates"], serde_json::json!(["empty"]));
     assert_eq!(shown["version"].as_str().unwrap().len(), 64);
-    // Its name is given by the server, and nobody stands behind it.
+    // The server generates the pod's name, and it has no owner.
     let bare =
         serde_json::json!({"metadata": {"generateName": "web-"}, "spec": {"hostNetwork": true}});
     assert_eq!(decided(&webhook, &bare).0["owner"], "Pod");
-    // What is no pod has none.
+    // An object that is no pod has no owner.
     assert_eq!(decided(&webhook, &serde_json::json!([])).0["owner"], "");
 }
 

@@ -1,4 +1,4 @@
-//! What is said of a stream that the other side has ended: its own words, whichever direction was closed first.
+//! The status of a stream that the peer has ended: the peer's own, whichever direction was closed first.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,7 +14,7 @@ use super::super::wire::ResponsePieces;
 use super::*;
 use crate::grpc::{Address, Bounds, Inbound, Messages, Peer, ResponseSender};
 
-/// An answer that nobody has read before the request was reset.
+/// An answer that was not read before the request was reset.
 #[derive(Clone)]
 enum Ending {
     Said(Code),
@@ -47,7 +47,7 @@ fn inbound(ending: Ending) -> Inbound<Ending> {
     Inbound::new(ending, bounds)
 }
 
-/// Nobody takes what is put into it, as after a reset.
+/// A sender without a receiver, as after a reset.
 fn reset() -> Arc<ResponseSender> {
     let outlet = Arc::new(ResponseSender::default());
     drop(Messages::of_request(&outlet));

@@ -31,7 +31,7 @@ fn transformed(names: &[&str]) -> Outcome {
     })
 }
 
-/// How a sink reads the object by this full name.
+/// Decodes the object as a sink does, by this full name.
 fn read_as(made: &Generated, name: &str) -> Result<String, Vec<String>> {
     let (object, found) = made.object();
     let errors: Vec<_> = found.iter().filter(|one| one.is_error()).collect();

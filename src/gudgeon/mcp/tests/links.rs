@@ -11,7 +11,7 @@ use serde_json::json;
 use super::*;
 use crate::grpc::DialAddress;
 
-/// What changed, in order: names that came and names that went.
+/// The changes in order: names added, and names removed.
 type Log = Arc<Mutex<Vec<(Vec<String>, Vec<String>)>>>;
 
 fn entry(host: &str) -> Arc<Resource> {
@@ -53,7 +53,7 @@ fn link(port: u16) -> (Arc<Link>, Arc<Peers>, Log) {
     (link, peers, log)
 }
 
-/// Bytes that were heard of a collection.
+/// Returns the bytes received of a collection.
 fn heard(peers: &Peers, collection: &str) -> f64 {
     let mut registry = Registry::default();
     peers.register(&mut registry);
@@ -148,7 +148,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
     until("the loss", || matches!(link.state(), LinkState::Broken(..))).await;
     assert_eq!(link.held.sink().held(ENTRIES).count(), 500);
     log.lock().unwrap().clear();
-    // Another process at the same place, with one more and one fewer.
+    // Another process at the same address, with one object added and one removed.
     let mut server = Running::start(Settings {
         address: format!("127.0.0.1:{port}"),
         ..settings()
@@ -217,7 +217,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     let peers = Arc::clone(&source.peers);
     let calls = tokio::spawn(out.run(catalog, peers, snapshots, watched));
     until("the first sink", || first.is_synced()).await;
-    // What is said first is no collection, and nobody minds.
+    // The trigger that comes first is no collection, and is accepted.
     assert!(heard(&heard_by, mcp::TRIGGER) > 0.0);
     let seen = source.peers.seen();
     assert_eq!((seen.len(), seen[0].direction.word()), (1, "callout"));

@@ -1,4 +1,4 @@
-//! The services over real sockets, against a client of tonic's that says what a test wants said, and against the pure sink.
+//! The services over real sockets, against a client of tonic's with scripted requests, and against the pure sink.
 
 #[path = "../../tests/support/authority.rs"]
 #[allow(
@@ -62,7 +62,7 @@ fn settings() -> Settings {
     }
 }
 
-/// A server that runs, and what it publishes.
+/// A running server, with its snapshot.
 struct Running {
     port: u16,
     peers: Arc<Peers>,
@@ -116,7 +116,7 @@ impl Running {
     }
 }
 
-/// A stream of who comes again when it is turned away, as sinks do.
+/// A client that reconnects when it is evicted, as sinks do.
 async fn insisting(port: u16) -> Client {
     let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
     let end = std::time::Instant::now() + SOON;

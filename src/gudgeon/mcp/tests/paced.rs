@@ -1,4 +1,4 @@
-//! Who asks without end is read more slowly, and nobody else hears of it.
+//! A client that floods its stream is read more slowly, and other clients do not notice.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::*;
 use crate::grpc::{Bounds, Inbound, framed};
 
-/// At once, of one stream after the other: the first thousand of each are read. As much as there is room for is taken in: the
-/// rest of the first one's waits for its window. What is taken in of the others would be too much for the connection.
+/// Requests that are sent at once, one stream after the other: the first thousand of each are processed. As much as fits is
+/// buffered: the rest of the first stream's waits for its window. Buffering the others' would exceed the connection's.
 const REQUESTS: [usize; 6] = [5_000, 2_000, 2_000, 2_000, 2_000, 2_000];
 
 /// Each message is a frame of its own: tonic's client would make large ones of many.

@@ -1,4 +1,4 @@
-//! The source without certificates: what sinks hear, how streams end, what they cost each other.
+//! The source without certificates: responses to sinks, ends of streams, and isolation between streams.
 
 use mcp::sink;
 
@@ -24,7 +24,7 @@ async fn a_request_before_the_first_snapshot_waits_for_it_and_an_empty_collectio
     );
 }
 
-/// What a handler says to its backend is for sinks that say who they are.
+/// A handler's parameters are only for authenticated sinks.
 #[tokio::test]
 async fn secrets_are_left_out_for_who_has_no_certificate() {
     const HANDLERS: &str = "istio/policy/v1beta1/handlers";
@@ -72,7 +72,7 @@ async fn secrets_are_left_out_for_who_has_no_certificate() {
             assert_eq!(said.contains(secret), is_known, "{said}");
             client.answer(&response, None);
             if !is_known {
-                // What differs in its secret alone is the same to them.
+                // To such a sink an object that differs in its secret alone is unchanged.
                 server.set(GATEWAYS, "n/a", b"1");
                 server
                     .shelf
@@ -218,7 +218,7 @@ async fn a_sink_takes_twenty_megabytes_in_parts_and_comes_back_for_the_differenc
     drop(deaf);
 }
 
-/// Takes everything.
+/// Accepts any resource.
 struct Raw;
 
 impl sink::ResourceReader for Raw {
@@ -262,7 +262,7 @@ async fn connections_without_a_stream_are_few_and_go_after_ten_seconds() {
     let mut oldest = idle.remove(0);
     let one_more = tokio::net::TcpStream::connect(address).await.unwrap();
     idle.push(one_more);
-    // It makes room, and who says nothing stays for ten seconds otherwise.
+    // A silent connection is evicted for another one; otherwise it stays for ten seconds.
     let mut bytes = Vec::new();
     let closed = oldest.read_to_end(&mut bytes);
     let _end = tokio::time::timeout(SOON, closed).await.unwrap();
@@ -272,7 +272,7 @@ async fn connections_without_a_stream_are_few_and_go_after_ten_seconds() {
         let _end = tokio::time::timeout(SOON, closed).await.unwrap();
     }
     assert!(begun.elapsed() > Duration::from_secs(9));
-    // On a machine so slow that its time is over, too, that shows nothing.
+    // On a machine so slow that the ten seconds are over, this proves nothing.
     assert!(made_room < Duration::from_secs(9), "{made_room:?}");
 }
 
@@ -287,8 +287,8 @@ async fn keeps_coming(port: u16, first: &'static [u8]) {
     }
 }
 
-/// Of three hundred that say nothing each comes again when it is closed, and so do some that only begin. Who speaks is let in by
-/// them, at the first try: others have waited for ten seconds before him, and again.
+/// Three hundred silent connections reconnect when they are closed, and so do some that only begin a handshake. A client
+/// that speaks gets in at the first try, repeatedly: it used to wait for ten seconds.
 #[tokio::test]
 async fn three_hundred_silent_connections_keep_no_sink_out() {
     const TRIES: u32 = 8;

@@ -1,4 +1,4 @@
-//! The source with certificates: who may come, and what a changed list or pair does.
+//! The source with certificates: access, and the effect of a changed list or pair.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ const BOUNDS: Bounds = Bounds {
 };
 
 impl Authority {
-    /// A connection of whoever has this identity.
+    /// Connects with this identity.
     pub(super) async fn dial(&self, port: u16, id: Option<&str>) -> Result<ReceivedObject, String> {
         self.dial_as(port, id, Some(self), &[]).await
     }
@@ -30,7 +30,7 @@ impl Authority {
         names: &[&str],
     ) -> Result<ReceivedObject, String> {
         let pair = id.map(|id| {
-            // The list is about URIs: a name that looks like one does not count.
+            // The list has URIs: a DNS name that looks like one does not count.
             let (chain, key) = self.sign(vec![dns(A), uri(id)]);
             Pair::parse(chain.as_bytes(), key.as_bytes()).unwrap()
         });
@@ -118,7 +118,7 @@ async fn the_port_is_closed_until_there_are_certificates_and_then_wants_them() {
         };
         assert!(dialled.is_err(), "{id:?} {dialled:?}");
     }
-    // Another pair: those who are there stay, those who come see it.
+    // Another pair: open connections stay, and new ones see it.
     let other = Authority::new();
     other.write(root.path(), &other.server());
     let end = std::time::Instant::now() + SOON;
@@ -143,7 +143,7 @@ async fn the_list_says_who_may_come_and_who_may_stay() {
     assert_eq!(a.code().await, Code::Unauthenticated);
     let mut b = authority.dial(port, Some(B)).await.unwrap();
     assert_eq!(b.code().await, Code::Ok);
-    // What cannot be read changes nothing.
+    // An unreadable list changes nothing.
     write(root.path(), "allowed: {");
     tokio::time::sleep(QUIET).await;
     assert_eq!(server.peers.seen().len(), 1);
@@ -168,7 +168,7 @@ async fn the_list_says_who_may_come_and_who_may_stay() {
     }
 }
 
-/// Who gives configuration says what every proxy does: without a list nobody may, and nobody stays when it is deleted.
+/// Sources of configuration control every proxy: without a list none is accepted, and none stays when the list is deleted.
 #[tokio::test]
 async fn a_port_that_takes_configuration_lets_nobody_in_without_a_list() {
     let root = tempfile::tempdir().unwrap();
@@ -210,7 +210,7 @@ async fn a_port_that_takes_configuration_lets_nobody_in_without_a_list() {
     assert_eq!(a.code().await, Code::Unauthenticated, "it may not stay");
     let mut a = authority.dial(server.port, Some(A)).await.unwrap();
     assert_eq!(a.code().await, Code::Unauthenticated);
-    // One that allows nobody says so.
+    // A list that allows nobody is reported.
     write(root.path(), "allowed: []");
     let empty = Server::new(Settings {
         address: "tcp://127.0.0.1:0".to_owned(),
@@ -248,7 +248,7 @@ async fn a_server_is_who_it_has_to_be() {
         (Some(&authority), &["other"][..], false),
         (Some(&other), &[][..], false),
         (Some(&other), &["localhost"][..], false),
-        // Whoever it is.
+        // Without a root any server is accepted.
         (None, &["other"][..], true),
     ] {
         let dialled = authority.dial_as(server.port, Some(A), root, names).await;

@@ -1,8 +1,7 @@
-//! As much of an API server as discovery asks for, over plain HTTP: lists and watches of any kind. It can be away, and forget
-//! what was before.
+//! A fake API server, with the requests that discovery sends, over plain HTTP: lists and watches of any kind. It can be
+//! away, and compact its history.
 //!
-//! The cluster's own tests have one that does more (`src/cluster/fake.rs`). It is not used here, because it stands on parts of
-//! that crate that nobody else sees.
+//! The cluster crate's own tests have a larger one (`src/cluster/fake.rs`), which depends on private parts of that crate.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Write as _};
@@ -25,7 +24,7 @@ const EXTENSIONS: &str = "/apis/apiextensions.k8s.io/v1/";
 const RULES: &str = "/apis/networking.istio.io/v1/";
 const DEFINITIONS: &str = "customresourcedefinitions";
 const SECURITY: &str = "/apis/security.istio.io/v1";
-/// Those of it that are installed, once there are any.
+/// Policies' kinds that are installed, once there are any.
 const POLICIES: [&str; 3] = [
     "authorizationpolicies",
     "peerauthentications",
@@ -35,7 +34,7 @@ const POLICIES: [&str; 3] = [
 #[derive(Default)]
 struct State {
     version: u64,
-    /// Watches from versions before this one are told 410.
+    /// Watches from versions before this one get 410.
     forgotten: u64,
     away: bool,
     /// Lists of this kind take a while.
@@ -48,7 +47,7 @@ struct State {
     watches: BTreeMap<String, usize>,
 }
 
-/// It answers until the test ends.
+/// A fake API server, which runs until the test ends.
 #[derive(Clone)]
 pub struct ApiServer {
     port: u16,
@@ -87,7 +86,7 @@ impl ApiServer {
         self.state.1.notify_all();
     }
 
-    /// How many watches of each kind were begun.
+    /// Returns the number of watches of each kind.
     pub fn watches(&self) -> BTreeMap<String, usize> {
         self.lock().watches.clone()
     }
@@ -107,7 +106,7 @@ impl ApiServer {
         );
     }
 
-    /// Nobody is heard, and watches break; or all is as it was.
+    /// Drops requests and breaks watches; or ends the outage.
     pub fn away(&self, away: bool) {
         self.change(|state| state.away = away);
     }
@@ -171,7 +170,7 @@ impl ApiServer {
         }));
     }
 
-    /// Says that other clusters are at these servers, by their ids.
+    /// Puts a Secret that names these servers as remote clusters, by their IDs.
     pub fn knows(&self, clusters: &[(&str, &Self)]) {
         let data: serde_json::Map<_, _> = clusters
             .iter()
@@ -247,7 +246,7 @@ impl ApiServer {
             .to_string()
     }
 
-    /// Tells of each change, until either side goes.
+    /// Sends an event for each change, until either side disconnects.
     fn watch(&self, stream: &mut TcpStream, kind: &str, query: &str) -> std::io::Result<()> {
         let mut pairs = query.split('&');
         let from = pairs.find_map(|pair| pair.strip_prefix("resourceVersion="));

@@ -1,4 +1,4 @@
-//! A client of raw streams: it says what a test wants said, and shows each message as it comes.
+//! A client of raw streams: it sends scripted requests, and returns each response as it comes.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,7 +21,7 @@ use tonic::{Status, Streaming};
 
 use crate::place::entry;
 
-/// Nothing comes within this time, if nothing comes.
+/// The time after which a silent stream counts as quiet.
 pub const QUIET: Duration = Duration::from_millis(1200);
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -44,7 +44,7 @@ pub fn service(name: &str, endpoints: &[&str]) -> String {
     entry(&host(name), 8080, "HTTP", &endpoints)
 }
 
-/// What a client says next.
+/// The client's requests, as a stream.
 pub struct Said<T>(UnboundedReceiver<T>);
 
 impl<T> Stream for Said<T> {
@@ -55,7 +55,7 @@ impl<T> Stream for Said<T> {
     }
 }
 
-/// A sidecar of namespace `demo` that intercepts nothing.
+/// A node: a sidecar of namespace `demo` without interception.
 pub fn node() -> Node {
     node_of("sidecar~127.0.0.1~client-1.demo~demo.svc.cluster.local")
 }
@@ -168,7 +168,7 @@ impl Sotw {
         response
     }
 
-    /// `None`: nothing came in time.
+    /// Returns the next response; `None` if nothing came in time.
     pub async fn next(&mut self, time: Duration) -> Option<Result<DiscoveryResponse, Status>> {
         match tokio::time::timeout(time, self.heard.message()).await {
             Ok(Ok(Some(response))) => Some(Ok(response)),
@@ -187,7 +187,7 @@ impl Sotw {
         }
     }
 
-    /// How it ended; what comes before is passed over.
+    /// Returns the final status; skips responses before it.
     pub async fn end(&mut self) -> Status {
         loop {
             match self.next(Duration::from_secs(20)).await {
@@ -246,7 +246,7 @@ pub fn names_of_delta(response: &DeltaDiscoveryResponse) -> Vec<String> {
     names.collect()
 }
 
-/// What a client has after these, by name and version.
+/// Returns name and version of these resources, as a client reports them.
 pub fn versions(resources: &[Resource]) -> Vec<(&str, &str)> {
     let all = resources.iter();
     all.map(|one| (&*one.name, &*one.version)).collect()
@@ -336,7 +336,7 @@ impl Delta {
         assert!(heard.is_err(), "{heard:?}");
     }
 
-    /// How it ended; nothing may come before.
+    /// Returns the final status; no response may precede it.
     pub async fn end(&mut self) -> Status {
         let heard = tokio::time::timeout(Duration::from_secs(20), self.heard.message()).await;
         let heard = heard.expect("it goes on");

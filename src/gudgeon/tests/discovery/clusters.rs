@@ -22,7 +22,7 @@ const C: &str = "outbound|80||c.demo.svc.cluster.local";
 /// Each push makes one.
 const SNAPSHOTS: &str = "gudgeon_snapshot_seconds_count";
 
-/// A proxy of a cluster, with something said of its network or nothing.
+/// A proxy of a cluster, with or without a network.
 fn node_in(cluster: &str, network: Option<&str>) -> Node {
     let mut node = node();
     let fields = &mut node.metadata.as_mut().unwrap().fields;
@@ -45,7 +45,7 @@ async fn ask(port: u16, node: Node, url: &str, names: &[&str]) -> (Sotw, Discove
     (stream, response)
 }
 
-/// All that is counted of pushes, by its line.
+/// Returns the metrics of pushes, by their line.
 fn pushes(discovery: &Discovery) -> BTreeMap<String, String> {
     let (_, text) = discovery.get("/metrics");
     let counted = [
@@ -129,7 +129,7 @@ async fn a_server_that_is_away_changes_nothing_and_its_return_is_one_push() {
     .await;
     let source = discovery.json("/debug/clusterz")[0].clone();
     assert_eq!(source["state"], "stale", "{source}");
-    // What is missed is more than one kind of change, and it is forgotten by the time somebody asks.
+    // Changes of several kinds are missed, and the server has compacted them by the time of the next list.
     server.endpoints("a", &["10.0.0.3"]);
     server.endpoints("b", &["10.0.0.2", "10.0.0.4"]);
     server.service("c", "10.96.0.3");
@@ -151,7 +151,7 @@ async fn a_server_that_is_away_changes_nothing_and_its_return_is_one_push() {
     eds = stream.hear(EDS).await;
     assert_eq!(endpoints(&eds, C), ["10.0.0.5:8080"]);
     stream.ack(&eds, &[A, B, C]);
-    // The listener of the port is what it was.
+    // The listener of the port is unchanged.
     let rds = stream.hear(RDS).await;
     stream.ack(&rds, &["80"]);
     stream.is_quiet().await;
@@ -170,7 +170,7 @@ async fn a_server_that_is_away_changes_nothing_and_its_return_is_one_push() {
     for (name, more) in [
         (SNAPSHOTS.to_owned(), 1.0),
         (sent("cds"), 1.0),
-        // What changed, and what was asked for then.
+        // One response to the change, and one to the new subscription.
         (sent("eds"), 2.0),
         (sent("lds"), 0.0),
         (sent("rds"), 1.0),
@@ -213,7 +213,7 @@ async fn a_cluster_that_is_removed_takes_its_endpoints_with_it_at_once() {
         assert_eq!(endpoints(&eds, A), ["10.1.0.1:8080", "10.2.0.1:8080"]);
         streams.push(stream);
     }
-    // What changes there is heard of here.
+    // Changes of the remote cluster arrive.
     east.endpoints("a", &["10.2.0.1", "10.2.0.2"]);
     for stream in &mut streams {
         let eds = stream.hear(EDS).await;
@@ -230,12 +230,12 @@ async fn a_cluster_that_is_removed_takes_its_endpoints_with_it_at_once() {
     }
     let sources = discovery.json("/debug/clusterz");
     assert!(!sources.to_string().contains("east"), "{sources}");
-    // Nobody listens there any more.
+    // The removed cluster is no longer watched.
     east.endpoints("a", &["10.2.0.9"]);
     for stream in &mut streams {
         stream.is_quiet().await;
     }
-    // The change was not heard while nobody listened; it shows once the cluster is named again.
+    // The change was missed while the cluster was removed; it shows once the cluster is named again.
     local.knows(&[("east", &east)]);
     let eds = streams[0].hear(EDS).await;
     assert_eq!(endpoints(&eds, A), ["10.1.0.1:8080", "10.2.0.9:8080"]);
@@ -290,7 +290,7 @@ async fn endpoints_of_a_cluster_in_another_network_are_reached_by_its_gateways()
         .arg(&format!("--networksConfig={}", path.display()))
         .start();
 
-    // With two gateways what is direct weighs twice as much, and each gateway half of what it leads to.
+    // With two gateways a direct endpoint weighs twice as much, and each gateway half of the endpoints behind it.
     let by_gateways = ["10.1.0.1:8080 2", "192.0.2.1:443 3", "192.0.2.2:15443 3"];
     let direct = [
         "10.1.0.1:8080 2",
@@ -318,7 +318,7 @@ async fn endpoints_of_a_cluster_in_another_network_are_reached_by_its_gateways()
     let networks_of: Vec<_> = of_a.iter().map(|one| one["network"].clone()).collect();
     assert_eq!(networks_of, ["near", "far", "far", "far"]);
 
-    // It is watched: of the cluster only what is in a range is behind the gateways now.
+    // The file is watched: of the cluster only addresses in the range are behind the gateways now.
     discovery
         .place
         .write("networks", &networks("fromCidr: 10.2.0.3/32"));

@@ -70,7 +70,7 @@ fn what_cannot_start_says_why() {
             "cannot GET http://127.0.0.1:1/ready: ",
         ),
     ] {
-        // What a test says stands last, where it wins.
+        // The test's own arguments come last and win.
         let arguments = match arguments.split_first() {
             Some((&"discovery", rest)) => [&["discovery"][..], &OWN_PORTS, rest].concat(),
             _ => arguments,
@@ -175,7 +175,7 @@ async fn at_the_end_it_is_not_ready_and_then_streams_are_closed() {
         (discovery.get("/ready") == (503, "draining\n".to_owned())).then_some(())
     });
     assert!(asked.elapsed() < Duration::from_millis(900));
-    // It serves on.
+    // New streams are still served.
     let mut late = Sotw::open(discovery.grpc).await;
     late.ask(CDS, &[]);
     assert_eq!(late.hear(CDS).await.version_info, cds.version_info);

@@ -17,7 +17,7 @@ fn mebibytes(container: &Value) -> u64 {
     number.parse().unwrap()
 }
 
-/// A tag that is fixed, and by which `podman build` as the manifest names it has made the image: a node that has it asks nobody.
+/// The tag is fixed, and `podman build` by the manifest's comment makes that image: a node that has it does not pull.
 #[test]
 fn images_have_the_names_that_the_commands_make() {
     let version = env!("CARGO_PKG_VERSION");
@@ -47,8 +47,8 @@ fn images_have_the_names_that_the_commands_make() {
     }
 }
 
-/// Whatever the roles may do but read rules twice, the one process may do, by one account; all its Services lead to it, and the
-/// command line is one that it takes.
+/// The one process has the roles' permissions except for reading rules twice, by one account; all its Services select it,
+/// and its command line is valid.
 #[test]
 fn all_in_one_is_the_three_manifests_with_one_deployment() {
     let all = objects("all.yaml");

@@ -1,4 +1,5 @@
-//! Case 43: a server that is told to end says so to its connections, and who goes on to another one has all that one would send.
+//! Case 43: a server that shuts down sends GOAWAY, and a client that goes on to another one has all that this one would
+//! send.
 
 use crate::client::*;
 use crate::place::{Place, documents};
@@ -19,7 +20,7 @@ async fn who_goes_on_to_another_server_is_sent_nothing_again() {
     let mut stream = Sotw::open(relays[0].port).await;
     let [cds, eds, lds, rds] = stream.settle(&[A, B], &["8080"]).await;
     let mut delta = Delta::open(relays[1].port).await;
-    // Of each type the names that are asked for, and what was given with its version.
+    // For each type the subscribed names, and the received resources with their version.
     let mut held = Vec::new();
     for (url, names) in [(CDS, &[][..]), (EDS, &[A, B]), (LDS, &[]), (RDS, &["8080"])] {
         delta.ask(url, names, &[]);
@@ -60,7 +61,7 @@ async fn who_goes_on_to_another_server_is_sent_nothing_again() {
         assert_eq!(second.metric(&metric), 0.0, "{kind}");
     }
 
-    // What is new comes from there, and that alone.
+    // The new server sends the change, and nothing else.
     second.place.write("config/all.yaml", &world("10.0.0.9"));
     let news = stream.hear(EDS).await;
     assert_eq!(names_of(&news), [A]);

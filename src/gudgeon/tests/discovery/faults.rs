@@ -1,4 +1,4 @@
-//! A source that says wrong things, on a stream that it has dialled itself.
+//! A source that sends invalid messages, on a stream that it has dialled itself.
 
 use api::istio::networking::v1alpha3::ServiceEntry;
 use mcp::message::{Metadata, RequestResources, Resource, Resources};
@@ -44,7 +44,7 @@ struct Said {
 }
 
 impl Said {
-    /// Says it, and takes the answer.
+    /// Sends a response, and returns the answer.
     async fn say(&mut self, collection: &str, resources: Vec<Resource>) -> RequestResources {
         self.nonce += 1;
         self.source.say(Resources {
@@ -114,7 +114,7 @@ async fn what_cannot_be_taken_is_refused_and_what_breaks_a_rule_is_left_out() {
         (code, &*words),
         (12, "unsupported collection \"istio/nothing\"")
     );
-    // Of another type, or no message at all: nothing of that response is taken.
+    // A wrong type or an undecodable message: the whole response is refused.
     let of_another = resource(
         "demo/b",
         "type.googleapis.com/istio.networking.v1alpha3.Gateway",

@@ -1,4 +1,4 @@
-//! What its metrics say of what has happened.
+//! The metrics after known events.
 
 use crate::client::*;
 use crate::place::{Discovery, Place, documents, entry};
@@ -9,7 +9,7 @@ fn b(addresses: &[&str]) -> String {
     service("b", addresses)
 }
 
-/// Of Kubernetes, without a pod.
+/// A Service of Kubernetes without pods.
 const EMPTY: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: empty, namespace: demo}\nspec: {clusterIP: 10.96.0.9, ports: \
                      [{name: http, port: 80}]}\n";
 
@@ -79,7 +79,7 @@ async fn what_sources_tell_is_counted_by_its_kind() {
     ];
     for (at, (file, text)) in steps.iter().enumerate() {
         discovery.place.write(file, text);
-        // One more of this kind, and none of those that have not come yet.
+        // This kind is counted once more, and kinds of later steps not at all.
         let expected: Vec<_> = begun
             .iter()
             .enumerate()
@@ -90,7 +90,7 @@ async fn what_sources_tell_is_counted_by_its_kind() {
     }
 }
 
-/// Each part of the way of a change is counted once, or once for each stream; together they are no longer than all of it.
+/// Each part of a change's way is counted once, or once for each stream; their sum is at most the whole.
 #[tokio::test]
 async fn the_times_of_a_push_add_up() {
     let discovery = Place::new()

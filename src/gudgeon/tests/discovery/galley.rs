@@ -32,7 +32,7 @@ impl Galley {
         Self { program }
     }
 
-    /// Where it listens.
+    /// Returns the address of the MCP listener.
     pub fn address(&mut self) -> String {
         let address = self.address_after("listening on mcp");
         address.split_once("://").unwrap().1.to_owned()

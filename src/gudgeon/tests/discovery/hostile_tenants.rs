@@ -1,4 +1,4 @@
-//! Hostile tenants, by what their objects come to: lists that multiply, beside a client of somebody else's service.
+//! Hostile tenants, by the size of their results: lists that multiply, beside a client of another tenant's service.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::client::*;
 use crate::place::{Place, documents, run, until};
 
-/// An entry of so many hosts, ports and endpoints.
+/// An entry with so many hosts, ports and endpoints.
 fn many(name: &str, hosts: usize, ports: usize, endpoints: usize) -> String {
     let mut text = format!(
         "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: attacker}}\nspec:\n  \
@@ -28,7 +28,7 @@ fn many(name: &str, hosts: usize, ports: usize, endpoints: usize) -> String {
     text
 }
 
-/// 37 kB were 55 MB for every proxy, and 100 kB stopped everything for seconds.
+/// 37 kB used to become 55 MB for every proxy, and 100 kB used to block all tasks for seconds.
 #[tokio::test]
 async fn an_entry_that_multiplies_is_refused_alone() {
     let discovery = Place::new()

@@ -5,11 +5,10 @@ use serde_json::{Value, json};
 use crate::place::{Discovery, Place, documents, until};
 use crate::sinks::a;
 
-const ROLE: &str = "apiVersion: rbac.istio.io/v1alpha1\nkind: ServiceRole\nmetadata: {name: all, namespace: shop}\n\
+const ROLE: &str = "apiVersion: rbac.istio.io/v1alpha1\nkind: ServiceRole\nmetadata: {name: front, namespace: shop}\n\
                     spec: {rules: [{services: ['*']}]}\n";
-const GATEWAY: &str = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: shop}\n\
-                       spec: {selector: {istio: ingress}, servers: [{port: {number: 80, name: http, protocol: HTTP}, \
-                       hosts: ['*.example']}]}\n";
+const BINDING: &str = "apiVersion: rbac.istio.io/v1alpha1\nkind: ServiceRoleBinding\nmetadata: {name: b, namespace: shop}\n\
+                       spec: {subjects: [{user: '*'}], roleRef: {kind: ServiceRole, name: front}}\n";
 const SIDECAR: &str = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: only-own, namespace: shop}\n\
                        spec: {egress: [{hosts: ['./*']}], inboundConnectionPool: {tcp: {maxConnections: 1}}}\n";
 
@@ -20,19 +19,19 @@ fn status(discovery: &Discovery, kind: &str) -> Value {
 
 #[test]
 fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody_looks() {
-    let config = documents(&[a("10.0.0.1"), GATEWAY.to_owned(), SIDECAR.to_owned()]);
+    let config = documents(&[a("10.0.0.1"), ROLE.to_owned(), SIDECAR.to_owned()]);
     let discovery = Place::new().with("config/a.yaml", &config).start();
     assert_eq!(
-        discovery.logged("1 Gateway have no effect in this release"),
+        discovery.logged("1 ServiceRole have no effect in this release"),
         1
     );
-    let gateway = status(&discovery, "Gateway");
+    let role = status(&discovery, "ServiceRole");
     assert_eq!(
-        (&gateway["accepted"], &gateway["effect"]),
+        (&role["accepted"], &role["effect"]),
         (&json!(true), &json!("none"))
     );
-    let words = "Gateway has no effect in this release: it is accepted, and gudgeon discovery does not enforce it";
-    assert_eq!(gateway["messages"], json!([words]));
+    let words = "ServiceRole has no effect in this release: it is accepted, and gudgeon discovery does not enforce it";
+    assert_eq!(role["messages"], json!([words]));
     let entry = status(&discovery, "ServiceEntry");
     assert_eq!(
         (&entry["effect"], &entry["messages"]),
@@ -48,21 +47,24 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
             "gudgeon_objects_without_effect{{kind=\"{kind}\"}}"
         ))
     };
-    assert_eq!((gauge("Gateway"), gauge("ServiceEntry")), (Some(1.0), None));
+    assert_eq!(
+        (gauge("ServiceRole"), gauge("ServiceEntry")),
+        (Some(1.0), None)
+    );
     let (_, page) = discovery.get("/debug");
     assert!(
         page.contains("<th>effect in this release")
-            && page.contains("<td>Gateway<td>1<td class=\"bad\">none"),
+            && page.contains("<td>ServiceRole<td>1<td class=\"bad\">none"),
         "{page}"
     );
 
-    discovery.place.write("config/b.yaml", ROLE);
+    discovery.place.write("config/b.yaml", BINDING);
     until("the change is said", || {
-        let words = "1 Gateway, 1 ServiceRole have no effect in this release";
+        let words = "1 ServiceRole, 1 ServiceRoleBinding have no effect in this release";
         (discovery.logged(words) == 1).then_some(())
     });
     assert_eq!(discovery.get("/ready").0, 200);
-    assert_eq!(gauge("ServiceRole"), Some(1.0));
+    assert_eq!(gauge("ServiceRoleBinding"), Some(1.0));
     // What is not about rules says nothing again.
     discovery.place.write(
         "config/c.yaml",
@@ -77,9 +79,9 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
     assert_eq!(discovery.logged("have no effect in this release"), 2);
     std::fs::remove_file(discovery.place.path("config/b.yaml")).unwrap();
     until("they are gone", || {
-        (discovery.logged("1 Gateway have no effect in this release") == 2).then_some(())
+        (discovery.logged("1 ServiceRole have no effect in this release") == 2).then_some(())
     });
-    assert_eq!(gauge("ServiceRole"), None);
+    assert_eq!(gauge("ServiceRoleBinding"), None);
 }
 
 /// All kinds of security are enforced: whoever says that he relies on none of them is told so.

@@ -1,5 +1,4 @@
-//! What time does to streams and connections: pushes that may not wait for ever, clients that are not there any more,
-//! connections that are old, and turns.
+//! Streams and connections over time: pushes with a deadline, clients that have vanished, old connections, and turns.
 
 use std::io::Read as _;
 use std::time::{Duration, Instant};
@@ -85,7 +84,7 @@ fn rest(deaf: &Deaf) -> Vec<u8> {
     all
 }
 
-/// Whether a frame of this kind is among them.
+/// Returns true if a frame of this kind is among them.
 fn has(mut frames: &[u8], kind: u8) -> bool {
     while let [a, b, c, found, ..] = frames {
         if *found == kind {
@@ -128,7 +127,7 @@ async fn an_old_connection_is_told_to_go_and_ends_ten_seconds_later() {
     let begun = Instant::now();
     let heard = tokio::task::spawn_blocking(move || (rest(&deaf), begun.elapsed()));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    // It is told to go by now, and its stream goes on.
+    // The connection has got a GOAWAY, and its stream goes on.
     discovery.place.write("config/b.yaml", &b("10.0.0.2"));
     assert_eq!(endpoints(&stream.hear(EDS).await, B), ["10.0.0.2:80"]);
     let (heard, took) = heard.await.unwrap();
@@ -140,7 +139,7 @@ async fn an_old_connection_is_told_to_go_and_ends_ten_seconds_later() {
     stream.end().await;
 }
 
-/// One turn at a time, and three who do not read what they were sent.
+/// One turn at a time, and three clients that do not read their responses.
 #[tokio::test]
 async fn who_does_not_read_keeps_no_turn() {
     let many: Vec<String> = (0..300)
@@ -173,7 +172,7 @@ async fn who_does_not_read_keeps_no_turn() {
     drop(deaf);
 }
 
-/// A refusal's words are somebody else's: they are shown as they are, and make no line of their own anywhere.
+/// The words of a NACK are untrusted: they are shown unchanged, and add no line anywhere.
 #[tokio::test]
 async fn a_refusals_words_forge_nothing() {
     let words = "no \"such\" \\ filter\nforged{x=\"y\"} 1\n2026-11-22T00:00:00Z\tinfo\tforged";

@@ -14,7 +14,7 @@ use crate::support::apart;
 const KNOWN: &str = "spiffe://cluster.local/ns/istio-system/sa/known";
 const OTHER: &str = "spiffe://cluster.local/ns/istio-system/sa/other";
 
-/// A folder with the pair of whoever has this identity.
+/// Writes a certificate with this identity and its key to a folder.
 fn identity(place: &Place, folder: &str, root: &Authority, id: &str) {
     let folder = place.path(folder);
     std::fs::create_dir_all(&folder).unwrap();
@@ -33,7 +33,7 @@ fn mounted(place: Place, folder: &str, to: &str) -> Place {
     place.by(move || apart("-Urm", &shell))
 }
 
-/// Flags by which galley uses what is in a folder.
+/// Returns galley's flags for a folder's files.
 fn files(folder: &Path) -> [String; 3] {
     let path = |name: &str| folder.join(name).display().to_string();
     [
@@ -114,7 +114,7 @@ fn a_source_with_certificates_is_dialled_with_those_of_the_mesh_or_of_its_settin
         (served(&discovery)? == "10.0.0.2").then_some(())
     });
 
-    // One whom the list does not have, one at a server with another name, one without a certificate: what is served stays.
+    // An identity that the list lacks, a server with another name, no certificate: the served objects stay.
     discovery.place.write("mesh", &wrong);
     stands(&discovery, 0, "error", "identities are not allowed");
     stands(&discovery, 1, "state", "broken");
@@ -138,14 +138,14 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
     }
     let mut discovery = place.begin();
     let port = discovery.port_after("listening on mcps://");
-    // Who dials says what all proxies do: without a list nobody may, and whoever looks reads why.
+    // A source controls all proxies: without a list none is accepted, and the pages give the reason.
     let why = "nobody may connect: there is no access list at /etc/config/accesslist.yaml";
     let (status, ready) = discovery.get("/ready");
     assert_eq!(status, 503);
     assert!(ready.contains(why), "{ready}");
     stands(&discovery, 0, "error", why);
     assert!(discovery.get("/debug").1.contains(why));
-    // Who speaks no TLS is told nothing, so that the log has to say it here.
+    // A client without TLS gets no answer, so the log must give the reason.
     let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
     plain.write_all(b"PRI * HTTP/2.0\r\n\r\n").unwrap();
     until("the line of the handshake", || {
@@ -194,12 +194,12 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
     });
     let shown = discovery.json("/debug/sinkz")[0].clone();
     assert_eq!(shown["state"], "listening");
-    // What galley says first is no collection: it is refused, and nobody minds.
+    // Galley's trigger is no collection: its NACK is harmless.
     let requests = shown["requests"].as_array().unwrap();
     let refused = requests.iter().find(|one| one["outcome"] == "nack 12");
     assert_eq!(refused.unwrap()["collection"], "$triggerCollection");
     assert_eq!(discovery.logged("refused a response"), 0);
-    // The list is deleted: nobody stays, and what was said is served on.
+    // The list is deleted: no source stays, and its objects are still served.
     std::fs::remove_file(discovery.place.path("lists/accesslist.yaml")).unwrap();
     until("the end of its stream", || {
         (galley.logged("identities are not allowed") > 0).then_some(())
@@ -256,7 +256,7 @@ async fn what_galley_makes_of_services_is_a_registry() {
     let mut galley = Galley::start(config.path(), &discovers);
     let at = galley.address();
     let place = Place::new().arg("--registries=MCP");
-    // Who does not ask for services is not given any.
+    // A sink that does not subscribe to services gets none.
     place.write("mesh", &mesh(&[format!("mcp://{at}")]));
     let discovery = place.start();
     let mut client = Sotw::open(discovery.grpc).await;

@@ -1,4 +1,4 @@
-//! What it shows of itself.
+//! Pages and documents of the role.
 
 use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType::UserAgentVersion;
 use serde_json::json;
@@ -86,7 +86,7 @@ async fn pages_are_for_those_on_this_host_who_know_it() {
             let found = ask(discovery.http, from, line, headers).await;
             assert_eq!(found, status, "{line} from {from}: {headers}");
         }
-        // There everybody may look, but pages of others.
+        // At --debugAddr any client may read, but no page of another origin.
         for (headers, status) in [(here, may), (evil, may), (led, 403)] {
             let found = ask(open, "127.0.0.6", line, headers).await;
             assert_eq!(found, status, "{line} on --debugAddr: {headers}");
@@ -100,10 +100,10 @@ async fn pages_are_for_those_on_this_host_who_know_it() {
     soon("the push", pushed).await;
 }
 
-/// An address of this machine that is none of loopback, if it has one.
+/// Returns a non-loopback address of this machine, if there is one.
 fn outside() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
-    // Nothing is sent: the kernel only says which way it would go.
+    // No packet is sent: the kernel only picks the route.
     socket.connect("192.0.2.1:9").ok()?;
     let address = socket.local_addr().unwrap().ip();
     (!address.is_loopback()).then_some(address)
@@ -294,7 +294,7 @@ fn what_is_put_into_memory_is_served_and_what_is_wrong_changes_nothing() {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", discovery.http)).unwrap();
         let length = body.len();
         write!(stream, "PUT /debug/memory HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n").unwrap();
-        // It may have been answered before it was sent.
+        // The response may precede the end of the request.
         let _sent = stream.write_all(body.as_bytes());
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -320,7 +320,7 @@ fn what_is_put_into_memory_is_served_and_what_is_wrong_changes_nothing() {
     assert_eq!(discovery.get("/debug/memory"), (200, b()));
 }
 
-/// What cannot be used is counted by its name, for as long as it is so, and rules for routes are counted.
+/// Unusable objects are counted by name, for as long as they are unusable, and rules for routes are counted.
 #[tokio::test]
 async fn what_cannot_be_used_is_counted() {
     let of = |kind: &str, name: &str, spec: &str| {

@@ -1,4 +1,4 @@
-//! The program as discovery: what its streams carry, what it shows, how it ends.
+//! The program as discovery: its streams, its pages, its shutdown.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,6 +38,7 @@ mod recipes;
 #[path = "../envoy/relay.rs"]
 mod relay;
 mod scopes;
+mod secrets;
 mod shipped;
 mod sinks;
 mod streams;

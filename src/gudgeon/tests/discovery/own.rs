@@ -1,4 +1,4 @@
-//! Ports that proxies have themselves: whoever wants one of them is told that he cannot have it.
+//! Ports that every proxy uses itself: objects that want one of them are reported.
 
 use crate::client::*;
 use crate::place::Place;
@@ -31,7 +31,7 @@ async fn what_wants_a_port_of_the_proxys_own_is_counted_and_shown() {
     );
     assert!(discovery.get("/debug").1.contains("proxyHttpPort 15020"));
 
-    // Other ports: nothing is left out.
+    // With other ports of the proxy nothing is left out.
     let mesh = "enableTracing: false\nproxyHttpPort: 15080\n";
     discovery.place.write("mesh", mesh);
     let other = INGRESS.replace("15021", "9081");

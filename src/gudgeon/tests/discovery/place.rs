@@ -66,7 +66,7 @@ pub fn put(folder: &Path, name: &str, text: &str) {
     fs::rename(new, folder.join(name)).unwrap();
 }
 
-/// Flags for one that a test starts itself: the usual ports may be somebody else's.
+/// Flags for a process that a test starts itself: the default ports may be in use.
 pub const OWN_PORTS: [&str; 4] = [
     "--httpAddr=127.0.0.1:0",
     "--monitoringAddr=",
@@ -130,7 +130,7 @@ impl Place {
         this
     }
 
-    /// What an API server has, in the place of files.
+    /// Uses an API server in place of files.
     pub fn of_a_cluster(kubeconfig: &str) -> Self {
         let mut this = Self::new();
         let files = ["--kubeconfig".to_owned(), kubeconfig.to_owned()];
@@ -221,7 +221,7 @@ impl Discovery {
         until("readiness", || (self.get("/ready").0 == 200).then_some(()));
     }
 
-    /// Where it takes streams.
+    /// Returns the address of the gRPC listener.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.grpc).into()
     }
@@ -246,12 +246,12 @@ impl Discovery {
         self.figure(name).unwrap_or_default()
     }
 
-    /// How many streams it serves.
+    /// Returns the number of streams.
     pub fn streams(&self) -> usize {
         self.json("/debug/syncz").as_array().unwrap().len()
     }
 
-    /// How many resources its first source of configuration has sent.
+    /// Returns the number of resources that the first source of configuration has sent.
     pub fn taken(&self) -> u64 {
         let sources = self.json("/debug/sinkz");
         let requests = sources[0]["requests"].as_array().unwrap().iter();
@@ -264,7 +264,7 @@ pub fn request(port: u16, method: &str, path: &str) -> (u16, String) {
     crate::support::program::request(port, method, path).unwrap()
 }
 
-/// Where the workspace's other programs are built to.
+/// Returns the root of the workspace, below which its other programs are built.
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")

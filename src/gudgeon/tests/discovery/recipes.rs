@@ -1,4 +1,4 @@
-//! `build/kubernetes/certificates.md`: certificates made as it says are taken, by hand and with cert-manager's names.
+//! `build/kubernetes/certificates.md`: certificates made by its steps are accepted, by hand and with cert-manager's names.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,7 +18,7 @@ use crate::tls::{refusal_by, secure_port};
 
 /// By what proxies know discovery.
 const NAME: &str = "istio-pilot.istio-system";
-/// What discovery reads.
+/// The files that discovery reads.
 const FILES: [&str; 3] = ["cert-chain.pem", "key.pem", "root-cert.pem"];
 
 fn block(info: &str) -> String {
@@ -94,7 +94,7 @@ async fn certificates_made_by_hand_are_taken_and_renewed() {
     }
 }
 
-/// What cert-manager would sign for a Certificate of the page.
+/// Signs a Certificate of the page as cert-manager would.
 fn signed(authority: &Authority, name: &str) -> Signed {
     let certificate = yaml(name);
     let spec = &certificate["spec"];
@@ -131,7 +131,7 @@ async fn certificates_of_cert_manager_are_taken_by_its_names() {
     assert_eq!(refusal_by(NAME, port, &authority.pem, &web).await, None);
 }
 
-/// The template mounts the Secret, and the proxy is told by which names it finds the files there.
+/// The template mounts the Secret, and the proxy gets the names of its files.
 #[test]
 fn proxies_are_told_the_names_of_cert_manager() {
     let root = tempfile::tempdir().unwrap();

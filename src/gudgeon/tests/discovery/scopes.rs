@@ -1,4 +1,4 @@
-//! Whom a change is pushed to: streams of proxies that see something of it.
+//! The scope of a push: streams of proxies that see a part of the change.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ async fn clusters_of(discovery: &Discovery, namespace: &str) -> (Sotw, Vec<Strin
     (stream, services(&names_of(&cds)))
 }
 
-/// Of the names of clusters what services have.
+/// Picks the services' short names from names of clusters.
 fn services(names: &[String]) -> Vec<String> {
     let of_services = names
         .iter()
@@ -44,7 +44,7 @@ fn services(names: &[String]) -> Vec<String> {
     short
 }
 
-/// How many streams the last push was told to, as the page says it, and how many answers with clusters there were.
+/// Returns the number of streams of the last push, as the page shows it, and the number of CDS responses.
 fn told(discovery: &Discovery) -> (String, f64) {
     let (_, page) = discovery.get("/debug");
     // The newest row comes first, and how many they were is its last column.
@@ -89,7 +89,7 @@ async fn a_change_goes_to_the_streams_that_see_it() {
     assert_eq!(of_third, ["c.other"]);
     assert_eq!(told(&discovery).1, 3.0);
 
-    // Nobody but its own namespace sees the new one.
+    // Only its own namespace sees the new service.
     config.push(service_of("demo", "more", "10.0.0.4", "."));
     discovery.place.write("config/a.yaml", &documents(&config));
     let cds = demo.hear(CDS).await;
@@ -106,7 +106,7 @@ async fn a_change_goes_to_the_streams_that_see_it() {
     }
     assert_eq!(last_push(&discovery, "demo"), json!(["CDS"]));
 
-    // What the other two see.
+    // The other two streams see this service.
     config.push(service_of("other", "d", "10.0.0.5", "*"));
     discovery.place.write("config/a.yaml", &documents(&config));
     for stream in [&mut other, &mut third] {

@@ -1,5 +1,5 @@
-//! What `build/kubernetes` ships: who may connect, and galley and discovery beside each other by its command lines and by the
-//! certificates that the guide makes.
+//! The manifests of `build/kubernetes`: network policies, and galley with discovery by the shipped command lines and by the
+//! certificates of the guide.
 
 use std::fs;
 use std::net::TcpStream;
@@ -38,7 +38,7 @@ pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     one
 }
 
-/// Each pod has a policy of its own, which names all its ports and lets nobody else's in.
+/// Each pod has a policy of its own, which lists all its ports and opens no others.
 #[test]
 fn every_manifest_says_who_may_connect() {
     let everybody = json!(null);
@@ -85,7 +85,7 @@ fn every_manifest_says_who_may_connect() {
             })
             .collect();
         assert_eq!(rules, wanted, "{name}");
-        // All that the pod listens on, and no more.
+        // All ports of the pod, and no others.
         let mut named: Vec<u64> = rules.iter().flat_map(|(_, ports)| ports.clone()).collect();
         let listed = template["spec"]["containers"][0]["ports"]
             .as_array()
@@ -111,7 +111,7 @@ fn arguments(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Runs the commands of the guide. What they would give to the cluster is in a folder of each Secret's name.
+/// Runs the commands of the guide. Files for the cluster go to a folder with each Secret's name.
 fn certificates(root: &Path) {
     let guide = fs::read_to_string(folder().join("coming-from-galley.md")).unwrap();
     let (_, script) = guide.split_once("```sh\nopenssl ").unwrap();
@@ -134,7 +134,7 @@ fn certificates(root: &Path) {
     );
 }
 
-/// The shipped list, from where galley looks for it.
+/// Returns the shipped list, from the path at which galley reads it.
 fn access_list() -> String {
     let objects = objects("galley.yaml");
     let map = of_kind(&objects, "ConfigMap");
@@ -144,7 +144,7 @@ fn access_list() -> String {
         let mut found = found.filter(|one| one["name"] == name);
         found.next().unwrap().clone()
     };
-    // Not optional: who deletes it lets nobody in.
+    // Not optional: without the list no sink is accepted.
     let volume = named(&spec["volumes"], "list");
     assert_eq!(
         volume["configMap"],
@@ -174,7 +174,7 @@ fn galley_and_discovery_as_they_ship_are_source_and_sink_by_certificates() {
     let galley = Program::start(
         gudgeon()
             .args(&shipped)
-            // Where a pod of the cluster has it, here.
+            // Local ports and files replace those of a pod.
             .arg(format!("--server-address=tcp://127.0.0.1:{port}"))
             .arg(format!("--monitoringPort={monitoring}"))
             .args([
@@ -236,7 +236,7 @@ fn galley_and_discovery_as_they_ship_are_source_and_sink_by_certificates() {
     assert_eq!(served().as_deref(), Some("10.0.0.1"));
     put(config.path(), "a.yaml", &a("10.0.0.2"));
     until("a change", || (served()? == "10.0.0.2").then_some(()));
-    // Who has no certificate is told nothing, nor who has another's.
+    // A client without a certificate gets nothing, nor does one with another CA's.
     let source = |field: &str| discovery.json("/debug/sinkz")[0][field].to_string();
     for mode in [
         "DISABLE".to_owned(),

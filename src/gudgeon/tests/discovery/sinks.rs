@@ -32,7 +32,7 @@ fn place(folders: &[&str]) -> Place {
     place
 }
 
-/// Who has the one service.
+/// Returns the address of the one service's endpoint.
 pub fn address(services: &Value) -> Option<String> {
     let shown = services.to_string();
     ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
@@ -44,7 +44,7 @@ pub fn address(services: &Value) -> Option<String> {
 #[tokio::test]
 async fn a_directory_is_read_by_name_a_good_change_arrives_and_a_broken_one_is_shown() {
     let place = place(&["one"]).with("one/a.yaml", &a("10.0.0.1"));
-    // What is not named as a source is not read.
+    // A directory that is not named as a source is not read.
     place.write(
         "config/b.yaml",
         &entry("b.demo.svc.cluster.local", 80, "TCP", &[("10.0.0.9", 1)]),
@@ -65,7 +65,7 @@ async fn a_directory_is_read_by_name_a_good_change_arrives_and_a_broken_one_is_s
     let first = client.hear(EDS).await;
     client.ack(&first, &[A]);
     assert_eq!(endpoints(&first, A), ["10.0.0.1:1"]);
-    // Broken in its fourth line: nothing changes, and it is shown.
+    // Invalid in its fourth line: nothing changes, and the error is shown.
     let broken = a("10.0.0.2").replace("hosts: [", "hots: [");
     discovery.place.write("one/a.yaml", &broken);
     let rejected = || discovery.json("/debug/sinkz")[0]["rejected"][0].clone();
@@ -132,7 +132,7 @@ fn the_earlier_source_wins_and_one_that_is_no_longer_named_goes() {
 
 #[test]
 fn a_source_that_does_not_answer_is_waited_for_and_then_not() {
-    // Somebody who never answers.
+    // A listener that never answers.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("mcp://{}", deaf.local_addr().unwrap());
     let place = place(&["one"]).with("one/a.yaml", &a("10.0.0.1"));
@@ -143,7 +143,7 @@ fn a_source_that_does_not_answer_is_waited_for_and_then_not() {
     until("the directory is read", || {
         (discovery.json("/debug/sinkz")[0]["synced"] == true).then_some(())
     });
-    // As whoever wrote the flag knows it.
+    // As the flag names it.
     let (code, body) = discovery.get("/ready");
     assert_eq!(code, 503);
     assert!(
@@ -189,7 +189,7 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     let root = tempfile::tempdir().unwrap();
     let write = |text: &str| put(root.path(), "a.yaml", text);
     write(&a("10.0.0.1"));
-    // An address of its own: nobody takes the port while galley is away.
+    // An address of its own: no other process takes the port while galley is away.
     let own = Address::new();
     let at = format!("{}:9901", own.ip);
     let serve = || Galley::plain(root.path(), &format!("tcp://{at}"));
@@ -222,7 +222,7 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     assert!(entries["last_ack"].is_string() && entries["last_nack"].is_null());
     let (_, page) = discovery.get("/debug");
     assert!(page.contains("Sources of configuration: 2") && page.contains("connected"));
-    // It is gone: nothing changes. It comes back: only the difference does.
+    // The source goes away: nothing changes. It comes back: only the difference is sent.
     let before = discovery.taken();
     drop(galley);
     soon("the loss is seen", || source("state") == "broken").await;
@@ -245,7 +245,7 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     assert!(discovery.metric(&acks) >= 4.0);
 }
 
-/// So many, and their names so long, that a first request has no room for all of them, and that they fit into no one response.
+/// Writes resources with names so long that a first request has no room for all, and that no single response holds them.
 fn many(folder: &std::path::Path) -> u64 {
     const FILES: u64 = 6;
     const EACH: u64 = 640;
@@ -310,7 +310,8 @@ fn a_galley_that_comes_back_with_more_than_can_be_named_sends_the_difference() {
     assert_eq!(discovery.taken() - before, again + 1);
 }
 
-/// There were none: what the directory of rules says is served until they have said all, and again when there are none.
+/// The mesh configuration gains sources: rules of the directory are served until all sources are synced, and again when the
+/// sources are removed.
 #[tokio::test]
 async fn sources_that_are_named_later_take_over_from_the_directory_and_give_back() {
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -342,7 +343,7 @@ async fn sources_that_are_named_later_take_over_from_the_directory_and_give_back
     for (name, text, wanted) in [
         ("config/a.yaml", a("10.0.0.2"), "10.0.0.2"),
         ("mesh", mesh(&[one]), "10.0.0.3"),
-        // Nobody looks there meanwhile.
+        // The directory is not in use meanwhile.
         ("config/a.yaml", a("10.0.0.1"), "10.0.0.3"),
         ("one/a.yaml", a("10.0.0.2"), "10.0.0.2"),
         ("mesh", mesh(&[]), "10.0.0.1"),

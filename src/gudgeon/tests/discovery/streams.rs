@@ -1,4 +1,4 @@
-//! What streams carry, message by message.
+//! The messages of streams, one by one.
 
 use std::time::{Duration, Instant};
 
@@ -299,14 +299,14 @@ async fn what_goes_is_dropped_after_what_comes_is_there() {
     let last = stream.hear(CDS).await;
     assert!(has(&last, A) && !has(&last, B) && has(&last, C));
     stream.ack(&last, &[]);
-    // It is subscribed still, and gone.
+    // The resource is still subscribed, and removed.
     let gone = stream.hear(EDS).await;
     assert_eq!(endpoints(&gone, B), [""; 0]);
     stream.ack(&gone, &[A, C]);
     stream.is_quiet().await;
 }
 
-/// Case 15 for a client that accepts nothing.
+/// Case 15 for a client that ACKs nothing.
 #[tokio::test]
 async fn without_acks_each_step_comes_after_two_seconds() {
     let discovery = start();
@@ -375,7 +375,7 @@ async fn delta_sends_what_is_not_there() {
     assert_eq!(eds.resources[0].name, C);
 }
 
-/// Case 14: one that reads nothing, beside those that do.
+/// Case 14: a client that does not read, beside others that do.
 #[tokio::test]
 async fn nobody_waits_for_who_does_not_read() {
     let many: Vec<String> = (0..300)
@@ -417,7 +417,7 @@ async fn nobody_waits_for_who_does_not_read() {
     drop(deaf);
 }
 
-/// A client that asks for everything and takes nothing: its windows stay shut.
+/// A client that subscribes to everything and reads nothing: its windows stay closed.
 pub struct Deaf {
     pub stream: std::net::TcpStream,
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::place::{Discovery, Place, entry, until};
 use crate::support::{beside_a_hung_mount, gudgeon, pipe};
 
-/// An update, on a machine that does something else as well.
+/// The deadline of an update on a loaded machine.
 const UPDATE: Duration = Duration::from_secs(6);
 
 fn service(name: &str, address: &str) -> String {
@@ -159,7 +159,7 @@ fn a_folder_that_goes_changes_nothing_and_its_return_is_seen() {
     lost(1);
     fs::write(away.join("b.yaml"), service("b", "10.0.0.2")).unwrap();
     returns("10.0.0.2");
-    // A file in its place, with what looks like configuration.
+    // A file replaces the directory, with text that looks like configuration.
     fs::rename(&config, &away).unwrap();
     fs::write(&config, service("c", "10.0.0.3")).unwrap();
     lost(2);
@@ -167,7 +167,7 @@ fn a_folder_that_goes_changes_nothing_and_its_return_is_seen() {
     fs::write(away.join("b.yaml"), service("b", "10.0.0.4")).unwrap();
     fs::remove_file(&config).unwrap();
     returns("10.0.0.4");
-    // A pipe, and a link that leads nowhere.
+    // A pipe, and a dangling link.
     fs::rename(&config, &away).unwrap();
     pipe(&config);
     lost(3);
@@ -194,7 +194,7 @@ fn a_folder_that_goes_changes_nothing_and_its_return_is_seen() {
     goes_on(discovery);
 }
 
-/// Between two renames it may have been looked at or not.
+/// A scan may or may not have happened between the two renames.
 fn lost_or_not(discovery: &Discovery) {
     until("it is read again", || {
         let lost = discovery.logged("what it said last is served on");

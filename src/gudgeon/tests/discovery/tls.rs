@@ -1,4 +1,4 @@
-//! The port with client certificates: who may come, for whom it may speak, and what a rotation does.
+//! The port with client certificates: access, the node's identity, and rotation.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::authority::{Authority, Signed};
 use crate::client::*;
 use crate::place::{Discovery, Place};
 
-fn trusting(root: &Authority, client: Option<&Signed>) -> Arc<ClientConfig> {
+pub(crate) fn trusting(root: &Authority, client: Option<&Signed>) -> Arc<ClientConfig> {
     trusting_pem(&root.pem, client)
 }
 
@@ -74,7 +74,10 @@ impl Service<Uri> for Connector {
     }
 }
 
-async fn channel(port: u16, config: Arc<ClientConfig>) -> Result<Channel, tonic::transport::Error> {
+pub(crate) async fn channel(
+    port: u16,
+    config: Arc<ClientConfig>,
+) -> Result<Channel, tonic::transport::Error> {
     channel_to("localhost", port, config).await
 }
 
@@ -88,7 +91,7 @@ async fn channel_to(
     endpoint.connect_with_connector(connector).await
 }
 
-fn certify(root: &Authority, place: &Place) {
+pub(crate) fn certify(root: &Authority, place: &Place) {
     root.write(&place.path("certs"), &root.server());
 }
 
@@ -98,7 +101,7 @@ fn place() -> Place {
         .arg("--secureGrpcAddr=127.0.0.1:0")
 }
 
-/// How a stream to a server of this name ends whose client has this certificate; `None`: it goes on.
+/// Returns the end of a stream to a server of this name by a client with this certificate; `None` if the stream goes on.
 pub(crate) async fn refusal_by(
     name: &'static str,
     port: u16,
@@ -109,7 +112,7 @@ pub(crate) async fn refusal_by(
     end_of(channel_to(name, port, config).await.unwrap()).await
 }
 
-/// Its TLS port, once the certificates were read: that stands beside the start.
+/// Returns the TLS port, once the certificates are read, which happens beside the start.
 pub(crate) async fn secure_port(discovery: &mut Discovery) -> u16 {
     let port = discovery.port_after("listening on grpcs://");
     let is_open = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
@@ -117,7 +120,7 @@ pub(crate) async fn secure_port(discovery: &mut Discovery) -> u16 {
     port
 }
 
-/// How a stream ends whose client has this certificate; `None`: it goes on.
+/// Returns the end of a stream by a client with this certificate; `None` if the stream goes on.
 async fn refusal(
     discovery: &Discovery,
     port: u16,
@@ -209,7 +212,7 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
         .unwrap();
     assert_eq!(code, Code::PermissionDenied);
 
-    // A rotation, of the root too: the stream that stands goes on, new ones need the new one.
+    // A rotation, of the root too: the open stream goes on, new ones need the new certificate.
     let config = trusting(
         &root,
         Some(&root.client("spiffe://cluster.local/ns/demo/sa/b")),

@@ -88,7 +88,7 @@ async fn one_process_serves_proxies_pods_and_rules() {
     let elsewhere = webhooks.request("GET", "/nowhere", &[], b"").unwrap();
     assert_eq!(elsewhere.status, 404);
 
-    // What changes in the directory is pushed, and what is broken is shown by all who show rules.
+    // A change in the directory is pushed, and an invalid object is shown by every role that shows rules.
     let b = documents(&[service("b", &["127.0.0.3"]), rule([25, 70])]);
     all.place.write("config/b.yaml", &b);
     let cds = stream.hear(CDS).await;
@@ -172,7 +172,7 @@ async fn objects_of_a_cluster_in_files_are_services() {
     until("the other trust domain", || {
         (endpoints()[0].1 == other).then_some(())
     });
-    // Of what cannot be used the last good version stays.
+    // An unusable object keeps its last good version.
     let broken = WEB.replace("{name: http, port: 80, targetPort: 8080}", "7");
     all.place.write("config/web.yaml", &broken);
     until("the refusal", || {
@@ -181,7 +181,7 @@ async fn objects_of_a_cluster_in_files_are_services() {
     assert_eq!(endpoints().len(), 1);
     let counted = "pilot_total_rejected_configs{type=\"Service\",name=\"demo/web\"}";
     assert_eq!(all.metric(counted), 1.0);
-    // A file that is no YAML is told of by its name.
+    // A file that is not YAML is reported by its name.
     all.place.write("config/bad.yaml", "a: [\n");
     let path = all.place.path("config/bad.yaml").display().to_string();
     let counted = format!("pilot_total_rejected_configs{{type=\"File\",name=\"{path}\"}}");
@@ -197,7 +197,7 @@ async fn objects_of_a_cluster_in_files_are_services() {
     });
 }
 
-/// Rules come by galley's watches, services by discovery's, and nothing by both.
+/// Rules come by galley's watches, services by discovery's, and no kind is watched by both.
 #[test]
 fn an_api_server_is_asked_once_for_each_kind() {
     let server = ApiServer::new();

@@ -1,4 +1,4 @@
-//! What it tells of what it does not use, and of what it does not serve.
+//! Reports of objects that are unused, or not served.
 
 use std::process::Output;
 
@@ -12,7 +12,7 @@ fn lines(all: &[&str]) -> String {
     all.join("\n---\n")
 }
 
-/// Objects of configuration that are not accepted, or of which something is said: kind, name, whether they are accepted.
+/// Returns the objects that are refused or have messages: kind, name, and true if accepted.
 fn told(discovery: &Discovery) -> Vec<(String, String, bool)> {
     let all = discovery.json("/debug/configz");
     let all = all.as_array().unwrap().iter();
@@ -25,7 +25,7 @@ fn told(discovery: &Discovery) -> Vec<(String, String, bool)> {
         .collect()
 }
 
-/// What stands in the place of such an object for a file.
+/// Returns the row of a file, in place of an object.
 fn file(name: &str) -> (String, String, bool) {
     ("File".to_owned(), name.to_owned(), false)
 }
@@ -98,7 +98,7 @@ async fn what_loses_against_another_source_is_told() {
     let row = &discovery.json("/debug/configz?kind=ServiceEntry")[0];
     let why = "b.demo.svc.cluster.local is not used: External/Kubernetes has it";
     assert_eq!(row["status"]["messages"], json!([why]));
-    // Nothing that is served changes by it, and yet it is told.
+    // Nothing served changes, and yet it is reported.
     discovery
         .place
         .write("config/part.yaml", &part.replace("10.0.0.3", "10.0.0.4"));
@@ -162,13 +162,13 @@ async fn a_request_has_a_body() {
     let (code, said) = asked(&[put[0], put[1], &b], &discovery);
     assert_eq!((code, said.as_str()), (Some(0), "{\n  \"objects\": 1\n}\n"));
     soon("a service", || services() == 1).await;
-    // It would be gone without anybody having said so.
+    // Otherwise all objects would be deleted by mistake.
     let (code, said) = asked(&put, &discovery);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("400 Bad Request: want a body"), "{said}");
     assert_eq!(discovery.get("/debug/memory"), (200, b));
     assert_eq!(services(), 1);
-    // What begins with a dash stands behind two.
+    // A body that begins with a dash follows `--`.
     let (code, said) = asked(&[put[0], put[1], "--", "---"], &discovery);
     assert_eq!((code, said.as_str()), (Some(0), "{\n  \"objects\": 0\n}\n"));
     soon("none", || services() == 0).await;
@@ -232,7 +232,7 @@ async fn figures_of_endpoints_are_about_clusters_that_have_them() {
         discovery.figure(&format!("pilot_xds_eds_instances{{cluster=\"{cluster}\"}}"))
     };
     assert_eq!([A, B, C].map(instances), [Some(0.0), None, None]);
-    // A change of endpoints is one, whatever else depends on them.
+    // A change of endpoints counts once, however many clusters depend on them.
     let counted = || {
         ["eds", "config"]
             .map(|kind| discovery.metric(&format!("pilot_inbound_updates{{type=\"{kind}\"}}")))

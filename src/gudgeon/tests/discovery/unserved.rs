@@ -1,10 +1,10 @@
-//! Why a service has no endpoints: the document and the page say the same of it.
+//! The reasons why a service has no endpoints: document and page agree.
 
 use serde_json::{Value, json};
 
 use crate::place::{Discovery, Place};
 
-/// A service, a pod that it may mean, and what the cluster has made of both.
+/// A service, a pod that it may select, and the cluster's slice.
 fn written(name: &str, target: &str, pod: &str, slice: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: demo}}\nspec: {{clusterIP: 10.96.0.9, selector: {{app: \

@@ -1,4 +1,4 @@
-//! What variables of the environment do to what a proxy is given.
+//! The effect of environment variables on a proxy's resources.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
@@ -36,7 +36,7 @@ fn patience(source: Option<&ConfigSource>) -> i64 {
         .seconds
 }
 
-/// What a sidecar is given whose traffic is intercepted.
+/// The resources of a sidecar with interception.
 struct Given {
     cds: DiscoveryResponse,
     lds: DiscoveryResponse,
@@ -77,7 +77,7 @@ impl Given {
         HttpConnectionManager::decode(&*any.value).unwrap()
     }
 
-    /// Of clusters' endpoints and of listeners' routes.
+    /// Returns the timeouts of EDS and of RDS.
     fn patience(&self) -> (i64, i64) {
         let cluster: Cluster = decoded(&self.cds, B);
         let of_endpoints = cluster.eds_cluster_config.unwrap().eds_config;

@@ -16,7 +16,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use crate::place::{SOON, exchange};
 
-/// What it has seen of its clients.
+/// Clients that the backend has seen.
 #[derive(Clone, Debug, Default)]
 pub struct Seen(Arc<Mutex<Vec<(SocketAddr, String)>>>);
 
@@ -25,14 +25,14 @@ impl Seen {
         self.0.lock().unwrap().push((peer, head));
     }
 
-    /// Where the last request came from, and its head.
+    /// Returns the client address and the head of the last request.
     pub fn last(&self) -> (SocketAddr, String) {
         self.0.lock().unwrap().last().unwrap().clone()
     }
 }
 
-/// A program that answers every request with its name, whatever is spoken: HTTP/1, HTTP/2 (gRPC's health service), and on
-/// a plain connection a line by its name and that line.
+/// A server that answers every request with its name, in any protocol: HTTP/1, HTTP/2 (gRPC's health service), and on a
+/// plain connection a line by its name and that line.
 pub struct Backend {
     pub port: u16,
     pub seen: Seen,
@@ -57,7 +57,7 @@ impl Backend {
         Self { port, seen }
     }
 
-    /// The first word is its own, before the client has said anything.
+    /// Starts a server that sends a greeting before the client has sent anything.
     pub fn greeting(ip: impl Into<IpAddr>, greeting: &'static str) -> u16 {
         let listener = TcpListener::bind((ip.into(), 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -95,7 +95,7 @@ fn serve(stream: TcpStream, body: &str, seen: &Seen) {
     let reader = BufReader::new(stream.try_clone().unwrap());
     match &first {
         b"GET " => answer(reader, stream, body, |head| seen.note(peer, head)),
-        // A hello of TLS has no line in it; who is there answers in clear.
+        // A ClientHello has no line break; the server answers in plain text.
         [0x16, ..] => {
             let (mut reader, mut stream) = (reader, stream);
             let _read = reader.fill_buf();
@@ -160,7 +160,7 @@ fn splice(one: TcpStream, other: TcpStream) {
     }
 }
 
-/// A server of gRPC's health service, in the network of whoever asks.
+/// Starts a server of gRPC's health service, in the caller's network namespace.
 fn health() -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -202,7 +202,7 @@ pub fn health_of(address: SocketAddr, authority: &str) -> Result<(), String> {
     })
 }
 
-/// A line, and what comes back; `None`: nothing before the end.
+/// Sends a line, and returns the response; `None` if the connection ends without one.
 pub fn say(mut stream: TcpStream, line: &str) -> Option<String> {
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.write_all(line.as_bytes()).ok()?;
@@ -246,7 +246,7 @@ impl Load {
         Self { ends, thread }
     }
 
-    /// How many were answered; all of them were.
+    /// Returns the number of responses; asserts that no request failed.
     pub fn end(self) -> usize {
         self.ends.store(true, Ordering::Relaxed);
         let (good, bad) = self.thread.join().unwrap();

@@ -1,4 +1,4 @@
-//! A client whose sidecar intercepts nothing: it calls a port of its own address, by each kind of port that a service has.
+//! A client whose sidecar does not intercept: it calls a port of its own address, for each kind of port that a service has.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub fn hello(name: &str) -> Vec<u8> {
     words
 }
 
-/// What comes back to it.
+/// Sends a ClientHello and returns the response.
 pub fn greeted(mut stream: TcpStream, name: &str) -> Option<String> {
     use std::io::Write as _;
     stream.write_all(&hello(name)).ok()?;
@@ -124,7 +124,7 @@ fn each_kind_of_port_is_reached_by_its_number() {
             "DNS_ROUND_ROBIN",
             &format!("[{{address: localhost, ports: {{main: {}}}}}]", named.port),
         ),
-        // Of two one is not there.
+        // One of the two endpoints does not listen.
         entry(
             &host("retried"),
             18107,
@@ -143,7 +143,7 @@ fn each_kind_of_port_is_reached_by_its_number() {
                 one.port, line.port, auto.port
             ),
         ),
-        // Of the same domains in short.
+        // The short forms of the same domains.
         "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: clash, namespace: demo, \
              creationTimestamp: '2026-01-01T00:00:00Z'}\nspec:\n  hosts: [b.demo]\n  location: MESH_INTERNAL\n  resolution: \
              STATIC\n  ports: [{number: 18080, name: main, protocol: HTTP}]\n  endpoints: [{address: 192.0.2.1}]\n"
@@ -173,7 +173,7 @@ fn each_kind_of_port_is_reached_by_its_number() {
         backend::say(connect(18100), "hello").as_deref(),
         Some("line hello")
     );
-    // Who is spoken to first waits for nobody to look at what the client does not say.
+    // A port of a protocol in which the server speaks first does not wait for protocol sniffing.
     let begun = Instant::now();
     assert_eq!(backend::heard(connect(18101)).as_deref(), Some("220 ready"));
     assert!(begun.elapsed() < Duration::from_secs(10));
@@ -186,7 +186,7 @@ fn each_kind_of_port_is_reached_by_its_number() {
     let at = |port| (proxy.ip, port).into();
     assert_eq!(backend::health_of(at(18102), &host("auto")), Ok(()));
     assert_eq!(auto.seen.last().1, "h2");
-    // What is TLS is a plain connection, too.
+    // A TLS port is a plain TCP connection, too.
     assert_eq!(
         greeted(connect(18102), "any.example").as_deref(),
         Some("auto")
@@ -213,12 +213,12 @@ fn each_kind_of_port_is_reached_by_its_number() {
         few + many == 80 && (12..=28).contains(&few),
         "{few} and {many}"
     );
-    // Whoever is not there is passed over.
+    // Retries pass over the endpoint that does not listen.
     for _ in 0..10 {
         assert_eq!(proxy.get("retried", 18107), ok("one"));
     }
 
-    // Of two that cannot be told apart the older works, and the other is shown.
+    // The older of two indistinguishable entries works, and the other one is shown.
     assert_eq!(
         backend::say(connect(9000), "hello").as_deref(),
         Some("old hello")
@@ -253,7 +253,7 @@ fn each_kind_of_port_is_reached_by_its_number() {
     }
 }
 
-/// The nearest that are there answer, and the others when those are gone.
+/// The nearest healthy endpoints answer, and the others when those are gone.
 #[test]
 fn localities_are_preferred_and_passed_over() {
     let ip = Address::new();

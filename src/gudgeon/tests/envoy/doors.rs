@@ -1,4 +1,4 @@
-//! Sidecars that intercept nothing: what they take for their applications, and what becomes of a router.
+//! Sidecars without interception: their inbound listeners, and a router.
 
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::backend::{self, Backend};
 use crate::place::{Discovery, Place, SOON, documents, entry, until};
 use crate::proxy::{Address, Proxy, Setup, in_sync, in_sync_with, rows};
 
-/// What a sidecar takes, port by port: number, protocol, and where it goes.
+/// Builds a Sidecar from its ingress listeners: number, protocol, and default endpoint.
 fn sidecar(name: &str, doors: &[(u16, &str, &str)]) -> String {
     let mut text = format!(
         "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n  \
@@ -21,7 +21,7 @@ fn sidecar(name: &str, doors: &[(u16, &str, &str)]) -> String {
     text
 }
 
-/// Case 24, the other side of it, and what is logged.
+/// Case 24, its inbound half, and the access log.
 #[test]
 fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
     let (web, ip) = (Address::new(), Address::new());
@@ -98,7 +98,7 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
         begun.elapsed()
     );
 
-    // The lines of a request and of a connection, whoever the proxy runs as.
+    // The log lines of a request and of a connection, for any user of the proxy.
     let at = web.ip;
     for (words, end) in [
         (
@@ -144,7 +144,7 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
     });
 }
 
-/// What Envoy cannot do it says, and what it had goes on.
+/// Envoy NACKs a configuration that it cannot apply, and keeps the one before.
 fn refusal(discovery: &Discovery, web: &Proxy) {
     let mesh = std::fs::read_to_string(discovery.place.path("mesh")).unwrap();
     let wrong = mesh.replace("/dev/stdout", "/nowhere/access.log");

@@ -16,7 +16,7 @@ fn at(addresses: &str, name: &str, port: u16, protocol: &str, endpoint: (&str, u
     text.replace("spec:\n", &format!("spec:\n  addresses: [{addresses}]\n"))
 }
 
-/// Case 32: it sees what is of its family, and its application is on that loopback.
+/// Case 32: the proxy sees endpoints of its family, and its application is on that loopback.
 #[test]
 fn a_proxy_of_the_other_family_alone_sees_nothing_of_the_first() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! Case 43 by requests: a server ends as it is told to, and its Envoys go on to another one that is fed the same.
+//! Case 43 by requests: a server shuts down, and its Envoys go on to another one with the same objects.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ fn envoy_goes_on_to_another_server_and_is_sent_nothing_again() {
     }
     assert_eq!(proxies.each_ref().map(updates), taken);
 
-    // They hear what is new there.
+    // Changes arrive from the new server.
     let both = [(&*own, one.port), (&*own, two.port)];
     second.place.write("config/b.yaml", &world(&both));
     for proxy in &proxies {

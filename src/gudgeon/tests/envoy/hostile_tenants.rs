@@ -11,7 +11,7 @@ use crate::redirect::{discover, from_node, get};
 const METRIC: &str = "pilot_invalid_out_listeners";
 /// The victim's application listens there for its own machine alone.
 const PRIVATE: u16 = 8099;
-/// What comes in for these goes to 15001, as by the rules of releases before 1.3.
+/// Inbound connections to these go to 15001, as by the iptables rules of releases before 1.3.
 const OLD: [u16; 3] = [9090, 9091, 9092];
 
 fn victim() -> String {
@@ -65,7 +65,7 @@ fn ask(stream: std::io::Result<TcpStream>, method: &str, path: &str) -> Option<(
     exchange(&mut stream, method, path, "x")
 }
 
-/// What none of the network may have: `private` and Envoy's own pages; what it may, goes on.
+/// Asserts that clients in the network reach neither `private` nor Envoy's admin pages, and still reach the open ports.
 fn is_closed() {
     for port in [15000, PRIVATE].into_iter().chain(OLD) {
         for (method, path) in [
@@ -85,7 +85,7 @@ fn told(discovery: &Discovery) -> String {
     discovery.json("/debug/push_status")[METRIC].to_string()
 }
 
-/// Waits until the victim has what the files say.
+/// Waits until the victim has the files' state.
 fn settled(discovery: &Discovery, proxy: &Proxy, file: &str, text: &str) {
     let before = in_sync(discovery, "web-1")["cluster_sent"].clone();
     discovery.place.write(&format!("config/{file}.yaml"), text);
@@ -129,7 +129,7 @@ fn opened(network: &Network) {
     });
     is_closed();
 
-    // Of another namespace: nothing that names the pod makes it part of a service.
+    // From another namespace an object that names the pod does not make it part of a service.
     let own = [
         (15000, "HTTP", 15000),
         (PRIVATE, "HTTP", PRIVATE),
@@ -139,7 +139,7 @@ fn opened(network: &Network) {
         entry("attacker", "direct", "", POD, &own),
         entry("attacker", "mapped", "", "'::ffff:10.9.8.7'", &own),
         slice("attacker", "slices", &[15000, PRIVATE]),
-        // By listeners of the other direction: at the pod's address, and on all of them.
+        // Through listeners of the other direction: at the pod's address, and on all addresses.
         entry(
             "attacker",
             "address",
@@ -155,7 +155,7 @@ fn opened(network: &Network) {
     assert!(told(&discovery).contains(&format!("listener {POD}_9091 of services is left out")));
     assert!(told(&discovery).contains("each proxy itself listens there"));
 
-    // Of its own one: a tenant's mistake opens its applications' ports, and never the proxy's.
+    // In its own namespace a tenant's mistake opens the applications' ports, and never the proxy's.
     let mistake = [
         entry(
             "demo",
@@ -188,7 +188,7 @@ fn opened(network: &Network) {
     assert!(told(&discovery).contains("inbound|15000|admin|"));
 }
 
-/// A proxy whose admin port is elsewhere says so.
+/// A proxy with another admin port declares it.
 #[test]
 fn a_port_that_the_proxy_names_is_its_own() {
     let discovery = Place::new().start();

@@ -1,5 +1,5 @@
-//! Traffic that iptables catches, with the rules that istio-init writes for the arguments of an injected pod: who asks knows
-//! nothing of Envoy.
+//! Traffic that iptables intercepts, by the rules that istio-init writes for the arguments of an injected pod: the client is
+//! unaware of Envoy.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,7 +11,7 @@ use crate::place::{Place, documents, entry, until};
 use crate::proxy::{Proxy, Setup, in_sync};
 use crate::redirect::{discover, from_node, get, node};
 
-/// What a test asks Envoy about.
+/// The statistics that the test reads from Envoy.
 const STATISTICS: &str = r#"{"sidecar.istio.io/statsInclusionPrefixes": "cluster,listener"}"#;
 
 fn setup(network: &Network, at: std::net::SocketAddr) -> Setup {
@@ -26,7 +26,7 @@ fn at(address: &str, name: &str, port: u16, protocol: &str, endpoint: (&str, u16
     text.replace("spec:\n", &format!("spec:\n  addresses: ['{address}']\n"))
 }
 
-/// Where the application is, whose proxy this is, by two services.
+/// Services of the proxy's own application: two lead to it.
 fn own() -> [String; 3] {
     [
         at("10.96.2.10", "own", 8090, "HTTP", (POD, 8091)),
@@ -81,7 +81,7 @@ fn caught(network: &Network, rules: &Interception) {
     applications(network);
     let (discovery, at) = discover(
         Place::new()
-            // Longer than anybody waits here: what is declared must not be looked into.
+            // Longer than any wait here: a declared protocol must not be sniffed.
             .with(
                 "mesh",
                 "enableTracing: false\nprotocolDetectionTimeout: 60s\noutboundClusterStatName: \
@@ -103,11 +103,11 @@ fn caught(network: &Network, rules: &Interception) {
     for name in ["b", "b.demo", "10.96.2.1:8080"] {
         assert_eq!(get(to("10.96.2.1", 8080), name), ok("web"), "{name}");
     }
-    // By its name, whatever address somebody has for it.
+    // By its name, whatever address the client has resolved.
     assert_eq!(get(to("10.96.9.9", 8080), "b"), ok("web"));
     let heard = |address, port| backend::heard(to(address, port).unwrap());
     assert_eq!(heard("10.96.2.2", 9200).as_deref(), Some("220 first"));
-    // Of two without an address the older works, wherever one calls, and the other is shown.
+    // The older of two entries without an address works at any destination, and the other one is shown.
     assert_eq!(heard("10.96.9.9", 9300).as_deref(), Some("220 older"));
     let conflict = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
     assert_eq!(discovery.metric(conflict), 1.0);
@@ -127,7 +127,7 @@ fn caught(network: &Network, rules: &Interception) {
     let said = backend::say(to("10.96.2.12", 9090).unwrap(), "hello");
     assert_eq!(said.as_deref(), Some("line hello"));
 
-    // The rules of an older release send all of it to 15001.
+    // The rules of an older release redirect all of it to 15001.
     rules.apply_as_in_1_1(&network.pod);
     let connections = || proxy.stat("listener.0.0.0.0_15006.downstream_cx_total");
     let before = connections();

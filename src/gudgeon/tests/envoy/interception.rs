@@ -1,4 +1,4 @@
-//! What istio-init does with the arguments that the injector gives it, as rules for iptables-restore: its program is Istio's.
+//! Rewrites the injector's arguments of istio-init, which is Istio's program, as rules for iptables-restore.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -11,13 +11,13 @@ use crate::place::{Place, gudgeon};
 /// A rule's mark on what goes to Envoy as it is, and on what Envoy sends to its own machine.
 const TO_ENVOY: &str = "1337";
 const FROM_ENVOY: &str = "1338";
-/// The routing table of what is marked.
+/// The routing table of marked packets.
 const TABLE: &str = "133";
 
 /// The arguments.
 #[derive(Clone, Debug)]
 pub struct Interception {
-    /// Where outbound connections go, and inbound ones.
+    /// Ports that outbound connections are redirected to, and inbound ones.
     outbound: String,
     inbound: String,
     /// The proxy's user and group.
@@ -27,7 +27,7 @@ pub struct Interception {
     excluded: Vec<String>,
 }
 
-/// What differs between the families.
+/// The differences between IPv4 and IPv6.
 #[derive(Clone, Copy)]
 struct Family {
     program: &'static str,
@@ -61,7 +61,7 @@ spec:
 ";
 
 impl Interception {
-    /// As the injector says it for a pod of this mode.
+    /// Returns the injector's arguments for a pod of this mode.
     pub fn injected(mode: &str) -> Self {
         let place = Place::new().with("pod.yaml", &MANIFEST.replace("MODE", mode));
         let output = gudgeon()
@@ -91,7 +91,7 @@ impl Interception {
                 .as_str()
                 .map_or_else(|| value.to_string(), ToOwned::to_owned)
         };
-        // Everything, both ways: nothing else is written here.
+        // All traffic, both ways: other settings are not implemented here.
         assert_eq!((after("-i"), after("-b")), ("*".into(), "*".into()));
         assert_eq!(after("-x"), "");
         Self {
@@ -103,7 +103,7 @@ impl Interception {
         }
     }
 
-    /// Writes the rules into a namespace, in the place of those that are there.
+    /// Replaces the rules of a namespace.
     pub fn apply(&self, netns: &str) {
         for family in FAMILIES {
             restore(netns, family.program, &self.rules(family));
@@ -123,7 +123,8 @@ impl Interception {
         }
     }
 
-    /// As Istio 1.1 and 1.2 write them: what comes in goes where everything goes, and whatever this machine says to itself too.
+    /// Applies the rules of Istio 1.1 and 1.2: inbound connections are redirected to the outbound port, and those of this
+    /// machine to itself as well.
     pub fn apply_as_in_1_1(&self, netns: &str) {
         let Self { outbound, user, .. } = self;
         let mut lines = self.start();

@@ -1,4 +1,4 @@
-//! Whatever happens to the server: changes that make all clusters wait, and its end at every step of a push.
+//! Faults of the server: changes that make all clusters warm up, and a kill at every step of a push.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ const PORT: u16 = 18080;
 /// A push that adds, changes and removes is five: clusters, assignments, listeners, routes, clusters.
 const MESSAGES: usize = 5;
 
-/// One service that changes with each turn (in every other one nobody says what it speaks), and one that is new.
+/// A service that changes with each turn (in every other one its protocol is undeclared), and a new one.
 fn world(turn: usize, endpoint: (&str, u16)) -> String {
     let protocol = if turn.is_multiple_of(2) { "HTTP" } else { "''" };
     let service = |name: &str, protocol| {
@@ -88,7 +88,7 @@ fn envoy_gets_well_wherever_the_server_ends() {
     let ip = Address::new();
     let backend = Backend::new(ip.ip, "one");
     let at = ip.ip.to_string();
-    // An address of its own: nobody takes the port while the server is away.
+    // An address of its own: no other process takes the port while the server is away.
     let own = SocketAddr::from((ip.ip, 15010));
     let mut discovery = Place::new()
         .with("config/all.yaml", &world(0, (&at, backend.port)))

@@ -1,5 +1,5 @@
-//! Services as people write them, each by a request: names that are resolved, headless ones, workloads that an entry selects,
-//! gRPC-Web, and ports that nobody looks into.
+//! Services as users write them, each by a request: names that are resolved, headless ones, workloads that an entry selects,
+//! gRPC-Web, and ports without protocol sniffing.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -10,7 +10,7 @@ use crate::bare::{host, resolved};
 use crate::place::{Place, SOON, documents, entry, until};
 use crate::proxy::{Address, Proxy, Setup, in_sync};
 
-/// Waits until each of them has answered, and nobody else has.
+/// Waits until each of them has answered, and no other.
 fn all_answer(proxy: &Proxy, host: &str, port: u16, names: &[&str]) {
     let names: BTreeSet<&str> = names.iter().copied().collect();
     let mut answered = BTreeSet::new();
@@ -62,7 +62,7 @@ fn selecting(name: &str, port: u16, app: &str) -> String {
     )
 }
 
-/// Case 33, and the headless half of 19 where nothing is intercepted.
+/// Case 33, and the headless half of 19 without interception.
 #[test]
 fn services_of_every_kind_are_reached_by_their_names() {
     let (ip, other) = (Address::new(), Address::new());
@@ -110,7 +110,7 @@ fn services_of_every_kind_are_reached_by_their_names() {
     all_answer(&proxy, "db", 18112, &["pod-0", "pod-1"]);
     all_answer(&proxy, "pod-0.db", 18112, &["pod-0", "pod-1"]);
 
-    // What a selector finds now, and what it finds later, by endpoints alone.
+    // Endpoints that the selector finds now, and later, by EDS alone.
     all_answer(&proxy, "chosen", 18113, &["picked"]);
     let clusters = in_sync(&discovery, "client-1")["cluster_sent"].clone();
     discovery
@@ -119,7 +119,7 @@ fn services_of_every_kind_are_reached_by_their_names() {
     all_answer(&proxy, "chosen", 18113, &["picked", "next"]);
     assert_eq!(in_sync(&discovery, "client-1")["cluster_sent"], clusters);
 
-    // The name that it stands for, and another one.
+    // The external name, and another one.
     let answer = || proxy.get("outside", outside.port);
     assert_eq!(answer(), Some((200, "outside".to_owned())));
     let moved = Backend::at(other.ip, outside.port, "moved");
@@ -129,7 +129,7 @@ fn services_of_every_kind_are_reached_by_their_names() {
         (answer()? == (200, "moved".to_owned())).then_some(())
     });
 
-    // What a browser can say is made into gRPC and its end into words of the body; nowhere else.
+    // gRPC-Web is translated to gRPC, with its trailers in the body; on this port only.
     let said = asked_by_web(&proxy, "web", 18114);
     assert!(
         said.contains("content-type: application/grpc-web"),
@@ -141,7 +141,7 @@ fn services_of_every_kind_are_reached_by_their_names() {
     assert!(!said.contains("grpc-status:0\r\n"), "{said}");
 }
 
-/// The whole answer to a request of gRPC-Web for the health of everything.
+/// Returns the whole response to a gRPC-Web request for the overall health.
 fn asked_by_web(proxy: &Proxy, host: &str, port: u16) -> String {
     let mut stream = proxy.connect(proxy.ip, port).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -156,7 +156,7 @@ fn asked_by_web(proxy: &Proxy, host: &str, port: u16) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// What nobody declared is TCP where nobody is to look, on either side.
+/// Without protocol sniffing an undeclared port is TCP, on either side.
 #[test]
 fn without_sniffing_bytes_pass_as_they_are() {
     let (web, ip) = (Address::new(), Address::new());
@@ -170,7 +170,7 @@ fn without_sniffing_bytes_pass_as_they_are() {
         inside.port
     );
     let discovery = Place::new()
-        // Longer than anybody waits here.
+        // Longer than any wait here.
         .with(
             "mesh",
             "enableTracing: false\nprotocolDetectionTimeout: 60s\n",

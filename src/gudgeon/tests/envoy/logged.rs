@@ -18,7 +18,7 @@ use crate::bare::host;
 use crate::place::{Place, documents, entry, until};
 use crate::proxy::{Address, Proxy, in_sync};
 
-/// What was logged: the log's name, and the cluster that a line leads to.
+/// Log entries: the log's name, and the upstream cluster.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<(String, String)>>>);
 
@@ -105,7 +105,7 @@ fn access_logs_reach_the_service_that_the_mesh_names() {
             ]),
         )
         .start();
-    // Nobody knows where it is: that is said, and Envoy takes what it is given.
+    // The service's address is unknown: this is reported, and Envoy accepts the resources.
     let words =
         "enableEnvoyAccessLogService: defaultConfig.envoyAccessLogService does not say where";
     assert_eq!(discovery.logged(words), 1);

@@ -1,5 +1,5 @@
-//! Discovery and its real client: Envoy under pintle, with the bootstrap that pintle generates from its flags. What is shown
-//! here is shown by requests and connections that go through it.
+//! Discovery with its real client: Envoy under pintle, with the bootstrap that pintle generates from its flags. Each test
+//! checks requests and connections through it.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,6 +24,7 @@ mod families;
 mod farewell;
 #[path = "../discovery/galley.rs"]
 mod galley;
+mod gateways;
 mod hostile_tenants;
 mod injected;
 mod interception;

@@ -1,4 +1,4 @@
-//! Where endpoints are counts: shares that the mesh names, services that prefer what is near, and networks behind gateways.
+//! Locality: shares that the mesh configures, services that prefer near endpoints, and networks behind gateways.
 
 use std::collections::BTreeMap;
 use std::io::copy;
@@ -20,7 +20,7 @@ fn localized(ip: Ipv4Addr, backend: &Backend, locality: &str) -> String {
     )
 }
 
-/// How often each has answered.
+/// Counts the responses of each backend.
 fn answers(proxy: &Proxy, host: &str, times: usize) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for _ in 0..times {
@@ -68,7 +68,7 @@ fn shares_are_those_that_the_mesh_names_and_a_service_may_prefer_the_near() {
     assert_eq!(count("near") + count("far"), 100, "{counts:?}");
     assert!((10..=30).contains(&count("far")), "{counts:?}");
 
-    // Without a word of the mesh all are alike, but where the service says what it prefers.
+    // Without locality settings of the mesh all are equal, except for the service with a preference.
     discovery.place.write("mesh", "enableTracing: false\n");
     until("all of them", || {
         (answers(&proxy, "b", 9).len() == 3).then_some(())
@@ -83,7 +83,7 @@ fn shares_are_those_that_the_mesh_names_and_a_service_may_prefer_the_near() {
     );
 }
 
-/// A gateway as the other network sees it: it passes TLS on, without a look into it.
+/// A gateway of the other network: it passes TLS through.
 struct Gateway {
     port: u16,
     passed: Arc<AtomicUsize>,
@@ -129,7 +129,7 @@ fn placed(address: &str, port: u16, network: &str) -> String {
     )
 }
 
-/// Case 38, by requests: what is in another network is reached by its gateways alone, what has no gateway directly.
+/// Case 38, by requests: another network is reached by its gateways alone, one without a gateway directly.
 #[test]
 fn another_network_is_reached_by_its_gateways() {
     let (web, ip) = (Address::new(), Address::new());
@@ -149,7 +149,7 @@ fn another_network_is_reached_by_its_gateways() {
         gateways[1].port,
         ip = ip.ip,
     );
-    // Nobody is at the addresses that the far network has for itself.
+    // No server has the addresses inside the far network.
     let far = ["192.0.2.1", "192.0.2.2"].map(|address| placed(address, 9080, "far"));
     let open = placed(&own.to_string(), 9080, "open");
     let sidecar = format!(
@@ -197,7 +197,7 @@ fn another_network_is_reached_by_its_gateways() {
         let passed = gateways.each_ref().map(Gateway::passed);
         (!passed.contains(&0)).then_some(())
     });
-    // Nothing is left of the addresses that cannot be reached from here; from there they are what they were.
+    // Unreachable addresses are gone here; in the far network they are as before.
     assert!(!client.knows("192.0.2.1"));
     assert!(web.knows("192.0.2.1"));
 }

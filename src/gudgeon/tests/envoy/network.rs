@@ -89,7 +89,7 @@ impl Network {
         for end in [pod, node] {
             ip(&format!("-n {end} link set eth0 up"));
         }
-        // Addresses of services are nowhere: what goes there is taken before it leaves.
+        // Services' addresses do not exist: connections to them are redirected before they leave.
         ip(&format!("-n {pod} route add default via {NODE}"));
         this
     }
@@ -112,7 +112,7 @@ impl Network {
             format!("-n {pod} addr add {POD6}/64 dev eth0 nodad"),
             format!("-n {node} addr add {NODE6}/64 dev eth0 nodad"),
             format!("-n {pod} route add default via {NODE6}"),
-            // What is passed on comes from there.
+            // Passthrough connections come from this address.
             format!("-n {pod} addr add ::6/128 dev lo nodad"),
         ] {
             run("ip", &words);
@@ -138,13 +138,13 @@ impl Network {
         run("ip", &format!("-n {pod} addr del {POD}/24 dev eth0"));
     }
 
-    /// What the pod's programs send goes to 15001, but for the proxy's own.
+    /// Redirects the pod's outbound connections to 15001, except for the proxy's own.
     fn outbound(&self, owner: &str) {
         for words in [
             "-N ISTIO_OUTPUT".to_owned(),
             "-A OUTPUT -p tcp -j ISTIO_OUTPUT".to_owned(),
             "-A ISTIO_OUTPUT -o lo -s 127.0.0.6/32 -j RETURN".to_owned(),
-            // As releases before 1.3 did: a call to the own address from outside of the proxy comes to it, too.
+            // As releases before 1.3 did: a call to the pod's own address from outside of the proxy is redirected, too.
             format!(
                 "-A ISTIO_OUTPUT -o lo -d {POD}/32 -p tcp -m owner ! {owner} -j REDIRECT --to-ports 15001"
             ),

@@ -50,7 +50,7 @@ fn mutual_tls_is_switched_by_policies_under_load_without_a_lost_request() {
     until("the first answer", || {
         (client.get("web", 18080) == ok()).then_some(())
     });
-    // Who asked last through the client, as the workload saw it.
+    // The peer of the last request through the client, as the workload saw it.
     let seen_by = |words: &str| {
         let last = || {
             let log = web.log();
@@ -86,11 +86,11 @@ fn mutual_tls_is_switched_by_policies_under_load_without_a_lost_request() {
     says("{mtls: {mode: DISABLE}}");
     seen_by("-");
     assert_eq!(stranger(), ok());
-    // From nothing to mutual TLS alone, on one port.
+    // From no policy to strict mutual TLS, while port 9081 stays plain text.
     says(
         "{selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}, portLevelMtls: {9081: {mode: DISABLE}}}",
     );
-    // Their labels say of whom it is.
+    // The labels tell that its endpoints have a proxy.
     let file = fs::read_to_string(discovery.place.path("config/all.yaml")).unwrap();
     let labelled = file.replace(
         "{security.istio.io/tlsMode: istio}",

@@ -21,10 +21,10 @@ use crate::secured::Root;
 const ROWS: &str = include_str!("../../../../tests/data/authorization.rows");
 const HTTP: u16 = 9080;
 const TCP: u16 = 9081;
-/// What says that a change has come.
+/// A port whose response shows that a change has arrived.
 const MARK: u16 = 9083;
 
-/// Who answers is no matter here.
+/// Accepts any server certificate: the server's identity does not matter here.
 #[derive(Debug)]
 struct Anybody;
 
@@ -147,7 +147,7 @@ fn ask(mut stream: impl Read + Write, request: &[&str]) -> Option<u16> {
     line.split(' ').nth(1)?.parse().ok()
 }
 
-/// Whether a line is answered.
+/// Returns true if a line is answered.
 fn is_answered(mut stream: impl Read + Write) -> bool {
     if stream.write_all(b"hello\n").is_err() {
         return false;
@@ -163,7 +163,7 @@ fn is_answered(mut stream: impl Read + Write) -> bool {
     }
 }
 
-/// What comes of a row, up to its arrow: 200, another status, or 0 where nothing comes back.
+/// Returns the outcome of a row, up to its arrow: 200, another status, or 0 without a response.
 pub fn outcome(row: &str, web: IpAddr, clients: &mut Clients) -> u16 {
     let mut words = row.split_whitespace();
     let is_http = words.next().unwrap() == "http";
@@ -242,7 +242,7 @@ pub fn comes(discovery: &Discovery, web: &Proxy, mark: &str, config: &[String]) 
     std::thread::sleep(Duration::from_millis(30));
 }
 
-/// A workload of namespace `demo` with certificates, and who may sign others.
+/// A workload of namespace `demo` with certificates, and the CA that signs others.
 pub fn workload(discovery: &Discovery, web: Address, root: &Root) -> Proxy {
     workload_by(discovery.grpc, &discovery.place, web, root)
 }

@@ -50,7 +50,7 @@ fn envoy() -> PathBuf {
     path
 }
 
-/// On an address of its own nobody else has them, and no listener of a service may.
+/// The proxy's own ports: its address is its own, and no service's listener may take them.
 const ADMIN: u16 = 15000;
 const STATUS: u16 = 15020;
 
@@ -66,12 +66,12 @@ pub struct Setup {
     arguments: Vec<String>,
     /// The network namespace it is in.
     within: Option<String>,
-    /// Of its processes.
+    /// The process group of the proxy.
     group: Option<u32>,
 }
 
 impl Setup {
-    /// A sidecar of namespace `demo` that intercepts nothing.
+    /// A sidecar of namespace `demo` without interception.
     pub fn new(name: &str, discovery: u16) -> Self {
         Self::at(name, Address::new(), discovery)
     }
@@ -83,7 +83,7 @@ impl Setup {
         this.env("ISTIO_META_INTERCEPTION_MODE", "NONE")
     }
 
-    /// With an address that somebody else made, and nothing said of interception.
+    /// A proxy with a given address, and without interception settings.
     pub fn bare(name: &str, ip: IpAddr, discovery: SocketAddr) -> Self {
         Self {
             role: "sidecar",
@@ -99,7 +99,7 @@ impl Setup {
         }
     }
 
-    /// Of another discovery than this machine's own address has.
+    /// Uses another discovery than that of this machine's own address.
     pub fn of(mut self, discovery: SocketAddr) -> Self {
         self.discovery = discovery;
         self
@@ -144,7 +144,7 @@ impl Setup {
         self.env("ISTIO_BOOTSTRAP_OVERRIDE", path.to_str().unwrap())
     }
 
-    /// Where it is asked for itself: in a network of its own what goes to its address is intercepted.
+    /// Returns the proxy's own address: in a network namespace connections to its IP are intercepted.
     fn own(&self) -> IpAddr {
         match &self.within {
             Some(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -195,7 +195,7 @@ impl Setup {
         command
     }
 
-    /// Without waiting for anything.
+    /// Starts the proxy without waiting.
     pub fn begin(self) -> Proxy {
         let directory = tempfile::tempdir().unwrap();
         let everybody = fs::Permissions::from_mode(0o755);
@@ -235,7 +235,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A sidecar of namespace `demo` that intercepts nothing, ready.
+    /// Starts a sidecar of namespace `demo` without interception, and waits until it is ready.
     pub fn start(discovery: u16) -> Self {
         Setup::new("client-1", discovery).start()
     }
@@ -284,7 +284,7 @@ impl Proxy {
         exchange(&mut stream, "GET", "/", host)
     }
 
-    /// What Envoy's admin port says.
+    /// Returns the response of Envoy's admin port.
     pub fn ask(&self, path: &str) -> String {
         until(path, || {
             let (status, text) = self.look(ADMIN, path)?;
@@ -292,7 +292,7 @@ impl Proxy {
         })
     }
 
-    /// A figure of Envoy's statistics; where there is none it was never counted.
+    /// Returns a counter or gauge of Envoy's; 0 if it does not exist.
     pub fn stat(&self, name: &str) -> u64 {
         let text = self.ask("/stats");
         let line = text
@@ -301,7 +301,7 @@ impl Proxy {
         line.map_or(0, |value| value.trim().parse().unwrap())
     }
 
-    /// Whatever it knows, in Envoy's own words.
+    /// Returns true if Envoy's config dump contains the words.
     pub fn knows(&self, words: &str) -> bool {
         self.ask("/config_dump?include_eds").contains(words)
     }
@@ -333,7 +333,7 @@ pub fn rows(discovery: &Discovery, name: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Waits until the one stream of a proxy has accepted what it was sent.
+/// Waits until the one stream of a proxy has ACKed the last responses.
 pub fn in_sync(discovery: &Discovery, name: &str) -> Value {
     in_sync_with(discovery, name, |_| true)
 }
@@ -352,7 +352,7 @@ pub fn in_sync_with(discovery: &Discovery, name: &str, also: impl Fn(&Value) -> 
     })
 }
 
-/// How often it has taken clusters and listeners.
+/// Returns the numbers of accepted CDS and LDS updates.
 pub fn updates(proxy: &Proxy) -> [u64; 2] {
     ["cluster_manager.cds", "listener_manager.lds"]
         .map(|kind| proxy.stat(&format!("{kind}.update_success")))

@@ -73,7 +73,7 @@ pub fn get(stream: std::io::Result<std::net::TcpStream>, host: &str) -> Option<(
     crate::place::exchange(&mut stream, "GET", "/", host)
 }
 
-/// Whether it ends by itself, without a word.
+/// Returns true if the connection is closed without a byte.
 fn is_cut(stream: std::io::Result<std::net::TcpStream>) -> bool {
     let Ok(mut stream) = stream else { return true };
     stream.set_read_timeout(Some(crate::place::SOON)).unwrap();
@@ -89,7 +89,7 @@ fn is_cut(stream: std::io::Result<std::net::TcpStream>) -> bool {
 const MESH: &str =
     "enableTracing: false\nprotocolDetectionTimeout: 20s\naccessLogFile: /dev/stdout\n";
 
-/// What the pod's own services are, and where its application listens: where only its proxy comes, but for the last.
+/// Builds the pod's own services, and the application's listeners: only the proxy reaches them, except for the last.
 fn own() -> String {
     service(
         "web",
@@ -197,7 +197,7 @@ fn redirected(network: &Network) {
             ),
         ),
     ];
-    // None of them takes the TLS connections of others: those below arrive.
+    // None of these takes TLS connections of the others: those below arrive.
     let plain = [
         ("api", ", protocol: HTTP"),
         ("any-api", ""),
@@ -233,7 +233,7 @@ fn redirected(network: &Network) {
     told_at_their_entries(&discovery);
     each_of_a_headless_service(&proxy);
 
-    // Nobody's: on where it wanted to. To itself: not again and again.
+    // An unknown destination is passed through. The proxy's own address does not loop.
     let to = |address: &str, port| proxy.connect(address.parse::<IpAddr>().unwrap(), port);
     let passed = || backend::say(to(NODE, unknown.port).unwrap(), "hello");
     assert_eq!(passed().as_deref(), Some("unknown hello"));
@@ -272,7 +272,7 @@ fn redirected(network: &Network) {
     );
 }
 
-/// What somebody has written down stands in place of the services' ports: intercepted, or bound for real.
+/// A Sidecar's ingress replaces the services' ports: intercepted, or bound.
 fn ingress(discovery: &Discovery, proxy: &Proxy) {
     let sidecar = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: web, namespace: demo}\nspec:\n  \
         ingress:\n  - {port: {number: 8081, name: http, protocol: HTTP}, defaultEndpoint: '127.0.0.1:8080'}\n  - {port: \
@@ -324,7 +324,7 @@ fn inbound(web: &Backend, other: &Backend) {
     assert_eq!(get(from_node(7070), "any"), ok("any"));
     let address = (POD.parse::<IpAddr>().unwrap(), 7070).into();
     assert_eq!(backend::health_of(address, "any"), Ok(()));
-    // No service's: from an address that says that it was the proxy.
+    // Unknown to any service: from an address that shows the connection came through the proxy.
     assert_eq!(
         backend::say(say(5555), hello).as_deref(),
         Some("other hello")
@@ -369,7 +369,7 @@ fn each_of_a_headless_service(proxy: &Proxy) {
             assert_eq!(get(to(5080), host), Some((200, name.to_owned())), "{host}");
         }
     }
-    // By their cluster, and not because everything passes.
+    // By their cluster, and not by passthrough.
     let clusters = proxy.ask("/clusters");
     for (address, port) in OTHERS
         .iter()
@@ -460,7 +460,7 @@ fn by_both(network: &Network) {
     assert_eq!(get(from_node(8080), "web"), ok("web"));
 }
 
-/// Case 25, what is intercepted.
+/// Case 25, with interception.
 #[test]
 fn strict_mutual_tls_closes_every_port() {
     if !is_root() {

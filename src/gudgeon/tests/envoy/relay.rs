@@ -1,5 +1,5 @@
-//! Stands between a client and discovery: it can stop after so many messages of the server, lead new connections elsewhere, and
-//! notes the server's GOAWAYs.
+//! A relay between a client and discovery: it can stop after so many messages of the server, lead new connections elsewhere,
+//! and records the server's GOAWAYs.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,11 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 struct State {
-    /// Where new connections lead.
+    /// The server of new connections.
     server: SocketAddr,
     /// Messages that still pass; `None`: all.
     left: Option<usize>,
-    /// One more was there.
+    /// The server has sent one more message than the limit.
     stopped: bool,
     connections: Vec<TcpStream>,
     /// The codes of the server's farewells (GOAWAY).
@@ -25,7 +25,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// To there, whether somebody is there already or not.
+    /// Creates a relay to a server, which need not be running yet.
     pub fn new(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -50,29 +50,29 @@ impl Relay {
         self.state.lock().unwrap()
     }
 
-    /// After so many more messages of the server nothing comes from it.
+    /// Stops the server's messages after so many more.
     pub fn stop_after(&self, messages: usize) {
         let mut state = self.state();
         state.left = Some(messages);
         state.stopped = false;
     }
 
-    /// Whether the server had more to say than that.
+    /// Returns true if the server has sent more than the limit.
     pub fn is_stopped(&self) -> bool {
         self.state().stopped
     }
 
-    /// New connections lead there; those that are there stay where they are.
+    /// Leads new connections to this server; open ones stay.
     pub fn lead(&self, server: SocketAddr) {
         self.state().server = server;
     }
 
-    /// The codes of the frames by which the server said that it ends connections (GOAWAY).
+    /// Returns the error codes of the server's GOAWAY frames.
     pub fn farewells(&self) -> Vec<u32> {
         self.state().farewells.clone()
     }
 
-    /// Ends all connections; new ones carry everything.
+    /// Ends all connections, and lifts the limit for new ones.
     pub fn cut(&self) {
         let mut state = self.state();
         for connection in state.connections.drain(..) {
@@ -127,7 +127,7 @@ fn frames(mut from: &TcpStream, mut to: &TcpStream, state: &Mutex<State>) -> std
                 Some(0) => {
                     state.stopped = true;
                     drop(state);
-                    // Until somebody ends it.
+                    // Until the test ends the connection.
                     std::io::copy(&mut from, &mut std::io::sink())?;
                     return Ok(());
                 }

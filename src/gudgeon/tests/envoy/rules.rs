@@ -1,4 +1,4 @@
-//! VirtualServices and DestinationRules, each by a request that shows what it does.
+//! VirtualServices and DestinationRules, each by a request that shows its effect.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -77,7 +77,7 @@ fn ask(proxy: &Proxy, method: &str, path: &str, lines: &[&str]) -> Answer {
     }
 }
 
-/// Until the route of this name is there.
+/// Writes rules, and waits until the route of this name is served.
 fn takes(proxy: &Proxy, discovery: &Discovery, name: &str, config: &[String]) {
     discovery
         .place
@@ -208,11 +208,11 @@ fn requests_go_where_a_virtual_service_says() {
     until("the copy", || {
         v2.seen.last().1.starts_with("GET /mirror ").then_some(())
     });
-    // Nobody has these yet: 503 until they are there.
+    // These destinations do not exist yet: 503 until they do.
     assert_eq!((get("/gone", &[]).0, get("/no-subset", &[]).0), (503, 503));
 }
 
-/// An application that answers as many requests with 503 as it is told to.
+/// Starts an application that answers so many requests with 503.
 fn failing(ip: Ipv4Addr, body: &'static str, times: usize, slow: Duration) -> u16 {
     let listener = TcpListener::bind((ip, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();

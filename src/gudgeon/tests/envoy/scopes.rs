@@ -1,5 +1,5 @@
-//! Who sees which services, where a Sidecar listens for them, and where connections and delegated requests go: each by what
-//! comes back through the real proxy.
+//! Visibility of services, listeners of Sidecars, and destinations of connections and delegated requests: each by the
+//! responses that come back through the real proxy.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
@@ -27,7 +27,7 @@ fn service(namespace: &str, name: &str, export: &str, ip: Ipv4Addr, port: u16) -
     object("ServiceEntry", namespace, name, &spec)
 }
 
-/// Whether an answer has as many bytes as its head says.
+/// Returns true if the response has as many bytes as its head announces.
 fn is_whole(text: &str) -> bool {
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return false;
@@ -47,7 +47,7 @@ fn ask(proxy: &Proxy, ip: IpAddr, port: u16, host: &str, path: &str) -> Option<(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
     )
     .ok()?;
-    // Nobody closes a connection that carries no requests to the proxy.
+    // A TCP listener does not act on `Connection: close`.
     let mut text = String::new();
     let mut part = [0; 4096];
     while !is_whole(&text) {
@@ -79,11 +79,12 @@ fn a_proxy_reaches_what_it_sees_where_it_listens() {
     until("the services", || {
         (status("a.demo") == Some(200)).then_some(())
     });
-    // What is not exported to its namespace is unknown; the other is known, and nobody is led to another namespace's loopback.
+    // A service that is not exported to the namespace is unknown; the other is known, and is not led to another namespace's
+    // loopback.
     assert_eq!(status("seen.other"), Some(503));
     assert_eq!(status("c.other"), Some(502));
 
-    // A port of its own for one service, and nothing else: what is not imported is unknown, too.
+    // One listener for one service, and nothing else: a service that is not imported is unknown.
     let sidecar = format!(
         "egress: [{{port: {{number: {PORT}, protocol: HTTP, name: h}}, bind: {}, hosts: [./b.demo.svc.cluster.local]}}]",
         ip.ip
@@ -116,7 +117,7 @@ fn connections_and_delegated_requests_go_where_rules_say() {
     let proxy = Proxy::start(discovery.grpc);
     let get = |port: u16, path: &str| ask(&proxy, proxy.ip, port, "a.demo", path);
     let is = |body: &str| Some((200, body.to_owned()));
-    // Of two services on one port the first has it.
+    // The first of two services on one port wins.
     until("the services", || (get(TCP, "/") == is("a")).then_some(()));
     let rules = |weights: [u32; 2], export: &str| {
         let [one, two] = weights;

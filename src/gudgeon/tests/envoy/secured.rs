@@ -11,7 +11,7 @@ use crate::backend::{self, Backend, Load};
 use crate::place::{Place, documents, until};
 use crate::proxy::{Address, Setup, in_sync, in_sync_with, rows};
 
-/// What signs the mesh's certificates.
+/// The CA of the mesh's certificates.
 pub struct Root {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -30,7 +30,7 @@ impl Root {
         }
     }
 
-    /// A certificate and its key for whoever has this identity.
+    /// Signs a certificate with this identity; returns it with its key.
     pub fn leaf(&self, identity: &str) -> (Vec<u8>, Vec<u8>) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -164,14 +164,14 @@ fn mutual_tls_by_endpoint_and_certificates_that_rotate_under_load() {
     let ok = |body: &str| Some((200, body.to_owned()));
     assert_eq!(client.get("web", 18080), ok("web"));
     assert_eq!(client.get("plain", 18080), ok("plain"));
-    // Who answers is not who should.
+    // The server has another identity than expected.
     assert_eq!(
         client.get("wrong", 18080).map(|(status, _)| status),
         Some(503)
     );
     let line = || backend::say(client.connect(client.ip, 18081).unwrap(), "hello");
     assert_eq!(line().as_deref(), Some("web hello"));
-    // Automatic: whoever has no sidecar is answered, too.
+    // Automatic: a client without a sidecar is answered, too.
     assert_eq!(web.get("stranger", 9080), ok("web"));
     for words in [
         "web by <spiffe://cluster.local/ns/demo/sa/client>",
@@ -240,7 +240,7 @@ fn mutual_tls_by_endpoint_and_certificates_that_rotate_under_load() {
     });
     assert!(load.end() > 20);
 
-    // Strict: nothing plain any more.
+    // Strict: plain text is refused.
     let strict = mesh.replace("enableAutoMtls: true", "authPolicy: MUTUAL_TLS");
     discovery.place.write("mesh", &strict);
     until("strictness", || {
@@ -251,7 +251,7 @@ fn mutual_tls_by_endpoint_and_certificates_that_rotate_under_load() {
     });
     assert_eq!(client.get("web", 18080), ok("web"));
     assert_eq!(line().as_deref(), Some("web hello"));
-    // Who says nothing of TLS is called without.
+    // Endpoints without a TLS label are called in plain text.
     assert_eq!(client.get("plain", 18080), ok("moved"));
     assert_eq!(
         backend::say(web.connect(web.ip, 9081).unwrap(), "hello"),

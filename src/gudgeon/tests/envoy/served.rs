@@ -1,5 +1,5 @@
-//! Rules on their way: a directory that galley checks and serves, discovery that takes it from there, and Envoy that does as
-//! it says.
+//! The way of a rule: a directory that galley validates and serves, discovery as its sink, and Envoy, which applies the
+//! rule.
 
 use crate::backend::Backend;
 use crate::galley::Galley;
@@ -21,7 +21,7 @@ fn what_galley_serves_reaches_envoy_and_a_broken_rule_does_not() {
     let config = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| put(config.path(), name, text);
     write("b.yaml", &rule("b", &first));
-    // An address of its own: nobody takes the port while galley is away.
+    // An address of its own: no other process takes the port while galley is away.
     let own = format!("{at}:9901");
     let serve = || Galley::plain(config.path(), &format!("tcp://{own}"));
     let mut galley = serve();
@@ -40,7 +40,7 @@ fn what_galley_serves_reaches_envoy_and_a_broken_rule_does_not() {
     };
     assert_eq!(proxy.get("b", PORT), ok("v1"));
 
-    // It would lead to the other version, by another name too, and is broken in its ninth line.
+    // The rule would lead to the other version, by another name too, and is invalid in its ninth line.
     let next = rule("b", &second).replace("hosts: [", "hosts: [new.demo.svc.cluster.local, ");
     let broken = next.replace(&format!("number: {PORT}"), "number: 80800");
     assert_ne!(broken, next);
@@ -76,7 +76,7 @@ fn what_galley_serves_reaches_envoy_and_a_broken_rule_does_not() {
     assert_eq!(proxy.get("b", PORT), ok("v2"));
     assert_eq!(discovery.get("/ready").0, 200);
 
-    // It comes back, with one change: nothing else is sent again, to nobody.
+    // Galley comes back with one change: nothing else is sent again, to any proxy.
     let _galley = serve();
     until("its return", || {
         (source("state") == "connected").then_some(())

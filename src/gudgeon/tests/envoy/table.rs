@@ -1,15 +1,15 @@
-//! What is shown by which test. Each name is looked for, and each test here has to have its place.
+//! The table of features and of the tests that show them. Each name must exist, and each test here must be listed.
 //!
-//! Not by a request, because none can show it: circuit breakers without a limit, keep-alive of TCP,
-//! decorators and samples of traces, `validate_clusters`, the uid in an endpoint's metadata, duplicate names of clusters. Those
-//! are written down in `src/xds/tests/goldens`, and Envoy takes all of them (`envoy_takes_what_every_kind_of_proxy_is_given`).
+//! Not shown by a request, because none can show it: circuit breakers without a limit, keep-alive of TCP, decorators and
+//! samples of traces, `validate_clusters`, the uid in an endpoint's metadata, duplicate names of clusters. Those are written
+//! down in `src/xds/tests/goldens`, and Envoy takes all of them (`envoy_takes_what_every_kind_of_proxy_is_given`).
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use crate::place::workspace;
 
-/// What there is to show, and the tests that do: `FILE TEST`, below `src`; a name alone is a test of this directory.
+/// Features, each with the tests that show it: `FILE TEST`, below `src`; a name alone is a test of this directory.
 type Rows = &'static [(&'static str, &'static [&'static str])];
 
 const WALK: &str = "walk.rs a_request_by_a_services_name_and_a_second_endpoint_by_eds_alone";
@@ -46,7 +46,7 @@ const SCOPED: &str = "scopes.rs a_proxy_reaches_what_it_sees_where_it_listens";
 const LED: &str = "scopes.rs connections_and_delegated_requests_go_where_rules_say";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
-/// Resources, by what they do.
+/// Resources, by their effect.
 const RESOURCES: Rows = &[
     // Clusters.
     ("outbound, endpoints by EDS", &[WALK]),

@@ -1,4 +1,4 @@
-//! Services and ingresses on ports of Envoy's own listeners: what is intercepted is served all the same.
+//! Services and ingresses on ports of Envoy's own listeners: intercepted traffic is served all the same.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -17,7 +17,7 @@ fn entry(name: &str, address: &str, port: u16, target: u16) -> String {
     )
 }
 
-/// Ports of the ingress: `web` answers behind all of them.
+/// An ingress with these ports, all of which lead to `web`.
 fn ingress(ports: &[u16]) -> String {
     let items: Vec<_> = ports
         .iter()
@@ -91,7 +91,7 @@ fn taken(network: &Network) {
         assert_eq!(told[&key]["message"], message, "{told}");
     }
 
-    // Later they take nothing away either.
+    // Later services do not take the listener, either.
     let later = of("later", 25, 15006);
     discovery.place.write("config/later.yaml", &later);
     until("a further one", || {

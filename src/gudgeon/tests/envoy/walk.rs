@@ -28,7 +28,7 @@ fn a_request_by_a_services_name_and_a_second_endpoint_by_eds_alone() {
             "{host}"
         );
     }
-    // Nothing is intercepted, so what nobody serves is refused.
+    // Without interception an unserved address is refused.
     assert_eq!(
         proxy.get("nobody", 18080).map(|(status, _)| status),
         Some(502)
@@ -54,7 +54,7 @@ fn a_request_by_a_services_name_and_a_second_endpoint_by_eds_alone() {
         assert_eq!(before[&sent], after[&sent], "{kind}");
     }
     assert_ne!(before["endpoint_sent"], after["endpoint_sent"]);
-    // What was sent, too, not only its versions.
+    // The content was updated, not only its version.
     assert_eq!(updates(&proxy), [1, 1]);
 }
 
@@ -63,7 +63,7 @@ fn a_server_that_comes_back_sends_nothing_again() {
     let ip = Address::new();
     let backend = Backend::new(ip.ip, "one");
     let at = ip.ip.to_string();
-    // An address of its own: nobody takes the port while the server is away.
+    // An address of its own: no other process takes the port while the server is away.
     let own = SocketAddr::from((ip.ip, 15010));
     let start = || {
         Place::new()

@@ -9,7 +9,7 @@ use crate::support::{Client, Injector, JSON, pod, review};
 
 /// At a time.
 const AUTHORS: usize = 8;
-/// Of each.
+/// Rounds of each flood.
 const ROUNDS: usize = 2;
 
 /// About 0.8 MB each.

@@ -1,5 +1,5 @@
-//! Clients by the hundred that are slow on purpose, never read, or misuse HTTP/2: memory stays, and others are served. A
-//! program of its own, for nothing else is to run beside them.
+//! Hundreds of clients that are slow on purpose, never read, or misuse HTTP/2: memory stays bounded, and others are served.
+//! A program of its own, since no other test may run beside them.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,12 +44,12 @@ const LIMIT_MIB: u64 = 64;
 /// A client that is not part of it gets its answer by then; the API server waits for five seconds.
 const PROMPT: Duration = Duration::from_secs(4);
 
-/// A kept connection's review is answered by then, whatever others do.
+/// The deadline of a review over a kept connection, under any load.
 const REVIEW: Duration = Duration::from_secs(1);
 /// And health.
 const HEALTH: Duration = Duration::from_millis(100);
 
-/// Somebody with a kept connection, and whoever looks at its health.
+/// A client with a kept connection, and one that polls the health.
 fn beside(injector: &Injector) -> [(Beside, Duration); 2] {
     let mut kept = injector.client();
     assert_eq!(kept.image(), "proxy:1");
@@ -62,12 +62,12 @@ fn beside(injector: &Injector) -> [(Beside, Duration); 2] {
     [(reviews, REVIEW), (health, HEALTH)]
 }
 
-/// Its memory goes back to what it was, but for a fifth.
+/// Waits until the memory is at most a fifth above `before`.
 fn memory_is_back(injector: &Injector, before: u64) {
     until("memory is back", || injector.anonymous() <= before * 6 / 5);
 }
 
-/// It is told to end, and does.
+/// Asserts that SIGTERM ends the process.
 fn ends(mut injector: Injector) {
     injector.signal("TERM");
     assert_eq!(injector.wait().code(), Some(0));
@@ -104,7 +104,8 @@ fn served_promptly(injector: &Injector, kept: &mut Client) {
 }
 
 fn within_its_limit(injector: &Injector) {
-    // Who was sent away counts, too. Thousands of reviews may be under way still, on cores that are busy: counts of one moment.
+    // Rejected requests count, too. Thousands of reviews may be under way still, on cores that are busy: counts of one
+    // moment.
     within(4 * SOON, "all requests are counted as something", || {
         let page = injector.get("/metrics").text();
         let count = |name: &str| {
@@ -220,7 +221,7 @@ fn who_never_reads_is_not_waited_for() {
         for stream in 0..64_u32 {
             bytes.extend(h2::request(2 * stream + 1, "/inject", body.as_bytes()));
         }
-        // It may be cut already.
+        // The connection may be closed already.
         let wait = Some(Duration::from_millis(100));
         client.stream.sock.set_write_timeout(wait).unwrap();
         let _sent = client.send(&bytes);
@@ -260,7 +261,7 @@ fn large_reviews_of_small_values() {
         let message = answer["response"]["status"]["message"].as_str().unwrap();
         assert!(message.contains("more than 100000 values"), "{message}");
     }
-    // What is within the bounds is read, and answered.
+    // A review within the limits is decoded, and answered.
     let map = format!("{{\"a\":1{}}}", ",\"\":1".repeat(10_000));
     let text = format!(
         "{{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\",\"request\":{{\"uid\":\"u\",\"object\":\
@@ -299,7 +300,7 @@ fn streams_that_are_reset_at_once() {
             }
             sent = sent.and_then(|()| client.send(&bytes));
         }
-        // GOAWAY says "enhance your calm" (11), or it is gone already.
+        // GOAWAY has "enhance your calm" (11), or the connection is gone already.
         cut += usize::from(sent.is_err() || h2::goaway(&mut client) == Some(11));
     }
     assert_eq!(cut, 4);
@@ -313,7 +314,7 @@ fn a_head_without_end() {
     let injector = Injector::new();
     let mut kept = injector.client();
     let config = client_config(&injector.trust(), &["h2"]);
-    // One header after the other; and frames that bring nothing.
+    // One header after the other; and empty frames.
     for fragment in [&b"\x00\x01a\x01b"[..], b""] {
         let mut client = Client::try_connect(injector.address(), config.clone()).unwrap();
         client.send(&h2::hello(65_535)).unwrap();

@@ -1,5 +1,5 @@
-//! Hostile proxies and clients of the pages of discovery: each says something else than the last, names what there is not, or
-//! asks for everything at once. Beside them a proxy has its updates, and health answers.
+//! Hostile proxies and clients of discovery's pages: each sends other values than the last, subscribes to missing names, or
+//! to everything at once. Beside them a proxy has its updates, and health answers.
 
 #![allow(
     clippy::await_holding_lock,
@@ -32,8 +32,8 @@ use crate::place::{Discovery, Place, documents, request};
 use crate::support::beside::Beside;
 use crate::support::program::until;
 
-/// Whoever looks at its health has an answer by then, whatever others do: 100 ms of the program that ships. The one under test is
-/// not optimised, and its clients need the cores, too.
+/// The deadline of a health check, under any load: 100 ms for the program that ships. The one under test is not optimised,
+/// and its clients need the cores, too.
 const HEALTH: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1000 } else { 100 });
 /// And a proxy its update.
 const PROMPT: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ fn mesh(services: usize) -> Place {
         .with("config/many.yaml", &documents(&many))
 }
 
-/// A proxy that wants nothing but its updates, and whoever looks whether the program lives.
+/// A proxy that subscribes as usual, and a client that polls the health.
 struct WellBehaved {
     stream: Sotw,
     updates: u8,
@@ -87,7 +87,7 @@ impl WellBehaved {
         self.stream.ack(&heard, &[B]);
     }
 
-    /// And the program ends as it is told.
+    /// Asserts that SIGTERM ends the process.
     fn ends(self, mut discovery: Discovery) {
         self.health.was_answered_within(HEALTH);
         assert_eq!(discovery.metric("gudgeon_panics_total"), 0.0);
@@ -102,7 +102,7 @@ fn text(text: &str) -> Value {
     }
 }
 
-/// One that says everything about itself in another way than all others.
+/// A node all of whose fields differ from all others'.
 fn other_node(number: usize, length: usize) -> Node {
     let id = format!("sidecar~10.9.0.1~x.demo~d{number}.svc.cluster.local");
     let file = |key: &str| {
@@ -147,7 +147,7 @@ async fn whoever_says_something_else_each_time_leaves_little_behind() {
     let (first, last) = (memory[0], memory[2]);
     assert!(last * 10 < first * 12, "KiB: {memory:?}");
 
-    // What is longer than anybody needs is refused before anything is made of it.
+    // A name that is longer than any valid one is refused before anything is allocated for it.
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.ask_as(other_node(1, 500_000), CDS, &[]);
     let status = stream.end().await;
@@ -193,7 +193,7 @@ async fn names_of_nothing_are_not_remembered() {
             ..DeltaDiscoveryRequest::default()
         });
         if !versions.is_empty() {
-            // So many are gone, and the client need not name them on its next stream.
+            // The names are gone, and the client need not list them on its next stream.
             assert_eq!(stream.hear(url).await.removed_resources.len(), 1000);
         }
         let status = stream.end().await;
@@ -250,7 +250,7 @@ async fn pages_are_made_once_and_beside_health() {
     good.ends(discovery);
 }
 
-/// The same with all of them open at once: 500 of one address held 500 sets of clusters.
+/// With all of them connected at once: 500 of one address used to hold 500 sets of clusters.
 #[tokio::test]
 async fn kinds_of_proxies_of_one_address_are_bounded_while_they_are_there() {
     const KINDS: usize = 64;

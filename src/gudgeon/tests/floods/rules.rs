@@ -12,7 +12,7 @@ use crate::support::beside::Beside;
 use crate::support::program::{request, until};
 use crate::support::{Client, JSON, pair};
 
-/// What the shipped manifest allows it.
+/// The memory limit of the shipped manifest, in MiB.
 const LIMIT_MIB: u64 = 256;
 /// Authors at a time.
 const AUTHORS: usize = 8;

@@ -11,25 +11,25 @@ use rustls::ClientConfig;
 use super::{alone, beside, ends, memory_is_back, served_promptly, within_its_limit};
 use crate::support::{Client, Injector, client_config, h2, pod, review, until};
 
-/// How many at a time, on how many threads.
+/// Attackers at a time, and their threads.
 const STRANGERS: usize = 200;
 const THREADS: usize = 4;
 /// More than a listener has places.
 const CROWD: usize = 600;
-/// How long they go on.
+/// The duration of the attack.
 const ATTACK: Duration = Duration::from_secs(4);
 /// Between two bytes of one of them, and how many it sends before it comes anew.
 const PAUSE: Duration = Duration::from_millis(20);
 const DROPS: usize = 40;
 
-/// How a body is sent without ever being there.
+/// The ways to send a body that never ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     /// As long as was announced, but for the last part.
     Announced,
     /// Chunk after chunk, without a last one.
     Chunks,
-    /// It asks to be told to go on, and is slow then.
+    /// Sends `Expect: 100-continue`, and is slow afterwards.
     Expect,
     /// A few streams of one connection.
     Streams,
@@ -50,7 +50,7 @@ const MANNERS: [Manner; 7] = [
     Manner::Healthy,
     Manner::Busy,
 ];
-/// Where [`Manner::Busy`] comes from.
+/// The source address of [`Manner::Busy`].
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Drops from one part that counts to the next: 240 ms.
 const STEPS: usize = 12;
@@ -171,7 +171,7 @@ impl Manner {
     }
 }
 
-/// Strangers that are replaced as soon as they are sent away, until this is told to end.
+/// Attackers that reconnect as soon as they are evicted, until the attack ends.
 pub(super) struct Attack {
     stop: Arc<AtomicBool>,
     came: Arc<AtomicUsize>,
@@ -239,7 +239,7 @@ fn attack(
     })
 }
 
-/// All of them, for a while; `serves`: one that comes while they are there is served, too.
+/// Runs all attacks for a while; `serves` checks that another client is served meanwhile.
 pub(super) fn attacked(target: &Target, serves: impl FnOnce()) {
     let attack = Attack::start(target, &MANNERS, STRANGERS);
     std::thread::sleep(ATTACK);

@@ -74,10 +74,10 @@ fn begin(
     (said, answer)
 }
 
-/// What was asked of this connection has been begun.
+/// Returns when the server has begun the requests of this connection.
 async fn arrived(sender: &SendRequest<Parts>) {
     let mut sender = sender.clone();
-    // Those before it are on their way as soon as their tasks have run once.
+    // Earlier requests are sent as soon as their tasks have run once.
     tokio::task::yield_now().await;
     sender.ready().await.unwrap();
     let request = hyper::Request::get("https://localhost/ready").body(Parts(unbounded_channel().1));
@@ -97,7 +97,7 @@ async fn a_review_that_does_not_come_ends_alone() {
         slow.extend((0..REVIEWS / CONNECTIONS).map(|_| begin(&sender, begun)));
         arrived(&sender).await;
     }
-    // As soon as all permits are taken, the first that has not moved for a while is told.
+    // Once all permits are taken, the first stalled request is evicted.
     let end = Instant::now() + SOON;
     while !slow.iter().any(|(_, answer)| answer.is_finished()) {
         assert!(Instant::now() < end, "nobody is told");
@@ -107,7 +107,7 @@ async fn a_review_that_does_not_come_ends_alone() {
         assert!(matches!(answer.0, 200 | 429), "{}", answer.1);
     }
     let answers = slow.into_iter().map(|(said, answer)| {
-        // Who was told is not listened to any more.
+        // A rejected client no longer sends its body.
         let _gone = said.send(Bytes::copy_from_slice(rest));
         answer
     });
@@ -140,7 +140,7 @@ fn rubbish_fills_no_log_and_each_denied_object_has_its_line() {
         assert_eq!(answer.json()["response"]["allowed"], false);
     };
     let denied = review("v1", &service(20));
-    // Of this one everything can be read but its object.
+    // All fields of this review are readable except for its object.
     let broken = String::from_utf8(denied.clone()).unwrap();
     let broken = broken.replace("\"weight\":20", "\"weight\":20,\"weight\":20");
     for _ in 0..100 {

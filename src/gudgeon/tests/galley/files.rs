@@ -1,4 +1,4 @@
-//! Directories as they are found: volumes of kubelet, names that are there twice, what nobody can read.
+//! Directories in the wild: volumes of kubelet, duplicate names, unreadable files.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -82,7 +82,7 @@ fn what_nobody_can_read_harms_nobody_else() {
     );
     fs::write(config.join("bomb.yaml"), bomb).unwrap();
     fs::write(config.join("deep.yaml"), "[".repeat(100_000)).unwrap();
-    // Two that are good stand around one that is nested 100 deep.
+    // Two valid objects surround one that is nested 100 deep.
     let filter = format!(
         "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {{name: e}}\nspec: {}{}\n",
         "[".repeat(100),

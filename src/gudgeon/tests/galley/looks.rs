@@ -1,4 +1,4 @@
-//! What is shown to whom, and that no secret is in it.
+//! The visibility of pages per listener, and the absence of secrets in them.
 
 use serde_json::json;
 
@@ -75,7 +75,7 @@ fn each_listener_answers_for_itself() {
     }
 }
 
-/// Whoever writes rules writes no page.
+/// Text of rules is escaped on the page.
 #[test]
 fn what_comes_from_outside_is_text() {
     let rule = service("a", [75, 25]).replace("  http:", "  \"<script>x</script>\": 1\n  http:");

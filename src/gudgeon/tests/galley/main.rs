@@ -1,4 +1,4 @@
-//! The program as galley, over a directory: what it serves and refuses, what it shows, how it starts and ends.
+//! The program as galley, over a directory: served and refused objects, pages, start and shutdown.
 
 #![allow(
     clippy::unwrap_used,

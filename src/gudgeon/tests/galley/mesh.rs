@@ -1,4 +1,4 @@
-//! The mesh configuration: missing, broken, changed. Nobody who is served sees anything empty meanwhile.
+//! The mesh configuration: missing, invalid, changed. No sink sees an empty collection meanwhile.
 
 use serde_json::json;
 
@@ -26,7 +26,7 @@ fn a_mesh_configuration_that_changes_is_a_new_session() {
     );
     let before = galley.collection(SERVICES);
     galley.place.write("mesh", "trustDomain: two\n");
-    // Whenever somebody looks, what was served is served.
+    // At any time the old objects are served.
     until("another mesh configuration", || {
         assert_eq!(galley.collection(SERVICES), before);
         assert_eq!(galley.get("/ready").0, 200);
@@ -34,7 +34,7 @@ fn a_mesh_configuration_that_changes_is_a_new_session() {
     });
     assert_eq!(galley.configz()["session"]["id"], 2);
 
-    // What is not valid any more changes nothing, and is said once.
+    // An invalid mesh configuration changes nothing, and is logged once.
     galley.place.write("mesh", "trustDomain: [\n");
     until("a complaint", || {
         (galley.logged("the last good one") > 0).then_some(())
@@ -103,7 +103,7 @@ fn at_the_start_it_may_be_absent_but_not_where_a_flag_names_it() {
         "{said}"
     );
     assert!(said.contains("connectTimeout"), "{said}");
-    // This machine has none at its usual place.
+    // This machine has no file at the default path.
     let galley = Place::new().start();
     assert_eq!(
         galley.logged("no mesh configuration at /etc/mesh-config/mesh"),

@@ -61,7 +61,7 @@ impl Place {
         }
     }
 
-    /// What an API server has, in the place of files.
+    /// Uses an API server in place of files.
     pub fn of_a_cluster(kubeconfig: &str) -> Self {
         let mut this = Self::new();
         this.source = ["--kubeconfig".to_owned(), kubeconfig.to_owned()];
@@ -78,7 +78,7 @@ impl Place {
         self
     }
 
-    /// Run by somebody who is not let in everywhere.
+    /// Runs the program as a user with limited permissions.
     pub fn not_by_root(mut self) -> Self {
         self.program = support::not_root;
         self
@@ -152,7 +152,7 @@ impl Place {
                     galley = Some(listens);
                     break;
                 }
-                // Somebody has taken one of the ports meanwhile.
+                // Another process has taken one of the ports meanwhile.
                 Err(this) => place = Some(this),
             }
         }
@@ -195,7 +195,7 @@ pub struct Galley {
 is_a_program!(Galley);
 
 impl Galley {
-    /// From the monitoring port; status 0: nobody answers.
+    /// Requests a path of the monitoring port; status 0 if there is no response.
     pub fn get(&self, path: &str) -> (u16, String) {
         request(self.monitoring, "GET", path).unwrap_or_default()
     }
@@ -228,7 +228,7 @@ impl Galley {
         found.cloned().unwrap_or_default()
     }
 
-    /// Waits until a collection has so many.
+    /// Waits until a collection has so many resources.
     pub fn counts(&self, collection: &str, count: u64) {
         until(&format!("{count} of {collection}"), || {
             (self.collection(collection)["count"] == count).then_some(())

@@ -1,4 +1,4 @@
-//! A directory of rules: what is good is served, what is not is shown with its place, until it is mended.
+//! A directory of rules: valid objects are served, invalid ones are shown with their place, until they are fixed.
 
 use std::fs;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn a_directory_is_served_and_what_changes_is_one_difference() {
     let published = galley.configz()["snapshots"]["default"]["publishes"].clone();
     assert_eq!(published, 1);
 
-    // A file that goes to another name changes nothing that anybody sees.
+    // Renaming a file changes nothing that is served.
     fs::rename(
         galley.place.path("config/b.yaml"),
         galley.place.path("config/c.yaml"),
@@ -40,7 +40,7 @@ fn a_directory_is_served_and_what_changes_is_one_difference() {
     assert_eq!(galley.metric(collection), Some(2.0));
 }
 
-/// What was good stays, with file, line, field and words, until it is mended.
+/// The last good version is served, and the error shown with file, line, field and message, until it is fixed.
 #[test]
 fn a_broken_rule_is_shown_and_its_last_good_version_served() {
     let galley = Place::new()
@@ -133,7 +133,7 @@ fn a_file_that_cannot_be_read_keeps_its_objects() {
     assert_eq!(galley.collection(SERVICES), before);
 }
 
-/// The directory goes and comes back: meanwhile nothing changes, and somebody says so.
+/// The directory is removed and comes back: meanwhile nothing changes, and the outage is logged.
 #[test]
 fn a_directory_that_is_gone_changes_nothing() {
     let galley = Place::new()
@@ -166,7 +166,7 @@ fn without_a_watch_it_reads_when_it_is_asked_to() {
         .start();
     galley.place.write("config/b.yaml", &service("b", [50, 50]));
     galley.place.write("mesh", "enableTracing: false\n");
-    // Long after a watch would have told: nothing can be waited for that does not come.
+    // Long after a watch would have fired: the absence of an event cannot be awaited.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(galley.collection(SERVICES)["count"], 1);
     assert_eq!(galley.configz()["session"]["id"], 1);
@@ -183,7 +183,7 @@ fn without_a_watch_it_reads_when_it_is_asked_to() {
 fn what_of_an_ingress_is_not_served_has_a_place() {
     let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: door, namespace: shop}\n\
                    spec:\n  ingressClassName: istio\n  defaultBackend: {service: {name: web, port: {number: 80}}}\n  tls:\n";
-    // So many certificates make a Gateway that is too large.
+    // The number of certificates makes the Gateway too large.
     let ingress = ingress.to_owned() + &"  - {}\n".repeat(10_000);
     let galley = Place::new()
         .with("config/door.yaml", &format!("---\n# words\n{ingress}"))
@@ -248,7 +248,7 @@ fn services_and_ingresses_of_files_are_made_into_rules() {
     let document = galley.document(&format!("/debug/configz?collection={SERVICES}"));
     let route = &document["resources"][0]["body"]["http"][0]["route"][0];
     assert_eq!(route["destination"]["port"]["number"], 80);
-    // Whose the Ingress is depends on the mesh configuration.
+    // The ingress class depends on the mesh configuration.
     galley
         .place
         .write("mesh", "ingressControllerMode: \"OFF\"\n");

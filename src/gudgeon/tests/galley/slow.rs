@@ -1,4 +1,4 @@
-//! Sinks that do not read, and sinks that ask for what there is not: what they cost the others.
+//! Sinks that do not read, and sinks that subscribe to missing collections: their cost to others.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,15 @@ use crate::client::*;
 use crate::place::{Galley, Place, SERVICES, service};
 use crate::streams::{channel, port};
 
-/// So long changes are made, in seconds, where somebody wants more than a few.
+/// The variable with the test's duration in seconds, for a longer run.
 const SECONDS: &str = "GUDGEON_SLOW_SINK_SECONDS";
-/// At least so many changes, and of so many services.
+/// The least number of changes, and the number of services.
 const TURNS: u32 = 3;
 const COUNT: u32 = 100;
-/// What a sink that does not read may cost, in KiB: a few times what one response has.
+/// The memory that a sink which does not read may cost, in KiB: a few times one response.
 const MOST: u64 = 16 << 10;
 
-/// A hundred services with 10 KiB each, all of them other ones in each turn.
+/// A hundred services with 10 KiB each, all of them changed in each turn.
 fn services(turn: u32) -> String {
     let note = format!(
         "annotations: {{turn: '{turn}', note: {}}}",
@@ -68,7 +68,7 @@ async fn a_sink_that_reads_nothing_neither_delays_the_others_nor_costs_more_and_
     // On a connection of its own: its window is full for ever.
     let deaf = Client::open(&channel(&galley).await).await.unwrap();
     deaf.ask(SERVICES);
-    // What was said has to leave this thread first.
+    // The request must leave this thread first.
     let is_owed = || {
         let peers = galley.configz()["peers"].clone();
         peers[1]["collections"][SERVICES]["pending_nonce"] == "1"
@@ -103,7 +103,7 @@ async fn a_sink_that_reads_nothing_neither_delays_the_others_nor_costs_more_and_
     drop(deaf);
 }
 
-/// Connects, says nothing, and comes again when it is closed.
+/// Connects, sends nothing, and reconnects when the connection is closed.
 async fn says_nothing(port: u16) {
     loop {
         if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)).await {
@@ -112,7 +112,7 @@ async fn says_nothing(port: u16) {
     }
 }
 
-/// Beside three hundred who say nothing: new sinks, one that is there, who looks in, and what is left of it.
+/// Beside three hundred silent connections: new sinks, an open stream, the health, and the memory afterwards.
 #[tokio::test]
 async fn a_crowd_that_says_nothing_keeps_nobody_out() {
     const NEW: u32 = 10;

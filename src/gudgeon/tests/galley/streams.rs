@@ -1,4 +1,4 @@
-//! What a sink hears from the program.
+//! The streams of a sink, against the program.
 
 use mcp::message::{RequestResources, Resources};
 use tonic::Code;
@@ -55,7 +55,7 @@ async fn files_reach_a_sink_and_only_good_ones_do() {
     assert_eq!(client.next().await.resources.len(), 0);
     client.answer(&first, None);
     assert!(client.is_quiet().await);
-    // Broken: shown, and nobody hears of it.
+    // Invalid: shown, and not sent.
     galley.place.write("config/a.yaml", &service("a", [75, 20]));
     until("the fault", || {
         let rejected = galley.configz()["rejected"].as_array().unwrap().len();
@@ -74,7 +74,7 @@ async fn files_reach_a_sink_and_only_good_ones_do() {
         let one = &peers[0]["collections"][SERVICES];
         one["nacks"] == 1 && one["last_nack"]["code"] == 3
     };
-    // What was said has to leave this thread first.
+    // The request must leave this thread first.
     let end = std::time::Instant::now() + SOON;
     while !is_shown() {
         assert!(std::time::Instant::now() < end, "the refusal is not shown");
@@ -163,7 +163,7 @@ fn a_list_or_flag_that_cannot_be_used_is_said() {
             vec!["--insecure", "--sinkAddress=a:1", "--sinkAuthMode=TLS"],
             "cannot use --sinkAuthMode \"TLS\"",
         ),
-        // Whether a sink is dialled or not.
+        // Checked whether a sink is dialled or not.
         (
             vec!["--insecure", "--sinkMeta=a"],
             "cannot use --sinkMeta \"a\"",
@@ -228,7 +228,7 @@ async fn at_a_term_it_is_not_ready_at_once_and_streams_are_told_within_the_drain
     client.ask(SERVICES);
     let first = client.next().await;
     client.answer(&first, None);
-    // By hand, to see in which order it is told.
+    // With raw frames, to see the order of the shutdown.
     let mut raw = std::net::TcpStream::connect(("127.0.0.1", port(&galley))).unwrap();
     let mut bytes = h2::hello(1 << 20);
     let path = "/istio.mcp.v1alpha1.ResourceSource/EstablishResourceStream";

@@ -1,5 +1,5 @@
-//! Files of every kind in every place: what blocks, what hangs, what goes and comes back, what is too much. Beside each a good
-//! one goes on.
+//! Files of every kind in every place: blocking, hanging, removed and restored, too large. Beside each a valid one is
+//! served.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::place::{Galley, Place, SERVICES, service, until};
 use crate::support::{beside_a_hung_mount, gudgeon, pipe};
 
-/// An update, on a machine that does something else as well.
+/// The deadline of an update on a loaded machine.
 const UPDATE: Duration = Duration::from_secs(6);
 
-/// Where the test's own folder `hung` is a mount that hangs, if there can be one.
+/// Starts the program with the test's folder `hung` as a hanging mount, if possible.
 fn beside_hung(root: &Path) -> Command {
     beside_a_hung_mount(&root.join("hung")).unwrap_or_else(gudgeon)
 }
@@ -121,8 +121,8 @@ fn a_folder_that_goes_changes_nothing_and_its_return_is_seen() {
     goes_on(galley);
 }
 
-/// Documents that say next to nothing, or that are wrong: what is kept of them has a bound. (15 MB of each took 1.5 GB before;
-/// these here 90 MB.)
+/// Documents that are nearly empty, or invalid: the memory for them is bounded. (15 MB of each used to take 1.5 GB; these
+/// take 90 MB.)
 #[test]
 fn many_tiny_documents_take_bounded_memory() {
     const MANY: usize = 20_000;
@@ -147,7 +147,8 @@ fn many_tiny_documents_take_bounded_memory() {
     goes_on(galley);
 }
 
-/// A pipe that nobody reads from, in the places of files that are written: the loop waited for a reader, and TERM with it.
+/// A pipe without a reader, in place of files that are written: the event loop used to wait for a reader, and so did
+/// SIGTERM.
 #[test]
 fn places_that_block_a_writer_hold_up_nothing() {
     let place = Place::new()

@@ -133,7 +133,7 @@ fn core_dumps_by_flag() {
     assert!(said(&done).contains("coreDump invalid"), "{}", said(&done));
 }
 
-/// What servers before 1.27 write beside each seccompProfile comes between two passes.
+/// Between the passes the pod gets the annotations that API servers before 1.27 add for each seccompProfile.
 #[test]
 fn a_second_pass_does_not_see_what_the_server_wrote() {
     let (_injector, mut client) = own(&[]);
@@ -185,7 +185,7 @@ fn pairs_of_the_path_are_variables() {
     }
 }
 
-/// The API server would refuse the pod for such a label. Without it, whoever selects by the label does not find the pod.
+/// The API server would refuse the pod for such a label. Without it, a selector for the label does not match the pod.
 #[test]
 fn whoever_makes_a_pod_is_told_of_a_network_that_is_no_label() {
     let (_injector, mut client) = own(&[]);

@@ -1,4 +1,4 @@
-//! What the program does with a cluster, beside a small fake of one: the CA bundle, native sidecars, ConfigMaps.
+//! The injector with a small fake of an API server: the CA bundle, native sidecars, ConfigMaps.
 
 use crate::support::server::Server;
 use crate::support::{Client, Place, client_config, pair, pod, review, run, until};
@@ -76,7 +76,7 @@ fn the_own_ca_is_added_to_what_is_there() {
     until("the bundle", || server.patches() == 1);
     let bundle = server.bundle();
     assert_eq!(bundle.matches("BEGIN CERTIFICATE").count(), 2);
-    // Who trusts the bundle trusts what is served.
+    // A client that trusts the bundle accepts the served certificate.
     let mut client = Client::try_connect(injector.address(), client_config(&bundle, &[])).unwrap();
     assert_eq!(client.image(), "proxy:1");
 }

@@ -1,6 +1,6 @@
-//! The pages for those who come from Istio: their examples as they stand there, and their tables of flags.
+//! The migration pages for users of Istio: their examples as printed, and their tables of flags.
 //!
-//! `GUDGEON_WRITE_TABLE=1 cargo test -p gudgeon --test injector coming` writes the table anew after a change of flags.
+//! `GUDGEON_WRITE_TABLE=1 cargo test -p gudgeon --test injector coming` writes the tables after a change of flags.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,9 +12,9 @@ const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/kubernetes
 
 struct Page {
     name: &'static str,
-    /// How many command lines it shows.
+    /// The number of command lines on the page.
     examples: usize,
-    /// Whose flags it lists, each with the begin of one row.
+    /// The commands whose flags it lists, each with the beginning of one row.
     tables: [(&'static str, &'static str); 2],
 }
 
@@ -37,7 +37,7 @@ const ALL: [Page; 2] = [
     },
 ];
 
-/// Fenced blocks: what stands after the fence, and the text.
+/// Returns the fenced blocks: the info string, and the text.
 fn blocks(page: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     let mut rest = page;
@@ -57,7 +57,7 @@ fn the_examples_work_as_they_stand_there() {
     }
 }
 
-/// How many there were.
+/// Runs the examples of a page; returns their number.
 fn examples(page: &str) -> usize {
     let page = fs::read_to_string(format!("{PAGES}/{page}")).unwrap();
     let root = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ fn examples(page: &str) -> usize {
     ran
 }
 
-/// The program that had the command, and how its help is asked for: who comes from there knows its flags as it spells them.
+/// Returns the original program of a command, and the arguments for its help: users know the flags in its spelling.
 fn original(command: &str) -> (&'static str, &'static [&'static str]) {
     match command {
         "injector" => ("sidecar-injector", &["--help"]),
@@ -99,8 +99,8 @@ fn original(command: &str) -> (&'static str, &'static [&'static str]) {
     }
 }
 
-/// A command's flags as rows, from its own help, group by group: where all texts are short they stand beside their flags, else
-/// below them.
+/// Renders a command's flags as rows, from its own help, group by group: short texts are on the flags' line in the help,
+/// long ones below it.
 fn table(command: &str) -> String {
     let (name, words) = original(command);
     let output = Command::new(env!("CARGO_BIN_EXE_gudgeon"))

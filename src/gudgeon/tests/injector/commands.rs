@@ -92,7 +92,7 @@ fn every_flag_by_each_of_its_names() {
                 if spelling.contains("Ttl") || spelling.contains("Uid") || spelling.contains("Ip") {
                     continue;
                 }
-                // Help comes once all before it was understood; values are judged at the end.
+                // `--help` is printed once all flags before it are known; values are validated at the end.
                 let flag = format!("--{spelling}");
                 let with_value = format!("--{spelling}=true");
                 for line in [

@@ -1,4 +1,4 @@
-//! Clients that send half of something, too much, or nothing: they cost nobody else anything.
+//! Clients that send half of a request, too much, or nothing: they cost other clients nothing.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ fn tcp(injector: &Injector) -> TcpStream {
     stream
 }
 
-/// How long until the other side has closed.
+/// Returns the time until the peer closes the connection.
 fn closes(stream: &mut TcpStream, since: Instant) -> Duration {
     let mut room = [0; 1024];
     while matches!(stream.read(&mut room), Ok(1..)) {}
@@ -42,7 +42,7 @@ fn who_does_not_shake_hands_is_closed() {
     half.write_all(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3])
         .unwrap();
     let mut silent = tcp(&injector);
-    // Nobody waits for them.
+    // Other clients do not wait for them.
     assert_eq!(injector.client().image(), "proxy:1");
     assert!(start.elapsed() < Duration::from_secs(4));
     assert!(
@@ -57,7 +57,7 @@ fn who_does_not_shake_hands_is_closed() {
 fn a_head_that_does_not_come_is_not_waited_for() {
     let injector = Injector::new();
     let start = Instant::now();
-    // Nothing at all after the handshake; a byte a second; half a head after a whole request.
+    // Nothing after the handshake; a byte a second; half a head after a whole request.
     let mut nothing = injector.client();
     let mut slow = injector.client();
     let mut second = injector.client();
@@ -134,7 +134,7 @@ fn a_body_that_does_not_come_is_not_waited_for() {
             .send(b"POST /inject HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
             .unwrap();
     }
-    // All permits are taken: for this one the first of them is told to go, the others are waited for.
+    // All permits are taken: for this request the first of them is evicted, and the others keep theirs.
     until("all have begun", || {
         injector.metric("sidecar_injection_requests_total") == Some(f64::from(REVIEWS))
     });
@@ -264,7 +264,7 @@ fn rubbish_after_the_handshake() {
     assert_eq!(injector.metric("gudgeon_panics_total"), Some(0.0));
 }
 
-/// A pod's author against the built-in template: no shell, no line, no rights; and beside each attack one who means well.
+/// A pod's author against the built-in template: no shell, no line, no privilege; and beside each attack a harmless value.
 #[test]
 fn an_author_gets_no_rights() {
     let (injector, mut client) = own(&["--coreDump"]);
@@ -342,7 +342,7 @@ fn one_review_fits_the_shipped_memory() {
         let answer = client
             .request("POST", "/inject", support::JSON, body.as_bytes())
             .unwrap();
-        // It may be too much at once, which is said; a review that means well is answered.
+        // The flood may be rejected with 429; an honest review is answered.
         assert!(matches!(answer.status, 200 | 429), "{}", answer.status);
         assert!(client.review(&review(&pod)).is_some());
     }

@@ -48,7 +48,7 @@ fn inject(text: &str) -> Output {
     let mut stdin = child.stdin.take().unwrap();
     let text = text.to_owned();
     let writer = std::thread::spawn(move || {
-        // It may have seen enough.
+        // The program may have stopped reading.
         let _gone = stdin.write_all(text.as_bytes());
     });
     let done = child.wait_with_output().unwrap();
@@ -216,7 +216,7 @@ fn a_list_with_a_service_in_it() {
     let text =
         |pod: &str, job: &str| format!("{head}{}{}{}", listed(pod), listed(service), listed(job));
     assert_eq!(injected(&text(&pod, &job)), text(&proxied, &with_proxy));
-    // A list in a list; and one that holds nothing to inject, byte for byte.
+    // A list in a list; and one without a pod, byte for byte.
     let nested = |pod: &str, job: &str| format!("{head}{}", listed(&inner(pod, job)));
     assert_eq!(injected(&nested(&pod, &job)), nested(&proxied, &with_proxy));
     let odd = format!("{head}{}   # odd\n", listed(service));

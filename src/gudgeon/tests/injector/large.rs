@@ -1,18 +1,18 @@
-//! Pods as large as etcd takes them: whoever may create one gets a proxy with it.
+//! Pods as large as etcd accepts: any pod that can be created gets a proxy.
 
 use serde_json::{Value, json};
 
 use crate::builtin::{container, own, patched};
 use crate::support::{JSON, pod, review};
 
-/// What etcd takes of one request, which is more than the pod.
+/// Bytes of a request that etcd accepts, which has more than the pod.
 const ETCD: usize = 3 << 19;
-/// What an API server takes of annotations, names and values together.
+/// Bytes of annotations that an API server accepts, names and values together.
 const ANNOTATIONS: usize = 256 << 10;
-/// What Linux takes of one variable, with its name and the byte at its end.
+/// Bytes of one environment variable that Linux accepts, with its name and the final NUL.
 const VARIABLE: usize = 128 << 10;
 
-/// A pod whose containers have so many bytes of text in `list`: variables or arguments.
+/// A pod whose containers have so many bytes of text in `list`: environment variables or arguments.
 fn filled(list: &str, bytes: usize) -> Value {
     let mut pod = pod("web");
     // Linux starts no program with a longer one.

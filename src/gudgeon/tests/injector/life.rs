@@ -1,4 +1,4 @@
-//! From the start to the end: what stops it from starting, what it shows while it lives, and how it goes.
+//! From the start to the end: errors of the start, pages, and the shutdown.
 
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::program::metrics_of;
 use crate::support::{Client, Injector, Place, client_config, gudgeon, request_plain, run, until};
 
-/// Starts it, expects its end, and gives code and last line. It says once why.
+/// Runs the program to its end, and returns the exit code and the last line. The cause is printed once.
 fn refused(place: &Place, more: &[&str]) -> (Option<i32>, String) {
     let done = gudgeon()
         .args(place.arguments())
@@ -97,7 +97,7 @@ fn what_stops_it_from_starting() {
     assert_eq!(code, Some(78), "{line}");
 }
 
-/// It may be that of who has the port.
+/// The CA may belong to the process that has the port.
 #[test]
 fn without_the_port_the_ca_in_the_file_stays() {
     let place = Place::new();
@@ -165,7 +165,7 @@ fn the_monitoring_port() {
 /// An address of this host that is not loopback.
 fn own_address() -> IpAddr {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-    // Nothing is sent: it only picks a route.
+    // No packet is sent: the kernel only picks a route.
     let routed = socket.connect("192.0.2.1:9");
     routed.expect("a route, for an address that is not loopback: there is none here");
     let address = socket.local_addr().unwrap().ip();
@@ -293,7 +293,7 @@ fn http2_is_told_to_go() {
         let mut payload = vec![0; length];
         client.stream.read_exact(&mut payload).unwrap();
         if head[3] == 6 && head[4] == 0 {
-            // Its ping asks whether all that was sent has come.
+            // The server's ping asks for the client's acknowledgement of all responses.
             let mut pong = vec![0, 0, 8, 6, 1, 0, 0, 0, 0];
             pong.extend_from_slice(&payload);
             client.send(&pong).unwrap();
@@ -320,7 +320,7 @@ fn the_health_file_and_its_probe() {
     let path = place.path("health").to_str().unwrap().to_owned();
     let mut injector = place.start(&["--healthCheckFile", &path, "--healthCheckInterval=200ms"]);
     let probe = |interval: &str| run(&["probe", "--probe-path", &path, "--interval", interval]);
-    // It is there before it listens.
+    // The file exists before the program listens.
     assert_eq!(std::fs::read(&path).unwrap(), b"ok");
     let done = probe("2s");
     assert_eq!(

@@ -226,7 +226,7 @@ fn flags_of_the_built_in_template_count_beside_a_policy() {
     assert_eq!(out(&done), out(&built_in));
 }
 
-/// With so many MiB of memory.
+/// Runs the program with a limit of so many MiB.
 fn limited(mebibytes: usize, arguments: &[&str]) -> Output {
     std::process::Command::new("sh")
         .args(["-c", "ulimit -v \"$1\"; shift; exec \"$0\" \"$@\""])

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{self, Client, Injector, Place, TEMPLATE, kubelet, pair, until};
 
-/// What is promised from the write to its effect; and what two busy cores may add to it.
+/// The promised time from the write to its effect, and the delay that two busy cores may add.
 const PROMISED: Duration = Duration::from_millis(500);
 const BUSY: Duration = Duration::from_secs(2);
 
@@ -14,7 +14,7 @@ fn template(image: &str) -> String {
     TEMPLATE.replace("proxy:1", image)
 }
 
-/// Waits for an image, and says how long it took.
+/// Waits for an image, and returns the time that it took.
 fn serves(client: &mut Client, image: &str) -> Duration {
     let start = Instant::now();
     until(image, || client.image() == image);

@@ -1,9 +1,9 @@
-//! What users and operators keep to themselves is neither logged nor shown: values of annotations, the environment, keys.
+//! Secrets of users and operators are neither logged nor shown: values of annotations, the environment, keys.
 
 use crate::support::{Injector, Place, gudgeon, pod, review, until};
 use serde_json::{Value, json};
 
-/// What nobody but the user may see again.
+/// A secret that only the user may see.
 const SECRET: &str = "hunter2-xyzzy";
 
 const TEMPLATE: &str = r#"policy: enabled
@@ -90,7 +90,7 @@ fn no_value_is_logged_or_shown() {
         ("", &[("sidecar.istio.io/inject", SECRET)]),
     ] {
         let answer = client.review(&asked(how, more)).unwrap();
-        // Whoever made the pod is told in full.
+        // The pod's author gets the full message.
         if answer["response"]["allowed"] == false && how != "environment" {
             let message = answer["response"]["status"]["message"].as_str().unwrap();
             let is_told = message.contains(SECRET) || message.contains("87654321");
@@ -108,7 +108,7 @@ fn no_value_is_logged_or_shown() {
         let line = shown.lines().find(|line| line.contains(secret));
         assert_eq!(line, None, "{secret}");
     }
-    // But what is wrong is.
+    // The errors themselves are shown.
     for words in [
         "annotation 'status.sidecar.istio.io/port'",
         "annotation 'traffic.sidecar.istio.io/includeInboundPorts'",

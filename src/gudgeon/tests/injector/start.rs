@@ -1,4 +1,4 @@
-//! How it starts where it is at home: files at their default paths, ports that only root may take, a signal half-way.
+//! The start in a container: files at their default paths, privileged ports, a signal half-way.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ fn files_where_istio_mounts_them() {
             "/etc/istio/certs/key.pem"
         ]
     );
-    // Certificates have no built-in: without them it does not start, and says which flag it was.
+    // Certificates have no built-in default: without them the program does not start, and names the flag.
     let mut command = apart("-Urm", "mount -t tmpfs none /etc;");
     let done = command.args(words).output().unwrap();
     assert_eq!(done.status.code(), Some(78));
@@ -62,7 +62,8 @@ fn files_where_istio_mounts_them() {
 
 #[test]
 fn a_port_that_only_root_may_take() {
-    // In a network of its own, which is as the kernel makes one; and then root of something else, as far as the network sees.
+    // In a new network namespace with the kernel's defaults; and then as root of another user namespace, without rights in
+    // the network's.
     let mut command = apart("-Urn", "exec unshare -Ur \"$0\" \"$@\";");
     let place = Place::new();
     let done = command
@@ -158,7 +159,7 @@ fn what_was_begun_is_answered_before_the_end() {
     let mut other = injector.client();
     injector.signal("TERM");
     until("it drains", || injector.logged("asked to stop") == 1);
-    // The webhook's own port says so, too; what lives is alive.
+    // The webhook's own port reports it, too; liveness stays true.
     let ready = other.request("GET", "/ready", &[], b"").unwrap();
     assert_eq!((ready.status, ready.text()), (503, "draining\n".to_owned()));
     assert_eq!(
@@ -179,7 +180,8 @@ fn what_was_begun_is_answered_before_the_end() {
     assert_eq!(injector.wait().code(), Some(0));
 }
 
-/// Whoever reads what `--caOut` holds trusts what is served, through the CA's own renewal: at two thirds of twelve lives.
+/// A client that trusts the file of `--caOut` accepts the served certificate, through the CA's own renewal: at two thirds of
+/// twelve lives.
 #[test]
 fn the_ca_is_renewed_and_its_file_with_it() {
     let place = Place::new();

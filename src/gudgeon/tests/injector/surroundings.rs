@@ -8,7 +8,7 @@ use crate::support::{
     Injector, Place, TEMPLATE, beside_a_hung_mount, gudgeon, pair_until, pipe, until,
 };
 
-/// It injects, and obeys.
+/// Asserts that the injector still injects, and ends on SIGTERM.
 fn goes_on(mut injector: Injector) {
     let mut client = injector.client();
     assert_eq!(client.image(), "proxy:2");
@@ -47,7 +47,7 @@ fn files_that_block_hold_up_only_themselves() {
         let words = format!("cannot use --{flag}");
         until(&words, || injector.logged(&words) >= 1);
     }
-    // What was good is used on.
+    // The last good configuration is used.
     assert_eq!(client.image(), "proxy:1");
     injector.place.write("chain.pem", &chain);
     injector.place.write("key.pem", &key);
@@ -58,7 +58,8 @@ fn files_that_block_hold_up_only_themselves() {
     goes_on(injector);
 }
 
-/// A pipe that nobody reads from, in the places of files that are written: the loop waited for a reader, and TERM with it.
+/// A pipe without a reader, in place of files that are written: the event loop used to wait for a reader, and so did
+/// SIGTERM.
 #[test]
 fn places_that_block_a_writer_are_errors_at_once() {
     for (flag, words) in [
@@ -90,7 +91,7 @@ fn certificates_that_end_are_said_and_shown() {
     assert_eq!(injector.logged("chain.pem ends within a day: "), 1);
     let page = |words: &str| injector.get("/debug").text().contains(words);
     assert!(page("within a day"), "{}", injector.get("/debug").text());
-    // It comes to its end while it is loaded.
+    // The certificate expires while it is in use.
     let (chain, key) = pair_until(Some(time::Duration::seconds(3)));
     injector.place.write("key.pem", &key);
     injector.place.write("chain.pem", &chain);

@@ -101,7 +101,7 @@ fn a_good_file_is_0_and_says_so() {
             Some(0)
         )
     );
-    // What has an effect is not warned of, but for the field that has none.
+    // A kind with an effect has no warning, except for the field without one.
     let rule = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a}\nspec:\n  host: a.example\n  \
                 exportTo: ['.']\n  trafficPolicy:\n    tls: {mode: SIMPLE, credentialName: b}\n";
     let done = piped(&["validate", "-f", "-"], rule);
@@ -246,7 +246,7 @@ fn stdin_lists_and_json_are_read() {
     );
 }
 
-/// As kubectl writes a cluster: more values than an object may have, and what they are comes last.
+/// A list of a cluster as kubectl writes it: more values than an object may have, and the kind comes last.
 #[test]
 fn a_whole_cluster_in_one_list_is_checked() {
     let item = |number: usize, weight: u32| {
@@ -275,7 +275,7 @@ fn a_whole_cluster_in_one_list_is_checked() {
         out(&done),
         "20001 objects, 20000 valid, 1 invalid, 0 warnings, 0 skipped\n"
     );
-    // Of one kind, items say nothing of it.
+    // In a typed list the items have no `kind` of their own.
     let items = "- metadata: {name: a, namespace: ns}\n  spec: {servers: []}\n";
     let list = format!("apiVersion: networking.istio.io/v1\nkind: GatewayList\nitems:\n{items}");
     let done = piped(&["validate", "-"], &list);
@@ -294,7 +294,7 @@ fn a_whole_cluster_in_one_list_is_checked() {
     );
 }
 
-/// A chart, its values, and what else is there; all of it is told, and none of it is a mistake.
+/// A chart, its values, and other files; all of them are reported, and none of them is an error.
 #[test]
 fn a_repository_of_many_things_is_checked_as_it_is() {
     let folder = Folder::new();
@@ -323,7 +323,7 @@ fn a_repository_of_many_things_is_checked_as_it_is() {
         "{}",
         err(&done)
     );
-    // Who names a file means it.
+    // A file that is named explicitly must hold objects.
     for (file, words) in [
         (&values, "apiVersion: is required"),
         (&action, ":1: "),
@@ -336,7 +336,7 @@ fn a_repository_of_many_things_is_checked_as_it_is() {
         assert!(err(&done).contains(words), "{file}: {}", err(&done));
         assert_eq!(code(&done), Some(1), "{file}");
     }
-    // What is wrong with an object is said, whatever braces stand in it.
+    // Errors of an object are reported, even if it contains braces.
     let lua = "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: a}\nspec:\n  configPatches:\n  \
                - applyTo: HTTP_FILTERS\n    patch: {operation: ADD, value: {inlineCode: 'x = {{1}}'}}\n";
     folder.write("lua.yaml", lua);
@@ -554,7 +554,7 @@ fn a_thousand_files_are_read_while_nobody_waits() {
         out(&done),
         "1000 objects, 1000 valid, 0 invalid, 0 warnings, 0 skipped\n"
     );
-    // Far more than it takes, even where nothing is optimised and others work, too.
+    // Far more than needed, even without optimization and on a loaded machine.
     assert!(
         start.elapsed() < Duration::from_secs(20),
         "{:?}",
@@ -580,7 +580,7 @@ fn a_directory_that_may_not_be_read_is_said_and_the_others_are_checked() {
         .args(["validate", "-f", config.to_str().unwrap()])
         .output()
         .unwrap();
-    // Who empties it may be the one who was refused.
+    // The user who deletes the folder may be the one who was denied.
     fs::set_permissions(closed, fs::Permissions::from_mode(0o755)).unwrap();
     let said = err(&done);
     let lines: Vec<_> = said.lines().collect();

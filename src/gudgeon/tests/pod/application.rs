@@ -62,7 +62,7 @@ async fn serve(web: TcpListener, seen: Arc<Mutex<String>>) {
     }
 }
 
-/// `well` to everything.
+/// Answers `well` to every request.
 async fn answer(mut stream: TcpStream, seen: Arc<Mutex<String>>) -> std::io::Result<()> {
     let mut head = Vec::new();
     loop {

@@ -31,7 +31,7 @@ pub(crate) fn podman() -> Command {
     command
 }
 
-/// Runs it; what it printed.
+/// Runs a command, and returns its output.
 pub(crate) fn output(command: &mut Command) -> String {
     let done = command.output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
@@ -207,7 +207,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// `serve` binds its sockets, says so by the end of its first part, and serves in what that returns.
+    /// Starts `serve`, which binds its sockets before it returns a future, and serves in that future.
     pub(crate) fn start<S, F>(name: &str, serve: S) -> Self
     where
         S: FnOnce() -> F + Send + 'static,

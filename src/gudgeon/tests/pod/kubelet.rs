@@ -39,7 +39,7 @@ fn field(pod: &Value, path: &str) -> String {
     }
 }
 
-/// `$(NAME)` where there is one of the name, `$$` for `$`, everything else as it is.
+/// Expands `$(NAME)` if the name is known, and `$$` to `$`; any other text stays.
 fn expand(text: &str, known: &[(String, String)]) -> String {
     let mut done = String::new();
     let mut rest = text;
@@ -151,7 +151,7 @@ impl Kubelet {
         this
     }
 
-    /// As the pod says it.
+    /// Returns the proxy's container of the pod.
     pub(crate) fn container(&self) -> Value {
         proxy_of(&self.pod).clone()
     }
@@ -216,7 +216,7 @@ impl Kubelet {
                 );
                 bind(folder, path, "rw");
             } else if volume["secret"]["optional"] == true {
-                // Nobody has made it: the folder is there, and empty.
+                // The Secret does not exist: its folder does, and is empty.
                 bind(self.folder(name), path, "ro");
             } else {
                 panic!("no volume that is known here: {volume}");
@@ -276,7 +276,7 @@ impl Kubelet {
     }
 }
 
-/// Whatever the umask of who runs this.
+/// Makes the folder readable, whatever the umask.
 fn open(folder: &Path) {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -1,9 +1,9 @@
-//! What the built-in template makes of a pod, run as it is written: the image of `Containerfile` with the arguments, variables,
-//! volumes and rights that the pod says, the real Envoy in it, a control plane and an application beside it. `build/ci/image-test`
-//! builds the image and runs these; without it they are ignored.
+//! Runs the pods of the built-in template as they are written: the image of `Containerfile` with the pod's arguments,
+//! variables, volumes and privileges, the real Envoy in it, a control plane and an application beside it.
+//! `build/ci/image-test` builds the image and runs these; without it they are ignored.
 //!
-//! Two network namespaces, joined by a cable: the pod's and its node's. Who probes is on the node, as kubelet is. Of what
-//! istio-init does, whose program is Istio's, the inbound half is there.
+//! Two network namespaces, joined by a cable: the pod's and its node's. Probes come from the node, as kubelet's do. Of
+//! istio-init, whose program is Istio's, the inbound half is simulated.
 
 #![allow(
     clippy::unwrap_used,
@@ -90,7 +90,7 @@ struct Running {
     cable: Cable,
 }
 
-/// Asks what kubelet asks, as often as the probe says.
+/// Sends kubelet's probe, as often as the probe's settings allow.
 fn until_it_succeeds(kubelet: &Kubelet, cable: &Cable, probe: &Value) {
     let number = |name: &str, default: u64| probe[name].as_u64().unwrap_or(default);
     std::thread::sleep(Duration::from_secs(number("initialDelaySeconds", 0)));
@@ -111,7 +111,7 @@ fn running(pod: &Value) -> Running {
     let kubelet = Kubelet::start(pod, &cable);
     let proxy = kubelet.container();
     let ready = &proxy["readinessProbe"];
-    // Before there is a control plane it says what is missing, and the pod is kept from traffic.
+    // Without a control plane the probe names the missing part, and the pod gets no traffic.
     let missing = "503: CDS: no update yet (is the control plane there?)";
     let start = Instant::now();
     loop {
@@ -187,7 +187,7 @@ impl Running {
             heads.contains("x-shop: open") && heads.contains("user-agent: kube-probe/"),
             "{asked}"
         );
-        // What is ill is told as such, and is not the proxy's illness.
+        // A failing application fails its probe, while the proxy's probe passes.
         self.application.stop();
         each(false, &self.cable, &self.kubelet);
         self.cable
@@ -237,7 +237,7 @@ fn a_native_sidecar_becomes_ready_answers_for_the_application_and_drains() {
         failure.contains("503") && failure.contains("draining"),
         "{failure}"
     );
-    // Envoy serves what comes while endpoints propagate, and asks who stays connected to go.
+    // Envoy serves new connections while endpoints propagate, and asks open ones to close.
     let asked_to_go = |connection: &mut Connection| {
         let answer = connection.get("/shop")?;
         assert_eq!(answer.status, 200);
@@ -250,7 +250,7 @@ fn a_native_sidecar_becomes_ready_answers_for_the_application_and_drains() {
         }
         true
     });
-    // Drained already: nothing is waited for a second time.
+    // Drained already: there is no second wait.
     let asked = Instant::now();
     assert_eq!(this.kubelet.stop(), 0, "{}", this.kubelet.log());
     assert!(
@@ -277,7 +277,7 @@ fn a_sidecar_that_is_held_lets_the_others_start_when_it_is_ready() {
     this.through_envoy();
     let asked = Instant::now();
     assert_eq!(this.kubelet.stop(), 0, "{}", this.kubelet.log());
-    // It drains for as long as it does without a word: 5 s.
+    // The proxy drains for its default time: 5 s.
     let took = asked.elapsed();
     assert!(
         (Duration::from_secs(5)..Duration::from_secs(15)).contains(&took),

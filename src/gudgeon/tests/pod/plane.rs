@@ -119,7 +119,7 @@ async fn serve(
             let view = snapshot.view(&node);
             Stream::new(stream::Protocol::StateOfTheWorld, Client::Envoy, view)
         });
-        // Types that are not served (secrets, say) wait for ever, as they do with a server that does not know them.
+        // Types that are not served (secrets, for example) wait for ever, as with a server that does not know them.
         let Some(kind) = Type::from_url(&request.type_url) else {
             continue;
         };

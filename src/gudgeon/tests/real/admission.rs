@@ -1,4 +1,4 @@
-//! What kubectl's user sees: warnings, refusals, a dry run, another webhook, and the same by `gudgeon inject`.
+//! Admission as kubectl shows it: warnings, refusals, a dry run, another webhook, and the same by `gudgeon inject`.
 
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ fn a_pod_gets_its_proxy() {
         json!({"path": "/app-health/web/livez", "port": 15020, "scheme": "HTTP"})
     );
     assert_eq!(status(&found)["containers"], json!(["istio-proxy"]));
-    // Sent again as the server keeps it, under another name: nothing to do.
+    // Sent again as the server has stored it, under another name: no change.
     let before = asked.answered();
     let mut copy = found.clone();
     copy["metadata"] = json!({"name": "copy", "namespace": "proxy", "annotations": found["metadata"]["annotations"]});
@@ -129,7 +129,7 @@ fn a_dry_run_shows_and_keeps_nothing() {
     create(&pod("dry", "web"), &[]);
     let page = asked.injector.get("/debug/inject").json();
     assert_eq!(page[0]["dryRun"], json!(false));
-    // What is no new pod is nobody's business: not asked at all.
+    // Requests that create no pod do not reach the webhook.
     let before = asked.requests();
     kubectl(&["label", "pod", "web", "-n", "dry", "a=b"], "");
     kubectl(&["delete", "pod", "web", "-n", "dry", "--wait=false"], "");
@@ -205,7 +205,7 @@ fn what_another_webhook_adds_is_looked_at_too() {
     );
 }
 
-/// With nothing but a certificate: the built-in template, and a path that says more.
+/// With nothing but a certificate: the built-in template, and a path with parameters.
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
 fn the_built_in_template_and_a_path() {
@@ -235,7 +235,7 @@ fn the_built_in_template_and_a_path() {
     ] {
         assert_eq!(of(name), json!(value), "{name}");
     }
-    // Sent again as it is kept: nothing to do.
+    // Sent again as the server has stored it: no change.
     let before = asked.answered();
     let mut copy = found.clone();
     copy["metadata"] = json!({"name": "web", "namespace": "paths", "labels": found["metadata"]["labels"],

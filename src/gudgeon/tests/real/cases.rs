@@ -21,12 +21,12 @@ impl Case {
         self.said.get(key).map(|value| value.as_str().unwrap())
     }
 
-    /// Of the pod.
+    /// Returns the pod's name.
     pub(crate) fn name(&self) -> &str {
         self.pod["metadata"]["name"].as_str().unwrap()
     }
 
-    /// What the same configuration makes of the same pod without a server.
+    /// Returns the outcome of the same configuration and pod without a server.
     pub(crate) fn meant(&self) -> Outcome {
         self.outcome(&self.pod)
     }
@@ -59,7 +59,7 @@ pub(crate) fn environment(case: &Case) -> impl Iterator<Item = (String, String)>
         .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()))
 }
 
-/// All cases of all files, with what they take from others.
+/// Returns all cases of all files, with the fields that they take from others.
 pub(crate) fn cases() -> Vec<Case> {
     let folder = repository().join("src/inject/tests/goldens");
     let mut files: Vec<_> = std::fs::read_dir(folder)
@@ -133,7 +133,7 @@ pub(crate) fn hex(text: &str) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a server demands and a golden has no use for: names, images, volumes that are mounted, a container at all.
+/// Adds fields that a server requires and a golden lacks: names, images, mounted volumes, at least one container.
 fn complete(pod: &mut Value, number: usize) {
     pod["apiVersion"] = json!("v1");
     pod["kind"] = json!("Pod");
@@ -158,7 +158,7 @@ fn complete(pod: &mut Value, number: usize) {
     }
     for container in spec["containers"].as_array_mut().into_iter().flatten() {
         if container["image"] == "auto" && container.get("imagePullPolicy").is_none() {
-            // An image without a tag is the latest: that is what a server fills in before anybody is asked.
+            // An image without a tag is `latest`: the server fills in the pull policy before it calls webhooks.
             container["imagePullPolicy"] = json!("Always");
         }
     }

@@ -1,4 +1,4 @@
-//! The page for those who come from Istio: what it fetches from a cluster, fetched.
+//! The migration page for users of Istio: runs its commands that read from a cluster.
 
 use std::fs;
 use std::process::Command;
@@ -114,7 +114,7 @@ fn by_both_steps_at_once(page: &str, place: &Place) {
     assert_eq!(text.as_bytes(), by_files.stdout);
 }
 
-/// Of OpenShift only the annotations count, which its API server writes and any can have.
+/// OpenShift is recognized by its annotations alone, which its API server writes and any server accepts.
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
 fn the_proxy_runs_as_a_user_of_its_openshift_namespace() {
@@ -149,7 +149,7 @@ fn the_proxy_runs_as_a_user_of_its_openshift_namespace() {
     });
     apply(&namespace("500-599"));
     until("its change", || image("ranges") == "p:599-2049");
-    // One without a range, and one that nobody has heard of.
+    // A namespace without a range, and an unknown one.
     assert_eq!(image("default"), "p:1337-1337");
     let warnings = asked("nobody")["response"]["warnings"].to_string();
     assert!(

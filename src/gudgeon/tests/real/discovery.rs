@@ -1,4 +1,4 @@
-//! Discovery as it is started in a cluster, and beside Consul: what the sources say reaches what it shows.
+//! Discovery as started in a cluster, and with Consul: the sources' objects reach its pages.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn until_served(discovery: &Discovery, key: &str, addresses: &[&str]) {
     });
 }
 
-/// What is told of one kind of source.
+/// Returns the document of the first source of this registry.
 fn source(discovery: &Discovery, provider: &str) -> Value {
     let all = discovery.json("/debug/clusterz");
     let mut all = all.as_array().unwrap().iter();
@@ -92,7 +92,7 @@ fn consuls_services_are_served() {
         .arg(&format!("--consulserverURL={url}"))
         .start();
     let key = "discovery-c.service.consul:http ";
-    // The agent may tell its catalogue a moment later.
+    // The agent may update its catalog a moment later.
     until_served(&discovery, key, &["10.8.0.1:80"]);
     assert_eq!(source(&discovery, "Consul")["state"], "synced");
     register("c-2", "10.8.0.2");

@@ -1,7 +1,7 @@
-//! The pods of the goldens, created through the webhook and read back: what the server keeps is what was meant.
+//! The pods of the goldens, created through the webhook and read back: the server must keep what the injector made.
 //!
-//! Another webhook comes after it, gives an image to each container without one (a golden says no more than it needs), and
-//! changes each pod elsewhere: so the injector is asked again about all that it injected, and must leave it alone.
+//! Another webhook comes after it, gives an image to each container without one (a golden has only the fields it needs), and
+//! changes each pod elsewhere: so the injector is called again for all injected pods, and must leave them alone.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::server::{
 use crate::support::{Injector, gudgeon};
 
 const HOOK: &str = "goldens";
-/// What their templates make is refused by a server: a port with a number for a name, a request beyond its limit, a mount of
-/// a volume that is not there.
+/// Cases whose injected pod a server refuses: a port with a number for a name, a request beyond its limit, a mount of a
+/// volume that is not there.
 const NO_PODS: [&str; 4] = [
     "coercions",
     "threads by the limit",
@@ -27,7 +27,7 @@ const NO_PODS: [&str; 4] = [
 /// Without any webhook.
 const PLAIN: &str = "goldens-plain";
 
-/// The webhook after ours: images, and always something that no template looks at.
+/// The webhook after the injector: images, and always a field that no template reads.
 fn after(pod: &Value) -> Value {
     let mut operations = images(pod);
     let always = json!({"op": "add", "path": "/spec/enableServiceLinks", "value": false});
@@ -35,8 +35,8 @@ fn after(pod: &Value) -> Value {
     operations
 }
 
-/// Where `kept` lacks something of `meant`; defaults that the server filled in are nobody's loss, also not those in the JSON
-/// that a variable or an annotation holds: the injector sees a pod with its defaults.
+/// Returns the path at which `kept` lacks something of `meant`; defaults that the server filled in do not count, also not
+/// those in the JSON that a variable or an annotation holds: the injector sees a pod with its defaults.
 fn lost(path: &str, meant: &Value, kept: &Value) -> Option<String> {
     let nothing = |value: &Value| match value {
         Value::Null => true,
@@ -95,7 +95,7 @@ fn amount(text: &str) -> Option<u64> {
         .map(|number| (number * factor).round() as u64)
 }
 
-/// The cases whose pods this server takes, and keeps as they are, without anybody's help.
+/// Returns the cases whose pods this server accepts and keeps unchanged, without webhooks.
 fn valid(cases: &[Case]) -> BTreeSet<&str> {
     namespace(PLAIN, "none");
     let refused = |case: &Case| {
@@ -127,7 +127,7 @@ fn configure(injector: &Injector, case: &Case) {
         ("mesh", case.text("mesh").unwrap_or("{}")),
     ];
     for (name, text) in texts {
-        // Only what changes: each write is a reload.
+        // Write changed files only: each write is a reload.
         if injector.place.read(name) != text {
             injector.place.write(name, text);
         }
@@ -147,7 +147,7 @@ fn configure(injector: &Injector, case: &Case) {
 #[ignore = "takes an API server: build/kube-test"]
 fn all_that_are_pods() {
     let cases = cases();
-    // What a manifest's owner says is no webhook's business; native sidecars are newer than this server.
+    // Settings of a manifest's owner do not apply to webhooks; native sidecars are newer than this server.
     let for_webhooks = |case: &&Case| {
         !["manifest", "native", "parameters", "path"]
             .iter()
@@ -170,7 +170,7 @@ fn all_that_are_pods() {
             );
             continue;
         }
-        // What another webhook completes there is not the template's, and only istio-proxy's own is kept.
+        // Another webhook completes these containers, and only istio-proxy's own override is kept.
         if let Outcome::Injected(injected) = &outcome
             && has_no_image(&injected.pod)
         {

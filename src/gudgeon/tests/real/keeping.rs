@@ -16,7 +16,7 @@ use crate::support::Injector;
 /// The configuration that ships, and the only one that the shipped role may touch.
 const NAME: &str = "istio-sidecar-injector";
 
-/// What the Service would be: each connection goes to the next replica. Kept ones can be cut.
+/// Stands in for the Service: each connection goes to the next replica. Kept ones can be cut.
 struct Balancer {
     port: u16,
     replicas: Arc<Mutex<Vec<u16>>>,
@@ -72,7 +72,7 @@ impl Balancer {
     }
 }
 
-/// The four entries that ship, with the balancer where the Service is: nobody here routes a cluster's addresses.
+/// The four shipped entries, with the balancer in place of the Service: a cluster's addresses are not routed here.
 fn shipped_entries(port: u16) -> Hook {
     let words = ["get", "mutatingwebhookconfiguration", NAME, "-o", "json"];
     let mut object = kubectl(&words, "").objects()[0].clone();
@@ -80,7 +80,7 @@ fn shipped_entries(port: u16) -> Hook {
         entry["clientConfig"] = json!({"url": format!("https://127.0.0.1:{port}/inject")});
     }
     object["metadata"] = json!({"name": NAME});
-    // What was applied before had a service, which may not stand beside a URL.
+    // The object applied before has a `service`, which excludes `url`.
     try_kubectl(&["delete", "mutatingwebhookconfiguration", NAME], "");
     kubectl(&["create", "-f", "-"], &object.to_string());
     Hook::existing(NAME)
@@ -146,7 +146,7 @@ fn two_replicas_with_certificates_of_their_own() {
         after.0 > before.0 && after.1 > before.1,
         "{before:?} {after:?}"
     );
-    // A rollout: one more, then the oldest goes, as the Service would do it.
+    // A rollout: a new replica, then the oldest goes, as with the Service.
     let third = replica(&kubeconfig);
     until("the third has written its CA", || held(&third));
     balancer.to(&[second.port, third.port]);
@@ -170,7 +170,7 @@ fn two_replicas_with_certificates_of_their_own() {
             assert_eq!(replica.metric(&metric), Some(0.0), "{metric}");
         }
     }
-    // A pod without the label is nobody's.
+    // A pod without the label is not injected.
     namespace("unlabelled", "none");
     let said = create(&pod("unlabelled", "web"), &["--dry-run=server"]);
     assert_eq!(names(&said.objects()[0], "containers"), ["web"]);

@@ -1,8 +1,8 @@
 //! The built program as the webhook of a real API server, and discovery with that server and a real Consul as its sources.
 //! `build/kube-test` starts them and runs these; without it they are ignored.
 //!
-//! Kubernetes 1.20 with RBAC on. What it does not know (native sidecars, gRPC probes) it drops before anybody is asked: that is
-//! shown without it.
+//! Kubernetes 1.20 with RBAC on. It drops fields that it does not know (native sidecars, gRPC probes) before it calls
+//! webhooks: those are tested without it.
 
 #![allow(
     clippy::unwrap_used,

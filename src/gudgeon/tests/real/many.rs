@@ -12,7 +12,7 @@ use crate::server::{apply, of_run, run};
 const NAMESPACE: &str = "many";
 const SERVICES: usize = 1000;
 const ENDPOINTS: usize = 10;
-/// From start to ready, with all of them.
+/// The promised time from start to ready, with all objects.
 const PROMISED: Duration = Duration::from_secs(2);
 
 /// Sends them to the server, twenty at a time: kubectl sends a few in a second.

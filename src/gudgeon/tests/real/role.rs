@@ -11,7 +11,7 @@ use crate::shipped::{Kind, assert_rights, manifest, shipped};
 const ACCOUNT: &str = "istio-pilot-service-account";
 const NAMESPACE: &str = "discovery-role";
 
-/// Applied, with something to read, which is gone at the end.
+/// The applied manifest, with objects to read, which are deleted at the end.
 struct Shipped {
     kubeconfig: String,
 }
@@ -30,7 +30,7 @@ impl Shipped {
 
 impl Drop for Shipped {
     fn drop(&mut self) {
-        // There is no controller that would empty a namespace.
+        // No controller runs that would delete the objects of a namespace.
         for (kind, namespace) in [
             ("services", NAMESPACE),
             ("endpoints", NAMESPACE),
@@ -52,7 +52,7 @@ fn patch(kind: &str, name: &str, how: &str, text: &str) {
     );
 }
 
-/// Everything that the role has a rule for, where that server knows the kind.
+/// Creates an object of each kind in the role's rules, if the server knows the kind.
 fn something_to_read(kubeconfig: &str) -> Kind {
     let _there_or_not = try_kubectl(&["create", "namespace", NAMESPACE], "");
     let labels = json!({"role-test": "yes"});
@@ -111,7 +111,7 @@ fn the_role_of_discovery_is_enough() {
         let mut rows = rows.as_array().unwrap().iter();
         rows.any(|row| row["id"] == "east" && row["state"] == "synced")
     });
-    // What comes later comes by the watch that the role allows.
+    // Later changes arrive by the watch, which the role allows.
     patch(
         "endpoints",
         "a",
@@ -188,7 +188,7 @@ fn the_role_of_all_is_enough() {
     }
 }
 
-/// As its comment says: without the right to Secrets it says so and serves.
+/// As the manifest's comment promises: without permission for Secrets it logs that and serves.
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
 fn discovery_serves_without_the_right_to_secrets() {
@@ -213,7 +213,7 @@ fn discovery_serves_without_the_right_to_secrets() {
     assert!(text.contains("10.1.0.1:8080"), "{text}");
 }
 
-/// Nobody is without rules in between: each side counts until the other one has said all.
+/// Rules are served at all times: each side's rules stay until the other side is synced.
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
 fn rules_of_the_cluster_yield_to_sources_that_are_named_later_and_come_back() {
@@ -222,7 +222,7 @@ fn rules_of_the_cluster_yield_to_sources_that_are_named_later_and_come_back() {
     let discovery = shipped.discovery();
     let rules = || {
         let (_, text) = discovery.get("/debug/endpointz?brief=1");
-        // Services are the cluster's, whoever has the rules.
+        // Services are the cluster's, regardless of the source of rules.
         assert!(text.contains("10.1.0.1:8080"), "{text}");
         ["outer.example.com", "inner.demo.svc.cluster.local"].map(|host| text.contains(host))
     };
@@ -272,7 +272,7 @@ const VERBS: [&str; 8] = [
     "delete",
     "deletecollection",
 ];
-/// Whoever may none of these may nothing.
+/// An account without these verbs has no permission at all.
 const SOME: [&str; 4] = ["get", "list", "patch", "create"];
 
 #[test]
@@ -286,6 +286,7 @@ fn the_role_of_discovery_is_no_more_than_that() {
         ("", "namespaces", ""),
         ("", "endpoints", ""),
         ("discovery.k8s.io", "endpointslices", ""),
+        ("networking.k8s.io", "ingresses", ""),
         (NETWORKING, "serviceentries", ""),
         (NETWORKING, "workloadentries", ""),
         (NETWORKING, "sidecars", ""),
@@ -298,7 +299,7 @@ fn the_role_of_discovery_is_no_more_than_that() {
         (SECURITY, "authorizationpolicies", ""),
         (SECURITY, "peerauthentications", ""),
         (SECURITY, "requestauthentications", ""),
-        // Of its own namespace only.
+        // In its own namespace only.
         ("", "secrets", "istio-system"),
     ];
     let not = [
@@ -315,7 +316,7 @@ fn the_role_of_discovery_is_no_more_than_that() {
         ("", "pods/proxy", ""),
         ("", "nodes/proxy", ""),
         ("apps", "deployments", "istio-system"),
-        ("networking.k8s.io", "ingresses", ""),
+        ("networking.k8s.io", "ingresses/status", ""),
         ("coordination.k8s.io", "leases", "istio-system"),
         (
             "admissionregistration.k8s.io",
@@ -342,7 +343,7 @@ fn the_role_of_discovery_is_no_more_than_that() {
     assert_rights(ACCOUNT, &asked);
 }
 
-/// What the program asks for by itself is what the container gives: rights, ports, files.
+/// The program's own defaults match the container's privileges, ports and files.
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
 fn every_line_of_discovery_is_understood() {

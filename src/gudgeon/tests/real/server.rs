@@ -33,13 +33,13 @@ pub(crate) fn kube(verb: &str) {
     assert!(done.success());
 }
 
-/// Seconds that something lasts: with `KUBE_WHOLE` in the environment as long as is promised, else a short form of it.
+/// A duration in seconds: with `KUBE_WHOLE` in the environment the promised one, else a short form of it.
 pub(crate) fn lasting(short: u64, whole: u64) -> Duration {
     let is_whole = std::env::var_os("KUBE_WHOLE").is_some();
     Duration::from_secs(if is_whole { whole } else { short })
 }
 
-/// Longer than elsewhere: whoever backs off does so for seconds.
+/// Longer than elsewhere, since backoffs take seconds.
 pub(crate) fn until(what: &str, mut check: impl FnMut() -> bool) {
     let start = Instant::now();
     while !check() {
@@ -51,7 +51,7 @@ pub(crate) fn until(what: &str, mut check: impl FnMut() -> bool) {
     }
 }
 
-/// What kubectl said.
+/// The result of a kubectl command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) done: bool,
@@ -116,7 +116,7 @@ pub(crate) fn apply(object: &Value) {
     kubectl(&["apply", "-f", "-"], &object.to_string());
 }
 
-/// Creates a pod, and says what the server kept.
+/// Creates a pod, and returns it as the server has stored it.
 pub(crate) fn create(pod: &Value, more: &[&str]) -> Said {
     let mut words = vec!["create", "-f", "-", "-o", "json", "--validate=false"];
     words.extend(more);
@@ -144,7 +144,7 @@ pub(crate) fn pod(namespace: &str, name: &str) -> Value {
 pub(crate) fn place(config: &str) -> Place {
     let place = Place::new();
     place.write("config", config);
-    // Whoever trusts what is in this file trusts the CA.
+    // A client that trusts this file's certificates trusts the CA.
     place.write("chain.pem", &(of_run("webhook.crt") + &of_run("ca.crt")));
     place.write("key.pem", &of_run("webhook.key"));
     place
@@ -176,7 +176,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) name: &'a str,
     pub(crate) port: u16,
     pub(crate) path: &'a str,
-    /// PEM; `None`: somebody will write it.
+    /// PEM; `None` if the injector is to write it.
     pub(crate) ca: Option<&'a str>,
     /// Label `hook` of the namespaces.
     pub(crate) hook: &'a str,
@@ -208,7 +208,7 @@ impl Hook {
         Self(name.to_owned())
     }
 
-    /// One that somebody else created.
+    /// A configuration that another client created.
     pub(crate) fn existing(name: &str) -> Self {
         Self(name.to_owned())
     }

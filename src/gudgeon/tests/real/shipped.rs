@@ -1,4 +1,4 @@
-//! A role as it ships: its manifest applied, and its account with a token and no more rights than it says.
+//! A role as it ships: its manifest applied, and its account with a token and no more permissions than the role's.
 
 use serde_json::{Value, json};
 
@@ -33,10 +33,10 @@ pub(crate) fn shipped(name: &str, account: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// (verb, group, resource, namespace, name): an empty namespace: in all of them; an empty name: any.
+/// (verb, group, resource, namespace, name): an empty namespace means all, an empty name any.
 pub(crate) type Question<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 
-/// The account may do just what is wanted.
+/// Asserts that the account has exactly these permissions.
 pub(crate) fn assert_rights(account: &str, asked: &[(Question<'_>, bool)]) {
     let reviews: Vec<Value> = asked
         .iter()

@@ -37,7 +37,7 @@ impl Shipped {
         self.root.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Behind a Service there is nobody here, so the server is told an address.
+    /// No Service is routed here, so the configuration has a URL.
     fn file(&self, port: u16) {
         let text = format!(
             "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {{name: any}}\nwebhooks:\n\
@@ -106,13 +106,13 @@ fn create(name: &str, weight: u32, more: &[&str]) -> Said {
     try_kubectl(&words, &object.to_string())
 }
 
-/// As somebody who wants something else.
+/// Patches the configuration as another user.
 fn patch(patch: &Value) {
     let words = ["patch", KIND, NAME, "--type=json", "-p", &patch.to_string()];
     kubectl(&words, "");
 }
 
-/// Whatever somebody else makes of it.
+/// Asserts that any change by another user is reverted.
 fn comes_back(shipped: &Shipped, ca: &str) {
     let good = entry("");
     for change in [
@@ -124,7 +124,7 @@ fn comes_back(shipped: &Shipped, ca: &str) {
         patch(&change);
         let start = Instant::now();
         until("it is mended", || entry("") == good);
-        // It is promised for a machine that does nothing else.
+        // The promise is for an idle machine.
         assert!(start.elapsed() < Duration::from_secs(6), "{change}");
     }
     kubectl(&["delete", KIND, NAME], "");
@@ -158,7 +158,7 @@ fn a_broken_rule_is_refused_and_the_webhook_configuration_kept() {
     let owners = configuration().unwrap()["metadata"]["ownerReferences"].clone();
     assert_eq!(owners[0]["uid"], role.objects()[0]["metadata"]["uid"]);
     assert_eq!(owners.as_array().unwrap().len(), 1);
-    // No endpoint is ready, whatever it refuses.
+    // No endpoint is ready, whatever the webhook refuses.
     until("the server knows it", || {
         !create("early", 20, &["--dry-run=server"]).done
     });
@@ -189,7 +189,7 @@ fn a_broken_rule_is_refused_and_the_webhook_configuration_kept() {
 
     comes_back(&shipped, &ca);
 
-    // Two that agree write nothing.
+    // Two replicas that agree write nothing.
     let second = shipped.galley(free());
     until("the second looks", || {
         second.logged("the webhook was seen to refuse") > 0
@@ -217,7 +217,7 @@ fn a_server_that_goes_away_is_waited_for() {
     let shipped = Shipped::new();
     let mut galley = shipped.first();
     kube("stop");
-    // There is something to be done meanwhile, and one comes late.
+    // There is work during the outage, and one object comes late.
     let ca = of_run("ca.crt");
     let both = ca.repeat(2);
     std::fs::write(shipped.path("ca.crt"), &both).unwrap();
@@ -325,7 +325,7 @@ fn the_role_of_galley_is_no_more_than_that() {
     assert_rights(ACCOUNT, &asked);
 }
 
-/// What the program asks for by itself is what the container gives.
+/// The program's own defaults match the container's.
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
 fn every_line_of_galley_is_understood() {

@@ -1,4 +1,4 @@
-//! A root, and what it signs. Tests of the library have it, too.
+//! A root CA, and certificates signed by it. The library's tests include it, too.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -34,13 +34,13 @@ impl Authority {
         (leaf.pem(), key.serialize_pem())
     }
 
-    /// Of this machine.
+    /// Signs a certificate of this machine.
     pub fn server(&self) -> Signed {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         self.sign(vec![dns("localhost"), SanType::IpAddress(here)])
     }
 
-    /// Of somebody with this identity.
+    /// Signs a certificate with this identity.
     pub fn client(&self, id: &str) -> Signed {
         self.sign(vec![uri(id)])
     }

@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// by this.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// One who asks, until it is told to end.
+/// A client that repeats a check until the test ends it.
 pub struct Beside {
     name: &'static str,
     ends: Arc<AtomicBool>,

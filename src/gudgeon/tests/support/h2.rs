@@ -28,7 +28,7 @@ pub fn block(path: &str) -> Vec<u8> {
     head(path, "application/json")
 }
 
-/// Headers of a POST: the static table by number, the rest as literals that nobody remembers.
+/// Encodes the headers of a POST: the static table by index, the rest as literals without indexing.
 pub fn head(path: &str, content_type: &str) -> Vec<u8> {
     let literal = |name: &[u8], value: &str| {
         let mut bytes = name.to_vec();

@@ -1,4 +1,4 @@
-//! A client of raw streams: it says what a test wants said, and shows each message as it comes.
+//! A client of raw streams: it sends scripted requests, and returns each response as it comes.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -14,12 +14,12 @@ use tonic::codegen::tokio_stream::Stream;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
-/// Generous: the machine may be busy with something else altogether.
+/// Generous, since the machine may be loaded.
 pub const SOON: Duration = Duration::from_secs(30);
-/// Nothing comes within this time, if nothing comes.
+/// The time after which a silent stream counts as quiet.
 pub const QUIET: Duration = Duration::from_millis(300);
 
-/// tonic's streams with messages of prost: such as are said, and such as are heard.
+/// tonic's streams with messages of prost: `S` is sent, `H` is received.
 struct Plain<S, H>(PhantomData<(S, H)>);
 
 pub struct Coder<M>(PhantomData<M>);
@@ -65,7 +65,7 @@ impl<M: Message + Default> Decoder for Coder<M> {
     }
 }
 
-/// What is said next.
+/// The client's messages, as a stream.
 struct Said<M>(UnboundedReceiver<M>);
 
 impl<M> Stream for Said<M> {
@@ -76,7 +76,7 @@ impl<M> Stream for Said<M> {
     }
 }
 
-/// A stream of whoever has dialled.
+/// A stream, from the side that has dialled.
 pub struct Talk<S, H> {
     said: UnboundedSender<S>,
     heard: Streaming<H>,

@@ -38,7 +38,7 @@ pub fn pair() -> (String, String) {
     pair_until(None)
 }
 
-/// The same, which ends so much after now.
+/// Creates a pair that expires so long after now.
 pub fn pair_until(end: Option<time::Duration>) -> (String, String) {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     let mut params =
@@ -49,13 +49,13 @@ pub fn pair_until(end: Option<time::Duration>) -> (String, String) {
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
-/// Waits until it is so; says what was waited for when it never is.
+/// Waits until the check is true; panics with `what` if it never is.
 pub fn until(what: &str, mut check: impl FnMut() -> bool) {
     within(SOON, what, || check().then_some(()));
 }
 
-/// The program as root of namespaces of its own (`options` of unshare), after some shell. Who tests needs root here, or user
-/// namespaces that anybody may make.
+/// Returns the program as root of namespaces of its own (`options` of unshare), after some shell. Needs root, or
+/// unprivileged user namespaces.
 pub fn apart(options: &str, before: &str) -> Command {
     let possible = Command::new("unshare").args([options, "true"]).output();
     let possible = possible.expect("unshare: install util-linux");
@@ -68,8 +68,8 @@ pub fn apart(options: &str, before: &str) -> Command {
     command
 }
 
-/// The program where `folder` is a mount whose server answers nothing, as one that has died: no call for anything in it returns
-/// while the program lives. `None` where this machine has no FUSE.
+/// Returns the program with `folder` as a mount whose server does not answer, as one that has died: no call for anything in
+/// it returns while the program lives. `None` if this machine has no FUSE.
 pub fn beside_a_hung_mount(folder: &Path) -> Option<Command> {
     const OPTIONS: &str = "fd=9,rootmode=40000,user_id=0,group_id=0";
     fs::File::options()
@@ -86,22 +86,22 @@ pub fn beside_a_hung_mount(folder: &Path) -> Option<Command> {
     Some(command)
 }
 
-/// A pipe that nobody writes into.
+/// Creates a pipe without a writer.
 pub fn pipe(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status();
     assert!(made.unwrap().success());
 }
 
-/// The program as somebody who is not let in everywhere, and to whom all below `root` belongs. Root may read everything: run
-/// by root it becomes nobody, and runs from a link in `root`, because nobody may not get to where it was built. Run by anybody
-/// else it is who tests.
+/// Returns the program as an unprivileged user who owns all below `root`. Root may read everything: run by root the program
+/// becomes `nobody`, and runs from a link in `root`, because `nobody` has no access to the build directory. Otherwise it is
+/// the user who runs the test.
 pub fn not_root(root: &Path) -> Command {
     const NOBODY: u32 = 65534;
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         return gudgeon();
     }
     let program = root.join(".gudgeon");
-    // A process of its own, so that nobody else has the new file open for writing when it is to run.
+    // A process of its own, so that no other process has the new file open for writing when it is executed.
     let linked = Command::new("sh")
         .args(["-c", "ln -f \"$0\" \"$1\" 2>/dev/null || cp \"$0\" \"$1\""])
         .args([Path::new(env!("CARGO_BIN_EXE_gudgeon")), &program])
@@ -144,7 +144,7 @@ impl Place {
         self.root.path().join(name)
     }
 
-    /// Nobody reads half of it.
+    /// Writes a file atomically: a reader sees all of it or nothing.
     pub fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         let new = path.with_extension("new");
@@ -185,7 +185,7 @@ impl Place {
         self.start_as(gudgeon(), arguments)
     }
 
-    /// By another command line: with an environment, say, or another program before it.
+    /// Starts with another command line: with an environment, for example, or with a wrapper.
     pub fn start_as(self, mut command: Command, arguments: &[String]) -> Injector {
         let mut this = Injector {
             place: self,
@@ -328,7 +328,7 @@ pub fn client_config(trust: &str, alpn: &[&str]) -> ClientConfig {
     config
 }
 
-/// A connection over TLS that speaks HTTP/1.1, and what a test wants to say itself.
+/// A TLS connection that sends HTTP/1.1, or raw bytes of a test.
 pub struct Client {
     pub stream: StreamOwned<ClientConnection, TcpStream>,
 }
@@ -342,7 +342,7 @@ impl Client {
         Self::over(TcpStream::connect(address)?, config)
     }
 
-    /// From another address of this host than the one that everybody has: one of 127.0.0.0/8.
+    /// Connects from another address of this host: one of 127.0.0.0/8.
     pub fn try_connect_from(
         source: Ipv4Addr,
         address: SocketAddr,
@@ -382,7 +382,7 @@ impl Client {
         Answer::read(&mut self.stream)
     }
 
-    /// Nothing more comes.
+    /// Returns true if no further byte arrives.
     pub fn is_closed(&mut self) -> bool {
         !matches!(self.stream.read(&mut [0]), Ok(1))
     }

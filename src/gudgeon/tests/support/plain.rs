@@ -1,4 +1,4 @@
-//! What stands in for an API server speaks: HTTP/1.1 without TLS, as much of it as a client of Kubernetes says.
+//! The protocol of the fakes of API servers: HTTP/1.1 without TLS, as much of it as a client of Kubernetes uses.
 
 use std::io::{BufRead, Result, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -38,7 +38,7 @@ pub fn asked(from: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
     from.read_line(&mut line).ok()?;
     while header != "\r\n" {
         header.clear();
-        // It may go in the midst of a head, too.
+        // The client may disconnect within a head.
         if from.read_line(&mut header).ok()? == 0 {
             return None;
         }
@@ -59,7 +59,7 @@ pub fn answer(to: &mut TcpStream, status: u16, body: &str) -> Result<()> {
     to.write_all((head + body).as_bytes())
 }
 
-/// What a watch is answered before its events.
+/// The head of a watch's response.
 pub const WATCH_HEAD: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
 

@@ -6,10 +6,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Generous: the machine may be busy with something else altogether.
+/// Generous, since the machine may be loaded.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// Waits until there is something.
+/// Waits until the check returns a value.
 pub fn until<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
     within(SOON, what, check)
 }
@@ -29,7 +29,7 @@ pub fn gudgeon() -> Command {
     Command::new(env!("CARGO_BIN_EXE_gudgeon"))
 }
 
-/// A port that nobody has at this moment, for who cannot be told 0.
+/// Returns a port that is free at the moment, for flags that do not accept 0.
 pub fn free() -> u16 {
     let listener = TcpListener::bind(("0.0.0.0", 0)).unwrap();
     listener.local_addr().unwrap().port()
@@ -66,7 +66,7 @@ impl Program {
         log.iter().filter(|line| line.contains(words)).count()
     }
 
-    /// The address that its log says after some words.
+    /// Returns the address after these words in the log.
     pub fn address_after(&mut self, words: &str) -> String {
         until(words, || {
             let ended = self.child.try_wait().unwrap();
@@ -149,14 +149,14 @@ pub fn metric_in(text: &str, name: &str) -> Option<f64> {
     line.map(|value| value.parse().unwrap())
 }
 
-/// One request over a connection of its own; `None` when nobody answers.
+/// Sends one request over a connection of its own; `None` if there is no response.
 pub fn request(port: u16, method: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(SOON)).unwrap();
     exchange(&mut stream, method, path, "localhost")
 }
 
-/// Metrics as `Accept` asks for them, and what each role tells in them.
+/// Checks the format of metrics by `Accept`, and the families of each role.
 pub fn metrics_of(port: u16) {
     for (accept, kind) in [
         ("", "text/plain; version=0.0.4"),
@@ -210,7 +210,7 @@ pub fn passed_through(port: u16) -> TcpStream {
     TcpStream::from(socket)
 }
 
-/// The status and body of an answer; `None` when there is none.
+/// Returns the status and body of a response; `None` if there is none.
 pub fn exchange(
     stream: &mut TcpStream,
     method: &str,

@@ -14,7 +14,7 @@ use super::plain;
 
 #[derive(Debug, Default)]
 struct State {
-    /// What stands in the one entry.
+    /// The bundle in the one entry.
     bundle: String,
     version: u64,
     patches: usize,
@@ -22,7 +22,7 @@ struct State {
     asked_for_version: bool,
 }
 
-/// It answers until the test ends.
+/// A fake API server, which runs until the test ends.
 #[derive(Debug, Clone)]
 pub struct Server {
     port: u16,
@@ -59,7 +59,7 @@ impl Server {
         self.state.lock().unwrap().asked_for_version
     }
 
-    /// Somebody else writes it.
+    /// Overwrites the bundle as another user.
     pub fn overwrite(&self, pem: &str) {
         let mut state = self.state.lock().unwrap();
         state.bundle = STANDARD.encode(pem);
@@ -131,7 +131,7 @@ impl Server {
         }
     }
 
-    /// Tells of each version, until the other side goes.
+    /// Sends an event for each version, until the peer disconnects.
     fn watch(&self, stream: &mut TcpStream) -> std::io::Result<()> {
         let mut told = self.state.lock().unwrap().version;
         stream.write_all(plain::WATCH_HEAD)?;

@@ -143,7 +143,7 @@ fn ports(containers: &[Value], except: &str) -> Result<Value, TemplateError> {
     Ok(Value::from(found.join(",")))
 }
 
-/// One network more in the annotation of Multus, which is a list in JSON or with commas.
+/// Appends a network to the annotation of Multus, which is a list in JSON or with commas.
 ///
 /// Templates paste the result into YAML, and this is the only check of the pod author's text: a line break ends no element
 /// of a list.

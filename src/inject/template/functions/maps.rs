@@ -156,7 +156,7 @@ pub(super) fn parsed(text: &str) -> Result<Option<Value>, TemplateError> {
         .transpose()
 }
 
-/// Whether a map, or an object in JSON, has a key; nothing is copied for that.
+/// Returns true if a map, or an object in JSON, has a key; copies nothing.
 fn has_key(args: &[Value]) -> Result<Value, TemplateError> {
     let (map, key) = (arg(args, 0), string(args, 1)?);
     let found = match map {

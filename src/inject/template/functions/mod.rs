@@ -1,6 +1,6 @@
 //! The functions of the template language: Istio's own, and those of Sprig that have neither clock, chance nor network.
 //!
-//! Each row says how many arguments a function takes; what it reads and makes is charged here, once for all.
+//! Each row has a function's number of arguments; the cost of its arguments and results is charged here, once for all.
 
 mod istio;
 mod lists;
@@ -22,10 +22,10 @@ pub(super) use weigh::{FORMAT, HEAVY, LIGHT, SCALAR, TEXT};
 
 type Call = fn(&[Value]) -> Result<Value, TemplateError>;
 
-/// Name, fewest and most arguments, and what it does.
+/// Name, least and greatest number of arguments, and the implementation.
 pub(super) struct Function(&'static str, usize, usize, Call);
 
-/// As many as one likes.
+/// An unlimited number of arguments.
 const MANY: usize = usize::MAX;
 
 static FRAGMENT: LazyLock<FuncMap> = LazyLock::new(|| build(Dialect::Fragment));
@@ -135,7 +135,7 @@ fn counted(row: &Function) -> gotmpl::ValueFunc {
 }
 
 /// Charges a new value by its size. A value that existed before the call is shared, and costs nothing. A map of strings is
-/// held by the session, and was charged when it was made; a list is charged by what it is made from.
+/// held by the session, and was charged when it was made; a list is charged by its elements.
 fn charge_new(made: &Value) -> Result<(), TemplateError> {
     match made {
         Value::String(text) if Arc::strong_count(text) == 1 => session::charge_made(text.len()),
@@ -182,7 +182,7 @@ fn string(args: &[Value], index: usize) -> Result<&str, TemplateError> {
     }
 }
 
-/// A value printed as `%v`; nil is nothing.
+/// Prints a value as `%v`; nil is empty.
 fn printed(value: &Value) -> Result<String, TemplateError> {
     match value {
         Value::String(text) => Ok(text.to_string()),

@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Function] = &[
     }),
 ];
 
-/// As Sprig casts: text that is no number is 0.
+/// Casts to an integer as Sprig does: text that is no number is 0.
 pub(super) fn integer(value: &Value) -> i64 {
     match value {
         Value::Int(number) => *number,

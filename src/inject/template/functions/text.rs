@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Function] = &[
         Ok(Value::from(string(args, 0)?.trim()))
     }),
     Function("trimAll", 2, 2, |args| {
-        // Looked up, not gone through for every letter.
+        // A set, so that no letter is compared with all others.
         let set: BTreeSet<char> = string(args, 0)?.chars().collect();
         let is_in = |letter: char| set.contains(&letter);
         Ok(Value::from(string(args, 1)?.trim_matches(is_in)))
@@ -101,7 +101,7 @@ pub(super) const ROWS: &[Function] = &[
         let (pattern, text) = (string(args, 0)?, string(args, 1)?);
         match regex(pattern, text) {
             Ok(regex) => Ok(Value::Bool(regex.is_match(text))),
-            // A pattern that Go cannot read either matches nothing.
+            // A malformed pattern, which Go cannot compile either, matches nothing.
             Err(Pattern::Malformed(_)) if !is_of_go(pattern) => Ok(Value::Bool(false)),
             Err(cause) => Err(cause.into()),
         }
@@ -116,7 +116,7 @@ pub(super) const ROWS: &[Function] = &[
     }),
     Function("regexReplaceAll", 3, 3, |args| {
         let (text, by) = (string(args, 1)?, string(args, 2)?);
-        // A match of nothing at every place: that many times what comes in.
+        // An empty match at every place: the replacement comes in that often.
         within(
             text.len()
                 .saturating_add(1)
@@ -144,7 +144,7 @@ fn joined(args: &[Value], change: impl Fn(String) -> String) -> Result<Value, Te
     Ok(Value::from(made))
 }
 
-/// As Go's `%q` writes it: its escapes are YAML's, too, which cannot be said of Rust's.
+/// Quotes as Go's `%q` does: its escapes are valid in YAML, which Rust's are not.
 fn quoted(text: &str) -> String {
     let mut made = String::with_capacity(text.len() + 2);
     made.push('"');
@@ -281,11 +281,12 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Longest text that a pattern is tried on, and largest program of a pattern: their product is the time that it takes.
+/// Bytes of the longest text that a pattern is matched with, and of the largest program of a pattern: their product bounds
+/// the time.
 const LONGEST: usize = 1 << 16;
 const PROGRAM: usize = 1 << 16;
 
-/// Why a pattern is not tried.
+/// Reasons for which a pattern is not compiled.
 enum Pattern {
     Malformed(String),
     Refused(TemplateError),
@@ -313,8 +314,8 @@ fn regex(pattern: &str, text: &str) -> Result<Regex, Pattern> {
         .map_err(|error| Pattern::Malformed(error.to_string()))
 }
 
-/// Whether a pattern may say what Go's expressions have and ours have not: classes of Unicode, whose tables are large, quotes,
-/// octal numbers, and what is too large here.
+/// Returns true if the pattern may use Go syntax that this engine lacks: classes of Unicode, whose tables are large, quotes,
+/// octal numbers, and patterns that are too large here.
 fn is_of_go(pattern: &str) -> bool {
     let escapes = pattern.as_bytes().windows(2);
     let is_other = |pair: &[u8]| matches!(pair, [b'\\', b'p' | b'P' | b'Q' | b'C' | b'0'..=b'9']);

@@ -1,4 +1,4 @@
-//! Versions, and what they are asked to be: `semverCompare`, by the rules of Masterminds' semver, which Sprig uses.
+//! Versions and constraints: `semverCompare`, by the rules of Masterminds' semver, which Sprig uses.
 
 use gotmpl::{TemplateError, Value};
 use semver::{BuildMetadata, Prerelease, Version};
@@ -9,13 +9,13 @@ pub(super) const ROWS: &[Function] = &[Function("semverCompare", 2, 2, |args| {
     satisfies(string(args, 0)?, string(args, 1)?).map(Value::Bool)
 })];
 
-/// Longest constraint: charts write one or two dozens of bytes.
+/// Bytes of a constraint at most: charts have one or two dozens.
 const LONGEST: usize = 4096;
 
 /// The operators before a version; longer ones come before their prefixes.
 const OPERATORS: [&str; 11] = ["!=", ">=", "=>", "<=", "=<", "~>", "=", ">", "<", "~", "^"];
 
-/// The first part of a version that a constraint leaves open, by a wildcard or by saying nothing.
+/// The first part of a version that a constraint leaves open, by a wildcard or by omission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OpenPart {
     Nothing,
@@ -24,7 +24,7 @@ enum OpenPart {
     All,
 }
 
-/// One comparison.
+/// One comparison of a constraint.
 #[derive(Debug)]
 struct Bound<'a> {
     operator: &'a str,
@@ -40,7 +40,7 @@ fn satisfies(constraint: &str, version: &str) -> Result<bool, TemplateError> {
             "wants a constraint of {LONGEST} bytes at most"
         )));
     }
-    // All are read before one is asked: a mistake is one in whatever order they stand.
+    // All alternatives are parsed before one is checked: an error is one in any order.
     let alternatives = constraint.split("||").map(|alternative| {
         bounds(alternative)
             .ok_or_else(|| wrong(format!("improper constraint: {}", alternative.trim())))
@@ -64,7 +64,7 @@ fn bounds(alternative: &str) -> Option<Vec<Bound<'_>>> {
         let (wanted, open, _) = read(number)?;
         rest = after.trim_start();
         let upper = rest.strip_prefix('-').filter(|_| operator.is_empty());
-        // `1.2 - 1.4`: blanks on both sides tell it from what follows a version.
+        // `1.2 - 1.4`: a hyphen with blanks on both sides is a range, not a prerelease.
         if let Some(upper) = upper.filter(|upper| upper.starts_with(char::is_whitespace)) {
             let (number, after) = word(upper.trim_start());
             let (highest, highest_open, _) = read(number)?;
@@ -99,8 +99,8 @@ fn word(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// A version as people write it: with a `v`, with wildcards, with less than three numbers. Says what is open, and whether a
-/// wildcard made it so.
+/// Parses a version as users write it: with a `v`, with wildcards, with less than three numbers. Returns the open part, and
+/// true if a wildcard made it so.
 fn read(text: &str) -> Option<(Version, OpenPart, bool)> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let (text, build) = match text.split_once('+') {
@@ -185,7 +185,7 @@ impl Bound<'_> {
         }
     }
 
-    /// `~`: what is not open stays, but for the last number.
+    /// `~`: the fixed parts must be equal, except for the last number.
     fn is_near(&self, version: &Version) -> bool {
         let wanted = &self.wanted;
         let any = (wanted.major, wanted.minor, wanted.patch) == (0, 0, 0)

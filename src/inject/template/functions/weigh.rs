@@ -1,4 +1,4 @@
-//! Go's own functions are the engine's, and it does not count. So what they are given passes through here first.
+//! Charges the arguments of Go's own functions, which the engine implements without limits.
 
 use std::fmt::{self, Write};
 
@@ -6,18 +6,18 @@ use gotmpl::{TemplateError, Value};
 
 use super::{MAX_OUTPUT, session, within, wrong};
 
-/// Calls that stand around an argument: one that is printed, one that is a format, one that is compared.
+/// Calls that wrap an argument: one that is printed, one that is a format, one that is compared.
 pub(in crate::template) const TEXT: &str = " text";
 pub(in crate::template) const FORMAT: &str = " format";
 pub(in crate::template) const SCALAR: &str = " scalar";
 
-/// Functions that print what they are given.
+/// Functions that print their arguments.
 pub(in crate::template) const HEAVY: [&str; 6] =
     ["print", "printf", "println", "html", "js", "urlquery"];
 /// Functions that read a text.
 pub(in crate::template) const LIGHT: [&str; 7] = ["eq", "ne", "lt", "le", "gt", "ge", "slice"];
 
-/// Most characters that the engine pads a verb to.
+/// Characters to which the engine pads a verb at most.
 const WIDEST: usize = 65_535;
 
 /// Counts bytes, up to the bound.
@@ -40,7 +40,7 @@ fn weigh(value: &Value) -> Result<usize, TemplateError> {
         return Err(wrong(format!("prints more than {MAX_OUTPUT} bytes")));
     }
     session::charge_bytes(counter.0)?;
-    // It is printed into a text of its own.
+    // The value is printed into a text of its own, which counts as well.
     session::charge_made(counter.0)?;
     Ok(counter.0)
 }

@@ -1,13 +1,16 @@
 //! Filter chains, and what they match.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::model::Network;
 use envoy_types::pb::envoy::config::core::v3::TransportSocket;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
+use crate::common::families::Families;
 use crate::common::tls;
 use crate::common::wire;
+use crate::rules::virtual_service::connections::Target;
 
 /// What the inspector calls HTTP.
 const HTTP: [&str; 3] = ["http/1.0", "http/1.1", "h2c"];
@@ -107,4 +110,46 @@ pub(crate) fn sniffed(matching: &Match, http: Filter, tcp: Vec<Filter>) -> Vec<F
         matching.clone().tls().chain_of(tcp.clone()),
         matching.clone().chain_of(tcp),
     ]
+}
+
+/// Conditions as a text: Envoy takes no two chains with the same.
+pub(crate) fn key(range: Option<&Network>, name: &str, source: Option<&Network>) -> String {
+    let text = |range: Option<&Network>| range.map_or_else(String::new, ToString::to_string);
+    format!("{} {} {name}", text(range), text(source))
+}
+
+/// What tells connections of a rule from others, as far as no chain before has the same. `matched`: what those have.
+pub(crate) fn of_target(
+    target: &Target,
+    families: Families,
+    matched: &mut BTreeSet<String>,
+) -> Vec<Match> {
+    let mut ranges: Vec<Option<Network>> = target.ranges.iter().copied().map(Some).collect();
+    ranges.retain(|range| range.is_none_or(|range| families.has(range.first())));
+    if target.ranges.is_empty() {
+        ranges.push(None);
+    }
+    // Of each range the names that no chain before has.
+    let mut groups: BTreeMap<Vec<String>, Vec<Network>> = BTreeMap::new();
+    for range in ranges {
+        let names = target.names.iter().map(String::as_str);
+        let any = target.names.is_empty().then_some("");
+        let new = names
+            .chain(any)
+            .filter(|name| matched.insert(key(range.as_ref(), name, target.source.as_ref())));
+        let new: Vec<String> = new.map(str::to_owned).collect();
+        if !new.is_empty() {
+            groups.entry(new).or_default().extend(range);
+        }
+    }
+    let groups = groups.into_iter();
+    groups
+        .map(|(mut names, ranges)| {
+            names.retain(|name| !name.is_empty());
+            Match::any()
+                .server_names(&names)
+                .ranges(&ranges)
+                .source(target.source)
+        })
+        .collect()
 }

@@ -296,6 +296,7 @@ impl Own<'_> {
                 first: &self.filters.http,
                 grpc_web: door.protocol == Protocol::GrpcWeb,
                 grpc_stats: door.protocol == Protocol::Grpc,
+                at_edge: false,
             },
         )
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod chain;
 pub(crate) mod fixed;
+pub(crate) mod gateway;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
 

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use api::model::{Address, ClusterId, Endpoint, Network, ObjectRef, Protocol};
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
-use self::connections::{Spent, key};
+use self::connections::Spent;
 use self::wildcard::Wildcard;
+use super::chain::key;
 use super::chain::{self, Match};
 use super::{Frame, Inspect, is_envoys, is_own, name};
 use crate::common::conflict::{

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use api::config::served::is_server_name;
 use api::istio::networking::v1alpha3::{L4MatchAttributes, RouteDestination, TlsMatchAttributes};
 use api::model::{Network, ObjectRef};
+use api::networking::VirtualService;
 
 use super::{only, written_port};
 use crate::common::outlets::{Outlet, subset_name};
-use crate::scope::{ProxyRules, is_of_mesh};
+use crate::rules::gateway::Serving;
+use crate::scope::gateways::holds_at;
+use crate::scope::{ProxyRules, Rule, is_of_mesh};
 
 /// Clusters with their weights; one alone may have none.
 pub(crate) type Shares = Vec<(Arc<str>, u32)>;
@@ -39,7 +43,8 @@ pub(crate) fn connections(rules: &ProxyRules, outlet: &Outlet) -> Option<Connect
     let spec = rule.spec();
     let (mut targets, mut rest) = (Vec::new(), None);
     let mut is_matched = false;
-    let shares = |route: &[RouteDestination]| shares(rules, outlet, route, rule.namespace());
+    let number = outlet.port.number;
+    let shares = |route: &[RouteDestination]| shares(rules, number, route, rule.namespace());
     if outlet.protocol.has_server_name() {
         for route in &spec.tls {
             let holding = route.r#match.iter().filter(|one| {
@@ -80,15 +85,16 @@ pub(crate) fn connections(rules: &ProxyRules, outlet: &Outlet) -> Option<Connect
             rest = shares(&route.route);
             break;
         }
-        for one in route.r#match.iter().filter(|one| holds(rules, outlet, one)) {
+        let at = At {
+            rules,
+            number,
+            gateway: None,
+            namespace: rule.namespace(),
+        };
+        for one in route.r#match.iter().filter(|one| at.holds(one)) {
             is_matched = true;
-            let target = Target {
-                names: Vec::new(),
-                ranges: networks(&one.destination_subnets),
-                source: one.source_subnet.parse().ok(),
-                to: shares(&route.route)?,
-            };
-            if target.ranges.is_empty() && target.source.is_none() {
+            let target = target(one, shares(&route.route)?);
+            if target.is_everything() {
                 rest = Some(target.to);
                 break 'all;
             }
@@ -103,12 +109,128 @@ pub(crate) fn connections(rules: &ProxyRules, outlet: &Outlet) -> Option<Connect
     })
 }
 
-fn holds(rules: &ProxyRules, outlet: &Outlet, one: &L4MatchAttributes) -> bool {
-    let has_port = one.port == 0 || one.port == u32::from(outlet.port.number);
-    has_port
-        && is_of_mesh(&one.gateways)
-        && rules.is_in(&one.source_namespace)
-        && rules.meets(&one.source_labels)
+/// Where connections come in that a rule of a namespace may be for.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    rules: &'a ProxyRules,
+    number: u16,
+    /// `None`: at a sidecar.
+    gateway: Option<&'a ObjectRef>,
+    namespace: &'a str,
+}
+
+impl At<'_> {
+    fn holds(&self, one: &L4MatchAttributes) -> bool {
+        let has_port = one.port == 0 || one.port == u32::from(self.number);
+        has_port
+            && holds_at(&one.gateways, self.namespace, self.gateway)
+            && self.rules.is_in(&one.source_namespace)
+            && self.rules.meets(&one.source_labels)
+    }
+
+    fn holds_tls(&self, one: &TlsMatchAttributes) -> bool {
+        let has_port = one.port == 0 || one.port == u32::from(self.number);
+        has_port
+            && holds_at(&one.gateways, self.namespace, self.gateway)
+            && self.rules.is_in(&one.source_namespace)
+            && self.rules.meets(&one.source_labels)
+    }
+}
+
+impl Target {
+    /// About what its chains come to.
+    pub(crate) fn weight(&self) -> usize {
+        let names: usize = self.names.iter().map(|name| name.len() + 16).sum();
+        let to: usize = self.to.iter().map(|(name, _)| name.len()).sum();
+        64 + names + 32 * self.ranges.len() + to
+    }
+
+    /// Whether no connection is left for others.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.names.is_empty() && self.ranges.is_empty() && self.source.is_none()
+    }
+}
+
+fn target(one: &L4MatchAttributes, to: Shares) -> Target {
+    Target {
+        names: Vec::new(),
+        ranges: networks(&one.destination_subnets),
+        source: one.source_subnet.parse().ok(),
+        to,
+    }
+}
+
+/// Connections of TLS that goes on as it is, which come in at a server of a Gateway: each match of the rule's `tls`, with the
+/// names that the server has. `None`: there is no room for them.
+pub(crate) fn passed_through(
+    rules: &ProxyRules,
+    rule: &Rule<VirtualService>,
+    server: &Serving,
+    room: &mut usize,
+) -> Option<Vec<Target>> {
+    let at = At {
+        rules,
+        number: server.number,
+        gateway: Some(server.from()),
+        namespace: rule.namespace(),
+    };
+    let mut targets = Vec::new();
+    for route in &rule.spec().tls {
+        let Some(to) = shares(rules, server.number, &route.route, rule.namespace()) else {
+            continue;
+        };
+        for one in route.r#match.iter().filter(|one| at.holds_tls(one)) {
+            let mut names: Vec<String> = Vec::new();
+            for written in &one.sni_hosts {
+                let name = written.to_ascii_lowercase();
+                names.extend(server.hosts.common(&name, rule.namespace(), room)?);
+            }
+            names.retain(|name| name == "*" || is_server_name(name));
+            if names.is_empty() {
+                continue;
+            }
+            // Any name will do.
+            if names.iter().any(|name| name == "*") {
+                names.clear();
+            }
+            targets.push(Target {
+                names,
+                ranges: networks(&one.destination_subnets),
+                source: None,
+                to: to.clone(),
+            });
+        }
+    }
+    Some(targets)
+}
+
+/// Connections without requests that come in at a server of a Gateway, in order; the last may be of all.
+pub(crate) fn carried(
+    rules: &ProxyRules,
+    rule: &Rule<VirtualService>,
+    server: &Serving,
+) -> Vec<Target> {
+    let at = At {
+        rules,
+        number: server.number,
+        gateway: Some(server.from()),
+        namespace: rule.namespace(),
+    };
+    let mut targets = Vec::new();
+    let mut hosts = rule.hosts().iter();
+    if !hosts.any(|host| server.hosts.meet(host, rule.namespace())) {
+        return targets;
+    }
+    for route in &rule.spec().tcp {
+        let Some(to) = shares(rules, server.number, &route.route, rule.namespace()) else {
+            continue;
+        };
+        let all = L4MatchAttributes::default();
+        let any = route.r#match.is_empty().then_some(&all);
+        let holding = route.r#match.iter().chain(any).filter(|one| at.holds(one));
+        targets.extend(holding.map(|one| target(one, to.clone())));
+    }
+    targets
 }
 
 /// As they were checked when they were read.
@@ -122,7 +244,7 @@ fn networks(written: &[String]) -> Vec<Network> {
 /// `None`: there is nowhere to go.
 fn shares(
     rules: &ProxyRules,
-    outlet: &Outlet,
+    listens: u16,
     route: &[RouteDestination],
     namespace: &str,
 ) -> Option<Shares> {
@@ -134,7 +256,7 @@ fn shares(
         let host = rules.full_host(&to.host, namespace);
         let known: Vec<_> = rules.outlets().by_host(&host).collect();
         let port = written_port(to).or_else(|| only(&known));
-        let port = port.unwrap_or(outlet.port.number);
+        let port = port.unwrap_or(listens);
         let weight = u32::try_from(one.weight).unwrap_or_default();
         all.push((subset_name(port, &to.subset, &host), weight));
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use super::world::Body;
 use crate::stream::{Protocol, Request, Response};
 use crate::view::Type;
-use crate::view::Type::{Cluster, Endpoint, Listener, Route};
+use crate::view::Type::{Cluster, Endpoint, Listener, Route, Secret};
 
 type Content = BTreeMap<String, String>;
 
@@ -77,7 +77,7 @@ fn content(body: &[u8]) -> String {
 impl Envoy {
     /// A process that starts.
     pub(super) fn new(protocol: Protocol) -> Self {
-        let kinds = [Cluster, Endpoint, Listener, Route];
+        let kinds = Type::ALL;
         let mut envoy = Self {
             protocol,
             subscriptions: kinds.map(|kind| (kind, Subscription::default())).into(),
@@ -118,7 +118,7 @@ impl Envoy {
 
     fn names(&self, kind: Type) -> BTreeSet<String> {
         match kind {
-            Cluster | Listener => BTreeSet::new(),
+            Cluster | Listener | Secret => BTreeSet::new(),
             Endpoint => {
                 let active = self.active.iter().filter(|(_, active)| active.body.eds);
                 let warming = self.warming.iter().filter(|(_, (_, body))| body.eds);
@@ -172,6 +172,7 @@ impl Envoy {
                 self.read_routes(response);
                 Vec::new()
             }
+            Secret => panic!("it asked for none"),
         };
         let error = (!errors.is_empty()).then(|| errors.join(", "));
         self.answer(response, error);
@@ -179,7 +180,7 @@ impl Envoy {
         match response.kind {
             Cluster => self.speak(Endpoint),
             Listener => self.speak(Route),
-            Endpoint | Route => {}
+            Endpoint | Route | Secret => {}
         }
         if response.kind == Endpoint && warmed {
             self.speak(Cluster);

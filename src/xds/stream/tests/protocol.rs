@@ -4,7 +4,7 @@ use super::world::{Body, Wire, World};
 use crate::stream::{Client, Fault, Heard, NAME_BYTES, NAMES, Protocol, Request, UNKNOWN_NAMES};
 use crate::version::Version;
 use crate::view::Type;
-use crate::view::Type::{Cluster, Endpoint, Listener, Route};
+use crate::view::Type::{Cluster, Endpoint, Listener, Route, Secret};
 
 fn world() -> World {
     World::default()
@@ -63,7 +63,7 @@ fn current_versions_are_told_nothing() {
     wire.ask(&of(Listener, &[], world.version(Listener)));
     wire.ask(&of(Route, &["80"], world.version(Route)));
     assert!(wire.all().is_empty());
-    for kind in Type::ALL {
+    for kind in [Cluster, Endpoint, Listener, Route] {
         assert!(in_sync(&wire, kind), "{kind:?}");
     }
     // And later pushes come.
@@ -303,6 +303,54 @@ fn what_is_not_known_is_empty_and_pushed_when_it_appears() {
     wire.ack(Endpoint);
     wire.ack(Cluster);
     assert_eq!(wire.all(), ["rds 81=5"]);
+}
+
+/// An empty secret would be refused, and with it whatever comes beside it.
+#[test]
+fn of_a_secret_that_is_not_there_nothing_is_said_until_it_is() {
+    let one = world().simple(Secret, "a", 1);
+    let mut wire = settled(Wire::sotw(&one));
+    assert_eq!(wire.names(Secret, &["b"]), Heard::Subscribed);
+    assert!(wire.all().is_empty());
+    wire.names(Secret, &["a", "b"]);
+    assert_eq!(wire.all(), ["sds a=1"]);
+    assert_eq!(wire.ack(Secret), Heard::Acked);
+    wire.stream.push(one.full());
+    assert!(wire.all().is_empty());
+    // A rotation is of nothing else, and one that appears comes alone.
+    wire.stream.push(world().simple(Secret, "a", 2).full());
+    assert_eq!(wire.all(), ["sds a=2"]);
+    let last = wire.stream.last_push().unwrap();
+    assert_eq!(last.types, [Secret]);
+    wire.ack(Secret);
+    let both = world().simple(Secret, "a", 2).simple(Secret, "b", 3);
+    wire.stream.push(both.full());
+    assert_eq!(wire.all(), ["sds b=3"]);
+    wire.ack(Secret);
+    // One that goes is not spoken of: what named it goes, too.
+    wire.stream.push(world().simple(Secret, "b", 3).full());
+    assert!(wire.all().is_empty());
+    wire.stream.push(both.full());
+    assert_eq!(wire.all(), ["sds a=2"]);
+
+    let mut wire = settled(Wire::delta(&one));
+    wire.names(Secret, &["a", "b"]);
+    assert_eq!(wire.all(), ["sds a=1 -b"]);
+    wire.ack(Secret);
+    wire.stream.push(both.full());
+    assert_eq!(wire.all(), ["sds a=2 b=3"]);
+}
+
+/// They come behind the listeners that name them.
+#[test]
+fn secrets_are_the_last_of_a_push() {
+    let mut wire = settled(Wire::sotw(&world().simple(Secret, "a", 1)));
+    wire.names(Secret, &["a"]);
+    assert_eq!(wire.all(), ["sds a=1"]);
+    wire.ack(Secret);
+    let next = world().simple(Listener, "l", 7).simple(Route, "80", 7);
+    wire.stream.push(next.simple(Secret, "a", 2).full());
+    assert_eq!(wire.all(), ["lds l=7", "rds 80=7", "sds a=2"]);
 }
 
 /// Two responses come to one state: the first has another version than the last.

@@ -20,7 +20,7 @@ use api::model::{
     Configured, Endpoint, EndpointAddress, Labels, Locality, Port, Protocol, Registry, Resolution,
     Service, ServiceKey, Shards, Target, TlsMode, World,
 };
-use api::networking::{DestinationRule, Kind as Rule, Sidecar, VirtualService};
+use api::networking::{DestinationRule, Gateway, Kind as Rule, Sidecar, VirtualService};
 use api::security::{AuthorizationPolicy, KeySet, KeysPlace, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
@@ -156,6 +156,11 @@ impl Builder {
     pub fn sidecar(&mut self, text: &str) {
         let (key, sidecar) = configured::<Sidecar>("own", text);
         Arc::make_mut(&mut self.0.sidecars).insert(key, sidecar);
+    }
+
+    pub fn gateway(&mut self, name: &str, text: &str) {
+        let (key, gateway) = configured::<Gateway>(name, text);
+        Arc::make_mut(&mut self.0.gateways).insert(key, gateway);
     }
 
     pub fn virtual_service(&mut self, name: &str, text: &str) {
@@ -406,20 +411,21 @@ fn rules(builder: &mut Builder) {
 /// One row for each way in which a proxy can stand in the mesh.
 pub fn rows(certificates: &str) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut add = |name, mesh: &str, metadata: &[&str], fill: &dyn Fn(&mut Builder)| {
-        let mut builder = Builder::new(mesh);
-        fill(&mut builder);
-        let id = if name == "router" {
-            ID.replacen("sidecar", "router", 1)
-        } else {
-            ID.to_owned()
+    let mut add =
+        |name: &'static str, mesh: &str, metadata: &[&str], fill: &dyn Fn(&mut Builder)| {
+            let mut builder = Builder::new(mesh);
+            fill(&mut builder);
+            let id = if name.starts_with("router") {
+                ID.replacen("sidecar", "router", 1)
+            } else {
+                ID.to_owned()
+            };
+            rows.push(Row {
+                name,
+                world: builder.0,
+                node: node(&id, metadata, certificates),
+            });
         };
-        rows.push(Row {
-            name,
-            world: builder.0,
-            node: node(&id, metadata, certificates),
-        });
-    };
     let ports_and_own = |builder: &mut Builder| {
         all_ports(builder);
         own_services(builder);
@@ -560,7 +566,105 @@ pub fn rows(certificates: &str) -> Vec<Row> {
     add("router", KEEPALIVE, &[], &|builder: &mut Builder| {
         all_ports(builder)
     });
+    add(
+        "router-gateways",
+        "enableAutoMtls: true\naccessLogFile: /dev/stdout\n",
+        &["istio=edge", "INSTANCE_IPS=10.0.0.1,2001:db8::a"],
+        &|builder: &mut Builder| gateways(builder, certificates),
+    );
     rows
+}
+
+/// Every kind of server, and rules for each.
+fn gateways(builder: &mut Builder, certificates: &str) {
+    rules(builder);
+    let files = format!(
+        "serverCertificate: {certificates}/cert-chain.pem, privateKey: {certificates}/key.pem, caCertificates: {certificates}/root-cert.pem"
+    );
+    let server = |number: u16, protocol: &str, hosts: &str, tls: &str| {
+        let name = protocol.to_ascii_lowercase();
+        format!(
+            "- {{port: {{number: {number}, name: {name}-{number}, protocol: {protocol}}}, hosts: {hosts}{tls}}}\n"
+        )
+    };
+    let spec =
+        |servers: &[String]| format!("selector: {{istio: edge}}\nservers:\n{}", servers.concat());
+    let pins = "subjectAltNames: ['spiffe://a', a.example], minProtocolVersion: TLSV1_0, maxProtocolVersion: TLSV1_3, \
+                cipherSuites: [ECDHE-ECDSA-AES128-GCM-SHA256, DES-CBC3-SHA], \
+                verifyCertificateSpki: ['eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHg=']";
+    builder.gateway(
+        "one",
+        &spec(&[
+            server(
+                80,
+                "HTTP",
+                "[b.example, 'demo/*.example', 10.0.0.9, '2001:db8::9']",
+                ", tls: {httpsRedirect: true}",
+            ),
+            server(8080, "GRPC-WEB", "['*']", ""),
+            server(
+                443,
+                "HTTPS",
+                "[b.example, '*.wild.example']",
+                &format!(", tls: {{mode: SIMPLE, {files}}}"),
+            ),
+            server(
+                8443,
+                "HTTPS",
+                "['*']",
+                &format!(", tls: {{mode: MUTUAL, {files}, {pins}}}"),
+            ),
+            server(9443, "TLS", "['*']", ", tls: {mode: PASSTHROUGH}"),
+            server(
+                15443,
+                "TLS",
+                "['*.local']",
+                ", tls: {mode: AUTO_PASSTHROUGH}",
+            ),
+            server(9000, "TCP", "['*']", ""),
+        ]),
+    );
+    builder.gateway(
+        "two",
+        &spec(&[
+            server(80, "HTTP", "['*']", ""),
+            server(8081, "HTTP", "['*']", ", bind: 127.0.0.1"),
+            server(
+                443,
+                "HTTPS",
+                "[mesh.example]",
+                ", tls: {mode: ISTIO_MUTUAL}",
+            ),
+            server(
+                443,
+                "TLS",
+                "[tls.example]",
+                &format!(", tls: {{mode: OPTIONAL_MUTUAL, {files}}}"),
+            ),
+            server(
+                9443,
+                "TLS",
+                "[auto.example]",
+                ", tls: {mode: AUTO_PASSTHROUGH}",
+            ),
+        ]),
+    );
+    builder.virtual_service(
+        "edge",
+        "hosts: [b.example, x.example, '*.wild.example', 10.0.0.9, '2001:db8::9']\ngateways: [one, two, mesh]\nhttp:\n\
+         - {match: [{uri: {prefix: /x}}], route: [{destination: {host: b, port: {number: 80}}}]}\n\
+         - {match: [{gateways: [two], port: 80}], route: [{destination: {host: c, port: {number: 80}}}]}\n\
+         - {route: [{destination: {host: d, port: {number: 80}}}]}\n\
+         tls:\n\
+         - {match: [{sniHosts: [b.example, x.example, '*.wild.example'], port: 9443}], route: [{destination: {host: b, port: {number: 90}}}]}\n\
+         tcp:\n\
+         - {match: [{port: 9000, destinationSubnets: [10.0.0.0/8, '2001:db8::/32']}], route: [{destination: {host: b, port: {number: 90}}}]}\n\
+         - {route: [{destination: {host: c, port: {number: 90}}, weight: 40}, {destination: {host: d, port: {number: 90}}, weight: 60}]}\n",
+    );
+    builder.virtual_service(
+        "tls",
+        "hosts: [tls.example]\ngateways: [demo/two]\ntcp: [{route: [{destination: {host: b, port: {number: 90}}}]}]",
+    );
 }
 
 /// A world with one rule; `None` where the rules refuse it.
@@ -581,6 +685,7 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
             .endpoint("10.1.0.1 80 p80")
             .end();
     }
+    let mut id = ID.to_owned();
     // The same ports at an address, and in a range.
     builder
         .service("at", &["90/TCP", "443/TLS"], Resolution::Static)
@@ -594,6 +699,18 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
         "VirtualService" => {
             let (key, rule) = checked::<VirtualService>("a", spec).ok()?;
             Arc::make_mut(&mut builder.0.virtual_services).insert(key, rule);
+        }
+        "Gateway" => {
+            id = ID.replacen("sidecar", "router", 1);
+            let spec = spec.replace("CERTIFICATES", certificates);
+            let (key, rule) = checked::<Gateway>("a", &spec).ok()?;
+            Arc::make_mut(&mut builder.0.gateways).insert(key, rule);
+            builder.virtual_service(
+                "edge",
+                "hosts: ['*']\ngateways: [a]\nhttp: [{route: [{destination: {host: b, port: {number: 80}}}]}]\n\
+                 tls: [{match: [{sniHosts: ['*']}], route: [{destination: {host: b, port: {number: 90}}}]}]\n\
+                 tcp: [{route: [{destination: {host: b, port: {number: 90}}}]}]",
+            );
         }
         "AuthorizationPolicy" => {
             own_services(&mut builder);
@@ -635,7 +752,7 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
     Some(Row {
         name: "edge",
         world: builder.0,
-        node: node(ID, &["label:app=a"], certificates),
+        node: node(&id, &["label:app=a"], certificates),
     })
 }
 
@@ -810,6 +927,79 @@ fn policies(odd: &[&str]) -> Vec<(&'static str, String)> {
     }
     let of = |spec| ("AuthorizationPolicy", spec);
     specs.into_iter().map(of).collect()
+}
+
+/// Gateways with values at the edge.
+fn servers(odd: &[&str]) -> Vec<(&'static str, String)> {
+    let files = "serverCertificate: CERTIFICATES/cert-chain.pem, privateKey: CERTIFICATES/key.pem, caCertificates: CERTIFICATES/root-cert.pem";
+    let mut specs = Vec::new();
+    let one =
+        |port: &str, hosts: &str, more: &str| format!("{{port: {port}, hosts: {hosts}{more}}}");
+    let tls = |more: &str| {
+        let port = "{number: 443, name: a, protocol: HTTPS}";
+        one(
+            port,
+            "['*']",
+            &format!(", tls: {{mode: MUTUAL, {files}, {more}}}"),
+        )
+    };
+    let http = "{number: 80, name: a, protocol: HTTP}";
+    let through = "{number: 443, name: a, protocol: TLS}";
+    for value in odd {
+        specs.push(tls(&format!("subjectAltNames: [{value}]")));
+        specs.push(tls(&format!("cipherSuites: [{value}, AES128-SHA]")));
+        specs.push(tls(&format!("verifyCertificateHash: [{value}]")));
+        specs.push(one(
+            &format!("{{number: 443, name: {value}, protocol: HTTPS}}"),
+            "['*']",
+            &format!(", tls: {{mode: SIMPLE, {files}}}"),
+        ));
+        specs.push(one(http, &format!("[{value}]"), ""));
+    }
+    for hosts in [
+        "['*.a.example', a.example]",
+        "['A.Example', a.example, './a.example', '*/a.example']",
+        "['*']",
+        "['*', a.example]",
+        "['*.example', '*.a.example', b.example]",
+        "[10.0.0.1, '2001:db8::1']",
+        "['::1']",
+        "[a.example.]",
+        "['xn--a.example', 'a_b.example']",
+    ] {
+        specs.push(one(http, hosts, ""));
+        specs.push(one(http, hosts, ", tls: {httpsRedirect: true}"));
+        for mode in ["PASSTHROUGH", "AUTO_PASSTHROUGH", "ISTIO_MUTUAL"] {
+            specs.push(one(through, hosts, &format!(", tls: {{mode: {mode}}}")));
+        }
+        specs.push(one("{number: 3306, name: a, protocol: MYSQL}", hosts, ""));
+    }
+    for versions in [
+        "minProtocolVersion: TLSV1_3, maxProtocolVersion: TLSV1_0",
+        "minProtocolVersion: TLSV1_0",
+        "maxProtocolVersion: TLSV1_1",
+        "cipherSuites: [AES128-GCM-SHA384]",
+        "cipherSuites: [AES128-GCM-SHA256, AES256-GCM-SHA384, AES256-SHA, AES256-SHA, DES-CBC3-SHA]",
+        "verifyCertificateHash: ['abababababababababababababababababababababababababababababababab']",
+    ] {
+        specs.push(tls(versions));
+    }
+    for bind in ["127.0.0.1", "'::1'", "0.0.0.0", "'::'", "'unix:///a'"] {
+        specs.push(one(http, "['*']", &format!(", bind: {bind}")));
+    }
+    for port in [
+        "{number: 65535, name: a, protocol: HTTP2}",
+        "{number: 15001, name: a, protocol: HTTP}",
+        "{number: 80, name: a, protocol: UDP}",
+        "{number: 80, name: a, protocol: HTTP_PROXY}",
+        "{number: 80, name: a, protocol: GRPC-WEB}",
+    ] {
+        specs.push(one(port, "['*']", ""));
+    }
+    let all = specs
+        .iter()
+        .map(|spec| ("Gateway", format!("servers: [{spec}]")));
+    all.collect()
 }
 
 /// Rules with values at the edge of what Envoy takes.
@@ -1071,6 +1261,7 @@ pub fn edges() -> Vec<(&'static str, String)> {
     rules.extend(self::policies(&odd));
     rules.extend(tokens(&odd));
     rules.extend(providers(&odd));
+    rules.extend(servers(&odd));
     rules.extend(policies.into_iter().map(|policy| {
         (
             "DestinationRule",

@@ -1,35 +1,35 @@
-//! The words of a schedule: what is asked, and how that ended.
+//! The types of a schedule: targets, queries, and their results.
 
 use std::sync::Arc;
 
-/// What a query is about.
+/// The target of a query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
     Names,
     Service(Arc<str>),
 }
 
-/// Which of Consul's paths is asked.
+/// The API path of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// With the results of checks; a token may not allow it.
+    /// `/v1/health`, with the results of checks; an ACL token may not allow it.
     Health,
     Catalog,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
-    /// Of this query alone.
+    /// Identifies this query.
     pub(crate) ticket: u64,
     pub(crate) target: Target,
     pub(crate) way: Way,
     /// 0: it is answered at once.
     pub(crate) index: u64,
-    /// It is to wait for a moment only.
+    /// The query's `wait` is short.
     pub(crate) brief: bool,
 }
 
-/// How a query ended.
+/// The result of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Answered {
@@ -38,15 +38,15 @@ pub(crate) enum End {
     Refused {
         status: u16,
     },
-    /// Too large, or not what Consul says.
+    /// The response is too large, or not valid.
     Useless,
-    /// No connection, or none in time.
+    /// The connection failed, or timed out.
     Away,
     /// The connection was closed before the answer.
     Closed,
 }
 
-/// What is to be done now.
+/// Queries to cancel and to begin now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Orders {
     pub(crate) cancel: Vec<u64>,

@@ -1,11 +1,11 @@
-//! What a schedule knows of one target, and of Consul as a whole.
+//! The schedule's state of one target, and of Consul as a whole.
 
 use std::time::Duration;
 
 use super::query::{Target, Way};
 use crate::backoff::{Backoff, Bounds};
 
-/// After an error.
+/// The backoff after an error.
 const BOUNDS: Bounds = Bounds {
     first: Duration::from_secs(1),
     most: Duration::from_secs(30),
@@ -13,7 +13,7 @@ const BOUNDS: Bounds = Bounds {
 
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// In neither queue.
+    /// The target is in neither queue.
     Out,
     Due(Duration),
     UnderWay {
@@ -57,7 +57,7 @@ impl Slot {
         }
     }
 
-    /// Not answered as it should be, the last time.
+    /// Returns true if the last query failed.
     pub(super) const fn has_failed(&self) -> bool {
         self.backoff.waited()
     }
@@ -77,7 +77,7 @@ impl Outage {
             backoff,
         }
     }
-    /// Only the probe finds out anything.
+    /// Extends the outage if the probe failed; other queries prove nothing.
     pub(super) fn goes_on(&mut self, now: Duration, ticket: u64, random: f64) {
         if self.probe == Some(ticket) {
             self.probe = None;

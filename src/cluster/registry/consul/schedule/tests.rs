@@ -65,7 +65,7 @@ impl Script {
         (begun.remove(0), after)
     }
 
-    /// Every target is in one place, and what is counted is right.
+    /// Asserts that every target is in one place, and that the counters are right.
     fn check(&self) {
         let schedule = &self.schedule;
         let (mut reads, mut first, mut established, mut waiting) = (0, 0, 0, 0);
@@ -107,7 +107,7 @@ impl Script {
             )
         );
         assert!(reads <= READS && first <= FIRST && waiting <= WAITING);
-        // It does not come to a stand.
+        // The schedule does not stall.
         assert!(!schedule.under_way.is_empty() || schedule.deadline().is_some());
     }
 }
@@ -138,7 +138,7 @@ fn nothing_but_waiting_queries_while_nothing_changes() {
         [(&Target::Names, 10), (&service("a"), 7), (&service("b"), 7)]
     );
     assert_eq!(script.schedule.deadline(), None);
-    // A minute later nothing is new, and each is asked again at once.
+    // A minute later no index has changed, and each query is repeated at once.
     script.now = seconds(57.0);
     for query in &waiting {
         script.end(query, answered(query.index));
@@ -164,7 +164,7 @@ fn an_index_that_goes_back_begins_anew() {
     indices.push((query.index, 0));
     assert_eq!(
         indices,
-        // Without an index there is nothing to wait from: once a second.
+        // Without an index there is nothing to block on: once a second.
         [
             (100, 250),
             (120, 250),
@@ -268,7 +268,7 @@ fn while_consul_is_away_one_query_at_a_time_looks_for_it() {
         .ended(script.now, probe.unwrap().ticket, answered(1), HALF);
     assert_eq!(gone, None, "it has ended already");
     let (query, _) = script.only();
-    // It is there, but nobody leads.
+    // Consul runs, but has no leader.
     script.end(&query, End::Refused { status: 500 });
     let (query, after) = script.only();
     assert_eq!(after, seconds(30.0));
@@ -311,13 +311,13 @@ fn what_is_gone_is_asked_for_no_more() {
         .schedule
         .ended(script.now, begun[0].ticket, answered(9), HALF);
     assert_eq!(late, None);
-    // It comes again while an older answer may still be on its way.
+    // The name is registered again while an older answer may still be in flight.
     script.schedule.names(script.now, &all(&["a", "b"]));
     let [again] = &*script.begin() else { panic!() };
     assert_ne!(again.ticket, begun[0].ticket);
 }
 
-/// Consul, as far as its queries go: answers at once what has no index, lets the others wait, and takes so many connections.
+/// A model of the agent: answers queries without an index at once, blocks the others, and limits its connections.
 struct Agent {
     script: Script,
     /// Each with the time when it has waited for long enough.
@@ -343,7 +343,7 @@ impl Agent {
         self.script.schedule.ended(now, query.ticket, end, HALF);
     }
 
-    /// Those that have waited for long enough find nothing new.
+    /// Ends the queries whose `wait` is over, without news.
     fn expire(&mut self) {
         let now = self.script.now;
         let over = self.waiting.extract_if(.., |(until, _)| *until <= now);
@@ -352,14 +352,14 @@ impl Agent {
         }
     }
 
-    /// All that happens up to this moment.
+    /// Runs the agent up to this time.
     fn until(&mut self, end: Duration) {
         while self.script.now < end {
             self.expire();
             let orders = self.script.schedule.next(self.script.now);
             self.waiting
                 .retain(|(_, query)| !orders.cancel.contains(&query.ticket));
-            // Some connections are kept for what is answered at once.
+            // Some connections are reserved for immediate queries.
             let (mut open, mut kept) = (self.waiting.len() + READS, READS);
             let mut served = Vec::new();
             for query in orders.begin {
@@ -454,7 +454,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens, no target is asked for twice at a time, and none is forgotten.
+    /// Under any events, a target has at most one query at a time, and none is forgotten.
     #[test]
     fn every_target_is_in_one_place(steps in prop::collection::vec(step(), 1..200)) {
         let mut script = Script::new();

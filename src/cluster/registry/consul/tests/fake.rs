@@ -1,4 +1,4 @@
-//! An agent of Consul on loopback: waiting queries with an index, and whatever else a server may do.
+//! A fake agent of Consul on loopback: blocking queries with an index, and faults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What happens instead of an answer.
+/// A fault that replaces a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     Status(u16),
@@ -82,7 +82,7 @@ impl Fake {
         self.state.lock().unwrap()
     }
 
-    /// Whether there is room for one more connection.
+    /// Takes a connection's slot; returns true if one was free.
     fn enter(&self) -> bool {
         let mut state = self.state();
         let has_room = state.open < state.most;
@@ -143,7 +143,7 @@ impl Fake {
         });
     }
 
-    /// Paths that begin so do this from now on; those who wait, too.
+    /// Sets the fault of paths with this prefix, for blocked queries, too.
     pub(super) fn fault(&self, path: &str, fault: Fault) {
         self.change(|state, _| state.faults.push((path.to_owned(), fault)));
     }
@@ -152,7 +152,7 @@ impl Fake {
         self.change(|state, _| state.faults.clear());
     }
 
-    /// So many connections at a time.
+    /// Limits the number of connections.
     pub(super) fn allow(&self, connections: usize) {
         self.state().most = connections;
     }
@@ -199,7 +199,7 @@ impl Fake {
             self.state().log.push(format!("{path} {token}"));
             let answer = tokio::select! {
                 answer = self.answer(&path) => answer,
-                // It is given up.
+                // The client has cancelled the query.
                 _ = connection.read_u8() => return,
             };
             let written = match answer {
@@ -218,7 +218,7 @@ impl Fake {
         }
     }
 
-    /// Waits for something newer than the index that the path names.
+    /// Waits for a newer index than the path's.
     async fn answer(&self, path: &str) -> Result<(u64, String), Fault> {
         let mut changed = self.changed.subscribe();
         let asked: u64 = path
@@ -273,7 +273,7 @@ impl Fake {
             }
             (index, Value::from(entries))
         };
-        // An index that is behind what was asked for says so at once.
+        // A query with an index in the future is answered at once.
         (index != asked).then(|| Ok((index, body.to_string())))
     }
 }

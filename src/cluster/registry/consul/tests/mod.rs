@@ -18,7 +18,7 @@ use self::fake::{Fake, Fault};
 use super::{Address, Consul, Said, Token, convert, wire};
 use crate::registry::Standing;
 
-/// In two seconds, of one service whose answer is none and of all others.
+/// Requests within two seconds, with one service that is invalid.
 const ASKED: usize = 16;
 /// In which a change must be seen.
 const SOON: Duration = Duration::from_secs(1);
@@ -126,7 +126,7 @@ async fn while_idle_there_is_nothing_but_waiting() {
     let before = fake.log().len();
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(fake.log().len(), before);
-    // Another order of tags, and of instances, is said with a new index, and is no change.
+    // Another order of tags and of instances raises the index, and is no change.
     let first = ("a", "10.0.0.1", 80, "passing");
     fake.set("a", &[first, ("a2", "10.0.0.2", 80, "passing")]);
     source
@@ -171,7 +171,7 @@ async fn without_the_right_to_checks_there_are_instances() {
     fake.set("web", &[("web-1", "10.0.0.1", 80, "critical")]);
     fake.fault("/v1/health/", Fault::Status(403));
     let mut source = Source::synced(&fake).await;
-    // Nobody says that it is out.
+    // Without checks the instance counts as healthy.
     assert_eq!(endpoints(&source.said.borrow(), "web"), ["10.0.0.1:80"]);
     fake.set("web", &[("web-1", "10.0.0.2", 80, "passing")]);
     source
@@ -182,7 +182,7 @@ async fn without_the_right_to_checks_there_are_instances() {
     assert_eq!(source.said.borrow().standing, Standing::Synced);
 }
 
-/// What nobody should say keeps the last state, and is said.
+/// A malformed or endless response keeps the last state, and is logged.
 #[tokio::test]
 async fn a_hostile_agent_changes_nothing() {
     let faults = [
@@ -242,7 +242,7 @@ async fn suffers(fault: Fault) {
     source.until(SOON * 10, "well again", is_well).await;
 }
 
-/// Nothing comes, and no time passes but the one that is waited for.
+/// The agent sends no byte; the clock advances by the query's deadline only.
 #[tokio::test(start_paused = true)]
 async fn silence_is_an_error_in_the_end() {
     let fake = Fake::start().await;

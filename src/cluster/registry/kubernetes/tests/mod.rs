@@ -5,6 +5,8 @@
     reason = "each call makes its JSON in place"
 )]
 
+mod credentials;
+mod ingresses;
 mod orders;
 mod places;
 mod pods;
@@ -32,7 +34,7 @@ pub(super) fn read<K: Held>(object: Value) -> Arc<K> {
     Arc::new(serde_json::from_str(&object.to_string()).unwrap())
 }
 
-/// By what the object says it is.
+/// Adds an object by its kind.
 pub(super) fn set(objects: &mut Objects, object: Value) {
     match object["kind"].as_str().unwrap() {
         "Service" => objects.set(read::<Service>(object)),

@@ -1,4 +1,4 @@
-//! Whatever comes in whatever order: what is said is what the objects come to that are there at the end.
+//! Property: events in any order lead to the contribution of the objects that exist in the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::kind::Key;
 use crate::registry::Contribution;
 use crate::registry::kubernetes::{Endpoints, Namespace, Node, Objects, Pod, Service, Slice};
 
-/// One object of few, in one of a few shapes: everything meets everything.
+/// One object of few, in one of a few shapes, so that all kinds interact.
 #[derive(Clone, Debug)]
 struct Step {
     kind: u8,
@@ -19,7 +19,7 @@ struct Step {
     shape: u8,
     /// Instead of being set.
     deleted: bool,
-    /// It is asked what all that comes to, in between.
+    /// A contribution is computed after this step.
     settled: bool,
 }
 
@@ -169,7 +169,7 @@ proptest! {
             }
             prop_assert_eq!(&scratch.contribution(), &said);
         }
-        // Nothing is remembered of what is gone.
+        // No trace remains of deleted objects.
         for step in there.values() {
             delete(&mut told, step);
         }

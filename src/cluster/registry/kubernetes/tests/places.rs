@@ -1,4 +1,4 @@
-//! What slices and Endpoints become.
+//! Endpoints of slices and of Endpoints.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn an_endpoint_is_served_before_its_pod_is_known() {
             .iter()
             .all(|one| one.pod.is_none() && one.labels.is_empty())
     );
-    // It is remembered which pod it is meant to be.
+    // The endpoint keeps the name of its missing pod.
     assert_eq!(before[0].unknown_pod.as_deref(), Some("demo/p"));
     assert_eq!(before[1].unknown_pod, None);
     assert_eq!(objects.podless(), 1);
@@ -70,7 +70,7 @@ fn an_address_moves_to_another_pod() {
     set(&mut objects, old.clone());
     let mut named = || endpoints(&mut objects, "a")[0].pod.clone();
     assert_eq!(named().as_deref(), Some("demo/old"));
-    // It has ended, and its object is still there.
+    // The pod has ended, but its object still exists.
     old["status"]["phase"] = json!("Succeeded");
     set(&mut objects, old.clone());
     assert_eq!(endpoints(&mut objects, "a")[0].pod, None);
@@ -79,7 +79,7 @@ fn an_address_moves_to_another_pod() {
         endpoints(&mut objects, "a")[0].pod.as_deref(),
         Some("demo/new")
     );
-    // Two say they have it: the newer one has.
+    // Two pods claim the address: the newer one has it.
     old["status"]["phase"] = json!("Running");
     old["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
     set(&mut objects, old);
@@ -95,7 +95,7 @@ fn an_address_moves_to_another_pod() {
         endpoints(&mut objects, "a")[0].pod.as_deref(),
         Some("demo/old")
     );
-    // What says of itself that it has its host's address has none of its own.
+    // A pod on the host's network has no address of its own.
     for (on_host, found) in [(true, None), (false, Some("demo/old"))] {
         let mut old = pod("old", "10.0.0.1", json!({}));
         old["spec"]["hostNetwork"] = json!(on_host);
@@ -116,7 +116,7 @@ fn pods_of_one_host_are_told_apart_by_their_names() {
         pod["spec"]["hostNetwork"] = json!(true);
         set(&mut objects, pod);
     }
-    // Whoever does not name its pod is neither.
+    // An address without a `targetRef` matches neither pod.
     set(&mut objects, plain("c"));
     set(
         &mut objects,
@@ -149,7 +149,7 @@ fn what_ends_or_is_not_ready_is_told_apart() {
             "HEALTHY",
         ),
         (of(yes.clone(), yes.clone(), no.clone()), "HEALTHY"),
-        // Where not-ready addresses are published.
+        // With `publishNotReadyAddresses`.
         (of(yes.clone(), yes.clone(), yes.clone()), "HEALTHY"),
         (of(no.clone(), yes.clone(), yes.clone()), "DRAINING"),
         (of(no.clone(), no.clone(), yes.clone()), "UNHEALTHY"),
@@ -211,7 +211,7 @@ fn slices_of_a_service_count_together() {
     ];
     assert_eq!(brief(&mut objects, "a"), all);
     assert_eq!(objects.problems().count(), 0);
-    // A slice without its Service is of nobody.
+    // A slice without its Service has no effect.
     assert!(!objects.contribution().endpoints.contains_key(&place("b")));
     objects.delete::<Slice>(&key("a-2"));
     assert_eq!(
@@ -222,7 +222,7 @@ fn slices_of_a_service_count_together() {
             "fd00::1:8080 HEALTHY"
         ]
     );
-    // A slice that becomes another's.
+    // The slice changes its service.
     set(
         &mut objects,
         slice("a-1", "b", json!([at("10.0.0.2", "q")])),
@@ -330,7 +330,7 @@ fn a_list_takes_the_place_of_what_was_there() {
     assert_eq!(events, [3, 1]);
 }
 
-/// A service with so many ports, `p1` to `pN`.
+/// A service with ports `p1` to `pN`.
 fn of_ports(count: usize) -> (Value, Vec<Value>) {
     let ports: Vec<_> = (1..=count)
         .map(|at| json!({"name": format!("p{at}"), "port": at}))
@@ -389,7 +389,7 @@ fn a_service_has_as_many_places_as_there_is_room_for() {
     }
 }
 
-/// Whoever writes Endpoints by hand names their ports as the service does, or nobody is found.
+/// Endpoints written by hand must name their ports as the service does, or they match none.
 #[test]
 fn what_is_written_for_other_ports_is_said() {
     for slices in [false, true] {

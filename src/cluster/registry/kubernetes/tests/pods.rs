@@ -1,4 +1,4 @@
-//! What Pods become, and what Nodes and Namespaces say of them.
+//! Workloads of Pods, and the fields taken from their Nodes and Namespaces.
 
 use std::sync::Arc;
 

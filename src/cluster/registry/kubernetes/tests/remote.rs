@@ -101,7 +101,7 @@ async fn clusters_come_change_and_go() {
     assert!(
         Fake::count(&east, "get") > 0 && east.paths().iter().all(|path| !path.contains("istio.io"))
     );
-    // Only what they name is asked for.
+    // Secrets are listed by their label only.
     let queries = local.queries();
     assert!(
         queries
@@ -125,7 +125,7 @@ async fn which_clusters_there_are_is_known_when_it_was_said() {
     let mut source = Source::start(&local);
     assert!(!*source.known.borrow());
     source.known.wait_for(|known| *known).await.unwrap();
-    // By then they are there, though nothing was heard of them.
+    // The clusters are listed by then, though none has been synced.
     assert!(source.told.borrow().contains_key("east"));
     assert!(local.count("list") > 2);
 
@@ -161,7 +161,7 @@ async fn another_kubeconfig_loses_nothing_meanwhile() {
     let all = source.until(|all| all["east"].error.is_some()).await;
     assert!(serves(&all, "east", "10.1.0.1"));
     assert!(matches!(all["east"].standing, Standing::Stale { .. }));
-    // Nobody hears the old one any more.
+    // The old cluster is no longer watched.
     old.put_in(
         "endpointslices",
         super::slice("a-1", "a", json!([super::at("10.9.9.9", "p")])),

@@ -1,4 +1,4 @@
-//! What a Service becomes.
+//! Services of Service objects.
 
 use api::model::{EndpointAddress, Protocol, Resolution, Target};
 use serde_json::{Value, json};
@@ -202,7 +202,7 @@ fn an_external_name_is_resolved_by_the_proxy() {
             .iter()
             .all(|one| one.address == EndpointAddress::Name("two.example".into()))
     );
-    // Without ports, or without a name, it is nothing.
+    // Without ports, or without a name, there is no service.
     set(&mut objects, named("two.example", Value::Null));
     let said = objects.contribution();
     assert!(said.services.is_empty() && said.endpoints.is_empty());
@@ -257,7 +257,7 @@ fn what_nobody_serves_changes_nothing() {
     set(&mut objects, same);
     let after = objects.contribution();
     assert!(std::sync::Arc::ptr_eq(&before.services, &after.services));
-    // What changes leaves the others the same pointer.
+    // A change leaves all other services the same pointer.
     let mut other = plain("b");
     other["spec"]["ports"][0]["port"] = json!(81);
     set(&mut objects, other);

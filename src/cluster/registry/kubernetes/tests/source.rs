@@ -83,7 +83,7 @@ impl Source {
         self.until(|told| told.standing == Standing::Synced).await
     }
 
-    /// Nothing is told for a while.
+    /// Asserts that nothing is emitted for 100 ms.
     async fn is_silent(&mut self) {
         self.told.mark_unchanged();
         let long = Duration::from_millis(100);
@@ -133,7 +133,7 @@ async fn all_is_told_at_once_and_then_what_changes() {
         &second.contribution.services
     ));
     source.is_silent().await;
-    // What changes nothing here is not told.
+    // An update without effect emits nothing.
     let mut same = plain("a");
     same["metadata"]["labels"] = json!({"x": "y"});
     fake.put_in("services", same);
@@ -265,7 +265,7 @@ fn hosts(told: &Told) -> Vec<&str> {
 async fn kinds_of_configuration_come_and_go() {
     let fake = fake("10.0.0.1").await;
     let mut source = Source::start(&fake, settings());
-    // None of them is installed, and that is no fault.
+    // None of the kinds is installed, which is no error.
     let told = source.synced().await;
     assert!(hosts(&told).is_empty() && told.error.is_none());
     fake.put_in("serviceentries", entry("a.example"));
@@ -275,7 +275,7 @@ async fn kinds_of_configuration_come_and_go() {
     let told = source.until(|told| hosts(told) == ["b.example"]).await;
     assert!(told.written("here")[0].accepted);
     assert_eq!((told.counts["ServiceEntry"], told.problems.len()), (1, 0));
-    // One that is not valid: the last one stays, and it is said.
+    // An invalid version: the last one stays, and the error is reported.
     fake.put_in("serviceentries", entry("not a host"));
     fake.put_in("serviceentries", named("new", "not a host"));
     let told = source.until(|told| told.problems.len() == 2).await;
@@ -315,7 +315,7 @@ async fn kinds_of_configuration_come_and_go() {
     fake.knows(ISTIO, &["serviceentries"]);
     let told = source.until(|told| told.error.is_none()).await;
     assert_eq!(hosts(&told), ["b.example"]);
-    // They are gone for good.
+    // The kinds are uninstalled for good.
     fake.knows(ISTIO, &[]);
     fake.end_watches();
     source.until(|told| hosts(told).is_empty()).await;
@@ -344,7 +344,7 @@ async fn rules_for_traffic_come_and_go() {
             .collect()
     };
     let told = source.until(|told| hosts(told) == ["a.example"]).await;
-    // The kind is not read twice, and what is shown of it is its type.
+    // The kind is not watched twice, and pages show the typed objects.
     assert_eq!(told.counts["VirtualService"], 1);
     let written = told.written("here");
     assert_eq!(written.len(), 1);
@@ -397,15 +397,15 @@ async fn one_namespace_is_asked_for_where_only_that_counts() {
 #[tokio::test]
 async fn kinds_without_effect_are_kept_to_be_looked_at() {
     let fake = fake("10.0.0.1").await;
-    fake.knows(ISTIO, &["gateways"]);
     fake.knows("/apis/rbac.istio.io/v1alpha1", &["serviceroles"]);
+    fake.knows("/apis/authentication.istio.io/v1alpha1", &["policies"]);
     // Judged as it is everywhere, though nothing comes of it.
-    let gateway = json!({"servers": []});
+    let role = json!({"rules": []});
     let metadata =
         json!({"name": "g", "namespace": "demo", "creationTimestamp": "1970-01-01T00:00:07Z"});
-    fake.put_in("gateways", json!({"metadata": metadata, "spec": gateway}));
-    let role = json!({"metadata": {"name": "r", "namespace": "demo"}, "spec": {"rules": [{"services": ["*"]}]}});
-    fake.put_in("serviceroles", role);
+    fake.put_in("serviceroles", json!({"metadata": metadata, "spec": role}));
+    let policy = json!({"metadata": {"name": "default", "namespace": "demo"}, "spec": {"peers": [{"mtls": {}}]}});
+    fake.put_in("policies", policy);
     let mut source = Source::start(&fake, settings());
     let both = |told: &Told| told.others.iter().count() == 2 && told.standing == Standing::Synced;
     let told = source.until(both).await;
@@ -417,22 +417,27 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     assert_eq!(
         shown,
         [
-            ("networking.istio.io/v1", "Gateway", "g", false),
-            ("rbac.istio.io/v1alpha1", "ServiceRole", "r", true),
+            (
+                "authentication.istio.io/v1alpha1",
+                "Policy",
+                "default",
+                true
+            ),
+            ("rbac.istio.io/v1alpha1", "ServiceRole", "g", false),
         ]
     );
     assert_eq!(
         (&written[0].spec.value(), &written[0].metadata),
-        (&gateway, &metadata)
+        (&role, &metadata)
     );
-    assert_eq!(told.counts["Gateway"], 1);
+    assert_eq!(told.counts["ServiceRole"], 1);
     // Nothing that is served depends on them.
-    fake.delete_in("gateways", "demo/g");
+    fake.delete_in("serviceroles", "demo/g");
     let last = source.until(|told| told.others.iter().count() == 1).await;
     assert_eq!(last.contribution, told.contribution);
 }
 
-/// A server that has none of them is asked for all of them at once.
+/// A server without any of the kinds gets one look-up for all of them.
 #[tokio::test]
 async fn kinds_that_are_not_installed_are_looked_for_together() {
     let fake = fake("10.0.0.1").await;
@@ -445,7 +450,7 @@ async fn kinds_that_are_not_installed_are_looked_for_together() {
     let mut paths = fake.paths();
     paths.retain(|path| path.contains("istio.io"));
     paths.sort();
-    // Each group and version once, whatever number of kinds it has.
+    // One request for each group and version, regardless of its number of kinds.
     let mut once = paths.clone();
     once.dedup();
     assert_eq!(paths, once);
@@ -476,10 +481,10 @@ async fn nodes_and_namespaces_that_may_not_be_read_are_done_without() {
     let told = source.synced().await;
     assert_eq!(endpoints(&told, "a"), ["10.0.0.1 -"]);
     assert_eq!(told.error, None);
-    // What is refused for long is not lost.
+    // A kind that is forbidden for long does not make the source lost.
     tokio::time::sleep(settings().patience * 2).await;
     assert_eq!(source.told.borrow().standing, Standing::Synced);
-    // Somebody allows it.
+    // The account gets the right.
     fake.put_in("nodes", json!({"metadata": {"name": "n"}}));
     fake.forbid(&[]);
     source.until(|told| told.counts.contains_key("Node")).await;

@@ -1,4 +1,4 @@
-//! EndpointSlice and Endpoints: where a Service's pods, or whatever else, listen. Both come to the same.
+//! EndpointSlice and Endpoints: the addresses and ports behind a Service. Both are decoded to the same type.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::kind::{Key, Kind, Resource, bytes};
 
 const SERVICE: &str = "kubernetes.io/service-name";
 
-/// Ports, and the places where all of them are.
+/// Ports, and the addresses that have all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subset {
     pub(crate) ports: Vec<(Arc<str>, u16)>,
@@ -22,7 +22,7 @@ pub(crate) struct Subset {
 pub(crate) struct Place {
     pub(crate) address: IpAddr,
     pub(crate) health: Health,
-    /// Where it is said.
+    /// `targetRef`, if it names a Pod.
     pub(crate) pod: Option<Key>,
     pub(crate) node: Option<Box<str>>,
     pub(crate) zone: Option<Box<str>>,
@@ -173,7 +173,7 @@ struct RawAddress {
 }
 
 impl RawConditions {
-    /// What is not said is so. A pod that ends is not ready, even where it serves on.
+    /// Returns the health; a missing condition counts as true. A terminating pod is not ready, even while it serves.
     fn health(&self) -> Health {
         let ready = self.ready != Some(false);
         let serving = self.serving.unwrap_or(ready);
@@ -186,7 +186,7 @@ impl RawConditions {
 }
 
 impl RawReference {
-    /// The pod that it names; `namespace` is that of what has the reference.
+    /// Returns the pod of a reference; `namespace` is that of the object with the reference.
     fn pod(self, namespace: &str) -> Option<Key> {
         if self.kind.is_some_and(|kind| kind != "Pod") {
             return None;

@@ -1,5 +1,5 @@
-//! Objects as they come from the wire, cut down to what is needed while they are read. What cannot be used of one is left
-//! out of it and said in `problem`; the rest of it counts.
+//! Objects in wire format, reduced to the needed fields while they are decoded. Unusable parts are left out and reported in
+//! `problem`; the rest of the object is used.
 
 mod backends;
 mod pod;
@@ -64,7 +64,7 @@ impl RawMetadata {
         Some(time.as_second())
     }
 
-    /// As much of it as the rules look at.
+    /// Returns the fields that the rules check.
     pub(super) fn written(&self) -> serde_json::Value {
         serde_json::json!({
             "name": self.name,
@@ -83,7 +83,7 @@ impl RawMetadata {
     }
 }
 
-/// One that says something.
+/// Returns a non-empty value.
 fn of<'a>(texts: &'a Texts, name: &str) -> Option<&'a str> {
     texts
         .get(name)?
@@ -92,7 +92,7 @@ fn of<'a>(texts: &'a Texts, name: &str) -> Option<&'a str> {
         .filter(|text| !text.is_empty())
 }
 
-/// `null` is nothing: a server says it for empty lists.
+/// Decodes `null` as the default: servers send it for empty lists.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -119,7 +119,7 @@ const FEW: usize = 1024;
 
 struct Known {
     texts: BTreeSet<Arc<str>>,
-    /// When there are more of them it is looked which of them nobody has any more.
+    /// The number of texts at which unused ones are removed.
     most: usize,
 }
 
@@ -138,7 +138,7 @@ impl Known {
     }
 }
 
-/// What is said, where it is.
+/// Turns an empty text into `None`.
 fn said(text: Option<Box<str>>) -> Option<Box<str>> {
     text.filter(|text| !text.is_empty())
 }
@@ -156,7 +156,7 @@ impl Wrong {
         self.0.get_or_insert_with(|| words().into());
     }
 
-    /// An address, unless there is none.
+    /// Parses an address; reports an invalid one, unless it is empty.
     fn address(&mut self, field: &str, text: &str) -> Option<IpAddr> {
         if text.is_empty() {
             return None;

@@ -23,9 +23,9 @@ pub struct Pod {
     pub(crate) identity: Option<Box<str>>,
     pub(crate) account: Box<str>,
     pub(crate) node: Option<Box<str>>,
-    /// Its addresses are those of its node.
+    /// The pod shares its node's network and addresses.
     pub(crate) host_network: bool,
-    /// It has ended: its addresses may be another's.
+    /// The pod has ended: its addresses may belong to another.
     pub(crate) over: bool,
     pub(crate) health: Health,
     /// The primary one first.
@@ -119,7 +119,7 @@ struct RawCondition {
 }
 
 impl RawStatus {
-    /// Ready, unless it says otherwise; one that is being deleted serves for as long as it is ready.
+    /// Returns ready unless a condition denies it; a pod that is being deleted serves for as long as it is ready.
     fn health(&self, deleted: bool) -> Health {
         let refuses =
             |condition: &RawCondition| &*condition.what == "Ready" && &*condition.status != "True";
@@ -160,7 +160,7 @@ impl From<Raw> for Pod {
         let addresses = texts.iter();
         let addresses = addresses.filter_map(|text| wrong.address("status.podIPs.ip", text));
         let addresses = addresses.collect();
-        // Those that start first and stay serve, too.
+        // Sidecar containers (`restartPolicy: Always`) have ports, too.
         let mut init = spec.init_containers;
         init.retain(|container| container.restart_policy.as_deref() == Some("Always"));
         let mut ports = BTreeMap::new();
@@ -204,7 +204,8 @@ impl From<Raw> for Pod {
     }
 }
 
-/// What the pod is one of: its Deployment rather than the ReplicaSet between them; the pod itself where nobody made it.
+/// Returns the name of the workload's owner: of the Deployment rather than its ReplicaSet; of the pod if it has no
+/// controller.
 fn owner(metadata: &RawMetadata) -> String {
     let controller = metadata
         .owner_references

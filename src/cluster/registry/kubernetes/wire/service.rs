@@ -21,13 +21,13 @@ const EXPORT_TO: &str = "networking.istio.io/exportTo";
 pub struct Service {
     pub key: Key,
     pub(crate) created: Option<i64>,
-    /// Where it is only another name for something outside.
+    /// The external name of an ExternalName service.
     pub(crate) external_name: Option<Box<str>>,
     pub(crate) headless: bool,
-    /// Those of the cluster first, then `externalIPs`; none twice.
+    /// Cluster IPs, then `externalIPs`, without duplicates.
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) balancers: Vec<IpAddr>,
-    /// No number and no name twice, and none that no proxy carries.
+    /// Ports with unique numbers and names, without protocols that no proxy supports.
     pub(crate) ports: Vec<Port>,
     pub(crate) selector: Labels,
     /// Identities, and names of accounts of its namespace.
@@ -228,7 +228,7 @@ fn most_addresses(streams: usize, ports: usize) -> usize {
     listeners.min(size::places(1, ports))
 }
 
-/// So many of these stand in the cluster of each port.
+/// Counts the leading texts that fit into the room, which each port's cluster takes from.
 fn fitting(texts: &[&str], room: &mut usize) -> usize {
     let fits = |text: &&&str| {
         let left = room.checked_sub(size::weight([**text]));
@@ -239,7 +239,7 @@ fn fitting(texts: &[&str], room: &mut usize) -> usize {
     texts.iter().take_while(fits).count()
 }
 
-/// Leaves out what is more than that.
+/// Truncates the items to the limit, and reports it.
 fn bound<T>(field: &str, items: &mut Vec<T>, most: usize, wrong: &mut Wrong) {
     if items.len() > most {
         let count = items.len();
@@ -302,7 +302,7 @@ fn listed(text: Option<&str>) -> Vec<&str> {
     items.filter(|item| !item.is_empty()).collect()
 }
 
-/// In their order, each only where it comes first.
+/// Removes duplicates; the first of each stays.
 fn once(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let mut seen = BTreeSet::new();
     addresses
@@ -311,7 +311,7 @@ fn once(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
         .collect()
 }
 
-/// What a resolver may be asked for.
+/// Returns true if a resolver accepts the name.
 fn is_name(text: &str) -> bool {
     const LONGEST: usize = 253;
     !text.is_empty()

@@ -1,4 +1,4 @@
-//! Node and Namespace: what they say of all pods in them.
+//! Node and Namespace: the fields that apply to all pods in them.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ struct Raw {
 }
 
 impl RawMetadata {
-    /// Neither is in a namespace, whatever a file says.
+    /// Returns a key without a namespace: both kinds are cluster-scoped, even if a file sets one.
     fn alone(&self) -> Key {
         Key::new("", &self.name)
     }

@@ -78,7 +78,7 @@ fn is_unresolved(oldest: &Candidate<'_>, endpoint: &Endpoint) -> bool {
     is_name && oldest.service.resolution == Resolution::Static
 }
 
-/// What of an entry is not used beside an older one.
+/// Reports the parts of an entry that are not used beside an older one.
 pub(super) fn differences<'a>(
     oldest: &'a Candidate<'_>,
     other: &'a Candidate<'_>,
@@ -123,7 +123,7 @@ pub(super) fn differences<'a>(
     })
 }
 
-/// Where backends listen is each entry's own.
+/// Compares number and protocol; the target port may differ between entries.
 fn is_same(one: &Port, other: &Port) -> bool {
     (one.number, one.protocol) == (other.number, other.protocol)
 }

@@ -1,16 +1,19 @@
 //! Objects of Kubernetes' own kinds that another role reads, with its rules, in files.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use cluster::config::{Change, Entry, Plain};
-use cluster::registry::Contribution;
-use cluster::registry::kubernetes::{Objects, Problem};
+use cluster::registry::kubernetes::{Ingresses, Objects, Problem};
+use cluster::registry::{Contribution, ObjectKey};
 use tracing::warn;
 
 /// What they come to.
 #[derive(Debug)]
 pub(super) struct OfFiles {
     pub(super) objects: Objects,
+    /// Rules are made of them.
+    ingresses: Arc<Ingresses>,
     /// An API server has services: those of files are not used, which is said once.
     is_ignored: bool,
     was_said: bool,
@@ -22,6 +25,7 @@ impl OfFiles {
     pub(super) fn new(objects: Objects, is_ignored: bool) -> Self {
         Self {
             objects,
+            ingresses: Arc::default(),
             is_ignored,
             was_said: false,
             problems: BTreeSet::new(),
@@ -40,6 +44,10 @@ impl OfFiles {
                         );
                     }
                 }
+                Change::Set(id, Entry::Plain { kind, json }) if *kind == Plain::Ingress => {
+                    let all = Arc::make_mut(&mut self.ingresses);
+                    all.insert(key(&id.name), (&**json).into());
+                }
                 Change::Set(id, Entry::Plain { kind, json }) => {
                     // Its reader asks before whether it is usable.
                     if let Err(cause) = self.objects.set_json(*kind, json) {
@@ -47,7 +55,9 @@ impl OfFiles {
                     }
                 }
                 Change::Gone(id) => {
-                    if let Some(kind) = id.plain() {
+                    if id.plain() == Some(Plain::Ingress) {
+                        Arc::make_mut(&mut self.ingresses).remove(&key(&id.name));
+                    } else if let Some(kind) = id.plain() {
                         self.objects.delete_named(kind, &id.name);
                     }
                 }
@@ -70,6 +80,15 @@ impl OfFiles {
             warn!("cannot use all of {kind} {object}: {}", refusal.words);
         }
         self.problems = now;
-        said
+        Contribution {
+            ingresses: Arc::clone(&self.ingresses),
+            ..said
+        }
     }
+}
+
+/// `NAMESPACE/NAME`.
+fn key(name: &str) -> ObjectKey {
+    let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+    (namespace.into(), name.into())
 }

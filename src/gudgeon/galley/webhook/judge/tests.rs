@@ -1,4 +1,4 @@
-//! Reviews and what is said of them, as a table.
+//! Reviews and their responses, as a table.
 
 use serde_json::json;
 
@@ -66,8 +66,7 @@ fn weights_are_added_up() {
     }
 }
 
-/// Holds an answer against what is to be said of an object. Warnings are for people alone: of them it is looked that they are
-/// there.
+/// Compares a response with the expected findings of an object. Warnings are for people: only their presence is checked.
 fn says(object: &Value, namespace: &str, said: &[&str]) {
     let (response, _) = answered(&json!({"object": object, "namespace": namespace}));
     let said = said.iter().copied();
@@ -436,13 +435,14 @@ fn warnings_are_short_and_as_many_as_fit() {
     // Many, where they are short.
     let mut object = weights(75, 25);
     object["spec"]["gateways"] = json!(vec!["a.b"; 60]);
+    object["spec"]["http"][0]["match"] = json!([{"statPrefix": "a"}]);
     let (response, _) = answered(&json!({"object": object}));
     let warnings = response["warnings"].as_array().unwrap();
     assert_eq!(warnings.len(), 61);
     assert_eq!(warnings[59], "spec.gateways[59]: write NAMESPACE/NAME");
-    // What concerns all of it is last.
+    // The warning about the whole object comes last.
     let last = warnings[60].as_str().unwrap();
-    assert!(last.contains("not served in this release"), "{last}");
+    assert!(last.contains("has no effect in this release"), "{last}");
 }
 
 #[test]
@@ -468,7 +468,7 @@ fn a_message_has_an_end() {
         causes[100],
         json!({"reason": "FieldValueInvalid", "message": "… and 50 more"})
     );
-    // The message says of all of them how many it leaves out.
+    // The message gives the number of errors that it omits.
     let message = response["status"]["message"].as_str().unwrap();
     let (begin, last) = message.rsplit_once("; ").unwrap();
     let shown = begin.split("; ").count();

@@ -1,4 +1,4 @@
-//! The service on a plain port: what is above TLS.
+//! The service on a plain port: without TLS.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -310,7 +310,7 @@ async fn who_comes_when_all_permits_are_taken_is_told() {
             .metrics()
             .contains("http_error_total{status=\"429\"} 1\n")
     );
-    // Whoever had it goes, and it goes on.
+    // The holder of the permit goes, and the next review is served.
     drop(sends);
     for _ in 0..1000 {
         let mut sender = served.connect().await;
@@ -347,7 +347,7 @@ async fn who_does_not_send_its_body_while_others_want_its_permit_is_told() {
             let answer = ask(&mut sender, "POST", "/validate", JSON, review("a")).await;
             refused += u64::from(answer.0 == 429);
             assert!(matches!(answer.0, 200 | 429), "{answer:?}");
-            // It had a moment to move on.
+            // The other request had time to proceed.
             if answer.0 == 200 && refused > 0 {
                 return refused;
             }
@@ -378,7 +378,7 @@ fn slow(object: &Value) -> (Option<Object>, Vec<Finding>) {
     api::config::check(object)
 }
 
-/// A review as large as one that is judged beside the loop.
+/// A review that is large enough for the worker thread.
 fn large(name: &str) -> Vec<u8> {
     let mut body = review(name);
     body.extend(vec![b' '; 64 << 10]);
@@ -401,7 +401,7 @@ async fn a_large_review_is_judged_beside_the_loop_and_so_is_its_panic() {
             let answer = ask(&mut other, "POST", "/validate", JSON, review("a")).await;
             assert_eq!(answer.0, 200);
             answers += 1;
-            // Until it is over somebody else is served, or nobody.
+            // The other client is served while the long review runs.
             if answers == 20 {
                 return begun.elapsed();
             }

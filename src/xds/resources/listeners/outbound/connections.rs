@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::model::{Network, ObjectRef};
+use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
 
 use super::Builder;
 use crate::common::conflict::{Conflict, TOO_LARGE};
 use crate::common::outlets::Outlet;
 use crate::resources::filters;
-use crate::resources::listeners::chain::Match;
+use crate::resources::listeners::chain::{self, Match};
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
-use crate::rules::virtual_service::connections::{Connections, Shares, connections};
+use crate::rules::virtual_service::connections::{Connections, Shares, Target, connections};
 
 /// What rules have of the room that their chains share: a wildcard must not give each service of a mesh a thousand of them.
 #[derive(Debug, Default)]
@@ -23,18 +23,8 @@ pub(super) struct Spent {
 /// About what its chains come to, and what it takes to look through them.
 fn weight(connections: &Connections) -> usize {
     let of = |shares: &Shares| shares.iter().map(|(name, _)| name.len()).sum::<usize>();
-    let targets = connections.targets.iter();
-    let targets = targets.map(|target| {
-        let names: usize = target.names.iter().map(|name| name.len() + 16).sum();
-        64 + names + 32 * target.ranges.len() + of(&target.to)
-    });
+    let targets = connections.targets.iter().map(Target::weight);
     targets.sum::<usize>() + connections.rest.as_ref().map_or(0, of)
-}
-
-/// Conditions as a text: Envoy takes no two chains with the same.
-pub(super) fn key(range: Option<&Network>, name: &str, source: Option<&Network>) -> String {
-    let text = |range: Option<&Network>| range.map_or_else(String::new, ToString::to_string);
-    format!("{} {} {name}", text(range), text(source))
 }
 
 impl Builder<'_> {
@@ -117,32 +107,7 @@ impl Builder<'_> {
     ) -> Vec<FilterChain> {
         let mut chains = Vec::new();
         for target in &connections.targets {
-            let families = self.place.families;
-            let mut ranges: Vec<Option<Network>> =
-                target.ranges.iter().copied().map(Some).collect();
-            ranges.retain(|range| range.is_none_or(|range| families.has(range.first())));
-            if target.ranges.is_empty() {
-                ranges.push(None);
-            }
-            // Of each range the names that no chain before has.
-            let mut groups: BTreeMap<Vec<String>, Vec<Network>> = BTreeMap::new();
-            for range in ranges {
-                let names = target.names.iter().map(String::as_str);
-                let any = target.names.is_empty().then_some("");
-                let new = names.chain(any).filter(|name| {
-                    matched.insert(key(range.as_ref(), name, target.source.as_ref()))
-                });
-                let new: Vec<String> = new.map(str::to_owned).collect();
-                if !new.is_empty() {
-                    groups.entry(new).or_default().extend(range);
-                }
-            }
-            for (mut names, ranges) in groups {
-                names.retain(|name| !name.is_empty());
-                let matching = Match::any()
-                    .server_names(&names)
-                    .ranges(&ranges)
-                    .source(target.source);
+            for matching in chain::of_target(target, self.place.families, matched) {
                 let filter = filters::tcp_to(self.mesh, &outlet.name, &target.to);
                 chains.extend(make(matching, filter));
             }

@@ -1,0 +1,249 @@
+//! Secrets with certificates, each of them looked for by its name: nothing else of what a cluster keeps secret is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::model::{Credential, CredentialKey, Credentials};
+use serde::Deserialize;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::super::credential::SecretData;
+use super::wire::RawMetadata;
+use crate::connect::Cluster;
+use crate::kind::{Key, Kind, Resource};
+use crate::store::{Reader, store};
+use crate::watcher::{ObjectSource as _, Pace, Selection, Watcher};
+
+/// Secrets that are looked for at once: each is a watch of its own. Chosen: an edge has a few dozen certificates.
+pub const MOST_CREDENTIALS: usize = 200;
+
+/// Secrets by their namespaces and names.
+pub type WantedCredentials = BTreeSet<CredentialKey>;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FoundCredentials {
+    pub all: Arc<Credentials>,
+    /// Those of which it is known whether they are there.
+    pub known: WantedCredentials,
+}
+
+/// A Secret that was asked for.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(from = "RawNamedSecret")]
+struct NamedSecret {
+    key: Key,
+    data: SecretData,
+}
+
+#[derive(Deserialize)]
+struct RawNamedSecret {
+    #[serde(default)]
+    metadata: RawMetadata,
+    #[serde(flatten)]
+    data: SecretData,
+}
+
+impl From<RawNamedSecret> for NamedSecret {
+    fn from(raw: RawNamedSecret) -> Self {
+        Self {
+            key: raw.metadata.key(),
+            data: raw.data,
+        }
+    }
+}
+
+impl Kind for NamedSecret {
+    const RESOURCE: Resource = Resource {
+        group: "",
+        version: "v1",
+        name: "secrets",
+    };
+
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+
+    fn size(&self) -> usize {
+        self.data.size().saturating_add(size_of::<Self>())
+    }
+}
+
+/// What is heard of one.
+enum Heard {
+    Read(Option<Arc<NamedSecret>>),
+    /// The account has no right to it.
+    Refused,
+}
+
+/// One that is looked for.
+struct Sought {
+    /// Which of those with this name.
+    generation: u64,
+    task: AbortHandle,
+}
+
+struct Seeking {
+    cluster: Cluster,
+    pace: Pace,
+    say: mpsc::Sender<(CredentialKey, u64, Heard)>,
+    tasks: JoinSet<()>,
+    sought: BTreeMap<CredentialKey, Sought>,
+    generation: u64,
+}
+
+/// Looks for the Secrets that are wanted, as they change, and tells what there is, for as long as somebody listens. One that is
+/// not whole is said to be so, and is served as it was.
+pub async fn credentials(
+    cluster: Cluster,
+    pace: Pace,
+    mut wanted: watch::Receiver<Arc<WantedCredentials>>,
+    to: watch::Sender<FoundCredentials>,
+) {
+    let (say, mut said) = mpsc::channel(1);
+    let mut seeking = Seeking {
+        cluster,
+        pace,
+        say,
+        tasks: JoinSet::new(),
+        sought: BTreeMap::new(),
+        generation: 0,
+    };
+    loop {
+        tokio::select! {
+            changed = wanted.changed() => match changed {
+                Ok(()) => {
+                    let now = Arc::clone(&wanted.borrow_and_update());
+                    seeking.seek(&now, &to);
+                }
+                Err(_) => return,
+            },
+            Some((key, generation, heard)) = said.recv() => seeking.hear(&key, generation, heard, &to),
+            Some(_ended) = seeking.tasks.join_next() => {}
+            () = to.closed() => return,
+        }
+    }
+}
+
+impl Seeking {
+    fn seek(&mut self, wanted: &WantedCredentials, to: &watch::Sender<FoundCredentials>) {
+        let kept: WantedCredentials = wanted.iter().take(MOST_CREDENTIALS).cloned().collect();
+        if wanted.len() > kept.len() {
+            tracing::warn!(
+                "Gateways name {} secrets: {MOST_CREDENTIALS} are looked for, and certificates of the others are not served",
+                wanted.len()
+            );
+        }
+        let gone: Vec<_> = self
+            .sought
+            .keys()
+            .filter(|key| !kept.contains(*key))
+            .cloned()
+            .collect();
+        for key in &gone {
+            if let Some(one) = self.sought.remove(key) {
+                one.task.abort();
+            }
+        }
+        to.send_if_modified(|found| {
+            let mut is_modified = false;
+            for key in &gone {
+                is_modified |= found.known.remove(key);
+                if found.all.contains_key(key) {
+                    Arc::make_mut(&mut found.all).remove(key);
+                }
+            }
+            // Of what is not looked for it is known that nothing comes.
+            for key in wanted.difference(&kept) {
+                is_modified |= found.known.insert(key.clone());
+            }
+            is_modified
+        });
+        for key in kept {
+            if self.sought.contains_key(&key) {
+                continue;
+            }
+            self.generation = self.generation.wrapping_add(1);
+            let (namespace, name) = &key;
+            let selection = Selection {
+                namespace: Some(namespace.to_string()),
+                name: Some(name.to_string()),
+                labels: None,
+            };
+            let (writer, reader) = store::<NamedSecret>();
+            let watcher = Watcher::new(self.cluster.clone(), selection, self.pace);
+            let told = tell(reader, key.clone(), self.generation, self.say.clone());
+            let task = self.tasks.spawn(async move {
+                tokio::select! {
+                    never = watcher.run(writer) => match never {},
+                    () = told => {}
+                }
+            });
+            let generation = self.generation;
+            self.sought.insert(key, Sought { generation, task });
+        }
+    }
+
+    fn hear(
+        &self,
+        key: &CredentialKey,
+        generation: u64,
+        heard: Heard,
+        to: &watch::Sender<FoundCredentials>,
+    ) {
+        let is_current = |one: &Sought| one.generation == generation;
+        if !self.sought.get(key).is_some_and(is_current) {
+            return;
+        }
+        let (namespace, name) = key;
+        let whole: Result<Option<Arc<Credential>>, String> = match heard {
+            Heard::Refused => {
+                tracing::warn!(
+                    "cannot read secret {namespace}/{name}: the account has no right to it"
+                );
+                Ok(None)
+            }
+            Heard::Read(None) => Ok(None),
+            Heard::Read(Some(secret)) => secret.data.whole(),
+        };
+        let change = whole.unwrap_or_else(|why| {
+            tracing::warn!("cannot use secret {namespace}/{name}: {why}");
+            to.borrow().all.get(key).cloned()
+        });
+        to.send_if_modified(|found| {
+            let is_new = found.known.insert(key.clone());
+            let is_same = found.all.get(key) == change.as_ref();
+            if !is_same {
+                let all = Arc::make_mut(&mut found.all);
+                match change {
+                    Some(one) => all.insert(key.clone(), one),
+                    None => all.remove(key),
+                };
+            }
+            is_new || !is_same
+        });
+    }
+}
+
+async fn tell(
+    mut secrets: Reader<NamedSecret>,
+    key: CredentialKey,
+    generation: u64,
+    say: mpsc::Sender<(CredentialKey, u64, Heard)>,
+) {
+    let own = Key::new(&key.0, &key.1);
+    while let Some(changes) = secrets.changed().await {
+        let freshness = changes.freshness;
+        let heard = if freshness.listed {
+            Heard::Read(secrets.get(&own))
+        } else if freshness.refused {
+            Heard::Refused
+        } else {
+            continue;
+        };
+        if say.send((key.clone(), generation, heard)).await.is_err() {
+            return;
+        }
+    }
+}

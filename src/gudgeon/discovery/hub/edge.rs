@@ -1,0 +1,107 @@
+//! Routers that come while it is still looked for what they listen for: certificates, and Ingresses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use xds::node::{Kind, Node};
+use xds::snapshot::Snapshot;
+
+use super::Hub;
+use crate::discovery::identity::may_have_secrets;
+use crate::grpc::Peer;
+
+/// How long after the start routers wait for that at most. Chosen: an API server that is there answers in less; without one, what is
+/// known is served.
+const LATE: Duration = Duration::from_secs(5);
+
+/// How many look for something that routers wait for, and how long these do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EdgeInputs(Arc<watch::Sender<(usize, Option<Instant>)>>);
+
+/// Somebody looks, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Looking(EdgeInputs);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        let looking = &self.0.0;
+        looking.send_modify(|(count, _)| *count = count.saturating_sub(1));
+    }
+}
+
+impl EdgeInputs {
+    pub(crate) fn begin(&self) -> Looking {
+        self.0.send_modify(|(count, late)| {
+            *count = count.saturating_add(1);
+            *late = Some(Instant::now() + LATE);
+        });
+        Looking(self.clone())
+    }
+
+    /// Returns when all is there that a node's listeners are made of, or did not come in time.
+    pub(crate) async fn known_for(&self, node: &Node) {
+        if node.kind != Kind::Router {
+            return;
+        }
+        let mut looking = self.0.subscribe();
+        let Some(late) = looking.borrow().1 else {
+            return;
+        };
+        let _late = timeout_at(late, looking.wait_for(|(count, _)| *count == 0)).await;
+    }
+}
+
+impl Hub {
+    /// A node, with what is known of it by its peer.
+    pub(crate) fn of_peer(&self, peer: &Peer, mut node: Node) -> Arc<Node> {
+        node.router.may_have_secrets = may_have_secrets(peer, &node, &self.trust_domains_now());
+        Arc::new(node)
+    }
+
+    /// The snapshot that is current, as soon as there is one, with what this node's listeners are made of.
+    pub(crate) async fn snapshot_for(&self, node: &Node) -> Arc<Snapshot> {
+        let _first = self.first_snapshot().await;
+        self.edge.known_for(node).await;
+        self.first_snapshot().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use envoy_types::pb::envoy::config::core::v3 as core;
+
+    fn node(word: &str) -> Node {
+        Node::read(Some(&core::Node {
+            id: format!("{word}~10.0.0.1~b-1.demo~demo.svc.cluster.local"),
+            ..core::Node::default()
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn routers_wait_for_what_they_listen_for_and_not_for_ever() {
+        let all = EdgeInputs::default();
+        let waited = async |word: &str| {
+            let begin = Instant::now();
+            all.known_for(&node(word)).await;
+            begin.elapsed()
+        };
+        assert_eq!(waited("router").await, Duration::ZERO);
+        let (one, other) = (all.begin(), all.begin());
+        assert_eq!(waited("sidecar").await, Duration::ZERO);
+        assert_eq!(waited("router").await, LATE);
+        // Nobody waits twice.
+        assert_eq!(waited("router").await, Duration::ZERO);
+        drop((one, other));
+        let one = all.begin();
+        let told = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(one);
+        });
+        assert_eq!(waited("router").await, Duration::from_secs(1));
+        told.await.unwrap();
+    }
+}

@@ -1,0 +1,89 @@
+//! Certificates that Gateways name, off the Secrets of the local cluster: only those are read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::model::{Objects, Workload, WorkloadKey};
+use api::networking::Gateway;
+use cluster::registry::kubernetes::{FoundCredentials, WantedCredentials, credentials as look_for};
+use cluster::{Cluster, Pace};
+use tokio::sync::watch;
+use xds::snapshot::named_credentials;
+
+use crate::discovery::hub::{Hub, Looking};
+
+/// Looks for them from now on. Routers that come before it is known which there are wait for that: a listener without a chain
+/// that it had would end connections.
+pub(super) fn start(hub: &Arc<Hub>, cluster: Cluster, pace: Pace) {
+    let looking = hub.edge.begin();
+    let (say, wanted) = watch::channel(Arc::default());
+    let (to, found) = watch::channel(FoundCredentials::default());
+    tokio::spawn(look_for(cluster, pace, wanted, to));
+    tokio::spawn(follow(Arc::clone(hub), say, found, looking));
+}
+
+async fn follow(
+    hub: Arc<Hub>,
+    say: watch::Sender<Arc<WantedCredentials>>,
+    mut found: watch::Receiver<FoundCredentials>,
+    looking: Looking,
+) {
+    let mut looking = Some(looking);
+    let mut snapshots = hub.watch_snapshots();
+    let mut last: Option<Named> = None;
+    loop {
+        tokio::select! {
+            changed = snapshots.changed() => if changed.is_err() { return },
+            changed = found.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let all = Arc::clone(&found.borrow_and_update().all);
+                hub.update(|registries| registries.set_credentials(all));
+            }
+        }
+        let now = snapshots.borrow_and_update().clone();
+        let Some(snapshot) = now else {
+            continue;
+        };
+        let names = (
+            Arc::clone(&snapshot.world().gateways),
+            Arc::clone(&snapshot.world().workloads),
+        );
+        if last.as_ref().is_none_or(|last| !is_same(last, &names)) {
+            let settings = Arc::clone(&hub.options.settings);
+            let of = Arc::clone(&snapshot);
+            let pods = snapshot.world().workloads.len();
+            let size = pods.saturating_mul(snapshot.world().gateways.len());
+            let wanted = hub
+                .beside(size, move || named_credentials(of.world(), &settings))
+                .await;
+            let wanted = Arc::new(wanted.unwrap_or_default());
+            say.send_if_modified(|known| {
+                let is_news = *known != wanted;
+                *known = wanted;
+                is_news
+            });
+            last = Some(names);
+        }
+        let found = found.borrow();
+        let served = &snapshot.world().credentials;
+        let is_served = found
+            .all
+            .iter()
+            .all(|(key, one)| served.get(key) == Some(one));
+        if looking.is_some() && found.known == **say.borrow() && is_served {
+            looking = None;
+        }
+    }
+}
+
+/// What names come of.
+type Named = (
+    Arc<Objects<Gateway>>,
+    Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
+);
+
+fn is_same(one: &Named, other: &Named) -> bool {
+    Arc::ptr_eq(&one.0, &other.0) && Arc::ptr_eq(&one.1, &other.1)
+}

@@ -1,0 +1,68 @@
+//! Ingresses of the local API server, while the mesh makes rules of them.
+
+use std::sync::Arc;
+
+use api::mesh::mesh_config::IngressControllerMode;
+use cluster::registry::Registries;
+use cluster::registry::kubernetes::{Ingresses, ingresses as watch_ingresses};
+use cluster::{Cluster, Pace};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::discovery::hub::Hub;
+
+fn are_wanted(hub: &Hub) -> bool {
+    let mode = |registries: &Registries| registries.world().mesh.ingress_controller_mode();
+    hub.look(mode) != IngressControllerMode::Off
+}
+
+/// Watches them from now on, whenever they are wanted and rules are read here.
+pub(super) fn start(
+    hub: &Arc<Hub>,
+    cluster: Cluster,
+    namespace: Option<String>,
+    pace: Pace,
+    counts: watch::Receiver<bool>,
+) {
+    let waits = hub.edge.begin();
+    let hub = Arc::clone(hub);
+    tokio::spawn(async move {
+        let mut snapshots = hub.watch_snapshots();
+        let mut counts = counts;
+        let (to, mut found) = watch::channel(None::<Arc<Ingresses>>);
+        let mut running = JoinSet::new();
+        let mut waits = Some(waits);
+        loop {
+            let is_wanted = *counts.borrow_and_update() && are_wanted(&hub);
+            if is_wanted && running.is_empty() {
+                let (cluster, namespace) = (cluster.clone(), namespace.clone());
+                running.spawn(watch_ingresses(cluster, namespace, pace, to.clone()));
+            } else if !is_wanted {
+                running.abort_all();
+                while running.join_next().await.is_some() {}
+                to.send_if_modified(|known| known.take().is_some());
+                waits = None;
+            }
+            let now = found.borrow_and_update().clone();
+            let is_known = now.is_some();
+            let all = now.unwrap_or_default();
+            let last = hub.snapshots();
+            hub.update(|registries| registries.set_ingresses(Arc::clone(&all)));
+            // They are served with the next snapshot, which is made at once where there is none yet.
+            if is_known && waits.is_some() {
+                let is_served = all.is_empty() || snapshots.borrow().is_none();
+                while !is_served && hub.snapshots() == last {
+                    if snapshots.changed().await.is_err() {
+                        return;
+                    }
+                }
+                waits = None;
+            }
+            tokio::select! {
+                changed = snapshots.changed() => if changed.is_err() { return },
+                changed = counts.changed() => if changed.is_err() { return },
+                _ = found.changed() => {}
+            }
+        }
+    });
+}

@@ -1,0 +1,116 @@
+//! Secrets of routers: over which streams they go, and over which they do not.
+
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{Struct, Value};
+use prost::Message as _;
+
+use crate::authority::Authority;
+use crate::client::*;
+use crate::place::{Discovery, Place, documents};
+use crate::tls::{certify, channel, secure_port, trusting};
+
+const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+const NAME: &str = "kubernetes://a";
+
+fn secret(namespace: &str) -> String {
+    let (chain, key) =
+        Authority::new().client(&format!("spiffe://cluster.local/ns/{namespace}/sa/a"));
+    let indented =
+        |text: &str| -> String { text.lines().map(|line| format!("    {line}\n")).collect() };
+    format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: a, namespace: {namespace}}}\nstringData:\n  tls.crt: |\n{}  tls.key: |\n{}",
+        indented(&chain),
+        indented(&key)
+    )
+}
+
+fn place() -> Place {
+    let gateway = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: demo}\n\
+                   spec: {selector: {istio: edge}, servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: ['*'], \
+                   tls: {mode: SIMPLE, credentialName: a}}]}\n";
+    let config = documents(&[gateway.to_owned(), secret("demo"), secret("other")]);
+    Place::new()
+        .with("config/edge.yaml", &config)
+        .arg("--secureGrpcAddr=127.0.0.1:0")
+}
+
+fn node(id: &str, generator: &str) -> Node {
+    let text = |text: &str| Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    };
+    let fields = [("istio", "edge"), ("GENERATOR", generator)];
+    let fields = fields.map(|(name, value)| (name.to_owned(), text(value)));
+    Node {
+        metadata: Some(Struct {
+            fields: fields.into(),
+        }),
+        ..node_of(id)
+    }
+}
+
+const ROUTER: &str = "router~127.0.0.1~edge-1.demo~demo.svc.cluster.local";
+
+/// Whether a stream is given the secret that it asks for; the number of its listeners.
+async fn given(mut stream: Sotw, node: Node) -> (bool, usize) {
+    stream.ask_as(node, LDS, &[]);
+    let listeners = stream.next(QUIET).await.map(Result::unwrap);
+    let count = listeners.as_ref().map_or(0, |all| all.resources.len());
+    stream.say(request(SDS, &[NAME]));
+    let Some(secrets) = stream.next(QUIET).await.map(Result::unwrap) else {
+        return (false, count);
+    };
+    assert_eq!(secrets.type_url, SDS);
+    assert_eq!(secrets.resources.len(), 1);
+    let secret = Secret::decode(&*secrets.resources[0].value).unwrap();
+    assert_eq!(secret.name, NAME);
+    (true, count)
+}
+
+#[tokio::test]
+async fn routers_of_this_machine_have_what_is_of_their_namespace_and_nobody_else_has() {
+    let discovery = place().start();
+    let of = async |id: &str, generator: &str| {
+        given(Sotw::open(discovery.grpc).await, node(id, generator)).await
+    };
+    assert_eq!(of(ROUTER, "").await, (true, 1));
+    assert_eq!(
+        of(&ROUTER.replace("router~", "ingress~"), "").await,
+        (true, 1)
+    );
+    // There is no secret of that name, and so no listener.
+    assert_eq!(
+        of(&ROUTER.replace(".demo~", ".third~"), "").await,
+        (false, 0)
+    );
+    let (has, _) = of(&ROUTER.replace("router~", "sidecar~"), "").await;
+    assert!(!has, "a sidecar");
+    let (has, _) = of(ROUTER, "grpc").await;
+    assert!(!has, "a program with gRPC in it");
+}
+
+/// With the check of identities off, too, which lets anybody speak for anybody.
+#[tokio::test]
+async fn a_certificate_is_to_be_for_the_namespace() {
+    for check in ["true", "false"] {
+        let root = Authority::new();
+        let place = place().env("PILOT_ENABLE_XDS_IDENTITY_CHECK", check);
+        certify(&root, &place);
+        let mut discovery: Discovery = place.start();
+        let port = secure_port(&mut discovery).await;
+        let over = async |namespace: &str| {
+            let client = root.client(&format!("spiffe://cluster.local/ns/{namespace}/sa/edge"));
+            let channel = channel(port, trusting(&root, Some(&client))).await.unwrap();
+            Sotw::over(channel).await
+        };
+        assert_eq!(given(over("demo").await, node(ROUTER, "")).await, (true, 1));
+        let mut stranger = over("other").await;
+        if check == "false" {
+            assert_eq!(given(stranger, node(ROUTER, "")).await, (false, 0));
+            continue;
+        }
+        stranger.ask_as(node(ROUTER, ""), SDS, &[NAME]);
+        assert_eq!(stranger.end().await.code(), tonic::Code::PermissionDenied);
+    }
+}

@@ -1,0 +1,308 @@
+//! Listeners of a router: one for each port that its Gateways have, with a chain for each server that has names of its own
+//! (discovery.md §16).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::model::{ObjectRef, Protocol};
+use api::networking::VirtualService;
+use envoy_types::pb::envoy::config::core::v3::{TrafficDirection, TransportSocket};
+use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
+
+use super::chain::{self, Match};
+use super::{Frame, Inspect, name};
+use crate::common::conflict::{Conflict, TOO_LARGE};
+use crate::finish::Draft;
+use crate::resources::clusters::BLACK_HOLE;
+use crate::resources::filters::{self, Extras, HttpOptions, Routes};
+use crate::resources::mesh::Mesh;
+use crate::resources::proxy::Proxy;
+use crate::resources::routes::{ROOM, ROOM_OF_RULE};
+use crate::rules::authorization_policy::Filters;
+use crate::rules::gateway::secrets::RouterSecrets;
+use crate::rules::gateway::tls::{self, RouterCertificates};
+use crate::rules::gateway::{BoundPort, Ends, Merged, Serving};
+use crate::rules::virtual_service::connections::{self, Target};
+use crate::scope::{ProxyRules, Rule};
+
+/// A router with what its listeners need.
+pub(crate) struct Edge<'a> {
+    pub(crate) proxy: &'a Proxy,
+    pub(crate) mesh: &'a Mesh,
+    pub(crate) rules: &'a ProxyRules,
+    pub(crate) merged: &'a Merged,
+    /// Who may come in.
+    pub(crate) filters: &'a Filters,
+    pub(crate) secrets: RouterSecrets<'a>,
+}
+
+/// One listener while its chains are made.
+#[derive(Default)]
+struct EdgeChains {
+    chains: Vec<FilterChain>,
+    from: Vec<ObjectRef>,
+    /// Conditions of chains: Envoy takes no two with the same.
+    matched: BTreeSet<String>,
+    lost: Vec<Conflict>,
+}
+
+/// What rules have of the room that all chains of a router share.
+#[derive(Default)]
+struct EdgeRoom {
+    spent: usize,
+    by_rule: BTreeMap<ObjectRef, usize>,
+}
+
+impl Edge<'_> {
+    /// All of them, and what was left out.
+    pub(crate) fn listeners(&self) -> (Vec<Draft<Listener>>, Vec<Conflict>) {
+        let mut lost = Vec::new();
+        let mut room = EdgeRoom::default();
+        let all = self.merged.by_port.iter();
+        let all =
+            all.filter_map(|(place, servers)| self.listener(*place, servers, &mut room, &mut lost));
+        let all = all.collect();
+        (all, lost)
+    }
+
+    fn listener(
+        &self,
+        (bind, port): BoundPort,
+        servers: &[Serving],
+        room: &mut EdgeRoom,
+        lost: &mut Vec<Conflict>,
+    ) -> Option<Draft<Listener>> {
+        let (wildcard, more) = self.proxy.families.wildcards();
+        let address = bind.unwrap_or(wildcard);
+        let own_name = name(address, port);
+        let mut made = EdgeChains::default();
+        // Servers in plain text share their routes, and so a chain.
+        let first = servers.first()?;
+        let servers = match first.ends {
+            Ends::Http => {
+                made.from
+                    .extend(servers.iter().map(|one| one.from().clone()));
+                std::slice::from_ref(first)
+            }
+            Ends::Https | Ends::Tls | Ends::Passthrough | Ends::AutoPassthrough | Ends::Tcp => {
+                servers
+            }
+        };
+        for server in servers {
+            made.from.push(server.from().clone());
+            let result = self.add(server, &own_name, room, &mut made);
+            lost.extend(result.err().map(|why| {
+                let what = format!("is left out: {why}");
+                server.lost(&what)
+            }));
+            lost.append(&mut made.lost);
+        }
+        // Envoy takes no listener without chains.
+        (!made.chains.is_empty()).then_some(())?;
+        let frame = Frame {
+            name: own_name,
+            address,
+            more: more.filter(|_| bind.is_none()),
+            port,
+            direction: TrafficDirection::Outbound,
+            bound: true,
+            inspect: Inspect {
+                tls: first.ends.has_server_name(),
+                http: false,
+            },
+            chains: made.chains,
+            default: None,
+        };
+        let mut from = made.from;
+        from.extend(self.filters.from.iter().cloned());
+        from.sort();
+        from.dedup();
+        Some(Draft {
+            from,
+            ..super::draft(frame.listener(self.mesh))
+        })
+    }
+
+    fn add(
+        &self,
+        server: &Serving,
+        listener: &str,
+        room: &mut EdgeRoom,
+        made: &mut EdgeChains,
+    ) -> Result<(), String> {
+        match server.ends {
+            Ends::Http => {
+                let filter = self.http(server, listener);
+                made.chains.push(Match::any().chain(filter));
+            }
+            Ends::Https => {
+                let socket = self.socket(server)?;
+                let matching = made.by_names(server)?;
+                let filters = vec![self.http(server, listener)];
+                let chain = matching.chain_of(filters);
+                made.chains.push(chain::secured(chain, socket));
+            }
+            Ends::Tls => {
+                let socket = self.socket(server)?;
+                self.by_rules(server, Some(&socket), room, made);
+            }
+            Ends::Tcp | Ends::Passthrough => self.by_rules(server, None, room, made),
+            Ends::AutoPassthrough => {
+                let mut filters = self.filters.tcp.clone();
+                filters.push(filters::sni_cluster());
+                filters.push(filters::tcp(self.mesh, BLACK_HOLE));
+                let chain = made.by_names(server)?.chain_of(filters);
+                made.chains.push(chain);
+            }
+        }
+        Ok(())
+    }
+
+    /// How TLS ends at a server; where it cannot, why not.
+    fn socket(&self, server: &Serving) -> Result<TransportSocket, String> {
+        let own = RouterCertificates {
+            files: &self.proxy.node.server,
+            are_missing: self.proxy.node.without_certificates,
+            secrets: self.secrets,
+            initial_fetch_timeout: self.mesh.initial_fetch_timeout,
+        };
+        let written = server.spec().and_then(|server| server.tls.as_ref());
+        let written = written.cloned().unwrap_or_default();
+        tls::socket(&written, server.ends, own)
+    }
+
+    /// What a rule makes of connections to a server. `None`: there is no room for it.
+    fn targets(
+        &self,
+        server: &Serving,
+        rule: &Rule<VirtualService>,
+        room: &mut usize,
+    ) -> Option<Vec<Target>> {
+        let mut targets = match server.ends {
+            Ends::Passthrough => connections::passed_through(self.rules, rule, server, room)?,
+            Ends::Http | Ends::Https | Ends::Tls | Ends::AutoPassthrough | Ends::Tcp => {
+                connections::carried(self.rules, rule, server)
+            }
+        };
+        if server.ends == Ends::Tls {
+            let names = names(server);
+            for target in &mut targets {
+                target.names.clone_from(&names);
+            }
+        }
+        for target in &targets {
+            *room = room.checked_sub(target.weight())?;
+        }
+        Some(targets)
+    }
+
+    /// Adds the chains of all rules that are bound to a server.
+    fn by_rules(
+        &self,
+        server: &Serving,
+        socket: Option<&TransportSocket>,
+        room: &mut EdgeRoom,
+        made: &mut EdgeChains,
+    ) {
+        for rule in self.rules.bound(server.from()) {
+            let Some(mut left) = room.of(&rule.from) else {
+                continue;
+            };
+            let before = left;
+            let Some(targets) = self.targets(server, rule, &mut left) else {
+                made.lost.push(room.give_up(&rule.from));
+                continue;
+            };
+            room.spend(&rule.from, before - left);
+            if !targets.is_empty() {
+                made.from.push(rule.from.clone());
+                made.from.extend(rule.with.iter().cloned());
+            }
+            for target in &targets {
+                let matches = chain::of_target(target, self.proxy.families, &mut made.matched);
+                let stat_prefix = target.to.first().map_or(BLACK_HOLE, |(name, _)| name);
+                for matching in matches {
+                    let mut filters = self.filters.tcp.clone();
+                    filters.push(filters::tcp_to(self.mesh, stat_prefix, &target.to));
+                    let chain = matching.chain_of(filters);
+                    made.chains.push(match socket {
+                        Some(socket) => chain::secured(chain, socket.clone()),
+                        None => chain,
+                    });
+                }
+            }
+        }
+    }
+
+    /// All that requests pass at a server.
+    fn http(&self, server: &Serving, listener: &str) -> Filter {
+        let options = HttpOptions {
+            idle_timeout: self.proxy.node.idle_timeout,
+            http10: self.proxy.node.http10,
+        };
+        filters::http(
+            self.mesh,
+            options,
+            format!("outbound_{listener}"),
+            Routes::Named(server.routes.to_string()),
+            Extras {
+                first: &self.filters.http,
+                grpc_web: server.protocol() == Protocol::GrpcWeb,
+                grpc_stats: false,
+                at_edge: true,
+            },
+        )
+    }
+}
+
+/// What a server is told apart by; none: whatever name the client says.
+fn names(server: &Serving) -> Vec<String> {
+    let mut names: Vec<String> = server.hosts.names().collect();
+    if names.iter().any(|name| name == "*") {
+        names.clear();
+    }
+    names
+}
+
+impl EdgeChains {
+    /// By the names that no chain before has.
+    fn by_names(&mut self, server: &Serving) -> Result<Match, String> {
+        let mut names = names(server);
+        let is_any = names.is_empty();
+        if is_any {
+            names.push(String::new());
+        }
+        names.retain(|name| self.matched.insert(chain::key(None, name, None)));
+        if names.is_empty() {
+            return Err("an older server has all of its hosts".to_owned());
+        }
+        if is_any {
+            names.clear();
+        }
+        Ok(Match::any().server_names(&names))
+    }
+}
+
+impl EdgeRoom {
+    /// That a rule still has; `None`: it was given up.
+    fn of(&self, rule: &ObjectRef) -> Option<usize> {
+        let spent = self.by_rule.get(rule).copied().unwrap_or_default();
+        let own = ROOM_OF_RULE.checked_sub(spent)?;
+        Some(own.min(ROOM.saturating_sub(self.spent)))
+    }
+
+    fn spend(&mut self, rule: &ObjectRef, bytes: usize) {
+        self.spent = self.spent.saturating_add(bytes);
+        *self.by_rule.entry(rule.clone()).or_default() += bytes;
+    }
+
+    /// It is not tried at the next server.
+    fn give_up(&mut self, rule: &ObjectRef) -> Conflict {
+        self.by_rule.insert(rule.clone(), usize::MAX);
+        let message = format!(
+            "{rule} is left out: its chains are larger than {} MiB, or those of all rules than {} MiB",
+            ROOM_OF_RULE >> 20,
+            ROOM >> 20
+        );
+        Conflict::new(TOO_LARGE, rule.to_string(), message).because_of(rule)
+    }
+}

@@ -1,0 +1,179 @@
+//! Hosts of a server, each with the namespaces whose rules may have it, and what they have in common with hosts of rules.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::scope::patterns;
+
+/// Namespaces whose rules may have a host; empty: all.
+type Namespaces = Vec<Arc<str>>;
+
+/// Hosts of a server: `HOST`, `NAMESPACE/HOST`, `./HOST`, `*/HOST`. In lower case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerHosts {
+    /// Each from its end, so that those that end alike stand together.
+    reversed: BTreeMap<String, Namespaces>,
+}
+
+fn reversed(text: &str) -> String {
+    text.chars().rev().collect()
+}
+
+impl ServerHosts {
+    /// As they are written, in a Gateway of a namespace.
+    pub(crate) fn new(written: &[String], namespace: &Arc<str>) -> Self {
+        let mut hosts = Self::default();
+        for one in written {
+            let (of, host) = one.split_once('/').unwrap_or(("*", one));
+            let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+            let of: Option<Arc<str>> = match of {
+                "*" => None,
+                "." => Some(namespace.clone()),
+                of => Some(of.into()),
+            };
+            let key = reversed(&host);
+            match (hosts.reversed.get_mut(&key), of) {
+                (None, of) => {
+                    hosts.reversed.insert(key, of.into_iter().collect());
+                }
+                (Some(known), None) => known.clear(),
+                (Some(known), Some(of)) if !known.is_empty() && !known.contains(&of) => {
+                    known.push(of);
+                }
+                (Some(_), Some(_)) => {}
+            }
+        }
+        hosts
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reversed.is_empty()
+    }
+
+    /// Without those that are taken, which is asked of each in its order.
+    pub(crate) fn without(&self, mut is_taken: impl FnMut(&str) -> bool) -> Self {
+        let all = self.reversed.iter();
+        let left = all.filter(|(host, _)| !is_taken(&reversed(host)));
+        Self {
+            reversed: left.map(|(host, of)| (host.clone(), of.clone())).collect(),
+        }
+    }
+
+    /// Whether this very host is one of them, whoever may have it.
+    pub(crate) fn has_name(&self, host: &str) -> bool {
+        self.reversed.contains_key(&reversed(host))
+    }
+
+    /// All, whoever may have them.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.reversed.keys().map(|host| reversed(host))
+    }
+
+    /// Those that a host or a wildcard of a rule of this namespace means as well: the narrower of each two.
+    fn each<'a>(&'a self, host: &'a str, namespace: &'a str) -> impl Iterator<Item = String> + 'a {
+        let is_open =
+            move |of: &Namespaces| of.is_empty() || of.iter().any(|one| **one == *namespace);
+        let covering = patterns(host);
+        let mut covering = covering.iter();
+        let is_covered = covering.any(|one| self.reversed.get(&reversed(one)).is_some_and(is_open));
+        let suffix = host.strip_prefix('*').filter(|_| !is_covered);
+        let end = suffix.map(reversed);
+        let from = end.clone().unwrap_or_default();
+        let below = self.reversed.range::<String, _>(from..);
+        let below = below
+            .take_while(move |(one, _)| end.as_ref().is_some_and(|end| one.starts_with(end)))
+            .filter(move |(_, of)| is_open(of))
+            .map(|(one, _)| reversed(one));
+        is_covered.then(|| host.to_owned()).into_iter().chain(below)
+    }
+
+    /// As many of these as there is room for; each takes its length of it. `None`: there are more.
+    pub(crate) fn common(
+        &self,
+        host: &str,
+        namespace: &str,
+        room: &mut usize,
+    ) -> Option<Vec<String>> {
+        let mut found = Vec::new();
+        *room = room.checked_sub(host.len())?;
+        for one in self.each(host, namespace) {
+            *room = room.checked_sub(one.len())?;
+            found.push(one);
+        }
+        Some(found)
+    }
+
+    /// Whether there are any.
+    pub(crate) fn meet(&self, host: &str, namespace: &str) -> bool {
+        self.each(host, namespace).next().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(written: &[&str]) -> ServerHosts {
+        let written: Vec<_> = written.iter().map(|one| (*one).to_owned()).collect();
+        ServerHosts::new(&written, &"edge".into())
+    }
+
+    #[test]
+    fn the_narrower_of_two_hosts_is_what_they_have_in_common() {
+        for (server, rule, common) in [
+            (&["a.example"][..], "a.example", &["a.example"][..]),
+            (&["A.Example."], "a.example", &["a.example"]),
+            (&["*.example"], "a.example", &["a.example"]),
+            (&["*"], "a.example", &["a.example"]),
+            (&["*"], "*", &["*"]),
+            (
+                &["a.example", "b.example", "c.other"],
+                "*.example",
+                &["a.example", "b.example"],
+            ),
+            (
+                &["a.example", "*.b.example"],
+                "*",
+                &["*.b.example", "a.example"],
+            ),
+            (&["*.example", "a.example"], "*.example", &["*.example"]),
+            (&["*.a.example"], "b.example", &[]),
+            (&["*.example"], "example", &[]),
+            (&["ab.example"], "*.b.example", &[]),
+        ] {
+            let mut room = 100;
+            let mut found = hosts(server).common(rule, "demo", &mut room).unwrap();
+            found.sort();
+            assert_eq!(found, common, "{server:?} {rule}");
+            assert_eq!(hosts(server).meet(rule, "demo"), !common.is_empty());
+        }
+    }
+
+    /// A thousand wildcards that mean a thousand hosts each are a million names.
+    #[test]
+    fn names_take_room() {
+        let server = hosts(&["a.example", "b.example"]);
+        let mut room = 27;
+        assert!(server.common("*.example", "demo", &mut room).is_some());
+        assert_eq!((room, server.common("c", "demo", &mut room)), (0, None));
+        assert_eq!(server.common("*.example", "demo", &mut 26), None);
+    }
+
+    #[test]
+    fn a_host_is_for_rules_of_its_namespaces() {
+        for (server, namespace, found) in [
+            (&["*/a.example"][..], "demo", true),
+            (&["./a.example"], "demo", false),
+            (&["./a.example"], "edge", true),
+            (&["demo/a.example"], "demo", true),
+            (&["demo/a.example"], "edge", false),
+            (&["demo/a.example", "./a.example"], "edge", true),
+            (&["demo/a.example", "*/a.example"], "edge", true),
+            (&["demo/a.example", "*/*.example"], "edge", true),
+            (&["*/a.example", "demo/a.example"], "edge", true),
+        ] {
+            let common = hosts(server).meet("a.example", namespace);
+            assert_eq!(common, found, "{server:?} {namespace}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Certificates that servers of Gateways name, and which of them a router may have: those of its own namespace that one of its
+//! Gateways names.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use api::model::{Credential, Credentials, ROOT_SUFFIX};
+use api::networking::server_tls_settings::TlSmode;
+use api::networking::{Gateway, ServerTlsSettings};
+
+use super::Merged;
+
+/// In front of the name of an object of the cluster.
+const KUBERNETES: &str = "kubernetes://";
+
+/// What a router may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RouterSecrets<'a> {
+    pub(crate) all: &'a Credentials,
+    pub(crate) namespace: &'a Arc<str>,
+    /// It has shown who it is.
+    pub(crate) is_trusted: bool,
+}
+
+/// Names of certificates.
+pub(super) fn names(written: &ServerTlsSettings) -> Vec<&str> {
+    match written.mode() {
+        TlSmode::Simple | TlSmode::Mutual | TlSmode::OptionalMutual => {}
+        TlSmode::IstioMutual | TlSmode::Passthrough | TlSmode::AutoPassthrough => {
+            return Vec::new();
+        }
+    }
+    let one = Some(&written.credential_name).filter(|name| !name.is_empty());
+    let all = one.into_iter().chain(&written.credential_names);
+    all.map(String::as_str).collect()
+}
+
+fn asks_clients(written: &ServerTlsSettings) -> bool {
+    matches!(written.mode(), TlSmode::Mutual | TlSmode::OptionalMutual)
+}
+
+/// The name of the root, where certificates have names.
+pub(super) fn root_name(written: &ServerTlsSettings) -> Option<String> {
+    let own = &written.ca_cert_credential_name;
+    if !own.is_empty() && !names(written).is_empty() {
+        return Some(own.clone());
+    }
+    names(written).first().map(|name| (*name).to_owned())
+}
+
+/// Objects of a namespace that the servers of a Gateway name, be they there or not.
+pub(crate) fn named(gateway: &Gateway, namespace: &str) -> BTreeSet<String> {
+    let written = gateway
+        .servers
+        .iter()
+        .filter_map(|server| server.tls.as_ref());
+    let all = written.flat_map(|tls| {
+        let root = root_name(tls).filter(|_| asks_clients(tls));
+        let pairs = names(tls).into_iter().map(str::to_owned);
+        let roots = root.into_iter().flat_map(|root| {
+            let bare = root.strip_suffix(ROOT_SUFFIX).unwrap_or(&root).to_owned();
+            [format!("{bare}{ROOT_SUFFIX}"), bare]
+        });
+        pairs.chain(roots)
+    });
+    let own = all.filter_map(|written| {
+        let name = written.strip_prefix(KUBERNETES).unwrap_or(&written);
+        match name.split_once('/') {
+            None => Some(name.to_owned()),
+            Some((of, name)) => (of == namespace).then(|| name.to_owned()),
+        }
+    });
+    own.collect()
+}
+
+impl<'a> RouterSecrets<'a> {
+    /// The name of an object of the router's namespace; else why it has none.
+    fn own<'n>(&self, written: &'n str) -> Result<&'n str, String> {
+        let name = written.strip_prefix(KUBERNETES).unwrap_or(written);
+        let name = match name.split_once('/') {
+            None => name,
+            Some((namespace, name)) if *namespace == **self.namespace => name,
+            Some(_) => {
+                return Err(format!("secret {name} is not of the proxy's namespace"));
+            }
+        };
+        if !self.is_trusted {
+            return Err(format!(
+                "secret {name} is not given to a stream that is neither of this machine nor of a certificate for its namespace"
+            ));
+        }
+        Ok(name)
+    }
+
+    fn get(&self, name: &str) -> Option<&'a Credential> {
+        let key = (self.namespace.clone(), name.into());
+        self.all.get(&key).map(|one| &**one)
+    }
+
+    /// What the certificate of this name is asked for by; where it cannot be had, why not.
+    pub(super) fn pair(&self, written: &str) -> Result<String, String> {
+        let name = self.own(written)?;
+        let found = self.get(name).filter(|one| one.pair.is_some());
+        if found.is_none() || name.ends_with(ROOT_SUFFIX) {
+            let namespace = self.namespace;
+            return Err(format!(
+                "there is no certificate in secret {namespace}/{name}"
+            ));
+        }
+        Ok(format!("{KUBERNETES}{name}"))
+    }
+
+    /// The same of a root: that of an object of its own, or beside the certificate.
+    pub(super) fn root(&self, written: &str) -> Result<String, String> {
+        let name = self.own(written)?;
+        let name = name.strip_suffix(ROOT_SUFFIX).unwrap_or(name);
+        if self.root_of(name).is_none() {
+            let namespace = self.namespace;
+            return Err(format!(
+                "there is no root in secret {namespace}/{name}{ROOT_SUFFIX} or {namespace}/{name}"
+            ));
+        }
+        Ok(format!("{KUBERNETES}{name}{ROOT_SUFFIX}"))
+    }
+
+    fn root_of(&self, name: &str) -> Option<&'a Arc<[u8]>> {
+        let own = self.get(&format!("{name}{ROOT_SUFFIX}"));
+        let own = own.and_then(|one| one.root.as_ref());
+        own.or_else(|| self.get(name)?.root.as_ref())
+    }
+
+    /// What is behind a name that it asks for.
+    pub(crate) fn asked(&self, name: &str) -> Option<Secret<'a>> {
+        let name = name.strip_prefix(KUBERNETES).filter(|_| self.is_trusted)?;
+        if let Some(of) = name.strip_suffix(ROOT_SUFFIX) {
+            return self.root_of(of).map(|root| Secret::Root(root));
+        }
+        let (chain, key) = self.get(name)?.pair.as_ref()?;
+        Some(Secret::Pair(chain, key))
+    }
+}
+
+/// Of one name.
+pub(crate) enum Secret<'a> {
+    Pair(&'a [u8], &'a [u8]),
+    Root(&'a [u8]),
+}
+
+impl Merged {
+    /// Names by which a router asks for what its servers name, as far as it may have it.
+    pub(crate) fn secrets(&self, secrets: RouterSecrets<'_>) -> BTreeSet<String> {
+        let servers = self.by_port.values().flatten();
+        let written = servers.filter_map(|server| server.spec()?.tls.as_ref());
+        let all = written.flat_map(|tls| {
+            let pairs = names(tls).into_iter();
+            let pairs = pairs.filter_map(move |name| secrets.pair(name).ok());
+            let root = root_name(tls).filter(|_| asks_clients(tls));
+            let root = root.and_then(|root| secrets.root(&root).ok());
+            pairs.chain(root)
+        });
+        all.collect()
+    }
+}

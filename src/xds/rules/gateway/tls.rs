@@ -1,0 +1,191 @@
+//! TLS that ends at a server of a Gateway.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use api::config::served::{is_certificate_hash, is_cipher_suite, is_key_pin};
+use api::istio::networking::v1alpha3::ServerTlsSettings;
+use api::networking::server_tls_settings::{TlSmode, TlsProtocol};
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
+    CombinedCertificateValidationContext, ValidationContextType,
+};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
+    TlsCertificate, TlsParameters, tls_parameters,
+};
+
+use super::Ends;
+use super::secrets::{self, RouterSecrets};
+use crate::common::{tls, wire};
+use crate::node::Files;
+
+/// Where a router's own pod has certificates, when a Gateway does not say another place.
+const CERTIFICATE: &str = "/etc/istio/ingress-certs/tls.crt";
+const KEY: &str = "/etc/istio/ingress-certs/tls.key";
+const CLIENT_ROOT: &str = "/etc/istio/ingress-ca-certs/ca-chain.cert.pem";
+
+/// Certificates that a router can have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RouterCertificates<'a> {
+    /// Files of the mesh's, where the proxy is.
+    pub(crate) files: &'a Files,
+    pub(crate) are_missing: bool,
+    /// By name.
+    pub(crate) secrets: RouterSecrets<'a>,
+    /// How long it waits for those.
+    pub(crate) initial_fetch_timeout: Duration,
+}
+
+fn or<'a>(written: &'a str, usual: &'a str) -> &'a str {
+    if written.is_empty() { usual } else { written }
+}
+
+/// How TLS ends; where it cannot, why not.
+pub(crate) fn socket(
+    written: &ServerTlsSettings,
+    ends: Ends,
+    own: RouterCertificates<'_>,
+) -> Result<core::TransportSocket, String> {
+    let mode = written.mode();
+    let of_mesh = mode == TlSmode::IstioMutual;
+    if of_mesh && own.are_missing {
+        return Err("the proxy has no certificates of the mesh".to_owned());
+    }
+    let named = secrets::names(written);
+    let verifies = match mode {
+        TlSmode::Mutual | TlSmode::OptionalMutual | TlSmode::IstioMutual => true,
+        TlSmode::Simple | TlSmode::Passthrough | TlSmode::AutoPassthrough => false,
+    };
+    let by_name = |name: &str| SdsSecretConfig {
+        name: name.to_owned(),
+        sds_config: Some(wire::ads(own.initial_fetch_timeout)),
+    };
+    let mut context = CommonTlsContext {
+        alpn_protocols: alpn(ends, of_mesh),
+        tls_params: Some(parameters(written)),
+        ..CommonTlsContext::default()
+    };
+    if named.is_empty() {
+        context.tls_certificates = certificates(written, of_mesh, own);
+    }
+    for name in &named {
+        let config = by_name(&own.secrets.pair(name)?);
+        context.tls_certificate_sds_secret_configs.push(config);
+    }
+    let root = secrets::root_name(written);
+    context.validation_context_type = match (verifies, root) {
+        (false, _) => None,
+        (true, Some(root)) => {
+            let combined = CombinedCertificateValidationContext {
+                default_validation_context: Some(validation(written)?),
+                validation_context_sds_secret_config: Some(by_name(&own.secrets.root(&root)?)),
+                ..CombinedCertificateValidationContext::default()
+            };
+            Some(ValidationContextType::CombinedValidationContext(combined))
+        }
+        (true, None) => {
+            let root = match of_mesh {
+                true => &own.files.root,
+                false => or(&written.ca_certificates, CLIENT_ROOT),
+            };
+            let crl = &written.ca_crl;
+            let validation = CertificateValidationContext {
+                trusted_ca: Some(wire::file(root)),
+                crl: (!crl.is_empty()).then(|| wire::file(crl)),
+                ..validation(written)?
+            };
+            Some(ValidationContextType::ValidationContext(validation))
+        }
+    };
+    let socket = DownstreamTlsContext {
+        common_tls_context: Some(context),
+        require_client_certificate: wire::boolean(verifies && mode != TlSmode::OptionalMutual),
+        ..DownstreamTlsContext::default()
+    };
+    Ok(tls::socket(&socket))
+}
+
+fn alpn(ends: Ends, of_mesh: bool) -> Vec<String> {
+    let of_mesh = of_mesh.then_some(tls::ALPN);
+    let requests: &[&str] = match ends {
+        Ends::Https => &["h2", "http/1.1"],
+        Ends::Http | Ends::Tls | Ends::Passthrough | Ends::AutoPassthrough | Ends::Tcp => &[],
+    };
+    let all = of_mesh.iter().chain(requests);
+    all.map(|name| (*name).to_owned()).collect()
+}
+
+fn certificates(
+    written: &ServerTlsSettings,
+    of_mesh: bool,
+    own: RouterCertificates<'_>,
+) -> Vec<TlsCertificate> {
+    let several = written.tls_certificates.iter();
+    let several = several.map(|one| tls::pair((&one.server_certificate, &one.private_key)));
+    let several: Vec<_> = several.collect();
+    match of_mesh {
+        true => vec![tls::pair((&own.files.chain, &own.files.key))],
+        false if several.is_empty() => {
+            let chain = or(&written.server_certificate, CERTIFICATE);
+            vec![tls::pair((chain, or(&written.private_key, KEY)))]
+        }
+        false => several,
+    }
+}
+
+/// What is asked of clients beyond a root.
+///
+/// # Errors
+///
+/// Envoy refuses it; without it, more clients would be let in.
+fn validation(written: &ServerTlsSettings) -> Result<CertificateValidationContext, String> {
+    let names = written.subject_alt_names.iter();
+    if !written
+        .verify_certificate_spki
+        .iter()
+        .all(|pin| is_key_pin(pin))
+    {
+        return Err("tls.verifyCertificateSpki has no hash of a key".to_owned());
+    }
+    let mut hashes = written.verify_certificate_hash.iter();
+    if !hashes.all(|hash| is_certificate_hash(hash)) {
+        return Err("tls.verifyCertificateHash has no hash of a certificate".to_owned());
+    }
+    Ok(CertificateValidationContext {
+        match_typed_subject_alt_names: names.flat_map(|name| tls::either(name)).collect(),
+        verify_certificate_spki: written.verify_certificate_spki.clone(),
+        verify_certificate_hash: written.verify_certificate_hash.clone(),
+        ..CertificateValidationContext::default()
+    })
+}
+
+fn parameters(written: &ServerTlsSettings) -> TlsParameters {
+    let version = |written: TlsProtocol, usual| match written {
+        TlsProtocol::TlsAuto => usual,
+        TlsProtocol::Tlsv10 => tls_parameters::TlsProtocol::TlSv10,
+        TlsProtocol::Tlsv11 => tls_parameters::TlsProtocol::TlSv11,
+        TlsProtocol::Tlsv12 => tls_parameters::TlsProtocol::TlSv12,
+        TlsProtocol::Tlsv13 => tls_parameters::TlsProtocol::TlSv13,
+    };
+    let least = version(
+        written.min_protocol_version(),
+        tls_parameters::TlsProtocol::TlSv12,
+    );
+    let most = version(
+        written.max_protocol_version(),
+        tls_parameters::TlsProtocol::TlsAuto,
+    );
+    let suites = written.cipher_suites.iter();
+    let suites = suites.filter(|suite| is_cipher_suite(suite));
+    let mut known = BTreeSet::new();
+    TlsParameters {
+        tls_minimum_protocol_version: least.into(),
+        tls_maximum_protocol_version: most.into(),
+        cipher_suites: suites
+            .filter(|suite| known.insert(*suite))
+            .cloned()
+            .collect(),
+        ..TlsParameters::default()
+    }
+}

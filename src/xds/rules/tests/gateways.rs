@@ -1,0 +1,1026 @@
+//! Gateways, and VirtualServices that are bound to them (discovery.md §16).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use api::networking::Gateway;
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
+use envoy_types::pb::envoy::config::route::v3::{self as route, VirtualHost, virtual_host};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, http_connection_manager,
+};
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    DownstreamTlsContext, common_tls_context,
+};
+
+use super::*;
+
+pub(super) fn gateway(world: &mut World, name: &str, created: i64, spec: &str) {
+    let object = object::<Gateway>(name, created, spec);
+    insert(&mut world.gateways, object);
+}
+
+/// A router with the label `istio`, `word~NAMESPACE`.
+fn router_of(word: &str, namespace: &str, fields: &[(&str, &str)]) -> Arc<Node> {
+    let text = |text: &str| Value {
+        kind: Some(value::Kind::StringValue(text.to_owned())),
+    };
+    let fields = fields.iter();
+    let fields = fields.map(|(name, value)| ((*name).to_owned(), text(value)));
+    let read = Node::read(Some(&core::Node {
+        id: format!("{word}~10.9.0.1~edge-1.{namespace}~{namespace}.svc.cluster.local"),
+        metadata: Some(Struct {
+            fields: fields.collect(),
+        }),
+        ..core::Node::default()
+    }));
+    Arc::new(read.unwrap())
+}
+
+/// A router that Gateways for `istio: edge` are for.
+pub(super) fn router(namespace: &str) -> Arc<Node> {
+    router_of("router", namespace, &[("istio", "edge")])
+}
+
+fn manager(chain: &FilterChain) -> HttpConnectionManager {
+    decoded_filter(chain, "envoy.filters.network.http_connection_manager").unwrap()
+}
+
+fn decoded_filter<M: Message + Default>(chain: &FilterChain, name: &str) -> Option<M> {
+    let found = chain.filters.iter().find(|one| one.name == name)?;
+    match found.config_type.as_ref()? {
+        filter::ConfigType::TypedConfig(config) => Some(M::decode(&*config.value).unwrap()),
+        filter::ConfigType::ConfigDiscovery(_) => None,
+    }
+}
+
+pub(super) fn context(chain: &FilterChain) -> Option<DownstreamTlsContext> {
+    let socket = chain.transport_socket.as_ref()?;
+    match socket.config_type.as_ref()? {
+        core::transport_socket::ConfigType::TypedConfig(config) => {
+            Some(DownstreamTlsContext::decode(&*config.value).unwrap())
+        }
+    }
+}
+
+/// `[NAMES] tls http.80`, or the clusters of what is no HTTP.
+fn shown_chain(chain: &FilterChain) -> String {
+    let mut text = String::new();
+    if let Some(matching) = &chain.filter_chain_match {
+        if !matching.server_names.is_empty() {
+            write!(text, "[{}] ", matching.server_names.join(" ")).unwrap();
+        }
+        for range in &matching.prefix_ranges {
+            write!(text, "to {} ", range.address_prefix).unwrap();
+        }
+        for range in &matching.source_prefix_ranges {
+            write!(text, "from {} ", range.address_prefix).unwrap();
+        }
+    }
+    if context(chain).is_some() {
+        text.push_str("tls ");
+    }
+    if let Some(proxy) = decoded_filter::<TcpProxy>(chain, "envoy.filters.network.tcp_proxy") {
+        let named = chain.filters[0].name.ends_with("sni_cluster");
+        text.push_str(if named { "sni_cluster " } else { "" });
+        match proxy.cluster_specifier.unwrap() {
+            tcp_proxy::ClusterSpecifier::Cluster(name) => text.push_str(&name),
+            tcp_proxy::ClusterSpecifier::WeightedClusters(all) => {
+                for one in all.clusters {
+                    write!(text, "{}*{} ", one.name, one.weight).unwrap();
+                }
+            }
+        }
+        return text.trim_end().to_owned();
+    }
+    let Some(http_connection_manager::RouteSpecifier::Rds(rds)) = manager(chain).route_specifier
+    else {
+        panic!("routes by name");
+    };
+    text + &rds.route_config_name
+}
+
+fn listeners(view: &dyn View) -> Vec<(Listener, Vec<String>)> {
+    let all = view.all(Type::Listener);
+    let all = all.iter().map(|resource| {
+        let listener = Listener::decode(&*resource.body).unwrap();
+        let chains = listener.filter_chains.iter().map(shown_chain).collect();
+        (listener, chains)
+    });
+    all.collect()
+}
+
+/// `NAME: CHAIN; CHAIN`, sorted.
+fn shown(view: &dyn View) -> Vec<String> {
+    let all = listeners(view).into_iter();
+    all.map(|(listener, chains)| format!("{}: {}", listener.name, chains.join("; ")))
+        .collect()
+}
+
+fn shown_route(route: &Route) -> String {
+    let matching = route.r#match.as_ref().unwrap();
+    let path = match matching.path_specifier.as_ref().unwrap() {
+        route::route_match::PathSpecifier::Prefix(path) => format!("{path}*"),
+        route::route_match::PathSpecifier::Path(path) => path.clone(),
+        other => format!("{other:?}"),
+    };
+    let to = match route.action.as_ref().unwrap() {
+        route::route::Action::Route(action) => match action.cluster_specifier.as_ref().unwrap() {
+            route::route_action::ClusterSpecifier::Cluster(name) => name.clone(),
+            other => format!("{other:?}"),
+        },
+        route::route::Action::DirectResponse(answer) => answer.status.to_string(),
+        other => format!("{other:?}"),
+    };
+    format!("{path} {to}")
+}
+
+fn shown_host(host: &VirtualHost) -> String {
+    let redirects = host.require_tls() == virtual_host::TlsRequirementType::All;
+    let redirects = if redirects { " redirects" } else { "" };
+    let routes: Vec<_> = host.routes.iter().map(shown_route).collect();
+    let domains = host.domains.join(" ");
+    format!(
+        "{} [{domains}]{redirects}: {}",
+        host.name,
+        routes.join(", ")
+    )
+}
+
+fn hosts(view: &dyn View, name: &str) -> Vec<String> {
+    let routes: RouteConfiguration = decoded(view, Type::Route, name);
+    assert!(routes.ignore_port_in_host_matching);
+    routes.virtual_hosts.iter().map(shown_host).collect()
+}
+
+fn seen(world: World) -> Arc<dyn View> {
+    snapshot(world).view(&router("edge"))
+}
+
+const HTTP: &str = "selector: {istio: edge}\nservers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]";
+const TO_A: &str = "http: [{route: [{destination: {host: a}}]}]";
+const A: &str = "outbound|80||a.demo.svc.cluster.local";
+const B: &str = "outbound|80||b.demo.svc.cluster.local";
+
+#[test]
+fn a_gateway_without_rules_answers_404() {
+    let mut world = world();
+    gateway(&mut world, "g", 1, HTTP);
+    let view = seen(world);
+    assert_eq!(shown(&*view), ["0.0.0.0_80: http.80"]);
+    assert_eq!(hosts(&*view, "http.80"), ["blackhole:80 [*]: /* 404"]);
+    assert!(view.get(Type::Route, "http.81").is_none());
+    assert_eq!(view.all(Type::Route).len(), 1);
+    let (listener, _) = listeners(&*view).remove(0);
+    assert_eq!(listener.bind_to_port, None);
+    assert_eq!(
+        listener.traffic_direction(),
+        core::TrafficDirection::Outbound
+    );
+    assert_eq!(listener.listener_filters.len(), 0);
+    let manager = manager(&listener.filter_chains[0]);
+    assert_eq!(manager.stat_prefix, "outbound_0.0.0.0_80");
+    assert!(manager.use_remote_address.unwrap().value);
+    assert_eq!(
+        manager.forward_client_cert_details(),
+        http_connection_manager::ForwardClientCertDetails::SanitizeSet
+    );
+    let details = manager.set_current_client_cert_details.unwrap();
+    assert!(details.subject.unwrap().value && details.uri && details.dns && !details.cert);
+    let filters: Vec<_> = manager.http_filters.iter().map(|one| &*one.name).collect();
+    assert_eq!(
+        filters,
+        ["cors", "fault", "router"].map(|name| format!("envoy.filters.http.{name}"))
+    );
+}
+
+#[test]
+fn a_router_listens_for_the_gateways_that_select_it() {
+    let with = |selector: &str| {
+        let mut world = world();
+        let spec = HTTP.replace("selector: {istio: edge}", selector);
+        gateway(&mut world, "g", 1, &spec);
+        snapshot(world)
+    };
+    let ports = |snapshot: &Arc<Snapshot>, node: &Arc<Node>| listeners(&*snapshot.view(node)).len();
+    for (selector, word, fields, listens) in [
+        (
+            "selector: {istio: edge}",
+            "router",
+            &[("istio", "edge")][..],
+            1,
+        ),
+        (
+            "selector: {istio: edge}",
+            "ingress",
+            &[("istio", "edge")],
+            1,
+        ),
+        (
+            "selector: {istio: edge}",
+            "router",
+            &[("istio", "other")],
+            0,
+        ),
+        (
+            "selector: {istio: edge, app: x}",
+            "router",
+            &[("istio", "edge")],
+            0,
+        ),
+        (
+            "selector: {istio: edge}",
+            "sidecar",
+            &[("istio", "edge")],
+            0,
+        ),
+        ("selector: {istio: ingress}", "ingress", &[], 1),
+        ("selector: {istio: ingress}", "router", &[], 0),
+        ("selector: {}", "router", &[], 1),
+    ] {
+        let node = router_of(word, "edge", fields);
+        let found = ports(&with(selector), &node);
+        let found = if word == "sidecar" {
+            found.saturating_sub(5)
+        } else {
+            found
+        };
+        assert_eq!(found, listens, "{selector} {word} {fields:?}");
+    }
+    // By labels of its pod, too; and with the switch those of its own namespace alone.
+    let mut labelled = (*router_of("router", "edge", &[])).clone();
+    labelled.labels = Arc::new(labels(&[("istio", "edge"), ("app", "x")]));
+    let (all, labelled) = (with("selector: {istio: edge, app: x}"), Arc::new(labelled));
+    assert_eq!(ports(&all, &labelled), 1);
+    let settings = Settings {
+        gateways_of_own_namespace: true,
+        ..Settings::default()
+    };
+    let own = Snapshot::new(all.world().clone(), Arc::new(settings));
+    assert_eq!(ports(&own, &labelled), 0);
+    assert_eq!(ports(&own, &router("demo")), 0);
+    let node = router_of("router", "demo", &[("istio", "edge")]);
+    let mut node = (*node).clone();
+    node.labels = labelled.labels.clone();
+    assert_eq!(ports(&own, &Arc::new(node)), 1);
+}
+
+#[test]
+fn rules_are_bound_to_gateways_by_name_and_host() {
+    // Hosts of the server, gateways and hosts of the rule, and its namespace: what comes of it.
+    let own = "a.example:80 [a.example a.example:80]: /* outbound|80||a.demo.svc.cluster.local";
+    let none = "blackhole:80 [*]: /* 404";
+    for (servers, gateways, of_rule, rule, expected) in [
+        ("'*'", "[g]", "[a.example]", "demo/v", &[own][..]),
+        ("'*'", "[demo/g]", "[a.example]", "other/v", &[own]),
+        (
+            "'*'",
+            "[g.demo.svc.cluster.local]",
+            "[a.example]",
+            "other/v",
+            &[own],
+        ),
+        ("'*'", "[mesh, demo/g]", "[a.example]", "demo/v", &[own]),
+        ("'*'", "[g]", "[a.example]", "other/v", &[none]),
+        ("'*'", "[x]", "[a.example]", "demo/v", &[none]),
+        ("'*'", "[mesh]", "[a.example]", "demo/v", &[none]),
+        ("a.example", "[g]", "['*.example']", "demo/v", &[own]),
+        ("'*.example'", "[g]", "[a.example]", "demo/v", &[own]),
+        ("b.example", "[g]", "[a.example]", "demo/v", &[none]),
+        ("./a.example", "[g]", "[a.example]", "demo/v", &[own]),
+        ("./a.example", "[demo/g]", "[a.example]", "other/v", &[none]),
+        (
+            "other/a.example",
+            "[demo/g]",
+            "[a.example]",
+            "other/v",
+            &[own],
+        ),
+        (
+            "'*/a.example'",
+            "[demo/g]",
+            "[a.example]",
+            "other/v",
+            &[own],
+        ),
+        (
+            "'*'",
+            "[g]",
+            "['*']",
+            "demo/v",
+            &["*:80 [*]: /* outbound|80||a.demo.svc.cluster.local"],
+        ),
+        (
+            "'*'",
+            "[g]",
+            "[10.0.0.1, a]",
+            "demo/v",
+            &[
+                "10.0.0.1:80 [10.0.0.1 10.0.0.1:80]: /* outbound|80||a.demo.svc.cluster.local",
+                "a.demo.svc.cluster.local:80 [a.demo.svc.cluster.local a.demo.svc.cluster.local:80]: \
+                 /* outbound|80||a.demo.svc.cluster.local",
+            ],
+        ),
+    ] {
+        let mut world = world();
+        gateway(&mut world, "g", 1, &HTTP.replace("'*'", servers));
+        let to = "http: [{route: [{destination: {host: a.demo.svc.cluster.local}}]}]";
+        let spec = format!("hosts: {of_rule}\ngateways: {gateways}\n{to}");
+        virtual_service(&mut world, rule, 1, &spec);
+        assert_eq!(
+            hosts(&*seen(world), "http.80"),
+            expected,
+            "{servers} {gateways} {of_rule} {rule}"
+        );
+    }
+}
+
+#[test]
+fn rules_that_are_not_exported_are_not_bound() {
+    for (export, namespace, is_bound) in [
+        ("['*']", "edge", true),
+        ("[.]", "edge", false),
+        ("[edge]", "edge", true),
+        ("[other]", "edge", false),
+        ("[.]", "demo", true),
+    ] {
+        let mut world = world();
+        gateway(&mut world, "g", 1, HTTP);
+        let spec = format!("hosts: [a.example]\ngateways: [g]\nexportTo: {export}\n{TO_A}");
+        virtual_service(&mut world, "v", 1, &spec);
+        let view = snapshot(world).view(&router(namespace));
+        let found = hosts(&*view, "http.80")[0].starts_with("a.example");
+        assert_eq!(found, is_bound, "{export} {namespace}");
+    }
+}
+
+/// A rule that a sidecar has is no rule of a gateway, and the reverse.
+#[test]
+fn matches_hold_for_the_gateways_and_ports_that_they_name() {
+    let mut world = world();
+    gateway(&mut world, "g", 1, HTTP);
+    gateway(&mut world, "h", 2, &HTTP.replace("80", "81"));
+    let to = |matching: &str, path: &str| {
+        format!(
+            "- {{match: [{{uri: {{exact: {path}}}, {matching}}}], route: [{{destination: {{host: b}}}}]}}\n"
+        )
+    };
+    let mut spec = "hosts: [a]\ngateways: [mesh, g, demo/h]\nhttp:\n".to_owned();
+    for (path, matching) in [
+        ("/all", "ignoreUriCase: false"),
+        ("/g", "gateways: [g]"),
+        ("/h", "gateways: [demo/h]"),
+        ("/mesh", "gateways: [mesh]"),
+        ("/80", "port: 80"),
+        ("/81", "port: 81"),
+        ("/labels", "sourceLabels: {istio: edge}"),
+        ("/others", "sourceLabels: {istio: x}"),
+        ("/namespace", "sourceNamespace: edge"),
+        ("/elsewhere", "sourceNamespace: x"),
+    ] {
+        spec += &to(matching, path);
+    }
+    virtual_service(&mut world, "v", 1, &spec);
+    let snapshot = snapshot(world);
+    let paths = |view: &dyn View, name: &str, host: &str| -> Vec<String> {
+        let routes = routes_of(view, name, host);
+        routes
+            .iter()
+            .map(|one| shown_route(one).split(' ').next().unwrap().to_owned())
+            .collect()
+    };
+    let edge = snapshot.view(&router("edge"));
+    let host = "a.demo.svc.cluster.local";
+    assert_eq!(
+        paths(&*edge, "http.80", &format!("{host}:80")),
+        ["/all", "/g", "/80", "/labels", "/namespace"]
+    );
+    assert_eq!(
+        paths(&*edge, "http.81", &format!("{host}:81")),
+        ["/all", "/h", "/81", "/labels", "/namespace"]
+    );
+    let sidecar = snapshot.view(&node("demo", &[]));
+    assert_eq!(
+        paths(&*sidecar, "80", &format!("{host}:80")),
+        ["/all", "/mesh", "/80"]
+    );
+}
+
+#[test]
+fn rules_with_one_host_are_merged_and_catch_alls_come_last() {
+    let mut world = world();
+    let twice = HTTP.replace(
+        "hosts: ['*']}]",
+        "hosts: ['*']}, {port: {number: 80, name: b, protocol: HTTP}, hosts: [x.example]}]",
+    );
+    gateway(&mut world, "g", 1, &twice);
+    let rule = |gateways: &str, path: &str, host: &str| {
+        format!(
+            "hosts: [x.example]\ngateways: {gateways}\nhttp:\n- {{match: [{{uri: {{prefix: {path}}}}}], \
+             route: [{{destination: {{host: {host}}}}}]}}\n- {{route: [{{destination: {{host: {host}}}}}]}}"
+        )
+    };
+    virtual_service(&mut world, "second", 2, &rule("[g]", "/2", "b"));
+    virtual_service(&mut world, "first", 1, &rule("[g]", "/1", "a"));
+    let third = rule("[g]", "/3", "a");
+    virtual_service(
+        &mut world,
+        "third",
+        3,
+        third.split("\n- {route").next().unwrap(),
+    );
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&router("edge"));
+    assert_eq!(
+        hosts(&*view, "http.80"),
+        [format!(
+            "x.example:80 [x.example x.example:80]: /1* {A}, /2* {B}, /3* {A}, /* {A}"
+        )]
+    );
+    let told: Vec<_> = snapshot
+        .conflicts()
+        .into_iter()
+        .map(|one| one.message)
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "the route of VirtualService demo/second for all requests to x.example is left out: VirtualService demo/first has one"
+        ]
+    );
+    // Two servers that have the host are as one.
+    let routes = view.get(Type::Route, "http.80").unwrap();
+    assert_eq!(routes.from.len(), 4, "{:?}", routes.from);
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn gateways_on_one_port_are_merged_and_the_older_wins() {
+    let server = |port: u16, name: &str, protocol: &str, hosts: &str, more: &str| {
+        format!(
+            "{{port: {{number: {port}, name: {name}, protocol: {protocol}}}, hosts: {hosts}{more}}}"
+        )
+    };
+    let spec = |servers: &[String]| {
+        format!(
+            "selector: {{istio: edge}}\nservers: [{}]",
+            servers.join(", ")
+        )
+    };
+    let tls = ", tls: {mode: SIMPLE, serverCertificate: /c, privateKey: /k}";
+    for (first, second, listens, left_out) in [
+        (
+            server(80, "a", "HTTP", "[a.example]", ""),
+            server(80, "a", "HTTP", "[a.example, b.example]", ""),
+            "0.0.0.0_80: http.80",
+            "",
+        ),
+        (
+            server(80, "a", "HTTP", "[a.example]", ""),
+            server(80, "a", "GRPC", "[b.example]", ""),
+            "0.0.0.0_80: http.80",
+            "",
+        ),
+        (
+            server(80, "a", "HTTP", "['*']", ""),
+            server(80, "a", "TCP", "['*']", ""),
+            "0.0.0.0_80: http.80",
+            "spec.servers[0] of Gateway demo/second is left out: Gateway demo/first has port 80 for something else",
+        ),
+        (
+            server(443, "a", "HTTPS", "[a.example]", tls),
+            server(443, "a", "HTTP", "['*']", ""),
+            "0.0.0.0_443: [a.example] tls https.443.a.first.demo",
+            "spec.servers[0] of Gateway demo/second is left out: Gateway demo/first has port 443 for something else",
+        ),
+        (
+            server(443, "a", "HTTPS", "[a.example]", tls),
+            server(443, "a", "HTTPS", "['*']", tls),
+            "0.0.0.0_443: [a.example] tls https.443.a.first.demo; tls https.443.a.second.demo",
+            "",
+        ),
+        (
+            server(443, "a", "HTTPS", "[a.example]", tls),
+            server(443, "a", "HTTPS", "[./A.example]", tls),
+            "0.0.0.0_443: [a.example] tls https.443.a.first.demo",
+            "spec.servers[0] of Gateway demo/second is left out: an older server of port 443 has \"a.example\"",
+        ),
+        (
+            server(443, "a", "HTTPS", "[a.example, x.example]", tls),
+            server(443, "a", "HTTPS", "[a.example, b.example, x.example]", tls),
+            "0.0.0.0_443: [a.example x.example] tls https.443.a.first.demo; [b.example] tls https.443.a.second.demo",
+            "spec.servers[0] of Gateway demo/second is served in part: an older server of port 443 has \"a.example\" and 1 more",
+        ),
+        (
+            server(80, "a", "HTTP", "['*']", ""),
+            server(15001, "a", "HTTP", "['*']", ""),
+            "0.0.0.0_80: http.80",
+            "spec.servers[0] of Gateway demo/second is left out: the proxy itself listens on port 15001",
+        ),
+        (
+            server(80, "a", "HTTP", "['*']", ""),
+            server(80, "a", "HTTP", "['*']", ", bind: 10.1.1.1"),
+            "0.0.0.0_80: http.80|10.1.1.1_80: http.80.10.1.1.1",
+            "",
+        ),
+    ] {
+        let mut world = world();
+        gateway(
+            &mut world,
+            "second",
+            2,
+            &spec(std::slice::from_ref(&second)),
+        );
+        gateway(&mut world, "first", 1, &spec(std::slice::from_ref(&first)));
+        let snapshot = snapshot(world);
+        let view = snapshot.view(&router("edge"));
+        let mut found = shown(&*view);
+        found.sort();
+        let mut listens: Vec<_> = listens.split('|').collect();
+        listens.sort_unstable();
+        assert_eq!(found, listens, "{first} {second}");
+        let told: Vec<_> = snapshot.conflicts();
+        let told: Vec<_> = told
+            .iter()
+            .map(|one| {
+                assert_eq!(one.metric, "pilot_total_rejected_configs");
+                assert_eq!(
+                    one.object.as_ref().unwrap().to_string(),
+                    "Gateway demo/second"
+                );
+                &*one.message
+            })
+            .collect();
+        let expected: Vec<_> = Some(left_out)
+            .filter(|text| !text.is_empty())
+            .into_iter()
+            .collect();
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
+fn plain_servers_redirect_where_they_say_so() {
+    let mut world = world();
+    let redirect = "selector: {istio: edge}\nservers: [{port: {number: 80, name: http, protocol: HTTP}, \
+                    hosts: [a.example, b.example], tls: {httpsRedirect: true}}, \
+                    {port: {number: 80, name: other, protocol: HTTP}, hosts: [c.example]}]";
+    gateway(&mut world, "g", 1, redirect);
+    virtual_service(
+        &mut world,
+        "v",
+        1,
+        &format!("hosts: [a.example, c.example]\ngateways: [g]\n{TO_A}"),
+    );
+    assert_eq!(
+        hosts(&*seen(world), "http.80"),
+        [
+            format!("a.example:80 [a.example a.example:80] redirects: /* {A}"),
+            "b.example:80 [b.example b.example:80] redirects: ".to_owned(),
+            format!("c.example:80 [c.example c.example:80]: /* {A}"),
+        ]
+    );
+}
+
+/// A pod that may not bind low ports has a Service that leads to others.
+#[test]
+fn a_router_listens_where_its_own_services_lead() {
+    let mut world = world();
+    gateway(&mut world, "g", 1, HTTP);
+    gateway(
+        &mut world,
+        "h",
+        2,
+        &HTTP.replace("80", "8080").replace("'*'", "h.example"),
+    );
+    virtual_service(
+        &mut world,
+        "v",
+        1,
+        &format!(
+            "hosts: ['*']\ngateways: [g]\nhttp: [{{match: [{{port: 80}}], {}",
+            &TO_A[8..]
+        ),
+    );
+    service(&mut world, "edge.edge", &[(80, "HTTP")], &[]);
+    let services = Arc::make_mut(&mut world.services);
+    let own = services
+        .values_mut()
+        .find(|one| &*one.key.namespace == "edge")
+        .unwrap();
+    let own = Arc::make_mut(own);
+    own.ports[0].target = Target::Number(8080);
+    own.selector = labels(&[("istio", "edge")]);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&router("edge"));
+    assert_eq!(shown(&*view), ["0.0.0.0_8080: http.8080"]);
+    assert_eq!(hosts(&*view, "http.8080"), [format!("*:80 [*]: /* {A}")]);
+    // Of another namespace none is its own.
+    let other = snapshot.view(&router("elsewhere"));
+    assert_eq!(
+        shown(&*other),
+        ["0.0.0.0_80: http.80", "0.0.0.0_8080: http.8080"]
+    );
+    assert_eq!(hosts(&*other, "http.8080"), ["blackhole:8080 [*]: /* 404"]);
+}
+
+fn tls_of(tls: &str) -> Option<DownstreamTlsContext> {
+    let mut world = world();
+    let spec = format!(
+        "selector: {{istio: edge}}\nservers: [{{port: {{number: 443, name: a, protocol: HTTPS}}, hosts: ['*'], tls: {tls}}}]"
+    );
+    gateway(&mut world, "g", 1, &spec);
+    let (listener, _) = listeners(&*seen(world)).pop()?;
+    assert_eq!(listener.listener_filters.len(), 1);
+    context(&listener.filter_chains[0])
+}
+
+#[test]
+fn tls_ends_as_its_mode_says() {
+    let files = "serverCertificate: /c, privateKey: /k";
+    let of_mesh = "/etc/certs/cert-chain.pem /etc/certs/key.pem";
+    for (tls, certificates, root, requires, alpn) in [
+        (format!("{{mode: SIMPLE, {files}}}"), "/c /k", None, false, "h2 http/1.1"),
+        (
+            format!("{{mode: SIMPLE, {files}, caCertificates: /r, subjectAltNames: [x]}}"),
+            "/c /k",
+            None,
+            false,
+            "h2 http/1.1",
+        ),
+        (
+            format!("{{mode: MUTUAL, {files}, caCertificates: /r}}"),
+            "/c /k",
+            Some("/r"),
+            true,
+            "h2 http/1.1",
+        ),
+        (
+            format!("{{mode: OPTIONAL_MUTUAL, {files}, caCertificates: /r}}"),
+            "/c /k",
+            Some("/r"),
+            false,
+            "h2 http/1.1",
+        ),
+        (
+            "{mode: SIMPLE, tlsCertificates: [{serverCertificate: /1, privateKey: /2}, {serverCertificate: /3, privateKey: /4}]}".to_owned(),
+            "/1 /2 /3 /4",
+            None,
+            false,
+            "h2 http/1.1",
+        ),
+        (
+            "{mode: ISTIO_MUTUAL}".to_owned(),
+            of_mesh,
+            Some("/etc/certs/root-cert.pem"),
+            true,
+            "istio h2 http/1.1",
+        ),
+    ] {
+        let context = tls_of(&tls).unwrap();
+        assert_eq!(context.require_client_certificate.unwrap().value, requires, "{tls}");
+        let common = context.common_tls_context.unwrap();
+        let file = |source: Option<core::DataSource>| match source.unwrap().specifier.unwrap() {
+            core::data_source::Specifier::Filename(name) => name,
+            other => panic!("{other:?}"),
+        };
+        let found: Vec<_> = common
+            .tls_certificates
+            .into_iter()
+            .flat_map(|one| [file(one.certificate_chain), file(one.private_key)])
+            .collect();
+        assert_eq!(found.join(" "), certificates, "{tls}");
+        let found = common.validation_context_type.map(|validation| match validation {
+            common_tls_context::ValidationContextType::ValidationContext(validation) => {
+                file(validation.trusted_ca)
+            }
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(found.as_deref(), root, "{tls}");
+        assert_eq!(common.alpn_protocols.join(" "), alpn);
+        let parameters = common.tls_params.unwrap();
+        assert_eq!(parameters.tls_minimum_protocol_version, 3, "{tls}");
+    }
+}
+
+#[test]
+fn versions_ciphers_and_pins_are_as_written() {
+    let pin = "eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHg=";
+    let hash = "ab".repeat(32);
+    let tls = |more: &str| {
+        tls_of(&format!(
+            "{{mode: MUTUAL, serverCertificate: /c, privateKey: /k, caCertificates: /r, {more}}}"
+        ))
+    };
+    let context = tls(&format!(
+        "minProtocolVersion: TLSV1_1, maxProtocolVersion: TLSV1_3, \
+         cipherSuites: [AES128-SHA, AES128-GCM-SHA384, AES128-SHA, ECDHE-RSA-AES128-GCM-SHA256], \
+         subjectAltNames: [spiffe://x], verifyCertificateSpki: ['{pin}'], verifyCertificateHash: ['{hash}'], caCrl: /crl"
+    ));
+    let common = context.unwrap().common_tls_context.unwrap();
+    let parameters = common.tls_params.unwrap();
+    assert_eq!(parameters.tls_minimum_protocol_version, 2);
+    assert_eq!(parameters.tls_maximum_protocol_version, 4);
+    assert_eq!(
+        parameters.cipher_suites,
+        ["AES128-SHA", "ECDHE-RSA-AES128-GCM-SHA256"]
+    );
+    let Some(common_tls_context::ValidationContextType::ValidationContext(validation)) =
+        common.validation_context_type
+    else {
+        panic!("a context");
+    };
+    assert_eq!(validation.match_typed_subject_alt_names.len(), 2);
+    assert_eq!(validation.verify_certificate_spki, [pin]);
+    assert_eq!(validation.verify_certificate_hash, [hash]);
+    assert!(validation.crl.is_some());
+    // Without what it asks for more clients would be let in.
+    assert!(tls("verifyCertificateSpki: [x]").is_none());
+    assert!(tls("verifyCertificateHash: [x]").is_none());
+    // A proxy without certificates of the mesh would refuse the listener.
+    let mut world = world();
+    let spec = "servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: ['*'], tls: {mode: ISTIO_MUTUAL}}]";
+    gateway(&mut world, "g", 1, spec);
+    let node = router_of("router", "edge", &[("CERTIFICATES", "none")]);
+    let snapshot = snapshot(world);
+    assert!(listeners(&*snapshot.view(&node)).is_empty());
+    assert_eq!(
+        snapshot.conflicts()[0].message,
+        "spec.servers[0] of Gateway demo/g is left out: the proxy has no certificates of the mesh"
+    );
+}
+
+/// One server, and what a rule makes of it.
+fn carried(server: &str, rule: &str) -> Vec<String> {
+    let mut world = world();
+    gateway(
+        &mut world,
+        "g",
+        1,
+        &format!("selector: {{istio: edge}}\nservers: [{server}]"),
+    );
+    virtual_service(&mut world, "v", 1, &format!("gateways: [g]\n{rule}"));
+    shown(&*seen(world))
+}
+
+#[test]
+fn tls_goes_on_as_it_is_by_server_names() {
+    let server = |hosts: &str| {
+        format!(
+            "{{port: {{number: 443, name: a, protocol: TLS}}, hosts: {hosts}, tls: {{mode: PASSTHROUGH}}}}"
+        )
+    };
+    let route = |matching: &str| {
+        format!(
+            "hosts: ['*.example']\ntls:\n- {{match: [{{{matching}}}], route: [{{destination: {{host: a, port: {{number: 90}}}}}}]}}"
+        )
+    };
+    let a = "outbound|90||a.demo.svc.cluster.local";
+    for (hosts, rule, listens) in [
+        ("['*.example']", route("sniHosts: [x.example, y.example]"), Some(format!("[x.example y.example] {a}"))),
+        ("[x.example]", route("sniHosts: [x.example, y.example]"), Some(format!("[x.example] {a}"))),
+        ("[x.example]", route("sniHosts: ['*.example']"), Some(format!("[x.example] {a}"))),
+        ("['*']", route("sniHosts: ['*.example']"), Some(format!("[*.example] {a}"))),
+        ("[z.other]", route("sniHosts: [x.example]"), None),
+        ("['*']", route("sniHosts: [x.example], port: 443"), Some(format!("[x.example] {a}"))),
+        ("['*']", route("sniHosts: [x.example], port: 444"), None),
+        ("['*']", route("sniHosts: [x.example], gateways: [mesh]"), None),
+        (
+            "['*']",
+            route("sniHosts: [x.example], destinationSubnets: [10.0.0.0/8]"),
+            Some(format!("[x.example] to 10.0.0.0 {a}")),
+        ),
+        (
+            "['*']",
+            "hosts: [x.example]\ntls:\n- {match: [{sniHosts: [x.example]}], route: [{destination: {host: a, port: {number: 90}}, weight: 25}, \
+             {destination: {host: b}, weight: 75}]}"
+                .to_owned(),
+            Some(format!("[x.example] {a}*25 {B}*75")),
+        ),
+        ("['*']", format!("hosts: [x.example]\n{TO_A}"), None),
+    ] {
+        let expected: Vec<_> = listens.map(|chains| format!("0.0.0.0_443: {chains}")).into_iter().collect();
+        assert_eq!(carried(&server(hosts), &rule), expected, "{hosts} {rule}");
+    }
+}
+
+#[test]
+fn other_connections_go_where_rules_send_them() {
+    let tcp = "{port: {number: 3306, name: a, protocol: MYSQL}, hosts: ['*.example']}";
+    let tls = "{port: {number: 3306, name: a, protocol: TLS}, hosts: [x.example], tls: {mode: ISTIO_MUTUAL}}";
+    let a = "outbound|90||a.demo.svc.cluster.local";
+    let to = "route: [{destination: {host: a, port: {number: 90}}}]";
+    for (server, rule, listens) in [
+        (
+            tcp,
+            format!("hosts: [x.example]\ntcp: [{{{to}}}]"),
+            Some(a.to_owned()),
+        ),
+        (tcp, format!("hosts: [x.other]\ntcp: [{{{to}}}]"), None),
+        (
+            tcp,
+            format!("hosts: [x.example]\ntcp: [{{match: [{{port: 3307}}], {to}}}]"),
+            None,
+        ),
+        (
+            tcp,
+            format!(
+                "hosts: [x.example]\ntcp: [{{match: [{{port: 3306, sourceSubnet: 10.0.0.0/8}}], {to}}}, {{{to}}}]"
+            ),
+            Some(format!("from 10.0.0.0 {a}; {a}")),
+        ),
+        (
+            tcp,
+            format!("hosts: [x.example]\ntcp: [{{{to}}}, {{match: [{{port: 3306}}], {to}}}]"),
+            Some(a.to_owned()),
+        ),
+        (
+            tls,
+            format!("hosts: [x.example]\ntcp: [{{{to}}}]"),
+            Some(format!("[x.example] tls {a}")),
+        ),
+        (tls, format!("hosts: [x.example]\n{TO_A}"), None),
+    ] {
+        let expected: Vec<_> = listens
+            .map(|chains| format!("0.0.0.0_3306: {chains}"))
+            .into_iter()
+            .collect();
+        assert_eq!(carried(server, &rule), expected, "{server} {rule}");
+    }
+}
+
+/// Two chains with one condition make Envoy refuse the listener.
+#[test]
+fn no_two_chains_have_the_same_condition() {
+    let mut world = world();
+    let through = "servers: [{port: {number: 443, name: a, protocol: TLS}, hosts: ['*.example'], tls: {mode: PASSTHROUGH}}]";
+    gateway(&mut world, "first", 1, through);
+    let ends = "servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: [x.example, y.example], tls: {mode: ISTIO_MUTUAL}}]";
+    gateway(&mut world, "second", 2, ends);
+    for at in 1..3 {
+        let spec = "hosts: [x.example]\ngateways: [first]\ntls:\n\
+                    - {match: [{sniHosts: [x.example, x.example]}], route: [{destination: {host: b}}]}";
+        virtual_service(&mut world, &format!("v{at}"), at, spec);
+    }
+    assert_eq!(
+        shown(&*seen(world)),
+        [format!(
+            "0.0.0.0_443: [x.example] {B}; [y.example] tls https.443.a.second.demo"
+        )]
+    );
+}
+
+#[test]
+fn tls_is_led_to_a_cluster_by_its_server_name() {
+    let mut world = world();
+    let spec = "servers: [{port: {number: 15443, name: a, protocol: TLS}, hosts: ['*.local'], tls: {mode: AUTO_PASSTHROUGH}}]";
+    gateway(&mut world, "g", 1, spec);
+    destination_rule(
+        &mut world,
+        "a",
+        1,
+        "host: a\ntrafficPolicy: {tls: {mode: ISTIO_MUTUAL}}\nsubsets: [{name: v2, labels: {version: v2}}]",
+    );
+    let snapshot = snapshot(world.clone());
+    let view = snapshot.view(&router("edge"));
+    assert_eq!(
+        shown(&*view),
+        ["0.0.0.0_15443: [*.local] sni_cluster BlackHoleCluster"]
+    );
+    let names = |view: &dyn View| -> BTreeMap<String, usize> {
+        let all = view.all(Type::Cluster);
+        let all = all.iter().filter(|one| one.name.starts_with("outbound_."));
+        all.map(|one| (one.name.to_string(), addresses(view, &one.name).len()))
+            .collect()
+    };
+    let expected = [
+        ("outbound_.80_._.a.demo.svc.cluster.local", 3),
+        ("outbound_.80_._.b.demo.svc.cluster.local", 1),
+        ("outbound_.80_._.c.other.svc.cluster.local", 1),
+        ("outbound_.80_.v2_.a.demo.svc.cluster.local", 1),
+        ("outbound_.90_._.a.demo.svc.cluster.local", 3),
+        ("outbound_.90_.v2_.a.demo.svc.cluster.local", 1),
+    ];
+    let expected = BTreeMap::from(expected.map(|(name, count)| (name.to_owned(), count)));
+    assert_eq!(names(&*view), expected);
+    let one = cluster(&*view, "outbound_.80_.v2_.a.demo.svc.cluster.local");
+    assert!(one.transport_socket.is_none() && one.transport_socket_matches.is_empty());
+    assert_eq!(one.eds_cluster_config.unwrap().service_name, one.name);
+    assert!(cluster(&*view, A).transport_socket.is_some());
+    // Whoever does not lead TLS on has none of these.
+    let sidecar = snapshot.view(&node("demo", &[]));
+    assert!(names(&*sidecar).is_empty());
+    assert!(
+        sidecar
+            .get(Type::Endpoint, "outbound_.80_._.a.demo.svc.cluster.local")
+            .is_none()
+    );
+    world.gateways = Arc::default();
+    let snapshot = super::snapshot(world);
+    assert!(names(&*snapshot.view(&router("edge"))).is_empty());
+    let old = router_of("router", "edge", &[("ROUTER_MODE", "sni-dnat")]);
+    assert_eq!(names(&*snapshot.view(&old)), expected);
+}
+
+#[test]
+fn a_change_concerns_the_routers_that_it_is_for() {
+    let mut world = world();
+    gateway(&mut world, "g", 1, HTTP);
+    virtual_service(
+        &mut world,
+        "v",
+        1,
+        &format!("hosts: [x.example]\ngateways: [g]\n{TO_A}"),
+    );
+    let before = snapshot(world.clone());
+    let (edge, other) = (router("edge"), router_of("router", "edge", &[]));
+    let sidecar = node("elsewhere", &[]);
+    let concerned = |world: &World| {
+        let next = before.next(world.clone(), None);
+        [&edge, &other, &sidecar].map(|node| next.concerns(node))
+    };
+    let mut changed = world.clone();
+    virtual_service(
+        &mut changed,
+        "v",
+        1,
+        &format!("hosts: [y.example]\ngateways: [g]\n{TO_A}"),
+    );
+    assert_eq!(concerned(&changed), [true, false, false]);
+    let mut changed = world.clone();
+    gateway(&mut changed, "g", 1, &HTTP.replace("80", "81"));
+    assert_eq!(concerned(&changed), [true, false, false]);
+    let mut changed = world.clone();
+    gateway(&mut changed, "h", 1, &HTTP.replace("edge", "x"));
+    assert_eq!(concerned(&changed), [false, false, false]);
+    let mut changed = world;
+    changed.gateways = Arc::default();
+    assert_eq!(concerned(&changed), [true, false, false]);
+}
+
+/// A tenant's wildcards must not make a million names of others' hosts.
+#[test]
+fn a_rule_has_so_much_room_and_no_more() {
+    let mut world = world();
+    let names: Vec<_> = (0..2000)
+        .map(|at| format!("host-{at}.a-rather-long-name.example"))
+        .collect();
+    gateway(&mut world, "g", 1, &HTTP.replace("'*'", &names.join(", ")));
+    let route = "{match: [{uri: {prefix: /x}}], route: [{destination: {host: a}}]}";
+    let routes = vec![route; 200].join(", ");
+    let spec = format!("hosts: ['*.example']\ngateways: [g]\nhttp: [{routes}]");
+    virtual_service(&mut world, "v", 1, &spec);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&router("edge"));
+    assert!(view.get(Type::Route, "http.80").unwrap().body.len() < 8 << 20);
+    let conflicts = snapshot.conflicts();
+    assert_eq!(
+        conflicts
+            .iter()
+            .filter(|one| one.metric == "gudgeon_rules_too_large")
+            .count(),
+        1
+    );
+}
+
+/// Whoever comes in to the mesh passes them first.
+#[test]
+fn policies_hold_at_gateways() {
+    let mut world = world();
+    let spec = "selector: {istio: edge}\nservers: [{port: {number: 80, name: a, protocol: HTTP}, hosts: ['*']}, \
+                {port: {number: 90, name: b, protocol: TCP}, hosts: ['*']}]";
+    gateway(&mut world, "g", 1, spec);
+    let to = "route: [{destination: {host: a, port: {number: 90}}}]";
+    virtual_service(
+        &mut world,
+        "v",
+        1,
+        &format!("hosts: ['*']\ngateways: [g]\ntcp: [{{{to}}}]"),
+    );
+    let deny = "selector: {matchLabels: {istio: edge}}\naction: DENY\nrules: [{from: [{source: {ipBlocks: [10.0.0.0/8]}}]}]";
+    let policy = object::<api::security::AuthorizationPolicy>("edge/p", 1, deny);
+    insert(&mut world.authorization_policies, policy);
+    let snapshot = snapshot(world);
+    let first = |node: &Arc<Node>| -> Vec<String> {
+        let all = listeners(&*snapshot.view(node)).into_iter();
+        all.map(|(listener, _)| {
+            let chain = &listener.filter_chains[0];
+            match &*chain.filters[0].name {
+                "envoy.filters.network.http_connection_manager" => {
+                    manager(chain).http_filters[0].name.clone()
+                }
+                name => name.to_owned(),
+            }
+        })
+        .collect()
+    };
+    assert_eq!(
+        first(&router("edge")),
+        ["envoy.filters.http.rbac", "envoy.filters.network.rbac"]
+    );
+    assert_eq!(
+        first(&router("other")),
+        ["envoy.filters.http.cors", "envoy.filters.network.tcp_proxy"]
+    );
+}

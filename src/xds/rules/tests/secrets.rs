@@ -1,0 +1,347 @@
+//! Certificates that Gateways name, and who may have them (discovery.md §16).
+
+use api::model::Credential;
+use envoy_types::pb::envoy::config::listener::v3::Listener;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    Secret, common_tls_context, secret,
+};
+
+use super::gateways::{context, gateway, router};
+use super::*;
+
+fn credential(world: &mut World, name: &str, data: &[(&str, &str)]) {
+    let (namespace, name) = name.split_once('/').unwrap_or(("edge", name));
+    let found = Credential::of_data(|name| {
+        let found = data.iter().find(|(known, _)| *known == name);
+        found.map(|(_, text)| text.as_bytes())
+    });
+    let all = Arc::make_mut(&mut world.credentials);
+    all.insert((namespace.into(), name.into()), Arc::new(found.unwrap()));
+}
+
+const PAIR: [(&str, &str); 2] = [("tls.crt", "chain"), ("tls.key", "key")];
+
+fn with(tls: &str) -> World {
+    let mut world = world();
+    let spec = format!(
+        "selector: {{istio: edge}}\nservers: [{{port: {{number: 443, name: a, protocol: HTTPS}}, hosts: [a.example], tls: {tls}}}, \
+         {{port: {{number: 443, name: b, protocol: HTTPS}}, hosts: [b.example], tls: {{mode: ISTIO_MUTUAL}}}}]"
+    );
+    gateway(&mut world, "g", 1, &spec);
+    world
+}
+
+fn trusted(node: &Node) -> Arc<Node> {
+    let mut node = node.clone();
+    node.router.may_have_secrets = true;
+    Arc::new(node)
+}
+
+/// How many chains there are, and the names that are asked for.
+fn seen(world: &World, node: &Arc<Node>) -> (usize, Vec<String>, Vec<String>) {
+    let snapshot = snapshot(world.clone());
+    let view = snapshot.view(node);
+    let secrets = view.all(Type::Secret);
+    let names: Vec<_> = secrets.iter().map(|one| one.name.to_string()).collect();
+    for name in &names {
+        assert!(view.get(Type::Secret, name).is_some() && view.name(Type::Secret, name).is_some());
+    }
+    let listener = view.get(Type::Listener, "0.0.0.0_443");
+    let told = snapshot
+        .conflicts()
+        .into_iter()
+        .map(|one| one.message)
+        .collect();
+    let Some(listener) = listener else {
+        return (0, names, told);
+    };
+    let listener = Listener::decode(&*listener.body).unwrap();
+    let mut asked = Vec::new();
+    for chain in &listener.filter_chains {
+        let common = context(chain).unwrap().common_tls_context.unwrap();
+        let pairs = common.tls_certificate_sds_secret_configs.iter();
+        asked.extend(pairs.map(|one| one.name.clone()));
+        if let Some(common_tls_context::ValidationContextType::CombinedValidationContext(both)) =
+            common.validation_context_type
+        {
+            asked.push(both.validation_context_sds_secret_config.unwrap().name);
+        }
+    }
+    asked.sort();
+    assert_eq!(asked, names, "what is asked for is there, and nothing else");
+    (listener.filter_chains.len(), names, told)
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn a_server_has_the_certificate_that_it_names() {
+    let edge = trusted(&router("edge"));
+    let own = "kubernetes://a";
+    let root = "kubernetes://a-cacert";
+    let plain: &[(&str, &[(&str, &str)])] = &[("a", &PAIR)];
+    let beside: &[(&str, &[(&str, &str)])] = &[("a", &[PAIR[0], PAIR[1], ("ca.crt", "root")])];
+    let apart: &[(&str, &[(&str, &str)])] = &[("a", &PAIR), ("a-cacert", &[("cacert", "root")])];
+    let none = "there is no certificate in secret edge/a";
+    let no_root = "there is no root in secret edge/a-cacert or edge/a";
+    for (tls, secrets, chains, names, wrong) in [
+        (
+            "{mode: SIMPLE, credentialName: a}",
+            plain,
+            2,
+            &[own][..],
+            "",
+        ),
+        (
+            "{mode: SIMPLE, credentialName: edge/a}",
+            plain,
+            2,
+            &[own],
+            "",
+        ),
+        (
+            "{mode: SIMPLE, credentialName: 'kubernetes://a'}",
+            plain,
+            2,
+            &[own],
+            "",
+        ),
+        ("{mode: SIMPLE, credentialNames: [a]}", plain, 2, &[own], ""),
+        (
+            "{mode: MUTUAL, credentialName: a}",
+            beside,
+            2,
+            &[own, root],
+            "",
+        ),
+        (
+            "{mode: MUTUAL, credentialName: a}",
+            apart,
+            2,
+            &[own, root],
+            "",
+        ),
+        (
+            "{mode: OPTIONAL_MUTUAL, credentialName: a}",
+            apart,
+            2,
+            &[own, root],
+            "",
+        ),
+        ("{mode: SIMPLE, credentialName: a}", apart, 2, &[own], ""),
+        ("{mode: SIMPLE, credentialName: a}", &[], 1, &[], none),
+        (
+            "{mode: SIMPLE, credentialName: a}",
+            &[("other/a", &PAIR)],
+            1,
+            &[],
+            none,
+        ),
+        (
+            "{mode: SIMPLE, credentialName: a}",
+            &[("a", &[("cacert", "root")])],
+            1,
+            &[],
+            none,
+        ),
+        (
+            "{mode: MUTUAL, credentialName: a}",
+            plain,
+            1,
+            &[own],
+            no_root,
+        ),
+        (
+            "{mode: SIMPLE, credentialName: demo/a}",
+            &[("demo/a", &PAIR)],
+            1,
+            &[],
+            "secret demo/a is not of the proxy's namespace",
+        ),
+    ] {
+        let mut world = with(tls);
+        for (name, data) in secrets {
+            credential(&mut world, name, data);
+        }
+        let told = if wrong.is_empty() {
+            Vec::new()
+        } else {
+            vec![format!(
+                "spec.servers[0] of Gateway demo/g is left out: {wrong}"
+            )]
+        };
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let (found, asked, said) = match chains {
+            // A pair without its root is there, and nobody asks for it.
+            1 if !names.is_empty() => {
+                let snapshot = snapshot(world);
+                let view = snapshot.view(&edge);
+                let listener: Listener = decoded(&*view, Type::Listener, "0.0.0.0_443");
+                let said = snapshot.conflicts().into_iter().map(|one| one.message);
+                (listener.filter_chains.len(), names.clone(), said.collect())
+            }
+            _ => seen(&world, &edge),
+        };
+        assert_eq!((found, asked, said), (chains, names, told), "{tls}");
+    }
+}
+
+#[test]
+fn what_is_given_is_what_the_secret_has() {
+    let mut world = with("{mode: MUTUAL, credentialName: a}");
+    credential(&mut world, "a", &PAIR);
+    credential(&mut world, "a-cacert", &[("cacert", "root")]);
+    let view = snapshot(world).view(&trusted(&router("edge")));
+    let text = |source: Option<core::DataSource>| match source.unwrap().specifier.unwrap() {
+        core::data_source::Specifier::InlineBytes(bytes) => String::from_utf8(bytes).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let pair: Secret = decoded(&*view, Type::Secret, "kubernetes://a");
+    assert_eq!(pair.name, "kubernetes://a");
+    let Some(secret::Type::TlsCertificate(pair)) = pair.r#type else {
+        panic!("a pair");
+    };
+    assert_eq!(text(pair.certificate_chain), "chain");
+    assert_eq!(text(pair.private_key), "key");
+    let root: Secret = decoded(&*view, Type::Secret, "kubernetes://a-cacert");
+    let Some(secret::Type::ValidationContext(root)) = root.r#type else {
+        panic!("a root");
+    };
+    assert_eq!(text(root.trusted_ca), "root");
+    let shown = format!("{view:?} {:?}", view.all(Type::Secret));
+    assert!(!shown.contains("107"), "{shown}");
+}
+
+#[test]
+fn nobody_else_has_it() {
+    let mut world = with("{mode: SIMPLE, credentialName: a}");
+    for name in ["a", "b", "demo/a", "other/a"] {
+        credential(&mut world, name, &PAIR);
+    }
+    let snapshot = snapshot(world.clone());
+    let has = |node: &Arc<Node>, name: &str| snapshot.view(node).get(Type::Secret, name).is_some();
+    let edge = trusted(&router("edge"));
+    assert!(has(&edge, "kubernetes://a"));
+    // None that no Gateway of its own names, nor in another spelling.
+    for name in [
+        "kubernetes://b",
+        "a",
+        "kubernetes://edge/a",
+        "kubernetes://demo/a",
+        "kubernetes://a-cacert",
+        "",
+    ] {
+        assert!(!has(&edge, name), "{name}");
+    }
+    let untrusted = router("edge");
+    assert!(!has(&untrusted, "kubernetes://a"));
+    let (chains, _, told) = seen(&world, &untrusted);
+    assert_eq!(chains, 1);
+    assert!(told[0].ends_with("secret a is not given to a stream that is neither of this machine nor of a certificate for its namespace"), "{told:?}");
+    let sidecar = trusted(&node("edge", &[("istio", "edge")]));
+    let mut proxyless = (*edge).clone();
+    proxyless.grpc = true;
+    for node in [sidecar, Arc::new(proxyless), trusted(&router("elsewhere"))] {
+        assert!(!has(&node, "kubernetes://a"), "{}", node.id);
+        assert!(snapshot.view(&node).all(Type::Secret).is_empty());
+    }
+    // A router of another namespace has what is of that.
+    assert!(has(&trusted(&router("other")), "kubernetes://a"));
+}
+
+#[test]
+fn a_rotation_changes_secrets_and_nothing_else() {
+    let mut world = with("{mode: SIMPLE, credentialName: a}");
+    credential(&mut world, "a", &PAIR);
+    let edge = trusted(&router("edge"));
+    let before = snapshot(world.clone());
+    let older = before.view(&edge);
+    let versions = |view: &dyn View| Type::ALL.map(|kind| view.all(kind).version());
+    let old = versions(&*older);
+    let mut changed = world.clone();
+    credential(
+        &mut changed,
+        "a",
+        &[("tls.crt", "chain"), ("tls.key", "other")],
+    );
+    let next = before.next(changed, None);
+    let new = versions(&*next.snapshot.view(&edge));
+    let differ: Vec<_> = Type::ALL
+        .into_iter()
+        .filter(|kind| {
+            let at = Type::ALL.iter().position(|one| one == kind).unwrap();
+            old[at] != new[at]
+        })
+        .collect();
+    assert_eq!(differ, [Type::Secret]);
+    // It concerns the routers of its namespace, and nobody else.
+    let others = [router("other"), node("edge", &[]), node("demo", &[])];
+    assert!(next.concerns(&edge));
+    assert!(others.iter().all(|node| !next.concerns(node)));
+}
+
+/// They are looked for where the pods are that a Gateway selects, by name, and nowhere else.
+#[test]
+fn secrets_are_looked_for_by_name_where_routers_are() {
+    let named = |tls: &str, own: bool| {
+        let mut world = with(tls);
+        for (namespace, pod, istio) in [
+            ("edge", "a", "edge"),
+            ("other", "b", "edge"),
+            ("third", "c", "x"),
+        ] {
+            let key = api::model::WorkloadKey {
+                cluster: "Kubernetes".into(),
+                namespace: namespace.into(),
+                name: pod.into(),
+            };
+            let workload = api::model::Workload {
+                key: key.clone(),
+                addresses: Vec::new(),
+                labels: Arc::new(labels(&[("istio", istio)])),
+                locality: Locality::default(),
+                network: None,
+                account: None,
+                ports: std::collections::BTreeMap::default(),
+                owner: None,
+                health: api::model::Health::Ready,
+            };
+            Arc::make_mut(&mut world.workloads).insert(key, Arc::new(workload));
+        }
+        let settings = Settings {
+            gateways_of_own_namespace: own,
+            ..Settings::default()
+        };
+        let wanted = crate::snapshot::named_credentials(&world, &settings).into_iter();
+        let shown: Vec<_> = wanted
+            .map(|(namespace, name)| format!("{namespace}/{name}"))
+            .collect();
+        shown.join(" ")
+    };
+    for (tls, own, wanted) in [
+        (
+            "{mode: SIMPLE, credentialName: a}",
+            false,
+            "demo/a edge/a other/a",
+        ),
+        ("{mode: SIMPLE, credentialName: a}", true, "demo/a"),
+        ("{mode: SIMPLE, credentialName: edge/a}", false, "edge/a"),
+        (
+            "{mode: MUTUAL, credentialName: a}",
+            true,
+            "demo/a demo/a-cacert",
+        ),
+        (
+            "{mode: SIMPLE, credentialNames: [a, b]}",
+            true,
+            "demo/a demo/b",
+        ),
+        ("{mode: ISTIO_MUTUAL}", false, ""),
+        (
+            "{mode: SIMPLE, serverCertificate: /c, privateKey: /k}",
+            false,
+            "",
+        ),
+    ] {
+        assert_eq!(named(tls, own), wanted, "{tls}");
+    }
+}

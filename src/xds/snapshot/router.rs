@@ -1,0 +1,198 @@
+//! What a router has beyond clusters: listeners for its Gateways, and routes of what comes in there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::proxy::{ProxyView, finished, or_older, versions};
+use super::{Own, Snapshot};
+use crate::common::outlets::Outlet;
+use crate::finish::{ClusterParts, Draft};
+use crate::node::{Kind, Node};
+use crate::resources::clusters::ByServerName;
+use crate::resources::instances::Instance;
+use crate::resources::listeners::gateway::Edge;
+use crate::resources::listeners::is_proxys;
+use crate::resources::mesh::Mesh;
+use crate::resources::routes;
+use crate::rules::gateway::{Merged, Ports};
+use crate::scope::ProxyRules;
+use crate::view::{Resource, Set, Type};
+
+/// Ports of a router, as services of its namespace say them.
+struct RouterPorts<'a> {
+    instances: &'a [Instance],
+    node: &'a Node,
+    mesh: &'a Mesh,
+}
+
+pub(super) fn has_gateways(node: &Node, rules: &ProxyRules) -> bool {
+    node.kind == Kind::Router && !node.grpc && !rules.gateways.is_empty()
+}
+
+/// The servers of a router; of whatever is none there are none.
+pub(super) fn merged(
+    snapshot: &Snapshot,
+    node: &Node,
+    rules: &ProxyRules,
+    instances: &[Instance],
+) -> Merged {
+    if !has_gateways(node, rules) {
+        return Merged::default();
+    }
+    let mesh = &snapshot.base.mesh;
+    let ports = RouterPorts {
+        instances,
+        node,
+        mesh,
+    };
+    Merged::new(&rules.gateways, &ports)
+}
+
+impl Ports for RouterPorts<'_> {
+    fn targets(&self, port: u16) -> Vec<u16> {
+        let own = self.instances.iter();
+        let own = own.filter(|instance| instance.port.number == port);
+        let targets: BTreeSet<u16> = own.map(|instance| instance.target).collect();
+        match targets.is_empty() {
+            true => vec![port],
+            false => targets.into_iter().collect(),
+        }
+    }
+
+    fn is_taken(&self, port: u16) -> bool {
+        is_proxys(port, self.node, self.mesh)
+    }
+}
+
+impl ProxyView {
+    pub(super) fn router_listeners(&self) -> Arc<Set> {
+        let edge = Edge {
+            proxy: &self.proxy,
+            mesh: self.mesh(),
+            rules: &self.rules,
+            merged: &self.merged,
+            filters: &self.filters,
+            secrets: self.credentials(),
+        };
+        let (drafts, lost) = edge.listeners();
+        let lost = self.merged.conflicts.iter().cloned().chain(lost);
+        self.snapshot.made.tell(lost, &self.proxy.node.id);
+        let own: Vec<Arc<Resource>> = finished(drafts).collect();
+        let shared_key = (self.place.clone(), self.rules.scope.clone());
+        let key: Own<_> = (shared_key, versions(&own));
+        let all = &self.snapshot.made.all_listeners;
+        all.get(key, |older| or_older(Set::new(own), older))
+    }
+
+    /// Whether listeners, or routes of these names, were made already.
+    pub(super) fn is_router_made(&self, kind: Type, names: &[String]) -> bool {
+        let [_, _, listeners, ..] = &self.sets;
+        let is_made = |name: &String| {
+            let name = self.router_route_name(name);
+            name.is_none_or(|name| self.parts.routes.has(&name))
+        };
+        match kind {
+            Type::Route => names.iter().all(is_made),
+            Type::Listener => self.merged.by_port.is_empty() || listeners.get().is_some(),
+            Type::Cluster | Type::Endpoint | Type::Secret => true,
+        }
+    }
+
+    /// A configuration by a name that one of its listeners refers to.
+    pub(super) fn router_route(&self, name: &Arc<str>) -> Option<Arc<Resource>> {
+        let name = self.router_route_name(name)?;
+        let make = || match routes::gateway(&name, &self.caller, &self.rules, &self.merged) {
+            Some((draft, conflicts)) => (
+                Some(Arc::new(draft.finish())),
+                Arc::new(self.found(conflicts)),
+            ),
+            None => (None, Arc::default()),
+        };
+        self.parts.routes.get(name.clone(), make).0
+    }
+
+    /// The string that all share who have it.
+    pub(super) fn router_route_name(&self, name: &str) -> Option<Arc<str>> {
+        let mut names = self.merged.routes().into_iter();
+        names.find(|known| ***known == *name).cloned()
+    }
+
+    pub(super) fn router_routes(&self) -> Arc<Set> {
+        let names = self.merged.routes().into_iter();
+        Arc::new(names.filter_map(|name| self.router_route(name)).collect())
+    }
+}
+
+/// Whether TLS that does not end at a router is led to services by its server name.
+pub(super) fn by_server_names(node: &Node, merged: &Merged) -> ByServerName {
+    match merged.has_auto_passthrough() || node.router.leads_by_server_name {
+        true => ByServerName::Always,
+        false => ByServerName::Never,
+    }
+}
+
+/// In front of the name of a cluster that TLS is led to by its server name.
+const BY_SERVER_NAME: &str = "outbound_.";
+
+/// The server name that clients of the mesh say to a port of a service, or to a subset of its endpoints.
+fn server_name(outlet: &Outlet, subset: &str) -> Arc<str> {
+    let (port, host) = (outlet.port.number, outlet.host());
+    format!("{BY_SERVER_NAME}{port}_.{subset}_.{host}").into()
+}
+
+/// The port, the subset and the host that such a name means.
+pub(super) fn of_server_name(name: &str) -> Option<(u16, &str, &str)> {
+    let mut parts = name.strip_prefix(BY_SERVER_NAME)?.splitn(3, "_.");
+    let port = parts.next()?.parse().ok()?;
+    Some((port, parts.next()?, parts.next()?))
+}
+
+/// The same cluster, as TLS is led to it that does not end before it.
+pub(super) fn by_server_name(
+    mut draft: Draft<ClusterParts>,
+    outlet: &Outlet,
+    subset: &str,
+) -> Draft<ClusterParts> {
+    let name = server_name(outlet, subset);
+    let parts = &mut draft.message;
+    let cluster = &mut parts.cluster;
+    cluster.name = name.to_string();
+    cluster.alt_stat_name = String::new();
+    cluster.transport_socket = None;
+    cluster.transport_socket_matches = Vec::new();
+    if let Some(eds) = &mut cluster.eds_cluster_config {
+        eds.service_name = name.to_string();
+    }
+    if let Some(assignment) = &mut parts.endpoints.load_assignment {
+        assignment.cluster_name = name.to_string();
+    }
+    parts.http = None;
+    Draft { name, ..draft }
+}
+
+/// What its routes and those of another router differ by, beyond its Gateways: where it listens for each port.
+pub(super) fn places(merged: &Merged) -> Arc<[(u16, u16)]> {
+    let all = merged.by_port.iter();
+    let all = all.flat_map(|((_, port), servers)| servers.iter().map(|one| (one.number, *port)));
+    let all: BTreeSet<_> = all.collect();
+    all.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_name_means_a_cluster() {
+        for (name, cluster) in [
+            ("outbound_.80_._.a.demo", Some((80, "", "a.demo"))),
+            ("outbound_.80_.v1_.a.demo", Some((80, "v1", "a.demo"))),
+            ("outbound|80||a.demo", None),
+            ("outbound_.x_._.a.demo", None),
+            ("outbound_.80_.a.demo", None),
+            ("a.demo", None),
+        ] {
+            assert_eq!(of_server_name(name), cluster, "{name}");
+        }
+    }
+}
