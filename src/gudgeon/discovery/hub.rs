@@ -110,8 +110,8 @@ struct State {
     sessions: BTreeMap<u64, Arc<Session>>,
     plaintext: Plaintext,
     peers: Peers,
-    ingresses: IngressRules,
     key_sets: KeySets,
+    ingresses: IngressRules,
     next: u64,
     pushes: VecDeque<Pushed>,
 }
@@ -122,9 +122,9 @@ impl State {
         let mut world = self.registries.world();
         let current = &world.peer_authentications;
         world.earlier_peer_authentications = self.peers.earlier(current, now);
+        world.key_sets = Arc::clone(&self.key_sets);
         let ingresses = self.registries.ingresses();
         self.ingresses.add(ingresses, &mut world, domain);
-        world.key_sets = Arc::clone(&self.key_sets);
         world
     }
 
@@ -176,8 +176,8 @@ impl Hub {
                 sessions: BTreeMap::new(),
                 plaintext: Plaintext::default(),
                 peers: Peers::default(),
-                ingresses: IngressRules::default(),
                 key_sets: Arc::default(),
+                ingresses: IngressRules::default(),
                 next: 1,
                 pushes: VecDeque::new(),
             }),

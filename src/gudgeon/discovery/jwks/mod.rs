@@ -50,7 +50,7 @@ type RuleOf = (Arc<str>, Arc<str>, usize);
 
 /// Places that keys are fetched from, and rules whose places are too many.
 #[derive(Debug, Default)]
-struct Places {
+struct WantedKeys {
     wanted: BTreeMap<KeysPlace, Wanted>,
     left_out: Vec<RuleOf>,
 }
@@ -155,8 +155,8 @@ impl Jwks {
 }
 
 /// Places that rules want keys of, each once, as far as they are fetched.
-fn wanted(policies: &Objects<RequestAuthentication>) -> Places {
-    let mut all = Places::default();
+fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
+    let mut all = WantedKeys::default();
     let mut of_namespace = HashMap::<Arc<str>, usize>::new();
     for policy in policies.values() {
         for (at, rule) in policy.spec.jwt_rules.iter().enumerate() {

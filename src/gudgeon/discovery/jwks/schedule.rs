@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::security::{KeySet, KeysPlace};
 
 use super::fetch::FetchError;
-use super::{MOST, MOST_OF_NAMESPACE, Places, Row, RuleOf, Wanted, origin};
+use super::{MOST, MOST_OF_NAMESPACE, Row, RuleOf, Wanted, WantedKeys, origin};
 
 /// Fetches at once: an answer may be a megabyte.
 const AT_ONCE: usize = 16;
@@ -51,8 +51,8 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// Places that nobody wants any more are forgotten, with their keys. Whether there were any of those.
-    pub(super) fn want(&mut self, all: Places, now: Duration) -> bool {
-        let Places { wanted, left_out } = all;
+    pub(super) fn want(&mut self, all: WantedKeys, now: Duration) -> bool {
+        let WantedKeys { wanted, left_out } = all;
         self.left_out = left_out;
         let before = self.entries.len();
         self.entries.retain(|place, _| wanted.contains_key(place));
@@ -243,8 +243,8 @@ mod tests {
         (place(name), wanted)
     }
 
-    fn places(wanted: impl IntoIterator<Item = (KeysPlace, Wanted)>) -> Places {
-        Places {
+    fn places(wanted: impl IntoIterator<Item = (KeysPlace, Wanted)>) -> WantedKeys {
+        WantedKeys {
             wanted: wanted.into_iter().collect(),
             left_out: vec![("n".into(), "more".into(), 2)],
         }
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(good(&mut all, "2", now), news(true, true));
         assert_eq!(all.next(now), Some(now + REFRESH));
         // Nobody wants them any more, and then somebody does.
-        assert!(all.want(Places::default(), now));
+        assert!(all.want(WantedKeys::default(), now));
         assert!(all.rows().is_empty() && all.key_sets().is_empty());
         assert!(!is_settled(&all, 5000));
         assert_eq!(good(&mut all, "3", now), FetchOutcome::default());

@@ -7,8 +7,8 @@ use crate::sinks::a;
 
 const ROLE: &str = "apiVersion: rbac.istio.io/v1alpha1\nkind: ServiceRole\nmetadata: {name: front, namespace: shop}\n\
                     spec: {rules: [{services: ['*']}]}\n";
-const OLD_POLICY: &str = "apiVersion: authentication.istio.io/v1alpha1\nkind: Policy\n\
-                          metadata: {name: default, namespace: shop}\nspec: {}\n";
+const BINDING: &str = "apiVersion: rbac.istio.io/v1alpha1\nkind: ServiceRoleBinding\nmetadata: {name: b, namespace: shop}\n\
+                       spec: {subjects: [{user: '*'}], roleRef: {kind: ServiceRole, name: front}}\n";
 const SIDECAR: &str = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: only-own, namespace: shop}\n\
                        spec: {egress: [{hosts: ['./*']}], inboundConnectionPool: {tcp: {maxConnections: 1}}}\n";
 
@@ -58,13 +58,13 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
         "{page}"
     );
 
-    discovery.place.write("config/b.yaml", OLD_POLICY);
+    discovery.place.write("config/b.yaml", BINDING);
     until("the change is said", || {
-        let words = "1 Policy, 1 ServiceRole have no effect in this release";
+        let words = "1 ServiceRole, 1 ServiceRoleBinding have no effect in this release";
         (discovery.logged(words) == 1).then_some(())
     });
     assert_eq!(discovery.get("/ready").0, 200);
-    assert_eq!(gauge("Policy"), Some(1.0));
+    assert_eq!(gauge("ServiceRoleBinding"), Some(1.0));
     // What is not about rules says nothing again.
     discovery.place.write(
         "config/c.yaml",
@@ -81,7 +81,7 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
     until("they are gone", || {
         (discovery.logged("1 ServiceRole have no effect in this release") == 2).then_some(())
     });
-    assert_eq!(gauge("Policy"), None);
+    assert_eq!(gauge("ServiceRoleBinding"), None);
 }
 
 /// All kinds of security are enforced: whoever says that he relies on none of them is told so.

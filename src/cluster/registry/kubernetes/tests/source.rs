@@ -397,20 +397,15 @@ async fn one_namespace_is_asked_for_where_only_that_counts() {
 #[tokio::test]
 async fn kinds_without_effect_are_kept_to_be_looked_at() {
     let fake = fake("10.0.0.1").await;
-    fake.knows(
-        "/apis/rbac.istio.io/v1alpha1",
-        &["serviceroles", "servicerolebindings"],
-    );
+    fake.knows("/apis/rbac.istio.io/v1alpha1", &["serviceroles"]);
+    fake.knows("/apis/authentication.istio.io/v1alpha1", &["policies"]);
     // Judged as it is everywhere, though nothing comes of it.
     let role = json!({"rules": []});
     let metadata =
         json!({"name": "g", "namespace": "demo", "creationTimestamp": "1970-01-01T00:00:07Z"});
     fake.put_in("serviceroles", json!({"metadata": metadata, "spec": role}));
-    let binding = json!({
-        "subjects": [{"user": "*"}], "roleRef": {"kind": "ServiceRole", "name": "g"},
-    });
-    let binding = json!({"metadata": {"name": "r", "namespace": "demo"}, "spec": binding});
-    fake.put_in("servicerolebindings", binding);
+    let policy = json!({"metadata": {"name": "default", "namespace": "demo"}, "spec": {"peers": [{"mtls": {}}]}});
+    fake.put_in("policies", policy);
     let mut source = Source::start(&fake, settings());
     let both = |told: &Told| told.others.iter().count() == 2 && told.standing == Standing::Synced;
     let told = source.until(both).await;
@@ -422,8 +417,13 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     assert_eq!(
         shown,
         [
+            (
+                "authentication.istio.io/v1alpha1",
+                "Policy",
+                "default",
+                true
+            ),
             ("rbac.istio.io/v1alpha1", "ServiceRole", "g", false),
-            ("rbac.istio.io/v1alpha1", "ServiceRoleBinding", "r", true),
         ]
     );
     assert_eq!(
