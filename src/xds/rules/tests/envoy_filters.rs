@@ -470,6 +470,48 @@ fn a_router_has_the_patches_of_gateways() {
 }
 
 #[test]
+fn what_a_router_listens_for_is_patched() {
+    let patches = format!(
+        "{}\
+- applyTo: VIRTUAL_HOST
+  match: {{context: GATEWAY, routeConfiguration: {{portNumber: 80}}}}
+  patch: {{operation: ADD, value: {{name: mine, domains: [mine.example]}}}}
+- applyTo: VIRTUAL_HOST
+  match: {{context: SIDECAR_OUTBOUND, routeConfiguration: {{portNumber: 80}}}}
+  patch: {{operation: ADD, value: {{name: other, domains: [other.example]}}}}
+- applyTo: LISTENER
+  match: {{context: GATEWAY}}
+  patch: {{operation: ADD, value: {{name: added}}}}
+",
+        http("INSERT_FIRST", "", "x").replace("SIDECAR_OUTBOUND", "GATEWAY")
+    );
+    let mut world = with(&patches);
+    let servers = "selector: {istio: edge}\nservers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]";
+    gateways::gateway(&mut world, "g", 1, servers);
+    virtual_service(
+        &mut world,
+        "v",
+        1,
+        "hosts: [web.example]\ngateways: [g]\nhttp: [{route: [{destination: {host: a, port: {number: 80}}}]}]",
+    );
+    let view = snapshot(world).view(&gateways::router("demo"));
+    let found = listener(&*view, "0.0.0.0_80");
+    let filters = http_filters(&manager(&found.filter_chains[0]));
+    assert_eq!(filters[0], "x", "{filters:?}");
+    assert!(view.get(Type::Listener, "added").is_some());
+    let routes: RouteConfiguration = decoded(&*view, Type::Route, "http.80");
+    let hosts: Vec<_> = routes
+        .virtual_hosts
+        .iter()
+        .map(|host| &*host.name)
+        .collect();
+    assert!(
+        hosts.contains(&"mine") && !hosts.contains(&"other"),
+        "{hosts:?}"
+    );
+}
+
+#[test]
 fn clusters_come_go_and_change() {
     let patches = format!(
         "- applyTo: CLUSTER
