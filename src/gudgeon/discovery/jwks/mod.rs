@@ -48,7 +48,7 @@ pub(super) struct Wanted {
 /// Namespace and name of a policy, and the place of its rule.
 type RuleOf = (Arc<str>, Arc<str>, usize);
 
-/// Places that keys are fetched from, and rules whose places are too many.
+/// KeyPlaces that keys are fetched from, and rules whose places are too many.
 #[derive(Debug, Default)]
 struct WantedKeys {
     wanted: BTreeMap<KeysPlace, Wanted>,
@@ -154,7 +154,7 @@ impl Jwks {
     }
 }
 
-/// Places that rules want keys of, each once, as far as they are fetched.
+/// KeyPlaces that rules want keys of, each once, as far as they are fetched.
 fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
     let mut all = WantedKeys::default();
     let mut of_namespace = HashMap::<Arc<str>, usize>::new();

@@ -116,7 +116,6 @@ fn within_its_limit(injector: &Injector) {
         (open.abs() < 0.5).then_some(())
     });
     let most = most_resident(injector);
-    eprintln!("resident at most: {most} MiB of {LIMIT_MIB}");
     assert!(most < LIMIT_MIB, "{most} MiB");
     assert_eq!(injector.metric("gudgeon_panics_total"), Some(0.0));
 }
