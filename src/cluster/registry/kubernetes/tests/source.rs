@@ -427,7 +427,7 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
         ]
     );
     assert_eq!(
-        (&written[0].spec.value(), &written[0].metadata),
+        (&written[1].spec.value(), &written[1].metadata),
         (&role, &metadata)
     );
     assert_eq!(told.counts["ServiceRole"], 1);
