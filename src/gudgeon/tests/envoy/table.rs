@@ -42,6 +42,15 @@ const EJECTED: &str =
 const MOVED: &str = "rules.rs weights_move_and_subsets_are_exchanged_without_a_lost_request";
 const PEERS: &str = "peers.rs mutual_tls_is_switched_by_policies_under_load_without_a_lost_request";
 const POLICIES: &str = "policies.rs who_comes_in_is_what_authorization_policies_say";
+const AT_ROUTERS: &str = "gateways.rs requests_go_by_the_host_that_they_ask_for";
+const AT_ROUTERS_TLS: &str = "gateways.rs tls_ends_at_a_router_or_goes_on_by_its_name";
+const SECRETS: &str = "gateways.rs certificates_come_by_name_and_rotate_without_a_lost_request";
+const INGRESSES: &str = "gateways.rs ingresses_are_served_by_the_role_of_that_name";
+const TOKENS: &str = "tokens.rs whose_tokens_count_is_what_request_authentications_say";
+const CLAIMS: &str =
+    "tokens.rs applications_are_told_what_a_token_says_and_nothing_that_a_client_says_in_its_place";
+const KEYS: &str = "tokens.rs keys_of_an_issuer_are_exchanged_without_a_lost_request";
+const ASKED: &str = "custom.rs services_of_the_mesh_are_asked_about_what_a_custom_policy_matches";
 const PATCHED: &[&str] = &[
     "patches.rs filters_routes_clusters_and_listeners_are_as_patches_say",
     "patches.rs a_filter_comes_and_goes_under_load_without_a_lost_request",
@@ -53,6 +62,14 @@ const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
 /// Resources, by their effect.
 const RESOURCES: Rows = &[
+    // Rules of the edge and of security.
+    ("hosts, redirects and conflicts of Gateways", &[AT_ROUTERS]),
+    ("TLS of Gateways in each mode", &[AT_ROUTERS_TLS]),
+    ("certificates by SDS", &[SECRETS]),
+    ("Ingresses", &[INGRESSES]),
+    ("tokens", &[TOKENS, CLAIMS]),
+    ("keys that are fetched", &[KEYS]),
+    ("policies with the action CUSTOM", &[ASKED]),
     // Clusters.
     ("outbound, endpoints by EDS", &[WALK]),
     ("outbound, names one by one", &[PORTS, KINDS]),
