@@ -526,12 +526,12 @@ fn what_is_hostile_is_refused_in_time_and_space() {
     }
 }
 
-/// With 100 MiB of memory.
+/// With 40 MiB of data.
 fn limited(arguments: &[&str]) -> Output {
     Command::new("sh")
         .args([
             "-c",
-            "ulimit -v 102400; exec \"$0\" \"$@\"",
+            "ulimit -d 40960; exec \"$0\" \"$@\"",
             env!("CARGO_BIN_EXE_gudgeon"),
         ])
         .args(arguments)
