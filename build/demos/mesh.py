@@ -1,8 +1,9 @@
 """What build/demos/mesh and build/demos/config are made of: backends, a client that counts, and documents in few words.
 
 `mesh.py backend ADDRESS PORT NAME` answers every request with NAME.
-`mesh.py load ADDRESS PORT HOST` asks until it gets TERM, and prints how many answers were good and what the others were.
-`mesh.py shares ADDRESS PORT HOST COUNT` asks so many times, and prints who answered how many.
+`mesh.py load ADDRESS PORT HOST [ROOTS]` asks until it gets TERM, and prints how many answers were good and what the others were;
+to standard error it writes a line for each twenty good answers. With ROOTS, a file, it asks by TLS and believes those alone.
+`mesh.py shares ADDRESS PORT HOST[/PATH] COUNT` asks so many times, and prints who answered how many, and how many failed.
 `mesh.py first ADDRESS PORT HOST NAME FILE` asks until NAME has answered, and prints the milliseconds since FILE was written.
 `mesh.py stat PORT NAME` prints a figure of an Envoy by its admin port, 0 where it has none.
 `mesh.py received` prints how many resources discovery's /debug/sinkz, read from standard input, has taken.
@@ -15,6 +16,8 @@ import http.server
 import json
 import os
 import signal
+import socket
+import ssl
 import sys
 import time
 
@@ -44,28 +47,38 @@ def backend(address, port, name):
     server.serve_forever()
 
 
-def ask(address, port, host):
-    """One request on a connection of its own: status and body."""
+def ask(address, port, host, context=None):
+    """One request to HOST or HOST/PATH on a connection of its own, by TLS with a context: status and body."""
+    host, _, path = host.partition("/")
     connection = http.client.HTTPConnection(address, int(port), timeout=5)
     try:
-        connection.request("GET", "/", headers={"Host": host})
+        if context:
+            stream = socket.create_connection((address, int(port)), timeout=5)
+            connection.sock = context.wrap_socket(stream, server_hostname=host)
+        connection.request("GET", f"/{path}", headers={"Host": host})
         response = connection.getresponse()
         return response.status, response.read().decode(errors="replace").strip()
     finally:
         connection.close()
 
 
-def load(address, port, host):
+def load(address, port, host, roots=None):
+    context = None
+    if roots:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(roots)
     ended = []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
     good, bad = 0, []
     while not ended:
         try:
-            status, body = ask(address, port, host)
+            status, body = ask(address, port, host, context)
         except (OSError, http.client.HTTPException) as error:
             status, body = 0, str(error)
         if status == 200:
             good += 1
+            if good % 20 == 0:
+                print(good, file=sys.stderr, flush=True)
         else:
             bad.append(f"{status} {body}")
         time.sleep(0.002)
@@ -73,15 +86,18 @@ def load(address, port, host):
 
 
 def shares(address, port, host, count):
-    """Who answers how many of so many requests."""
-    answers = collections.Counter()
+    """Who answers how many of so many requests; what failed stands last, also where nothing did."""
+    answers, failed = collections.Counter(), 0
     for _ in range(int(count)):
         try:
             status, body = ask(address, port, host)
         except (OSError, http.client.HTTPException):
             status, body = 0, ""
-        answers[body if status == 200 else "failed"] += 1
-    print(", ".join(f"{name} {count}" for name, count in sorted(answers.items())))
+        if status == 200:
+            answers[body] += 1
+        else:
+            failed += 1
+    print(*[f"{name} {count}" for name, count in sorted(answers.items())], f"failed {failed}", sep=", ")
 
 
 def first(address, port, host, name, file):

@@ -18,6 +18,12 @@ authority() {
     (cd "$dir" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj "/CN=demo authority" \
         -keyout ca-key.pem -out ca.pem 2>/dev/null)
 }
+# sign NAME ALTERNATIVE_NAME: leaves a certificate of the authority in the current folder, cert-chain.pem, with its key, key.pem.
+sign() {
+    openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$1" -keyout key.pem -out "$dir/request.pem" &&
+        openssl x509 -req -in "$dir/request.pem" -CA "$dir/ca.pem" -CAkey "$dir/ca-key.pem" -days 1 -out cert-chain.pem \
+            -extfile <(echo "subjectAltName=$2")
+} 2>/dev/null
 # certify NAME ACCOUNT: a new certificate into NAME's volume, which is written as kubelet writes one.
 turn=0
 certify() {
@@ -28,11 +34,9 @@ certify() {
     old=$(readlink "$volume/..data" || true)
     (
         cd "$volume/$fresh" || exit
-        openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$1" -keyout key.pem -out "$dir/request.pem"
-        openssl x509 -req -in "$dir/request.pem" -CA "$dir/ca.pem" -CAkey "$dir/ca-key.pem" -days 1 -out cert-chain.pem \
-            -extfile <(echo "subjectAltName=URI:spiffe://cluster.local/ns/demo/sa/$2")
+        sign "$1" "URI:spiffe://cluster.local/ns/demo/sa/$2"
         cp "$dir/ca.pem" root-cert.pem
-    ) 2>/dev/null
+    )
     ln -s "$fresh" "$volume/..data_tmp"
     mv -T "$volume/..data_tmp" "$volume/..data"
     if [ -n "$old" ]; then
@@ -43,7 +47,8 @@ certify() {
     fi
 }
 
-# proxy NAME ACCOUNT ADDRESS: an Envoy under pintle; leaves its ports in the variables admin_NAME and status_NAME.
+# proxy NAME ACCOUNT ADDRESS [ROLE]: an Envoy under pintle, a sidecar where nothing else is said; leaves its ports in the variables
+# admin_NAME and status_NAME.
 proxy() {
     local admin status
     admin=$(free_port) status=$(free_port)
@@ -56,7 +61,7 @@ proxy() {
     done
     env "${tls[@]}" INSTANCE_IP="$3" POD_NAME="$1" POD_NAMESPACE=demo ISTIO_META_INTERCEPTION_MODE=NONE \
         ISTIO_METAJSON_LABELS="{\"instance\": \"$1\", \"app\": \"$2\", \"security.istio.io/tlsMode\": \"istio\"}" \
-        "$pintle" proxy sidecar --config-path "$dir/$1/run" --binary-path "$envoy" --base-id auto --concurrency 1 \
+        "$pintle" proxy "${4:-sidecar}" --config-path "$dir/$1/run" --binary-path "$envoy" --base-id auto --concurrency 1 \
         --discovery-address "127.0.0.1:$grpc" --proxy-admin-port "$admin" --status-port "$status" --cert-debounce 200ms \
         --drain-duration 2s --parent-shutdown-duration 3s --termination-drain-duration 0s -- --file-flush-interval-msec 100 \
         >"$dir/$1.log" 2>&1 &
