@@ -1024,3 +1024,47 @@ fn policies_hold_at_gateways() {
         ["envoy.filters.http.cors", "envoy.filters.network.tcp_proxy"]
     );
 }
+
+/// Policies that select a router hold for the requests that come in to it, in their order.
+#[test]
+fn tokens_and_policies_hold_at_a_router() {
+    let mut world = world();
+    gateway(
+        &mut world,
+        "g",
+        1,
+        "selector: {istio: edge}\nservers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]",
+    );
+    let names = |world: World| -> Vec<String> {
+        let snapshot = snapshot(world);
+        let listener: Listener = decoded(
+            &*snapshot.view(&router("demo")),
+            Type::Listener,
+            "0.0.0.0_80",
+        );
+        let filters = manager(&listener.filter_chains[0]).http_filters.into_iter();
+        filters.map(|filter| filter.name).collect()
+    };
+    let bare = names(world.clone());
+    let jwks = r#"{"keys":[{"kty":"EC","crv":"P-256","x":"AQAB","y":"AQAB"}]}"#;
+    tokens::policy(
+        &mut world,
+        "p",
+        &format!(
+            "selector: {{matchLabels: {{istio: edge}}}}\njwtRules: [{{issuer: a, jwks: '{jwks}'}}]"
+        ),
+    );
+    let deny = object::<api::security::AuthorizationPolicy>(
+        "d",
+        1,
+        "selector: {matchLabels: {istio: edge}}\naction: DENY\nrules: [{to: [{operation: {paths: [/admin]}}]}]",
+    );
+    insert(&mut world.authorization_policies, deny);
+    let guarded = names(world);
+    let (before, after) = guarded.split_at(guarded.len() - bare.len());
+    assert_eq!(after, bare);
+    assert_eq!(
+        before,
+        ["envoy.filters.http.jwt_authn", "envoy.filters.http.rbac"]
+    );
+}
