@@ -22,7 +22,7 @@ const MOST: usize = 20;
 ///
 /// # Errors
 ///
-/// Fields, types and values that the message does not have: warnings with their places, [`MOST`] at most.
+/// Fields, types and values that the message does not have: warnings with their places, `MOST` at most.
 pub fn encode(message: &str, value: &Json, path: &str) -> Result<Vec<u8>, Vec<Finding>> {
     let Some(all) = described() else {
         let finding = Finding::warning(path, "cannot read the descriptions of messages");

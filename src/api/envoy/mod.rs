@@ -1,5 +1,5 @@
-//! Envoy's messages by their descriptions, without a type for each: JSON that users write becomes bytes ([`encode`]), bytes are laid over
-//! others ([`merge`]), and those of equal messages are made equal ([`canonical`]).
+//! Envoy's messages by their descriptions, without a type for each: JSON that users write becomes bytes ([`encode()`]), bytes are laid over
+//! others ([`merge()`]), and those of equal messages are made equal ([`canonical`]).
 //!
 //! The descriptions are those that Envoy 1.40 was built from, as far as resources may have them; `build/descriptors` writes them.
 

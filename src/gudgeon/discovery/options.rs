@@ -78,16 +78,7 @@ impl Options {
         if !(0.0..=100.0).contains(&sampling) {
             return Err(wrong("PILOT_TRACE_SAMPLING", "want 0 to 100"));
         }
-        let throttle: usize = variables.read("PILOT_PUSH_THROTTLE", 100)?;
-        let streams: u32 = variables.read("ISTIO_GPRC_MAXSTREAMS", STREAMS)?;
-        if throttle == 0 || streams == 0 {
-            let name = if throttle == 0 {
-                "PILOT_PUSH_THROTTLE"
-            } else {
-                "ISTIO_GPRC_MAXSTREAMS"
-            };
-            return Err(wrong(name, "want a number above 0"));
-        }
+        let (throttle, streams) = limits(&variables)?;
         let sniffing = "PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_";
         let settings = Settings {
             cluster: (&*cluster).into(),
@@ -136,6 +127,20 @@ impl Options {
         };
         Ok((options, warnings))
     }
+}
+
+/// The number of pushes at a time, and that of streams of one connection.
+fn limits(variables: &Variables<'_>) -> Result<(usize, u32), Failure> {
+    let throttle: usize = variables.read("PILOT_PUSH_THROTTLE", 100)?;
+    let streams: u32 = variables.read("ISTIO_GPRC_MAXSTREAMS", STREAMS)?;
+    let wanted = "want a number above 0";
+    if throttle == 0 {
+        return Err(wrong("PILOT_PUSH_THROTTLE", wanted));
+    }
+    if streams == 0 {
+        return Err(wrong("ISTIO_GPRC_MAXSTREAMS", wanted));
+    }
+    Ok((throttle, streams))
 }
 
 /// What is said of flags that mean nothing any more.

@@ -97,23 +97,7 @@ impl ProxyView {
         } else {
             Vec::new()
         };
-        let intercepts = sidecar && proxy.intercepts();
-        let client = Client {
-            kind: node.kind,
-            intercepts,
-            families: proxy.families,
-            files: node.client.clone(),
-            certificates: if snapshot.is_plain(node) {
-                Certificates::Missing
-            } else {
-                Certificates::Present
-            },
-            headless_eds: snapshot.settings.headless.eds,
-            grpc: node.grpc,
-            dns: node.dns,
-            by_server_name: router::by_server_names(node, &merged),
-            beside: snapshot.base.beside.get(&node.namespace).cloned(),
-        };
+        let client = client_of(snapshot, &proxy, &merged);
         let caller = caller(&proxy, &rules, &merged);
         let place = Place {
             cluster: proxy.cluster.clone(),
@@ -587,6 +571,27 @@ fn of_its_address(name: &str) -> Conflict {
     let message =
         format!("listener {name} of services is left out: the address is the proxy's own");
     Conflict::new(INVALID_LISTENER, name, message)
+}
+
+/// The properties of a client that its clusters depend on.
+fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> Client {
+    let node = &proxy.node;
+    Client {
+        kind: node.kind,
+        intercepts: node.kind == Kind::Sidecar && !node.grpc && proxy.intercepts(),
+        families: proxy.families,
+        files: node.client.clone(),
+        certificates: if snapshot.is_plain(node) {
+            Certificates::Missing
+        } else {
+            Certificates::Present
+        },
+        headless_eds: snapshot.settings.headless.eds,
+        grpc: node.grpc,
+        dns: node.dns,
+        by_server_name: router::by_server_names(node, merged),
+        beside: snapshot.base.beside.get(&node.namespace).cloned(),
+    }
 }
 
 fn doors(
