@@ -84,8 +84,13 @@ fn service_entry(spec: &Json) -> Vec<Finding> {
 
 fn virtual_service(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
+    let mut gateways = items(spec, "gateways").peekable();
+    let at_sidecars = gateways.peek().is_none() || gateways.any(|(_, one)| one == "mesh");
     for (at, host) in items(spec, "hosts") {
-        if !is_host_pattern(host.as_str().unwrap_or_default()) {
+        let host = host.as_str().unwrap_or_default();
+        // Gateways have no services to tell apart.
+        let is_served = host == "*" && !at_sidecars;
+        if !is_host_pattern(host) && !is_served {
             let how =
                 "is served for hosts that no service has: a wildcard of services is \"*.\" alone";
             found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
@@ -370,6 +375,13 @@ mod tests {
         );
         let wild = "spec.hosts[0]: is served for hosts that no service has: a wildcard of services is \"*.\" alone";
         assert_eq!(of(json!({"hosts": ["*-a.example"]})), [wild]);
+        // As bookinfo has it.
+        assert_eq!(of(json!({"hosts": ["*"], "gateways": ["g"]})), [""; 0]);
+        assert_eq!(
+            of(json!({"hosts": ["*"], "gateways": ["g", "mesh"]})),
+            [wild]
+        );
+        assert_eq!(of(json!({"hosts": ["*"]})), [wild]);
         let http = |http: Json| of(json!({"hosts": ["a"], "http": [http]}));
         assert_eq!(http(json!({"delegate": {"name": "d"}})), [""; 0]);
         assert_eq!(

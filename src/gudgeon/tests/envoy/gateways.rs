@@ -312,6 +312,34 @@ fn requests_go_by_the_host_that_they_ask_for() {
     until("the port is gone", || {
         proxy.connect(proxy.ip, 18182).is_err().then_some(())
     });
+
+    // Policies that select the router hold at its ports.
+    let secured = |kind: &str, spec: &str| {
+        format!(
+            "apiVersion: security.istio.io/v1\nkind: {kind}\nmetadata: {{name: edge, namespace: demo}}\n\
+             spec: {{selector: {{matchLabels: {{istio: edge}}}}, {spec}}}\n"
+        )
+    };
+    // The public key is the example of RFC 7517, appendix A.1.
+    let keys = r#"{"keys":[{"kty":"EC","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}"#;
+    let policies = [
+        secured(
+            "AuthorizationPolicy",
+            "action: DENY, rules: [{to: [{operation: {paths: [/shut]}}]}]",
+        ),
+        secured(
+            "RequestAuthentication",
+            &format!("jwtRules: [{{issuer: a, jwks: '{keys}', fromParams: [token]}}]"),
+        ),
+    ];
+    discovery
+        .place
+        .write("config/policies.yaml", &documents(&policies));
+    until("the policy holds", || {
+        (ask(&proxy, 18183, "other.test", "/shut").0 == 403).then_some(())
+    });
+    assert_eq!(ask(&proxy, 18183, "other.test", "/?token=a.b.c").0, 401);
+    assert_eq!(ask(&proxy, 18183, "other.test", "/").0, 200);
 }
 
 /// TLS of a server that answers a line, behind nothing but itself.
