@@ -63,7 +63,7 @@ impl Type {
         matches!(self, Self::Cluster | Self::Listener)
     }
 
-    /// Whether a name of which there is nothing has an empty resource.
+    /// Reports whether a name of which there is nothing has an empty resource.
     pub(crate) const fn has_empty(self) -> bool {
         matches!(self, Self::Endpoint | Self::Route)
     }

@@ -123,7 +123,7 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
     found
 }
 
-/// Whether proxies take a number of percent.
+/// Reports whether proxies take a number of percent.
 #[must_use]
 pub fn is_percentage(percent: f64) -> bool {
     (0.0..=100.0).contains(&percent)

@@ -929,7 +929,7 @@ fn step(path: &str) -> Option<Step> {
     })
 }
 
-/// Whether its sources name the other: by its crate, or within one crate by its module.
+/// Reports whether its sources name the other: by its crate, or within one crate by its module.
 fn knows(one: &Step, other: &Step) -> bool {
     let module = other.module.rsplit("::").next().unwrap_or_default();
     let name = match one.krate == other.krate {

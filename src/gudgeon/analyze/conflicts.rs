@@ -39,7 +39,7 @@ fn audience(item: &Item) -> Option<BTreeSet<String>> {
     Some(to.into_iter().map(own).filter(|one| one != "~").collect())
 }
 
-/// Whether one namespace sees both.
+/// Reports whether one namespace sees both.
 fn meet(one: &Item, other: &Item) -> bool {
     match (audience(one), audience(other)) {
         (Some(one), Some(other)) => !one.is_disjoint(&other),

@@ -108,7 +108,7 @@ pub(super) fn texts(value: &Json, pointer: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a pattern, `*` or `*.x`, means a host.
+/// Reports whether a pattern, `*` or `*.x`, means a host.
 pub(super) fn is_meant(pattern: &str, host: &str) -> bool {
     match pattern.strip_prefix('*') {
         Some("") => true,
@@ -117,7 +117,7 @@ pub(super) fn is_meant(pattern: &str, host: &str) -> bool {
     }
 }
 
-/// Whether two patterns mean a host in common.
+/// Reports whether two patterns mean a host in common.
 pub(super) fn overlap(one: &str, other: &str) -> bool {
     let end = |pattern: &str| pattern.strip_prefix('*').map(str::to_owned);
     match (end(one), end(other)) {

@@ -44,7 +44,7 @@ impl Located {
         self.code.name
     }
 
-    /// Whether the object by itself has it.
+    /// Reports whether the object by itself has it.
     pub(crate) fn is_of_one(&self) -> bool {
         [codes::INVALID.name, codes::NOTED.name].contains(&self.code.name)
     }

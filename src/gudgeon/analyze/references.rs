@@ -191,7 +191,7 @@ fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     }
 }
 
-/// Whether a DestinationRule that the namespace sees has a subset of a host.
+/// Reports whether a DestinationRule that the namespace sees has a subset of a host.
 fn has_subset(all: &Inventory, host: &str, subset: &str, namespace: &str) -> bool {
     all.rules_of(host).any(|rule| {
         let exported = texts(&rule.body, "/exportTo");

@@ -201,7 +201,7 @@ impl Work<'_> {
         self.touched.set(true);
     }
 
-    /// Whether an action does something.
+    /// Reports whether an action does something.
     fn is_touched_by(&self, act: impl FnOnce()) -> bool {
         let before = self.touched.replace(false);
         act();
@@ -210,7 +210,7 @@ impl Work<'_> {
         is_touched
     }
 
-    /// Whether there is room for a patch of a message so long; else it is told.
+    /// Reports whether there is room for a patch of a message so long; else it is told.
     fn has_room(&self, patch: &Patch, length: usize) -> bool {
         self.spend(patch, length + patch.value.len(), patch.value.len())
     }

@@ -112,7 +112,7 @@ pub(crate) trait Ports {
     /// Where it listens for a port that clients know; as its services say it.
     fn targets(&self, port: u16) -> Vec<u16>;
 
-    /// Whether the proxy has that port itself.
+    /// Reports whether the proxy has that port itself.
     fn is_taken(&self, port: u16) -> bool;
 }
 
@@ -148,7 +148,7 @@ impl Merged {
         self.by_port.values().map(Vec::len).sum()
     }
 
-    /// Whether some connections go to the cluster that their server name is.
+    /// Reports whether some connections go to the cluster that their server name is.
     pub(crate) fn has_auto_passthrough(&self) -> bool {
         let mut all = self.by_port.values().flatten();
         all.any(|one| one.ends == Ends::AutoPassthrough)
@@ -268,7 +268,7 @@ impl Serving {
     }
 }
 
-/// Whether two servers can have one port.
+/// Reports whether two servers can have one port.
 const fn fits(one: Ends, older: Ends) -> bool {
     match (one, older) {
         (Ends::Http, Ends::Http) => true,

@@ -168,7 +168,7 @@ impl Patch {
         }
     }
 
-    /// Whether listeners, or what is in them, are changed by it.
+    /// Reports whether listeners, or what is in them, are changed by it.
     pub(crate) fn is_of_listeners(&self) -> bool {
         matches!(
             self.apply_to,
@@ -218,7 +218,7 @@ impl Patches {
         self.all.iter()
     }
 
-    /// Whether an object is among those that they are from.
+    /// Reports whether an object is among those that they are from.
     pub(crate) fn are_of(&self, object: &ObjectRef) -> bool {
         self.all.iter().any(|patch| patch.from == *object)
     }

@@ -105,7 +105,7 @@ fn is_generated(gateway: &ObjectRef) -> bool {
     *gateway.namespace == *namespace && gateway.name.ends_with(end)
 }
 
-/// Whether a match of a rule of this namespace holds at a Gateway; `None`: for sidecars.
+/// Reports whether a match of a rule of this namespace holds at a Gateway; `None`: for sidecars.
 pub(crate) fn holds_at(written: &[String], namespace: &str, gateway: Option<&ObjectRef>) -> bool {
     let Some(gateway) = gateway else {
         return super::is_of_mesh(written);

@@ -50,7 +50,7 @@ pub(super) fn filters(
     filters
 }
 
-/// Whether the same policies hold in both, by the same keys.
+/// Reports whether the same policies hold in both, by the same keys.
 pub(super) fn are_same(one: &World, other: &World) -> bool {
     is_same(&one.authorization_policies, &other.authorization_policies)
         && is_same(&one.request_authentications, &other.request_authentications)

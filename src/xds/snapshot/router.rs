@@ -84,7 +84,7 @@ impl ProxyView {
         all.get(key, |older| or_older(Set::new(own), older))
     }
 
-    /// Whether listeners, or routes of these names, were made already.
+    /// Reports whether listeners, or routes of these names, were made already.
     pub(super) fn is_router_made(&self, kind: Type, names: &[String]) -> bool {
         let [_, _, listeners, ..] = &self.sets;
         let is_made = |name: &String| {
@@ -125,7 +125,7 @@ impl ProxyView {
     }
 }
 
-/// Whether TLS that does not end at a router is led to services by its server name.
+/// Reports whether TLS that does not end at a router is led to services by its server name.
 pub(super) fn by_server_names(node: &Node, merged: &Merged) -> ByServerName {
     match merged.has_auto_passthrough() || node.router.leads_by_server_name {
         true => ByServerName::Always,

@@ -12,7 +12,7 @@ use crate::security::{KeySet, KeysPlace, MOST_KEYS};
 /// The longest that discovery waits for keys, whatever an object says. Chosen: a minute.
 pub const LONGEST_FETCH: Duration = Duration::from_secs(60);
 
-/// Whether proxies may write what a token says into a header of this name: the parts of a request line are none.
+/// Reports whether proxies may write what a token says into a header of this name: the parts of a request line are none.
 #[must_use]
 pub fn is_output_header(name: &str) -> bool {
     is_header_name(name) && !name.starts_with(':')

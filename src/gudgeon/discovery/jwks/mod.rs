@@ -103,7 +103,7 @@ impl Jwks {
         servers.insert(host);
     }
 
-    /// Whether all that is wanted was asked for once, or waited for long enough.
+    /// Reports whether all that is wanted was asked for once, or waited for long enough.
     pub(crate) fn has_settled(&self, world: &World, now: Duration) -> bool {
         let (state, all) = (self.state(), wanted(&world.request_authentications));
         all.wanted.keys().all(|place| state.is_settled(place, now))

@@ -170,7 +170,7 @@ impl Schedule {
         self.awaited(now).min()
     }
 
-    /// Whether a place is known, and waited for no longer.
+    /// Reports whether a place is known, and waited for no longer.
     pub(super) fn is_settled(&self, place: &KeysPlace, now: Duration) -> bool {
         let entry = self.entries.get(place);
         entry.is_some_and(|entry| entry.is_tried || entry.since + PATIENCE <= now)

@@ -52,7 +52,7 @@ fn node(id: &str, generator: &str) -> Node {
 
 const ROUTER: &str = "router~127.0.0.1~edge-1.demo~demo.svc.cluster.local";
 
-/// Whether a stream is given the secret that it asks for; the number of its listeners.
+/// Reports whether a stream is given the secret that it asks for; the number of its listeners.
 async fn given(mut stream: Sotw, node: Node) -> (bool, usize) {
     stream.ask_as(node, LDS, &[]);
     let listeners = stream.next(QUIET).await.map(Result::unwrap);

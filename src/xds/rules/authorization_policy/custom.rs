@@ -194,7 +194,7 @@ impl Provider<'_> {
         self.name
     }
 
-    /// Whether it can be asked about what is no request.
+    /// Reports whether it can be asked about what is no request.
     pub(super) const fn takes_connections(&self) -> bool {
         matches!(self.asked, ProviderKind::Grpc(_))
     }

@@ -41,7 +41,7 @@ pub(super) fn sub_filter_name(patch: &Patch) -> &str {
     below.map_or("", |below| &below.name)
 }
 
-/// Whether a name, which may be one of earlier releases, means a filter. None means all.
+/// Reports whether a name, which may be one of earlier releases, means a filter. None means all.
 pub(super) fn is_named(wanted: &str, name: &str) -> bool {
     wanted.is_empty() || todays_name(wanted) == todays_name(name)
 }
@@ -57,7 +57,7 @@ fn port(listener: &Listener) -> Option<u32> {
     }
 }
 
-/// Whether a patch means something of a listener. Ports of what comes in are those of chains, too: see [`is_chain`].
+/// Reports whether a patch means something of a listener. Ports of what comes in are those of chains, too: see [`is_chain`].
 pub(super) fn is_listener(patch: &Patch, listener: &Listener) -> bool {
     let Some(wanted) = of_listener(patch) else {
         return true;
@@ -70,7 +70,7 @@ pub(super) fn is_listener(patch: &Patch, listener: &Listener) -> bool {
     is_port && is_named
 }
 
-/// Whether it means the listener as a whole.
+/// Reports whether it means the listener as a whole.
 pub(super) fn is_whole_listener(patch: &Patch, listener: &Listener) -> bool {
     is_listener(patch, listener)
         && is_port(patch, listener)
@@ -88,13 +88,13 @@ fn destination_port(chain: &FilterChain) -> Option<u32> {
     port.map(|port| port.value)
 }
 
-/// Whether the port that a patch means, if any, is the listener's own.
+/// Reports whether the port that a patch means, if any, is the listener's own.
 pub(super) fn is_port(patch: &Patch, listener: &Listener) -> bool {
     let wanted = of_listener(patch).map_or(0, |wanted| wanted.port_number);
     wanted == 0 || port(listener) == Some(wanted)
 }
 
-/// Whether a patch means a chain of a listener that it means; `is_port`: as [`is_port`] says of that listener.
+/// Reports whether a patch means a chain of a listener that it means; `is_port`: as [`is_port`] says of that listener.
 pub(super) fn is_chain(patch: &Patch, is_port: bool, chain: &FilterChain) -> bool {
     let wanted = of_listener(patch).map_or(0, |wanted| wanted.port_number);
     let is_port = is_port || destination_port(chain) == Some(wanted);
@@ -117,7 +117,7 @@ fn fits(wanted: &FilterChainMatch, chain: &FilterChain) -> bool {
             || destination_port(chain) == Some(wanted.destination_port))
 }
 
-/// Whether a patch means a cluster: by its name, `outbound|PORT|SUBSET|HOST` or `inbound|PORT|PORTNAME|HOST`.
+/// Reports whether a patch means a cluster: by its name, `outbound|PORT|SUBSET|HOST` or `inbound|PORT|PORTNAME|HOST`.
 pub(super) fn is_cluster(patch: &Patch, name: &str) -> bool {
     let Some(ObjectTypes::Cluster(wanted)) = &patch.matching.object_types else {
         return patch.matching.object_types.is_none();

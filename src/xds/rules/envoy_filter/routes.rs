@@ -26,7 +26,7 @@ impl Patched for RouteConfiguration {
     }
 }
 
-/// Whether a patch is about routes.
+/// Reports whether a patch is about routes.
 pub(super) fn is_about(patch: &Patch) -> bool {
     matches!(
         patch.apply_to,

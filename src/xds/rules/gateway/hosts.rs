@@ -59,7 +59,7 @@ impl ServerHosts {
         }
     }
 
-    /// Whether this very host is one of them, whoever may have it.
+    /// Reports whether this very host is one of them, whoever may have it.
     pub(crate) fn has_name(&self, host: &str) -> bool {
         self.reversed.contains_key(&reversed(host))
     }
@@ -103,7 +103,7 @@ impl ServerHosts {
         Some(found)
     }
 
-    /// Whether there are any.
+    /// Reports whether there are any.
     pub(crate) fn meet(&self, host: &str, namespace: &str) -> bool {
         self.each(host, namespace).next().is_some()
     }

@@ -145,7 +145,7 @@ impl Target {
         64 + names + 32 * self.ranges.len() + to
     }
 
-    /// Whether no connection is left for others.
+    /// Reports whether no connection is left for others.
     pub(crate) fn is_everything(&self) -> bool {
         self.names.is_empty() && self.ranges.is_empty() && self.source.is_none()
     }
