@@ -14,7 +14,7 @@
 //! * `snapshot`: one state of the mesh, and all that was made of it, shared by the proxies that see the same.
 //! * `view`: the seam: what one proxy is to have at one moment, as names, versions and bytes.
 //! * `stream`: what one client is owed: protocol, order, make before break. It knows views and none of Envoy's messages.
-//! * `debounce`, `reason`: when a push begins, and why.
+//! * `resource_names`: names of a request, where they came in. `debounce`, `reason`: when a push begins, and why.
 //!
 //! # From a change to bytes
 //!
@@ -32,6 +32,7 @@ pub mod debounce;
 mod finish;
 pub mod node;
 pub mod reason;
+pub mod resource_names;
 mod resources;
 mod rules;
 mod scope;

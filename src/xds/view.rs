@@ -10,6 +10,7 @@ use api::model::ObjectRef;
 use bytes::Bytes;
 use prost::Message;
 
+use crate::resource_names::ResourceNames;
 use crate::version::Version;
 
 /// The types of resources, in the order in which they go out.
@@ -203,12 +204,12 @@ pub trait View: fmt::Debug + Send + Sync {
 
     /// How much is to be made for these names of a type, as far as nobody has asked for it yet: ports of services and their
     /// endpoints. Whoever must not stop for long has it made elsewhere.
-    fn unmade(&self, _kind: Type, _names: &[String]) -> usize {
+    fn unmade(&self, _kind: Type, _names: &ResourceNames) -> usize {
         0
     }
 
     /// Makes that, so that whoever asks for it later finds it.
-    fn make_ahead(&self, _kind: Type, _names: &[String]) {}
+    fn make_ahead(&self, _kind: Type, _names: &ResourceNames) {}
 
     /// Whether this proxy's workload is one of a service's, where it ought to be one.
     fn serves(&self) -> bool {

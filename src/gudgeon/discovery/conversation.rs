@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use prost::Message;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tonic::Status;
 use tracing::{error, info, warn};
 use xds::node::{BadNode, Node, clipped};
+use xds::resource_names::ResourceNames;
 use xds::snapshot::Snapshot;
-use xds::stream::{Fault, Heard, Protocol, Stall};
+use xds::stream::{Fault, Heard, Protocol, Stall, Stream};
 use xds::view::{Type, View};
 
 use super::hub::{Hub, Joined, LARGE};
@@ -23,7 +23,7 @@ use super::identity;
 use super::refused::RefusalReason;
 use super::session::{Made, Mail};
 use super::wire::{self, Asked};
-use crate::grpc::{AddressPermit, Ended, Inbound, Peer, ResponseSender};
+use crate::grpc::{AddressPermit, Ended, Inbound, Peer, Received, ResponseSender};
 use crate::log;
 
 /// So long a stream that does not read keeps others from beginning with a push.
@@ -66,7 +66,7 @@ where
     B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
 {
     /// To its end.
-    pub(super) async fn run<M: Message + Default + Into<Asked>>(mut self) {
+    pub(super) async fn run<M: Received + Into<Asked>>(mut self) {
         self.peer.opens();
         let _fallen = Fallen {
             outlet: Arc::clone(&self.outlet),
@@ -91,7 +91,7 @@ where
         timeout(PARTING, left).await.is_ok()
     }
 
-    async fn talk<M: Message + Default + Into<Asked>>(&mut self) -> Status {
+    async fn talk<M: Received + Into<Asked>>(&mut self) -> Status {
         let first: Asked = match self.inbound.first::<M>().await {
             Ok(Some(first)) => first.into(),
             Ok(None) => return Status::ok(""),
@@ -195,7 +195,7 @@ where
         }
     }
 
-    async fn run<M: Message + Default + Into<Asked>>(mut self, first: Asked) -> Status {
+    async fn run<M: Received + Into<Asked>>(mut self, first: Asked) -> Status {
         let mut event = Event::Asked(Box::new(first));
         loop {
             let done = match event {
@@ -229,7 +229,10 @@ where
         let Some(request) = &asked.request else {
             return;
         };
-        let view = self.joined.session.look(|stream| Arc::clone(stream.view()));
+        let news = |stream: &Stream| (!stream.repeats(request)).then(|| Arc::clone(stream.view()));
+        let Some(view) = self.joined.session.look(news) else {
+            return;
+        };
         if view.unmade(request.kind, &request.names) < LARGE {
             return;
         }
@@ -250,14 +253,14 @@ where
                 .filter(|kind| stream.status(*kind).is_some())
                 .map(|kind| {
                     let names = stream.watches(kind).names;
-                    (kind, names.iter().map(ToString::to_string).collect())
+                    (kind, names.iter().collect())
                 });
             (Arc::clone(stream.view()), asked.collect())
         });
         self.make_beside(view, asked).await;
     }
 
-    async fn make_beside(&self, view: Arc<dyn View>, asked: Vec<(Type, Vec<String>)>) {
+    async fn make_beside(&self, view: Arc<dyn View>, asked: Vec<(Type, ResourceNames)>) {
         let unmade = asked.iter().map(|(kind, names)| view.unmade(*kind, names));
         let size = unmade.fold(0, usize::saturating_add);
         if size < LARGE {
@@ -405,7 +408,7 @@ where
         self.push = Some((mail, Turn { permit, until }));
     }
 
-    async fn event<M: Message + Default + Into<Asked>>(&mut self) -> Event {
+    async fn event<M: Received + Into<Asked>>(&mut self) -> Event {
         let session = &self.joined.session;
         let free = self.outlet.is_free();
         let wants_turn = free && session.has_mail() && self.push.is_none();
@@ -458,6 +461,7 @@ mod tests {
     use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
     use http_body_util::BodyExt as _;
     use hyper::body::Frame;
+    use prost::Message as _;
     use tokio::time::Instant;
     use xds::view::{Resource, Set};
 
@@ -465,6 +469,7 @@ mod tests {
     use crate::discovery::grpc::BOUNDS;
     use crate::discovery::metrics::Seen;
     use crate::discovery::testing::hub;
+    use crate::discovery::wire::StateRequest;
     use crate::exposition::Format;
     use crate::grpc::{Address, AddressLimit, Messages, framed};
 
@@ -556,8 +561,8 @@ mod tests {
         let (conversation, heard, peer) = stream(&hub, Some(clusters()));
         let (other, mut reads, _) = stream(&hub, Some(clusters()));
         let begun = Instant::now();
-        let task = tokio::spawn(conversation.run::<DiscoveryRequest>());
-        let _other = tokio::spawn(other.run::<DiscoveryRequest>());
+        let task = tokio::spawn(conversation.run::<StateRequest>());
+        let _other = tokio::spawn(other.run::<StateRequest>());
         assert!(reads.frame().await.unwrap().unwrap().is_data());
         tokio::time::sleep(Duration::from_secs(59)).await;
         assert_eq!((hub.sessions().len(), peer.streams()), (2, 1));
@@ -583,7 +588,7 @@ mod tests {
         let hub = hub();
         let (conversation, heard, _) = stream(&hub, None);
         let begun = Instant::now();
-        let _task = tokio::spawn(conversation.run::<DiscoveryRequest>());
+        let _task = tokio::spawn(conversation.run::<StateRequest>());
         let ended = status(heard).await;
         assert_eq!(ended.0, tonic::Code::DeadlineExceeded);
         assert_eq!(begun.elapsed().as_secs(), 10);
@@ -603,13 +608,14 @@ mod tests {
     async fn what_cannot_be_made_is_counted_and_the_stream_goes_on() {
         let hub = hub();
         let (mut conversation, mut heard, peer) = stream(&hub, Some(clusters()));
-        let first = request(Type::Listener);
+        let first = request(Type::Listener).encode_to_vec();
+        let first = Asked::from(StateRequest::received(first.into()).unwrap());
         let node = Arc::new(Node::read(first.node.as_ref()).unwrap());
         let protocol = Protocol::StateOfTheWorld;
         let joined = hub.join(&node, &peer.address, protocol, Arc::new(Broken));
         let _task = tokio::spawn(async move {
             let talk = Talk::new(&mut conversation, joined);
-            talk.run::<DiscoveryRequest>(first.into()).await
+            talk.run::<StateRequest>(first).await
         });
         assert!(heard.frame().await.unwrap().unwrap().is_data());
         assert_counted(
@@ -629,7 +635,7 @@ mod tests {
         let sent = "pilot_xds_pushes{type=\"cds\"} 1";
         for reads in [true, false] {
             let (conversation, mut heard, _) = stream(&hub, Some(clusters()));
-            let task = tokio::spawn(conversation.run::<DiscoveryRequest>());
+            let task = tokio::spawn(conversation.run::<StateRequest>());
             if reads {
                 // It goes before anybody has looked at what it took.
                 assert!(heard.frame().await.unwrap().unwrap().is_data());

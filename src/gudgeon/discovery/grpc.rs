@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
-use prost::Message;
 use tonic::{Code, Status};
 use xds::stream::Protocol;
 
@@ -14,10 +13,10 @@ use super::health;
 use super::hub::Hub;
 use super::reflection;
 use super::refused::RefusalReason;
-use super::wire::Asked;
+use super::wire::{Asked, StateRequest};
 use crate::grpc::{
-    self, AddressLimit, AddressPermit, Bounds, Calls, Inbound, Peer, Reply, ResponseSender,
-    refused, streaming,
+    self, AddressLimit, AddressPermit, Bounds, Calls, Inbound, Peer, Received, Reply,
+    ResponseSender, refused, streaming,
 };
 
 /// What of a request is read. It may name as many resources as a stream may, and then be refused for that.
@@ -76,7 +75,7 @@ impl Calls for Services {
         };
         match (&*service, &*method) {
             (DISCOVERY, "StreamAggregatedResources") => {
-                call.discovery::<DiscoveryRequest>(Protocol::StateOfTheWorld)
+                call.discovery::<StateRequest>(Protocol::StateOfTheWorld)
             }
             (DISCOVERY, "DeltaAggregatedResources") => {
                 call.discovery::<DeltaDiscoveryRequest>(Protocol::Delta)
@@ -112,7 +111,7 @@ struct Call<'a> {
 impl Call<'_> {
     fn discovery<M>(self, protocol: Protocol) -> Response<Reply>
     where
-        M: Message + Default + Into<Asked> + 'static,
+        M: Received + Into<Asked> + 'static,
     {
         let outlet = Arc::new(ResponseSender::default());
         let answer = streaming(&outlet);

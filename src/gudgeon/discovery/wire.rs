@@ -7,14 +7,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use envoy_types::pb::google::rpc::Status as GrpcStatus;
 use prost::Message;
+use xds::resource_names::ResourceNames;
 use xds::stream::{Protocol, Request, Response};
 use xds::view::Type;
 
 use super::pieces::Pieces;
 use crate::cli::VERSION;
-use crate::grpc::begun;
+use crate::grpc::{Received, begun};
 
 /// One request of either protocol, as it came.
 #[derive(Debug)]
@@ -25,19 +27,50 @@ pub(crate) struct Asked {
     pub(crate) request: Option<Request>,
 }
 
-impl From<DiscoveryRequest> for Asked {
-    fn from(asked: DiscoveryRequest) -> Self {
-        let request = Type::from_url(&asked.type_url).map(|kind| Request {
-            version: asked.version_info,
-            nonce: asked.response_nonce,
-            names: asked.resource_names,
-            error: asked.error_detail.map(|error| error.message),
+/// `DiscoveryRequest` without its names.
+#[derive(Clone, PartialEq, Message)]
+struct WithoutNames {
+    #[prost(string, tag = "1")]
+    version_info: String,
+    #[prost(message, optional, tag = "2")]
+    node: Option<Node>,
+    #[prost(string, tag = "4")]
+    type_url: String,
+    #[prost(string, tag = "5")]
+    response_nonce: String,
+    #[prost(message, optional, tag = "6")]
+    error_detail: Option<GrpcStatus>,
+}
+
+/// `DiscoveryRequest`. Its names stay where they came in.
+#[derive(Debug)]
+pub(super) struct StateRequest {
+    request: WithoutNames,
+    names: ResourceNames,
+}
+
+impl Received for StateRequest {
+    fn received(message: Bytes) -> Result<Self, String> {
+        let request = WithoutNames::decode(&*message).map_err(|cause| cause.to_string())?;
+        let names = ResourceNames::of_request(message).map_err(|cause| cause.to_string())?;
+        Ok(Self { request, names })
+    }
+}
+
+impl From<StateRequest> for Asked {
+    fn from(asked: StateRequest) -> Self {
+        let StateRequest { request, names } = asked;
+        let known = Type::from_url(&request.type_url).map(|kind| Request {
+            version: request.version_info,
+            nonce: request.response_nonce,
+            names,
+            error: request.error_detail.map(|error| error.message),
             ..Request::of(kind)
         });
         Self {
-            node: asked.node,
-            url: asked.type_url,
-            request,
+            node: request.node,
+            url: request.type_url,
+            request: known,
         }
     }
 }
@@ -46,7 +79,7 @@ impl From<DeltaDiscoveryRequest> for Asked {
     fn from(asked: DeltaDiscoveryRequest) -> Self {
         let request = Type::from_url(&asked.type_url).map(|kind| Request {
             nonce: asked.response_nonce,
-            names: asked.resource_names_subscribe,
+            names: asked.resource_names_subscribe.into(),
             unsubscribe: asked.resource_names_unsubscribe,
             initial: asked.initial_resource_versions.into_iter().collect(),
             error: asked.error_detail.map(|error| error.message),

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes};
-use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
+use prost::{DecodeError, Message};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Code, Status};
 
@@ -41,6 +41,21 @@ pub(crate) struct Bounds {
     pub(crate) beyond: Code,
     /// Values of one repeated field, before they are allocated: a message with too many is refused without decoding.
     pub(crate) values: usize,
+}
+
+/// A message that is read from a stream.
+pub(crate) trait Received: Sized {
+    /// Decodes a whole message. The result may share its memory.
+    ///
+    /// # Errors
+    /// It is malformed.
+    fn received(message: Bytes) -> Result<Self, String>;
+}
+
+impl<M: Message + Default> Received for M {
+    fn received(message: Bytes) -> Result<Self, String> {
+        Message::decode(message).map_err(|cause| cause.to_string())
+    }
 }
 
 /// Errors of a body as gRPC statuses.
@@ -132,19 +147,19 @@ where
     }
 
     /// The first one, which has a time of its own.
-    pub(crate) async fn first<M: Message + Default>(&mut self) -> Result<Option<M>, Status> {
+    pub(crate) async fn first<M: Received>(&mut self) -> Result<Option<M>, Status> {
         let first = timeout(FIRST, self.next()).await;
         first.unwrap_or_else(|_late| Err(Status::deadline_exceeded("no request came")))
     }
 
     /// Returns the next message; `None` at the end. Cancel-safe.
-    pub(crate) async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, Status> {
+    pub(crate) async fn next<M: Received>(&mut self) -> Result<Option<M>, Status> {
         loop {
             if let Some(message) = self.take()? {
                 if let Some(strange) = &mut self.strange {
                     (strange.since, strange.part) = (None, None);
                 }
-                return read(&message, self.bounds.values).map(Some);
+                return read(message, self.bounds.values).map(Some);
             }
             if !self.ended {
                 self.fill_in_time().await?;
@@ -261,21 +276,19 @@ where
     Ok(())
 }
 
-fn read<M: Message + Default>(message: &Bytes, most: usize) -> Result<M, Status> {
-    let wrong = |cause: prost::DecodeError| {
-        Status::invalid_argument(format!("cannot read a message: {cause}"))
-    };
-    let values = most_values(message.clone()).map_err(wrong)?;
+fn read<M: Received>(message: Bytes, most: usize) -> Result<M, Status> {
+    let wrong = |cause: String| Status::invalid_argument(format!("cannot read a message: {cause}"));
+    let values = most_values(message.clone()).map_err(|cause| wrong(cause.to_string()))?;
     if values > most {
         return Err(Status::resource_exhausted(format!(
             "cannot read a message with {values} values of one field: {most} are allowed"
         )));
     }
-    M::decode(message.clone()).map_err(wrong)
+    M::received(message).map_err(wrong)
 }
 
 /// Returns the count of the most repeated field.
-fn most_values(mut message: Bytes) -> Result<usize, prost::DecodeError> {
+fn most_values(mut message: Bytes) -> Result<usize, DecodeError> {
     let mut counts = [0_usize; 16];
     while message.has_remaining() {
         let (tag, kind) = decode_key(&mut message)?;

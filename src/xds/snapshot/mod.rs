@@ -36,6 +36,7 @@ use self::variants::Variants;
 use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
 use crate::node::{Kind, Node};
+use crate::resource_names::ResourceNames;
 use crate::resources::clusters::Client;
 use crate::resources::endpoints::{Places, Viewer};
 use crate::resources::instances::Directory;
@@ -257,8 +258,8 @@ impl Snapshot {
         for node in nodes.iter().filter(|node| !node.grpc) {
             if known.len() < KINDS_AHEAD && known.insert(self.likeness(node)) {
                 let view = proxy::ProxyView::new(self, node);
-                view.make_ahead(Type::Cluster, &[]);
-                view.make_ahead(Type::Listener, &[]);
+                view.make_ahead(Type::Cluster, &ResourceNames::default());
+                view.make_ahead(Type::Listener, &ResourceNames::default());
                 view.make_ahead(Type::Endpoint, &names);
                 drop(view.all(Type::Route));
             }
@@ -278,12 +279,12 @@ impl Snapshot {
         hash(&(likeness(node), rules.scope))
     }
 
-    fn assignments_ahead(&self, earlier: &Self) -> Vec<String> {
+    fn assignments_ahead(&self, earlier: &Self) -> ResourceNames {
         let all = earlier.assignments.all();
         let asked = all.iter().flat_map(|one| one.keys());
         let asked: BTreeSet<Arc<str>> = asked.map(|(name, ..)| name).collect();
         if asked.is_empty() {
-            return Vec::new();
+            return ResourceNames::default();
         }
         let (now, before) = (self.base.rules.common(), earlier.base.rules.common());
         let own = now.outlets.all().map(|outlet| &*outlet.name);
@@ -292,7 +293,6 @@ impl Snapshot {
         let subsets = subsets.filter(|name| now.outlets.by_subset(name).is_some());
         own.filter(|name| asked.contains(*name) || is_new(name))
             .chain(subsets)
-            .map(str::to_owned)
             .collect()
     }
 

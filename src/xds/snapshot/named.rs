@@ -9,6 +9,7 @@ use super::proxy::{ProxyView, network};
 use super::router;
 use super::{AssignmentKey, Assignments};
 use crate::common::outlets::{Outlet, cluster_name};
+use crate::resource_names::ResourceNames;
 use crate::resources::clusters::ByServerName;
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::grpc::{self, Asker, Target};
@@ -76,7 +77,7 @@ impl ProxyView {
     }
 
     /// Ports and endpoints of which no assignment was made yet.
-    pub(super) fn unmade_assignments(&self, names: &[String]) -> usize {
+    pub(super) fn unmade_assignments(&self, names: &ResourceNames) -> usize {
         let snapshot = &self.snapshot;
         let outlets = names.iter().filter_map(|name| {
             let (outlet, subset) = self.outlet(name)?;
@@ -86,7 +87,7 @@ impl ProxyView {
                 subset => Some(policies.subset(subset)?),
             };
             let policy = policies.of(subset, outlet.port.number);
-            let name = (name.as_str().into(), &outlet.service.key.namespace);
+            let name = (name.into(), &outlet.service.key.namespace);
             let key = Self::assignment_key(name, &policies, &policy, subset);
             let assignments = self.assignments_by(&self.preference(outlet, &policy));
             (!assignments.has(&key)).then_some(outlet)

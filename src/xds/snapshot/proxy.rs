@@ -17,6 +17,7 @@ use crate::common::conflict::INVALID_LISTENER;
 use crate::common::outlets::{Outlet, cluster_name};
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Mode, Node};
+use crate::resource_names::ResourceNames;
 use crate::resources::clusters::{self, Certificates, Client};
 use crate::resources::endpoints::Viewer;
 use crate::resources::filters::HttpOptions;
@@ -405,7 +406,7 @@ impl View for ProxyView {
         }
     }
 
-    fn unmade(&self, kind: Type, names: &[String]) -> usize {
+    fn unmade(&self, kind: Type, names: &ResourceNames) -> usize {
         if self.proxy.node.grpc {
             return 0;
         }
@@ -415,7 +416,7 @@ impl View for ProxyView {
             _ if !self.is_sidecar() => self.is_router_made(kind, names),
             Type::Listener => self.parts.listeners.all.has(&self.rules.listeners),
             Type::Route => {
-                let has = |name: &String| self.parts.routes.has(&name.as_str().into());
+                let has = |name: &str| self.parts.routes.has(&name.into());
                 names.iter().all(has)
             }
             Type::Secret => true,
@@ -427,7 +428,7 @@ impl View for ProxyView {
         }
     }
 
-    fn make_ahead(&self, kind: Type, names: &[String]) {
+    fn make_ahead(&self, kind: Type, names: &ResourceNames) {
         match kind {
             _ if self.proxy.node.grpc => {}
             Type::Cluster => drop(self.outbound_clusters()),

@@ -8,6 +8,7 @@ use super::{Own, Snapshot};
 use crate::common::outlets::Outlet;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Node};
+use crate::resource_names::ResourceNames;
 use crate::resources::clusters::ByServerName;
 use crate::resources::instances::Instance;
 use crate::resources::listeners::gateway::Edge;
@@ -85,9 +86,9 @@ impl ProxyView {
     }
 
     /// Reports whether listeners, or routes of these names, were made already.
-    pub(super) fn is_router_made(&self, kind: Type, names: &[String]) -> bool {
+    pub(super) fn is_router_made(&self, kind: Type, names: &ResourceNames) -> bool {
         let [_, _, listeners, ..] = &self.sets;
-        let is_made = |name: &String| {
+        let is_made = |name: &str| {
             let name = self.router_route_name(name);
             name.is_none_or(|name| self.parts.routes.has(&name))
         };

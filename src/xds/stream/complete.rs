@@ -102,7 +102,7 @@ impl Complete {
 
     /// State of the world, first request. Whether the client has all of it already.
     pub(super) fn begin(&mut self, request: &Request, client: Client, view: &dyn View) -> bool {
-        let names = sorted(&request.names);
+        let names = sorted(request.names.iter());
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
         self.names = by_name(&names);
         let target = self.target(request.kind, view);
@@ -121,7 +121,7 @@ impl Complete {
 
     /// State of the world, a later request. A wildcard stays when a request has no names, as an ACK has none.
     pub(super) fn rename(&mut self, request: &Request, client: Client) {
-        let names = sorted(&request.names);
+        let names = sorted(request.names.iter());
         if names.contains(&"*") && client == Client::Envoy {
             self.owed |= !self.wildcard;
             self.wildcard = true;
@@ -159,7 +159,7 @@ impl Complete {
         client: Client,
         view: &dyn View,
     ) -> (bool, usize) {
-        let names = sorted(&request.names);
+        let names = sorted(request.names.iter());
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
         self.names = by_name(&names);
         let (mut unknown, mut forgotten) = (0, 0);
@@ -200,7 +200,7 @@ impl Complete {
 
     /// Delta, a later request.
     pub(super) fn rename_delta(&mut self, request: &Request, client: Client) {
-        let names = sorted(&request.names);
+        let names = sorted(request.names.iter());
         if names.contains(&"*") && client == Client::Envoy {
             self.owed |= !self.wildcard;
             self.wildcard = true;
@@ -209,7 +209,7 @@ impl Complete {
         self.owed |= !names.is_empty();
         merge(&mut self.again, &names);
         merge(&mut self.names, &names);
-        let gone = sorted(&request.unsubscribe);
+        let gone = sorted(request.unsubscribe.iter().map(String::as_str));
         if gone.is_empty() {
             return;
         }
@@ -274,8 +274,8 @@ pub(super) struct Sent {
 }
 
 /// Sorted, each once.
-pub(super) fn sorted(names: &[String]) -> Vec<&str> {
-    let mut names: Vec<_> = names.iter().map(String::as_str).collect();
+pub(super) fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut names: Vec<_> = names.collect();
     names.sort_unstable();
     names.dedup();
     names

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::resource_names::ResourceNames;
 use crate::version::Version;
 use crate::view::{Resource, Type};
 
@@ -27,7 +28,7 @@ pub struct Request {
     /// `version_info` of state of the world.
     pub version: String,
     pub nonce: String,
-    pub names: Vec<String>,
+    pub names: ResourceNames,
     /// Delta only, as is `initial`: names and their versions.
     pub unsubscribe: Vec<String>,
     pub initial: Vec<(String, String)>,
@@ -42,7 +43,7 @@ impl Request {
             kind,
             version: String::new(),
             nonce: String::new(),
-            names: Vec::new(),
+            names: ResourceNames::default(),
             unsubscribe: Vec::new(),
             initial: Vec::new(),
             error: None,

@@ -179,7 +179,7 @@ impl Stream {
         };
         // The client answers the newer response, too, with the names that it has then; in delta it says them once.
         if heard == Heard::Expired && self.protocol == Protocol::StateOfTheWorld {
-            let names = sorted(&request.names);
+            let names = sorted(request.names.iter());
             let nonce = request.nonce.parse().unwrap_or_default();
             if let Some(watch) = self.named(kind) {
                 watch.leave(&names, nonce);
@@ -198,6 +198,19 @@ impl Stream {
         }
         bounded(self.subscribed(kind))?;
         Ok(heard)
+    }
+
+    /// Returns whether the request names what the stream has already, and nothing else, as an acknowledgement does. A first
+    /// request does not, and in delta none does.
+    pub fn repeats(&self, request: &Request) -> bool {
+        self.protocol == Protocol::StateOfTheWorld
+            && self.ledgers.of(request.kind).asked
+            && match request.kind {
+                Type::Endpoint => self.endpoints.is_exactly(&request.names),
+                Type::Route => self.routes.is_exactly(&request.names),
+                Type::Secret => self.secrets.is_exactly(&request.names),
+                Type::Cluster | Type::Listener => false,
+            }
     }
 
     fn named(&mut self, kind: Type) -> Option<&mut Named> {
@@ -226,7 +239,7 @@ impl Stream {
             Type::Endpoint | Type::Route | Type::Secret => return Ok(()),
         };
         let client = self.client;
-        let mut names = sorted(&request.names);
+        let mut names = sorted(request.names.iter());
         names.retain(|name| *name != "*");
         let asked = Asked {
             names: &names,
@@ -235,8 +248,10 @@ impl Stream {
             is_there: &|name| !matches!(made(|| view.name(request.kind, name)), Ok(None)),
         };
         self.unknown.ask(request.kind, &asked)?;
-        self.unknown
-            .leave(request.kind, &sorted(&request.unsubscribe));
+        self.unknown.leave(
+            request.kind,
+            &sorted(request.unsubscribe.iter().map(String::as_str)),
+        );
         let mut forgotten = 0;
         let agreed = match (self.protocol, is_first) {
             (Protocol::StateOfTheWorld, true) => watch.begin(request, client, view),
@@ -278,7 +293,7 @@ impl Stream {
         {
             return Ok(());
         }
-        let mut names = sorted(&request.names);
+        let mut names = sorted(request.names.iter());
         names.retain(|name| *name != "*");
         // While clusters warm, Envoy holds its request for them back; they wait for assignments that it may have already.
         let trusted = request.kind != Type::Endpoint || self.has_current_clusters();
@@ -291,7 +306,7 @@ impl Stream {
             is_there: &|name| !matches!(views.name(request.kind, name), Ok(None)),
         };
         self.unknown.ask(request.kind, &asked)?;
-        let gone = sorted(&request.unsubscribe);
+        let gone = sorted(request.unsubscribe.iter().map(String::as_str));
         self.unknown.leave(request.kind, &gone);
         let shared = |name: &str| views.shared(request.kind, name);
         let get = |name: &str| views.get(request.kind, name);

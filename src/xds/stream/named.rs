@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::lists::List;
 use super::push::Dirty;
 use super::slot::{Absence, Change, Found, Slot, Source, State, look};
+use crate::resource_names::ResourceNames;
 use crate::version::Version;
 use crate::view::Resource;
 
@@ -65,11 +66,11 @@ impl Named {
     }
 
     /// State of the world: whether a request with these names says nothing new, as an ACK does.
-    pub(super) fn is_exactly(&self, names: &[String]) -> bool {
-        let same = |(slot, name): (&Slot, &String)| equal(slot.name(), name);
+    pub(super) fn is_exactly(&self, names: &ResourceNames) -> bool {
+        let same = |(slot, name): (&Slot, &str)| equal(slot.name(), name);
         self.left.is_empty()
             && self.slots.len() == names.len()
-            && self.slots.iter().zip(names).all(same)
+            && self.slots.iter().zip(names.iter()).all(same)
     }
 
     /// State of the world: these names, sorted, each once, and no others. They come with the last nonce.

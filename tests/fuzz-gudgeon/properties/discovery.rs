@@ -129,7 +129,7 @@ fn read(protocol: Protocol, bytes: &[u8]) -> Option<(Option<core::Node>, Option<
             let request = Type::from_url(&asked.type_url).map(|kind| Request {
                 version: asked.version_info,
                 nonce: asked.response_nonce,
-                names: asked.resource_names,
+                names: asked.resource_names.into(),
                 error: asked.error_detail.map(|error| error.message),
                 ..Request::of(kind)
             });
@@ -139,7 +139,7 @@ fn read(protocol: Protocol, bytes: &[u8]) -> Option<(Option<core::Node>, Option<
             let asked = DeltaDiscoveryRequest::decode(bytes).ok()?;
             let request = Type::from_url(&asked.type_url).map(|kind| Request {
                 nonce: asked.response_nonce,
-                names: asked.resource_names_subscribe,
+                names: asked.resource_names_subscribe.into(),
                 unsubscribe: asked.resource_names_unsubscribe,
                 initial: asked.initial_resource_versions.into_iter().collect(),
                 error: asked.error_detail.map(|error| error.message),

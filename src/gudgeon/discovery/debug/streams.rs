@@ -186,7 +186,7 @@ mod tests {
         let joined = hub.join(&node, &peer, Protocol::StateOfTheWorld, view);
         let session = &joined.session;
         let mut asked = Request::of(Type::Endpoint);
-        asked.names = vec!["x".repeat(500)];
+        asked.names = vec!["x".repeat(500)].into();
         session.hear(hub.clock.now(), &asked).unwrap();
         let sent = session.next(hub.clock.now()).unwrap();
         session.written();

@@ -126,7 +126,7 @@ async fn serve(
         let read = stream::Request {
             version: request.version_info,
             nonce: request.response_nonce,
-            names: request.resource_names,
+            names: request.resource_names.into(),
             error: request.error_detail.map(|status| status.message),
             ..stream::Request::of(kind)
         };

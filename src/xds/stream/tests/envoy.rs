@@ -410,17 +410,13 @@ impl Subscription {
                 self.versions.retain(|name, _| names.contains(name));
             }
             requests.push(Request {
-                names: if wildcard {
-                    vec!["*".to_owned()]
-                } else {
-                    added
-                },
+                names: if wildcard { ["*"].into() } else { added.into() },
                 initial: self.versions.clone().into_iter().collect(),
                 ..Request::of(kind)
             });
         } else if !added.is_empty() || !gone.is_empty() {
             requests.push(Request {
-                names: added,
+                names: added.into(),
                 unsubscribe: gone,
                 ..Request::of(kind)
             });

@@ -170,7 +170,7 @@ struct Reasons {
 impl Reasons {
     fn hear(&mut self, protocol: Protocol, request: &Request) {
         let kind = request.kind;
-        let names: BTreeSet<String> = request.names.iter().cloned().collect();
+        let names: BTreeSet<String> = request.names.iter().map(str::to_owned).collect();
         let first = !self.names.contains_key(&kind);
         let known = self.names.entry(kind).or_default();
         for name in &names {

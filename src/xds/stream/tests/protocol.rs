@@ -80,7 +80,7 @@ fn a_version_of_other_names_is_not_current() {
     wire.all();
     let request = Request {
         version: a.version.to_string(),
-        names: vec!["a".to_owned(), "b".to_owned()],
+        names: vec!["a".to_owned(), "b".to_owned()].into(),
         ..Request::of(Endpoint)
     };
     wire.ask(&request);
@@ -93,7 +93,7 @@ fn endpoints_are_answered_in_full_unless_current_clusters_were_asked_for_before(
     let world = world();
     let endpoints = Request {
         version: world.version(Endpoint).to_string(),
-        names: vec!["a".to_owned(), "b".to_owned()],
+        names: vec!["a".to_owned(), "b".to_owned()].into(),
         ..Request::of(Endpoint)
     };
     let clusters = |version: String| Request {
@@ -171,7 +171,7 @@ fn names_in_a_nack_count() {
     assert_eq!(wire.all(), ["eds a=2"]);
     let request = Request {
         nonce: wire.nonce(Endpoint),
-        names: ["a", "b", "c"].map(str::to_owned).into(),
+        names: ["a", "b", "c"].into(),
         error: Some("no".to_owned()),
         ..Request::of(Endpoint)
     };
@@ -187,7 +187,7 @@ fn a_stale_nonce_is_ignored_and_the_newer_subscription_holds() {
     assert_eq!(wire.all(), ["eds a=2"]);
     let request = Request {
         nonce: stale,
-        names: ["a", "b", "c"].map(str::to_owned).into(),
+        names: ["a", "b", "c"].into(),
         ..Request::of(Endpoint)
     };
     assert_eq!(wire.ask(&request), Heard::Expired);
@@ -207,7 +207,7 @@ fn a_name_that_was_let_go_in_a_stale_request_is_answered_again() {
     assert_eq!(wire.all(), ["eds a=2"]);
     let request = Request {
         nonce: stale,
-        names: vec!["a".to_owned()],
+        names: vec!["a".to_owned()].into(),
         ..Request::of(Endpoint)
     };
     assert_eq!(wire.ask(&request), Heard::Expired);
@@ -407,7 +407,7 @@ fn too_many_names_of_nothing_end_the_stream() {
         for wire in [Wire::sotw(&world()), Wire::delta(&world())] {
             let mut wire = wire;
             let ask = |names: Vec<String>| Request {
-                names,
+                names: names.into(),
                 ..Request::of(kind)
             };
             assert_eq!(wire.ask(&ask(names("x", UNKNOWN_NAMES))), Heard::Subscribed);
@@ -423,11 +423,29 @@ fn too_many_names_of_nothing_end_the_stream() {
     }
     let mut wire = Wire::sotw(&world());
     let long = Request {
-        names: vec!["x".repeat(NAME_BYTES + 1)],
+        names: vec!["x".repeat(NAME_BYTES + 1)].into(),
         ..Request::of(Endpoint)
     };
     let fault = wire.stream.request(wire.now, &long);
     assert_eq!(fault, Err(Fault::LongName(NAME_BYTES + 1)));
+}
+
+/// Of it nothing is to be made: what a push has changed was made before it went out.
+#[test]
+fn an_acknowledgement_repeats_the_names_and_no_other_request_does() {
+    let names = ["a", "b"].map(str::to_owned);
+    let mut wire = Wire::sotw(&endpoints(&names));
+    let of = |names: &[&str]| Request {
+        names: names.iter().collect(),
+        ..Request::of(Endpoint)
+    };
+    assert!(!wire.stream.repeats(&of(&["a", "b"])));
+    wire.ask(&of(&["a", "b"]));
+    assert!(wire.stream.repeats(&of(&["a", "b"])));
+    for other in [&["a"][..], &["a", "c"], &["a", "b", "c"], &[]] {
+        assert!(!wire.stream.repeats(&of(other)), "{other:?}");
+    }
+    assert!(!wire.stream.repeats(&Request::of(Cluster)));
 }
 
 /// It is not the client's doing, and it says all its names with each ACK.
@@ -438,7 +456,7 @@ fn names_that_vanish_later_do_not_count() {
         .collect();
     let mut wire = Wire::sotw(&endpoints(&names));
     let mut request = Request {
-        names: names.clone(),
+        names: names.clone().into(),
         ..Request::of(Endpoint)
     };
     wire.ask(&request);
@@ -447,7 +465,8 @@ fn names_that_vanish_later_do_not_count() {
     wire.stream.push(World::default().endpoints(&gone));
     assert_eq!(wire.all().len(), 1);
     assert_eq!(wire.stream.resources(Endpoint).len(), 0);
-    request.names.push("other".to_owned());
+    let more = names.iter().map(String::as_str).chain(["other"]);
+    request.names = more.collect();
     request.nonce = wire.nonce(Endpoint);
     wire.ask(&request);
     assert_eq!(wire.stream.watches(Endpoint).names.len(), names.len() + 1);
@@ -486,17 +505,17 @@ fn too_many_names_end_the_stream() {
     for wire in [Wire::sotw(&large), Wire::delta(&large)] {
         let mut wire = wire;
         let mut request = Request {
-            names: many(NAMES),
+            names: many(NAMES).into(),
             ..Request::of(Endpoint)
         };
         assert_eq!(wire.ask(&request), Heard::Subscribed);
-        request.names = many(NAMES + 1);
+        request.names = many(NAMES + 1).into();
         let fault = wire.stream.request(wire.now, &request);
         assert_eq!(fault, Err(Fault::TooManyNames(NAMES + 1)));
     }
     let mut wire = Wire::delta(&large);
     let half = |from: usize| Request {
-        names: many(from + NAMES / 2 + 1).split_off(from),
+        names: many(from + NAMES / 2 + 1).split_off(from).into(),
         ..Request::of(Endpoint)
     };
     assert_eq!(wire.ask(&half(0)), Heard::Subscribed);
@@ -641,7 +660,7 @@ fn delta_takes_names_whatever_the_nonce() {
     assert_eq!(wire.all(), ["eds a=2"]);
     let request = Request {
         nonce: stale,
-        names: vec!["c".to_owned()],
+        names: vec!["c".to_owned()].into(),
         ..Request::of(Endpoint)
     };
     assert_eq!(wire.ask(&request), Heard::Expired);
@@ -666,7 +685,7 @@ fn a_hundred_thousand_names_are_one_walk() {
     let names: Vec<String> = (0..NAMES).map(|n| format!("outbound|{n}||host")).collect();
     let mut wire = Wire::sotw(&endpoints(&names));
     let request = Request {
-        names: names.clone(),
+        names: names.clone().into(),
         ..Request::of(Endpoint)
     };
     wire.ask(&request);
