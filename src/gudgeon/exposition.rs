@@ -16,6 +16,9 @@ use prometheus_client::registry::Registry;
 
 use crate::cli::{REVISION, VERSION};
 
+/// Gauges that labels tell apart.
+pub(crate) type GaugeFamily<const LABELS: usize> = Family<[(&'static str, String); LABELS], Gauge>;
+
 /// The formats that clients read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {

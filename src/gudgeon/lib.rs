@@ -17,7 +17,7 @@
 //!            └── all                             these three in one process
 //!
 //! each role ─┬── shared                          `Role`; runtime, signals, stages, clients of clusters, rules between roles
-//!            ├── admission, keeping              of both webhooks: reviews, and their configuration in the cluster
+//!            ├── admission, webhook_configuration              of both webhooks: reviews, and their configuration in the cluster
 //!            ├── serve                           listeners: connections, heads, bodies, farewell
 //!            ├── grpc ── mcp                     the same for streams that live for days; MCP on them
 //!            ├── tls                             the current certificate, from files or made here
@@ -30,16 +30,16 @@
 //! Each room knows rooms above it alone.
 //!
 //! * `exit`: codes and failures that the program ends with. `cli`: programs, commands and flags. `log`: lines of the log, and
-//!   `seldom`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
+//!   `log_limiter`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
 //! * `file`: regular files, read with bounds and deadlines; `beside`: files that are written without holding up the loop.
 //!   `tracked` and `kept`: what was read of a file last. `watch`: inotify along a file's link chain. `tls`: certificates, from
 //!   files or made in memory.
-//! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `hidden` and
+//! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `redact` and
 //!   `secrets`: redaction of what may be a secret.
 //! * `descriptors`: how many connections may take descriptors. `serve`: listeners, limits of connections, permits, bodies,
 //!   routes, the end. `grpc`: streams that live for days. `mcp`: both ends of MCP on sockets.
 //! * `process`: signals and panics. `shared`: the runtime, stages and clients that the roles of one process share. `admission` and
-//!   `keeping`: reviews, and the webhook configurations that lead to them.
+//!   `webhook_configuration`: reviews, and the webhook configurations that lead to them.
 //! * `injector`, `discovery`, `galley`: the roles. `all`: the three in one process. `manifest`: `inject`. `validate`: `validate`, and `analyze`:
 //!   `analyze`; `named_files`: the files that both are given.
 //!   `properties`: what holds of any review, tested without a fuzzer.
@@ -50,7 +50,7 @@
 //! module of this crate, or another crate and its module. The layout test of the workspace holds them to the sources.
 //!
 //! 1. A Service changes → bytes on a stream: `cluster::registry` → `discovery::sources` → `discovery::hub` → `xds::snapshot` →
-//!    `xds::view` → `xds::stream` → `discovery::conversation` → `grpc`.
+//!    `xds::view` → `xds::stream` → `discovery::ads_stream` → `grpc`.
 //! 2. A rule is saved in a file → bytes: `cluster::disk` → `cluster::tree` → `cluster::registry::files` → `cluster::catalogue`, then
 //!    `cluster::registry` → `discovery::sources` and on as in 1. In `all` galley reads it: `cluster::tree` →
 //!    `cluster::config` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
@@ -79,12 +79,11 @@ mod exposition;
 mod file;
 mod galley;
 mod grpc;
-mod hidden;
 mod html;
 mod injector;
-mod keeping;
 mod kept;
 mod log;
+mod log_limiter;
 mod manifest;
 mod mcp;
 mod named_files;
@@ -92,14 +91,15 @@ mod parameters;
 mod process;
 #[cfg(test)]
 mod properties;
+mod redact;
 mod secrets;
-mod seldom;
 mod serve;
 mod shared;
 mod tls;
 mod tracked;
 mod validate;
 mod watch;
+mod webhook_configuration;
 
 use std::ffi::OsString;
 use std::io::Write as _;

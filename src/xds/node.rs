@@ -117,7 +117,7 @@ pub struct Node {
     /// `None`: the local one.
     pub cluster: Option<ClusterId>,
     pub network: Option<Arc<str>>,
-    /// Stand in for those of its pod while that is not known.
+    /// EgressListener in for those of its pod while that is not known.
     pub labels: Arc<Labels>,
     pub locality: Locality,
     pub mode: Mode,

@@ -92,7 +92,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<&'a str>, Malformed> {
         let length = usize::try_from(decode_varint(rest)?).unwrap_or(usize::MAX);
         let (name, behind) = rest
             .split_at_checked(length)
-            .ok_or_else(|| Malformed::Name("a name ends behind its message"))?;
+            .ok_or(Malformed::Name("a name ends behind its message"))?;
         *rest = behind;
         return std::str::from_utf8(name)
             .map(Some)

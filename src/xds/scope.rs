@@ -29,9 +29,9 @@ pub(crate) use self::all::Rules;
 use self::envoy_filters::{Patch, Patches};
 pub(crate) use self::hosts::patterns;
 use self::hosts::{full_host, most_specific};
-pub(crate) use self::sidecar::Stand;
+pub(crate) use self::sidecar::EgressListener;
 use self::visible::{Sight, Visible};
-use crate::common::outlets::Outlets;
+use crate::common::service_ports::ServicePorts;
 
 /// The gateway that stands for all sidecars.
 const MESH: &str = "mesh";
@@ -149,17 +149,17 @@ pub(crate) struct ProxyRules {
 
 impl ProxyRules {
     /// Ports of the services that it has clusters of.
-    pub(crate) fn outlets(&self) -> &Outlets {
-        &self.visible.outlets
+    pub(crate) fn service_ports(&self) -> &ServicePorts {
+        &self.visible.service_ports
     }
 
     /// Those that have routes.
-    pub(crate) fn routed(&self) -> &Outlets {
-        &self.sight.outlets
+    pub(crate) fn routed(&self) -> &ServicePorts {
+        &self.sight.service_ports
     }
 
     /// Where it listens for services, each with what that is for.
-    pub(crate) fn listeners_of(&self) -> Vec<(&Stand, Self)> {
+    pub(crate) fn listeners_of(&self) -> Vec<(&EgressListener, Self)> {
         let all = self.visible.listeners.iter();
         all.map(|(stand, sight)| {
             let own = Self {
@@ -244,7 +244,8 @@ impl ProxyRules {
         let of = self.visible.destination_rules.get(&rule.namespace);
         let mut of = of.into_iter().flatten();
         of.any(|(host, rules)| {
-            rules.iter().any(|one| one.from == *rule) && self.outlets().are_meant(host, namespace)
+            rules.iter().any(|one| one.from == *rule)
+                && self.service_ports().are_meant(host, namespace)
         })
     }
 
@@ -256,7 +257,7 @@ impl ProxyRules {
     /// Hosts that no service has, sorted, with their rules.
     pub(crate) fn hosts_alone(&self) -> impl Iterator<Item = (&str, &Arc<Rule<VirtualService>>)> {
         let all = self.sight.virtual_services.iter();
-        all.filter(|(host, _)| !self.outlets().has_host(host))
+        all.filter(|(host, _)| !self.service_ports().has_host(host))
             .map(|(host, rule)| (host.as_str(), rule))
     }
 

@@ -228,11 +228,11 @@ fn single(kind: Kind, raw: Raw<'_>, depth: usize) -> Result<Json, Malformed> {
             inner
         }
         (Kind::Duration, Raw::Bytes(bytes)) => {
-            let (seconds, nanos) = moment(bytes)?;
+            let (seconds, nanos) = timestamp(bytes)?;
             Json::String(duration::canonical(&Duration { seconds, nanos }))
         }
         (Kind::Timestamp, Raw::Bytes(bytes)) => {
-            let (seconds, nanos) = moment(bytes)?;
+            let (seconds, nanos) = timestamp(bytes)?;
             Json::String(timestamp::text(&Timestamp { seconds, nanos }))
         }
         // Its type may be one that is not known here.
@@ -257,7 +257,7 @@ fn choice(kinds: &Enum, number: i32) -> Json {
     clippy::cast_possible_wrap,
     reason = "as above"
 )]
-fn moment(mut bytes: &[u8]) -> Result<(i64, i32), Malformed> {
+fn timestamp(mut bytes: &[u8]) -> Result<(i64, i32), Malformed> {
     let (mut seconds, mut nanos) = (0, 0);
     while let Some((number, raw)) = next(&mut bytes)? {
         match (number, raw) {

@@ -136,16 +136,16 @@ fn body(kind: Kind, value: &Json, out: &mut Vec<u8>) -> bool {
             None => false,
         },
         (Kind::Duration, Json::String(text)) => duration::parse(text)
-            .map(|read| moment(read.seconds, read.nanos, out))
+            .map(|read| timestamp(read.seconds, read.nanos, out))
             .is_some(),
         (Kind::Timestamp, Json::String(text)) => timestamp::parse(text)
-            .map(|read| moment(read.seconds, read.nanos, out))
+            .map(|read| timestamp(read.seconds, read.nanos, out))
             .is_some(),
         _ => false,
     }
 }
 
-fn moment(seconds: i64, nanos: i32, out: &mut Vec<u8>) {
+fn timestamp(seconds: i64, nanos: i32, out: &mut Vec<u8>) {
     for (number, part) in [(1, seconds), (2, i64::from(nanos))] {
         if part != 0 {
             Scalar::Varint(part.cast_unsigned()).write(Some(number), out);

@@ -8,14 +8,14 @@ use hyper::{Request, Response};
 use tonic::{Code, Status};
 use xds::stream::Protocol;
 
-use super::conversation::Conversation;
+use super::ads_stream::AdsStream;
 use super::health;
 use super::hub::Hub;
 use super::reflection;
 use super::refused::RefusalReason;
 use super::wire::{Asked, StateRequest};
 use crate::grpc::{
-    self, AddressLimit, AddressPermit, Bounds, Calls, Inbound, Peer, Received, Reply,
+    self, AddressLimit, AddressPermit, Bounds, Calls, FromMessage, Inbound, Peer, Reply,
     ResponseSender, refused, streaming,
 };
 
@@ -111,19 +111,19 @@ struct Call<'a> {
 impl Call<'_> {
     fn discovery<M>(self, protocol: Protocol) -> Response<Reply>
     where
-        M: Received + Into<Asked> + 'static,
+        M: FromMessage + Into<Asked> + 'static,
     {
-        let outlet = Arc::new(ResponseSender::default());
-        let answer = streaming(&outlet);
-        let conversation = Conversation {
+        let sender = Arc::new(ResponseSender::default());
+        let answer = streaming(&sender);
+        let ads_stream = AdsStream {
             hub: Arc::clone(self.hub),
-            outlet,
+            sender,
             inbound: Inbound::of(self.peer, self.body, BOUNDS),
             peer: Arc::clone(self.peer),
             _permit: self.permit,
             protocol,
         };
-        tokio::spawn(conversation.run::<M>());
+        tokio::spawn(ads_stream.run::<M>());
         answer
     }
 
@@ -132,10 +132,10 @@ impl Call<'_> {
         F: FnOnce(Arc<Hub>, Inbound<Incoming>, Arc<ResponseSender>) -> T,
         T: Future<Output = ()> + Send + 'static,
     {
-        let outlet = Arc::new(ResponseSender::default());
-        let answer = streaming(&outlet);
+        let sender = Arc::new(ResponseSender::default());
+        let answer = streaming(&sender);
         let asked = Inbound::of(self.peer, self.body, SMALL_BOUNDS);
-        let (work, permit) = (work(Arc::clone(self.hub), asked, outlet), self.permit);
+        let (work, permit) = (work(Arc::clone(self.hub), asked, sender), self.permit);
         tokio::spawn(async move {
             work.await;
             drop(permit);

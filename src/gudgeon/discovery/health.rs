@@ -39,48 +39,48 @@ fn is_known(service: &str) -> bool {
 pub(super) async fn check(
     hub: Arc<Hub>,
     mut asked: Inbound<Incoming>,
-    outlet: Arc<ResponseSender>,
+    sender: Arc<ResponseSender>,
 ) {
     let end = match asked.first::<Question>().await {
         Ok(Some(question)) if is_known(&question.service) => {
             let status = standing(hub.serves());
-            outlet.put([framed(&Answer { status }).into()]);
+            sender.put([framed(&Answer { status }).into()]);
             Status::ok("")
         }
         Ok(Some(_)) => Status::not_found("no such service"),
         Ok(None) => Status::invalid_argument("no request"),
         Err(status) => status,
     };
-    outlet.end(end);
+    sender.end(end);
 }
 
 pub(super) async fn watch(
     hub: Arc<Hub>,
     mut asked: Inbound<Incoming>,
-    outlet: Arc<ResponseSender>,
+    sender: Arc<ResponseSender>,
 ) {
     let question = match asked.first::<Question>().await {
         Ok(Some(question)) => question,
-        Ok(None) => return outlet.end(Status::invalid_argument("no request")),
-        Err(status) => return outlet.end(status),
+        Ok(None) => return sender.end(Status::invalid_argument("no request")),
+        Err(status) => return sender.end(status),
     };
     let mut serving = hub.serving();
     let mut told = None;
-    while !outlet.is_gone() {
+    while !sender.is_gone() {
         let status = if is_known(&question.service) {
             standing(*serving.borrow_and_update())
         } else {
             UNKNOWN
         };
-        if told != Some(status) && outlet.is_free() {
+        if told != Some(status) && sender.is_free() {
             told = Some(status);
-            outlet.put([framed(&Answer { status }).into()]);
+            sender.put([framed(&Answer { status }).into()]);
         }
         tokio::select! {
             changed = serving.changed() => if changed.is_err() { break },
-            () = outlet.moved() => {}
+            () = sender.moved() => {}
             () = hub.leaves() => break,
         }
     }
-    outlet.end(Status::unavailable("the server ends"));
+    sender.end(Status::unavailable("the server ends"));
 }

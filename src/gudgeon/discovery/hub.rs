@@ -1,7 +1,7 @@
 //! Where changes come together: one state of the mesh, its snapshot, and all streams that are to hear of it.
 //!
 //! ```text
-//!  sources ──► registries ──► debounce ──► snapshot ──► mail for each stream
+//!  sources ──► registries ──► debounce ──► snapshot ──► pending for each stream
 //! ```
 
 mod edge;
@@ -37,13 +37,13 @@ use super::identity::TrustDomains;
 use super::inert::RuleCounts;
 use super::jwks::Jwks;
 use super::kinds::ProxyKinds;
-use super::lines::Lines;
+use super::log_limiters::LogLimiters;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::pieces::Pieces;
 use super::pushed::{Pushed, assignments, made};
 use super::refused::RefusedStreams;
-use super::session::{Mail, Session, nothing};
+use super::session::{PendingPush, Session, nothing};
 use crate::clock::Clock;
 use crate::grpc::Address;
 use crate::mcp::PortAccess;
@@ -65,7 +65,7 @@ pub(crate) struct Hub {
     /// Of the names that streams have.
     lists: Arc<Lists>,
     pub(crate) facts: Facts,
-    pub(crate) lines: Lines,
+    pub(crate) log_limiters: LogLimiters,
     /// The port where sources of configuration dial, where there is one.
     pub(crate) port_access: OnceLock<PortAccess>,
     /// Of sources that are waited for, what has not come, by the names that somebody has given it.
@@ -159,7 +159,7 @@ impl Hub {
             clock: Clock::new(),
             metrics: Metrics::new(),
             facts: Facts::default(),
-            lines: Lines::default(),
+            log_limiters: LogLimiters::default(),
             port_access: OnceLock::new(),
             awaited: Mutex::default(),
             refused: RefusedStreams::default(),
@@ -227,7 +227,7 @@ impl Hub {
             *known = world.request_authentications;
             is_other
         });
-        self.lines.left_out(&news);
+        self.log_limiters.left_out(&news);
         if begins {
             self.begin();
         }
@@ -281,7 +281,7 @@ impl Hub {
         }
         let now = self.facts.rules();
         let is_same = said.without_effect().eq(now.without_effect());
-        if !is_same && let Some(more) = self.lines.rules.more() {
+        if !is_same && let Some(more) = self.log_limiters.rules.more() {
             match now.line() {
                 Some(line) => warn!("{line}{more}"),
                 None => info!("no rule is without effect any more{more}"),
@@ -306,7 +306,7 @@ impl Hub {
     }
 
     fn serve(&self, snapshot: Arc<Snapshot>) {
-        self.lines.lost_gateways(&snapshot);
+        self.log_limiters.lost_gateways(&snapshot);
         // Behind the snapshot: what is made of it meanwhile has the number before, and is made once more.
         self.snapshot.send_replace(Some(snapshot));
         self.snapshots.fetch_add(1, Ordering::SeqCst);
@@ -563,7 +563,7 @@ impl Hub {
                 Scope::Endpoints(Arc::clone(&names))
             };
             told += usize::from(!matches!(&scope, Scope::Endpoints(names) if names.is_empty()));
-            session.post(Mail {
+            session.enqueue(PendingPush {
                 snapshot: Arc::clone(&next.snapshot),
                 scope,
                 reasons: batch.reasons,

@@ -18,7 +18,7 @@ use super::facts::{Object, Totals};
 use super::pushed::Pushed;
 use super::refused::RefusalReason;
 use crate::cli::VERSION;
-use crate::exposition::{Format, up_to};
+use crate::exposition::{Format, GaugeFamily, up_to};
 use crate::mcp::Peers;
 use crate::{log, process};
 
@@ -28,7 +28,6 @@ const BUCKETS: [f64; 11] = [0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0
 const NODES: usize = 1000;
 
 type By = Family<[(&'static str, String); 1], Counter>;
-type Standing<const LABELS: usize> = Family<[(&'static str, String); LABELS], Gauge>;
 
 /// What is counted while it happens.
 #[derive(Debug)]
@@ -42,20 +41,20 @@ pub(crate) struct Metrics {
     convergence: Histogram,
     triggers: By,
     rejects: By,
-    refused: BTreeMap<&'static str, Standing<2>>,
+    refused: BTreeMap<&'static str, GaugeFamily<2>>,
     expired: By,
     write_timeouts: Counter,
     internal: Counter,
     contexts: Counter,
     updates: By,
-    rejected_configs: Standing<2>,
+    rejected_configs: GaugeFamily<2>,
     conflicts: BTreeMap<&'static str, Gauge>,
-    instances: Standing<1>,
+    instances: GaugeFamily<1>,
     no_instances: Gauge,
-    streams: Standing<1>,
+    streams: GaugeFamily<1>,
     services: Gauge,
     rules: Gauge,
-    inert: Standing<1>,
+    inert: GaugeFamily<1>,
     jwks: By,
     keyless: Gauge,
     debounce: Histogram,
@@ -67,7 +66,7 @@ pub(crate) struct Metrics {
     podless: Gauge,
     ever_podless: Counter,
     events: Family<[(&'static str, String); 2], Counter>,
-    stale: Standing<1>,
+    stale: GaugeFamily<1>,
     unknown: Counter,
     refused_streams: By,
     handshakes: Counter,
@@ -79,7 +78,7 @@ pub(crate) struct Metrics {
 
 /// What is read off the state when it is asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Gauges {
     pub(crate) streams: usize,
     pub(crate) pending: usize,
     pub(crate) services: usize,
@@ -129,14 +128,14 @@ impl Metrics {
             internal: Counter::default(),
             contexts: Counter::default(),
             updates: By::default(),
-            rejected_configs: Standing::default(),
+            rejected_configs: GaugeFamily::default(),
             conflicts: BTreeMap::new(),
-            instances: Standing::default(),
+            instances: GaugeFamily::default(),
             no_instances: Gauge::default(),
-            streams: Standing::default(),
+            streams: GaugeFamily::default(),
             services: Gauge::default(),
             rules: Gauge::default(),
-            inert: Standing::default(),
+            inert: GaugeFamily::default(),
             jwks: By::default(),
             keyless: Gauge::default(),
             debounce: histogram(),
@@ -148,7 +147,7 @@ impl Metrics {
             podless: Gauge::default(),
             ever_podless: Counter::default(),
             events: Family::default(),
-            stale: Standing::default(),
+            stale: GaugeFamily::default(),
             unknown: Counter::default(),
             refused_streams: By::default(),
             handshakes: Counter::default(),
@@ -276,20 +275,20 @@ impl Metrics {
         Self::count(&self.updates, word);
     }
 
-    fn show(&self, seen: &Seen) {
+    fn show(&self, gauges: &Gauges) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.streams
             .get_or_create(&[("version", VERSION.to_owned())])
-            .set(number(seen.streams));
-        self.pending.set(number(seen.pending));
-        self.services.set(number(seen.services));
-        self.no_instances.set(number(seen.empty));
-        self.snapshot_bytes.set(number(seen.snapshot_bytes));
-        self.shared.set(number(seen.shared));
-        self.homeless.set(number(seen.homeless));
-        self.keyless.set(number(seen.keyless));
-        self.podless.set(number(seen.podless));
-        let totals = &seen.totals;
+            .set(number(gauges.streams));
+        self.pending.set(number(gauges.pending));
+        self.services.set(number(gauges.services));
+        self.no_instances.set(number(gauges.empty));
+        self.snapshot_bytes.set(number(gauges.snapshot_bytes));
+        self.shared.set(number(gauges.shared));
+        self.homeless.set(number(gauges.homeless));
+        self.keyless.set(number(gauges.keyless));
+        self.podless.set(number(gauges.podless));
+        let totals = &gauges.totals;
         up_to(&self.ever_podless, totals.ever_podless);
         for ((kind, event), count) in &totals.events {
             let label = [
@@ -300,13 +299,13 @@ impl Metrics {
         }
         for (name, gauge) in &self.conflicts {
             gauge.set(number(
-                seen.conflicts.get(name).copied().unwrap_or_default(),
+                gauges.conflicts.get(name).copied().unwrap_or_default(),
             ));
         }
         for refused in self.refused.values() {
             refused.clear();
         }
-        for (at, (word, node, err)) in seen.refusals.iter().enumerate() {
+        for (at, (word, node, err)) in gauges.refusals.iter().enumerate() {
             let node = if at < NODES {
                 node.clone()
             } else {
@@ -323,24 +322,24 @@ impl Metrics {
                     .set(1);
             }
         }
-        self.rules.set(number(seen.routes));
+        self.rules.set(number(gauges.routes));
         self.inert.clear();
-        for (kind, count) in &seen.inert {
+        for (kind, count) in &gauges.inert {
             let label = [("kind", (*kind).to_owned())];
             self.inert.get_or_create(&label).set(number(*count));
         }
         self.instances.clear();
-        for (cluster, count) in &seen.instances {
+        for (cluster, count) in &gauges.instances {
             let label = [("cluster", cluster.clone())];
             self.instances.get_or_create(&label).set(number(*count));
         }
         self.rejected_configs.clear();
-        for (kind, name) in seen.rejected.iter().take(NODES) {
+        for (kind, name) in gauges.rejected.iter().take(NODES) {
             let label = [("type", kind.to_string()), ("name", name.clone())];
             self.rejected_configs.get_or_create(&label).set(1);
         }
         self.stale.clear();
-        for (source, seconds) in &seen.stale {
+        for (source, seconds) in &gauges.stale {
             let label = [("source", source.clone())];
             let seconds = i64::try_from(*seconds).unwrap_or(i64::MAX);
             self.stale.get_or_create(&label).set(seconds);
@@ -348,8 +347,8 @@ impl Metrics {
     }
 
     /// All of it, as text.
-    pub(crate) fn text(&self, seen: &Seen, format: Format) -> String {
-        self.show(seen);
+    pub(crate) fn text(&self, gauges: &Gauges, format: Format) -> String {
+        self.show(gauges);
         if let Some(bytes) = process::resident() {
             self.resident.set(bytes);
         }
@@ -388,7 +387,7 @@ mod tests {
         metrics.updated(&Change::Endpoints(BTreeSet::new()));
         // Of a service whose listeners or whose names depend on them.
         metrics.updated(&Change::Full(Reason::Endpoint));
-        let seen = Seen {
+        let gauges = Gauges {
             streams: 2,
             services: 3,
             conflicts: BTreeMap::from([("pilot_vservice_dup_domain", 4)]),
@@ -400,11 +399,11 @@ mod tests {
             podless: 2,
             homeless: 1,
             shared: 6,
-            ..Seen::default()
+            ..Gauges::default()
         };
         // Counters do not count twice what they are shown twice.
-        metrics.text(&seen, Format::Text);
-        let text = metrics.text(&seen, Format::Text);
+        metrics.text(&gauges, Format::Text);
+        let text = metrics.text(&gauges, Format::Text);
         for line in [
             "# HELP pilot_xds_pushes Responses by type, and failures to make or send one.",
             "# TYPE pilot_xds_pushes counter",
@@ -429,7 +428,7 @@ mod tests {
             assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
         }
         assert!(text.contains("pilot_info{version=") && !text.contains("# EOF"));
-        let text = metrics.text(&Seen::default(), Format::Text);
+        let text = metrics.text(&Gauges::default(), Format::Text);
         assert!(!text.contains("node="), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 //! Discovery: services and rules from registries and files, resources for proxies over xDS.
 //!
 //! ```text
-//!  sources, mesh ──► hub ──► session ◄── conversation ◄── grpc
+//!  sources, mesh ──► hub ──► session ◄── ads_stream ◄── grpc
 //!                     ▲         ▲         (one task for each stream)
 //!                     └── monitor, page ──┘
 //! ```
@@ -11,10 +11,11 @@
 //! What a stream is owed is decided in `xds`; here are sockets, tasks and clocks. The hub alone knows all streams, and puts
 //! its mail into each; nobody waits for anybody's client.
 
+mod ads_stream;
 mod certificates;
-mod conversation;
 mod debug;
 mod facts;
+mod gauges;
 mod grpc;
 mod health;
 mod hub;
@@ -22,7 +23,7 @@ mod identity;
 mod inert;
 mod jwks;
 mod kinds;
-mod lines;
+mod log_limiters;
 mod mesh;
 mod metrics;
 mod monitor;
@@ -36,7 +37,6 @@ mod reflection;
 mod refused;
 mod request;
 mod session;
-mod sight;
 mod sources;
 mod start;
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::hub::Hub;
 use super::sources::{Put, Sources};
-use super::{debug, page, sight};
+use super::{debug, gauges, page};
 use crate::cli::{REVISION, VERSION};
 use crate::exposition::Format;
 use crate::serve::{
@@ -122,11 +122,11 @@ impl Monitor {
     }
 
     fn text(&self, format: Format) -> String {
-        let mut seen = sight::seen(&self.hub);
+        let mut gauges = gauges::read(&self.hub);
         if let Some(sinks) = self.sources.sinks() {
-            seen.rejected.extend(sinks.refused());
+            gauges.rejected.extend(sinks.refused());
         }
-        self.hub.metrics.text(&seen, format)
+        self.hub.metrics.text(&gauges, format)
     }
 
     /// Where there is a memory.
@@ -161,7 +161,7 @@ impl Monitor {
     }
 
     fn ready(&self) -> Answer {
-        match sight::standing(&self.hub) {
+        match gauges::readiness(&self.hub) {
             Ok(lines) => text(StatusCode::OK, &lines),
             Err(lines) => text(StatusCode::SERVICE_UNAVAILABLE, &lines),
         }
@@ -183,7 +183,7 @@ impl Inspect for Monitor {
     }
 
     fn readiness(&self) -> Result<String, String> {
-        sight::standing(&self.hub)
+        gauges::readiness(&self.hub)
     }
 
     fn metrics(&self, format: Format) -> String {

@@ -12,10 +12,10 @@ use xds::node::clipped;
 use xds::view::Type;
 
 use super::debug::{EndpointsByPort, Unserved, objects, sorted};
+use super::gauges;
 use super::hub::Hub;
 use super::pushed::Pushed;
 use super::session::Session;
-use super::sight;
 use super::sources::Sources;
 use crate::cli::VERSION;
 use crate::html::{self, Bar, ROWS, escaped};
@@ -34,7 +34,7 @@ pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
 
 /// From its heading on, without what pages of several roles have once.
 pub(super) fn sections(page: &mut String, hub: &Hub, sources: &Sources) {
-    let (class, state) = match sight::standing(hub) {
+    let (class, state) = match gauges::readiness(hub) {
         Ok(state) => (
             "good",
             if state == "ok" {

@@ -72,7 +72,7 @@ fn may_mean(written: &str, namespace: &str, host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::metrics::Seen;
+    use crate::discovery::metrics::Gauges;
     use crate::exposition::Format;
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         let metrics = Metrics::new();
         assert_eq!(made(&metrics, || 7), Some(7));
         let counted = |count: u64| {
-            let text = metrics.text(&Seen::default(), Format::Text);
+            let text = metrics.text(&Gauges::default(), Format::Text);
             for metric in ["pilot_xds_push_context_errors", "gudgeon_panics_total"] {
                 let line = format!("\n{metric} {count}\n");
                 assert!(text.contains(&line), "{line}{text}");

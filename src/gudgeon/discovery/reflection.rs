@@ -82,10 +82,10 @@ struct Wrong {
 pub(super) async fn answer(
     hub: Arc<Hub>,
     mut asked: Inbound<Incoming>,
-    outlet: Arc<ResponseSender>,
+    sender: Arc<ResponseSender>,
 ) {
     let mut begun = false;
-    while !outlet.is_gone() {
+    while !sender.is_gone() {
         let next = async {
             match begun {
                 true => asked.next::<Question>().await,
@@ -93,16 +93,16 @@ pub(super) async fn answer(
             }
         };
         tokio::select! {
-            question = next, if outlet.is_free() => match question {
+            question = next, if sender.is_free() => match question {
                 Ok(Some(question)) => {
                     begun = true;
-                    outlet.put([framed(&say(question)).into()]);
+                    sender.put([framed(&say(question)).into()]);
                 }
-                Ok(None) => return outlet.end(Status::ok("")),
-                Err(status) => return outlet.end(status),
+                Ok(None) => return sender.end(Status::ok("")),
+                Err(status) => return sender.end(status),
             },
-            () = outlet.moved() => {}
-            () = hub.leaves() => return outlet.end(Status::unavailable("the server ends")),
+            () = sender.moved() => {}
+            () = hub.leaves() => return sender.end(Status::unavailable("the server ends")),
         }
     }
 }

@@ -10,7 +10,7 @@ use xds::node::{Node, clipped};
 use xds::reason::Reasons;
 use xds::snapshot::Snapshot;
 use xds::stream::{
-    Client, Fault, Heard, Lists, Protocol, Push, Request, Response, Scope, Stall, Stream,
+    Client, Fault, Lists, Protocol, Push, Request, RequestOutcome, Response, Scope, Stall, Stream,
 };
 use xds::view::{Type, View};
 
@@ -26,7 +26,7 @@ pub(crate) struct Session {
     pub(crate) connected: Duration,
     pub(crate) protocol: Protocol,
     inner: Mutex<Inner>,
-    /// Mail has come.
+    /// PendingPush has come.
     pub(super) woken: Notify,
 }
 
@@ -34,12 +34,12 @@ pub(crate) struct Session {
 struct Inner {
     stream: Stream,
     /// Newer ones merge into it.
-    mail: Option<Mail>,
+    pending: Option<PendingPush>,
 }
 
 /// A push that its stream has not taken in yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Mail {
+pub(crate) struct PendingPush {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) scope: Scope,
     pub(crate) reasons: Reasons,
@@ -56,7 +56,7 @@ pub(super) enum Made {
     Nothing,
 }
 
-impl Mail {
+impl PendingPush {
     fn merge(&mut self, newer: Self) {
         self.snapshot = newer.snapshot;
         self.reasons = self.reasons.and(newer.reasons);
@@ -98,7 +98,10 @@ impl Session {
             peer,
             connected,
             protocol,
-            inner: Mutex::new(Inner { stream, mail: None }),
+            inner: Mutex::new(Inner {
+                stream,
+                pending: None,
+            }),
             woken: Notify::new(),
         })
     }
@@ -120,40 +123,48 @@ impl Session {
     /// Something is on its way to it.
     pub(crate) fn is_pending(&self) -> bool {
         let inner = self.inner();
-        inner.stream.is_pending() || inner.mail.as_ref().is_some_and(|mail| !mail.is_nothing())
+        inner.stream.is_pending()
+            || inner
+                .pending
+                .as_ref()
+                .is_some_and(|pending| !pending.is_nothing())
     }
 
     /// Told to look again.
-    pub(crate) fn post(&self, mail: Mail) {
+    pub(crate) fn enqueue(&self, pending: PendingPush) {
         let mut inner = self.inner();
-        match &mut inner.mail {
-            Some(waiting) => waiting.merge(mail),
-            waiting => *waiting = Some(mail),
+        match &mut inner.pending {
+            Some(waiting) => waiting.merge(pending),
+            waiting => *waiting = Some(pending),
         }
         drop(inner);
         self.woken.notify_one();
     }
 
-    pub(super) fn has_mail(&self) -> bool {
-        self.inner().mail.is_some()
+    pub(super) fn has_pending(&self) -> bool {
+        self.inner().pending.is_some()
     }
 
     /// Takes in what was posted. Where this proxy's view cannot be made, it keeps the one it has.
-    pub(super) fn open_mail(&self) -> Option<(Mail, Made)> {
-        let mail = self.inner().mail.take()?;
-        let view = catch_unwind(AssertUnwindSafe(|| mail.snapshot.view(&self.node)));
+    pub(super) fn take_pending(&self) -> Option<(PendingPush, Made)> {
+        let pending = self.inner().pending.take()?;
+        let view = catch_unwind(AssertUnwindSafe(|| pending.snapshot.view(&self.node)));
         let Ok(view) = view else {
-            return Some((mail, Made::Nothing));
+            return Some((pending, Made::Nothing));
         };
         self.inner().stream.push(Push {
             view,
-            scope: mail.scope.clone(),
-            reasons: mail.reasons,
+            scope: pending.scope.clone(),
+            reasons: pending.reasons,
         });
-        Some((mail, Made::View))
+        Some((pending, Made::View))
     }
 
-    pub(super) fn hear(&self, now: Duration, request: &Request) -> Result<Heard, Fault> {
+    pub(super) fn receive(
+        &self,
+        now: Duration,
+        request: &Request,
+    ) -> Result<RequestOutcome, Fault> {
         self.inner().stream.request(now, request)
     }
 

@@ -2,6 +2,7 @@
 
 mod consul;
 mod credentials;
+mod debug_view;
 mod files;
 mod ingresses;
 mod kubernetes;
@@ -9,7 +10,6 @@ mod mcp;
 mod memory;
 mod own;
 mod rules;
-mod shown;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,19 +25,19 @@ use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
 use crate::shared::{RuleChannel, Shared};
 
+use debug_view::DebugView;
 pub(super) use mcp::Sinks;
 pub(super) use memory::Put;
-use shown::Shown;
 
 /// Configuration as it was written, by source.
-pub(super) type Shelf = Arc<Mutex<Vec<Arc<Written>>>>;
+pub(super) type WrittenObjects = Arc<Mutex<Vec<Arc<Written>>>>;
 
 /// All of them, as far as others ask.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     /// `None`: that registry is not on.
     memory: Option<Arc<Mutex<Memory>>>,
-    directory: Shelf,
+    directory: WrittenObjects,
     /// What the local API server told last, with that cluster's name; `None`: that registry is not on.
     cluster: Option<(ClusterId, watch::Receiver<Told>)>,
     /// Who gives rules in the place of a directory and of clusters.
@@ -133,7 +133,7 @@ impl Sources {
     /// All configuration that was written, whether or not it is used, with what is known of its source only: that another one
     /// has what it describes.
     pub(super) fn written(&self, hub: &Hub) -> Vec<Arc<Written>> {
-        let mut all = Shown::new(hub.look(Registries::reports));
+        let mut all = DebugView::new(hub.look(Registries::reports));
         let local = |registry| SourceId {
             registry,
             cluster: hub.options.settings.cluster.clone(),

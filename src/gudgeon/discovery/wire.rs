@@ -16,7 +16,7 @@ use xds::view::Type;
 
 use super::pieces::Pieces;
 use crate::cli::VERSION;
-use crate::grpc::{Received, begun};
+use crate::grpc::{FromMessage, begun};
 
 /// One request of either protocol, as it came.
 #[derive(Debug)]
@@ -49,8 +49,8 @@ pub(super) struct StateRequest {
     names: ResourceNames,
 }
 
-impl Received for StateRequest {
-    fn received(message: Bytes) -> Result<Self, String> {
+impl FromMessage for StateRequest {
+    fn from_message(message: Bytes) -> Result<Self, String> {
         let request = WithoutNames::decode(&*message).map_err(|cause| cause.to_string())?;
         let names = ResourceNames::of_request(message).map_err(|cause| cause.to_string())?;
         Ok(Self { request, names })

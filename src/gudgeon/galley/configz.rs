@@ -14,18 +14,18 @@ use mcp::snapshot::{Collection, Resource};
 use serde_json::{Map, Value, json};
 
 use super::engine::Engine;
-use super::moment::Moment;
-use super::monitor::Looks;
+use super::monitor::AdminState;
 use super::peers;
+use super::state_snapshot::StateSnapshot;
 use crate::{log, secrets};
 
 /// Objects with findings that a document lists at most.
 const MOST: usize = 10_000;
 
 /// Builds the document without the resources. Thousands of refused objects take a while, so it is not for the event loop.
-pub(super) fn document(looks: &Looks) -> Value {
+pub(super) fn document(looks: &AdminState) -> Value {
     let mut document = match &looks.engine {
-        Some(engine) => served(engine, &engine.moment()),
+        Some(engine) => served(engine, &engine.state_snapshot()),
         // Nothing is served, so there are no findings.
         None => json!({
             "session": null, "source": {"kind": null, "synced": true, "stale_since": null},
@@ -46,19 +46,19 @@ pub(super) fn document(looks: &Looks) -> Value {
     document
 }
 
-fn served(engine: &Engine, moment: &Moment) -> Value {
+fn served(engine: &Engine, current: &StateSnapshot) -> Value {
     let time = |at: Duration| log::stamp(engine.clock.wall(at));
-    let session = &moment.session;
+    let session = &current.session;
     let mut snapshots = Map::new();
     let mut all = Vec::new();
-    for published in &moment.published {
+    for published in &current.published {
         let snapshot = &published.snapshot;
         let resources = snapshot.collections().map(|one| one.members().len());
         let one = json!({
             "published": time(published.at),
             "version": snapshot.version().to_string(),
             "count": resources.sum::<usize>(),
-            "publishes": moment.count(snapshot.group()),
+            "publishes": current.count(snapshot.group()),
         });
         snapshots.insert(snapshot.group().word().to_owned(), one);
         let shown = snapshot.collections().filter(|one| is_shown(one));
@@ -72,8 +72,8 @@ fn served(engine: &Engine, moment: &Moment) -> Value {
             })
         }));
     }
-    let rejected: Vec<Value> = moment.rejected().take(MOST).map(rejected).collect();
-    let warnings: Vec<Value> = moment
+    let rejected: Vec<Value> = current.rejected().take(MOST).map(rejected).collect();
+    let warnings: Vec<Value> = current
         .warned()
         .take(MOST)
         .map(|one| {
@@ -93,14 +93,14 @@ fn served(engine: &Engine, moment: &Moment) -> Value {
         },
         "source": {
             "kind": engine.settings.source,
-            "synced": moment.complete,
-            "stale_since": moment.stale.as_ref().map(|(since, _)| time(*since)),
-            "error": moment.stale.as_ref().map(|(_, why)| why),
+            "synced": current.complete,
+            "stale_since": current.stale.as_ref().map(|(since, _)| time(*since)),
+            "error": current.stale.as_ref().map(|(_, why)| why),
         },
         "snapshots": snapshots,
         "collections": all,
         "rejected": rejected,
-        "rejected_count": moment.rejected().count(),
+        "rejected_count": current.rejected().count(),
         "warnings": warnings,
     })
 }

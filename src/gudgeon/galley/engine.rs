@@ -21,9 +21,9 @@ use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
 use super::metrics::Metrics;
-use super::moment::{Moment, Publish, Standing};
-use super::processing::{self, Processing, Thing};
+use super::processing::{self, Processing, TransformInput};
 use super::readiness::Readiness;
+use super::state_snapshot::{Publish, Standing, StateSnapshot};
 use crate::clock::Clock;
 use crate::mcp::Snapshots;
 
@@ -37,7 +37,7 @@ const MOST_LINES: usize = 100;
 const SNAPSHOT: &str = "snapshot";
 
 /// The next step of a session.
-type Next = Step<Id, Thing, Arc<MeshConfig>>;
+type Next = Step<Id, TransformInput, Arc<MeshConfig>>;
 
 /// Settings of the command line.
 #[derive(Clone, Debug)]
@@ -51,9 +51,9 @@ pub(super) struct Settings {
 
 /// An event of a source.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct SourceEvent {
     /// `None`: it is gone.
-    pub(super) changes: Vec<(Id, Option<Thing>)>,
+    pub(super) changes: Vec<(Id, Option<TransformInput>)>,
     /// The changes are all objects; others are deleted.
     pub(super) whole: bool,
     /// The source has sent all its objects, now or before.
@@ -76,8 +76,8 @@ pub(crate) struct Engine {
 
 #[derive(Debug)]
 struct State {
-    session: Session<Id, Thing, Arc<MeshConfig>>,
-    said: BTreeMap<Id, Thing>,
+    session: Session<Id, TransformInput, Arc<MeshConfig>>,
+    said: BTreeMap<Id, TransformInput>,
     complete: bool,
     report: Arc<Report>,
     /// The time since which the source is unreachable, and the reason.
@@ -94,7 +94,7 @@ struct State {
 }
 
 impl State {
-    fn moment(&self) -> Moment {
+    fn state_snapshot(&self) -> StateSnapshot {
         let Self {
             session,
             processing,
@@ -106,7 +106,7 @@ impl State {
             warned: processing.warned(places).collect(),
             ..Report::default()
         });
-        Moment {
+        StateSnapshot {
             session: Standing {
                 number: session.number(),
                 state: session.state(),
@@ -171,8 +171,8 @@ impl Engine {
     }
 
     /// Returns the present state.
-    pub(super) fn moment(&self) -> Moment {
-        self.state().moment()
+    pub(super) fn state_snapshot(&self) -> StateSnapshot {
+        self.state().state_snapshot()
     }
 
     fn change(&self, change: impl FnOnce(&Self, &mut State, Duration)) {
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     /// Applies an event of the source.
-    pub(super) fn tell(&self, news: News) {
+    pub(super) fn tell(&self, news: SourceEvent) {
         self.metrics.processed(news.changes.len());
         self.change(|engine, state, now| {
             let number = state.session.number();
@@ -412,10 +412,10 @@ mod tests {
         })
     }
 
-    fn change(name: usize, body: Option<u8>) -> (Id, Option<Thing>) {
+    fn change(name: usize, body: Option<u8>) -> (Id, Option<TransformInput>) {
         let name = format!("shop/{name}");
         let thing = body.map(|body| {
-            Thing::Resource(Arc::new(Resource::new(Origin {
+            TransformInput::Resource(Arc::new(Resource::new(Origin {
                 name: name.clone(),
                 body: vec![body].into(),
                 ..Origin::default()
@@ -428,8 +428,8 @@ mod tests {
         (id, thing)
     }
 
-    fn news(whole: bool, changes: Vec<(Id, Option<Thing>)>) -> News {
-        News {
+    fn news(whole: bool, changes: Vec<(Id, Option<TransformInput>)>) -> SourceEvent {
+        SourceEvent {
             changes,
             whole,
             complete: whole,
@@ -443,7 +443,7 @@ mod tests {
     }
 
     /// An Ingress with a path to a service, and so many certificates: with 10,000 the Gateway is too large.
-    fn ingress(service: &str, certificates: usize) -> (Id, Option<Thing>) {
+    fn ingress(service: &str, certificates: usize) -> (Id, Option<TransformInput>) {
         let json = serde_json::json!({
             "metadata": {"name": "web", "namespace": "shop"},
             "spec": {
@@ -459,7 +459,10 @@ mod tests {
             collection: kind.collection(),
             name: "shop/web".into(),
         };
-        (id, Some(Thing::Plain(kind, json.to_string().into())))
+        (
+            id,
+            Some(TransformInput::Plain(kind, json.to_string().into())),
+        )
     }
 
     /// Each finding is logged once, whether its object came before the session or later.
@@ -473,7 +476,7 @@ mod tests {
                 ..Report::default()
             }))
         };
-        engine.tell(News {
+        engine.tell(SourceEvent {
             report: at("a.yaml:3"),
             ..news(true, vec![ingress("", 1)])
         });
@@ -486,8 +489,8 @@ mod tests {
         let lines = told(&engine);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with(line), "{lines:?}");
-        assert_eq!(&*engine.moment().made.warned[0].origin, "a.yaml:3");
-        engine.tell(News {
+        assert_eq!(&*engine.state_snapshot().made.warned[0].origin, "a.yaml:3");
+        engine.tell(SourceEvent {
             report: at("a.yaml:7"),
             ..news(false, vec![ingress("web", 10_000)])
         });
@@ -514,12 +517,12 @@ mod tests {
         for port in 2..4 {
             later(2000).await;
             assert_eq!(gateways(&engine), good);
-            let rejected = engine.moment().made.rejected;
+            let rejected = engine.state_snapshot().made.rejected;
             assert_eq!(rejected.len(), 1);
             assert_eq!(rejected[0].state, cluster::config::State::Stale);
             engine.mesh(mesh(port));
         }
-        assert_eq!(engine.moment().session.number, 3);
+        assert_eq!(engine.state_snapshot().session.number, 3);
     }
 
     async fn later(milliseconds: u64) {
@@ -551,13 +554,13 @@ mod tests {
         engine.mesh(mesh(1));
         engine.tell(news(true, vec![change(0, Some(0))]));
         later(2000).await;
-        let before = engine.moment().count(Group::Default);
+        let before = engine.state_snapshot().count(Group::Default);
         for at in 0..1000 {
             engine.tell(news(false, vec![change(at, Some(1))]));
             later(1).await;
         }
         later(2000).await;
-        let after = engine.moment().count(Group::Default);
+        let after = engine.state_snapshot().count(Group::Default);
         assert!(after - before <= 2, "{before} {after}");
         assert_eq!(count(&engine), Some(1000));
     }
@@ -586,7 +589,7 @@ mod tests {
             later(u64::from(port.unsigned_abs()) * 100).await;
         }
         assert_eq!(count(&engine), Some(2));
-        assert_eq!(engine.moment().session.number, 9);
+        assert_eq!(engine.state_snapshot().session.number, 9);
         engine.tell(news(false, vec![change(1, None)]));
         later(1000).await;
         assert_eq!(watched.await.unwrap(), 1);
@@ -599,9 +602,9 @@ mod tests {
         engine.stand(Some("a".to_owned()));
         later(1000).await;
         engine.stand(Some("b".to_owned()));
-        let stale = engine.moment().stale.unwrap();
+        let stale = engine.state_snapshot().stale.unwrap();
         assert_eq!((stale.0.as_secs(), &*stale.1), (1, "b"));
         engine.stand(None);
-        assert_eq!(engine.moment().stale, None);
+        assert_eq!(engine.state_snapshot().stale, None);
     }
 }

@@ -3,7 +3,6 @@
 use api::config::Effect;
 use api::config::collections::kind_of;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
@@ -11,10 +10,8 @@ use prometheus_client::registry::Registry;
 use mcp::session::State;
 
 use super::engine::Engine;
-use crate::exposition::{self, Format, up_to};
+use crate::exposition::{self, Format, GaugeFamily, up_to};
 use crate::{log, process};
-
-type Standing<const LABELS: usize> = Family<[(&'static str, String); LABELS], Gauge>;
 
 /// Changes in one publish.
 const BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 32.0, 128.0, 1024.0, 8192.0];
@@ -26,11 +23,11 @@ pub(super) struct Metrics {
     broken: Counter,
     published: Counter,
     in_one: Histogram,
-    instances: Standing<1>,
-    rejected: Standing<2>,
-    warnings: Standing<1>,
-    inert: Standing<1>,
-    session: Standing<1>,
+    instances: GaugeFamily<1>,
+    rejected: GaugeFamily<2>,
+    warnings: GaugeFamily<1>,
+    inert: GaugeFamily<1>,
+    session: GaugeFamily<1>,
     panics: Counter,
     lost_lines: Counter,
     resident: Gauge,
@@ -44,11 +41,11 @@ impl Metrics {
             broken: Counter::default(),
             published: Counter::default(),
             in_one: Histogram::new(BUCKETS),
-            instances: Standing::default(),
-            rejected: Standing::default(),
-            warnings: Standing::default(),
-            inert: Standing::default(),
-            session: Standing::default(),
+            instances: GaugeFamily::default(),
+            rejected: GaugeFamily::default(),
+            warnings: GaugeFamily::default(),
+            inert: GaugeFamily::default(),
+            session: GaugeFamily::default(),
             panics: Counter::default(),
             lost_lines: Counter::default(),
             resident: Gauge::default(),
@@ -178,8 +175,8 @@ impl Metrics {
         rejected.clear();
         warnings.clear();
         inert.clear();
-        let moment = engine.moment();
-        for published in &moment.published {
+        let current = engine.state_snapshot();
+        for published in &current.published {
             for collection in published.snapshot.collections() {
                 let count = collection.members().len();
                 if count > 0 {
@@ -193,7 +190,7 @@ impl Metrics {
                 }
             }
         }
-        for report in [&*moment.report, &moment.made] {
+        for report in [&*current.report, &current.made] {
             for ((collection, state), count) in report.counts() {
                 let label = [
                     ("collection", collection.to_owned()),
@@ -208,7 +205,7 @@ impl Metrics {
         }
         for each in State::ALL {
             let label = [("state", each.word().to_owned())];
-            let is_it = i64::from(each == moment.session.state);
+            let is_it = i64::from(each == current.session.state);
             session.get_or_create(&label).set(is_it);
         }
     }

@@ -13,7 +13,6 @@ mod configz;
 mod engine;
 mod mesh;
 mod metrics;
-mod moment;
 mod monitor;
 mod options;
 mod page;
@@ -23,6 +22,7 @@ mod processing;
 mod readiness;
 mod sources;
 mod start;
+mod state_snapshot;
 mod streams;
 mod webhook;
 

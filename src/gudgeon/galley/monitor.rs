@@ -27,7 +27,7 @@ const ELSEWHERE: &str = "the page is at --ctrlz_address and --ctrlz_port: http:/
 
 /// The parts that pages and metrics read.
 #[derive(Debug)]
-pub(super) struct Looks {
+pub(super) struct AdminState {
     /// `None`: no configuration is served.
     pub(super) engine: Option<Arc<Engine>>,
     pub(super) peers: Arc<Peers>,
@@ -42,7 +42,7 @@ pub(super) struct Looks {
     pub(super) answers: Arc<SharedAnswers>,
 }
 
-impl Looks {
+impl AdminState {
     /// Renders all metrics.
     fn text(&self, format: Format) -> String {
         if let Some(webhook) = &self.webhook {
@@ -65,7 +65,7 @@ pub(super) enum Side {
 
 #[derive(Debug)]
 pub(super) struct Monitor {
-    pub(super) looks: Arc<Looks>,
+    pub(super) looks: Arc<AdminState>,
     pub(super) side: Side,
 }
 
@@ -125,7 +125,7 @@ impl Monitor {
         &self,
         key: String,
         audience: Audience,
-        draw: impl FnOnce(&Looks) -> Answer + Send + 'static,
+        draw: impl FnOnce(&AdminState) -> Answer + Send + 'static,
     ) -> Answering {
         let looks = Arc::clone(&self.looks);
         let shared = Arc::clone(&self.looks.answers);
@@ -143,9 +143,9 @@ impl Monitor {
 }
 
 /// Renders the readiness. Served objects stay valid while a source is away, so an outage is reported and readiness stays.
-fn standing(looks: &Looks) -> String {
+fn standing(looks: &AdminState) -> String {
     let stale = looks.engine.as_deref().and_then(|engine| {
-        let (since, _) = engine.moment().stale?;
+        let (since, _) = engine.state_snapshot().stale?;
         let since = log::stamp(engine.clock.wall(since));
         Some(format!("stale: {} since {since}", engine.settings.source))
     });
@@ -158,7 +158,7 @@ fn standing(looks: &Looks) -> String {
     }
 }
 
-fn collection_of(looks: &Looks, name: &str) -> Answer {
+fn collection_of(looks: &AdminState, name: &str) -> Answer {
     let engine = looks.engine.as_deref();
     match engine.and_then(|engine| configz::resources(engine, name)) {
         Some(text) => full(StatusCode::OK, "application/json", text.into()),
@@ -217,10 +217,10 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::galley::engine::News;
+    use crate::galley::engine::SourceEvent;
 
     fn monitor(engine: Arc<Engine>, side: Side) -> Monitor {
-        let looks = Looks {
+        let looks = AdminState {
             engine: Some(engine),
             peers: Peers::new("galley"),
             readiness: Arc::new(Readiness::new()),
@@ -299,9 +299,9 @@ mod tests {
     async fn looked_at() {
         let engine = Engine::at_rest();
         let tell = |count| {
-            engine.tell(News {
+            engine.tell(SourceEvent {
                 report: Some(Arc::new(refused(count))),
-                ..News::default()
+                ..SourceEvent::default()
             });
         };
         tell(10_000);

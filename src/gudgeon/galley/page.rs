@@ -9,16 +9,16 @@ use mcp::catalog::Group;
 
 use super::configz;
 use super::engine::Engine;
-use super::moment::{Moment, Publish};
-use super::monitor::Looks;
+use super::monitor::AdminState;
 use super::peers;
+use super::state_snapshot::{Publish, StateSnapshot};
 use crate::cli::VERSION;
 use crate::html::{self, Bar, ROWS, escaped};
 use crate::log;
 use crate::tls::expiry;
 
 /// The whole page.
-pub(super) fn draw(looks: &Looks) -> String {
+pub(super) fn draw(looks: &AdminState) -> String {
     let mut page = String::with_capacity(16 << 10);
     html::head(&mut page, "gudgeon galley", "");
     sections(&mut page, looks);
@@ -28,7 +28,7 @@ pub(super) fn draw(looks: &Looks) -> String {
 }
 
 /// Renders the sections from the role's heading on, without the parts that roles share.
-pub(super) fn sections(page: &mut String, looks: &Looks) {
+pub(super) fn sections(page: &mut String, looks: &AdminState) {
     let state = match looks.readiness.why_not() {
         None => "<span class=\"good\">ready</span>".to_owned(),
         Some(why) => format!("<span class=\"bad\">not ready: {}</span>", escaped(&why)),
@@ -44,13 +44,13 @@ pub(super) fn sections(page: &mut String, looks: &Looks) {
         let _written = writeln!(page, "<p class=\"bad\">{}</p>", escaped(&line));
     }
     if let Some(engine) = &looks.engine {
-        let moment = engine.moment();
-        rejected(page, &moment);
-        warned(page, &moment);
-        timeline(page, engine, &moment);
-        collections(page, &moment);
+        let current = engine.state_snapshot();
+        rejected(page, &current);
+        warned(page, &current);
+        timeline(page, engine, &current);
+        collections(page, &current);
         peers::draw(page, &looks.peers.seen());
-        session(page, engine, &moment);
+        session(page, engine, &current);
     }
     if let Some(webhook) = &looks.webhook {
         webhook.draw(page);
@@ -71,8 +71,8 @@ fn words(findings: &[Finding]) -> String {
     words
 }
 
-fn rejected(page: &mut String, moment: &Moment) {
-    let count = moment.rejected().count();
+fn rejected(page: &mut String, current: &StateSnapshot) {
+    let count = current.rejected().count();
     if count == 0 {
         page.push_str("<h2>Nothing is refused</h2>\n");
         return;
@@ -81,7 +81,7 @@ fn rejected(page: &mut String, moment: &Moment) {
         page,
         "<h2>Not served as it is written: {count}</h2><table><tr><th>where<th>what<th>state<th>why</tr>"
     );
-    for one in moment.rejected().take(ROWS) {
+    for one in current.rejected().take(ROWS) {
         let _written = writeln!(
             page,
             "<tr><td>{}<td>{}<br>{}<td class=\"bad\">{}<td>{}</tr>",
@@ -96,8 +96,8 @@ fn rejected(page: &mut String, moment: &Moment) {
     page.push_str("</table>\n");
 }
 
-fn warned(page: &mut String, moment: &Moment) {
-    let count = moment.warned().count();
+fn warned(page: &mut String, current: &StateSnapshot) {
+    let count = current.warned().count();
     if count == 0 {
         return;
     }
@@ -105,7 +105,7 @@ fn warned(page: &mut String, moment: &Moment) {
         page,
         "<h2>Warnings: {count}</h2><table><tr><th>where<th>what<th>why</tr>"
     );
-    for one in moment.warned().take(ROWS) {
+    for one in current.warned().take(ROWS) {
         let _written = writeln!(
             page,
             "<tr><td>{}<td>{}<br>{}<td>{}</tr>",
@@ -119,10 +119,10 @@ fn warned(page: &mut String, moment: &Moment) {
     page.push_str("</table>\n");
 }
 
-fn timeline(page: &mut String, engine: &Engine, moment: &Moment) {
+fn timeline(page: &mut String, engine: &Engine, current: &StateSnapshot) {
     let now = engine.clock.now();
     page.push_str("<h2>Publishes of the last hour</h2>");
-    let bars = moment.publishes.iter().map(|publish| Bar {
+    let bars = current.publishes.iter().map(|publish| Bar {
         age: now.saturating_sub(publish.at),
         height: match publish.group {
             Group::Default => 75,
@@ -151,9 +151,9 @@ fn described(engine: &Engine, publish: &Publish) -> String {
     )
 }
 
-fn collections(page: &mut String, moment: &Moment) {
+fn collections(page: &mut String, current: &StateSnapshot) {
     let shown = || {
-        let published = moment.published.iter();
+        let published = current.published.iter();
         let all = published.flat_map(|published| published.snapshot.collections());
         all.filter(|one| configz::is_shown(one))
     };
@@ -194,9 +194,9 @@ fn collections(page: &mut String, moment: &Moment) {
     }
 }
 
-fn session(page: &mut String, engine: &Engine, moment: &Moment) {
+fn session(page: &mut String, engine: &Engine, current: &StateSnapshot) {
     let time = |at: Duration| log::stamp(engine.clock.wall(at));
-    let session = &moment.session;
+    let session = &current.session;
     let _written = writeln!(
         page,
         "<h2>Session {}</h2><p>{} since {}: {}. Source: {}, {}</p>",
@@ -205,7 +205,7 @@ fn session(page: &mut String, engine: &Engine, moment: &Moment) {
         time(session.since),
         session.reason,
         engine.settings.source,
-        match (&moment.stale, moment.complete) {
+        match (&current.stale, current.complete) {
             (Some((since, why)), _) => format!(
                 "<span class=\"bad\">stale since {}: {}</span>",
                 time(*since),
@@ -215,7 +215,7 @@ fn session(page: &mut String, engine: &Engine, moment: &Moment) {
             (None, false) => "has not said all that it has".to_owned(),
         }
     );
-    for published in &moment.published {
+    for published in &current.published {
         let _written = writeln!(
             page,
             "<p>Snapshot {}: {}, {}</p>",

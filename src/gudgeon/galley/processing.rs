@@ -40,14 +40,14 @@ struct Checked {
 
 /// An object, as far as the transforms need it.
 #[derive(Clone, Debug)]
-pub(super) enum Thing {
+pub(super) enum TransformInput {
     /// The resource that all sinks get.
     Resource(Arc<Resource>),
     /// An object of Kubernetes, as JSON.
     Plain(Plain, Arc<str>),
 }
 
-impl Thing {
+impl TransformInput {
     /// Converts an entry as far as the mesh configuration does not matter. Slow for many objects: not for the event loop.
     pub(super) fn of(entry: &Entry) -> Self {
         match entry {
@@ -149,15 +149,15 @@ impl Processing {
         now: Duration,
         publisher: &mut Publisher,
         id: &Id,
-        thing: Option<Thing>,
+        thing: Option<TransformInput>,
     ) {
         let (kind, json) = match thing {
-            Some(Thing::Resource(resource)) => {
+            Some(TransformInput::Resource(resource)) => {
                 self.keep(id, true);
                 publisher.set(now, id.collection, resource);
                 return;
             }
-            Some(Thing::Plain(kind, json)) => (Some(kind), Some(json)),
+            Some(TransformInput::Plain(kind, json)) => (Some(kind), Some(json)),
             None => (plain_of(id.collection), None),
         };
         match kind {
@@ -396,7 +396,7 @@ mod tests {
 
         fn say(&mut self, id: &Id, entry: Option<&Entry>) {
             let (now, publisher) = (self.now, &mut self.publisher);
-            let thing = entry.map(Thing::of);
+            let thing = entry.map(TransformInput::of);
             self.processing.apply(now, publisher, id, thing);
         }
 

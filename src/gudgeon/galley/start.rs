@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::engine::{self, Engine};
 use super::metrics::Metrics;
-use super::monitor::{Looks, Monitor, Side};
+use super::monitor::{AdminState, Monitor, Side};
 use super::options::{From, Options};
 use super::probes::Probes;
 use super::processing::usable;
@@ -36,7 +36,7 @@ const PLACES: usize = 64;
 pub(crate) struct Galley {
     flags: GalleyFlags,
     streams: Option<(Streams, Arc<Engine>)>,
-    looks: Arc<Looks>,
+    looks: Arc<AdminState>,
     doors: Vec<(Listener, Side)>,
     validation: Option<Listener>,
     probes: oneshot::Sender<Probes>,
@@ -100,7 +100,7 @@ impl Role for Galley {
         Ok(Self {
             flags: flags.clone(),
             streams: streams.zip(engine.clone()),
-            looks: Arc::new(Looks {
+            looks: Arc::new(AdminState {
                 engine,
                 peers,
                 readiness,

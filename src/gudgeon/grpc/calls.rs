@@ -76,8 +76,8 @@ pub(crate) fn no_call() -> Response<Reply> {
 }
 
 /// Streams the messages that are put into the sender, for as long as it lasts.
-pub(crate) fn streaming(outlet: &Arc<ResponseSender>) -> Response<Reply> {
-    let mut answer = Response::new(Reply::Messages(Messages::new(outlet)));
+pub(crate) fn streaming(sender: &Arc<ResponseSender>) -> Response<Reply> {
+    let mut answer = Response::new(Reply::Messages(Messages::new(sender)));
     answer.headers_mut().insert(CONTENT_TYPE, TYPE);
     answer
 }

@@ -22,7 +22,7 @@ use super::calls::Calls;
 use super::idle::{IdleLimit, IdleSlot, Progress};
 use super::peer::{Address, Leaf, Peer};
 use super::unfinished::UnfinishedLimit;
-use crate::seldom::Seldom;
+use crate::log_limiter::LogLimiter;
 use crate::serve::Stage;
 use crate::{descriptors, log};
 
@@ -142,7 +142,7 @@ struct Common {
     unfinished: Arc<UnfinishedLimit>,
     stage: watch::Receiver<Stage>,
     /// Limits log lines about failed handshakes, since the client may not report them.
-    failures: Seldom,
+    failures: LogLimiter,
 }
 
 /// Serves until the stage is `Leaving` and all have left.
@@ -160,7 +160,7 @@ pub(crate) async fn run(
         idle: IdleLimit::new(keeping.idle),
         unfinished: Arc::default(),
         stage: stage.clone(),
-        failures: Seldom::new(FAILURES),
+        failures: LogLimiter::new(FAILURES),
     });
     let addresses = AddressLimit::new("connection", OF_ONE_ADDRESS);
     let mut tasks = JoinSet::new();

@@ -93,7 +93,7 @@ pub(crate) struct DialTarget<'a> {
 #[derive(Debug)]
 pub(crate) struct DialledStream {
     pub(crate) inbound: Inbound<ResponseBody>,
-    pub(crate) outlet: Arc<ResponseSender>,
+    pub(crate) sender: Arc<ResponseSender>,
     pub(crate) connection: ConnectionTask,
 }
 
@@ -135,7 +135,7 @@ async fn open(target: DialTarget<'_>, bounds: Bounds) -> Result<DialledStream, S
         .build()
         .map_err(|cause| cause.to_string())?;
     let stream = connect(target.place, target.tls).await?;
-    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+    let (mut requests, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -150,8 +150,8 @@ async fn open(target: DialTarget<'_>, bounds: Bounds) -> Result<DialledStream, S
         // The stream reports the result.
         let _ended = connection.await;
     }));
-    let outlet = Arc::new(ResponseSender::default());
-    let mut request = Request::new(Reply::Messages(Messages::of_request(&outlet)));
+    let sender = Arc::new(ResponseSender::default());
+    let mut request = Request::new(Reply::Messages(Messages::of_request(&sender)));
     *request.method_mut() = Method::POST;
     *request.version_mut() = Version::HTTP_2;
     *request.uri_mut() = uri;
@@ -161,16 +161,16 @@ async fn open(target: DialTarget<'_>, bounds: Bounds) -> Result<DialledStream, S
     for (name, value) in target.metadata {
         headers.append(name, value);
     }
-    sender.ready().await.map_err(|cause| cause.to_string())?;
-    let answer = sender.send_request(request);
+    requests.ready().await.map_err(|cause| cause.to_string())?;
+    let answer = requests.send_request(request);
     let answer = ResponseBody(ResponseState::Waiting(Box::pin(async move {
-        // Dropping the sender would end the connection.
-        let _sender = sender;
+        // Dropping `requests` would end the connection.
+        let _requests = requests;
         answer.await
     })));
     Ok(DialledStream {
         inbound: Inbound::new(answer, bounds),
-        outlet,
+        sender,
         connection,
     })
 }

@@ -44,16 +44,16 @@ pub(crate) struct Bounds {
 }
 
 /// A message that is read from a stream.
-pub(crate) trait Received: Sized {
+pub(crate) trait FromMessage: Sized {
     /// Decodes a whole message. The result may share its memory.
     ///
     /// # Errors
     /// It is malformed.
-    fn received(message: Bytes) -> Result<Self, String>;
+    fn from_message(message: Bytes) -> Result<Self, String>;
 }
 
-impl<M: Message + Default> Received for M {
-    fn received(message: Bytes) -> Result<Self, String> {
+impl<M: Message + Default> FromMessage for M {
+    fn from_message(message: Bytes) -> Result<Self, String> {
         Message::decode(message).map_err(|cause| cause.to_string())
     }
 }
@@ -147,13 +147,13 @@ where
     }
 
     /// The first one, which has a time of its own.
-    pub(crate) async fn first<M: Received>(&mut self) -> Result<Option<M>, Status> {
+    pub(crate) async fn first<M: FromMessage>(&mut self) -> Result<Option<M>, Status> {
         let first = timeout(FIRST, self.next()).await;
         first.unwrap_or_else(|_late| Err(Status::deadline_exceeded("no request came")))
     }
 
     /// Returns the next message; `None` at the end. Cancel-safe.
-    pub(crate) async fn next<M: Received>(&mut self) -> Result<Option<M>, Status> {
+    pub(crate) async fn next<M: FromMessage>(&mut self) -> Result<Option<M>, Status> {
         loop {
             if let Some(message) = self.take()? {
                 if let Some(strange) = &mut self.strange {
@@ -276,7 +276,7 @@ where
     Ok(())
 }
 
-fn read<M: Received>(message: Bytes, most: usize) -> Result<M, Status> {
+fn read<M: FromMessage>(message: Bytes, most: usize) -> Result<M, Status> {
     let wrong = |cause: String| Status::invalid_argument(format!("cannot read a message: {cause}"));
     let values = most_values(message.clone()).map_err(|cause| wrong(cause.to_string()))?;
     if values > most {
@@ -284,7 +284,7 @@ fn read<M: Received>(message: Bytes, most: usize) -> Result<M, Status> {
             "cannot read a message with {values} values of one field: {most} are allowed"
         )));
     }
-    M::received(message).map_err(wrong)
+    M::from_message(message).map_err(wrong)
 }
 
 /// Returns the count of the most repeated field.

@@ -28,7 +28,7 @@ pub(crate) use connections::{Keeping, Listener, Port, run};
 #[cfg(test)]
 pub(crate) use dial::DialledStream;
 pub(crate) use dial::{DialAddress, DialTarget, dial};
-pub(crate) use frames::{Bounds, Ended, Inbound, Received, begun, framed, prefix};
+pub(crate) use frames::{Bounds, Ended, FromMessage, Inbound, begun, framed, prefix};
 #[cfg(test)]
 pub(crate) use peer::Leaf;
 pub(crate) use peer::{Address, Peer};

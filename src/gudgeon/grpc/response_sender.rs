@@ -84,24 +84,24 @@ fn wake(mut state: MutexGuard<'_, SenderState>) {
 /// The body of a response: the messages put into the sender, and the status at the end.
 #[derive(Debug)]
 pub(crate) struct Messages {
-    outlet: Arc<ResponseSender>,
+    sender: Arc<ResponseSender>,
     /// A client sends no status.
     silent: bool,
     ended: bool,
 }
 
 impl Messages {
-    pub(crate) fn new(outlet: &Arc<ResponseSender>) -> Self {
+    pub(crate) fn new(sender: &Arc<ResponseSender>) -> Self {
         Self {
-            outlet: Arc::clone(outlet),
+            sender: Arc::clone(sender),
             silent: false,
             ended: false,
         }
     }
 
     /// The messages of a request: they end without trailers.
-    pub(crate) fn of_request(outlet: &Arc<ResponseSender>) -> Self {
-        let mut this = Self::new(outlet);
+    pub(crate) fn of_request(sender: &Arc<ResponseSender>) -> Self {
+        let mut this = Self::new(sender);
         this.silent = true;
         this
     }
@@ -109,15 +109,15 @@ impl Messages {
 
 impl Drop for Messages {
     fn drop(&mut self) {
-        self.outlet.state().gone = true;
-        self.outlet.moved.notify_one();
+        self.sender.state().gone = true;
+        self.sender.moved.notify_one();
     }
 }
 
 /// The last bytes of a response; dropped when the connection has written them.
 struct Receipt {
     bytes: Bytes,
-    outlet: Arc<ResponseSender>,
+    sender: Arc<ResponseSender>,
 }
 
 impl AsRef<[u8]> for Receipt {
@@ -128,7 +128,7 @@ impl AsRef<[u8]> for Receipt {
 
 impl Drop for Receipt {
     fn drop(&mut self) {
-        self.outlet.written();
+        self.sender.written();
     }
 }
 
@@ -143,12 +143,12 @@ impl Body for Messages {
         if self.ended {
             return Poll::Ready(None);
         }
-        let mut state = self.outlet.state();
+        let mut state = self.sender.state();
         if let Some(mut bytes) = state.next.pop_front() {
             if state.next.is_empty() {
                 state.next = VecDeque::new();
-                let outlet = Arc::clone(&self.outlet);
-                bytes = Bytes::from_owner(Receipt { bytes, outlet });
+                let sender = Arc::clone(&self.sender);
+                bytes = Bytes::from_owner(Receipt { bytes, sender });
             }
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
@@ -184,31 +184,31 @@ mod tests {
 
     use super::*;
 
-    async fn is_moved(outlet: &ResponseSender) -> bool {
-        let moved = tokio::time::timeout(std::time::Duration::ZERO, outlet.moved());
+    async fn is_moved(sender: &ResponseSender) -> bool {
+        let moved = tokio::time::timeout(std::time::Duration::ZERO, sender.moved());
         moved.await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_response_at_a_time_and_then_the_end() {
-        let outlet = Arc::new(ResponseSender::default());
-        let mut body = Messages::new(&outlet);
-        outlet.put(["one", " and", " all"].map(Bytes::from));
-        outlet.end(Status::unavailable("leaving"));
-        outlet.end(Status::ok("late"));
+        let sender = Arc::new(ResponseSender::default());
+        let mut body = Messages::new(&sender);
+        sender.put(["one", " and", " all"].map(Bytes::from));
+        sender.end(Status::unavailable("leaving"));
+        sender.end(Status::ok("late"));
         let frame = body.frame().await.unwrap().unwrap();
         assert_eq!(frame.data_ref().unwrap().as_ref(), b"one");
         drop(frame);
         drop(body.frame().await);
         let last = body.frame().await.unwrap().unwrap();
-        assert!(!outlet.is_free() && !is_moved(&outlet).await);
+        assert!(!sender.is_free() && !is_moved(&sender).await);
         assert_eq!(last.data_ref().unwrap().as_ref(), b" all");
         drop(last);
-        assert!(outlet.is_free() && is_moved(&outlet).await);
+        assert!(sender.is_free() && is_moved(&sender).await);
         let end = body.frame().await.unwrap().unwrap();
         assert_eq!(end.trailers_ref().unwrap()["grpc-status"], "14");
-        assert!(body.frame().await.is_none() && !outlet.is_gone());
+        assert!(body.frame().await.is_none() && !sender.is_gone());
         drop(body);
-        assert!(outlet.is_gone() && is_moved(&outlet).await);
+        assert!(sender.is_gone() && is_moved(&sender).await);
     }
 }

@@ -17,8 +17,8 @@ use super::engine::Engine;
 use super::namespaces::Namespace;
 use super::webhook::Webhook;
 use crate::cli::InjectorFlags;
-use crate::keeping::{AGAIN, connected};
 use crate::log;
+use crate::webhook_configuration::{AGAIN, connected};
 
 /// The first version of Kubernetes whose native sidecars have been on by default for long enough.
 const NATIVE_SINCE: Version = Version {

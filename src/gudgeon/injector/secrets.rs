@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::hidden::{HIDDEN, quoted};
+use crate::redact::{HIDDEN, quoted};
 
 /// Shorter values are redacted between quotation marks only: they occur in any sentence.
 const SHORT: usize = 4;

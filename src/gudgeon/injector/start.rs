@@ -29,7 +29,7 @@ use crate::shared::{self, Inspect, Role, Shared, Webhooks};
 use crate::tls::{self, Authority, Names};
 use crate::tracked::{Named, chosen};
 use crate::watch::{Watcher, keep_looking};
-use crate::{keeping, parameters};
+use crate::{parameters, webhook_configuration};
 
 impl<E: Engine> Role for Injector<E> {
     type Flags = InjectorFlags;
@@ -350,7 +350,12 @@ fn look_for_cluster<E: Engine>(
         status.kept_by(handle.clone());
         let ca = webhook.served.ca.subscribe();
         let unreadable = webhook.served.ca_unreadable.subscribe();
-        tokio::spawn(keeping::tell(handle, flags.self_signed, ca, unreadable));
+        tokio::spawn(webhook_configuration::tell(
+            handle,
+            flags.self_signed,
+            ca,
+            unreadable,
+        ));
         keeper
     });
     let auto = auto.then(|| Arc::clone(webhook));

@@ -135,7 +135,7 @@ impl Link {
             held: &self.held,
             peers: &self.peers,
             inbound: dialled.inbound,
-            outlet: dialled.outlet,
+            sender: dialled.sender,
             name: &self.name,
         };
         let (status, heard) = taking.run().await;

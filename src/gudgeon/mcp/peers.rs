@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
 use crate::grpc::Peer;
-use crate::seldom::Seldom;
+use crate::log_limiter::LogLimiter;
 
 /// Bytes.
 const SIZES: [f64; 6] = [256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0];
@@ -98,16 +98,16 @@ pub(crate) struct Peers {
 #[derive(Debug)]
 pub(super) struct Lines {
     /// Errors that end a stream.
-    pub(super) faults: Seldom,
+    pub(super) faults: LogLimiter,
     /// Responses that are sent at once, however long they are.
-    pub(super) oversized: Seldom,
+    pub(super) oversized: LogLimiter,
 }
 
 impl Default for Lines {
     fn default() -> Self {
         Self {
-            faults: Seldom::new(1),
-            oversized: Seldom::new(20),
+            faults: LogLimiter::new(1),
+            oversized: LogLimiter::new(20),
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::grpc::{
     self, Bounds, Calls, Certificates, Inbound, Keeping, Peer, Port, Reply, ResponseSender,
     refused, streaming,
 };
-use crate::seldom::Seldom;
+use crate::log_limiter::LogLimiter;
 use crate::serve::Stage;
 
 /// Connections without a stream (galley.md, section 10).
@@ -150,7 +150,7 @@ impl Server {
     pub(super) fn guard(&self) -> Guard {
         Guard {
             access: self.access.clone(),
-            refusals: Seldom::new(1),
+            refusals: LogLimiter::new(1),
         }
     }
 
@@ -210,7 +210,7 @@ impl PortAccess {
 /// The access list, and a limit for log lines about refusals.
 pub(super) struct Guard {
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
-    refusals: Seldom,
+    refusals: LogLimiter,
 }
 
 impl Guard {
@@ -256,14 +256,14 @@ impl Calls for SourceService {
             let words = format!("there are {} streams already", self.streams);
             return refused(&Status::resource_exhausted(words));
         };
-        let outlet = Arc::new(ResponseSender::default());
-        let answer = versioned(&outlet);
+        let sender = Arc::new(ResponseSender::default());
+        let answer = versioned(&sender);
         let giving = SourceStream {
             common: Arc::clone(&self.common),
             joined,
             peer: Arc::clone(peer),
             inbound: Inbound::of(peer, request.into_body(), self.bounds),
-            outlet,
+            sender,
             access: self.guard.access.clone(),
         };
         tokio::spawn(giving.run());
@@ -276,8 +276,8 @@ impl Calls for SourceService {
 }
 
 /// The head of every stream.
-pub(super) fn versioned(outlet: &Arc<ResponseSender>) -> Response<Reply> {
-    let mut answer = streaming(outlet);
+pub(super) fn versioned(sender: &Arc<ResponseSender>) -> Response<Reply> {
+    let mut answer = streaming(sender);
     let version = HeaderValue::from_static(VERSION);
     answer.headers_mut().insert("version", version);
     answer

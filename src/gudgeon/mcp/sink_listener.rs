@@ -57,7 +57,7 @@ struct SinkService {
 /// An open stream.
 struct Open {
     peer: Arc<Peer>,
-    outlet: Arc<ResponseSender>,
+    sender: Arc<ResponseSender>,
     _place: Arc<()>,
 }
 
@@ -65,7 +65,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.peer.closes();
         if std::thread::panicking() {
-            self.outlet.end(Status::internal(
+            self.sender.end(Status::internal(
                 "internal error; the stream ended, see the log of the server",
             ));
         }
@@ -86,12 +86,12 @@ impl Calls for SinkService {
             let words = format!("there are {STREAMS} streams already");
             return refused(&Status::resource_exhausted(words));
         }
-        let outlet = Arc::new(ResponseSender::default());
-        let answer = versioned(&outlet);
+        let sender = Arc::new(ResponseSender::default());
+        let answer = versioned(&sender);
         peer.opens();
         let open = Open {
             peer: Arc::clone(peer),
-            outlet: Arc::clone(&outlet),
+            sender: Arc::clone(&sender),
             _place: Arc::clone(&self.places),
         };
         let inbound = Inbound::new(request.into_body(), self.bounds);
@@ -106,7 +106,7 @@ impl Calls for SinkService {
                 held: &held,
                 peers: &peers,
                 inbound,
-                outlet: Arc::clone(&open.outlet),
+                sender: Arc::clone(&open.sender),
                 name: &name,
             };
             let unwanted = async {
@@ -122,7 +122,7 @@ impl Calls for SinkService {
                 () = unwanted => Status::unauthenticated(REFUSED),
                 () = leaves(&mut stage) => Status::unavailable("the server ends"),
             };
-            open.outlet.end(status);
+            open.sender.end(status);
         });
         answer
     }

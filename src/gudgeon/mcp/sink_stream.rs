@@ -19,8 +19,8 @@ use tracing::{info, warn};
 
 use super::peers::Peers;
 use crate::grpc::{Ended, Inbound, ResponseSender, framed};
+use crate::log_limiter::LogLimiter;
 use crate::secrets;
-use crate::seldom::Seldom;
 
 /// Resources of one response at most.
 pub(super) const RESOURCES: usize = 200_000;
@@ -85,23 +85,23 @@ pub(crate) struct SourceObjects {
 #[derive(Debug)]
 pub(super) struct Lines {
     /// Limits for log lines: streams begun, responses applied, streams ended.
-    pub(super) dials: Seldom,
-    begins: Seldom,
-    pub(super) ends: Seldom,
+    pub(super) dials: LogLimiter,
+    begins: LogLimiter,
+    pub(super) ends: LogLimiter,
     /// Responses that are refused.
-    refused: Seldom,
+    refused: LogLimiter,
     /// Resources that break a rule.
-    broken: Seldom,
+    broken: LogLimiter,
 }
 
 impl Default for Lines {
     fn default() -> Self {
         Self {
-            dials: Seldom::new(10),
-            begins: Seldom::new(10),
-            ends: Seldom::new(10),
-            refused: Seldom::new(10),
-            broken: Seldom::new(100),
+            dials: LogLimiter::new(10),
+            begins: LogLimiter::new(10),
+            ends: LogLimiter::new(10),
+            refused: LogLimiter::new(10),
+            broken: LogLimiter::new(100),
         }
     }
 }
@@ -151,7 +151,7 @@ pub(super) struct SinkStream<'a, B> {
     pub(super) held: &'a Arc<SourceObjects>,
     pub(super) peers: &'a Arc<Peers>,
     pub(super) inbound: Inbound<B>,
-    pub(super) outlet: Arc<ResponseSender>,
+    pub(super) sender: Arc<ResponseSender>,
     /// The peer's name in the log.
     pub(super) name: &'a str,
 }
@@ -170,14 +170,14 @@ where
     async fn talk(&mut self, has_heard: &mut bool) -> Status {
         let asked = self.held.sink().start(self.peers.clock.now());
         // All first requests are sent before the first response is awaited.
-        self.outlet
+        self.sender
             .put(asked.iter().map(|one| Bytes::from(framed(one))));
         loop {
-            if self.outlet.is_gone() {
+            if self.sender.is_gone() {
                 let said = self.inbound.last_word().await;
                 return said.unwrap_or_else(|| Status::unavailable("the other side is gone"));
             }
-            let free = self.outlet.is_free();
+            let free = self.sender.is_free();
             tokio::select! {
                 heard = self.inbound.next::<Resources>(), if free => match heard {
                     Ok(Some(response)) => {
@@ -187,7 +187,7 @@ where
                             info!("{} gives configuration{more}", self.name);
                         }
                         match self.take(response).await {
-                            Ok(answer) => self.outlet.put([framed(&answer).into()]),
+                            Ok(answer) => self.sender.put([framed(&answer).into()]),
                             Err(status) => return status,
                         }
                     }
@@ -197,7 +197,7 @@ where
                         return status;
                     }
                 },
-                () = self.outlet.moved() => {}
+                () = self.sender.moved() => {}
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::cli::VERSION;
 use crate::exit::Failure;
 use crate::grpc::{Address, Bounds, DialAddress, DialTarget, Peer, dial};
 use crate::log;
-use crate::seldom::Seldom;
+use crate::log_limiter::LogLimiter;
 use crate::serve::Stage;
 
 /// Log lines in a minute, about streams that begin and about those that end.
@@ -106,7 +106,7 @@ impl SourceDialer {
         });
         let mut backoff = Backoff::default();
         // A sink may close each stream after its first answer.
-        let (begins, ends) = (Seldom::new(LINES), Seldom::new(LINES));
+        let (begins, ends) = (LogLimiter::new(LINES), LogLimiter::new(LINES));
         let mut failed: u64 = 0;
         loop {
             let begun = Instant::now();
@@ -148,7 +148,7 @@ impl SourceDialer {
         &self,
         common: &Arc<SourceContext>,
         catalog: &Arc<Catalog>,
-        begins: &Seldom,
+        begins: &LogLimiter,
     ) -> (Status, bool) {
         let failed = |cause: String| (Status::unavailable(cause), false);
         let tls = match &self.tls {
@@ -190,7 +190,7 @@ impl SourceDialer {
             joined,
             peer,
             inbound: dialled.inbound,
-            outlet: dialled.outlet,
+            sender: dialled.sender,
             access: None,
         };
         let ended = giving.run().await;

@@ -38,14 +38,14 @@ pub(super) struct SourceStream<B> {
     pub(super) joined: Joined,
     pub(super) peer: Arc<Peer>,
     pub(super) inbound: Inbound<B>,
-    pub(super) outlet: Arc<ResponseSender>,
+    pub(super) sender: Arc<ResponseSender>,
     /// `None`: clients need no identity.
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
 }
 
 /// Sends the peer a status if the task panics.
 struct EndOnPanic {
-    outlet: Arc<ResponseSender>,
+    sender: Arc<ResponseSender>,
     peer: Arc<Peer>,
 }
 
@@ -53,7 +53,7 @@ impl Drop for EndOnPanic {
     fn drop(&mut self) {
         self.peer.closes();
         if std::thread::panicking() {
-            self.outlet.end(Status::internal(
+            self.sender.end(Status::internal(
                 "internal error; the stream ended, see the log of the server",
             ));
         }
@@ -75,7 +75,7 @@ where
     pub(super) async fn run(mut self) -> (Status, bool) {
         self.peer.opens();
         let _fallen = EndOnPanic {
-            outlet: Arc::clone(&self.outlet),
+            sender: Arc::clone(&self.sender),
             peer: Arc::clone(&self.peer),
         };
         let mut waits = StreamWaits {
@@ -86,7 +86,7 @@ where
         waits.snapshots.mark_changed();
         let mut answered = false;
         let status = loop {
-            if self.outlet.is_gone() {
+            if self.sender.is_gone() {
                 let said = self.inbound.last_word().await;
                 break said.unwrap_or_else(|| Status::cancelled("the other side is gone"));
             }
@@ -97,16 +97,16 @@ where
                 Err(status) => break status,
             }
         };
-        if !self.outlet.is_free() {
+        if !self.sender.is_free() {
             self.common.peers.counters.unsent();
         }
-        self.outlet.end(status.clone());
+        self.sender.end(status.clone());
         (status, answered)
     }
 
     /// Sends one response, if one is due and the last one is written.
     fn send(&self) {
-        if !self.outlet.is_free() {
+        if !self.sender.is_free() {
             return;
         }
         let response = self.joined.stream.source().due();
@@ -121,7 +121,7 @@ where
                 response.collection
             );
         }
-        self.outlet.put(encode(&response, &self.common.pieces));
+        self.sender.put(encode(&response, &self.common.pieces));
     }
 
     /// Handles the next event; returns true if a request or a response was processed.
@@ -162,7 +162,7 @@ where
                 }
                 Ok(false)
             }
-            () = self.outlet.moved() => Ok(false),
+            () = self.sender.moved() => Ok(false),
             () = listed(&mut waits.access) => {
                 if may(waits.access.as_ref(), &self.peer) {
                     return Ok(false);

@@ -10,7 +10,7 @@ use api::config::collections::MESH;
 use cluster::config::Report;
 use serde_json::{Map, Value};
 
-use crate::hidden::{HIDDEN, quotations};
+use crate::redact::{HIDDEN, quotations};
 
 /// Fields that are secrets by their own name, or that may have arbitrary content.
 const NAMES: [&str; 15] = [

@@ -3,9 +3,9 @@
 pub(crate) mod conflict;
 pub(crate) mod families;
 pub(crate) mod keepalive;
-pub(crate) mod outlets;
 pub(crate) mod regex;
 pub(crate) mod retries;
+pub(crate) mod service_ports;
 pub(crate) mod tls;
 pub(crate) mod trust;
 pub(crate) mod upstream_http;

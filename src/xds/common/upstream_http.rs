@@ -14,9 +14,9 @@ const MOST_STREAMS: u32 = 1_073_741_824;
 /// HTTP/2 where the port says so; where nobody said anything, what the client speaks.
 pub(crate) fn options(protocol: Protocol) -> Option<HttpProtocolOptions> {
     if protocol.is_http2() {
-        Some(speaking(Spoken::Http2))
+        Some(speaking(UpstreamHttp::Http2))
     } else if protocol.is_auto() {
-        Some(speaking(Spoken::Clients))
+        Some(speaking(UpstreamHttp::Clients))
     } else {
         None
     }
@@ -24,14 +24,14 @@ pub(crate) fn options(protocol: Protocol) -> Option<HttpProtocolOptions> {
 
 /// Which HTTP a cluster's connections speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spoken {
+pub(crate) enum UpstreamHttp {
     Http1,
     Http2,
     /// As the client does.
     Clients,
 }
 
-pub(crate) fn speaking(spoken: Spoken) -> HttpProtocolOptions {
+pub(crate) fn speaking(spoken: UpstreamHttp) -> HttpProtocolOptions {
     use http_protocol_options::explicit_http_config::ProtocolConfig;
     use http_protocol_options::{
         ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,
@@ -47,9 +47,9 @@ pub(crate) fn speaking(spoken: Spoken) -> HttpProtocolOptions {
     };
     let http1 = core::Http1ProtocolOptions::default;
     let options = match spoken {
-        Spoken::Http1 => explicit(ProtocolConfig::HttpProtocolOptions(http1())),
-        Spoken::Http2 => explicit(ProtocolConfig::Http2ProtocolOptions(http2)),
-        Spoken::Clients => {
+        UpstreamHttp::Http1 => explicit(ProtocolConfig::HttpProtocolOptions(http1())),
+        UpstreamHttp::Http2 => explicit(ProtocolConfig::Http2ProtocolOptions(http2)),
+        UpstreamHttp::Clients => {
             UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
                 http_protocol_options: Some(http1()),
                 http2_protocol_options: Some(http2),

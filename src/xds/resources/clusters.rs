@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::mesh::Mesh;
 use crate::common::families::Families;
-use crate::common::outlets::Outlet;
+use crate::common::service_ports::ServicePort;
 use crate::common::tls;
 use crate::common::upstream_http;
 use crate::common::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
@@ -82,9 +82,9 @@ pub(crate) struct Client {
 }
 
 /// How the endpoints of a cluster are found by this client.
-pub(crate) fn resolution(outlet: &Outlet, client: &Client) -> Resolution {
-    let resolution = outlet.service.resolution;
-    let headless_eds = outlet.service.is_headless() && client.headless_eds;
+pub(crate) fn resolution(service_port: &ServicePort, client: &Client) -> Resolution {
+    let resolution = service_port.service.resolution;
+    let headless_eds = service_port.service.is_headless() && client.headless_eds;
     let blind = resolution == Resolution::None && (!client.intercepts || headless_eds);
     if client.grpc || blind {
         return Resolution::Static;
@@ -179,31 +179,31 @@ pub(crate) struct Inputs<'a> {
 }
 
 /// For clients.
-pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Draft<ClusterParts> {
+pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<ClusterParts> {
     let mesh = inputs.mesh;
-    let name = outlet.cluster(inputs.subset);
+    let name = service_port.cluster(inputs.subset);
     let mut cluster = Cluster {
         circuit_breakers: unlimited(),
         alt_stat_name: stat_name(
             &mesh.outbound_stat,
-            &outlet.service,
-            (&outlet.port.name, outlet.port.number),
+            &service_port.service,
+            (&service_port.port.name, service_port.port.number),
             inputs.subset,
         ),
         ..base(&name, mesh, DiscoveryType::Eds)
     };
-    let http = upstream_http::options(outlet.protocol);
+    let http = upstream_http::options(service_port.protocol);
     let resolution = inputs.resolution;
     if mesh.has_tls()
         && !inputs.client.grpc
         && inputs.client.certificates == Certificates::Present
-        && !outlet.service.mesh_external
+        && !service_port.service.mesh_external
         && resolution != Resolution::None
     {
         let accounts: Vec<&str> = inputs.accounts.iter().map(|account| &**account).collect();
         cluster.transport_socket_matches = tls::client(
             &inputs.client.files,
-            (outlet.port.number, inputs.subset, outlet.host()),
+            (service_port.port.number, inputs.subset, service_port.host()),
             &accounts,
             &inputs.plain,
         );

@@ -11,7 +11,7 @@ use super::locality::Preference;
 use super::mesh::{Mesh, MutualTls};
 use super::networks::Networks;
 use crate::common::families::Families;
-use crate::common::outlets::Outlet;
+use crate::common::service_ports::ServicePort;
 use crate::common::wire::{self, Assignment, Group, Metadata, Object, Peer, Place};
 use crate::finish::Draft;
 use crate::rules::peer_authentication::{PeerMode, PeerModes};
@@ -100,7 +100,7 @@ pub(crate) fn assignment(name: &Arc<str>, groups: Vec<Group>) -> Draft<Assignmen
 
 /// The groups of an assignment, one for each locality.
 pub(crate) fn groups<'a>(
-    outlet: &Outlet,
+    service_port: &ServicePort,
     endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
     viewer: &Viewer,
     names: Names,
@@ -112,7 +112,7 @@ pub(crate) fn groups<'a>(
     let factor = own.map_or(1, |_| networks.factor(viewer.families));
     let mut localities: BTreeMap<&Locality, Vec<Entry<'a>>> = BTreeMap::new();
     let mut replaced: BTreeMap<(&Locality, &str), u128> = BTreeMap::new();
-    for (cluster, endpoint) in served(outlet, endpoints) {
+    for (cluster, endpoint) in served(service_port, endpoints) {
         let place = place(endpoint, names);
         let network = networks.of_endpoint(cluster, endpoint);
         let weight = u128::from(endpoint.weight);
@@ -134,7 +134,7 @@ pub(crate) fn groups<'a>(
                 weight: weight.saturating_mul(factor),
                 network,
                 pod: endpoint.pod.as_deref(),
-                tls: places.takes_tls(&outlet.service.key.namespace, endpoint),
+                tls: places.takes_tls(&service_port.service.key.namespace, endpoint),
             });
     }
     for ((locality, network), weight) in replaced {
@@ -161,11 +161,11 @@ pub(crate) fn groups<'a>(
 
 /// Endpoints of this port that get requests.
 fn served<'a>(
-    outlet: &Outlet,
+    service_port: &ServicePort,
     endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
 ) -> Vec<(&'a ClusterId, &'a Endpoint)> {
     let mut all: Vec<_> = endpoints
-        .filter(|(_, endpoint)| endpoint.port_name == outlet.port.name && endpoint.weight > 0)
+        .filter(|(_, endpoint)| endpoint.port_name == service_port.port.name && endpoint.weight > 0)
         .filter(|(_, endpoint)| endpoint.health != Health::NotReady)
         .collect();
     let some_ready = all
@@ -231,19 +231,19 @@ pub(super) fn named(name: &str, port: u16) -> core::Address {
 }
 
 /// The port that goes with an entry's own name, where it names no endpoints.
-pub(crate) fn own_port(outlet: &Outlet) -> u16 {
-    match outlet.port.target {
+pub(crate) fn own_port(service_port: &ServicePort) -> u16 {
+    match service_port.port.target {
         Target::Number(number) if number > 0 => number,
-        Target::Number(_) | Target::Name(_) => outlet.port.number,
+        Target::Number(_) | Target::Name(_) => service_port.port.number,
     }
 }
 
 /// An entry outside of the mesh that names no endpoints resolves its own name.
-pub(crate) fn itself(outlet: &Outlet) -> Vec<Group> {
-    let port = own_port(outlet);
-    let place = match outlet.host().parse::<IpAddr>() {
+pub(crate) fn itself(service_port: &ServicePort) -> Vec<Group> {
+    let port = own_port(service_port);
+    let place = match service_port.host().parse::<IpAddr>() {
         Ok(address) => wire::address(address, port),
-        Err(_) => named(outlet.host(), port),
+        Err(_) => named(service_port.host(), port),
     };
     let entry = Entry {
         place,

@@ -9,7 +9,7 @@ use super::domains;
 use super::filters;
 use super::mesh::Mesh;
 use crate::common::families::Families;
-use crate::common::outlets::{Outlet, Outlets};
+use crate::common::service_ports::{ServicePort, ServicePorts};
 use crate::common::wire;
 use crate::finish::Draft;
 
@@ -68,28 +68,32 @@ impl Target {
     }
 
     /// The port that it means.
-    pub(crate) fn outlet<'a>(
+    pub(crate) fn service_port<'a>(
         &self,
-        outlets: &'a Outlets,
+        service_ports: &'a ServicePorts,
         asker: &Asker<'_>,
-    ) -> Option<&'a Arc<Outlet>> {
+    ) -> Option<&'a Arc<ServicePort>> {
         let found: Vec<_> = match &self.host {
             Host::Name(host) => full_names(host, asker.domain)
                 .into_iter()
-                .map(|full| outlets.by_host(&full).collect::<Vec<_>>())
+                .map(|full| service_ports.by_host(&full).collect::<Vec<_>>())
                 .find(|found| !found.is_empty())?,
-            Host::Address(address) => outlets.by_address(*address, asker.cluster, asker.families),
+            Host::Address(address) => {
+                service_ports.by_address(*address, asker.cluster, asker.families)
+            }
         };
         if let Some(port) = self.port {
-            return found.into_iter().find(|outlet| outlet.port.number == port);
+            return found
+                .into_iter()
+                .find(|service_port| service_port.port.number == port);
         }
         // Of services that share an address the oldest.
         let host = found.first()?.host();
         let mut own: Vec<_> = found.iter().filter(|one| one.host() == host).collect();
         if own.len() > 1 {
-            own.retain(|outlet| outlet.port.number == 80);
+            own.retain(|service_port| service_port.port.number == 80);
         }
-        own.first().map(|outlet| **outlet)
+        own.first().map(|service_port| **service_port)
     }
 }
 
@@ -114,8 +118,12 @@ fn full_names(host: &str, domain: &str) -> Vec<String> {
 }
 
 /// Of exactly this name; requests go to the port's cluster by a route of its name.
-pub(crate) fn listener(name: &Arc<str>, outlet: &Outlet, mesh: &Mesh) -> Draft<Listener> {
-    let manager = filters::grpc(mesh, outlet.name.to_string());
+pub(crate) fn listener(
+    name: &Arc<str>,
+    service_port: &ServicePort,
+    mesh: &Mesh,
+) -> Draft<Listener> {
+    let manager = filters::grpc(mesh, service_port.name.to_string());
     let listener = Listener {
         name: name.to_string(),
         api_listener: Some(ApiListener {

@@ -1,4 +1,4 @@
-//! A Sidecar's `ingress`: doors that somebody wrote down, in place of those of the services.
+//! A Sidecar's `ingress`: inbound_ports that somebody wrote down, in place of those of the services.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,21 +9,21 @@ use api::networking::{CaptureMode, IstioIngressListener, Sidecar, default_endpoi
 
 use super::clusters;
 use super::instances::Instance;
-use super::listeners::inbound::{Door, cluster_name, declared};
+use super::listeners::inbound::{InboundPort, cluster_name, declared};
 use super::listeners::is_own;
 use super::mesh::Mesh;
 use super::proxy::Proxy;
 use crate::common::conflict::{Conflict, INVALID_LISTENER};
 
-/// The doors of a Sidecar; `None` where it says nothing of them. `lost`: those that cannot be.
-pub(crate) fn doors(
+/// The inbound_ports of a Sidecar; `None` where it says nothing of them. `lost`: those that cannot be.
+pub(crate) fn inbound_ports(
     sidecar: &Configured<Sidecar>,
     proxy: &Proxy,
     instances: &[Instance],
     mesh: &Mesh,
     sniffs: bool,
     lost: &mut Vec<Conflict>,
-) -> Option<Vec<Door>> {
+) -> Option<Vec<InboundPort>> {
     let ingress = &sidecar.spec.ingress;
     if ingress.is_empty() {
         return None;
@@ -35,12 +35,12 @@ pub(crate) fn doors(
     Some(
         ingress
             .iter()
-            .filter_map(|item| door(item, sidecar, proxy, &by_target, mesh, sniffs, lost))
+            .filter_map(|item| inbound_port(item, sidecar, proxy, &by_target, mesh, sniffs, lost))
             .collect(),
     )
 }
 
-fn door(
+fn inbound_port(
     item: &IstioIngressListener,
     sidecar: &Configured<Sidecar>,
     proxy: &Proxy,
@@ -48,7 +48,7 @@ fn door(
     mesh: &Mesh,
     sniffs: bool,
     lost: &mut Vec<Conflict>,
-) -> Option<Door> {
+) -> Option<InboundPort> {
     let port = item.port.as_ref()?;
     let number = u16::try_from(port.number)
         .ok()
@@ -79,7 +79,7 @@ fn door(
         "" => (EndpointAddress::Ip(proxy.families.loopback()), number),
         endpoint => default_endpoint(endpoint)?,
     };
-    Some(Door {
+    Some(InboundPort {
         bind,
         port: number,
         bound,

@@ -19,7 +19,7 @@ use self::usual::{allow_any, block_all, operation, prefix, to};
 use super::domains;
 use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN, TOO_LARGE};
 use crate::common::families::Families;
-use crate::common::outlets::{Outlet, cluster_name};
+use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::common::wire;
 use crate::finish::Draft;
 use crate::rules::virtual_service::{self, Context, Routed};
@@ -49,31 +49,34 @@ pub(crate) fn outbound(
     let is_proxy = &**name == HTTP_PROXY;
     // Of a port of one service alone the services of all listeners count.
     let rules = &rules.within(name.parse().ok());
-    let outlets = rules.routed();
-    let mut making = Making::new(caller, rules);
+    let service_ports = rules.routed();
+    let mut making = RoutesBuilder::new(caller, rules);
     if let Some((host, port)) = name.rsplit_once(':') {
-        let all = rules.outlets();
-        let outlet = all.by_name(&cluster_name(port.parse().ok()?, host))?;
-        return outlet.protocol.is_auto().then(|| {
-            let host = making.host(outlet, vec!["*".to_owned()]);
+        let all = rules.service_ports();
+        let service_port = all.by_name(&cluster_name(port.parse().ok()?, host))?;
+        return service_port.protocol.is_auto().then(|| {
+            let host = making.host(service_port, vec!["*".to_owned()]);
             making.finish(name, vec![host])
         });
     }
-    let chosen: Vec<&Arc<Outlet>> = if is_proxy {
-        let all = outlets.all();
-        all.filter(|outlet| outlet.carries_http()).collect()
+    let chosen: Vec<&Arc<ServicePort>> = if is_proxy {
+        let all = service_ports.all();
+        all.filter(|service_port| service_port.carries_http())
+            .collect()
     } else {
-        let of_port = outlets.of_port(name.parse().ok()?);
-        of_port.filter(|outlet| outlet.carries_http()).collect()
+        let of_port = service_ports.of_port(name.parse().ok()?);
+        of_port
+            .filter(|service_port| service_port.carries_http())
+            .collect()
     };
     if chosen.is_empty() && !is_proxy {
         return None;
     }
     let mut hosts: Vec<VirtualHost> = chosen
         .into_iter()
-        .filter_map(|outlet| {
-            let domains = making.domains(outlet, is_proxy);
-            (!domains.is_empty()).then(|| making.host(outlet, domains))
+        .filter_map(|service_port| {
+            let domains = making.domains(service_port, is_proxy);
+            (!domains.is_empty()).then(|| making.host(service_port, domains))
         })
         .collect();
     hosts.extend(making.hosts_alone(name.parse().ok()));
@@ -84,7 +87,7 @@ pub(crate) fn outbound(
 }
 
 /// A configuration while it is made.
-struct Making<'a> {
+struct RoutesBuilder<'a> {
     caller: &'a Caller,
     rules: &'a ProxyRules,
     taken: HashSet<String>,
@@ -121,7 +124,7 @@ fn body(route: &Route) -> u32 {
 pub(crate) const ROOM: usize = 32 << 20;
 pub(crate) const ROOM_OF_RULE: usize = 4 << 20;
 
-impl<'a> Making<'a> {
+impl<'a> RoutesBuilder<'a> {
     fn new(caller: &'a Caller, rules: &'a ProxyRules) -> Self {
         Self {
             caller,
@@ -168,16 +171,16 @@ impl<'a> Making<'a> {
         (draft, self.conflicts)
     }
 
-    fn host(&mut self, outlet: &Outlet, domains: Vec<String>) -> VirtualHost {
-        let context = self.context(outlet.port.number);
-        let operation = operation(outlet.host(), outlet.port.number);
-        let rule = self.rules.virtual_service(outlet.host());
+    fn host(&mut self, service_port: &ServicePort, domains: Vec<String>) -> VirtualHost {
+        let context = self.context(service_port.port.number);
+        let operation = operation(service_port.host(), service_port.port.number);
+        let rule = self.rules.virtual_service(service_port.host());
         let routes = rule.and_then(|rule| self.routes(rule, &operation, &context));
         let routes = match routes {
             Some(routes) => routes,
             None => {
-                let mut route = usual::usual(outlet);
-                let hash = virtual_service::hash_policy(outlet, &context, &mut self.from);
+                let mut route = usual::usual(service_port);
+                let hash = virtual_service::hash_policy(service_port, &context, &mut self.from);
                 if let Some(route::route::Action::Route(action)) = &mut route.action {
                     action.hash_policy.extend(hash);
                 }
@@ -185,7 +188,7 @@ impl<'a> Making<'a> {
             }
         };
         VirtualHost {
-            name: outlet.authority(),
+            name: service_port.authority(),
             domains,
             routes,
             ..VirtualHost::default()
@@ -283,19 +286,19 @@ impl<'a> Making<'a> {
     }
 
     /// By what a request may call the service, without what an older one is called by already.
-    fn domains(&mut self, outlet: &Outlet, proxy: bool) -> Vec<String> {
-        let port = outlet.port.number;
+    fn domains(&mut self, service_port: &ServicePort, proxy: bool) -> Vec<String> {
+        let port = service_port.port.number;
         let caller = self.caller;
         let mut all = Vec::new();
-        for form in domains::forms(outlet.host(), &caller.domain) {
-            if outlet.service.is_headless() {
+        for form in domains::forms(service_port.host(), &caller.domain) {
+            if service_port.service.is_headless() {
                 all.extend(domains::with_port(&form, port));
                 all.extend(domains::with_port(&format!("*.{form}"), port));
             } else {
                 all.extend(domains::with_port(&form, port));
             }
         }
-        for address in outlet.addresses(caller.cluster.as_str(), caller.families) {
+        for address in service_port.addresses(caller.cluster.as_str(), caller.families) {
             if let Address::Plain(address) = address {
                 all.extend(domains::address_forms(address, port));
             }
@@ -304,7 +307,7 @@ impl<'a> Making<'a> {
             let suffix = format!(":{port}");
             all.retain(|domain| domain.ends_with(&suffix) && is_with_port(domain));
         }
-        self.not_taken(all, &outlet.authority())
+        self.not_taken(all, &service_port.authority())
     }
 
     /// Envoy refuses a configuration that has a domain twice.
@@ -338,22 +341,22 @@ fn is_with_port(domain: &str) -> bool {
 }
 
 /// For a program with gRPC in it: all requests of one target.
-pub(crate) fn grpc(outlet: &Outlet, rules: &ProxyRules) -> Draft<RouteConfiguration> {
-    let name = &outlet.name;
+pub(crate) fn grpc(service_port: &ServicePort, rules: &ProxyRules) -> Draft<RouteConfiguration> {
+    let name = &service_port.name;
     let context = Context {
         rules,
-        port: outlet.port.number,
+        port: service_port.port.number,
         grpc: true,
         gateway: None,
     };
-    let operation = operation(outlet.host(), outlet.port.number);
-    let rule = rules.virtual_service(outlet.host());
+    let operation = operation(service_port.host(), service_port.port.number);
+    let rule = rules.virtual_service(service_port.host());
     let routed = rule.map(|rule| virtual_service::routes(rule, &operation, &context, ROOM_OF_RULE));
     let (routes, from) = match routed {
         Some(Routed::Routes(routes, _, from)) => (routes, from),
         Some(Routed::Unmatched | Routed::TooLarge) | None => {
             let mut from = Vec::new();
-            let hash = virtual_service::hash_policy(outlet, &context, &mut from);
+            let hash = virtual_service::hash_policy(service_port, &context, &mut from);
             let action = RouteAction {
                 timeout: None,
                 hash_policy: hash.into_iter().collect(),

@@ -18,7 +18,7 @@ use envoy_types::pb::envoy::config::route::v3::{Decorator, Route};
 use prost::Message as _;
 
 use super::destination_rule::{self, Policies};
-use crate::common::outlets::{Outlet, subset_name};
+use crate::common::service_ports::{ServicePort, subset_name};
 use crate::scope::gateways::holds_at;
 use crate::scope::{ProxyRules, Rule};
 
@@ -74,7 +74,7 @@ pub(crate) fn routes(
             continue;
         }
         is_matched = true;
-        let mut maker = Maker {
+        let mut maker = RouteBuilder {
             rule,
             http,
             context,
@@ -127,9 +127,9 @@ pub(crate) fn ports(rule: &Rule<VirtualService>, rules: &ProxyRules) -> BTreeSet
             }
             None => {
                 let host = rules.full_host(&destination.host, rule.namespace());
-                let all = rules.outlets().by_host(&host);
-                let all = all.filter(|outlet| outlet.carries_http());
-                ports.extend(all.map(|outlet| outlet.port.number));
+                let all = rules.service_ports().by_host(&host);
+                let all = all.filter(|service_port| service_port.carries_http());
+                ports.extend(all.map(|service_port| service_port.port.number));
             }
         }
     }
@@ -153,22 +153,30 @@ impl Context<'_> {
 
     fn destination(&self, written: &Destination, namespace: &str, from: &mut Vec<ObjectRef>) -> To {
         let host = self.rules.full_host(&written.host, namespace);
-        let known: Vec<_> = self.rules.outlets().by_host(&host).collect();
+        let known: Vec<_> = self.rules.service_ports().by_host(&host).collect();
         let port = written_port(written)
             .or_else(|| only(&known))
             .unwrap_or(self.port);
-        let outlet = known.iter().find(|outlet| outlet.port.number == port);
-        let hash = outlet.and_then(|outlet| self.hash(outlet, &written.subset, from));
+        let service_port = known
+            .iter()
+            .find(|service_port| service_port.port.number == port);
+        let hash =
+            service_port.and_then(|service_port| self.hash(service_port, &written.subset, from));
         To {
             cluster: subset_name(port, &written.subset, &host),
             hash,
         }
     }
 
-    fn hash(&self, outlet: &Outlet, subset: &str, from: &mut Vec<ObjectRef>) -> Option<HashPolicy> {
-        let policies = Policies::of_service(self.rules, &outlet.service);
+    fn hash(
+        &self,
+        service_port: &ServicePort,
+        subset: &str,
+        from: &mut Vec<ObjectRef>,
+    ) -> Option<HashPolicy> {
+        let policies = Policies::of_service(self.rules, &service_port.service);
         let subset = policies.subset(subset);
-        let policy = policies.of(subset, outlet.port.number);
+        let policy = policies.of(subset, service_port.port.number);
         let hash = destination_rule::hash_policy(&policy)?;
         let mut new = policies.from();
         new.retain(|one| !from.contains(one));
@@ -179,11 +187,11 @@ impl Context<'_> {
 
 /// The hash policy of requests to a service that no VirtualService is for.
 pub(crate) fn hash_policy(
-    outlet: &Outlet,
+    service_port: &ServicePort,
     context: &Context<'_>,
     from: &mut Vec<ObjectRef>,
 ) -> Option<HashPolicy> {
-    context.hash(outlet, "", from)
+    context.hash(service_port, "", from)
 }
 
 fn written_port(destination: &Destination) -> Option<u16> {
@@ -192,22 +200,22 @@ fn written_port(destination: &Destination) -> Option<u16> {
 }
 
 /// The port of a service that has one.
-fn only(outlets: &[&Arc<Outlet>]) -> Option<u16> {
-    match outlets {
+fn only(service_ports: &[&Arc<ServicePort>]) -> Option<u16> {
+    match service_ports {
         [only] => Some(only.port.number),
         _ => None,
     }
 }
 
 /// One `http` entry as it becomes routes, one for each of its matches.
-struct Maker<'a> {
+struct RouteBuilder<'a> {
     rule: &'a Rule<VirtualService>,
     http: &'a HttpRoute,
     context: &'a Context<'a>,
     from: &'a mut Vec<ObjectRef>,
 }
 
-impl Maker<'_> {
+impl RouteBuilder<'_> {
     /// What all its matches have in common.
     fn route(&mut self, operation: &str) -> Option<Route> {
         let action = self.action()?;

@@ -13,7 +13,7 @@ use super::sidecar::{Sidecars, narrows};
 use super::visible::{Visible, sources};
 use super::{ProxyRules, Rule, Scope, Unknown, delegates};
 use crate::common::conflict::Conflict;
-use crate::common::outlets::Outlets;
+use crate::common::service_ports::ServicePorts;
 use crate::settings::Settings;
 
 /// All rules of a world.
@@ -26,7 +26,7 @@ pub(crate) struct Rules {
     /// A router listens for those of its own namespace alone.
     gateways_of_own_namespace: bool,
     /// None of their ports is seen: they are what scopes choose from.
-    pub(super) services: Outlets,
+    pub(super) services: ServicePorts,
     /// Namespaces that see services which do not say so themselves.
     usual_audience: Vec<String>,
     domain: Arc<str>,
@@ -70,7 +70,7 @@ impl Rules {
             sidecars: Sidecars::new(world),
             gateways: Gateways::new(world),
             gateways_of_own_namespace: settings.gateways_of_own_namespace,
-            services: Outlets::index(world, settings),
+            services: ServicePorts::index(world, settings),
             unknown: Unknown::of_mesh(mesh),
             usual_audience: mesh.default_service_export_to.clone(),
             domain: settings.domain.clone(),
@@ -245,7 +245,7 @@ impl Rules {
         drop(self.common());
         let all = self.visible.lock().unwrap_or_else(PoisonError::into_inner);
         let conflicts = all.values().flat_map(|visible| {
-            let of_services = visible.outlets.conflicts.iter();
+            let of_services = visible.service_ports.conflicts.iter();
             of_services.chain(&visible.conflicts)
         });
         conflicts.chain(&self.left_out).cloned().collect()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::outlets::Outlets;
+use crate::common::service_ports::ServicePorts;
 
 /// A host without a dot is one of the rule's namespace.
 pub(super) fn full_host(host: &str, namespace: &str, domain: &str) -> String {
@@ -16,12 +16,12 @@ pub(super) fn full_host(host: &str, namespace: &str, domain: &str) -> String {
 }
 
 /// Whether all services that a host means are of this namespace.
-pub(super) fn is_of(host: &str, namespace: &Arc<str>, outlets: &Outlets) -> bool {
+pub(super) fn is_of(host: &str, namespace: &Arc<str>, service_ports: &ServicePorts) -> bool {
     if host.contains('*') {
         return false;
     }
-    let mut services = outlets.by_host(host);
-    services.all(|outlet| outlet.service.key.namespace == *namespace)
+    let mut services = service_ports.by_host(host);
+    services.all(|service_port| service_port.service.key.namespace == *namespace)
 }
 
 /// A host in lower case, and the wildcards that mean it, the longest first.

@@ -184,7 +184,7 @@ impl Imports {
 
 /// Where proxies listen for services, as a Sidecar says it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stand {
+pub(crate) struct EgressListener {
     /// `None`: each service has its own port.
     pub(crate) port: Option<u16>,
     pub(crate) bind: Option<IpAddr>,
@@ -196,7 +196,7 @@ pub(crate) struct Stand {
     pub(crate) is_proxy: bool,
 }
 
-impl Stand {
+impl EgressListener {
     /// `None`: such a listener is not served (it is a socket of the file system).
     pub(super) fn new(written: &IstioEgressListener) -> Option<Self> {
         let port = written.port.as_ref();

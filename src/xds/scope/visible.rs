@@ -11,10 +11,10 @@ use api::networking::{DestinationRule, Sidecar, VirtualService};
 use super::all::{Exported, Rules};
 use super::gateways::{BoundRules, bind};
 use super::hosts::full_host;
-use super::sidecar::{Imports, Stand, destinations};
+use super::sidecar::{EgressListener, Imports, destinations};
 use super::{Rule, Unknown, is_of_mesh, labels};
 use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN};
-use crate::common::outlets::{Outlets, subset_name};
+use crate::common::service_ports::{ServicePorts, subset_name};
 
 /// Rules of one namespace by their host, each list in order.
 type ByHost = BTreeMap<String, Vec<Arc<Rule<DestinationRule>>>>;
@@ -23,7 +23,7 @@ type ByHost = BTreeMap<String, Vec<Arc<Rule<DestinationRule>>>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sight {
     /// Ports of services.
-    pub(crate) outlets: Outlets,
+    pub(crate) service_ports: ServicePorts,
     /// For sidecars, by host; of two with one host the older.
     pub(super) virtual_services: RulesByHost,
     /// Those that say something of connections without requests.
@@ -36,11 +36,11 @@ type RulesByHost = BTreeMap<String, Arc<Rule<VirtualService>>>;
 #[derive(Debug, Default)]
 pub(crate) struct Visible {
     /// Ports of services that have clusters.
-    pub(crate) outlets: Outlets,
+    pub(crate) service_ports: ServicePorts,
     /// What their listeners and routes are for.
     pub(super) whole: Arc<Sight>,
     /// Where they listen, each with what that is for.
-    pub(super) listeners: Vec<(Stand, Arc<Sight>)>,
+    pub(super) listeners: Vec<(EgressListener, Arc<Sight>)>,
     /// They are others than most have.
     pub(super) has_own_listeners: bool,
     /// Where a Sidecar sends what is unknown; `None`: the mesh says it.
@@ -63,11 +63,11 @@ pub(crate) struct Visible {
 impl Visible {
     /// `common`: what others see.
     pub(super) fn new(rules: &Rules, namespace: Option<&Arc<str>>, common: Option<&Self>) -> Self {
-        let outlets = rules
+        let service_ports = rules
             .services
             .seeing(|service| rules.is_seen(service, namespace));
         let mut visible = Self {
-            outlets,
+            service_ports,
             ..Self::default()
         };
         let (mut selectors, mut of_listeners) = (BTreeSet::new(), BTreeSet::new());
@@ -81,11 +81,11 @@ impl Visible {
             !spec.tcp.is_empty() || !spec.tls.is_empty()
         });
         visible.whole = Arc::new(Sight {
-            outlets: visible.outlets.keeping(|_| true),
+            service_ports: visible.service_ports.keeping(|_| true),
             virtual_services,
             connections,
         });
-        visible.listeners = vec![(Stand::default(), visible.whole.clone())];
+        visible.listeners = vec![(EgressListener::default(), visible.whole.clone())];
         visible.has_own_listeners = visible.differs(common, namespace);
         let of_clusters = visible.add_destination_rules(rules, namespace);
         selectors.extend(of_clusters.iter().chain(&of_listeners).cloned());
@@ -118,12 +118,12 @@ impl Visible {
         let mut whole = Sight::default();
         let mut listeners = Vec::new();
         for written in spec.egress.iter().take(MOST_EGRESS_LISTENERS) {
-            let Some(stand) = Stand::new(written) else {
+            let Some(stand) = EgressListener::new(written) else {
                 continue;
             };
             let imports = Imports::new(&written.hosts, namespace, sidecar, domain);
             let sight = self.whole.through(&imports, &stand);
-            whole.outlets = whole.outlets.or(&sight.outlets);
+            whole.service_ports = whole.service_ports.or(&sight.service_ports);
             let more = sight.virtual_services.iter();
             let more = more.map(|(host, rule)| (host.clone(), rule.clone()));
             whole.virtual_services.extend(more);
@@ -157,12 +157,12 @@ impl Visible {
         }
         let whole = Arc::new(whole);
         if spec.egress.is_empty() {
-            listeners = vec![(Stand::default(), whole.clone())];
+            listeners = vec![(EgressListener::default(), whole.clone())];
         }
         let mut visible = Self {
-            outlets: self.outlets.keeping(|service| {
+            service_ports: self.service_ports.keeping(|service| {
                 let is_reached = || reached.contains(&service.key.hostname.to_ascii_lowercase());
-                whole.outlets.has(&service.key) || is_reached()
+                whole.service_ports.has(&service.key) || is_reached()
             }),
             whole,
             listeners,
@@ -200,7 +200,7 @@ impl Visible {
                 all.map(|(host, rule)| (host.clone(), rule.from.clone()))
                     .collect()
             };
-            one.outlets.is_same(&other.outlets) && by_name(one) == by_name(other)
+            one.service_ports.is_same(&other.service_ports) && by_name(one) == by_name(other)
         })
     }
 
@@ -278,9 +278,9 @@ impl Visible {
 
 impl Sight {
     /// What is imported of it.
-    fn through(&self, imports: &Imports, stand: &Stand) -> Self {
+    fn through(&self, imports: &Imports, stand: &EgressListener) -> Self {
         let number = stand.port.filter(|_| !stand.is_proxy);
-        let outlets = self.outlets.keeping(|service| {
+        let service_ports = self.service_ports.keeping(|service| {
             let key = &service.key;
             let has_port = number.is_none_or(|number| service.port(number).is_some());
             has_port && imports.have(&key.namespace, &key.hostname.to_ascii_lowercase())
@@ -292,7 +292,7 @@ impl Sight {
                 .collect()
         };
         Self {
-            outlets,
+            service_ports,
             virtual_services: through(&self.virtual_services),
             connections: through(&self.connections),
         }

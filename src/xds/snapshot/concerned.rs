@@ -131,7 +131,7 @@ impl Concerned {
         let mut services = self.services.iter();
         let mut changed = self.rules.iter();
         self.guarded.contains(namespace)
-            || services.any(|key| key.namespace == *namespace || rules.outlets().has(key))
+            || services.any(|key| key.namespace == *namespace || rules.service_ports().has(key))
             || changed.any(|rule| rules.is_made_by(rule, namespace))
     }
 }

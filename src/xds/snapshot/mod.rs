@@ -287,10 +287,13 @@ impl Snapshot {
             return ResourceNames::default();
         }
         let (now, before) = (self.base.rules.common(), earlier.base.rules.common());
-        let own = now.outlets.all().map(|outlet| &*outlet.name);
-        let is_new = |name: &str| before.outlets.by_name(name).is_none();
+        let own = now
+            .service_ports
+            .all()
+            .map(|service_port| &*service_port.name);
+        let is_new = |name: &str| before.service_ports.by_name(name).is_none();
         let subsets = asked.iter().map(|name| &**name);
-        let subsets = subsets.filter(|name| now.outlets.by_subset(name).is_some());
+        let subsets = subsets.filter(|name| now.service_ports.by_subset(name).is_some());
         own.filter(|name| asked.contains(*name) || is_new(name))
             .chain(subsets)
             .collect()

@@ -8,7 +8,7 @@ use api::model::{Locality, Resolution};
 use super::proxy::{ProxyView, network};
 use super::router;
 use super::{AssignmentKey, Assignments};
-use crate::common::outlets::{Outlet, cluster_name};
+use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::resource_names::ResourceNames;
 use crate::resources::clusters::ByServerName;
 use crate::resources::endpoints::{self, Names, Viewer};
@@ -28,32 +28,37 @@ impl ProxyView {
     }
 
     /// The port of a cluster, and its subset, which may not be there.
-    fn outlet<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<Outlet>, &'a str)> {
-        let outlets = self.rules.outlets();
-        let whole = outlets.by_name(name).map(|outlet| (outlet, ""));
-        let found = whole.or_else(|| outlets.by_subset(name));
+    fn service_port<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<ServicePort>, &'a str)> {
+        let service_ports = self.rules.service_ports();
+        let whole = service_ports
+            .by_name(name)
+            .map(|service_port| (service_port, ""));
+        let found = whole.or_else(|| service_ports.by_subset(name));
         found.or_else(|| self.by_server_name(name))
     }
 
     /// The same of a cluster that TLS is led to by its server name.
-    fn by_server_name<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<Outlet>, &'a str)> {
+    fn by_server_name<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<ServicePort>, &'a str)> {
         let is_asked = self.client.by_server_name == ByServerName::Always;
         let (port, subset, host) = is_asked.then(|| router::of_server_name(name))??;
-        let outlet = self.rules.outlets().by_name(&cluster_name(port, host))?;
-        Some((outlet, subset))
+        let service_port = self
+            .rules
+            .service_ports()
+            .by_name(&cluster_name(port, host))?;
+        Some((service_port, subset))
     }
 
     /// The name that all share who have it.
     pub(super) fn assignment_name(&self, name: &str) -> Option<Arc<str>> {
-        let (outlet, subset) = self.outlet(name)?;
+        let (service_port, subset) = self.service_port(name)?;
         if !self.is_by_eds(name) {
             return None;
         }
-        if subset.is_empty() && *outlet.name == *name {
-            return Some(outlet.name.clone());
+        if subset.is_empty() && *service_port.name == *name {
+            return Some(service_port.name.clone());
         }
         if self.proxy.node.grpc {
-            let policies = Policies::of_service(&self.rules, &outlet.service);
+            let policies = Policies::of_service(&self.rules, &service_port.service);
             return policies.subset(subset).map(|_| name.into());
         }
         let clusters = self.outbound_clusters();
@@ -79,25 +84,26 @@ impl ProxyView {
     /// Ports and endpoints of which no assignment was made yet.
     pub(super) fn unmade_assignments(&self, names: &ResourceNames) -> usize {
         let snapshot = &self.snapshot;
-        let outlets = names.iter().filter_map(|name| {
-            let (outlet, subset) = self.outlet(name)?;
-            let policies = Policies::of_service(&self.rules, &outlet.service);
+        let service_ports = names.iter().filter_map(|name| {
+            let (service_port, subset) = self.service_port(name)?;
+            let policies = Policies::of_service(&self.rules, &service_port.service);
             let subset = match subset {
                 "" => None,
                 subset => Some(policies.subset(subset)?),
             };
-            let policy = policies.of(subset, outlet.port.number);
-            let name = (name.into(), &outlet.service.key.namespace);
+            let policy = policies.of(subset, service_port.port.number);
+            let name = (name.into(), &service_port.service.key.namespace);
             let key = Self::assignment_key(name, &policies, &policy, subset);
-            let assignments = self.assignments_by(&self.preference(outlet, &policy));
-            (!assignments.has(&key)).then_some(outlet)
+            let assignments = self.assignments_by(&self.preference(service_port, &policy));
+            (!assignments.has(&key)).then_some(service_port)
         });
-        outlets
-            .map(|outlet| {
-                let key = &outlet.service.key;
-                let endpoints = snapshot
-                    .by_port()
-                    .count(&snapshot.world, key, &outlet.port.name);
+        service_ports
+            .map(|service_port| {
+                let key = &service_port.service.key;
+                let endpoints =
+                    snapshot
+                        .by_port()
+                        .count(&snapshot.world, key, &service_port.port.name);
                 endpoints.saturating_add(1)
             })
             .sum()
@@ -107,33 +113,33 @@ impl ProxyView {
     /// endpoints have listeners of their own, those, too.
     pub(super) fn unmade_of_services(&self) -> usize {
         let snapshot = &self.snapshot;
-        let outlets = self.rules.outlets();
+        let service_ports = self.rules.service_ports();
         let headless = snapshot.settings.headless.listeners;
-        let headless = outlets
+        let headless = service_ports
             .all()
-            .filter(|outlet| headless && outlet.has_listeners());
-        let endpoints = headless.map(|outlet| {
-            let (key, port) = (&outlet.service.key, &outlet.port.name);
+            .filter(|service_port| headless && service_port.has_listeners());
+        let endpoints = headless.map(|service_port| {
+            let (key, port) = (&service_port.service.key, &service_port.port.name);
             snapshot.by_port().count(&snapshot.world, key, port)
         });
-        outlets.size.saturating_add(endpoints.sum())
+        service_ports.size.saturating_add(endpoints.sum())
     }
 
     pub(super) fn assignment(&self, name: &str) -> Option<Arc<Resource>> {
         let snapshot = &self.snapshot;
-        let (outlet, subset) = self.outlet(name)?;
-        let policies = Policies::of_service(&self.rules, &outlet.service);
+        let (service_port, subset) = self.service_port(name)?;
+        let policies = Policies::of_service(&self.rules, &service_port.service);
         let subset = match subset {
             "" => None,
             subset => Some(policies.subset(subset)?),
         };
-        let policy = policies.of(subset, outlet.port.number);
-        if self.resolution(outlet, &policy) != Resolution::Static {
+        let policy = policies.of(subset, service_port.port.number);
+        if self.resolution(service_port, &policy) != Resolution::Static {
             return None;
         }
-        let preference = self.preference(outlet, &policy);
+        let preference = self.preference(service_port, &policy);
         let name = self.assignment_name(name)?;
-        let namespace = &outlet.service.key.namespace;
+        let namespace = &service_port.service.key.namespace;
         let key = Self::assignment_key((name.clone(), namespace), &policies, &policy, subset);
         let from = key.2.to_vec();
         let locality = match preference {
@@ -148,8 +154,8 @@ impl ProxyView {
                 beside: self.client.beside.clone(),
             };
             let groups = endpoints::groups(
-                outlet,
-                self.endpoints(outlet, subset).into_iter(),
+                service_port,
+                self.endpoints(service_port, subset).into_iter(),
                 &viewer,
                 Names::LeftOut,
                 snapshot.places(),
@@ -174,17 +180,17 @@ impl ProxyView {
     }
 
     pub(super) fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
-        let outlets = self.rules.outlets();
+        let service_ports = self.rules.service_ports();
         let mut subset = "";
-        let (outlet, usual) = match kind {
+        let (service_port, usual) = match kind {
             Type::Endpoint => return self.assignment(name),
             Type::Secret => return None,
             Type::Cluster => {
-                let (outlet, of_name) = self.outlet(name)?;
+                let (service_port, of_name) = self.service_port(name)?;
                 subset = of_name;
-                (outlet, true)
+                (service_port, true)
             }
-            Type::Route => (outlets.by_name(name)?, true),
+            Type::Route => (service_ports.by_name(name)?, true),
             Type::Listener => {
                 let target = Target::read(name)?;
                 let asker = Asker {
@@ -192,10 +198,13 @@ impl ProxyView {
                     cluster: self.proxy.cluster.as_str(),
                     families: self.proxy.families,
                 };
-                (target.outlet(outlets, &asker)?, target.is_written(name))
+                (
+                    target.service_port(service_ports, &asker)?,
+                    target.is_written(name),
+                )
             }
         };
-        let policies = Policies::of_service(&self.rules, &outlet.service);
+        let policies = Policies::of_service(&self.rules, &service_port.service);
         let subset = match subset {
             "" => None,
             subset => Some(policies.subset(subset)?),
@@ -204,10 +213,10 @@ impl ProxyView {
         let make = || {
             Arc::new(match kind {
                 Type::Cluster | Type::Endpoint | Type::Secret => {
-                    self.cluster(outlet, &policies, subset).finish()
+                    self.cluster(service_port, &policies, subset).finish()
                 }
-                Type::Listener => grpc::listener(&name, outlet, self.mesh()).finish(),
-                Type::Route => routes::grpc(outlet, &self.rules).finish(),
+                Type::Listener => grpc::listener(&name, service_port, self.mesh()).finish(),
+                Type::Route => routes::grpc(service_port, &self.rules).finish(),
             })
         };
         // What a client could write in any number of ways is not remembered.
@@ -215,7 +224,7 @@ impl ProxyView {
             return Some(make());
         }
         let scope = self.rules.scope.clone();
-        let key = (kind, name.clone(), outlet.name.clone(), scope);
+        let key = (kind, name.clone(), service_port.name.clone(), scope);
         Some(self.parts.clusters.named.get(key, make))
     }
 }

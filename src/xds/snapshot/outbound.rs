@@ -10,7 +10,7 @@ use super::Conflict;
 use super::proxy::{ProxyView, finished};
 use super::router;
 use crate::common::conflict::{INVALID_LISTENER, TOO_LARGE};
-use crate::common::outlets::Outlet;
+use crate::common::service_ports::ServicePort;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::Kind;
 use crate::resources::clusters::{self, ByServerName, Inputs};
@@ -34,25 +34,34 @@ struct Room {
 }
 
 impl ProxyView {
-    pub(super) fn preference<'a>(&'a self, outlet: &Outlet, policy: &Policy<'a>) -> Preference<'a> {
+    pub(super) fn preference<'a>(
+        &'a self,
+        service_port: &ServicePort,
+        policy: &Policy<'a>,
+    ) -> Preference<'a> {
         let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
         let locality = &self.proxy.locality;
-        locality::preference(setting, policy.locality(), &outlet.service, locality)
+        locality::preference(setting, policy.locality(), &service_port.service, locality)
     }
 
     /// How the endpoints of a cluster are found.
-    pub(super) fn resolution(&self, outlet: &Outlet, policy: &Policy<'_>) -> Resolution {
+    pub(super) fn resolution(&self, service_port: &ServicePort, policy: &Policy<'_>) -> Resolution {
         let client = &self.client;
         if policy.is_passthrough() && client.intercepts && !client.grpc {
             return Resolution::None;
         }
-        clusters::resolution(outlet, client)
+        clusters::resolution(service_port, client)
     }
 
     /// Why a cluster may not lead to a place; `None`: it may. What stands for every proxy itself is for nobody, and what is
     /// beside it is for those of the service's namespace.
-    fn refuses(&self, outlet: &Outlet, address: &EndpointAddress, port: u16) -> Option<Conflict> {
-        let key = &outlet.service.key;
+    fn refuses(
+        &self,
+        service_port: &ServicePort,
+        address: &EndpointAddress,
+        port: u16,
+    ) -> Option<Conflict> {
+        let key = &service_port.service.key;
         let why = if is_every_proxys(address, port, self.mesh()) {
             "each proxy itself listens there"
         } else if is_beside(address) && key.namespace != self.proxy.node.namespace {
@@ -64,26 +73,30 @@ impl ProxyView {
         let message = format!(
             "the endpoint {address}, port {port}, of {namespace}/{hostname} is left out: {why}"
         );
-        Some(Conflict::new(INVALID_LISTENER, &*outlet.name, message))
+        Some(Conflict::new(
+            INVALID_LISTENER,
+            &*service_port.name,
+            message,
+        ))
     }
 
     /// The endpoints of a port that a cluster may have; of a subset those that have its labels.
     pub(super) fn endpoints(
         &self,
-        outlet: &Outlet,
+        service_port: &ServicePort,
         subset: Option<&Subset>,
     ) -> Vec<(&ClusterId, &Endpoint)> {
-        let key = &outlet.service.key;
+        let key = &service_port.service.key;
         let snapshot = &self.snapshot;
         let of_port = snapshot
             .by_port()
-            .of(&snapshot.world, key, &outlet.port.name);
+            .of(&snapshot.world, key, &service_port.port.name);
         let of_port = of_port.filter(|(_, endpoint)| {
             subset.is_none_or(|subset| destination_rule::is_in(subset, endpoint))
         });
         let mut lost = Vec::new();
         let kept = of_port.filter(|(_, endpoint)| {
-            let why = self.refuses(outlet, &endpoint.address, endpoint.port);
+            let why = self.refuses(service_port, &endpoint.address, endpoint.port);
             let is_kept = why.is_none();
             lost.extend(why);
             is_kept
@@ -96,21 +109,21 @@ impl ProxyView {
     /// Adds the clusters of a port: all its endpoints', and those of subsets as far as there is room for them.
     fn add_clusters(
         &self,
-        outlet: &Outlet,
+        service_port: &ServicePort,
         patcher: &Patcher<'_>,
         room: &mut Room,
         members: &mut Vec<Arc<Resource>>,
     ) {
-        let policies = Policies::of_service(&self.rules, &outlet.service);
+        let policies = Policies::of_service(&self.rules, &service_port.service);
         let from: Arc<[ObjectRef]> = policies.from().into();
         // The same rules make the same of it, whoever else sees what.
         let made = |subset: Option<&Subset>| {
-            let name = outlet.cluster(subset.map_or("", |subset| &subset.name));
+            let name = service_port.cluster(subset.map_or("", |subset| &subset.name));
             let patches = self.rules.patches_of_clusters().clone();
-            let namespace = outlet.service.key.namespace.clone();
+            let namespace = service_port.service.key.namespace.clone();
             let key = (name, namespace, from.clone(), patches);
             let make = || {
-                let draft = self.cluster(outlet, &policies, subset);
+                let draft = self.cluster(service_port, &policies, subset);
                 patcher.finish(draft, false).map(Arc::new)
             };
             self.parts.clusters.each.get(key, make)
@@ -120,9 +133,9 @@ impl ProxyView {
                 return None;
             }
             {
-                let draft = self.cluster(outlet, &policies, subset);
+                let draft = self.cluster(service_port, &policies, subset);
                 let subset = subset.map_or("", |subset| &subset.name);
-                let draft = router::by_server_name(draft, outlet, subset);
+                let draft = router::by_server_name(draft, service_port, subset);
                 patcher.finish(draft, false).map(Arc::new)
             }
         };
@@ -150,45 +163,48 @@ impl ProxyView {
         }
         let message = format!(
             "subsets of {} are left out: rules make more than {MOST_SUBSETS}, or more than {} MiB of them",
-            outlet.authority(),
+            service_port.authority(),
             SUBSET_BYTES >> 20
         );
-        let conflict = Conflict::new(TOO_LARGE, &*outlet.name, message);
+        let conflict = Conflict::new(TOO_LARGE, &*service_port.name, message);
         let lost = from.first().map(|rule| conflict.because_of(rule));
         self.snapshot.made.tell(lost, &self.proxy.node.id);
     }
 
     pub(super) fn cluster(
         &self,
-        outlet: &Outlet,
+        service_port: &ServicePort,
         policies: &Policies,
         subset: Option<&Subset>,
     ) -> Draft<ClusterParts> {
         let world = &self.snapshot.world;
-        let policy = policies.of(subset, outlet.port.number);
-        let resolution = self.resolution(outlet, &policy);
+        let policy = policies.of(subset, service_port.port.number);
+        let resolution = self.resolution(service_port, &policy);
         let groups = if resolution.is_dns() {
-            self.resolved(outlet, &policy, subset)
+            self.resolved(service_port, &policy, subset)
         } else {
             Vec::new()
         };
-        let accounts = self.snapshot.by_port().accounts(world, &outlet.service);
+        let accounts = self
+            .snapshot
+            .by_port()
+            .accounts(world, &service_port.service);
         let inputs = Inputs {
             mesh: self.mesh(),
             client: &self.client,
             accounts: &accounts,
-            plain: self.snapshot.plain_places(&outlet.service),
-            weighted: self.preference(outlet, &policy).is_weighted(),
+            plain: self.snapshot.plain_places(&service_port.service),
+            weighted: self.preference(service_port, &policy).is_weighted(),
             groups,
             subset: subset.map_or("", |subset| &subset.name),
             resolution,
         };
-        let mut draft = clusters::outbound(outlet, inputs);
+        let mut draft = clusters::outbound(service_port, inputs);
         let purpose = Purpose {
-            protocol: outlet.protocol,
-            port: outlet.port.number,
+            protocol: service_port.protocol,
+            port: service_port.port.number,
             subset: subset.map_or("", |subset| &subset.name),
-            host: outlet.host(),
+            host: service_port.host(),
             accounts: &accounts,
             files: &self.client.files,
             grpc: self.client.grpc,
@@ -201,24 +217,24 @@ impl ProxyView {
     /// Of a cluster that resolves names itself; an entry that names no endpoints means its own name.
     fn resolved(
         &self,
-        outlet: &Outlet,
+        service_port: &ServicePort,
         policy: &Policy<'_>,
         subset: Option<&Subset>,
     ) -> Vec<crate::resources::Group> {
-        let service = &outlet.service;
+        let service = &service_port.service;
         let endpoints = || self.snapshot.world.endpoints_of(&service.key);
         if endpoints().next().is_none() && service.selector.is_empty() {
             // It has no labels.
             if subset.is_some_and(|subset| !subset.labels.is_empty()) {
                 return Vec::new();
             }
-            let address = EndpointAddress::read(outlet.host());
-            let lost = self.refuses(outlet, &address, endpoints::own_port(outlet));
+            let address = EndpointAddress::read(service_port.host());
+            let lost = self.refuses(service_port, &address, endpoints::own_port(service_port));
             if lost.is_some() {
                 self.snapshot.made.tell(lost, &self.proxy.node.id);
                 return Vec::new();
             }
-            return endpoints::itself(outlet);
+            return endpoints::itself(service_port);
         }
         let viewer = Viewer {
             families: self.proxy.families,
@@ -227,12 +243,12 @@ impl ProxyView {
             beside: None,
         };
         endpoints::groups(
-            outlet,
-            self.endpoints(outlet, subset).into_iter(),
+            service_port,
+            self.endpoints(service_port, subset).into_iter(),
             &viewer,
             Names::Resolved,
             self.snapshot.places(),
-            &self.preference(outlet, policy),
+            &self.preference(service_port, policy),
         )
     }
 
@@ -248,8 +264,8 @@ impl ProxyView {
             bytes: SUBSET_BYTES,
         };
         let patcher = self.patcher();
-        for outlet in self.rules.outlets().all() {
-            self.add_clusters(outlet, &patcher, &mut room, &mut members);
+        for service_port in self.rules.service_ports().all() {
+            self.add_clusters(service_port, &patcher, &mut room, &mut members);
         }
         let mut fixed = vec![clusters::black_hole(self.mesh())];
         let mut inbound = Vec::new();

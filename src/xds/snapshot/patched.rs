@@ -44,7 +44,7 @@ impl ProxyView {
         let resources = if patches.is_empty() {
             1
         } else {
-            self.rules.outlets().all().count()
+            self.rules.service_ports().all().count()
         };
         Patcher::new(patches, is_sidecar, resources)
     }

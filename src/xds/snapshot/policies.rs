@@ -35,7 +35,7 @@ pub(super) fn filters(
         domains: &base.trust_domains,
         providers: Providers {
             mesh: &snapshot.world.mesh,
-            outlets: rules.outlets(),
+            service_ports: rules.service_ports(),
         },
     };
     let authorization = &policies.authorization;

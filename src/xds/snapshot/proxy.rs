@@ -14,7 +14,7 @@ use super::policies::filters;
 use super::router;
 use super::{Assignments, ClientKey, Conflict, Own, Routes, Snapshot};
 use crate::common::conflict::INVALID_LISTENER;
-use crate::common::outlets::{Outlet, cluster_name};
+use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Mode, Node};
 use crate::resource_names::ResourceNames;
@@ -24,7 +24,7 @@ use crate::resources::filters::HttpOptions;
 use crate::resources::ingress;
 use crate::resources::instances::Instance;
 use crate::resources::listeners::fixed;
-use crate::resources::listeners::inbound::{self, Door};
+use crate::resources::listeners::inbound::{self, InboundPort};
 use crate::resources::listeners::name;
 use crate::resources::listeners::outbound::{self, Outbound, Place};
 use crate::resources::mesh::Mesh;
@@ -42,7 +42,7 @@ use crate::view::{Resource, Set, Type, View};
 pub(super) struct ProxyView {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) proxy: Proxy,
-    doors: Vec<Door>,
+    inbound_ports: Vec<InboundPort>,
     /// Of what comes in.
     pub(super) filters: Filters,
     peers: PeerModes,
@@ -93,8 +93,8 @@ impl ProxyView {
             Vec::new()
         };
         let merged = router::merged(snapshot, node, &rules, &instances);
-        let doors = if sidecar {
-            doors(snapshot, &proxy, &instances, &rules)
+        let inbound_ports = if sidecar {
+            inbound_ports(snapshot, &proxy, &instances, &rules)
         } else {
             Vec::new()
         };
@@ -117,7 +117,7 @@ impl ProxyView {
                 snapshot,
                 &proxy,
                 &rules,
-                doors.len() * 8 + 2 + merged.chains(),
+                inbound_ports.len() * 8 + 2 + merged.chains(),
             ),
             peers: PeerModes::new(
                 &snapshot.base.policies,
@@ -125,7 +125,7 @@ impl ProxyView {
                 snapshot.base.mesh.usual_mode(proxy.takes_tls()),
             ),
             proxy,
-            doors,
+            inbound_ports,
             serves: !sidecar || !instances.is_empty(),
             merged,
             client,
@@ -145,7 +145,7 @@ impl ProxyView {
         inbound::Own {
             proxy: &self.proxy,
             mesh: self.mesh(),
-            doors: &self.doors,
+            inbound_ports: &self.inbound_ports,
             filters: &self.filters,
             peers: &self.peers,
         }
@@ -187,18 +187,18 @@ impl ProxyView {
     /// Of the applications beside it; limits that rules set for their services count there, too.
     fn inbound_clusters(&self) -> Vec<Draft<ClusterParts>> {
         let namespace = &self.proxy.node.namespace;
-        let outlets = self.rules.outlets();
+        let service_ports = self.rules.service_ports();
         let own = self.own();
         let mut drafts = own.clusters();
-        for (door, draft) in &mut drafts {
+        for (inbound_port, draft) in &mut drafts {
             // Its own services are there, whoever sees them.
-            let name = cluster_name(door.service_port, &door.host);
-            let Some(outlet) = outlets.own(&name, namespace) else {
+            let name = cluster_name(inbound_port.service_port, &inbound_port.host);
+            let Some(service_port) = service_ports.own(&name, namespace) else {
                 continue;
             };
-            let policies = Policies::of_service(&self.rules, &outlet.service);
-            let policy = policies.of(None, door.service_port);
-            if destination_rule::inbound(&mut draft.message, &policy, door.protocol) {
+            let policies = Policies::of_service(&self.rules, &service_port.service);
+            let policy = policies.of(None, inbound_port.service_port);
+            if destination_rule::inbound(&mut draft.message, &policy, inbound_port.protocol) {
                 draft.from = policies.from();
             }
         }
@@ -209,8 +209,8 @@ impl ProxyView {
         let snapshot = &self.snapshot;
         let listeners = &self.parts.listeners;
         listeners.all.get(self.rules.listeners.clone(), || {
-            let endpoints = |outlet: &Outlet| {
-                let (key, port) = (&outlet.service.key, &outlet.port.name);
+            let endpoints = |service_port: &ServicePort| {
+                let (key, port) = (&service_port.service.key, &service_port.port.name);
                 let of_port = snapshot.by_port().of(&snapshot.world, key, port);
                 of_port.map(|(_, endpoint)| endpoint).collect()
             };
@@ -259,9 +259,9 @@ impl ProxyView {
 
     /// Where its applications are, as listeners are called: no bound listener of services takes that place from them.
     fn applications(&self) -> BTreeSet<String> {
-        self.doors
+        self.inbound_ports
             .iter()
-            .filter_map(|door| match door.place {
+            .filter_map(|inbound_port| match inbound_port.place {
                 (EndpointAddress::Ip(address), port) => Some(name(address, port)),
                 (EndpointAddress::Pipe(_) | EndpointAddress::Name(_), _) => None,
             })
@@ -595,25 +595,26 @@ fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> Client {
     }
 }
 
-fn doors(
+fn inbound_ports(
     snapshot: &Snapshot,
     proxy: &Proxy,
     instances: &[Instance],
     rules: &ProxyRules,
-) -> Vec<Door> {
+) -> Vec<InboundPort> {
     let (mesh, sniffs) = (&snapshot.base.mesh, snapshot.settings.sniffing.inbound);
     let mut lost = Vec::new();
     // The one for all namespaces knows no ports of theirs.
     let sidecar = rules.sidecar.as_ref();
     let sidecar = sidecar.filter(|one| one.namespace == proxy.node.namespace);
-    let written = sidecar
-        .and_then(|sidecar| ingress::doors(sidecar, proxy, instances, mesh, sniffs, &mut lost));
-    let doors = match written {
-        Some(doors) => doors,
+    let written = sidecar.and_then(|sidecar| {
+        ingress::inbound_ports(sidecar, proxy, instances, mesh, sniffs, &mut lost)
+    });
+    let inbound_ports = match written {
+        Some(inbound_ports) => inbound_ports,
         None if proxy.intercepts() => inbound::of_instances(instances, proxy, mesh, sniffs),
         None => Vec::new(),
     };
-    let doors = inbound::to_applications(doors, proxy, mesh, &mut lost);
+    let inbound_ports = inbound::to_applications(inbound_ports, proxy, mesh, &mut lost);
     snapshot.made.tell(lost, &proxy.node.id);
-    doors
+    inbound_ports
 }

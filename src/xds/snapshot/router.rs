@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::proxy::{ProxyView, or_older, versions};
 use super::{Own, Snapshot};
-use crate::common::outlets::Outlet;
+use crate::common::service_ports::ServicePort;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Node};
 use crate::resource_names::ResourceNames;
@@ -138,8 +138,8 @@ pub(super) fn by_server_names(node: &Node, merged: &Merged) -> ByServerName {
 const BY_SERVER_NAME: &str = "outbound_.";
 
 /// The server name that clients of the mesh say to a port of a service, or to a subset of its endpoints.
-fn server_name(outlet: &Outlet, subset: &str) -> Arc<str> {
-    let (port, host) = (outlet.port.number, outlet.host());
+fn server_name(service_port: &ServicePort, subset: &str) -> Arc<str> {
+    let (port, host) = (service_port.port.number, service_port.host());
     format!("{BY_SERVER_NAME}{port}_.{subset}_.{host}").into()
 }
 
@@ -153,10 +153,10 @@ pub(super) fn of_server_name(name: &str) -> Option<(u16, &str, &str)> {
 /// The same cluster, as TLS is led to it that does not end before it.
 pub(super) fn by_server_name(
     mut draft: Draft<ClusterParts>,
-    outlet: &Outlet,
+    service_port: &ServicePort,
     subset: &str,
 ) -> Draft<ClusterParts> {
-    let name = server_name(outlet, subset);
+    let name = server_name(service_port, subset);
     let parts = &mut draft.message;
     let cluster = &mut parts.cluster;
     cluster.name = name.to_string();

@@ -11,7 +11,7 @@ use api::security::{AuthorizationPolicy, RequestAuthentication};
 
 use super::Snapshot;
 use super::proxy::ProxyView;
-use crate::common::outlets::Outlet;
+use crate::common::service_ports::ServicePort;
 use crate::node::Node;
 use crate::rules::destination_rule::Policies as TrafficPolicies;
 use crate::rules::peer_authentication::{PeerMode, PeerModes};
@@ -71,19 +71,21 @@ impl Snapshot {
     #[must_use]
     pub fn port_security(self: &Arc<Self>, node: &Arc<Node>) -> Vec<PortSecurity> {
         let view = ProxyView::new(self, node);
-        let outlets = view.rules.outlets();
-        let of_mesh = outlets.all().filter(|outlet| !outlet.service.mesh_external);
+        let service_ports = view.rules.service_ports();
+        let of_mesh = service_ports
+            .all()
+            .filter(|service_port| !service_port.service.mesh_external);
         let mut all = Vec::new();
-        for outlet in of_mesh {
-            let traffic = TrafficPolicies::of_service(&view.rules, &outlet.service);
-            let (servers, policies) = self.servers(outlet);
+        for service_port in of_mesh {
+            let traffic = TrafficPolicies::of_service(&view.rules, &service_port.service);
+            let (servers, policies) = self.servers(service_port);
             let subsets = traffic.subsets();
             for subset in [None].into_iter().chain(subsets.into_iter().map(Some)) {
-                let tls = traffic.of(subset, outlet.port.number).tls();
+                let tls = traffic.of(subset, service_port.port.number).tls();
                 all.push(PortSecurity {
-                    host: outlet.service.key.hostname.clone(),
+                    host: service_port.service.key.hostname.clone(),
                     subset: subset.map(|subset| subset.name.clone()).unwrap_or_default(),
-                    port: outlet.port.number,
+                    port: service_port.port.number,
                     policies: policies.clone(),
                     rule: traffic.from().into_iter().next(),
                     servers: servers.iter().map(|mode| word(*mode)).collect(),
@@ -100,8 +102,8 @@ impl Snapshot {
     }
 
     /// What the servers of a port take, and by which policies.
-    fn servers(&self, outlet: &Outlet) -> (Vec<PeerMode>, BTreeSet<ObjectRef>) {
-        let (key, mesh) = (&outlet.service.key, &self.base.mesh);
+    fn servers(&self, service_port: &ServicePort) -> (Vec<PeerMode>, BTreeSet<ObjectRef>) {
+        let (key, mesh) = (&service_port.service.key, &self.base.mesh);
         let (mut modes, mut policies) = (Vec::new(), BTreeSet::new());
         let mut add = |labels: &Labels, port: u16, takes_tls: bool| {
             let who = (&key.namespace, labels);
@@ -112,7 +114,7 @@ impl Snapshot {
             }
             policies.extend(peers.from().cloned());
         };
-        let endpoints = self.by_port().of(&self.world, key, &outlet.port.name);
+        let endpoints = self.by_port().of(&self.world, key, &service_port.port.name);
         for (_, endpoint) in endpoints {
             add(
                 &endpoint.labels,

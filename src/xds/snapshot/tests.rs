@@ -483,7 +483,7 @@ fn places_of(assignment: ClusterLoadAssignment) -> Vec<String> {
     places
 }
 
-/// A Sidecar `doors` for the whole namespace.
+/// A Sidecar `inbound_ports` for the whole namespace.
 fn sidecar(world: &mut World, text: &str) {
     let limits = api::yaml::Limits {
         bytes: 10_000,
@@ -492,12 +492,12 @@ fn sidecar(world: &mut World, text: &str) {
     };
     let spec: String = text.lines().map(|line| format!("  {line}\n")).collect();
     let object = format!(
-        "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: doors, namespace: demo}}\nspec:\n{spec}"
+        "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: inbound_ports, namespace: demo}}\nspec:\n{spec}"
     );
     let node = api::yaml::read(&object, limits).unwrap().unwrap();
     let checked = api::networking::check::<api::networking::Sidecar>(&node.to_json());
     let sidecar = api::model::Configured {
-        name: "doors".into(),
+        name: "inbound_ports".into(),
         namespace: "demo".into(),
         created: None,
         prefers_close: false,
@@ -507,7 +507,7 @@ fn sidecar(world: &mut World, text: &str) {
     Arc::make_mut(&mut world.sidecars).insert(key, Arc::new(sidecar));
 }
 
-/// A door that a Sidecar writes down has the name for figures that the mesh wants, where it is one of a service.
+/// A inbound_port that a Sidecar writes down has the name for figures that the mesh wants, where it is one of a service.
 #[test]
 fn written_doors_have_names_for_figures() {
     use envoy_types::pb::envoy::config::cluster::v3::Cluster;
@@ -528,10 +528,10 @@ fn written_doors_have_names_for_figures() {
         name_of("inbound|80|a|b.demo.svc.cluster.local"),
         "b.demo.svc.cluster.local"
     );
-    assert_eq!(name_of("inbound|81|b|doors.demo"), "");
+    assert_eq!(name_of("inbound|81|b|inbound_ports.demo"), "");
 }
 
-fn door(number: u16, more: &str) -> String {
+fn inbound_port(number: u16, more: &str) -> String {
     format!(
         "- {{port: {{number: {number}, protocol: HTTP, name: a}}, defaultEndpoint: '127.0.0.1:80'{more}}}\n"
     )
@@ -560,10 +560,10 @@ fn invalid(snapshot: &Snapshot) -> Vec<(String, String, String)> {
 fn what_wants_a_port_of_the_proxys_own_is_told() {
     let mut world = world("proxyListenPort: 16001\nproxyHttpPort: 15020\n");
     let ingress = [
-        door(9080, ""),
-        door(15090, ", captureMode: NONE"),
-        door(15021, ""),
-        door(16001, ""),
+        inbound_port(9080, ""),
+        inbound_port(15090, ", captureMode: NONE"),
+        inbound_port(15021, ""),
+        inbound_port(16001, ""),
     ];
     sidecar(&mut world, &format!("ingress:\n{}", ingress.concat()));
     let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
@@ -574,9 +574,9 @@ fn what_wants_a_port_of_the_proxys_own_is_told() {
     );
     let lost = |number: u16, proxy: &str| {
         let message = format!(
-            "the ingress of Sidecar demo/doors on {number} is left out: the proxy listens there"
+            "the ingress of Sidecar demo/inbound_ports on {number} is left out: the proxy listens there"
         );
-        let key = format!("inbound|{number}|a|doors.demo");
+        let key = format!("inbound|{number}|a|inbound_ports.demo");
         (key, message, proxy.to_owned())
     };
     assert_eq!(invalid(&snapshot), std::slice::from_ref(&http));
@@ -598,7 +598,10 @@ fn what_wants_a_port_of_the_proxys_own_is_told() {
     assert_eq!(invalid(&snapshot), all);
     // It is mended.
     let mut mended = self::world("");
-    sidecar(&mut mended, &format!("ingress:\n{}", door(9080, "")));
+    sidecar(
+        &mut mended,
+        &format!("ingress:\n{}", inbound_port(9080, "")),
+    );
     let snapshot = snapshot.next(mended, None).snapshot;
     let view = snapshot.view(&node(CLIENT, "NONE"));
     assert_eq!(names(&*view, Type::Listener), "127.0.0.2_9080");
@@ -631,7 +634,7 @@ fn an_ingress_in_the_place_of_another_listener_is_told() {
     let b = service("b", &[(8080, "HTTP")], Resolution::Static);
     add(&mut world, b, Vec::new());
     let bound = ", bind: 127.0.0.2";
-    let ingress = [door(8080, bound), door(15080, bound)];
+    let ingress = [inbound_port(8080, bound), inbound_port(15080, bound)];
     sidecar(&mut world, &format!("ingress:\n{}", ingress.concat()));
     let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
     let view = snapshot.view(&node(FIRST, "REDIRECT"));
@@ -655,14 +658,14 @@ fn an_ingress_in_the_place_of_another_listener_is_told() {
                 "listener 127.0.0.2_8080 of services is left out: the proxy has one of its own there"
             ),
             told(
-                "inbound|15080|a|doors.demo",
-                "the ingress of Sidecar demo/doors on 15080 is left out: the proxy listens there"
+                "inbound|15080|a|inbound_ports.demo",
+                "the ingress of Sidecar demo/inbound_ports on 15080 is left out: the proxy listens there"
             ),
         ]
     );
     // Elsewhere it is in nobody's way.
     let mut elsewhere = self::world("proxyHttpPort: 15080\n");
-    let ingress = door(15080, ", bind: 127.0.0.3");
+    let ingress = inbound_port(15080, ", bind: 127.0.0.3");
     sidecar(&mut elsewhere, &format!("ingress:\n{ingress}"));
     let snapshot = snapshot.next(elsewhere, None).snapshot;
     let view = snapshot.view(&node(CLIENT, "NONE"));

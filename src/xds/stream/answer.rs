@@ -158,11 +158,11 @@ impl Stream {
             Phase::Idle => None,
             Phase::Clusters => Some(self.step_clusters(now)),
             Phase::Warming(warming) => {
-                let ledgers = &self.ledgers;
-                let over = warming.is_over(now, &ledgers.clusters, &ledgers.endpoints);
+                let ack_states = &self.ack_states;
+                let over = warming.is_over(now, &ack_states.clusters, &ack_states.endpoints);
                 // Nothing is there that must wait, and another push does.
-                let bare = !ledgers.listeners.asked && !ledgers.routes.asked;
-                let accepted = warming.is_answered(&ledgers.clusters);
+                let bare = !ack_states.listeners.asked && !ack_states.routes.asked;
+                let accepted = warming.is_answered(&ack_states.clusters);
                 let over = over || (bare && accepted && self.waiting.is_some());
                 // What only the view before had was left as it was.
                 self.held |= over;
@@ -188,7 +188,7 @@ impl Stream {
                 let next = if self.has_vanished() {
                     Phase::Settling { until }
                 } else if self.held {
-                    let nonce = self.ledgers.clusters.nonce();
+                    let nonce = self.ack_states.clusters.nonce();
                     Phase::Dropped { nonce, until }
                 } else {
                     Phase::Idle
@@ -196,8 +196,8 @@ impl Stream {
                 Some((response, next))
             }
             Phase::Settling { until } => {
-                let ledgers = &self.ledgers;
-                let settled = ledgers.listeners.is_settled() && ledgers.routes.is_settled();
+                let ack_states = &self.ack_states;
+                let settled = ack_states.listeners.is_settled() && ack_states.routes.is_settled();
                 if !settled && now < *until {
                     return None;
                 }
@@ -211,14 +211,14 @@ impl Stream {
                 Some((Some(response), Phase::Dropped { nonce, until }))
             }
             Phase::Dropped { nonce, until } => {
-                let over = self.ledgers.clusters.has_answered(*nonce) || now >= *until;
+                let over = self.ack_states.clusters.has_answered(*nonce) || now >= *until;
                 over.then_some((None, Phase::Idle))
             }
         }
     }
 
     fn step_clusters(&mut self, now: Duration) -> (Option<Response>, Phase) {
-        if !self.ledgers.clusters.asked {
+        if !self.ack_states.clusters.asked {
             return (None, Phase::Listeners);
         }
         let Some(target) = self.target(Type::Cluster) else {
@@ -244,7 +244,7 @@ impl Stream {
     }
 
     fn step_listeners(&mut self) -> Result<Option<Response>, Unmade> {
-        if !self.ledgers.listeners.asked {
+        if !self.ack_states.listeners.asked {
             return Ok(None);
         }
         let target = self.target(Type::Listener).ok_or(Unmade)?;
@@ -268,7 +268,7 @@ impl Stream {
     fn has_vanished(&self) -> bool {
         let target = self.clusters.target(Type::Cluster, &*self.views.rolling);
         let differs = |target: Arc<Set>| self.clusters.sent().version() != target.version();
-        self.ledgers.clusters.asked && target.is_ok_and(differs)
+        self.ack_states.clusters.asked && target.is_ok_and(differs)
     }
 
     /// The clusters that the client is to have, and with `keep` those that vanish. Says which are new to it.
@@ -294,7 +294,7 @@ impl Stream {
         let source = Source {
             get: &get,
             absence: Absence::of(Type::Endpoint, self.protocol, self.client),
-            hold: self.ledgers.clusters.asked && !self.phase.is_idle(),
+            hold: self.ack_states.clusters.asked && !self.phase.is_idle(),
             nonce: short(self.nonce.saturating_add(1)),
             lists: &self.lists,
         };
@@ -354,7 +354,7 @@ impl Stream {
         removed: Vec<Arc<str>>,
     ) -> Response {
         self.nonce = self.nonce.saturating_add(1);
-        self.ledgers.of_mut(kind).send(self.nonce, version);
+        self.ack_states.of_mut(kind).send(self.nonce, version);
         Response {
             kind,
             version,

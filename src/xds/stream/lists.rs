@@ -23,10 +23,10 @@ pub(super) type List = Vec<Slot>;
 
 /// The lists that streams have. They take the memory of those that are in use.
 #[derive(Debug, Default)]
-pub struct Lists(Mutex<Known>);
+pub struct Lists(Mutex<ListIndex>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct ListIndex {
     lists: BTreeMap<(Version, usize), Vec<Weak<List>>>,
     /// How many there are when the next sweep begins: twice what the last one has left, so that sweeps cost a constant
     /// for each list.

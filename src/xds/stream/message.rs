@@ -66,7 +66,7 @@ pub struct Response {
 
 /// What a request was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum RequestOutcome {
     /// The first of its type on this stream.
     Subscribed,
     Acked,

@@ -10,9 +10,9 @@
 //!
 //! What a view cannot make, by a mistake of this program, ends the push that wanted it, and the client keeps what it has.
 
+mod ack_state;
 mod answer;
 mod complete;
-mod ledger;
 mod lists;
 mod message;
 mod named;
@@ -31,12 +31,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::ack_state::AckState;
 use self::complete::{Complete, sorted};
-use self::ledger::Ledger;
 pub use self::lists::Lists;
 pub use self::message::{
-    CLOSED, Client, Fault, Heard, NAME_BYTES, NAMES, Nack, Protocol, Request, Response, SLOW, STEP,
-    UNKNOWN_NAMES, WORDS,
+    CLOSED, Client, Fault, NAME_BYTES, NAMES, Nack, Protocol, Request, RequestOutcome, Response,
+    SLOW, STEP, UNKNOWN_NAMES, WORDS,
 };
 use self::named::Named;
 use self::push::{Dirty, Waiting};
@@ -44,7 +44,7 @@ pub use self::push::{LastPush, Push, Scope};
 use self::rollout::Phase;
 use self::slot::{Absence, Source, short};
 pub use self::status::{Status, Watches};
-use self::unknown::{Asked, Unknown};
+use self::unknown::{RequestedNames, UnknownNames};
 use self::views::Views;
 pub use self::writer::Stall;
 use self::writer::Writer;
@@ -54,16 +54,16 @@ use crate::view::{Resource, Type, View};
 
 /// One of each type.
 #[derive(Debug, Default)]
-struct Ledgers {
-    clusters: Ledger,
-    endpoints: Ledger,
-    listeners: Ledger,
-    routes: Ledger,
-    secrets: Ledger,
+struct AckStates {
+    clusters: AckState,
+    endpoints: AckState,
+    listeners: AckState,
+    routes: AckState,
+    secrets: AckState,
 }
 
-impl Ledgers {
-    fn of(&self, kind: Type) -> &Ledger {
+impl AckStates {
+    fn of(&self, kind: Type) -> &AckState {
         match kind {
             Type::Cluster => &self.clusters,
             Type::Endpoint => &self.endpoints,
@@ -73,7 +73,7 @@ impl Ledgers {
         }
     }
 
-    fn of_mut(&mut self, kind: Type) -> &mut Ledger {
+    fn of_mut(&mut self, kind: Type) -> &mut AckState {
         match kind {
             Type::Cluster => &mut self.clusters,
             Type::Endpoint => &mut self.endpoints,
@@ -95,7 +95,7 @@ pub struct Stream {
     listeners: Complete,
     routes: Named,
     secrets: Named,
-    ledgers: Ledgers,
+    ack_states: AckStates,
     /// Assignments that a push has changed.
     dirty: Dirty,
     /// Assignments of clusters that are gone were left as they were.
@@ -110,7 +110,7 @@ pub struct Stream {
     /// What could not be made since somebody last asked.
     unmade: BTreeSet<Type>,
     lists: Arc<Lists>,
-    unknown: Unknown,
+    unknown: UnknownNames,
 }
 
 /// A view did not come to its end.
@@ -118,7 +118,7 @@ pub struct Stream {
 struct Unmade;
 
 /// What a name has, where that could be made.
-type Looked = Result<Option<Arc<Resource>>, Unmade>;
+type Lookup = Result<Option<Arc<Resource>>, Unmade>;
 
 /// What a view makes. What it keeps while it works is whole at every moment.
 fn made<T>(make: impl FnOnce() -> T) -> Result<T, Unmade> {
@@ -141,7 +141,7 @@ impl Stream {
             listeners: Complete::default(),
             routes: Named::default(),
             secrets: Named::default(),
-            ledgers: Ledgers::default(),
+            ack_states: AckStates::default(),
             dirty: Dirty::None,
             held: false,
             phase: Phase::Idle,
@@ -152,7 +152,7 @@ impl Stream {
             writer: Writer::default(),
             unmade: BTreeSet::new(),
             lists: Arc::default(),
-            unknown: Unknown::default(),
+            unknown: UnknownNames::default(),
         }
     }
 
@@ -165,20 +165,20 @@ impl Stream {
 
     /// Takes a request in. An answer comes with [`Self::next`], also where the stream cannot go on: what it is told then is what
     /// it need not say again on the next one.
-    pub fn request(&mut self, now: Duration, request: &Request) -> Result<Heard, Fault> {
+    pub fn request(&mut self, now: Duration, request: &Request) -> Result<RequestOutcome, Fault> {
         bounded(request.names.len())?;
         bounded(request.unsubscribe.len())?;
         bounded(request.initial.len())?;
         let kind = request.kind;
-        let ledger = self.ledgers.of_mut(kind);
-        let heard = if ledger.asked {
-            ledger.hear(now, self.protocol, &request.nonce, request.error.as_deref())
+        let ack_state = self.ack_states.of_mut(kind);
+        let heard = if ack_state.asked {
+            ack_state.hear(now, self.protocol, &request.nonce, request.error.as_deref())
         } else {
-            ledger.asked = true;
-            Heard::Subscribed
+            ack_state.asked = true;
+            RequestOutcome::Subscribed
         };
         // The client answers the newer response, too, with the names that it has then; in delta it says them once.
-        if heard == Heard::Expired && self.protocol == Protocol::StateOfTheWorld {
+        if heard == RequestOutcome::Expired && self.protocol == Protocol::StateOfTheWorld {
             let names = sorted(request.names.iter());
             let nonce = request.nonce.parse().unwrap_or_default();
             if let Some(watch) = self.named(kind) {
@@ -187,11 +187,11 @@ impl Stream {
             return Ok(heard);
         }
         if kind.is_complete() {
-            self.rename_complete(request, heard == Heard::Subscribed)?;
+            self.rename_complete(request, heard == RequestOutcome::Subscribed)?;
         } else {
-            self.rename_named(request, heard == Heard::Subscribed)?;
+            self.rename_named(request, heard == RequestOutcome::Subscribed)?;
         }
-        if self.ledgers.of(kind).is_settled()
+        if self.ack_states.of(kind).is_settled()
             && let Some(watch) = self.named(kind)
         {
             watch.settle();
@@ -204,7 +204,7 @@ impl Stream {
     /// request does not, and in delta none does.
     pub fn repeats(&self, request: &Request) -> bool {
         self.protocol == Protocol::StateOfTheWorld
-            && self.ledgers.of(request.kind).asked
+            && self.ack_states.of(request.kind).asked
             && match request.kind {
                 Type::Endpoint => self.endpoints.is_exactly(&request.names),
                 Type::Route => self.routes.is_exactly(&request.names),
@@ -241,7 +241,7 @@ impl Stream {
         let client = self.client;
         let mut names = sorted(request.names.iter());
         names.retain(|name| *name != "*");
-        let asked = Asked {
+        let asked = RequestedNames {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
             is_held: &|name| watch.has(name),
@@ -271,7 +271,7 @@ impl Stream {
         };
         if agreed {
             let version = watch.sent().version();
-            self.ledgers.of_mut(request.kind).agree(version);
+            self.ack_states.of_mut(request.kind).agree(version);
         }
         if forgotten > 0 {
             return Err(Fault::UnknownNames);
@@ -299,7 +299,7 @@ impl Stream {
         let trusted = request.kind != Type::Endpoint || self.has_current_clusters();
         let absence = Absence::of(request.kind, self.protocol, self.client);
         let views = &self.views;
-        let asked = Asked {
+        let asked = RequestedNames {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
             is_held: &|name| known.has(name),
@@ -317,7 +317,7 @@ impl Stream {
             nonce: 0,
             lists: &self.lists,
         };
-        let last = short(self.ledgers.of(request.kind).nonce());
+        let last = short(self.ack_states.of(request.kind).nonce());
         let watch = match request.kind {
             Type::Endpoint => &mut self.endpoints,
             Type::Route => &mut self.routes,
@@ -349,15 +349,15 @@ impl Stream {
         }
         if agreed {
             let version = watch.version();
-            self.ledgers.of_mut(request.kind).agree(version);
+            self.ack_states.of_mut(request.kind).agree(version);
         }
         Ok(())
     }
 
     /// The client came with the current clusters, and was sent none since.
     fn has_current_clusters(&self) -> bool {
-        let ledger = &self.ledgers.clusters;
-        ledger.asked && ledger.is_silent() && !self.clusters.is_owed()
+        let ack_state = &self.ack_states.clusters;
+        ack_state.asked && ack_state.is_silent() && !self.clusters.is_owed()
     }
 
     /// What it has, or is on its way to.

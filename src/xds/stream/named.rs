@@ -22,19 +22,19 @@ pub(super) struct Named {
     unsent: usize,
     /// Names that the client let go in a request that came too late to count. If its next one has the name, it wants it again.
     left: BTreeSet<Arc<str>>,
-    told: Told,
+    last_nonces: LastNonces,
 }
 
 /// Which response was the last to speak of a name, for those that are not answered yet. Of state of the world only: a client
 /// of the other protocol says what it lets go.
 #[derive(Debug, Default)]
-struct Told {
+struct LastNonces {
     /// The last one that spoke of all names, and those after it.
     all: u32,
     some: BTreeMap<Arc<str>, u32>,
 }
 
-impl Told {
+impl LastNonces {
     fn last(&self, name: &str) -> u32 {
         self.some.get(name).copied().unwrap_or(self.all)
     }
@@ -89,7 +89,7 @@ impl Named {
                 continue;
             };
             // What was in the response that this request answers has reached it.
-            let wanted_again = self.left.contains(*name) && self.told.last(name) < nonce;
+            let wanted_again = self.left.contains(*name) && self.last_nonces.last(name) < nonce;
             slots.push(if wanted_again {
                 known.with(State::Unsent)
             } else {
@@ -107,7 +107,7 @@ impl Named {
             let name = slot.name();
             if names.binary_search(&&**name).is_err() {
                 self.left.insert(name.clone());
-            } else if self.told.last(name) > nonce {
+            } else if self.last_nonces.last(name) > nonce {
                 self.left.remove(name);
             }
         }
@@ -115,7 +115,7 @@ impl Named {
 
     /// The client has answered every response.
     pub(super) fn settle(&mut self) {
-        self.told = Told::default();
+        self.last_nonces = LastNonces::default();
     }
 
     /// Delta: these names, sorted, each once, too; one that is there already is asked for again.
@@ -179,10 +179,10 @@ impl Named {
         self.slots = Arc::new(slots);
         self.count();
         // A client that answers nothing and names something else each time.
-        if self.told.some.len() > self.slots.len() {
-            let mut some = std::mem::take(&mut self.told.some);
+        if self.last_nonces.some.len() > self.slots.len() {
+            let mut some = std::mem::take(&mut self.last_nonces.some);
             some.retain(|name, _| self.has(name));
-            self.told.some = some;
+            self.last_nonces.some = some;
         }
     }
 
@@ -223,7 +223,7 @@ impl Named {
                 changes.push(Change {
                     at,
                     slot: Slot { resource, state },
-                    told: false,
+                    mentioned: false,
                 });
             }
         }
@@ -279,7 +279,7 @@ impl Named {
             return;
         }
         if source.absence != Absence::Removed {
-            self.tell(&changes, source.nonce);
+            self.record_nonces(&changes, source.nonce);
         }
         let is_it = |list: &List| {
             let mut changes = changes.iter().peekable();
@@ -305,15 +305,15 @@ impl Named {
         source.lists.add(version, &self.slots);
     }
 
-    fn tell(&mut self, changes: &[Change], nonce: u32) {
-        let told = changes.iter().filter(|change| change.told);
-        if told.clone().count() == self.slots.len() {
-            self.told.all = nonce;
-            self.told.some.clear();
+    fn record_nonces(&mut self, changes: &[Change], nonce: u32) {
+        let mentioned = changes.iter().filter(|change| change.mentioned);
+        if mentioned.clone().count() == self.slots.len() {
+            self.last_nonces.all = nonce;
+            self.last_nonces.some.clear();
             return;
         }
-        let names = told.map(|change| (change.slot.name().clone(), nonce));
-        self.told.some.extend(names);
+        let names = mentioned.map(|change| (change.slot.name().clone(), nonce));
+        self.last_nonces.some.extend(names);
     }
 }
 
@@ -359,8 +359,8 @@ mod tests {
             self.resources.keys().map(String::as_str).collect()
         }
 
-        /// What a stream is told that has these to look at.
-        fn tell(&self, named: &mut Named, dirty: &Dirty, nonce: u32) -> Vec<String> {
+        /// What a stream is mentioned that has these to look at.
+        fn record_nonces(&self, named: &mut Named, dirty: &Dirty, nonce: u32) -> Vec<String> {
             let get = |name: &str| Ok(self.resources.get(name).cloned());
             let source = Source {
                 get: &get,
@@ -383,7 +383,10 @@ mod tests {
         fn stream(&self) -> Named {
             let mut named = Named::default();
             named.replace(&self.names(), 0, &own);
-            assert_eq!(self.tell(&mut named, &Dirty::None, 1), self.names());
+            assert_eq!(
+                self.record_nonces(&mut named, &Dirty::None, 1),
+                self.names()
+            );
             named
         }
     }
@@ -414,7 +417,7 @@ mod tests {
         mesh.put("0042", 1);
         for (at, stream) in streams.iter_mut().enumerate() {
             let nonce = u32::try_from(at).unwrap();
-            assert_eq!(mesh.tell(stream, &dirty("0042"), nonce), ["0042"]);
+            assert_eq!(mesh.record_nonces(stream, &dirty("0042"), nonce), ["0042"]);
         }
         assert!(streams.iter().all(|one| shared(one, &streams[0])));
         // One of them goes its own way, and comes back.
@@ -424,7 +427,7 @@ mod tests {
         last.replace(&names, 0, &own);
         assert!(!shared(last, &others[0]) && last.len() == 99);
         last.replace(&mesh.names(), 0, &own);
-        assert_eq!(mesh.tell(last, &Dirty::None, 20), [gone]);
+        assert_eq!(mesh.record_nonces(last, &Dirty::None, 20), [gone]);
         assert!(shared(last, &others[0]));
         assert!(others.iter().all(|one| one.len() == 100));
     }
@@ -435,10 +438,10 @@ mod tests {
         let (mut one, mut other) = (mesh.stream(), mesh.stream());
         let before = other.version();
         mesh.put("0001", 1);
-        mesh.tell(&mut one, &Dirty::All, 2);
+        mesh.record_nonces(&mut one, &Dirty::All, 2);
         assert_eq!(other.version(), before);
         assert!(!shared(&one, &other));
-        assert_eq!(mesh.tell(&mut other, &Dirty::All, 2), ["0001"]);
+        assert_eq!(mesh.record_nonces(&mut other, &Dirty::All, 2), ["0001"]);
         assert!(shared(&one, &other));
     }
 
@@ -449,9 +452,9 @@ mod tests {
         let (mut one, mut other) = (mesh.stream(), mesh.stream());
         let old = Arc::downgrade(&mesh.resources["0001"]);
         mesh.put("0001", 0);
-        assert!(mesh.tell(&mut one, &Dirty::All, 2).is_empty());
+        assert!(mesh.record_nonces(&mut one, &Dirty::All, 2).is_empty());
         assert!(old.upgrade().is_some() && !shared(&one, &other));
-        assert!(mesh.tell(&mut other, &Dirty::All, 2).is_empty());
+        assert!(mesh.record_nonces(&mut other, &Dirty::All, 2).is_empty());
         assert!(old.upgrade().is_none() && shared(&one, &other));
     }
 
@@ -461,7 +464,7 @@ mod tests {
         let mut stream = mesh.stream();
         for revision in 1..10_000 {
             mesh.put("0001", revision);
-            mesh.tell(&mut stream, &dirty("0001"), revision);
+            mesh.record_nonces(&mut stream, &dirty("0001"), revision);
             assert!(mesh.lists.len() <= 64, "{}", mesh.lists.len());
         }
     }
@@ -474,8 +477,8 @@ mod tests {
             mesh.put(&format!("x{round}"), 0);
             mesh.resources.remove(&format!("x{}", round - 1));
             stream.replace(&mesh.names(), 0, &own);
-            mesh.tell(&mut stream, &Dirty::None, 2);
-            assert!(stream.told.some.len() <= stream.len() + 1);
+            mesh.record_nonces(&mut stream, &Dirty::None, 2);
+            assert!(stream.last_nonces.some.len() <= stream.len() + 1);
         }
     }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ledger::Ledger;
+use super::ack_state::AckState;
 use super::message::STEP;
 
 /// How far a push has come.
@@ -114,13 +114,13 @@ impl Warming {
     }
 
     /// The client has said what it thinks of the new clusters.
-    pub(super) fn is_answered(&self, clusters: &Ledger) -> bool {
+    pub(super) fn is_answered(&self, clusters: &AckState) -> bool {
         clusters.has_answered(self.clusters)
     }
 
     /// Envoy accepts clusters only when they are warm, so its word for the assignments comes first. A refusal ends the wait:
     /// what was refused may never be asked for.
-    pub(super) fn is_over(&self, now: Duration, clusters: &Ledger, endpoints: &Ledger) -> bool {
+    pub(super) fn is_over(&self, now: Duration, clusters: &AckState, endpoints: &AckState) -> bool {
         let answered = self.is_answered(clusters);
         let refused = answered && clusters.nack.is_some();
         let warm = answered && self.wanted.is_empty() && endpoints.has_answered(self.endpoints);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Looked;
+use super::Lookup;
 use super::lists::Lists;
 use super::message::{Client, Protocol};
 use crate::version::Version;
@@ -13,7 +13,7 @@ use crate::view::{Resource, Type};
 pub(super) enum State {
     /// Asked for: the next response has it, whatever was sent before.
     Unsent,
-    /// The client was told that there is none.
+    /// The client was mentioned that there is none.
     Absent,
     Sent,
 }
@@ -130,12 +130,12 @@ pub(super) struct Change {
     pub(super) at: usize,
     pub(super) slot: Slot,
     /// The response speaks of it.
-    pub(super) told: bool,
+    pub(super) mentioned: bool,
 }
 
 /// How names become resources.
 pub(super) struct Source<'a> {
-    pub(super) get: &'a dyn Fn(&str) -> Looked,
+    pub(super) get: &'a dyn Fn(&str) -> Lookup,
     pub(super) absence: Absence,
     /// What is gone stays as it was sent.
     pub(super) hold: bool,
@@ -156,10 +156,10 @@ pub(super) fn look(
         return None;
     };
     let before = slot.version();
-    let mut told = true;
+    let mut mentioned = true;
     let slot = if let Some(current) = current {
-        told = slot.state != State::Sent || slot.resource.version != current.version;
-        if told {
+        mentioned = slot.state != State::Sent || slot.resource.version != current.version;
+        if mentioned {
             found.resources.push(current.clone());
         } else if Arc::ptr_eq(&slot.resource, &current) {
             return None;
@@ -197,7 +197,11 @@ pub(super) fn look(
         }
     };
     found.version = found.version - before + slot.version();
-    Some(Change { at, slot, told })
+    Some(Change {
+        at,
+        slot,
+        mentioned,
+    })
 }
 
 /// A nonce as a name keeps it. No stream sends four billion responses.

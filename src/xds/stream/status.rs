@@ -28,11 +28,11 @@ pub struct Watches {
 impl Stream {
     /// `None`: the client has not asked for this type.
     pub fn status(&self, kind: Type) -> Option<Status<'_>> {
-        let ledger = self.ledgers.of(kind);
-        ledger.asked.then_some(Status {
-            sent: ledger.sent,
-            acked: ledger.acked,
-            nack: ledger.nack.as_ref(),
+        let ack_state = self.ack_states.of(kind);
+        ack_state.asked.then_some(Status {
+            sent: ack_state.sent,
+            acked: ack_state.acked,
+            nack: ack_state.nack.as_ref(),
         })
     }
 

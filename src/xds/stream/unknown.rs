@@ -12,10 +12,10 @@ use crate::view::Type;
 
 /// Of one stream, by type.
 #[derive(Debug, Default)]
-pub(super) struct Unknown([BTreeSet<Arc<str>>; 5]);
+pub(super) struct UnknownNames([BTreeSet<Arc<str>>; 5]);
 
 /// One request's names against what a stream has.
-pub(super) struct Asked<'a> {
+pub(super) struct RequestedNames<'a> {
     /// Sorted, each once.
     pub(super) names: &'a [&'a str],
     /// State of the world: there are no others from now on.
@@ -26,7 +26,7 @@ pub(super) struct Asked<'a> {
     pub(super) is_there: &'a dyn Fn(&str) -> bool,
 }
 
-impl Unknown {
+impl UnknownNames {
     const fn at(kind: Type) -> usize {
         match kind {
             Type::Cluster => 0,
@@ -38,7 +38,7 @@ impl Unknown {
     }
 
     /// Takes a request's names in. Where they are too many, or one is too long, nothing changes.
-    pub(super) fn ask(&mut self, kind: Type, asked: &Asked<'_>) -> Result<(), Fault> {
+    pub(super) fn ask(&mut self, kind: Type, asked: &RequestedNames<'_>) -> Result<(), Fault> {
         let place = Self::at(kind);
         let of_others = self.0.iter().enumerate().filter(|(at, _)| *at != place);
         let others: usize = of_others.map(|(_, names)| names.len()).sum();
@@ -81,8 +81,8 @@ impl Unknown {
 mod tests {
     use super::*;
 
-    fn ask(unknown: &mut Unknown, kind: Type, names: &[&str], all: bool) -> Result<(), Fault> {
-        let asked = Asked {
+    fn ask(unknown: &mut UnknownNames, kind: Type, names: &[&str], all: bool) -> Result<(), Fault> {
+        let asked = RequestedNames {
             names,
             all,
             is_held: &|name| name.starts_with("held"),
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_thousand_names_of_nothing_are_remembered() {
-        let mut unknown = Unknown::default();
+        let mut unknown = UnknownNames::default();
         for word in ["held", "there"] {
             let many = names(word, 50_000);
             assert_eq!(
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_long_name_of_nothing_is_refused() {
-        let mut unknown = Unknown::default();
+        let mut unknown = UnknownNames::default();
         let [long, longer] = [NAME_BYTES, NAME_BYTES + 1].map(|length| "x".repeat(length));
         assert_eq!(ask(&mut unknown, Type::Cluster, &[&long], true), Ok(()));
         let beyond = ask(&mut unknown, Type::Cluster, &[&longer], true);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Looked, Unmade, made};
+use super::{Lookup, Unmade, made};
 use crate::view::{Type, View};
 
 /// The views of the three moments.
@@ -16,7 +16,7 @@ pub(super) struct Views {
 
 impl Views {
     /// What a name has. What the newer view has lost is as it was until its cluster or listener goes.
-    pub(super) fn get(&self, kind: Type, name: &str) -> Looked {
+    pub(super) fn get(&self, kind: Type, name: &str) -> Lookup {
         let views: &[&Arc<dyn View>] = match kind {
             Type::Cluster => &[&self.rolling],
             Type::Endpoint => &[&self.latest, &self.rolling, &self.shown],

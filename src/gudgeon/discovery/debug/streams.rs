@@ -187,12 +187,12 @@ mod tests {
         let session = &joined.session;
         let mut asked = Request::of(Type::Endpoint);
         asked.names = vec!["x".repeat(500)].into();
-        session.hear(hub.clock.now(), &asked).unwrap();
+        session.receive(hub.clock.now(), &asked).unwrap();
         let sent = session.next(hub.clock.now()).unwrap();
         session.written();
         asked.nonce = sent.nonce.to_string();
         asked.error = Some("é".repeat(10_000));
-        session.hear(hub.clock.now(), &asked).unwrap();
+        session.receive(hub.clock.now(), &asked).unwrap();
         let shown = [sync(&hub), watches(&hub), resources(&hub, Type::Endpoint)];
         let nack = &shown[0][0]["errors"]["endpoint"]["message"];
         assert_eq!(nack.as_str().map(str::len), Some(256));

@@ -118,7 +118,7 @@ impl Hub {
             .is_some_and(|snapshot| snapshot.is_plain(node));
         if is_plain
             && (is_news || addresses.is_empty())
-            && let Some(more) = self.lines.plain.more()
+            && let Some(more) = self.log_limiters.plain.more()
         {
             warn!(
                 "{} has no certificates: it is served without mutual TLS{more}",

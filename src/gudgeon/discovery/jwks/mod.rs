@@ -27,7 +27,7 @@ use tracing::{info, warn};
 use self::fetch::{FetchError, Fetcher, Forbidden};
 use self::schedule::Schedule;
 use super::hub::Hub;
-use crate::seldom::Seldom;
+use crate::log_limiter::LogLimiter;
 
 /// For one set, where the rule says nothing else.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ pub(crate) struct Row {
 #[derive(Debug)]
 pub(crate) struct Jwks {
     state: Mutex<Schedule>,
-    lines: Seldom,
+    lines: LogLimiter,
     /// Hosts of API servers.
     servers: Mutex<BTreeSet<String>>,
     /// Between two fetches of one set.
@@ -83,7 +83,7 @@ impl Jwks {
     pub(crate) fn new(refresh: Duration, allowed: Vec<Network>) -> Self {
         Self {
             state: Mutex::default(),
-            lines: Seldom::new(20),
+            lines: LogLimiter::new(20),
             servers: Mutex::default(),
             refresh,
             allowed,

@@ -3,7 +3,7 @@
 use prometheus_client::metrics::gauge::Gauge;
 use xds::view::Type;
 
-use super::{Metrics, Standing};
+use super::{GaugeFamily, Metrics};
 use crate::cli::VERSION;
 use crate::exposition;
 
@@ -128,7 +128,7 @@ impl Metrics {
         let r = &mut self.registry;
         for kind in Type::ALL {
             let word = kind.word();
-            let refused = Standing::default();
+            let refused = GaugeFamily::default();
             let name = format!("pilot_xds_{word}_reject");
             r.register(name, "Refusals that stand", refused.clone());
             self.refused.insert(word, refused);
@@ -150,7 +150,7 @@ impl Metrics {
         r.register("endpoint_no_pod", podless, self.podless.clone());
         let homeless = "Sidecars that serve nothing which is known";
         r.register("pilot_no_ip", homeless, self.homeless.clone());
-        let info = Standing::<1>::default();
+        let info = GaugeFamily::<1>::default();
         info.get_or_create(&[("version", VERSION.to_owned())])
             .set(1);
         r.register("pilot_info", "What this is", info);

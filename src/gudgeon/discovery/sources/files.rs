@@ -10,7 +10,7 @@ use cluster::registry::{Files, Message, Outcome, SourceId, Standing};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::{Shelf, names};
+use super::{WrittenObjects, names};
 use crate::discovery::facts::ROUTES;
 use crate::discovery::hub::Hub;
 use crate::discovery::inert::RuleCounts;
@@ -35,7 +35,7 @@ struct Directory {
     watcher: PlaceWatcher,
     /// Somebody asks for all files to be read again.
     again: watch::Receiver<u64>,
-    shelf: Shelf,
+    shelf: WrittenObjects,
     /// Whether what it says counts.
     counts: watch::Receiver<bool>,
     /// What was said of it already.
@@ -53,7 +53,7 @@ pub(super) async fn start(
     hub: &Arc<Hub>,
     path: &Path,
     kubernetes: bool,
-    shelf: Shelf,
+    shelf: WrittenObjects,
     counts: watch::Receiver<bool>,
 ) -> Result<(), Failure> {
     let cluster = hub.options.settings.cluster.clone();

@@ -189,7 +189,7 @@ async fn follow_all(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::sight;
+    use crate::discovery::gauges;
     use crate::discovery::testing::hub;
     use std::time::SystemTime;
     use tokio::time::{Instant, advance};
@@ -210,7 +210,7 @@ mod tests {
         };
         let cluster = ClusterId::from("east");
         tell(&hub, &cluster, &lost(None), true);
-        assert_eq!(sight::standing(&hub), Ok("ok".to_owned()));
+        assert_eq!(gauges::readiness(&hub), Ok("ok".to_owned()));
         // The source itself waits before it says so.
         tell(&hub, &cluster, &lost(Some(6)), true);
         let since = hub
@@ -219,9 +219,9 @@ mod tests {
         assert!(since > SystemTime::UNIX_EPOCH);
         let since = crate::log::stamp(since);
         let said = format!("stale: {} since {since}", id(&cluster));
-        assert_eq!(sight::standing(&hub), Ok(said));
-        assert_eq!(sight::seen(&hub).stale, [(id(&cluster).to_string(), 6)]);
+        assert_eq!(gauges::readiness(&hub), Ok(said));
+        assert_eq!(gauges::read(&hub).stale, [(id(&cluster).to_string(), 6)]);
         tell(&hub, &cluster, &lost(None), true);
-        assert_eq!(sight::standing(&hub), Ok("ok".to_owned()));
+        assert_eq!(gauges::readiness(&hub), Ok("ok".to_owned()));
     }
 }

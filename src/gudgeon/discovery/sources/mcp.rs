@@ -32,8 +32,8 @@ use super::rules::Rules;
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
+use crate::log_limiter::LogLimiter;
 use crate::mcp::{Apply, Link, ReceivedObject, Server, SourceObjects};
-use crate::seldom::Seldom;
 use crate::shared::RuleUpdate;
 
 /// What is made of Services is a registry of its own, by the name that Istio has for it.
@@ -54,7 +54,7 @@ pub(crate) struct Sinks {
     received: usize,
     patience: Duration,
     /// Objects that cannot be used, in the log.
-    unusable: Seldom,
+    unusable: LogLimiter,
     /// Until it is opened.
     port: Mutex<Option<Server>>,
     /// Until it is heard.
@@ -128,7 +128,7 @@ pub(super) fn start(
         named,
         received,
         patience: flags.mcp_sync_timeout,
-        unusable: Seldom::new(100),
+        unusable: LogLimiter::new(100),
         port: Mutex::new(port),
         updates: Mutex::new(updates),
         state: Mutex::new(State {

@@ -7,16 +7,16 @@ use cluster::{Access, Cluster};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::{Said, told};
+use super::{LastReport, updates};
 use crate::exit::Failure;
-use crate::galley::engine::{Engine, News};
+use crate::galley::engine::{Engine, SourceEvent};
 use crate::shared::{RuleChannel, RuleUpdate, Shared};
 
 /// The source.
 pub(crate) struct Server {
     cluster: Cluster,
     settings: Settings,
-    said: Said,
+    said: LastReport,
     /// All kinds have been listed once.
     synced: bool,
     stale: Option<String>,
@@ -40,7 +40,7 @@ impl Server {
         Ok(Self {
             cluster,
             settings,
-            said: Said::default(),
+            said: LastReport::default(),
             synced: false,
             stale: None,
             engine,
@@ -82,8 +82,8 @@ impl Server {
         }
         if is_new || report.is_some() || !changes.is_empty() {
             let shared = self.rules.as_ref().map(|_| changes.clone());
-            self.engine.tell(News {
-                changes: told(changes),
+            self.engine.tell(SourceEvent {
+                changes: updates(changes),
                 whole: false,
                 complete: self.synced,
                 report,

@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use super::{Said, Told, told};
+use super::{LastReport, ObjectUpdate, updates};
 use crate::exit::Failure;
 use crate::file;
-use crate::galley::engine::{Engine, News};
+use crate::galley::engine::{Engine, SourceEvent};
 use crate::galley::processing::usable;
 use crate::shared::RuleUpdate;
 use crate::watch::PlaceWatcher;
@@ -31,7 +31,7 @@ const OFTEN: Duration = Duration::from_secs(1);
 pub(crate) struct Files {
     path: PathBuf,
     directory: Directory,
-    said: Said,
+    said: LastReport,
     /// The next scan sends all objects.
     whole: bool,
     lost: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Files {
 }
 
 /// The result of a scan, ready to be emitted.
-type Read = (Directory, std::io::Result<(Look, Vec<Told>)>);
+type Read = (Directory, std::io::Result<(Look, Vec<ObjectUpdate>)>);
 
 impl Files {
     /// # Errors
@@ -60,7 +60,7 @@ impl Files {
         Ok(Self {
             path: path.to_owned(),
             directory: opened(path, rules.is_some()),
-            said: Said::default(),
+            said: LastReport::default(),
             whole: true,
             lost: false,
             hangs: false,
@@ -127,8 +127,8 @@ impl Files {
             let look = directory.look().map(|mut look| {
                 // The other role gets the changes unconverted.
                 let changes = match shares {
-                    true => told(look.changes.clone()),
-                    false => told(std::mem::take(&mut look.changes)),
+                    true => updates(look.changes.clone()),
+                    false => updates(std::mem::take(&mut look.changes)),
                 };
                 (look, changes)
             });
@@ -156,7 +156,7 @@ impl Files {
         (self, found)
     }
 
-    async fn tell(&mut self, look: Look, changes: Vec<Told>) -> Vec<PathBuf> {
+    async fn tell(&mut self, look: Look, changes: Vec<ObjectUpdate>) -> Vec<PathBuf> {
         if std::mem::take(&mut self.lost) {
             info!("{} can be read again", self.path.display());
             self.engine.stand(None);
@@ -172,7 +172,7 @@ impl Files {
                     counted(changes.len(), "object")
                 );
             }
-            self.engine.tell(News {
+            self.engine.tell(SourceEvent {
                 changes,
                 whole,
                 complete: true,

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use ::cluster::config::{Change, Id, Report};
 use tracing::warn;
 
-use super::processing::Thing;
+use super::processing::TransformInput;
 use crate::secrets;
 
 pub(super) use self::cluster::Server;
 pub(super) use files::Files;
 
-type Told = (Id, Option<Thing>);
+type ObjectUpdate = (Id, Option<TransformInput>);
 
 /// Converts changes to the engine's form.
-fn told(changes: Vec<Change>) -> Vec<Told> {
+fn updates(changes: Vec<Change>) -> Vec<ObjectUpdate> {
     let changes = changes.into_iter().map(|change| match change {
-        Change::Set(id, entry) => (id, Some(Thing::of(&entry))),
+        Change::Set(id, entry) => (id, Some(TransformInput::of(&entry))),
         Change::Gone(id) => (id, None),
     });
     changes.collect()
@@ -28,14 +28,14 @@ fn told(changes: Vec<Change>) -> Vec<Told> {
 
 /// The last report of a source, and the part of it that has been logged.
 #[derive(Debug, Default)]
-struct Said {
+struct LastReport {
     /// The source's report; an unchanged one is the same pointer.
     report: Arc<Report>,
     /// The same without secrets.
     shown: Arc<Report>,
 }
 
-impl Said {
+impl LastReport {
     /// Logs the new lines of a report; returns `None` if the report is unchanged.
     fn news(&mut self, report: Arc<Report>) -> Option<Arc<Report>> {
         if Arc::ptr_eq(&self.report, &report) {

@@ -4,8 +4,8 @@ use api::config::{self, Finding, Kind, Object};
 use serde_json::Value;
 
 use crate::admission::{AdmissionRequest, AdmissionResponse, Cause, DecodeError, cut};
-use crate::hidden::quotations;
 use crate::named_files::put_namespace;
+use crate::redact::quotations;
 use crate::secrets;
 
 /// Bytes of the whole message.

@@ -9,7 +9,7 @@ use super::certificate::Ca;
 use super::metrics::Metrics;
 use crate::cli::GalleyFlags;
 use crate::exit::Failure;
-use crate::{file, keeping};
+use crate::{file, webhook_configuration};
 
 /// Returns the credentials for the API server; `None` if there are none, or reconciling is off.
 fn access(flags: &GalleyFlags) -> Option<Access> {
@@ -45,9 +45,14 @@ pub(super) fn start(
     let validation = validation(flags, metrics)?;
     let (keeper, handle) = Reconciler::of_validation(validation, Pace::default());
     let (pem, unreadable) = (ca.pem.subscribe(), ca.unreadable.subscribe());
-    tokio::spawn(keeping::tell(handle.clone(), ca.own, pem, unreadable));
+    tokio::spawn(webhook_configuration::tell(
+        handle.clone(),
+        ca.own,
+        pem,
+        unreadable,
+    ));
     tokio::spawn(async move {
-        let cluster = keeping::connected(&access).await;
+        let cluster = webhook_configuration::connected(&access).await;
         keeper.run(cluster).await;
     });
     Ok(Some(handle))

@@ -15,7 +15,7 @@ use crate::admission::{
     AdmissionRequest, Group, ReadOptions, Received, ReviewAnswer, Unanswered, take,
 };
 use crate::galley::metrics::Metrics as All;
-use crate::seldom::Seldom;
+use crate::log_limiter::LogLimiter;
 use crate::serve::{
     Answer, Answering, Connection, Cut, Permits, Service, Worker, not_allowed, ready, text,
 };
@@ -47,7 +47,7 @@ pub(crate) struct Reviews {
     pub(super) metrics: Metrics,
     all: Arc<All>,
     decisions: Mutex<Decisions>,
-    rubbish: Seldom,
+    rubbish: LogLimiter,
 }
 
 impl Reviews {
@@ -59,7 +59,7 @@ impl Reviews {
             metrics,
             all,
             decisions: Mutex::default(),
-            rubbish: Seldom::new(RUBBISH_LINES),
+            rubbish: LogLimiter::new(RUBBISH_LINES),
         }
     }
 

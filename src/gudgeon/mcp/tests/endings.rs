@@ -49,9 +49,9 @@ fn inbound(ending: Ending) -> Inbound<Ending> {
 
 /// A sender without a receiver, as after a reset.
 fn reset() -> Arc<ResponseSender> {
-    let outlet = Arc::new(ResponseSender::default());
-    drop(Messages::of_request(&outlet));
-    outlet
+    let sender = Arc::new(ResponseSender::default());
+    drop(Messages::of_request(&sender));
+    sender
 }
 
 async fn given(ending: Ending) -> Code {
@@ -71,7 +71,7 @@ async fn given(ending: Ending) -> Code {
         joined,
         peer,
         inbound: inbound(ending),
-        outlet: reset(),
+        sender: reset(),
         access: None,
     };
     giving.run().await.0.code()
@@ -82,7 +82,7 @@ async fn taken(ending: Ending) -> Code {
         held: &SourceObjects::new("a", &[GATEWAYS.to_owned()], Arc::new(|_| {})),
         peers: &Peers::new("galley"),
         inbound: inbound(ending),
-        outlet: reset(),
+        sender: reset(),
         name: "a:1",
     };
     taking.run().await.0.code()

@@ -54,7 +54,7 @@ impl Authority {
             collection: GATEWAYS.to_owned(),
             ..RequestResources::default()
         };
-        dialled.outlet.put([framed(&request).into()]);
+        dialled.sender.put([framed(&request).into()]);
         Ok(ReceivedObject(dialled))
     }
 }

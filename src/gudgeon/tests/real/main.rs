@@ -28,7 +28,6 @@ mod discovery;
 #[path = "../galley/place.rs"]
 mod galley_place;
 mod goldens;
-mod keeping;
 mod many;
 #[allow(
     dead_code,
@@ -46,3 +45,4 @@ mod shipped;
 #[path = "../support/mod.rs"]
 mod support;
 mod webhook;
+mod webhook_configuration;

@@ -24,7 +24,7 @@ use crate::rules::peer_authentication::{PeerMode, PeerModes};
 
 /// One port that the proxy takes for its application.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct InboundPort {
     /// Where connections come in.
     pub(crate) bind: IpAddr,
     pub(crate) port: u16,
@@ -41,11 +41,11 @@ pub(crate) struct Door {
     pub(crate) alt_stat_name: String,
 }
 
-/// All doors, with what a listener of them needs.
+/// All inbound_ports, with what a listener of them needs.
 pub(crate) struct Own<'a> {
     pub(crate) proxy: &'a Proxy,
     pub(crate) mesh: &'a Mesh,
-    pub(crate) doors: &'a [Door],
+    pub(crate) inbound_ports: &'a [InboundPort],
     /// Who may come in.
     pub(crate) filters: &'a Filters,
     /// Whether by mutual TLS.
@@ -56,18 +56,18 @@ pub(crate) fn cluster_name(port: u16, port_name: &str, host: &str) -> Arc<str> {
     format!("inbound|{port}|{port_name}|{host}").into()
 }
 
-/// Those that lead to an application. A door to where the proxy itself listens would open its admin page to the network, or lead
+/// Those that lead to an application. A inbound_port to where the proxy itself listens would open its admin page to the network, or lead
 /// in a circle; who asked for it makes no difference. `lost`: what was left out.
 pub(crate) fn to_applications(
-    doors: Vec<Door>,
+    inbound_ports: Vec<InboundPort>,
     proxy: &Proxy,
     mesh: &Mesh,
     lost: &mut Vec<Conflict>,
-) -> Vec<Door> {
-    let bound: BTreeSet<(IpAddr, u16)> = doors
+) -> Vec<InboundPort> {
+    let bound: BTreeSet<(IpAddr, u16)> = inbound_ports
         .iter()
-        .filter(|door| door.bound)
-        .map(|door| (door.bind, door.port))
+        .filter(|inbound_port| inbound_port.bound)
+        .map(|inbound_port| (inbound_port.bind, inbound_port.port))
         .collect();
     let takes = |address: IpAddr, port| {
         let (all, all6) = (IpAddr::from([0; 4]), IpAddr::from([0u16; 8]));
@@ -75,31 +75,31 @@ pub(crate) fn to_applications(
             .iter()
             .any(|bind| bound.contains(&(*bind, port)))
     };
-    let is_proxys = |door: &Door| match &door.place {
+    let is_proxys = |inbound_port: &InboundPort| match &inbound_port.place {
         (EndpointAddress::Ip(address), port) => {
             is_proxys(*port, &proxy.node, mesh) || takes(*address, *port)
         }
         (EndpointAddress::Pipe(_) | EndpointAddress::Name(_), _) => false,
     };
-    let (refused, kept): (Vec<_>, Vec<_>) = doors.into_iter().partition(is_proxys);
-    lost.extend(refused.iter().map(|door| {
-        let (address, port) = &door.place;
+    let (refused, kept): (Vec<_>, Vec<_>) = inbound_ports.into_iter().partition(is_proxys);
+    lost.extend(refused.iter().map(|inbound_port| {
+        let (address, port) = &inbound_port.place;
         let message = format!(
             "{} is left out: the proxy itself listens on port {port} of {address}",
-            door.cluster
+            inbound_port.cluster
         );
-        Conflict::new(INVALID_LISTENER, &*door.cluster, message)
+        Conflict::new(INVALID_LISTENER, &*inbound_port.cluster, message)
     }));
     kept
 }
 
-/// The doors of services that the proxy's workload is one of.
+/// The inbound_ports of services that the proxy's workload is one of.
 pub(crate) fn of_instances(
     instances: &[Instance],
     proxy: &Proxy,
     mesh: &Mesh,
     sniffs: bool,
-) -> Vec<Door> {
+) -> Vec<InboundPort> {
     let mut known = BTreeSet::new();
     instances
         .iter()
@@ -107,7 +107,7 @@ pub(crate) fn of_instances(
         .map(|instance| {
             let service = &instance.service;
             let port = &instance.port;
-            Door {
+            InboundPort {
                 bind: proxy.address,
                 port: instance.target,
                 bound: false,
@@ -138,54 +138,54 @@ pub(crate) const fn declared(protocol: Protocol, sniffs: bool) -> Protocol {
 }
 
 impl Own<'_> {
-    pub(crate) fn clusters(&self) -> Vec<(&Door, Draft<ClusterParts>)> {
+    pub(crate) fn clusters(&self) -> Vec<(&InboundPort, Draft<ClusterParts>)> {
         let mut known = BTreeSet::new();
-        self.doors
+        self.inbound_ports
             .iter()
-            .filter(|door| known.insert(door.cluster.clone()))
-            .map(|door| {
-                let place: core::Address = match &door.place {
+            .filter(|inbound_port| known.insert(inbound_port.cluster.clone()))
+            .map(|inbound_port| {
+                let place: core::Address = match &inbound_port.place {
                     (EndpointAddress::Ip(address), port) => wire::address(*address, *port),
                     (EndpointAddress::Pipe(path) | EndpointAddress::Name(path), _) => {
                         endpoints::pipe(path)
                     }
                 };
                 let draft = clusters::inbound(
-                    &door.cluster,
+                    &inbound_port.cluster,
                     self.mesh,
-                    door.protocol,
+                    inbound_port.protocol,
                     place,
-                    door.alt_stat_name.clone(),
+                    inbound_port.alt_stat_name.clone(),
                 );
-                (door, draft)
+                (inbound_port, draft)
             })
             .collect()
     }
 
     /// One for each port; of two services on one the first.
-    fn listening(&self) -> Vec<&Door> {
+    fn listening(&self) -> Vec<&InboundPort> {
         let mut known = BTreeSet::new();
-        self.doors
+        self.inbound_ports
             .iter()
-            .filter(|door| known.insert((door.bind, door.port)))
+            .filter(|inbound_port| known.insert((inbound_port.bind, inbound_port.port)))
             .collect()
     }
 
     pub(crate) fn listeners(&self) -> Vec<Draft<Listener>> {
         self.listening()
             .into_iter()
-            .map(|door| {
-                let sniffs = door.protocol.is_auto();
-                let chains = self.chains(door, None);
+            .map(|inbound_port| {
+                let sniffs = inbound_port.protocol.is_auto();
+                let chains = self.chains(inbound_port, None);
                 let frame = Frame {
-                    name: name(door.bind, door.port),
-                    address: door.bind,
+                    name: name(inbound_port.bind, inbound_port.port),
+                    address: inbound_port.bind,
                     more: None,
-                    port: door.port,
+                    port: inbound_port.port,
                     direction: TrafficDirection::Inbound,
-                    bound: door.bound,
+                    bound: inbound_port.bound,
                     inspect: Inspect {
-                        tls: sniffs || self.mode(Some(door.port)) != PeerMode::Disable,
+                        tls: sniffs || self.mode(Some(inbound_port.port)) != PeerMode::Disable,
                         http: sniffs,
                     },
                     chains,
@@ -208,23 +208,27 @@ impl Own<'_> {
     /// behind the port where they are caught.
     pub(crate) fn intercepted(&self) -> Vec<FilterChain> {
         let mut known = BTreeSet::new();
-        self.doors
+        self.inbound_ports
             .iter()
-            .filter(|door| !door.bound && door.port != INBOUND_PORT && known.insert(door.port))
-            .flat_map(|door| self.chains(door, Some(door.port)))
+            .filter(|inbound_port| {
+                !inbound_port.bound
+                    && inbound_port.port != INBOUND_PORT
+                    && known.insert(inbound_port.port)
+            })
+            .flat_map(|inbound_port| self.chains(inbound_port, Some(inbound_port.port)))
             .collect()
     }
 
     /// Whether there are chains for a port among those.
     pub(crate) fn intercepts(&self, port: u16) -> bool {
-        let mut doors = self.doors.iter();
-        doors.any(|door| !door.bound && door.port == port)
+        let mut inbound_ports = self.inbound_ports.iter();
+        inbound_ports.any(|inbound_port| !inbound_port.bound && inbound_port.port == port)
     }
 
     pub(crate) fn sniffs(&self) -> bool {
-        self.doors
+        self.inbound_ports
             .iter()
-            .any(|door| !door.bound && door.protocol.is_auto())
+            .any(|inbound_port| !inbound_port.bound && inbound_port.protocol.is_auto())
     }
 
     /// What a port takes; `None`: any that nothing is said of. Where both are taken, and there are no certificates, nothing is
@@ -237,16 +241,16 @@ impl Own<'_> {
         mode
     }
 
-    fn chains(&self, door: &Door, port: Option<u16>) -> Vec<FilterChain> {
+    fn chains(&self, inbound_port: &InboundPort, port: Option<u16>) -> Vec<FilterChain> {
         let matching = Match::any().port(port);
-        let tcp = || self.tcp(&door.cluster);
-        let mode = self.mode(Some(door.port));
+        let tcp = || self.tcp(&inbound_port.cluster);
+        let mode = self.mode(Some(inbound_port.port));
         let takes_both = mode == PeerMode::Permissive;
         let plain = || {
-            if door.protocol.is_http() {
-                vec![matching.clone().chain(self.http(door))]
-            } else if door.protocol.is_auto() {
-                chain::sniffed(&matching, self.http(door), tcp())
+            if inbound_port.protocol.is_http() {
+                vec![matching.clone().chain(self.http(inbound_port))]
+            } else if inbound_port.protocol.is_auto() {
+                chain::sniffed(&matching, self.http(inbound_port), tcp())
             } else if takes_both {
                 // Beside the mesh's TLS the application's own is taken as it is.
                 vec![
@@ -257,9 +261,13 @@ impl Own<'_> {
                 vec![matching.clone().chain_of(tcp())]
             }
         };
-        let http = door.protocol.is_http();
+        let http = inbound_port.protocol.is_http();
         let secured = |matching: Match| {
-            let filters = if http { vec![self.http(door)] } else { tcp() };
+            let filters = if http {
+                vec![self.http(inbound_port)]
+            } else {
+                tcp()
+            };
             let socket = tls::server(&self.proxy.node.server, http);
             chain::secured(matching.chain_of(filters), socket)
         };
@@ -281,21 +289,25 @@ impl Own<'_> {
         filters
     }
 
-    fn http(&self, door: &Door) -> Filter {
+    fn http(&self, inbound_port: &InboundPort) -> Filter {
         let options = HttpOptions {
             idle_timeout: self.proxy.node.idle_timeout,
             http10: self.proxy.node.http10,
         };
-        let routes = routes::inbound(&door.cluster, &door.host, door.service_port);
+        let routes = routes::inbound(
+            &inbound_port.cluster,
+            &inbound_port.host,
+            inbound_port.service_port,
+        );
         filters::http(
             self.mesh,
             options,
-            format!("inbound_{}", name(door.bind, door.port)),
+            format!("inbound_{}", name(inbound_port.bind, inbound_port.port)),
             Routes::Inside(Box::new(routes)),
             Extras {
                 first: &self.filters.http,
-                grpc_web: door.protocol == Protocol::GrpcWeb,
-                grpc_stats: door.protocol == Protocol::Grpc,
+                grpc_web: inbound_port.protocol == Protocol::GrpcWeb,
+                grpc_stats: inbound_port.protocol == Protocol::Grpc,
                 at_edge: false,
             },
         )

@@ -20,7 +20,7 @@ use crate::common::conflict::{
     Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
 };
 use crate::common::families::Families;
-use crate::common::outlets::{Outlet, Outlets};
+use crate::common::service_ports::{ServicePort, ServicePorts};
 use crate::finish::Draft;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::Mesh;
@@ -65,8 +65,8 @@ pub(crate) struct Outbound {
 /// Who has what no chain of a port matches.
 enum Claim {
     Http,
-    Tcp(Arc<Outlet>),
-    Auto(Arc<Outlet>),
+    Tcp(Arc<ServicePort>),
+    Auto(Arc<ServicePort>),
 }
 
 /// One port of all addresses.
@@ -103,15 +103,15 @@ pub(crate) fn build<'a>(
     rules: &'a ProxyRules,
     mesh: &'a Mesh,
     place: &'a Place,
-    endpoints: impl Fn(&Outlet) -> Vec<&'a Endpoint>,
+    endpoints: impl Fn(&ServicePort) -> Vec<&'a Endpoint>,
     patcher: &Patcher<'_>,
 ) -> Outbound {
     let mut out = Outbound::default();
     let groups = rules.listeners_of();
-    let mut earlier: Vec<(u16, &Outlets)> = Vec::new();
+    let mut earlier: Vec<(u16, &ServicePorts)> = Vec::new();
     let mut spent = Spent::default();
     for (stand, rules) in &groups {
-        let outlets = rules.routed();
+        let service_ports = rules.routed();
         let Some(wildcard) = Wildcard::new(stand, place) else {
             continue;
         };
@@ -132,50 +132,54 @@ pub(crate) fn build<'a>(
             continue;
         }
         // Behind listeners of certain ports those of all others come.
-        let is_left = |outlet: &Outlet| match stand.port {
-            Some(port) => outlet.port.number == port,
-            None => !earlier.iter().any(|(port, outlets)| {
-                let is_routed = outlet.protocol.is_http();
-                *port == outlet.port.number && (is_routed || outlets.has(&outlet.service.key))
+        let is_left = |service_port: &ServicePort| match stand.port {
+            Some(port) => service_port.port.number == port,
+            None => !earlier.iter().any(|(port, service_ports)| {
+                let is_routed = service_port.protocol.is_http();
+                *port == service_port.port.number
+                    && (is_routed || service_ports.has(&service_port.service.key))
             }),
         };
-        for outlet in outlets.all().filter(|outlet| is_left(outlet)) {
-            match stand.protocol.filter(|_| outlet.protocol.is_auto()) {
+        for service_port in service_ports
+            .all()
+            .filter(|service_port| is_left(service_port))
+        {
+            match stand.protocol.filter(|_| service_port.protocol.is_auto()) {
                 Some(protocol) => {
-                    let declared = Outlet {
+                    let declared = ServicePort {
                         protocol,
-                        ..(**outlet).clone()
+                        ..(**service_port).clone()
                     };
-                    builder.outlet(&Arc::new(declared), &endpoints);
+                    builder.service_port(&Arc::new(declared), &endpoints);
                 }
-                None => builder.outlet(outlet, &endpoints),
+                None => builder.service_port(service_port, &endpoints),
             }
         }
         out = builder.finish();
-        earlier.extend(stand.port.map(|port| (port, outlets)));
+        earlier.extend(stand.port.map(|port| (port, service_ports)));
     }
     out
 }
 
-fn extras(outlet: &Outlet) -> Extras<'static> {
+fn extras(service_port: &ServicePort) -> Extras<'static> {
     Extras {
-        grpc_web: outlet.protocol == Protocol::GrpcWeb,
+        grpc_web: service_port.protocol == Protocol::GrpcWeb,
         ..Extras::default()
     }
 }
 
 impl Builder<'_> {
     /// Whether its port may be one of the address that all share: there the proxy needs some for itself.
-    fn may_share(&mut self, outlet: &Outlet) -> bool {
-        let port = outlet.port.number;
+    fn may_share(&mut self, service_port: &ServicePort) -> bool {
+        let port = service_port.port.number;
         let taken = if self.wildcard.bound {
             is_own(port, self.mesh) || port == self.mesh.http_port
         } else {
             is_envoys(port, self.mesh)
         };
         if taken {
-            let message = format!("{} is left out: the proxy listens there", outlet.name);
-            let key = outlet.name.to_string();
+            let message = format!("{} is left out: the proxy listens there", service_port.name);
+            let key = service_port.name.to_string();
             self.out
                 .conflicts
                 .push(Conflict::new(INVALID_LISTENER, key, message));
@@ -183,123 +187,128 @@ impl Builder<'_> {
         !taken
     }
 
-    fn outlet<'e>(
+    fn service_port<'e>(
         &mut self,
-        outlet: &Arc<Outlet>,
-        endpoints: &impl Fn(&Outlet) -> Vec<&'e Endpoint>,
+        service_port: &Arc<ServicePort>,
+        endpoints: &impl Fn(&ServicePort) -> Vec<&'e Endpoint>,
     ) {
-        let protocol = outlet.protocol;
+        let protocol = service_port.protocol;
         // Where it may not have all connections to its port it has those to its own addresses.
-        let has_own = outlet.is_plain_on_https && !self.wildcard.for_all;
-        if protocol.is_http() && !(has_own && self.has_address(outlet)) {
-            return self.claim_http(outlet);
+        let has_own = service_port.is_plain_on_https && !self.wildcard.for_all;
+        if protocol.is_http() && !(has_own && self.has_address(service_port)) {
+            return self.claim_http(service_port);
         }
         if self.wildcard.for_all {
-            return self.without_address(outlet);
+            return self.without_address(service_port);
         }
-        if outlet.service.is_headless() && self.place.headless {
-            return self.each_endpoint(outlet, &endpoints(outlet));
+        if service_port.service.is_headless() && self.place.headless {
+            return self.each_endpoint(service_port, &endpoints(service_port));
         }
         let cluster = self.place.cluster.as_str();
-        let addresses = outlet.addresses(cluster, self.place.families);
+        let addresses = service_port.addresses(cluster, self.place.families);
         let mut ranges = Vec::new();
         for address in addresses {
             match address {
-                Address::Plain(address) => self.own_address(outlet, address, false),
+                Address::Plain(address) => self.own_address(service_port, address, false),
                 Address::Range(range) => ranges.push(range),
             }
         }
-        let by_name = protocol.has_server_name() && !outlet.has_plain_address(cluster);
-        if by_name || !outlet.has_address(cluster) {
-            self.without_address(outlet);
+        let by_name = protocol.has_server_name() && !service_port.has_plain_address(cluster);
+        if by_name || !service_port.has_address(cluster) {
+            self.without_address(service_port);
         } else if !ranges.is_empty() {
-            self.ranges(outlet, &ranges);
+            self.ranges(service_port, &ranges);
         }
     }
 
-    fn has_address(&self, outlet: &Outlet) -> bool {
-        outlet.has_address(self.place.cluster.as_str())
+    fn has_address(&self, service_port: &ServicePort) -> bool {
+        service_port.has_address(self.place.cluster.as_str())
     }
 
     /// Whether it may have all connections to its port that no other service is meant by.
-    fn may_have_all(&mut self, outlet: &Outlet) -> bool {
-        let takes_tls = outlet.is_plain_on_https && !self.has_address(outlet);
+    fn may_have_all(&mut self, service_port: &ServicePort) -> bool {
+        let takes_tls = service_port.is_plain_on_https && !self.has_address(service_port);
         if takes_tls {
             let message = format!(
                 "{}/{} is left out: its listener would take the TLS connections of all proxies to port {}; declare HTTPS or TLS \
                  there, or give it an address",
-                outlet.service.key.namespace,
-                outlet.authority(),
-                outlet.port.number
+                service_port.service.key.namespace,
+                service_port.authority(),
+                service_port.port.number
             );
-            let conflict = Conflict::new(HTTP_OVER_HTTPS, outlet.host(), message);
+            let conflict = Conflict::new(HTTP_OVER_HTTPS, service_port.host(), message);
             self.out.conflicts.push(conflict);
         }
-        !takes_tls && self.may_share(outlet)
+        !takes_tls && self.may_share(service_port)
     }
 
-    fn without_address(&mut self, outlet: &Arc<Outlet>) {
-        if !self.may_have_all(outlet) {
+    fn without_address(&mut self, service_port: &Arc<ServicePort>) {
+        if !self.may_have_all(service_port) {
             return;
         }
-        if outlet.protocol.has_server_name() {
-            self.server_name(outlet);
+        if service_port.protocol.has_server_name() {
+            self.server_name(service_port);
         } else {
-            self.claim_connections(outlet);
+            self.claim_connections(service_port);
         }
     }
 
-    fn lose(&mut self, metric: &'static str, outlet: &Outlet, port: u16, winner: &str) {
+    fn lose(&mut self, metric: &'static str, service_port: &ServicePort, port: u16, winner: &str) {
         let key = name(self.wildcard.address, port);
-        let message = format!("{} is left out: {winner} is older", outlet.authority());
+        let message = format!(
+            "{} is left out: {winner} is older",
+            service_port.authority()
+        );
         self.out.conflicts.push(Conflict::new(metric, key, message));
     }
 
-    fn claim_http(&mut self, outlet: &Arc<Outlet>) {
-        if !self.may_have_all(outlet) {
+    fn claim_http(&mut self, service_port: &Arc<ServicePort>) {
+        if !self.may_have_all(service_port) {
             return;
         }
-        let port = outlet.port.number;
+        let port = service_port.port.number;
         let shared = self.shared.entry(port).or_default();
         match &shared.claim {
             Some(Claim::Tcp(winner)) => {
                 let winner = winner.authority();
-                self.lose(HTTP_OVER_TCP, outlet, port, &winner);
+                self.lose(HTTP_OVER_TCP, service_port, port, &winner);
                 return;
             }
             Some(Claim::Http | Claim::Auto(_)) => {}
             None => shared.claim = Some(Claim::Http),
         }
-        shared.grpc_web |= outlet.protocol == Protocol::GrpcWeb;
+        shared.grpc_web |= service_port.protocol == Protocol::GrpcWeb;
     }
 
     /// What is TCP, or may be.
-    fn claim_connections(&mut self, outlet: &Arc<Outlet>) {
-        let port = outlet.port.number;
+    fn claim_connections(&mut self, service_port: &Arc<ServicePort>) {
+        let port = service_port.port.number;
         let shared = self.shared.entry(port).or_default();
-        let auto = outlet.protocol.is_auto();
+        let auto = service_port.protocol.is_auto();
         match &shared.claim {
-            Some(Claim::Http) => self.lose(TCP_OVER_HTTP, outlet, port, "an HTTP service"),
+            Some(Claim::Http) => self.lose(TCP_OVER_HTTP, service_port, port, "an HTTP service"),
             // Requests of both are told apart by their hosts.
             Some(Claim::Auto(_)) if auto => {}
             Some(Claim::Tcp(winner) | Claim::Auto(winner)) => {
                 let winner = winner.authority();
-                self.lose(TCP_OVER_TCP, outlet, port, &winner);
+                self.lose(TCP_OVER_TCP, service_port, port, &winner);
             }
-            None if auto => shared.claim = Some(Claim::Auto(outlet.clone())),
-            None => shared.claim = Some(Claim::Tcp(outlet.clone())),
+            None if auto => shared.claim = Some(Claim::Auto(service_port.clone())),
+            None => shared.claim = Some(Claim::Tcp(service_port.clone())),
         }
     }
 
-    fn server_name(&mut self, outlet: &Arc<Outlet>) {
-        let port = outlet.port.number;
-        let host = outlet.host().to_ascii_lowercase();
-        if let Some(rule) = self.connections(outlet) {
-            self.add_chains(outlet, rule, |matching, tcp| vec![matching.chain(tcp)]);
+    fn server_name(&mut self, service_port: &Arc<ServicePort>) {
+        let port = service_port.port.number;
+        let host = service_port.host().to_ascii_lowercase();
+        if let Some(rule) = self.connections(service_port) {
+            self.add_chains(service_port, rule, |matching, tcp| {
+                vec![matching.chain(tcp)]
+            });
             self.shared.entry(port).or_default().inspect.tls = true;
             return;
         }
-        let filter = filters::tcp(self.mesh, &outlet.name);
+        let filter = filters::tcp(self.mesh, &service_port.name);
         let shared = self.shared.entry(port).or_default();
         if shared.matched.insert(key(None, &host, None)) {
             shared.inspect.tls = true;
@@ -307,36 +316,40 @@ impl Builder<'_> {
                 .chains
                 .push(Match::any().server_name(&host).chain(filter));
         } else {
-            self.lose(TCP_OVER_TCP, outlet, port, "a service of that name");
+            self.lose(TCP_OVER_TCP, service_port, port, "a service of that name");
         }
     }
 
-    fn ranges(&mut self, outlet: &Arc<Outlet>, ranges: &[Network]) {
-        if !self.may_share(outlet) {
+    fn ranges(&mut self, service_port: &Arc<ServicePort>, ranges: &[Network]) {
+        if !self.may_share(service_port) {
             return;
         }
-        let port = outlet.port.number;
-        let (auto, http) = (outlet.protocol.is_auto(), outlet.protocol.is_http());
+        let port = service_port.port.number;
+        let (auto, http) = (
+            service_port.protocol.is_auto(),
+            service_port.protocol.is_http(),
+        );
         let listener = name(self.wildcard.address, port);
         let sniffed = auto || http;
-        let requests = sniffed.then(|| self.http(&listener, port.to_string(), extras(outlet)));
+        let requests =
+            sniffed.then(|| self.http(&listener, port.to_string(), extras(service_port)));
         let make = |matching: Match, tcp| match &requests {
             Some(requests) if http => vec![matching.chain(requests.clone())],
             Some(requests) => chain::sniffed(&matching, requests.clone(), vec![tcp]),
             None => vec![matching.chain(tcp)],
         };
-        let mut tcp = filters::tcp(self.mesh, &outlet.name);
-        if !http && let Some(rule) = self.connections(outlet) {
+        let mut tcp = filters::tcp(self.mesh, &service_port.name);
+        if !http && let Some(rule) = self.connections(service_port) {
             if let Some(rest) = &rule.rest {
-                tcp = filters::tcp_to(self.mesh, &outlet.name, rest);
+                tcp = filters::tcp_to(self.mesh, &service_port.name, rest);
             }
-            self.add_chains(outlet, rule, make);
+            self.add_chains(service_port, rule, make);
         }
         let shared = self.shared.entry(port).or_default();
         let mut own: Vec<_> = ranges.to_vec();
         own.retain(|range| shared.matched.insert(key(Some(range), "", None)));
         if own.len() < ranges.len() {
-            self.lose(TCP_OVER_TCP, outlet, port, "a service of that range");
+            self.lose(TCP_OVER_TCP, service_port, port, "a service of that range");
         }
         if own.is_empty() {
             return;

@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 
 use super::usual::{operation, prefix};
-use super::{Caller, Making};
+use super::{Caller, RoutesBuilder};
 use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN};
 use crate::finish::Draft;
 use crate::resources::domains;
@@ -40,7 +40,7 @@ pub(crate) fn gateway(
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
     let servers = merged.of_routes(name);
     let ((_, port), _) = *servers.first()?;
-    let mut making = Making::new(caller, rules);
+    let mut making = RoutesBuilder::new(caller, rules);
     let mut hosts: BTreeMap<String, GatewayHost> = BTreeMap::new();
     for (_, server) in &servers {
         making.from.push(server.from().clone());
@@ -62,7 +62,7 @@ pub(crate) fn gateway(
     Some((draft, conflicts))
 }
 
-impl Making<'_> {
+impl RoutesBuilder<'_> {
     fn add_server(&mut self, server: &Serving, hosts: &mut BTreeMap<String, GatewayHost>) {
         let redirects = server.redirects();
         for rule in self.rules.bound(server.from()) {

@@ -7,13 +7,13 @@ use envoy_types::pb::envoy::config::route::v3::{
     RouteMatch, VirtualHost, route_action,
 };
 
-use crate::common::outlets::Outlet;
 use crate::common::retries::retries;
+use crate::common::service_ports::ServicePort;
 use crate::common::wire;
 
 /// All requests to the port, where no rule says anything else.
-pub(super) fn usual(outlet: &Outlet) -> Route {
-    let mut action = to(&outlet.name);
+pub(super) fn usual(service_port: &ServicePort) -> Route {
+    let mut action = to(&service_port.name);
     action.retry_policy = Some(retries());
     action.max_stream_duration = Some(route_action::MaxStreamDuration {
         max_stream_duration: Some(wire::duration(Duration::ZERO)),
@@ -21,7 +21,7 @@ pub(super) fn usual(outlet: &Outlet) -> Route {
         ..route_action::MaxStreamDuration::default()
     });
     Route {
-        decorator: Some(decorator(outlet.host(), outlet.port.number)),
+        decorator: Some(decorator(service_port.host(), service_port.port.number)),
         ..everything("default", action)
     }
 }

@@ -31,7 +31,7 @@ use envoy_types::pb::envoy::r#type::v3::{HttpStatus, StatusCode};
 
 use super::matching::{Pattern, path, string, text};
 use super::message::{self, Rules};
-use crate::common::outlets::{Outlet, Outlets, cluster_name};
+use crate::common::service_ports::{ServicePort, ServicePorts, cluster_name};
 use crate::common::wire;
 
 /// For an answer, as in Istio.
@@ -44,7 +44,7 @@ const REFUSED: &str = "denied";
 #[derive(Clone, Copy)]
 pub(crate) struct Providers<'a> {
     pub(crate) mesh: &'a MeshConfig,
-    pub(crate) outlets: &'a Outlets,
+    pub(crate) service_ports: &'a ServicePorts,
 }
 
 impl fmt::Debug for Providers<'_> {
@@ -114,22 +114,22 @@ impl<'a> Providers<'a> {
             }
             _ => return Err("neither envoyExtAuthzHttp nor envoyExtAuthzGrpc is there".to_owned()),
         };
-        let outlet = self.outlet(service, port)?;
-        if matches!(asked, ProviderKind::Grpc(_)) && !outlet.protocol.is_http2() {
+        let service_port = self.service_port(service, port)?;
+        if matches!(asked, ProviderKind::Grpc(_)) && !service_port.protocol.is_http2() {
             return Err(format!("port {port} speaks neither GRPC nor HTTP2"));
         }
         Ok(Provider {
             name: &provider.name,
             asked,
-            host: outlet.host(),
-            cluster: outlet.name.clone(),
+            host: service_port.host(),
+            cluster: service_port.name.clone(),
             status: status_of(status)?,
             body: body.as_ref().map(buffered).transpose()?,
         })
     }
 
     /// `[NAMESPACE/]HOST`.
-    fn outlet(self, service: &str, port: u32) -> Result<&'a Outlet, String> {
+    fn service_port(self, service: &str, port: u32) -> Result<&'a ServicePort, String> {
         let missing = || format!("the proxy sees no service {service:?} with port {port}");
         let (namespace, host) = match service.split_once('/') {
             Some((namespace, host)) => (Some(namespace), host),
@@ -137,11 +137,13 @@ impl<'a> Providers<'a> {
         };
         let port = u16::try_from(port).map_err(|_| missing())?;
         let name = cluster_name(port, &host.to_ascii_lowercase());
-        let found = self.outlets.by_name(&name);
-        let found = found.filter(|outlet| {
-            namespace.is_none_or(|namespace| *outlet.service.key.namespace == *namespace)
+        let found = self.service_ports.by_name(&name);
+        let found = found.filter(|service_port| {
+            namespace.is_none_or(|namespace| *service_port.service.key.namespace == *namespace)
         });
-        found.map(|outlet| &**outlet).ok_or_else(missing)
+        found
+            .map(|service_port| &**service_port)
+            .ok_or_else(missing)
     }
 }
 

@@ -16,7 +16,7 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::http_protocol_optio
 use envoy_types::pb::envoy::r#type::v3::Percent;
 
 use super::{Side, positive, time};
-use crate::common::upstream_http::{Spoken, speaking};
+use crate::common::upstream_http::{UpstreamHttp, speaking};
 use crate::common::{keepalive, wire};
 use crate::finish::ClusterParts;
 
@@ -118,13 +118,13 @@ fn http(
     if let Some(http) = settings {
         let upgrades = http.h2_upgrade_policy() == H2UpgradePolicy::Upgrade && side == Side::Client;
         if http.use_client_protocol {
-            *options = Some(speaking(Spoken::Clients));
+            *options = Some(speaking(UpstreamHttp::Clients));
         } else if upgrades && protocol.is_http() && !protocol.is_http2() {
-            *options = Some(speaking(Spoken::Http2));
+            *options = Some(speaking(UpstreamHttp::Http2));
         }
     }
     if age.is_some() || requests.is_some() || idle.is_some() {
-        let options = options.get_or_insert_with(|| speaking(Spoken::Http1));
+        let options = options.get_or_insert_with(|| speaking(UpstreamHttp::Http1));
         options.common_http_protocol_options = Some(core::HttpProtocolOptions {
             idle_timeout: idle.map(time),
             max_connection_duration: age.map(time),

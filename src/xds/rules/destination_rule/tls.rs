@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::core::v3::proxy_protocol_config::Version;
 
 use super::Purpose;
 use crate::common::tls;
-use crate::common::upstream_http::{Spoken, is_http2, speaking};
+use crate::common::upstream_http::{UpstreamHttp, is_http2, speaking};
 use crate::finish::ClusterParts;
 
 /// Envoy finds the system's roots by itself, but compares no names with them: it wants a file for that. Debian and distroless
@@ -51,7 +51,9 @@ pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purp
                 &[]
             };
             if written.sni.is_empty() && purpose.protocol.is_http() {
-                let http = parts.http.get_or_insert_with(|| speaking(Spoken::Http1));
+                let http = parts
+                    .http
+                    .get_or_insert_with(|| speaking(UpstreamHttp::Http1));
                 http.upstream_http_protocol_options = Some(UpstreamHttpProtocolOptions {
                     auto_sni: true,
                     ..UpstreamHttpProtocolOptions::default()

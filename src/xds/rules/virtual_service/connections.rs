@@ -8,7 +8,7 @@ use api::model::{Network, ObjectRef};
 use api::networking::VirtualService;
 
 use super::{only, written_port};
-use crate::common::outlets::{Outlet, subset_name};
+use crate::common::service_ports::{ServicePort, subset_name};
 use crate::rules::gateway::Serving;
 use crate::scope::gateways::holds_at;
 use crate::scope::{ProxyRules, Rule, is_of_mesh};
@@ -38,14 +38,14 @@ pub(crate) struct Connections {
 }
 
 /// `None`: no rule says anything of connections of this proxy to this port.
-pub(crate) fn connections(rules: &ProxyRules, outlet: &Outlet) -> Option<Connections> {
-    let rule = rules.connection_rule(outlet.host())?;
+pub(crate) fn connections(rules: &ProxyRules, service_port: &ServicePort) -> Option<Connections> {
+    let rule = rules.connection_rule(service_port.host())?;
     let spec = rule.spec();
     let (mut targets, mut rest) = (Vec::new(), None);
     let mut is_matched = false;
-    let number = outlet.port.number;
+    let number = service_port.port.number;
     let shares = |route: &[RouteDestination]| shares(rules, number, route, rule.namespace());
-    if outlet.protocol.has_server_name() {
+    if service_port.protocol.has_server_name() {
         for route in &spec.tls {
             let holding = route.r#match.iter().filter(|one| {
                 let TlsMatchAttributes {
@@ -55,7 +55,7 @@ pub(crate) fn connections(rules: &ProxyRules, outlet: &Outlet) -> Option<Connect
                     source_namespace,
                     ..
                 } = one;
-                let has_port = *port == 0 || *port == u32::from(outlet.port.number);
+                let has_port = *port == 0 || *port == u32::from(service_port.port.number);
                 has_port
                     && is_of_mesh(gateways)
                     && rules.is_in(source_namespace)
@@ -104,7 +104,7 @@ pub(crate) fn connections(rules: &ProxyRules, outlet: &Outlet) -> Option<Connect
     is_matched.then(|| Connections {
         targets,
         // What no match is for goes where it would without the rule.
-        rest: rest.or_else(|| Some(vec![(outlet.name.clone(), 0)])),
+        rest: rest.or_else(|| Some(vec![(service_port.name.clone(), 0)])),
         from: rule.from.clone(),
     })
 }
@@ -254,7 +254,7 @@ fn shares(
             continue;
         };
         let host = rules.full_host(&to.host, namespace);
-        let known: Vec<_> = rules.outlets().by_host(&host).collect();
+        let known: Vec<_> = rules.service_ports().by_host(&host).collect();
         let port = written_port(to).or_else(|| only(&known));
         let port = port.unwrap_or(listens);
         let weight = u32::try_from(one.weight).unwrap_or_default();

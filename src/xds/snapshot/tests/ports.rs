@@ -57,7 +57,7 @@ fn no_service_shares_a_port_of_envoys_own_listeners() {
     }
 }
 
-/// A door that is only intercepted has no place on all addresses: it would be in that of the services of its port, or of the
+/// A inbound_port that is only intercepted has no place on all addresses: it would be in that of the services of its port, or of the
 /// listener where traffic is caught.
 #[test]
 fn an_ingress_that_is_not_bound_is_not_on_all_addresses() {
@@ -66,8 +66,8 @@ fn an_ingress_that_is_not_bound_is_not_on_all_addresses() {
         let b = service("b", &[(80, "HTTP")], Resolution::Static);
         add(&mut world, b, Vec::new());
         let bind = format!(", bind: {bind}");
-        let doors = [80, 15001, 15006, 15090].map(|number| door(number, &bind));
-        sidecar(&mut world, &format!("ingress:\n{}", doors.concat()));
+        let inbound_ports = [80, 15001, 15006, 15090].map(|number| inbound_port(number, &bind));
+        sidecar(&mut world, &format!("ingress:\n{}", inbound_ports.concat()));
         for mode in MODES {
             let snapshot = Snapshot::new(world.clone(), Arc::new(Settings::default()));
             let view = snapshot.view(&node(FIRST, mode));
@@ -82,7 +82,7 @@ fn an_ingress_that_is_not_bound_is_not_on_all_addresses() {
     }
     // What is bound is where somebody wants it.
     let mut world = world("");
-    let everywhere = door(9080, ", bind: 0.0.0.0, captureMode: NONE");
+    let everywhere = inbound_port(9080, ", bind: 0.0.0.0, captureMode: NONE");
     sidecar(&mut world, &format!("ingress:\n{everywhere}"));
     let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
     for (id, mode) in [(FIRST, "REDIRECT"), (CLIENT, "NONE")] {

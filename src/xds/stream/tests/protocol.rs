@@ -1,7 +1,9 @@
 //! The rows of the protocol, each for both variants where they share it.
 
 use super::world::{Body, Wire, World};
-use crate::stream::{Client, Fault, Heard, NAME_BYTES, NAMES, Protocol, Request, UNKNOWN_NAMES};
+use crate::stream::{
+    Client, Fault, NAME_BYTES, NAMES, Protocol, Request, RequestOutcome, UNKNOWN_NAMES,
+};
 use crate::version::Version;
 use crate::view::Type;
 use crate::view::Type::{Cluster, Endpoint, Listener, Route, Secret};
@@ -23,9 +25,9 @@ fn settled(mut wire: Wire) -> Wire {
         (Listener, &[]),
         (Route, &["80"]),
     ] {
-        assert_eq!(wire.names(kind, names), Heard::Subscribed);
+        assert_eq!(wire.names(kind, names), RequestOutcome::Subscribed);
         assert_eq!(wire.all().len(), 1, "{kind:?}");
-        assert_eq!(wire.ack(kind), Heard::Acked);
+        assert_eq!(wire.ack(kind), RequestOutcome::Acked);
     }
     assert!(wire.all().is_empty());
     wire
@@ -44,7 +46,7 @@ fn the_first_request_is_answered_whatever_its_nonce() {
             nonce: nonce.to_owned(),
             ..Request::of(Cluster)
         };
-        assert_eq!(wire.ask(&request), Heard::Subscribed);
+        assert_eq!(wire.ask(&request), RequestOutcome::Subscribed);
         assert_eq!(wire.all(), ["cds a=1 b=1 static=1"]);
     }
 }
@@ -142,7 +144,10 @@ fn an_ack_moves_the_accepted_version_and_a_nack_does_not() {
         let changed = world.clone().simple(Listener, "l", 2);
         wire.stream.push(changed.full());
         assert_eq!(wire.all(), ["lds l=2"]);
-        assert_eq!(wire.nack(Listener, "no such file"), Heard::Nacked(1));
+        assert_eq!(
+            wire.nack(Listener, "no such file"),
+            RequestOutcome::Nacked(1)
+        );
         let status = wire.stream.status(Listener).unwrap();
         assert_eq!(
             (status.acked, status.sent),
@@ -158,7 +163,7 @@ fn an_ack_moves_the_accepted_version_and_a_nack_does_not() {
         wire.stream
             .push(world.clone().simple(Listener, "l", 3).full());
         assert_eq!(wire.all(), ["lds l=3"]);
-        assert_eq!(wire.ack(Listener), Heard::Acked);
+        assert_eq!(wire.ack(Listener), RequestOutcome::Acked);
         assert!(in_sync(&wire, Listener));
         assert_eq!(wire.stream.status(Listener).unwrap().nack, None);
     }
@@ -175,7 +180,7 @@ fn names_in_a_nack_count() {
         error: Some("no".to_owned()),
         ..Request::of(Endpoint)
     };
-    assert_eq!(wire.ask(&request), Heard::Nacked(1));
+    assert_eq!(wire.ask(&request), RequestOutcome::Nacked(1));
     assert_eq!(wire.all(), ["eds c=~"]);
 }
 
@@ -190,11 +195,14 @@ fn a_stale_nonce_is_ignored_and_the_newer_subscription_holds() {
         names: ["a", "b", "c"].into(),
         ..Request::of(Endpoint)
     };
-    assert_eq!(wire.ask(&request), Heard::Expired);
+    assert_eq!(wire.ask(&request), RequestOutcome::Expired);
     assert!(wire.all().is_empty());
     assert_eq!(wire.stream.watches(Endpoint).names.len(), 2);
     // Its answer to the newer response has the names, too.
-    assert_eq!(wire.names(Endpoint, &["a", "b", "c"]), Heard::Acked);
+    assert_eq!(
+        wire.names(Endpoint, &["a", "b", "c"]),
+        RequestOutcome::Acked
+    );
     assert_eq!(wire.all(), ["eds c=~"]);
 }
 
@@ -210,9 +218,9 @@ fn a_name_that_was_let_go_in_a_stale_request_is_answered_again() {
         names: vec!["a".to_owned()].into(),
         ..Request::of(Endpoint)
     };
-    assert_eq!(wire.ask(&request), Heard::Expired);
+    assert_eq!(wire.ask(&request), RequestOutcome::Expired);
     assert!(wire.all().is_empty());
-    assert_eq!(wire.names(Endpoint, &["a", "b"]), Heard::Acked);
+    assert_eq!(wire.names(Endpoint, &["a", "b"]), RequestOutcome::Acked);
     assert_eq!(wire.all(), ["eds b=1"]);
 }
 
@@ -221,19 +229,22 @@ fn added_names_are_answered_and_removed_ones_are_not() {
     let mut wire = Wire::sotw(&world());
     wire.names(Endpoint, &["a"]);
     assert_eq!(wire.all(), ["eds a=1"]);
-    assert_eq!(wire.names(Endpoint, &["a", "b", "c"]), Heard::Acked);
+    assert_eq!(
+        wire.names(Endpoint, &["a", "b", "c"]),
+        RequestOutcome::Acked
+    );
     assert_eq!(wire.all(), ["eds b=1 c=~"]);
-    assert_eq!(wire.names(Endpoint, &["a"]), Heard::Acked);
+    assert_eq!(wire.names(Endpoint, &["a"]), RequestOutcome::Acked);
     assert!(wire.all().is_empty());
-    assert_eq!(wire.names(Endpoint, &["a", "b"]), Heard::Asked);
+    assert_eq!(wire.names(Endpoint, &["a", "b"]), RequestOutcome::Asked);
     assert_eq!(wire.all(), ["eds b=1"]);
 }
 
 #[test]
 fn names_before_the_first_answer_are_joined_to_it() {
     let mut wire = Wire::sotw(&world());
-    assert_eq!(wire.names(Endpoint, &["a"]), Heard::Subscribed);
-    assert_eq!(wire.names(Endpoint, &["a", "b"]), Heard::Asked);
+    assert_eq!(wire.names(Endpoint, &["a"]), RequestOutcome::Subscribed);
+    assert_eq!(wire.names(Endpoint, &["a", "b"]), RequestOutcome::Asked);
     assert_eq!(wire.all(), ["eds a=1 b=1"]);
 }
 
@@ -243,7 +254,7 @@ fn a_wildcard_stays_through_acks_without_names() {
         let mut wire = Wire::sotw(&world());
         wire.names(Cluster, first);
         assert_eq!(wire.all(), ["cds a=1 b=1 static=1"]);
-        assert_eq!(wire.names(Cluster, &[]), Heard::Acked);
+        assert_eq!(wire.names(Cluster, &[]), RequestOutcome::Acked);
         assert!(wire.stream.watches(Cluster).wildcard);
         wire.stream.push(world().eds("c", 1, 1).full());
         assert_eq!(wire.all(), ["cds a=1 b=1 c=1 static=1"]);
@@ -267,8 +278,8 @@ fn no_names_of_endpoints_or_routes_are_nothing() {
     for wire in [Wire::sotw(&world()), Wire::delta(&world())] {
         let mut wire = wire;
         for kind in [Endpoint, Route] {
-            assert_eq!(wire.names(kind, &[]), Heard::Subscribed);
-            assert_eq!(wire.names(kind, &["*"]), Heard::Asked);
+            assert_eq!(wire.names(kind, &[]), RequestOutcome::Subscribed);
+            assert_eq!(wire.names(kind, &["*"]), RequestOutcome::Asked);
         }
         assert!(wire.all().is_empty());
     }
@@ -283,7 +294,7 @@ fn an_empty_response_is_an_answer() {
         let mut wire = wire;
         wire.names(Listener, &[]);
         assert_eq!(wire.all(), ["lds"]);
-        assert_eq!(wire.ack(Listener), Heard::Acked);
+        assert_eq!(wire.ack(Listener), RequestOutcome::Acked);
         assert!(in_sync(&wire, Listener));
     }
 }
@@ -310,11 +321,11 @@ fn what_is_not_known_is_empty_and_pushed_when_it_appears() {
 fn of_a_secret_that_is_not_there_nothing_is_said_until_it_is() {
     let one = world().simple(Secret, "a", 1);
     let mut wire = settled(Wire::sotw(&one));
-    assert_eq!(wire.names(Secret, &["b"]), Heard::Subscribed);
+    assert_eq!(wire.names(Secret, &["b"]), RequestOutcome::Subscribed);
     assert!(wire.all().is_empty());
     wire.names(Secret, &["a", "b"]);
     assert_eq!(wire.all(), ["sds a=1"]);
-    assert_eq!(wire.ack(Secret), Heard::Acked);
+    assert_eq!(wire.ack(Secret), RequestOutcome::Acked);
     wire.stream.push(one.full());
     assert!(wire.all().is_empty());
     // A rotation is of nothing else, and one that appears comes alone.
@@ -374,7 +385,7 @@ fn a_response_has_the_version_of_all_that_the_client_has_after_it() {
 fn grpc_names_what_it_wants_and_misses_what_is_not_there() {
     let world = world();
     let mut wire = Wire::new(Protocol::StateOfTheWorld, Client::Grpc, &world);
-    assert_eq!(wire.names(Cluster, &[]), Heard::Subscribed);
+    assert_eq!(wire.names(Cluster, &[]), RequestOutcome::Subscribed);
     assert!(wire.all().is_empty());
     wire.names(Listener, &["l", "unknown"]);
     assert_eq!(wire.all(), ["lds l=1"]);
@@ -383,7 +394,7 @@ fn grpc_names_what_it_wants_and_misses_what_is_not_there() {
     wire.names(Cluster, &["a"]);
     assert_eq!(wire.all(), ["cds a=1"]);
     // Nothing is wanted any more.
-    assert_eq!(wire.names(Cluster, &[]), Heard::Acked);
+    assert_eq!(wire.names(Cluster, &[]), RequestOutcome::Acked);
     wire.stream
         .push(world.eds("a", 2, 1).simple(Listener, "l2", 1).full());
     assert!(wire.all().is_empty());
@@ -410,7 +421,10 @@ fn too_many_names_of_nothing_end_the_stream() {
                 names: names.into(),
                 ..Request::of(kind)
             };
-            assert_eq!(wire.ask(&ask(names("x", UNKNOWN_NAMES))), Heard::Subscribed);
+            assert_eq!(
+                wire.ask(&ask(names("x", UNKNOWN_NAMES))),
+                RequestOutcome::Subscribed
+            );
             let told = wire.all();
             let beyond = [names("x", UNKNOWN_NAMES), names("y", 1)].concat();
             let mut beyond = ask(beyond);
@@ -490,7 +504,7 @@ fn names_that_vanish_later_do_not_count() {
         assert_eq!(
             heard,
             if rest == 0 {
-                Ok(Heard::Subscribed)
+                Ok(RequestOutcome::Subscribed)
             } else {
                 ends
             }
@@ -508,7 +522,7 @@ fn too_many_names_end_the_stream() {
             names: many(NAMES).into(),
             ..Request::of(Endpoint)
         };
-        assert_eq!(wire.ask(&request), Heard::Subscribed);
+        assert_eq!(wire.ask(&request), RequestOutcome::Subscribed);
         request.names = many(NAMES + 1).into();
         let fault = wire.stream.request(wire.now, &request);
         assert_eq!(fault, Err(Fault::TooManyNames(NAMES + 1)));
@@ -518,7 +532,7 @@ fn too_many_names_end_the_stream() {
         names: many(from + NAMES / 2 + 1).split_off(from).into(),
         ..Request::of(Endpoint)
     };
-    assert_eq!(wire.ask(&half(0)), Heard::Subscribed);
+    assert_eq!(wire.ask(&half(0)), RequestOutcome::Subscribed);
     let fault = wire.stream.request(wire.now, &half(NAMES));
     assert_eq!(fault, Err(Fault::TooManyNames(NAMES + 2)));
 }
@@ -556,7 +570,7 @@ fn delta_sends_what_differs_from_the_initial_versions() {
         let mut wire = Wire::delta(&world);
         assert_eq!(
             wire.ask(&delta(Cluster, &initial, &["*"])),
-            Heard::Subscribed
+            RequestOutcome::Subscribed
         );
         assert_eq!(wire.all(), sent);
         let status = wire.stream.status(Cluster).unwrap();
@@ -593,9 +607,9 @@ fn delta_endpoints_are_answered_in_full_unless_clusters_are_current() {
 fn delta_says_at_once_what_is_not_there_and_sends_it_when_it_appears() {
     let mut wire = settled(Wire::delta(&world()));
     for kind in [Endpoint, Route] {
-        assert_eq!(wire.names(kind, &["c"]), Heard::Asked);
+        assert_eq!(wire.names(kind, &["c"]), RequestOutcome::Asked);
         assert_eq!(wire.all(), [format!("{} -c", kind.word())]);
-        assert_eq!(wire.ack(kind), Heard::Acked);
+        assert_eq!(wire.ack(kind), RequestOutcome::Acked);
     }
     wire.stream.push(world().full());
     assert!(wire.all().is_empty());
@@ -609,7 +623,7 @@ fn delta_by_name_for_clusters_too() {
     let mut wire = Wire::delta(&world());
     wire.names(Cluster, &["a", "c"]);
     assert_eq!(wire.all(), ["cds a=1 -c"]);
-    assert_eq!(wire.names(Cluster, &["static"]), Heard::Acked);
+    assert_eq!(wire.names(Cluster, &["static"]), RequestOutcome::Acked);
     assert_eq!(wire.all(), ["cds static=1"]);
     wire.stream
         .push(world().eds("c", 3, 1).eds("b", 2, 1).full());
@@ -642,7 +656,7 @@ fn delta_sends_nothing_of_what_was_unsubscribed() {
         unsubscribe: vec!["b".to_owned(), "unknown".to_owned()],
         ..Request::of(Endpoint)
     };
-    assert_eq!(wire.ask(&request), Heard::Asked);
+    assert_eq!(wire.ask(&request), RequestOutcome::Asked);
     wire.stream.push(world().eds("b", 1, 7).endpoints(&["b"]));
     assert!(wire.all().is_empty());
     let mut less = world();
@@ -663,7 +677,7 @@ fn delta_takes_names_whatever_the_nonce() {
         names: vec!["c".to_owned()].into(),
         ..Request::of(Endpoint)
     };
-    assert_eq!(wire.ask(&request), Heard::Expired);
+    assert_eq!(wire.ask(&request), RequestOutcome::Expired);
     assert_eq!(wire.all(), ["eds -c"]);
 }
 
@@ -673,7 +687,7 @@ fn delta_does_not_send_a_refused_resource_until_it_changes() {
     wire.stream
         .push(world().simple(Cluster, "static", 2).full());
     assert_eq!(wire.all(), ["cds static=2"]);
-    assert_eq!(wire.nack(Cluster, "no"), Heard::Nacked(1));
+    assert_eq!(wire.nack(Cluster, "no"), RequestOutcome::Nacked(1));
     let other = world().simple(Cluster, "static", 2).eds("a", 2, 1);
     wire.stream.push(other.full());
     assert_eq!(wire.all(), ["cds a=2", "eds a=1"]);
@@ -696,6 +710,6 @@ fn a_hundred_thousand_names_are_one_walk() {
         response.resources.iter().map(|found| found.version).sum()
     );
     assert_eq!(wire.stream.resources(Endpoint).len(), NAMES);
-    assert_eq!(wire.ack(Endpoint), Heard::Acked);
+    assert_eq!(wire.ack(Endpoint), RequestOutcome::Acked);
     assert!(wire.next().is_none());
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::world::{Body, Wire, World};
-use crate::stream::{Client, Heard, Protocol, Stall};
+use crate::stream::{Client, Protocol, RequestOutcome, Stall};
 use crate::view::Type::{Cluster, Endpoint, Listener, Route};
 use crate::view::{Type, View};
 use api::model::Reason;
@@ -58,18 +58,24 @@ fn make_before_break_step_by_step() {
     // New clusters and those that vanish, as they were.
     assert_eq!(wire.all(), ["cds kept=1 new=1 old=1"]);
     // Envoy asks for the new assignments before it accepts the clusters.
-    assert_eq!(wire.names(Endpoint, &["kept", "new", "old"]), Heard::Asked);
+    assert_eq!(
+        wire.names(Endpoint, &["kept", "new", "old"]),
+        RequestOutcome::Asked
+    );
     assert_eq!(wire.all(), ["eds new=1"]);
-    assert_eq!(wire.ack(Endpoint), Heard::Acked);
+    assert_eq!(wire.ack(Endpoint), RequestOutcome::Acked);
     assert!(wire.all().is_empty(), "the clusters are not accepted yet");
-    assert_eq!(wire.ack(Cluster), Heard::Acked);
+    assert_eq!(wire.ack(Cluster), RequestOutcome::Acked);
     assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
-    assert_eq!(wire.ack(Listener), Heard::Acked);
+    assert_eq!(wire.ack(Listener), RequestOutcome::Acked);
     assert!(wire.all().is_empty(), "the routes are not accepted yet");
-    assert_eq!(wire.ack(Route), Heard::Acked);
+    assert_eq!(wire.ack(Route), RequestOutcome::Acked);
     assert_eq!(wire.all(), ["cds kept=1 new=1"]);
-    assert_eq!(wire.names(Endpoint, &["kept", "new"]), Heard::Asked);
-    assert_eq!(wire.ack(Cluster), Heard::Acked);
+    assert_eq!(
+        wire.names(Endpoint, &["kept", "new"]),
+        RequestOutcome::Asked
+    );
+    assert_eq!(wire.ack(Cluster), RequestOutcome::Acked);
     assert!(wire.all().is_empty());
     assert!(!wire.stream.is_pending());
     let status = wire.stream.status(Cluster).unwrap();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::stream::{Client, Heard, Protocol, Push, Request, Response, Scope, Stream};
+use crate::stream::{Client, Protocol, Push, Request, RequestOutcome, Response, Scope, Stream};
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 use api::model::Reason;
@@ -168,12 +168,12 @@ impl Wire {
         Self::new(Protocol::Delta, Client::Envoy, world)
     }
 
-    pub(super) fn ask(&mut self, request: &Request) -> Heard {
+    pub(super) fn ask(&mut self, request: &Request) -> RequestOutcome {
         self.stream.request(self.now, request).unwrap()
     }
 
     /// Names with the last nonce: the first request, an ACK, or names alone.
-    pub(super) fn names(&mut self, kind: Type, names: &[&str]) -> Heard {
+    pub(super) fn names(&mut self, kind: Type, names: &[&str]) -> RequestOutcome {
         let request = Request {
             nonce: self.nonce(kind),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -182,7 +182,7 @@ impl Wire {
         self.ask(&request)
     }
 
-    pub(super) fn ack(&mut self, kind: Type) -> Heard {
+    pub(super) fn ack(&mut self, kind: Type) -> RequestOutcome {
         let names = match self.stream.protocol {
             Protocol::Delta => Vec::new(),
             Protocol::StateOfTheWorld => self.stream.watches(kind).names,
@@ -191,7 +191,7 @@ impl Wire {
         self.names(kind, &names)
     }
 
-    pub(super) fn nack(&mut self, kind: Type, words: &str) -> Heard {
+    pub(super) fn nack(&mut self, kind: Type, words: &str) -> RequestOutcome {
         let names = self.stream.watches(kind).names;
         let request = Request {
             nonce: self.nonce(kind),

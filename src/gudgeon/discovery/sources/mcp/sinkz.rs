@@ -11,11 +11,11 @@ use cluster::registry::Written;
 use mcp::sink::{ObjectStatus, Outcome};
 use serde_json::{Map, Value, json};
 
-use super::super::shown::Shown;
+use super::super::debug_view::DebugView;
 use super::local::Local;
 use super::{Origin, Sinks, Source};
 use crate::discovery::facts::Object;
-use crate::discovery::sight::refuses_all;
+use crate::discovery::gauges::refuses_all;
 use crate::html::{self, ROWS, escaped};
 use crate::log::stamp;
 use crate::mcp::{LinkState, SourceObjects};
@@ -86,7 +86,7 @@ impl Sinks {
     }
 
     /// What is written, used or not.
-    pub(in super::super) fn written(&self, all: &mut Shown) {
+    pub(in super::super) fn written(&self, all: &mut DebugView) {
         let state = self.state();
         all.add(&self.rules, state.rules.written().map(Arc::new));
         all.add(&self.services, state.services.written().map(Arc::new));

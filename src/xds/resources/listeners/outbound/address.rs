@@ -9,22 +9,27 @@ use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
 use super::{Builder, extras};
 use crate::common::conflict::{Conflict, TCP_OVER_TCP};
-use crate::common::outlets::Outlet;
+use crate::common::service_ports::ServicePort;
 use crate::resources::filters::{self, Extras};
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::listeners::{Frame, Inspect, name};
 
 impl Builder<'_> {
     /// A listener of one address.
-    pub(super) fn own_address(&mut self, outlet: &Arc<Outlet>, address: IpAddr, endpoint: bool) {
-        let port = outlet.port.number;
+    pub(super) fn own_address(
+        &mut self,
+        service_port: &Arc<ServicePort>,
+        address: IpAddr,
+        endpoint: bool,
+    ) {
+        let port = service_port.port.number;
         let name = name(address, port);
         if let Some(built) = self.out.listeners.get(&name) {
             // One endpoint may serve two names.
             if !built.endpoint || !endpoint {
                 let message = format!(
                     "{} is left out: an older service has it",
-                    outlet.authority()
+                    service_port.authority()
                 );
                 self.out
                     .conflicts
@@ -33,20 +38,20 @@ impl Builder<'_> {
             return;
         }
         let mut routes = Vec::new();
-        let sniffs = outlet.protocol.is_auto() && !endpoint;
-        let rule = self.connections(outlet);
-        let by_rule = rule.as_ref().filter(|_| !outlet.protocol.is_http());
+        let sniffs = service_port.protocol.is_auto() && !endpoint;
+        let rule = self.connections(service_port);
+        let by_rule = rule.as_ref().filter(|_| !service_port.protocol.is_http());
         let rest = by_rule.map(|rule| rule.rest.as_ref());
         let tcp = match rest.flatten() {
-            Some(to) => filters::tcp_to(self.mesh, &outlet.name, to),
-            None => filters::tcp(self.mesh, &outlet.name),
+            Some(to) => filters::tcp_to(self.mesh, &service_port.name, to),
+            None => filters::tcp(self.mesh, &service_port.name),
         };
         // Of what a rule tells by names the rest goes nowhere.
         let is_closed = rest.is_some_and(|rest| rest.is_none());
-        let sniffed = sniffs.then(|| self.http(&name, outlet.authority(), Extras::default()));
+        let sniffed = sniffs.then(|| self.http(&name, service_port.authority(), Extras::default()));
         let mut chains = by_rule.map_or_else(Vec::new, |rule| {
             self.chains(
-                outlet,
+                service_port,
                 rule,
                 &mut BTreeSet::new(),
                 |matching, tcp| match &sniffed {
@@ -55,13 +60,13 @@ impl Builder<'_> {
                 },
             )
         });
-        let own = if outlet.protocol.is_http() {
+        let own = if service_port.protocol.is_http() {
             let route = port.to_string();
             routes.push(route.as_str().into());
-            let http = self.http(&name, route, extras(outlet));
+            let http = self.http(&name, route, extras(service_port));
             vec![Match::any().chain(http)]
         } else if let Some(http) = sniffed {
-            routes.push(outlet.authority().as_str().into());
+            routes.push(service_port.authority().as_str().into());
             chain::sniffed(&Match::any(), http, vec![tcp])
         } else if is_closed {
             Vec::new()
@@ -88,13 +93,17 @@ impl Builder<'_> {
         self.insert(frame, routes, Some(address), endpoint, from);
     }
 
-    pub(super) fn each_endpoint(&mut self, outlet: &Arc<Outlet>, endpoints: &[&Endpoint]) {
+    pub(super) fn each_endpoint(
+        &mut self,
+        service_port: &Arc<ServicePort>,
+        endpoints: &[&Endpoint],
+    ) {
         for address in endpoints
             .iter()
             .filter_map(|endpoint| endpoint.address.ip())
         {
             if self.place.families.has(address) && !address.is_unspecified() {
-                self.own_address(outlet, address, true);
+                self.own_address(service_port, address, true);
             }
         }
     }

@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
 
 use super::Builder;
 use crate::common::conflict::{Conflict, TOO_LARGE};
-use crate::common::outlets::Outlet;
+use crate::common::service_ports::ServicePort;
 use crate::resources::filters;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
@@ -29,8 +29,8 @@ fn weight(connections: &Connections) -> usize {
 
 impl Builder<'_> {
     /// What a rule says of connections to a port, where there is room for it.
-    pub(super) fn connections(&mut self, outlet: &Outlet) -> Option<Connections> {
-        let rule = self.rules.connection_rule(outlet.host())?;
+    pub(super) fn connections(&mut self, service_port: &ServicePort) -> Option<Connections> {
+        let rule = self.rules.connection_rule(service_port.host())?;
         let spent = self.spent.by_rule.get(&rule.from).copied();
         let spent = spent.unwrap_or_default();
         if spent == usize::MAX {
@@ -40,7 +40,7 @@ impl Builder<'_> {
         let tcp = spec.tcp.iter().map(|route| route.r#match.len());
         let tls = spec.tls.iter().map(|route| route.r#match.len());
         let looked = tcp.chain(tls).sum::<usize>().saturating_mul(8);
-        let found = connections(self.rules, outlet);
+        let found = connections(self.rules, service_port);
         let more = found.as_ref().map_or(0, weight).saturating_add(looked);
         let own = spent.saturating_add(more);
         self.spent.all = self.spent.all.saturating_add(more);
@@ -56,7 +56,7 @@ impl Builder<'_> {
             ROOM_OF_RULE >> 20,
             ROOM >> 20
         );
-        let conflict = Conflict::new(TOO_LARGE, &*outlet.name, message);
+        let conflict = Conflict::new(TOO_LARGE, &*service_port.name, message);
         self.out.conflicts.push(conflict.because_of(&rule.from));
         None
     }
@@ -64,14 +64,14 @@ impl Builder<'_> {
     /// Adds what a rule tells from others to the listener that services share.
     pub(super) fn add_chains(
         &mut self,
-        outlet: &Outlet,
+        service_port: &ServicePort,
         rule: Connections,
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
     ) {
-        let shared = self.shared.entry(outlet.port.number).or_default();
+        let shared = self.shared.entry(service_port.port.number).or_default();
         let mut matched = std::mem::take(&mut shared.matched);
-        let chains = self.chains(outlet, &rule, &mut matched, make);
-        let shared = self.shared.entry(outlet.port.number).or_default();
+        let chains = self.chains(service_port, &rule, &mut matched, make);
+        let shared = self.shared.entry(service_port.port.number).or_default();
         shared.matched = matched;
         shared.from.push(rule.from);
         shared.chains.extend(chains);
@@ -80,17 +80,17 @@ impl Builder<'_> {
     /// Chains of a port that one service has to itself.
     pub(super) fn claimed(
         &mut self,
-        outlet: &Outlet,
+        service_port: &ServicePort,
         matched: &mut BTreeSet<String>,
         from: &mut Vec<ObjectRef>,
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
     ) -> Vec<FilterChain> {
-        let Some(rule) = self.connections(outlet) else {
-            return make(Match::any(), filters::tcp(self.mesh, &outlet.name));
+        let Some(rule) = self.connections(service_port) else {
+            return make(Match::any(), filters::tcp(self.mesh, &service_port.name));
         };
-        let mut chains = self.chains(outlet, &rule, matched, &make);
+        let mut chains = self.chains(service_port, &rule, matched, &make);
         if let Some(rest) = &rule.rest {
-            let tcp = filters::tcp_to(self.mesh, &outlet.name, rest);
+            let tcp = filters::tcp_to(self.mesh, &service_port.name, rest);
             chains.extend(make(Match::any(), tcp));
         }
         from.push(rule.from);
@@ -100,7 +100,7 @@ impl Builder<'_> {
     /// Chains of those that a rule tells from others, as `make` makes them of a match and of what becomes of them.
     pub(super) fn chains(
         &self,
-        outlet: &Outlet,
+        service_port: &ServicePort,
         connections: &Connections,
         matched: &mut BTreeSet<String>,
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
@@ -108,7 +108,7 @@ impl Builder<'_> {
         let mut chains = Vec::new();
         for target in &connections.targets {
             for matching in chain::of_target(target, self.place.families, matched) {
-                let filter = filters::tcp_to(self.mesh, &outlet.name, &target.to);
+                let filter = filters::tcp_to(self.mesh, &service_port.name, &target.to);
                 chains.extend(make(matching, filter));
             }
         }

@@ -11,7 +11,7 @@ use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::listeners::{Frame, Inspect, fixed, is_envoys, is_own, name};
 use crate::resources::routes::HTTP_PROXY;
-use crate::scope::Stand;
+use crate::scope::EgressListener;
 
 /// Where the services of one group listen that have no address of their own.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Wildcard {
 
 impl Wildcard {
     /// `None`: proxies of these families have no such address.
-    pub(super) fn new(stand: &Stand, place: &Place) -> Option<Self> {
+    pub(super) fn new(stand: &EgressListener, place: &Place) -> Option<Self> {
         let bound = stand.bound || place.loopback.is_some();
         let bind = stand.bind.filter(|bind| !bind.is_unspecified());
         if bind.is_some_and(|bind| !place.families.has(bind)) {
@@ -87,15 +87,15 @@ impl Builder<'_> {
                 let http = self.http(&name, port.to_string(), extras);
                 chains.push(Match::any().chain(http));
             }
-            Some(Claim::Tcp(outlet)) => {
+            Some(Claim::Tcp(service_port)) => {
                 let make = |matching: Match, tcp| vec![matching.chain(tcp)];
-                chains.extend(self.claimed(&outlet, &mut shared.matched, &mut from, make));
+                chains.extend(self.claimed(&service_port, &mut shared.matched, &mut from, make));
             }
-            Some(Claim::Auto(outlet)) => {
+            Some(Claim::Auto(service_port)) => {
                 let http = self.http(&name, port.to_string(), extras);
                 let make =
                     |matching: Match, tcp| chain::sniffed(&matching, http.clone(), vec![tcp]);
-                chains.extend(self.claimed(&outlet, &mut shared.matched, &mut from, make));
+                chains.extend(self.claimed(&service_port, &mut shared.matched, &mut from, make));
                 inspect = Inspect {
                     tls: true,
                     http: true,

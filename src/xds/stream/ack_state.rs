@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::message::{Heard, Nack, Protocol, WORDS};
+use super::message::{Nack, Protocol, RequestOutcome, WORDS};
 use crate::version::Version;
 
 /// Two nonces and two versions.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct AckState {
     /// A request of this type came.
     pub(super) asked: bool,
     /// Nonce of the last response; nonces begin at one, so 0 is none.
@@ -22,7 +22,7 @@ pub(super) struct Ledger {
     rejects: u64,
 }
 
-impl Ledger {
+impl AckState {
     /// The client has it already: nothing is sent.
     pub(super) fn agree(&mut self, version: Version) {
         self.sent = Some(version);
@@ -62,18 +62,22 @@ impl Ledger {
         protocol: Protocol,
         nonce: &str,
         error: Option<&str>,
-    ) -> Heard {
+    ) -> RequestOutcome {
         if nonce.is_empty() {
             // Delta asks out of turn without a nonce. State of the world does so before it has seen one; later its answer
             // to what it has not seen yet brings the same names.
             let alone = protocol == Protocol::Delta || self.is_silent();
-            return if alone { Heard::Asked } else { Heard::Expired };
+            return if alone {
+                RequestOutcome::Asked
+            } else {
+                RequestOutcome::Expired
+            };
         }
         let Ok(nonce) = nonce.parse::<u64>() else {
-            return Heard::Expired;
+            return RequestOutcome::Expired;
         };
         if nonce > self.nonce || nonce == 0 {
-            return Heard::Expired;
+            return RequestOutcome::Expired;
         }
         if nonce < self.nonce {
             // A newer response was on its way. In delta that one does not repeat what was refused, so the refusal stands.
@@ -82,11 +86,11 @@ impl Ledger {
                     self.answered = nonce;
                     self.refuse(now, words)
                 }
-                _ => Heard::Expired,
+                _ => RequestOutcome::Expired,
             };
         }
         if self.is_settled() {
-            return Heard::Asked;
+            return RequestOutcome::Asked;
         }
         self.answered = nonce;
         if let Some(words) = error {
@@ -94,17 +98,17 @@ impl Ledger {
         }
         self.acked = self.sent;
         self.nack = None;
-        Heard::Acked
+        RequestOutcome::Acked
     }
 
-    fn refuse(&mut self, now: Duration, words: &str) -> Heard {
+    fn refuse(&mut self, now: Duration, words: &str) -> RequestOutcome {
         self.rejects = self.rejects.saturating_add(1);
         self.nack = Some(Nack {
             version: self.sent.unwrap_or_default(),
             message: Arc::from(cut(words)),
             at: now,
         });
-        Heard::Nacked(self.rejects)
+        RequestOutcome::Nacked(self.rejects)
     }
 }
 
@@ -123,61 +127,73 @@ mod tests {
     const NOW: Duration = Duration::ZERO;
     const SOTW: Protocol = Protocol::StateOfTheWorld;
 
-    fn sent(nonces: &[u64]) -> Ledger {
-        let mut ledger = Ledger::default();
+    fn sent(nonces: &[u64]) -> AckState {
+        let mut ack_state = AckState::default();
         for nonce in nonces {
-            ledger.send(*nonce, Version::of(&nonce.to_be_bytes()));
+            ack_state.send(*nonce, Version::of(&nonce.to_be_bytes()));
         }
-        ledger
+        ack_state
     }
 
     #[test]
     fn the_last_nonce_answers_once() {
-        let mut ledger = sent(&[3]);
-        assert!(!ledger.is_settled());
-        assert_eq!(ledger.hear(NOW, SOTW, "3", None), Heard::Acked);
-        assert_eq!(ledger.acked, ledger.sent);
-        assert_eq!(ledger.hear(NOW, SOTW, "3", None), Heard::Asked);
-        assert!(ledger.is_settled());
+        let mut ack_state = sent(&[3]);
+        assert!(!ack_state.is_settled());
+        assert_eq!(ack_state.hear(NOW, SOTW, "3", None), RequestOutcome::Acked);
+        assert_eq!(ack_state.acked, ack_state.sent);
+        assert_eq!(ack_state.hear(NOW, SOTW, "3", None), RequestOutcome::Asked);
+        assert!(ack_state.is_settled());
     }
 
     #[test]
     fn names_after_a_refusal_are_no_ack() {
-        let mut ledger = sent(&[3]);
-        assert_eq!(ledger.hear(NOW, SOTW, "3", Some("no")), Heard::Nacked(1));
-        assert_eq!(ledger.hear(NOW, SOTW, "3", None), Heard::Asked);
-        assert_eq!(ledger.acked, None);
-        assert_eq!(&*ledger.nack.as_ref().unwrap().message, "no");
-        ledger.send(4, Version::EMPTY);
-        assert_eq!(ledger.hear(NOW, SOTW, "4", None), Heard::Acked);
-        assert_eq!(ledger.nack, None);
+        let mut ack_state = sent(&[3]);
+        assert_eq!(
+            ack_state.hear(NOW, SOTW, "3", Some("no")),
+            RequestOutcome::Nacked(1)
+        );
+        assert_eq!(ack_state.hear(NOW, SOTW, "3", None), RequestOutcome::Asked);
+        assert_eq!(ack_state.acked, None);
+        assert_eq!(&*ack_state.nack.as_ref().unwrap().message, "no");
+        ack_state.send(4, Version::EMPTY);
+        assert_eq!(ack_state.hear(NOW, SOTW, "4", None), RequestOutcome::Acked);
+        assert_eq!(ack_state.nack, None);
     }
 
     #[test]
     fn other_nonces_are_expired() {
         for nonce in ["2", "4", "0", "x", "", "-1", "99999999999999999999"] {
-            let mut ledger = sent(&[2, 3]);
+            let mut ack_state = sent(&[2, 3]);
             assert_eq!(
-                ledger.hear(NOW, SOTW, nonce, None),
-                Heard::Expired,
+                ack_state.hear(NOW, SOTW, nonce, None),
+                RequestOutcome::Expired,
                 "{nonce}"
             );
-            assert_eq!(ledger.hear(NOW, SOTW, nonce, Some("no")), Heard::Expired);
-            assert_eq!((ledger.acked, ledger.nack), (None, None));
+            assert_eq!(
+                ack_state.hear(NOW, SOTW, nonce, Some("no")),
+                RequestOutcome::Expired
+            );
+            assert_eq!((ack_state.acked, ack_state.nack), (None, None));
         }
-        assert_eq!(sent(&[]).hear(NOW, SOTW, "", None), Heard::Asked);
+        assert_eq!(sent(&[]).hear(NOW, SOTW, "", None), RequestOutcome::Asked);
     }
 
     #[test]
     fn delta_asks_without_a_nonce_and_refuses_late() {
-        let mut ledger = sent(&[2, 3]);
-        assert_eq!(ledger.hear(NOW, Protocol::Delta, "", None), Heard::Asked);
+        let mut ack_state = sent(&[2, 3]);
         assert_eq!(
-            ledger.hear(NOW, Protocol::Delta, "2", Some("no")),
-            Heard::Nacked(1)
+            ack_state.hear(NOW, Protocol::Delta, "", None),
+            RequestOutcome::Asked
         );
-        assert_eq!(ledger.hear(NOW, Protocol::Delta, "3", None), Heard::Acked);
-        assert_eq!(ledger.nack, None);
+        assert_eq!(
+            ack_state.hear(NOW, Protocol::Delta, "2", Some("no")),
+            RequestOutcome::Nacked(1)
+        );
+        assert_eq!(
+            ack_state.hear(NOW, Protocol::Delta, "3", None),
+            RequestOutcome::Acked
+        );
+        assert_eq!(ack_state.nack, None);
     }
 
     #[test]

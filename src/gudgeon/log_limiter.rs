@@ -9,7 +9,7 @@ use tokio::time::Instant;
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub(crate) struct Seldom {
+pub(crate) struct LogLimiter {
     lines: u32,
     state: Mutex<State>,
 }
@@ -22,7 +22,7 @@ struct State {
     untold: u64,
 }
 
-impl Seldom {
+impl LogLimiter {
     /// Creates a limiter of so many lines in a minute.
     pub(crate) const fn new(lines: u32) -> Self {
         let state = State {
@@ -73,7 +73,7 @@ mod tests {
     fn a_minute_has_so_many_lines_and_nothing_is_left_out_of_the_count() {
         let begun = Instant::now();
         for lines in [1, 3] {
-            let seldom = Seldom::new(lines);
+            let seldom = LogLimiter::new(lines);
             let (mut told, mut counted) = (0, 0);
             for second in 0..300 {
                 let found = seldom.add_at(begun + Duration::from_secs(second));

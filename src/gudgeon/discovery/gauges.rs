@@ -1,4 +1,4 @@
-//! What can be seen of the whole: whether it is ready, and the figures that are counted when somebody asks.
+//! Readiness of the whole, and the gauges that are read when somebody asks.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::PoisonError;
@@ -13,7 +13,7 @@ use xds::view::Type;
 use super::debug::EndpointsByPort;
 use super::facts::Object;
 use super::hub::Hub;
-use super::metrics::Seen;
+use super::metrics::Gauges;
 use crate::log;
 use crate::mcp::PortAccess;
 
@@ -21,7 +21,7 @@ use crate::mcp::PortAccess;
 pub(super) const LOST: Duration = Duration::from_secs(5);
 
 /// The lines of readiness: which source is lost, or why it is not ready.
-pub(super) fn standing(hub: &Hub) -> Result<String, String> {
+pub(super) fn readiness(hub: &Hub) -> Result<String, String> {
     if hub.is_draining() {
         return Err("draining".to_owned());
     }
@@ -77,9 +77,9 @@ pub(super) fn stale(hub: &Hub) -> Vec<(String, Duration)> {
 }
 
 /// For the metrics.
-pub(super) fn seen(hub: &Hub) -> Seen {
+pub(super) fn read(hub: &Hub) -> Gauges {
     let now = hub.clock.now();
-    let mut seen = Seen {
+    let mut gauges = Gauges {
         stale: stale(hub)
             .into_iter()
             .map(|(source, since)| (source, now.saturating_sub(since).as_secs()))
@@ -90,37 +90,37 @@ pub(super) fn seen(hub: &Hub) -> Seen {
         podless: hub.facts.podless(),
         totals: hub.facts.totals(),
         keyless: hub.jwks.without_keys(),
-        ..Seen::default()
+        ..Gauges::default()
     };
-    sessions(hub, &mut seen);
+    sessions(hub, &mut gauges);
     let Some(snapshot) = hub.snapshot() else {
-        return seen;
+        return gauges;
     };
     for conflict in snapshot.conflicts() {
-        *seen.conflicts.entry(conflict.metric).or_insert(0) += 1;
+        *gauges.conflicts.entry(conflict.metric).or_insert(0) += 1;
         // Of this one each object is counted by its name.
         let object = conflict
             .object
             .filter(|_| conflict.metric == REJECTED_CONFIG);
         if let Some(object) = object {
             let name = format!("{}/{}", object.namespace, object.name);
-            seen.rejected.insert((object.kind.into(), name));
+            gauges.rejected.insert((object.kind.into(), name));
         }
     }
     let world = snapshot.world();
-    seen.services = world.services.len();
+    gauges.services = world.services.len();
     for service in world.services.values().filter(|one| is_eds(hub, one)) {
         let endpoints = EndpointsByPort::new(world, service);
         for port in &service.ports {
             let count = endpoints.served(port).count();
-            seen.empty += usize::from(count == 0);
+            gauges.empty += usize::from(count == 0);
             if hub.options.cluster_metrics {
                 let name = format!("outbound|{}||{}", port.number, service.key.hostname);
-                seen.instances.push((name, count));
+                gauges.instances.push((name, count));
             }
         }
     }
-    seen
+    gauges
 }
 
 /// Whether sidecars ask for its endpoints. Others are resolved by name, or are where a connection wanted to go.
@@ -146,14 +146,14 @@ fn rejected(hub: &Hub) -> BTreeSet<Object> {
     rejected
 }
 
-fn sessions(hub: &Hub, seen: &mut Seen) {
+fn sessions(hub: &Hub, gauges: &mut Gauges) {
     // By the place of the bytes: streams that were sent the same share them.
     let mut bytes: HashMap<usize, (usize, usize)> = HashMap::new();
     for session in hub.sessions() {
-        seen.streams += 1;
-        seen.pending += usize::from(session.is_pending());
+        gauges.streams += 1;
+        gauges.pending += usize::from(session.is_pending());
         session.look(|stream| {
-            seen.homeless += usize::from(!stream.serves());
+            gauges.homeless += usize::from(!stream.serves());
             for kind in Type::ALL {
                 for resource in stream.resources(kind) {
                     let body = &resource.body;
@@ -169,13 +169,13 @@ fn sessions(hub: &Hub, seen: &mut Seen) {
                 if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
                     let [node, words] = [&session.node.id, &nack.message];
                     let [node, words] = [node, words].map(|text| clipped(text).to_owned());
-                    seen.refusals.push((kind.word(), node, words));
+                    gauges.refusals.push((kind.word(), node, words));
                 }
             }
         });
     }
-    seen.snapshot_bytes = bytes.values().map(|(length, _)| length).sum();
-    seen.shared = bytes.values().filter(|(_, streams)| *streams > 1).count();
+    gauges.snapshot_bytes = bytes.values().map(|(length, _)| length).sum();
+    gauges.shared = bytes.values().filter(|(_, streams)| *streams > 1).count();
 }
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ mod tests {
             error: error.into(),
         };
         let shown = || {
-            let text = hub.metrics.text(&seen(&hub), Format::Text);
+            let text = hub.metrics.text(&read(&hub), Format::Text);
             let mut lines = text.lines();
             let line = lines.find(|line| line.starts_with("gudgeon_source_stale_seconds{"));
             line.map(ToOwned::to_owned)
@@ -209,13 +209,13 @@ mod tests {
         hub.stand(&id, lost("no answer"));
         advance(Duration::from_millis(4900)).await;
         assert_eq!(shown(), None);
-        assert_eq!(standing(&hub).as_deref(), Ok("ok"));
+        assert_eq!(readiness(&hub).as_deref(), Ok("ok"));
         // Lost as before.
         hub.stand(&id, lost("no route"));
         advance(Duration::from_secs(2)).await;
         let line = "gudgeon_source_stale_seconds{source=\"Consul/east\"} 6";
         assert_eq!(shown().as_deref(), Some(line));
-        let ready = standing(&hub).unwrap();
+        let ready = readiness(&hub).unwrap();
         assert!(ready.starts_with("stale: Consul/east since "), "{ready}");
         hub.stand(&id, Standing::Synced);
         assert_eq!(shown(), None);

@@ -15,15 +15,15 @@ use tracing::{error, info, warn};
 use xds::node::{BadNode, Node, clipped};
 use xds::resource_names::ResourceNames;
 use xds::snapshot::Snapshot;
-use xds::stream::{Fault, Heard, Protocol, Stall, Stream};
+use xds::stream::{Fault, Protocol, RequestOutcome, Stall, Stream};
 use xds::view::{Type, View};
 
 use super::hub::{Hub, Joined, LARGE};
 use super::identity;
 use super::refused::RefusalReason;
-use super::session::{Made, Mail};
+use super::session::{Made, PendingPush};
 use super::wire::{self, Asked};
-use crate::grpc::{AddressPermit, Ended, Inbound, Peer, Received, ResponseSender};
+use crate::grpc::{AddressPermit, Ended, FromMessage, Inbound, Peer, ResponseSender};
 use crate::log;
 
 /// So long a stream that does not read keeps others from beginning with a push.
@@ -34,9 +34,9 @@ const PARTING: Duration = Duration::from_secs(1);
 const UNKNOWN: u64 = 1;
 
 /// What a stream is made of.
-pub(super) struct Conversation<B> {
+pub(super) struct AdsStream<B> {
     pub(super) hub: Arc<Hub>,
-    pub(super) outlet: Arc<ResponseSender>,
+    pub(super) sender: Arc<ResponseSender>,
     pub(super) inbound: Inbound<B>,
     pub(super) peer: Arc<Peer>,
     /// Among the streams of its address.
@@ -45,37 +45,37 @@ pub(super) struct Conversation<B> {
 }
 
 /// Tells the client when the task ends by a mistake of this program.
-struct Fallen {
-    outlet: Arc<ResponseSender>,
+struct PanicGuard {
+    sender: Arc<ResponseSender>,
     hub: Arc<Hub>,
     peer: Arc<Peer>,
 }
 
-impl Drop for Fallen {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         self.peer.closes();
         if std::thread::panicking() {
             self.hub.metrics.panicked();
-            self.outlet.end(Status::internal("a mistake of the server"));
+            self.sender.end(Status::internal("a mistake of the server"));
         }
     }
 }
 
-impl<B> Conversation<B>
+impl<B> AdsStream<B>
 where
     B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
 {
     /// To its end.
-    pub(super) async fn run<M: Received + Into<Asked>>(mut self) {
+    pub(super) async fn run<M: FromMessage + Into<Asked>>(mut self) {
         self.peer.opens();
-        let _fallen = Fallen {
-            outlet: Arc::clone(&self.outlet),
+        let _guard = PanicGuard {
+            sender: Arc::clone(&self.sender),
             hub: Arc::clone(&self.hub),
             peer: Arc::clone(&self.peer),
         };
-        let status = self.talk::<M>().await;
+        let status = self.serve::<M>().await;
         let unread = status.code() == tonic::Code::DeadlineExceeded;
-        self.outlet.end(status);
+        self.sender.end(status);
         if unread && !self.is_left().await {
             self.peer.cut_if_alone();
         }
@@ -84,14 +84,14 @@ where
     /// Whether the client goes by itself.
     async fn is_left(&self) -> bool {
         let left = async {
-            while !self.outlet.is_gone() {
-                self.outlet.moved().await;
+            while !self.sender.is_gone() {
+                self.sender.moved().await;
             }
         };
         timeout(PARTING, left).await.is_ok()
     }
 
-    async fn talk<M: Received + Into<Asked>>(&mut self) -> Status {
+    async fn serve<M: FromMessage + Into<Asked>>(&mut self) -> Status {
         let first: Asked = match self.inbound.first::<M>().await {
             Ok(Some(first)) => first.into(),
             Ok(None) => return Status::ok(""),
@@ -124,7 +124,7 @@ where
             }
         };
         for warning in &node.warnings {
-            if let Some(more) = self.hub.lines.nodes.more() {
+            if let Some(more) = self.hub.log_limiters.nodes.more() {
                 warn!("{}: {warning}{more}", clipped(&node.id));
             }
         }
@@ -136,14 +136,14 @@ where
         let joined = self
             .hub
             .join(&node, &self.peer.address, self.protocol, view);
-        Talk::new(self, joined).run::<M>(first).await
+        JoinedStream::new(self, joined).run::<M>(first).await
     }
 
     /// For the first snapshot; `None`: in vain.
     async fn wait(&self, node: &Node) -> Option<Arc<Snapshot>> {
         let gone = async {
-            while !self.outlet.is_gone() {
-                self.outlet.moved().await;
+            while !self.sender.is_gone() {
+                self.sender.moved().await;
             }
         };
         tokio::select! {
@@ -155,19 +155,19 @@ where
 }
 
 /// A stream whose node is known.
-struct Talk<'a, B> {
+struct JoinedStream<'a, B> {
     hub: &'a Arc<Hub>,
-    outlet: &'a ResponseSender,
+    sender: &'a ResponseSender,
     inbound: &'a mut Inbound<B>,
     joined: Joined,
     /// A response that is not written yet.
     writing: Option<Type>,
-    push: Option<(Mail, Turn)>,
+    push: Option<(PendingPush, PushPermit)>,
     unknown: u64,
 }
 
 /// The right to begin with a push.
-struct Turn {
+struct PushPermit {
     permit: Option<OwnedSemaphorePermit>,
     until: Duration,
 }
@@ -175,19 +175,19 @@ struct Turn {
 enum Event {
     Asked(Box<Asked>),
     End(Status),
-    Turn(Option<OwnedSemaphorePermit>),
+    PushPermit(Option<OwnedSemaphorePermit>),
     Look,
 }
 
-impl<'a, B> Talk<'a, B>
+impl<'a, B> JoinedStream<'a, B>
 where
     B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
 {
-    fn new(conversation: &'a mut Conversation<B>, joined: Joined) -> Self {
+    fn new(ads_stream: &'a mut AdsStream<B>, joined: Joined) -> Self {
         Self {
-            hub: &conversation.hub,
-            outlet: &conversation.outlet,
-            inbound: &mut conversation.inbound,
+            hub: &ads_stream.hub,
+            sender: &ads_stream.sender,
+            inbound: &mut ads_stream.inbound,
             joined,
             writing: None,
             push: None,
@@ -195,16 +195,16 @@ where
         }
     }
 
-    async fn run<M: Received + Into<Asked>>(mut self, first: Asked) -> Status {
+    async fn run<M: FromMessage + Into<Asked>>(mut self, first: Asked) -> Status {
         let mut event = Event::Asked(Box::new(first));
         loop {
             let done = match event {
                 Event::Asked(asked) => {
                     self.make_ahead(&asked).await;
-                    self.hear(&asked)
+                    self.receive(&asked)
                 }
                 Event::End(status) => Err(status),
-                Event::Turn(permit) => {
+                Event::PushPermit(permit) => {
                     self.open(permit);
                     self.make_pushed().await;
                     Ok(())
@@ -214,7 +214,7 @@ where
             if let Err(status) = done.and_then(|()| self.step()) {
                 // A response that went out whole is no error, though `step` has not noticed yet.
                 if let Some(kind) = self.writing
-                    && !self.outlet.is_free()
+                    && !self.sender.is_free()
                 {
                     self.hub.metrics.unsent(kind);
                 }
@@ -243,7 +243,8 @@ where
     /// The same for what a push brings, where the proxy is like none of those for which that was made with the snapshot.
     async fn make_pushed(&self) {
         let session = &self.joined.session;
-        let ahead = |(mail, _): &(Mail, Turn)| mail.snapshot.is_ahead(&session.node);
+        let ahead =
+            |(pending, _): &(PendingPush, PushPermit)| pending.snapshot.is_ahead(&session.node);
         if self.push.as_ref().is_none_or(ahead) {
             return;
         }
@@ -276,29 +277,29 @@ where
         let _made = self.hub.beside(size, make).await;
     }
 
-    fn hear(&mut self, asked: &Asked) -> Result<(), Status> {
+    fn receive(&mut self, asked: &Asked) -> Result<(), Status> {
         let session = &self.joined.session;
         let id = clipped(&session.node.id);
         let Some(request) = &asked.request else {
             self.unknown += 1;
             self.hub.metrics.unknown_type();
             if self.unknown == UNKNOWN
-                && let Some(more) = self.hub.lines.unknown.more()
+                && let Some(more) = self.hub.log_limiters.unknown.more()
             {
                 let url = clipped(&asked.url);
                 info!("{id} asks for {url:?}, which is not served{more}");
             }
             return Ok(());
         };
-        let heard = match session.hear(self.hub.clock.now(), request) {
+        let heard = match session.receive(self.hub.clock.now(), request) {
             Ok(heard) => heard,
             Err(fault) => return Err(self.refuse(fault)),
         };
         match heard {
-            Heard::Nacked(times) => {
+            RequestOutcome::Nacked(times) => {
                 self.hub.metrics.rejected(request.kind);
                 if log::worth_a_line(times)
-                    && let Some(more) = self.hub.lines.refusals.more()
+                    && let Some(more) = self.hub.log_limiters.refusals.more()
                 {
                     let words = request.error.as_deref().unwrap_or_default();
                     let rules = session.look(|stream| stream.blamed(request.kind));
@@ -316,8 +317,8 @@ where
                     );
                 }
             }
-            Heard::Expired => self.hub.metrics.expired(request.kind),
-            Heard::Subscribed | Heard::Acked | Heard::Asked => {}
+            RequestOutcome::Expired => self.hub.metrics.expired(request.kind),
+            RequestOutcome::Subscribed | RequestOutcome::Acked | RequestOutcome::Asked => {}
         }
         Ok(())
     }
@@ -338,7 +339,7 @@ where
 
     /// Whatever can be done now.
     fn step(&mut self) -> Result<(), Status> {
-        if self.outlet.is_gone() {
+        if self.sender.is_gone() {
             return Err(Status::cancelled("the client is gone"));
         }
         let session = &self.joined.session;
@@ -346,7 +347,7 @@ where
         match session.stall(now) {
             Some(Stall::Slow) => {
                 self.hub.metrics.write_timed_out();
-                if let Some(more) = self.hub.lines.slow.more() {
+                if let Some(more) = self.hub.log_limiters.slow.more() {
                     let id = clipped(&session.node.id);
                     warn!("{id} does not read what it was sent{more}");
                 }
@@ -358,7 +359,7 @@ where
             }
             None => {}
         }
-        if !self.outlet.is_free() {
+        if !self.sender.is_free() {
             if let Some((_, turn)) = &mut self.push
                 && turn.until <= now
             {
@@ -374,11 +375,13 @@ where
         if let Some(response) = response {
             self.writing = Some(response.kind);
             let message = wire::encode(session.protocol, &response, &self.hub.pieces);
-            self.outlet.put(message);
+            self.sender.put(message);
             let took = self.hub.clock.now().saturating_sub(now);
             self.hub.metrics.sent(response.kind, took);
-        } else if let Some((mail, _)) = self.push.take() {
-            self.hub.metrics.converged(now.saturating_sub(mail.since));
+        } else if let Some((pending, _)) = self.push.take() {
+            self.hub
+                .metrics
+                .converged(now.saturating_sub(pending.since));
         }
         Ok(())
     }
@@ -397,21 +400,21 @@ where
     /// Its turn has come: it looks at what was posted.
     fn open(&mut self, permit: Option<OwnedSemaphorePermit>) {
         let now = self.hub.clock.now();
-        let Some((mail, made)) = self.joined.session.open_mail() else {
+        let Some((pending, made)) = self.joined.session.take_pending() else {
             return;
         };
         if made == Made::Nothing {
             return self.unmade(&self.joined.session.asked());
         }
-        self.hub.metrics.queued(now.saturating_sub(mail.put));
+        self.hub.metrics.queued(now.saturating_sub(pending.put));
         let until = now + HOLD;
-        self.push = Some((mail, Turn { permit, until }));
+        self.push = Some((pending, PushPermit { permit, until }));
     }
 
-    async fn event<M: Received + Into<Asked>>(&mut self) -> Event {
+    async fn event<M: FromMessage + Into<Asked>>(&mut self) -> Event {
         let session = &self.joined.session;
-        let free = self.outlet.is_free();
-        let wants_turn = free && session.has_mail() && self.push.is_none();
+        let free = self.sender.is_free();
+        let wants_turn = free && session.has_pending() && self.push.is_none();
         let mut deadline = session.deadline();
         if let Some((_, turn)) = &self.push
             && turn.permit.is_some()
@@ -435,8 +438,8 @@ where
                 Ok(None) => Event::End(Status::ok("")),
                 Err(status) => Event::End(status),
             },
-            permit = turn, if wants_turn => Event::Turn(permit.ok()),
-            () = self.outlet.moved() => Event::Look,
+            permit = turn, if wants_turn => Event::PushPermit(permit.ok()),
+            () = self.sender.moved() => Event::Look,
             () = session.woken.notified() => Event::Look,
             () = due => Event::Look,
             () = self.hub.leaves() => Event::End(Status::unavailable("the server ends")),
@@ -467,7 +470,7 @@ mod tests {
 
     use super::*;
     use crate::discovery::grpc::BOUNDS;
-    use crate::discovery::metrics::Seen;
+    use crate::discovery::metrics::Gauges;
     use crate::discovery::testing::hub;
     use crate::discovery::wire::StateRequest;
     use crate::exposition::Format;
@@ -508,7 +511,7 @@ mod tests {
     }
 
     fn assert_counted(hub: &Hub, lines: &[&str]) {
-        let text = hub.metrics.text(&Seen::default(), Format::Text);
+        let text = hub.metrics.text(&Gauges::default(), Format::Text);
         for line in lines {
             assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");
         }
@@ -529,20 +532,20 @@ mod tests {
         }
     }
 
-    fn stream(hub: &Arc<Hub>, says: Option<Bytes>) -> (Conversation<Says>, Messages, Arc<Peer>) {
-        let outlet = Arc::new(ResponseSender::default());
-        let heard = Messages::new(&outlet);
+    fn stream(hub: &Arc<Hub>, says: Option<Bytes>) -> (AdsStream<Says>, Messages, Arc<Peer>) {
+        let sender = Arc::new(ResponseSender::default());
+        let heard = Messages::new(&sender);
         let address = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
         let peer = Arc::new(Peer::new(address, None));
-        let conversation = Conversation {
+        let ads_stream = AdsStream {
             hub: Arc::clone(hub),
-            outlet,
+            sender,
             inbound: Inbound::new(Says(says), BOUNDS),
             _permit: AddressLimit::new("stream", 1).enter(&peer.address).unwrap(),
             peer: Arc::clone(&peer),
             protocol: Protocol::StateOfTheWorld,
         };
-        (conversation, heard, peer)
+        (ads_stream, heard, peer)
     }
 
     async fn status(mut heard: Messages) -> (tonic::Code, String) {
@@ -558,10 +561,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_reads_nothing_is_let_go_after_a_minute() {
         let hub = hub();
-        let (conversation, heard, peer) = stream(&hub, Some(clusters()));
+        let (ads_stream, heard, peer) = stream(&hub, Some(clusters()));
         let (other, mut reads, _) = stream(&hub, Some(clusters()));
         let begun = Instant::now();
-        let task = tokio::spawn(conversation.run::<StateRequest>());
+        let task = tokio::spawn(ads_stream.run::<StateRequest>());
         let _other = tokio::spawn(other.run::<StateRequest>());
         assert!(reads.frame().await.unwrap().unwrap().is_data());
         tokio::time::sleep(Duration::from_secs(59)).await;
@@ -586,9 +589,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_asks_nothing_is_let_go_after_ten_seconds() {
         let hub = hub();
-        let (conversation, heard, _) = stream(&hub, None);
+        let (ads_stream, heard, _) = stream(&hub, None);
         let begun = Instant::now();
-        let _task = tokio::spawn(conversation.run::<StateRequest>());
+        let _task = tokio::spawn(ads_stream.run::<StateRequest>());
         let ended = status(heard).await;
         assert_eq!(ended.0, tonic::Code::DeadlineExceeded);
         assert_eq!(begun.elapsed().as_secs(), 10);
@@ -607,15 +610,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_cannot_be_made_is_counted_and_the_stream_goes_on() {
         let hub = hub();
-        let (mut conversation, mut heard, peer) = stream(&hub, Some(clusters()));
+        let (mut ads_stream, mut heard, peer) = stream(&hub, Some(clusters()));
         let first = request(Type::Listener).encode_to_vec();
-        let first = Asked::from(StateRequest::received(first.into()).unwrap());
+        let first = Asked::from(StateRequest::from_message(first.into()).unwrap());
         let node = Arc::new(Node::read(first.node.as_ref()).unwrap());
         let protocol = Protocol::StateOfTheWorld;
         let joined = hub.join(&node, &peer.address, protocol, Arc::new(Broken));
         let _task = tokio::spawn(async move {
-            let talk = Talk::new(&mut conversation, joined);
-            talk.run::<StateRequest>(first).await
+            let joined_stream = JoinedStream::new(&mut ads_stream, joined);
+            joined_stream.run::<StateRequest>(first).await
         });
         assert!(heard.frame().await.unwrap().unwrap().is_data());
         assert_counted(
@@ -634,8 +637,8 @@ mod tests {
         let hub = hub();
         let sent = "pilot_xds_pushes{type=\"cds\"} 1";
         for reads in [true, false] {
-            let (conversation, mut heard, _) = stream(&hub, Some(clusters()));
-            let task = tokio::spawn(conversation.run::<StateRequest>());
+            let (ads_stream, mut heard, _) = stream(&hub, Some(clusters()));
+            let task = tokio::spawn(ads_stream.run::<StateRequest>());
             if reads {
                 // It goes before anybody has looked at what it took.
                 assert!(heard.frame().await.unwrap().unwrap().is_data());
@@ -643,7 +646,7 @@ mod tests {
             } else {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 assert_counted(&hub, &["pilot_xds_pushes{type=\"cds\"} 2"]);
-                let text = hub.metrics.text(&Seen::default(), Format::Text);
+                let text = hub.metrics.text(&Gauges::default(), Format::Text);
                 assert!(!text.contains("_senderr"), "{text}");
             }
             drop(heard);

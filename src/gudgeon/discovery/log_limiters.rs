@@ -8,30 +8,30 @@ use cluster::registry::Report;
 use tracing::warn;
 use xds::snapshot::Snapshot;
 
-use crate::seldom::Seldom;
+use crate::log_limiter::LogLimiter;
 
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LogLimiters {
     /// What is odd about a node.
-    pub(crate) nodes: Seldom,
+    pub(crate) nodes: LogLimiter,
     /// Types that nobody serves.
-    pub(crate) unknown: Seldom,
-    pub(crate) refusals: Seldom,
+    pub(crate) unknown: LogLimiter,
+    pub(crate) refusals: LogLimiter,
     /// Streams of clients that may not speak for their node, or that are beyond bounds.
-    pub(crate) refused: Seldom,
+    pub(crate) refused: LogLimiter,
     /// Such as do not read.
-    pub(crate) slow: Seldom,
+    pub(crate) slow: LogLimiter,
     /// Proxies without certificates.
-    pub(crate) plain: Seldom,
+    pub(crate) plain: LogLimiter,
     /// Objects that lose against those of other sources.
-    lost: Seldom,
+    lost: LogLimiter,
     /// Rules that nothing enforces, by their number.
-    pub(crate) rules: Seldom,
+    pub(crate) rules: LogLimiter,
     /// Gateways between networks that were said to be of no use.
     gateways: Mutex<BTreeSet<String>>,
 }
 
-impl Lines {
+impl LogLimiters {
     /// Gateways between networks that this snapshot has no address of, each once for as long as that is so.
     pub(super) fn lost_gateways(&self, snapshot: &Snapshot) {
         let now: BTreeSet<String> = snapshot.lost_gateways().map(str::to_owned).collect();
@@ -60,17 +60,17 @@ impl Lines {
     }
 }
 
-impl Default for Lines {
+impl Default for LogLimiters {
     fn default() -> Self {
         Self {
-            nodes: Seldom::new(100),
-            unknown: Seldom::new(20),
-            refusals: Seldom::new(100),
-            refused: Seldom::new(20),
-            slow: Seldom::new(20),
-            plain: Seldom::new(100),
-            lost: Seldom::new(100),
-            rules: Seldom::new(10),
+            nodes: LogLimiter::new(100),
+            unknown: LogLimiter::new(20),
+            refusals: LogLimiter::new(100),
+            refused: LogLimiter::new(20),
+            slow: LogLimiter::new(20),
+            plain: LogLimiter::new(100),
+            lost: LogLimiter::new(100),
+            rules: LogLimiter::new(10),
             gateways: Mutex::default(),
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct Standing {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Moment {
+pub(super) struct StateSnapshot {
     pub(super) session: Standing,
     /// The source has sent all its objects.
     pub(super) complete: bool,
@@ -46,7 +46,7 @@ pub(super) struct Moment {
     pub(super) publishes: Vec<Publish>,
 }
 
-impl Moment {
+impl StateSnapshot {
     /// Iterates over the objects that are not served as written.
     pub(super) fn rejected(&self) -> impl Iterator<Item = &Rejected> {
         self.report.rejected.iter().chain(&self.made.rejected)

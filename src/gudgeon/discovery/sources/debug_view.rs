@@ -10,12 +10,12 @@ type Key = (SourceId, Arc<str>, Arc<str>, Arc<str>);
 
 /// Objects, for those who look.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct DebugView {
     reports: BTreeMap<Key, Vec<Report>>,
     pub(super) rows: Vec<Arc<Written>>,
 }
 
-impl Shown {
+impl DebugView {
     pub(super) fn new(reports: Vec<Report>) -> Self {
         let mut by_object: BTreeMap<Key, Vec<Report>> = BTreeMap::new();
         for report in reports {
@@ -88,7 +88,7 @@ mod tests {
             })
         };
         let reports = [("a", true), ("b", false), ("b", false), ("c", true)];
-        let mut shown = Shown::new(reports.map(|(name, whole)| report(name, whole)).into());
+        let mut shown = DebugView::new(reports.map(|(name, whole)| report(name, whole)).into());
         let rows = [
             row("a", true),
             row("b", true),

@@ -12,7 +12,7 @@ use crate::settings::Settings;
 
 /// One port of one service.
 #[derive(Clone, Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct ServicePort {
     pub(crate) service: Arc<Service>,
     pub(crate) port: Port,
     /// As clients are to speak it.
@@ -27,7 +27,7 @@ pub(crate) struct Outlet {
 /// Where clients speak TLS to the world outside.
 const HTTPS: u16 = 443;
 
-impl Outlet {
+impl ServicePort {
     pub(crate) fn host(&self) -> &str {
         &self.service.key.hostname
     }
@@ -101,7 +101,7 @@ pub(crate) fn subset_name(port: u16, subset: &str, host: &str) -> Arc<str> {
 #[derive(Debug, Default)]
 struct Index {
     /// By precedence of their services; a name may stand there for several namespaces.
-    all: Vec<Arc<Outlet>>,
+    all: Vec<Arc<ServicePort>>,
     by_name: HashMap<Arc<str>, Vec<usize>>,
     /// In lower case, as domains are compared.
     by_host: HashMap<String, Vec<usize>>,
@@ -115,7 +115,7 @@ struct Index {
 
 /// Ports of services that one proxy sees, no name twice: a bit for each of the index.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outlets {
+pub(crate) struct ServicePorts {
     index: Arc<Index>,
     seen: Arc<[u64]>,
     pub(crate) conflicts: Vec<Conflict>,
@@ -180,7 +180,7 @@ impl Index {
             self.by_address.entry(address).or_default().push(at);
         }
         self.by_port.entry(port.number).or_default().push(at);
-        self.all.push(Arc::new(Outlet {
+        self.all.push(Arc::new(ServicePort {
             service: service.clone(),
             port: port.clone(),
             protocol,
@@ -190,8 +190,8 @@ impl Index {
     }
 }
 
-impl Outlets {
-    /// None of those of a world yet: [`Outlets::seeing`] says which.
+impl ServicePorts {
+    /// None of those of a world yet: [`ServicePorts::seeing`] says which.
     pub(crate) fn index(world: &World, settings: &Settings) -> Self {
         Self {
             index: Arc::new(Index::new(world, settings)),
@@ -206,22 +206,22 @@ impl Outlets {
         let mut conflicts = Vec::new();
         let mut size: usize = 0;
         let (mut last, mut is_last_seen) = (None, false);
-        for (at, outlet) in index.all.iter().enumerate() {
+        for (at, service_port) in index.all.iter().enumerate() {
             // The ports of a service stand together.
-            let service = Some(&outlet.service.key);
+            let service = Some(&service_port.service.key);
             if last != service {
-                (last, is_last_seen) = (service, sees(&outlet.service));
+                (last, is_last_seen) = (service, sees(&service_port.service));
             }
             if !is_last_seen {
                 continue;
             }
             let same = index
                 .by_name
-                .get(&outlet.name)
+                .get(&service_port.name)
                 .map_or(&[][..], Vec::as_slice);
             let first = same.iter().find(|one| bit(&seen, **one));
             if let Some(first) = first.and_then(|first| index.all.get(*first)) {
-                conflicts.push(twice(outlet, first));
+                conflicts.push(twice(service_port, first));
                 continue;
             }
             set(&mut seen, at);
@@ -241,10 +241,10 @@ impl Outlets {
         let mut seen = vec![0; self.seen.len()];
         let mut size: usize = 0;
         let (mut last, mut is_last_kept) = (None, false);
-        for (at, outlet) in self.places() {
-            let service = Some(&outlet.service.key);
+        for (at, service_port) in self.places() {
+            let service = Some(&service_port.service.key);
             if last != service {
-                (last, is_last_kept) = (service, keeps(&outlet.service));
+                (last, is_last_kept) = (service, keeps(&service_port.service));
             }
             if is_last_kept {
                 set(&mut seen, at);
@@ -284,27 +284,27 @@ impl Outlets {
     pub(crate) fn has(&self, service: &ServiceKey) -> bool {
         let host = service.hostname.to_ascii_lowercase();
         self.by_host(&host)
-            .any(|outlet| outlet.service.key == *service)
+            .any(|service_port| service_port.service.key == *service)
     }
 
     /// Whether a host or a wildcard means one of these, or a service of this namespace.
     pub(crate) fn are_meant(&self, host: &str, namespace: &str) -> bool {
-        let is_meant = |at: usize, outlet: &Outlet| {
-            bit(&self.seen, at) || *outlet.service.key.namespace == *namespace
+        let is_meant = |at: usize, service_port: &ServicePort| {
+            bit(&self.seen, at) || *service_port.service.key.namespace == *namespace
         };
         let Some(suffix) = host.strip_prefix('*') else {
             let places = self.index.by_host.get(host).into_iter().flatten();
             let mut all = places.filter_map(|at| Some((*at, self.index.all.get(*at)?)));
-            return all.any(|(at, outlet)| is_meant(at, outlet));
+            return all.any(|(at, service_port)| is_meant(at, service_port));
         };
-        let ends = |outlet: &Outlet| {
-            let host = outlet.host().as_bytes();
+        let ends = |service_port: &ServicePort| {
+            let host = service_port.host().as_bytes();
             let from = host.len().checked_sub(suffix.len());
             let end = from.and_then(|from| host.get(from..));
             end.is_some_and(|end| end.eq_ignore_ascii_case(suffix.as_bytes()))
         };
         let mut all = self.index.all.iter().enumerate();
-        all.any(|(at, outlet)| is_meant(at, outlet) && ends(outlet))
+        all.any(|(at, service_port)| is_meant(at, service_port) && ends(service_port))
     }
 
     /// Whether both see the same ports of the same world.
@@ -312,39 +312,42 @@ impl Outlets {
         Arc::ptr_eq(&self.index, &other.index) && self.seen == other.seen
     }
 
-    fn places(&self) -> impl Iterator<Item = (usize, &Arc<Outlet>)> {
+    fn places(&self) -> impl Iterator<Item = (usize, &Arc<ServicePort>)> {
         let all = self.index.all.iter().enumerate();
         all.filter(|(at, _)| bit(&self.seen, *at))
     }
 
-    fn at<'a>(&'a self, places: Option<&'a Vec<usize>>) -> impl Iterator<Item = &'a Arc<Outlet>> {
+    fn at<'a>(
+        &'a self,
+        places: Option<&'a Vec<usize>>,
+    ) -> impl Iterator<Item = &'a Arc<ServicePort>> {
         let places = places.map_or(&[][..], Vec::as_slice).iter();
         let seen = places.filter(|at| bit(&self.seen, **at));
         seen.filter_map(|at| self.index.all.get(*at))
     }
 
     /// By precedence of their services.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Outlet>> {
-        self.places().map(|(_, outlet)| outlet)
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ServicePort>> {
+        self.places().map(|(_, service_port)| service_port)
     }
 
-    pub(crate) fn of_port(&self, port: u16) -> impl Iterator<Item = &Arc<Outlet>> {
+    pub(crate) fn of_port(&self, port: u16) -> impl Iterator<Item = &Arc<ServicePort>> {
         self.at(self.index.by_port.get(&port))
     }
 
-    pub(crate) fn by_name(&self, name: &str) -> Option<&Arc<Outlet>> {
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Arc<ServicePort>> {
         self.at(self.index.by_name.get(name)).next()
     }
 
     /// One of a service of this namespace, whoever sees it.
-    pub(crate) fn own(&self, name: &str, namespace: &str) -> Option<&Arc<Outlet>> {
+    pub(crate) fn own(&self, name: &str, namespace: &str) -> Option<&Arc<ServicePort>> {
         let places = self.index.by_name.get(name)?.iter();
         let mut all = places.filter_map(|at| self.index.all.get(*at));
-        all.find(|outlet| *outlet.service.key.namespace == *namespace)
+        all.find(|service_port| *service_port.service.key.namespace == *namespace)
     }
 
     /// By the name of a subset's cluster: the port, and the subset, which nobody may have.
-    pub(crate) fn by_subset<'a>(&self, name: &'a str) -> Option<(&Arc<Outlet>, &'a str)> {
+    pub(crate) fn by_subset<'a>(&self, name: &'a str) -> Option<(&Arc<ServicePort>, &'a str)> {
         let mut parts = name.splitn(4, '|');
         let [Some("outbound"), Some(port), Some(subset), Some(host)] =
             std::array::from_fn(|_| parts.next())
@@ -352,8 +355,8 @@ impl Outlets {
             return None;
         };
         let whole = cluster_name(port.parse().ok()?, host);
-        let outlet = self.by_name(&whole).filter(|_| !subset.is_empty());
-        Some((outlet?, subset))
+        let service_port = self.by_name(&whole).filter(|_| !subset.is_empty());
+        Some((service_port?, subset))
     }
 
     /// The ports of services with this address, as a proxy of this cluster and these families sees them.
@@ -362,9 +365,9 @@ impl Outlets {
         address: IpAddr,
         cluster: &str,
         families: Families,
-    ) -> Vec<&Arc<Outlet>> {
-        let is_seen = |outlet: &&Arc<Outlet>| {
-            let seen = outlet.addresses(cluster, families);
+    ) -> Vec<&Arc<ServicePort>> {
+        let is_seen = |service_port: &&Arc<ServicePort>| {
+            let seen = service_port.addresses(cluster, families);
             seen.contains(&Address::Plain(address))
         };
         let all = self.at(self.index.by_address.get(&address));
@@ -372,7 +375,7 @@ impl Outlets {
     }
 
     /// The ports of a service, by its full name in lower case.
-    pub(crate) fn by_host(&self, host: &str) -> impl Iterator<Item = &Arc<Outlet>> {
+    pub(crate) fn by_host(&self, host: &str) -> impl Iterator<Item = &Arc<ServicePort>> {
         self.at(self.index.by_host.get(host))
     }
 
@@ -382,13 +385,13 @@ impl Outlets {
     }
 }
 
-fn twice(outlet: &Outlet, first: &Outlet) -> Conflict {
+fn twice(service_port: &ServicePort, first: &ServicePort) -> Conflict {
     let message = format!(
         "{}/{} is left out: {}/{} is older",
-        outlet.service.key.namespace,
-        outlet.service.key.hostname,
+        service_port.service.key.namespace,
+        service_port.service.key.hostname,
         first.service.key.namespace,
         first.service.key.hostname
     );
-    Conflict::new(DUPLICATE_CLUSTER, &*outlet.name, message)
+    Conflict::new(DUPLICATE_CLUSTER, &*service_port.name, message)
 }
