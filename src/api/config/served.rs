@@ -16,6 +16,7 @@ use super::rules::access_log;
 use super::{Finding, Severity, read_message};
 use crate::names::is_host_pattern;
 
+pub use destination_rule::{MOST_FAILOVER_LABELS, is_status};
 pub use envoy_filter::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
 pub use gateway::{is_certificate_hash, is_cipher_suite, is_key_pin};
 pub use request_authentication::{LONGEST_FETCH, is_output_header};

@@ -1,6 +1,7 @@
 //! DestinationRule: how a client reaches a service, and which of its endpoints are a subset (discovery.md §15).
 
 mod balancer;
+mod carried;
 mod detection;
 mod pool;
 mod tls;
@@ -9,15 +10,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::served::MOST_SUBSETS;
+use api::config::served::{MOST_FAILOVER_LABELS, MOST_SUBSETS};
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::istio::networking::v1alpha3::load_balancer_settings::{
     ConsistentHashLb, LbPolicy as Written, SimpleLb,
 };
-use api::istio::networking::v1alpha3::traffic_policy::{ProxyProtocol, RetryBudget};
+use api::istio::networking::v1alpha3::traffic_policy::{
+    ProxyProtocol, RetryBudget, TunnelSettings,
+};
 use api::istio::networking::v1alpha3::{
     ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, LocalityLoadBalancerSetting,
-    OutlierDetection as Detection, Subset, TrafficPolicy,
+    OutlierDetection as Detection, Subset, TrafficPolicy, ZoneAwareLoadBalancerSetting,
 };
 use api::model::{Endpoint, ObjectRef, Protocol, Service};
 use api::networking::DestinationRule;
@@ -30,6 +33,7 @@ use crate::node::Files;
 use crate::scope::{ProxyRules, Rule, Rules};
 
 pub(crate) use balancer::hash_policy;
+pub(crate) use carried::carry;
 
 /// Rules for one service, in order: what the first of them says counts, and all their subsets.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +50,7 @@ pub(crate) struct Policy<'a> {
     tls: Option<&'a ClientTlsSettings>,
     proxy_protocol: Option<&'a ProxyProtocol>,
     retry_budget: Option<&'a RetryBudget>,
+    tunnel: Option<&'a TunnelSettings>,
 }
 
 impl Policies {
@@ -106,6 +111,7 @@ impl<'a> Policy<'a> {
                 // Ports have none of their own, and those of all ports hold for each.
                 proxy_protocol: written.proxy_protocol.as_ref().or(self.proxy_protocol),
                 retry_budget: written.retry_budget.as_ref().or(self.retry_budget),
+                tunnel: written.tunnel.as_ref().or(self.tunnel),
             },
             None => Self {
                 balancer: written.load_balancer.as_ref().or(self.balancer),
@@ -114,6 +120,7 @@ impl<'a> Policy<'a> {
                 tls: written.tls.as_ref().or(self.tls),
                 proxy_protocol: written.proxy_protocol.as_ref().or(self.proxy_protocol),
                 retry_budget: written.retry_budget.as_ref().or(self.retry_budget),
+                tunnel: written.tunnel.as_ref().or(self.tunnel),
             },
         };
     }
@@ -131,6 +138,11 @@ impl<'a> Policy<'a> {
     /// In place of the mesh's own.
     pub(crate) fn locality(&self) -> Option<&'a LocalityLoadBalancerSetting> {
         self.balancer?.locality_lb_setting.as_ref()
+    }
+
+    /// In place of both.
+    pub(crate) fn zones(&self) -> Option<&'a ZoneAwareLoadBalancerSetting> {
+        self.balancer?.zone_aware_lb_setting.as_ref()
     }
 
     fn simple(&self) -> SimpleLb {
@@ -176,14 +188,30 @@ pub(crate) fn have_localities(rules: &Rules) -> bool {
 }
 
 fn has_locality(rule: &DestinationRule) -> bool {
-    policies(rule)
-        .flat_map(|policy| {
-            let of_ports = policy.port_level_settings.iter();
-            let of_ports = of_ports.map(|port| &port.load_balancer);
-            of_ports.chain([&policy.load_balancer])
-        })
-        .flatten()
-        .any(|balancer| balancer.locality_lb_setting.is_some())
+    balancers(rule).any(|balancer| {
+        balancer.locality_lb_setting.is_some() || balancer.zone_aware_lb_setting.is_some()
+    })
+}
+
+fn balancers(rule: &DestinationRule) -> impl Iterator<Item = &LoadBalancerSettings> {
+    let all = policies(rule).flat_map(|policy| {
+        let of_ports = policy.port_level_settings.iter();
+        let of_ports = of_ports.map(|port| &port.load_balancer);
+        of_ports.chain([&policy.load_balancer])
+    });
+    all.flatten()
+}
+
+/// Labels in whose order a rule prefers endpoints.
+pub(crate) fn failover_labels(rule: &DestinationRule) -> impl Iterator<Item = &str> {
+    let all = balancers(rule).flat_map(|balancer| {
+        let locality = balancer.locality_lb_setting.iter();
+        let zones = balancer.zone_aware_lb_setting.iter();
+        let locality = locality.map(|one| &one.failover_priority);
+        locality.chain(zones.map(|one| &one.failover_priority))
+    });
+    let all = all.flat_map(|all| all.iter().take(MOST_FAILOVER_LABELS));
+    all.map(String::as_str)
 }
 
 /// Whether an endpoint is one of a subset: it has all its labels.
@@ -237,7 +265,7 @@ pub(crate) fn cluster(
         pool::budget(&mut parts.cluster, written);
     }
     if let Some(written) = policy.detection {
-        detection::detect(&mut parts.cluster, written);
+        detection::detect(parts, written, purpose.protocol);
     }
     if let Some(written) = policy.tls.filter(|_| !purpose.grpc) {
         tls::secure(parts, written, purpose);

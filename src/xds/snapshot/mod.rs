@@ -5,6 +5,7 @@
 
 mod cache;
 mod concerned;
+mod failover;
 mod named;
 mod outbound;
 mod parts;
@@ -30,6 +31,7 @@ use api::model::{
 
 use self::cache::Cache;
 use self::concerned::Concerned;
+use self::failover::FailoverLabels;
 use self::parts::{Clusters, Listeners};
 use self::ports::ByPort;
 use self::variants::Variants;
@@ -85,6 +87,7 @@ struct Base {
     trust_domains: TrustDomains,
     /// Rules make it matter where a client is.
     near_by_rules: bool,
+    failover: FailoverLabels,
     /// Rules make clients ask servers for who they are.
     accounts_by_rules: bool,
     networks: Networks,
@@ -107,7 +110,7 @@ type Assignments = Cache<AssignmentKey, Arc<Resource>>;
 type AssignmentKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>);
 
 /// By what the clusters of two proxies differ.
-type ClientKey = (Client, api::model::Locality);
+type ClientKey = (Client, api::model::Locality, Arc<Labels>);
 
 /// What does not depend on endpoints that only EDS carries.
 #[derive(Debug, Default)]
@@ -275,7 +278,8 @@ impl Snapshot {
 
     fn likeness(&self, node: &Node) -> u64 {
         let rules = self.base.rules_of(node, &node.labels);
-        hash(&(likeness(node), rules.scope))
+        let preferred = self.base.failover.counting(&node.labels);
+        hash(&(likeness(node), rules.scope, preferred))
     }
 
     fn assignments_ahead(&self, earlier: &Self) -> Vec<String> {
@@ -502,6 +506,7 @@ impl Base {
                 ..Mesh::new(&world.mesh, settings)
             },
             near_by_rules: have_localities(&rules),
+            failover: FailoverLabels::new(&rules, world),
             accounts_by_rules: ask_for_accounts(&rules),
             rules,
             policies,

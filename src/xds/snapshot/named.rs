@@ -22,7 +22,8 @@ impl ProxyView {
     fn assignments_by(&self, preference: &Preference<'_>) -> &Assignments {
         match preference {
             Preference::None => &self.parts.assignments,
-            Preference::Near(..) | Preference::Shares(_) => &self.parts.near,
+            Preference::Levels(_) if preference.is_by_labels() => &self.parts.ranked,
+            Preference::Levels(_) | Preference::Shares(_) => &self.parts.near,
         }
     }
 
@@ -66,7 +67,8 @@ impl ProxyView {
         policy: &Policy<'_>,
         subset: Option<&Subset>,
     ) -> AssignmentKey {
-        let by_rules = subset.is_some() || policy.locality().is_some();
+        let is_near = policy.locality().is_some() || policy.zones().is_some();
+        let by_rules = subset.is_some() || is_near;
         let from = if by_rules {
             policies.from().into()
         } else {
@@ -135,15 +137,13 @@ impl ProxyView {
         let namespace = &outlet.service.key.namespace;
         let key = Self::assignment_key((name.clone(), namespace), &policies, &policy, subset);
         let from = key.2.to_vec();
-        let locality = match preference {
-            Preference::None => Locality::default(),
-            Preference::Near(..) | Preference::Shares(_) => self.proxy.locality.clone(),
-        };
         Some(self.assignments_by(&preference).get(key, || {
             let viewer = Viewer {
                 families: self.proxy.families,
                 network: network(snapshot, &self.proxy, &self.client),
-                locality,
+                // The preference has them already.
+                locality: Locality::default(),
+                labels: Arc::default(),
                 beside: self.client.beside.clone(),
             };
             let groups = endpoints::groups(

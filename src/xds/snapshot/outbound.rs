@@ -16,7 +16,7 @@ use crate::node::Kind;
 use crate::resources::clusters::{self, ByServerName, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::listeners::{is_beside, is_every_proxys};
-use crate::resources::locality::{self, Preference};
+use crate::resources::locality::{self, OfRules, Preference, Standpoint};
 use crate::rules::destination_rule::{self, Policies, Policy, Purpose};
 use crate::rules::envoy_filter::Patcher;
 use crate::view::{Resource, Set};
@@ -36,8 +36,15 @@ struct Room {
 impl ProxyView {
     pub(super) fn preference<'a>(&'a self, outlet: &Outlet, policy: &Policy<'a>) -> Preference<'a> {
         let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
-        let locality = &self.proxy.locality;
-        locality::preference(setting, policy.locality(), &outlet.service, locality)
+        let of_rules = OfRules {
+            locality: policy.locality(),
+            zones: policy.zones(),
+        };
+        let client = Standpoint {
+            locality: &self.proxy.locality,
+            labels: &self.preferred,
+        };
+        locality::preference(setting, of_rules, &outlet.service, client)
     }
 
     /// How the endpoints of a cluster are found.
@@ -224,6 +231,7 @@ impl ProxyView {
             families: self.proxy.families,
             network: None,
             locality: Locality::default(),
+            labels: Arc::default(),
             beside: None,
         };
         endpoints::groups(

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 
-use api::model::{EndpointAddress, Locality};
+use api::model::{EndpointAddress, Labels, Locality};
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::cache::{Cache, Shared};
@@ -52,6 +52,8 @@ pub(super) struct ProxyView {
     pub(super) rules: ProxyRules,
     pub(super) caller: Caller,
     pub(super) place: Place,
+    /// Its labels by which endpoints are preferred.
+    pub(super) preferred: Arc<Labels>,
     pub(super) parts: Parts,
     pub(super) sets: [OnceLock<Arc<Set>>; 5],
 }
@@ -66,6 +68,8 @@ pub(super) struct Parts {
     pub(super) assignments: Arc<Assignments>,
     /// Of those for which it matters which endpoint is near.
     pub(super) near: Arc<Assignments>,
+    /// Of those for which labels of a client matter.
+    pub(super) ranked: Arc<Assignments>,
 }
 
 impl fmt::Debug for ProxyView {
@@ -108,7 +112,9 @@ impl ProxyView {
             unknown: rules.unknown.clone(),
         };
         snapshot.made.tell(rules.patches.lost.clone(), &node.id);
-        let parts = Parts::new(snapshot, &proxy, &client, (&caller, &rules), &place);
+        let preferred = Arc::new(snapshot.base.failover.labels_of(&proxy));
+        let seen = (&caller, &rules, &preferred);
+        let parts = Parts::new(snapshot, &proxy, &client, seen, &place);
         Self {
             snapshot: snapshot.clone(),
             // Each port has four chains at most, in two listeners; and there are those of other ports.
@@ -131,6 +137,7 @@ impl ProxyView {
             rules,
             caller,
             place,
+            preferred,
             parts,
             sets: Default::default(),
         }
@@ -155,7 +162,7 @@ impl ProxyView {
     }
 
     fn client_key(&self) -> ClientKey {
-        client_key(&self.snapshot, &self.proxy, &self.client)
+        client_key(&self.snapshot, &self.proxy, &self.client, &self.preferred)
     }
 
     fn clusters(&self) -> Arc<Set> {
@@ -449,28 +456,33 @@ impl Parts {
         snapshot: &Snapshot,
         proxy: &Proxy,
         client: &Client,
-        (caller, rules): (&Caller, &ProxyRules),
+        (caller, rules, preferred): (&Caller, &ProxyRules, &Arc<Labels>),
         place: &Place,
     ) -> Self {
         let made = &snapshot.made;
-        let viewer = |locality: Locality| {
+        let viewer = |locality: Locality, labels: &Arc<Labels>| {
             snapshot.assignments(Viewer {
                 families: proxy.families,
                 network: network(snapshot, proxy, client),
                 locality,
+                labels: labels.clone(),
                 beside: client.beside.clone(),
             })
         };
-        let assignments = viewer(Locality::default());
-        let near = if proxy.locality.is_unknown() {
-            assignments.clone()
-        } else {
-            viewer(proxy.locality.clone())
+        let none = Arc::default();
+        let assignments = viewer(Locality::default(), &none);
+        let near = match proxy.locality.is_unknown() {
+            true => assignments.clone(),
+            false => viewer(proxy.locality.clone(), &none),
+        };
+        let ranked = match snapshot.base.failover.is_empty() {
+            true => near.clone(),
+            false => viewer(proxy.locality.clone(), preferred),
         };
         Self {
             clusters: made
                 .clusters
-                .get(client_key(snapshot, proxy, client), |older| {
+                .get(client_key(snapshot, proxy, client, preferred), |older| {
                     Arc::new(older.map_or_else(Clusters::default, |older| older.after()))
                 }),
             listeners: made.listeners.get(place.clone(), |older| {
@@ -481,6 +493,7 @@ impl Parts {
                 .get((caller.clone(), rules.scope.clone()), after),
             assignments,
             near,
+            ranked,
         }
     }
 }
@@ -516,7 +529,12 @@ pub(super) fn network(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> Op
 }
 
 /// Where localities make no difference, all proxies see the same.
-fn client_key(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> ClientKey {
+fn client_key(
+    snapshot: &Snapshot,
+    proxy: &Proxy,
+    client: &Client,
+    preferred: &Arc<Labels>,
+) -> ClientKey {
     let setting = snapshot.world.mesh.locality_lb_setting.as_ref();
     let by_shares = setting.is_some_and(|setting| !setting.distribute.is_empty());
     let by_rules = snapshot.base.near_by_rules;
@@ -525,7 +543,11 @@ fn client_key(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> ClientKey 
     } else {
         Locality::default()
     };
-    (client.clone(), locality)
+    let labels = match snapshot.base.failover.are_resolved {
+        true => preferred.clone(),
+        false => Arc::default(),
+    };
+    (client.clone(), locality, labels)
 }
 
 /// Those that patches leave.

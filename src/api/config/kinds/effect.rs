@@ -51,12 +51,7 @@ impl Effect {
 macro_rules! policies {
     ($($place:literal)*) => {
         &[$(
-            concat!($place, ".loadBalancer.localityLbSetting.failoverPriority"),
-            concat!($place, ".loadBalancer.zoneAwareLbSetting"),
-            concat!($place, ".connectionPool.tcp.idleTimeout"),
-            concat!($place, ".outlierDetection.outlierDetectionHttpErrorCodes"),
             concat!($place, ".tls.credentialName"),
-            concat!($place, ".tunnel"),
         )*]
     };
 }

@@ -5,6 +5,9 @@ use serde_json::Value as Json;
 use super::{MOST_SUBSETS, is_header_name, is_one_line, is_percentage, items};
 use crate::config::Finding;
 
+/// Labels by which one setting prefers endpoints. Chosen: it names a few.
+pub const MOST_FAILOVER_LABELS: usize = 32;
+
 pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     policy("spec.trafficPolicy", spec.get("trafficPolicy"), &mut found);
@@ -17,6 +20,33 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
         policy(&path, subset.get("trafficPolicy"), &mut found);
     }
     found
+}
+
+/// Whether responses have a status of this number.
+#[must_use]
+pub const fn is_status(code: u32) -> bool {
+    matches!(code, 100..=599)
+}
+
+fn places(path: &str, written: &Json, found: &mut Vec<Finding>) {
+    let Some(balancer) = written.get("loadBalancer") else {
+        return;
+    };
+    for key in ["localityLbSetting", "zoneAwareLbSetting"] {
+        let path = format!("{path}.loadBalancer.{key}");
+        let Some(setting) = balancer.get(key) else {
+            continue;
+        };
+        if items(setting, "failoverPriority").count() > MOST_FAILOVER_LABELS {
+            let why = format!("is served in part: the first {MOST_FAILOVER_LABELS} labels count");
+            found.push(Finding::warning(format!("{path}.failoverPriority"), why));
+        }
+        if key == "zoneAwareLbSetting" {
+            let why = "is served in part: regions and labels count, and zones are balanced by proxies alone whose bootstrap has a \
+                       local_cluster_name";
+            found.push(Finding::warning(path, why));
+        }
+    }
 }
 
 fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
@@ -57,6 +87,17 @@ fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
             let path = format!("{path}.loadBalancer.{key}");
             let why = "has no effect: endpoints warm up with ROUND_ROBIN and LEAST_REQUEST alone";
             found.push(Finding::warning(path, why));
+        }
+    }
+    places(path, written, found);
+    let codes = written.get("outlierDetection");
+    let codes = codes.into_iter();
+    let codes = codes.flat_map(|one| items(one, "outlierDetectionHttpErrorCodes"));
+    for (at, code) in codes {
+        let code = code.as_u64().and_then(|code| u32::try_from(code).ok());
+        if !code.is_some_and(is_status) {
+            let path = format!("{path}.outlierDetection.outlierDetectionHttpErrorCodes[{at}]");
+            found.push(Finding::warning(path, "has no effect: no response has it"));
         }
     }
     let percent = written.pointer("/retryBudget/percent");
@@ -108,6 +149,27 @@ mod tests {
                 vec![format!("{balancer}.warmupDurationSecs: {warms}")],
             ),
             (json!({"retryBudget": {"percent": 100}}), vec![]),
+            (
+                json!({"outlierDetection": {"outlierDetectionHttpErrorCodes": [429, 600]}}),
+                vec![
+                    "spec.trafficPolicy.outlierDetection.outlierDetectionHttpErrorCodes[1]: has no effect: no response has it"
+                        .to_owned(),
+                ],
+            ),
+            (
+                json!({"loadBalancer": {"localityLbSetting": {"failoverPriority": vec!["a"; 33]}}}),
+                vec![format!(
+                    "{balancer}.localityLbSetting.failoverPriority: is served in part: the first 32 labels count"
+                )],
+            ),
+            (
+                json!({"loadBalancer": {"zoneAwareLbSetting": {"failoverPriority": ["a"]}}}),
+                vec![format!(
+                    "{balancer}.zoneAwareLbSetting: is served in part: regions and labels count, and zones are balanced by \
+                     proxies alone whose bootstrap has a local_cluster_name"
+                )],
+            ),
+            (json!({"tunnel": {"targetHost": "a", "targetPort": 1}}), vec![]),
             (
                 json!({"retryBudget": {"percent": 100.5}}),
                 vec![

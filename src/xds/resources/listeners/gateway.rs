@@ -220,9 +220,11 @@ impl Edge<'_> {
             for target in &targets {
                 let matches = chain::of_target(target, self.proxy.families, &mut made.matched);
                 let stat_prefix = target.to.first().map_or(BLACK_HOLE, |(name, _)| name);
+                let own = (self.mesh, self.rules);
+                let carry = filters::tcp_to(own, stat_prefix, &target.to, &mut made.from);
                 for matching in matches {
                     let mut filters = self.filters.tcp.clone();
-                    filters.push(filters::tcp_to(self.mesh, stat_prefix, &target.to));
+                    filters.push(carry.clone());
                     let chain = matching.chain_of(filters);
                     made.chains.push(match socket {
                         Some(socket) => chain::secured(chain, socket.clone()),

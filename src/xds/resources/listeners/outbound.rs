@@ -299,10 +299,12 @@ impl Builder<'_> {
             self.shared.entry(port).or_default().inspect.tls = true;
             return;
         }
-        let filter = filters::tcp(self.mesh, &outlet.name);
+        let mut from = Vec::new();
+        let filter = self.tcp(outlet, None, &mut from);
         let shared = self.shared.entry(port).or_default();
         if shared.matched.insert(key(None, &host, None)) {
             shared.inspect.tls = true;
+            shared.from.extend(from);
             shared
                 .chains
                 .push(Match::any().server_name(&host).chain(filter));
@@ -325,13 +327,13 @@ impl Builder<'_> {
             Some(requests) => chain::sniffed(&matching, requests.clone(), vec![tcp]),
             None => vec![matching.chain(tcp)],
         };
-        let mut tcp = filters::tcp(self.mesh, &outlet.name);
-        if !http && let Some(rule) = self.connections(outlet) {
-            if let Some(rest) = &rule.rest {
-                tcp = filters::tcp_to(self.mesh, &outlet.name, rest);
-            }
+        let mut from = Vec::new();
+        let mut rest = None;
+        if !http && let Some(mut rule) = self.connections(outlet) {
+            rest = rule.rest.take();
             self.add_chains(outlet, rule, make);
         }
+        let tcp = self.tcp(outlet, rest.as_deref(), &mut from);
         let shared = self.shared.entry(port).or_default();
         let mut own: Vec<_> = ranges.to_vec();
         own.retain(|range| shared.matched.insert(key(Some(range), "", None)));
@@ -346,6 +348,7 @@ impl Builder<'_> {
         shared.inspect.tls |= auto;
         shared.inspect.http |= auto;
         shared.routed |= auto || http;
+        shared.from.extend(from);
         shared.chains.extend(chains);
     }
 
@@ -362,6 +365,18 @@ impl Builder<'_> {
             Routes::Named(routes),
             extras,
         )
+    }
+
+    /// Carries connections to a port, or where a rule says instead. Adds the rules that had a part in it.
+    fn tcp(
+        &self,
+        outlet: &Outlet,
+        to: Option<&[(Arc<str>, u32)]>,
+        from: &mut Vec<ObjectRef>,
+    ) -> envoy_types::pb::envoy::config::listener::v3::Filter {
+        let itself = [(outlet.name.clone(), 0)];
+        let to = to.unwrap_or(&itself);
+        filters::tcp_to((self.mesh, self.rules), &outlet.name, to, from)
     }
 
     fn insert(

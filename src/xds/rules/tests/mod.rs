@@ -7,12 +7,14 @@
 )]
 
 mod authorization;
+mod carried;
 mod clusters;
 mod connections;
 mod custom;
 mod delegates;
 mod envoy_filters;
 mod gateways;
+mod levels;
 mod peers;
 mod routes;
 mod scopes;

@@ -8,7 +8,6 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
 use super::Builder;
 use crate::common::conflict::{Conflict, TOO_LARGE};
 use crate::common::outlets::Outlet;
-use crate::resources::filters;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::virtual_service::connections::{Connections, Shares, Target, connections};
@@ -70,10 +69,12 @@ impl Builder<'_> {
     ) {
         let shared = self.shared.entry(outlet.port.number).or_default();
         let mut matched = std::mem::take(&mut shared.matched);
-        let chains = self.chains(outlet, &rule, &mut matched, make);
+        let mut from = Vec::new();
+        let chains = self.chains((outlet, &rule), &mut matched, &mut from, make);
         let shared = self.shared.entry(outlet.port.number).or_default();
         shared.matched = matched;
         shared.from.push(rule.from);
+        shared.from.extend(from);
         shared.chains.extend(chains);
     }
 
@@ -86,11 +87,11 @@ impl Builder<'_> {
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
     ) -> Vec<FilterChain> {
         let Some(rule) = self.connections(outlet) else {
-            return make(Match::any(), filters::tcp(self.mesh, &outlet.name));
+            return make(Match::any(), self.tcp(outlet, None, from));
         };
-        let mut chains = self.chains(outlet, &rule, matched, &make);
+        let mut chains = self.chains((outlet, &rule), matched, from, &make);
         if let Some(rest) = &rule.rest {
-            let tcp = filters::tcp_to(self.mesh, &outlet.name, rest);
+            let tcp = self.tcp(outlet, Some(rest), from);
             chains.extend(make(Match::any(), tcp));
         }
         from.push(rule.from);
@@ -100,15 +101,15 @@ impl Builder<'_> {
     /// Chains of those that a rule tells from others, as `make` makes them of a match and of what becomes of them.
     pub(super) fn chains(
         &self,
-        outlet: &Outlet,
-        connections: &Connections,
+        (outlet, connections): (&Outlet, &Connections),
         matched: &mut BTreeSet<String>,
+        from: &mut Vec<ObjectRef>,
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
     ) -> Vec<FilterChain> {
         let mut chains = Vec::new();
         for target in &connections.targets {
             for matching in chain::of_target(target, self.place.families, matched) {
-                let filter = filters::tcp_to(self.mesh, &outlet.name, &target.to);
+                let filter = self.tcp(outlet, Some(&target.to), from);
                 chains.extend(make(matching, filter));
             }
         }

@@ -1,0 +1,78 @@
+//! Connections that carry no requests: properties that rules give them where they come in.
+
+use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::HashKey;
+use api::istio::networking::v1alpha3::traffic_policy::TunnelSettings;
+use api::model::ObjectRef;
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
+use envoy_types::pb::envoy::r#type::v3::{HashPolicy, hash_policy};
+
+use super::{Policies, Policy, time};
+use crate::common::outlets::Outlet;
+use crate::scope::ProxyRules;
+
+/// Changes what carries connections to these clusters as the rules of the first of them want it; of several clusters nobody knows
+/// which one a connection will get. Adds the rules that had a part in it.
+pub(crate) fn carry<'a>(
+    proxy: &mut TcpProxy,
+    rules: &ProxyRules,
+    to: impl IntoIterator<Item = &'a str>,
+    from: &mut Vec<ObjectRef>,
+) {
+    let mut to = to.into_iter();
+    let Some((outlet, subset)) = to.next().and_then(|name| meant(rules, name)) else {
+        return;
+    };
+    let policies = Policies::of_service(rules, &outlet.service);
+    let subset = Some(subset).filter(|_| to.next().is_none());
+    let subset = subset.and_then(|name| policies.subset(name));
+    if shape(proxy, &policies.of(subset, outlet.port.number)) {
+        from.extend(policies.from());
+    }
+}
+
+/// The port of a service that a cluster leads to, and the name of its subset.
+fn meant<'a>(rules: &'a ProxyRules, cluster: &'a str) -> Option<(&'a Outlet, &'a str)> {
+    let outlets = rules.outlets();
+    let whole = outlets.by_name(cluster).map(|outlet| (&**outlet, ""));
+    let of_subset = || {
+        let (outlet, subset) = outlets.by_subset(cluster)?;
+        Some((&**outlet, subset))
+    };
+    whole.or_else(of_subset)
+}
+
+/// False where the policy says nothing of it.
+fn shape(proxy: &mut TcpProxy, policy: &Policy<'_>) -> bool {
+    let limits = policy.pool.and_then(|pool| pool.tcp.as_ref());
+    proxy.idle_timeout = limits.and_then(|tcp| tcp.idle_timeout.as_ref()).map(time);
+    let longest = limits.and_then(|tcp| tcp.max_connection_duration.as_ref());
+    proxy.max_downstream_connection_duration = longest.map(time);
+    let key = policy.consistent_hash();
+    let key = key.and_then(|hash| hash.hash_key.as_ref());
+    if let Some(HashKey::UseSourceIp(true)) = key {
+        let source = hash_policy::PolicySpecifier::SourceIp(hash_policy::SourceIp {});
+        proxy.hash_policy = vec![HashPolicy {
+            policy_specifier: Some(source),
+        }];
+    }
+    proxy.tunneling_config = policy.tunnel.map(tunnel);
+    proxy.idle_timeout.is_some()
+        || longest.is_some()
+        || !proxy.hash_policy.is_empty()
+        || policy.tunnel.is_some()
+}
+
+/// A request to another proxy goes before what a client sends.
+fn tunnel(written: &TunnelSettings) -> tcp_proxy::TunnelingConfig {
+    const POST: &str = "POST";
+    let host = &written.target_host;
+    let port = written.target_port;
+    tcp_proxy::TunnelingConfig {
+        hostname: match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        },
+        use_post: written.protocol == POST,
+        ..tcp_proxy::TunnelingConfig::default()
+    }
+}
