@@ -58,6 +58,8 @@ const PATCHED: &[&str] = &[
 ];
 const SCOPED: &str = "scopes.rs a_proxy_reaches_what_it_sees_where_it_listens";
 const LED: &str = "scopes.rs connections_and_delegated_requests_go_where_rules_say";
+const CARRIED: &str = "traffic.rs connections_are_led_through_tunnels_and_end_when_nothing_is_said";
+const LEVELS: &str = "traffic.rs endpoints_are_preferred_by_labels_and_left_out_by_statuses";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
 /// Resources, by their effect.
@@ -168,6 +170,11 @@ const RESOURCES: Rows = &[
         "a destination rule: outlier detection and consistent hashes",
         &[EJECTED],
     ),
+    (
+        "a destination rule: tunnels, idle and old connections",
+        &[CARRIED],
+    ),
+    ("a destination rule: labels, zones and statuses", &[LEVELS]),
     ("a virtual service: connections and delegates", &[LED]),
     ("a sidecar's ingress", &[INGRESS, CAUGHT]),
     ("a sidecar's egress, and exports of services", &[SCOPED]),
