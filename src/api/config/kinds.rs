@@ -98,7 +98,7 @@ macro_rules! kinds {
     (read) => { Effect::Read };
     (whole) => { effect::WHOLE };
     (routes) => { effect::ROUTES };
-    (policies) => { effect::POLICIES };
+    (policies) => { effect::ENFORCED };
     (enforced) => { effect::ENFORCED };
     (inbound) => { effect::INBOUND };
     (servers) => { effect::SERVERS };

@@ -2,6 +2,7 @@
 
 mod balancer;
 mod carried;
+mod credentials;
 mod detection;
 mod pool;
 mod tls;
@@ -34,6 +35,7 @@ use crate::scope::{ProxyRules, Rule, Rules};
 
 pub(crate) use balancer::hash_policy;
 pub(crate) use carried::carry;
+pub(crate) use credentials::{ClientSecrets, has_credentials, named_by};
 
 /// Rules for one service, in order: what the first of them says counts, and all their subsets.
 #[derive(Clone, Debug, Default)]
@@ -244,17 +246,23 @@ pub(crate) struct Purpose<'a> {
     pub(crate) files: &'a Files,
     /// For a program with gRPC in it, which refuses what it does not know.
     pub(crate) grpc: bool,
+    /// That it may have by name; `None`: names of certificates mean nothing to it.
+    pub(crate) secrets: Option<ClientSecrets<'a>>,
 }
 
 /// Changes a client's cluster as the rules of its service want it.
+///
+/// # Errors
+///
+/// It cannot be secured as they want it, and so is not to be: why.
 pub(crate) fn cluster(
     parts: &mut ClusterParts,
     policies: &Policies,
     policy: &Policy<'_>,
     purpose: &Purpose<'_>,
-) {
+) -> Result<(), String> {
     let Some(first) = policies.rules.first() else {
-        return;
+        return Ok(());
     };
     parts.cluster.metadata = Some(metadata(&first.from));
     balancer::balance(&mut parts.cluster, policy, purpose.grpc);
@@ -268,12 +276,13 @@ pub(crate) fn cluster(
         detection::detect(parts, written, purpose.protocol);
     }
     if let Some(written) = policy.tls.filter(|_| !purpose.grpc) {
-        tls::secure(parts, written, purpose);
+        tls::secure(parts, written, purpose)?;
     }
     // Around the others, so that the server reads it first.
     if let Some(written) = policy.proxy_protocol.filter(|_| !purpose.grpc) {
         tls::announce(&mut parts.cluster, written);
     }
+    Ok(())
 }
 
 /// Changes the cluster of a server's own application: the limits of its service count there, too. False where there are none.

@@ -46,7 +46,7 @@ use crate::resources::listeners::{fixed, is_beside};
 use crate::resources::mesh::Mesh;
 use crate::resources::networks::Networks;
 use crate::resources::routes::Caller;
-use crate::rules::destination_rule::{ask_for_accounts, have_localities};
+use crate::rules::destination_rule::{ask_for_accounts, has_credentials, have_localities};
 use crate::rules::peer_authentication;
 use crate::rules::request_authentication::TokenProviders;
 use crate::scope::envoy_filters::EnvoyFilters;
@@ -88,6 +88,10 @@ struct Base {
     /// Rules make it matter where a client is.
     near_by_rules: bool,
     failover: FailoverLabels,
+    /// Rules name certificates for routers.
+    credentials_by_rules: bool,
+    /// Namespaces with rules that name certificates for some sidecars.
+    credentials_of_sidecars: BTreeSet<Arc<str>>,
     /// Rules make clients ask servers for who they are.
     accounts_by_rules: bool,
     networks: Networks,
@@ -361,6 +365,12 @@ impl Snapshot {
         viewers.iter().map(|assignments| assignments.len()).sum()
     }
 
+    /// Whether it matters to a proxy which certificates there are by name.
+    #[must_use]
+    pub fn has_credentials_for(&self, node: &Node) -> bool {
+        node.kind == Kind::Router || self.base.client_secrets(node).is_some()
+    }
+
     fn directory(&self) -> &Directory {
         self.directory.get_or_init(|| Directory::new(&self.world))
     }
@@ -499,6 +509,7 @@ impl Base {
     fn new(world: &World, settings: &Settings, earlier: Option<&Self>) -> Self {
         let rules = Rules::new(world, settings);
         let policies = Policies::new(world);
+        let credentials_by_rules = rules.all_destination_rules().any(has_credentials);
         let tls_by_policies = policies.all_peers().any(peer_authentication::takes_tls);
         Self {
             mesh: Mesh {
@@ -507,6 +518,8 @@ impl Base {
             },
             near_by_rules: have_localities(&rules),
             failover: FailoverLabels::new(&rules, world),
+            credentials_by_rules,
+            credentials_of_sidecars: secrets::of_sidecars(world),
             accounts_by_rules: ask_for_accounts(&rules),
             rules,
             policies,

@@ -203,7 +203,9 @@ impl ProxyView {
         let make = || {
             Arc::new(match kind {
                 Type::Cluster | Type::Endpoint | Type::Secret => {
-                    self.cluster(outlet, &policies, subset).finish()
+                    // It has no names of certificates.
+                    let (draft, _secured) = self.cluster(outlet, &policies, subset);
+                    draft.finish()
                 }
                 Type::Listener => grpc::listener(&name, outlet, self.mesh()).finish(),
                 Type::Route => routes::grpc(outlet, &self.rules).finish(),

@@ -9,7 +9,7 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, ObjectRef, Reso
 use super::Conflict;
 use super::proxy::{ProxyView, finished};
 use super::router;
-use crate::common::conflict::{INVALID_LISTENER, TOO_LARGE};
+use crate::common::conflict::{INVALID_LISTENER, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::outlets::Outlet;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::Kind;
@@ -117,7 +117,14 @@ impl ProxyView {
             let namespace = outlet.service.key.namespace.clone();
             let key = (name, namespace, from.clone(), patches);
             let make = || {
-                let draft = self.cluster(outlet, &policies, subset);
+                let (draft, secured) = self.cluster(outlet, &policies, subset);
+                if let Err(why) = secured {
+                    let message = format!("{} is left out: {why}", draft.name);
+                    let lost = Conflict::new(REJECTED_CONFIG, &*draft.name, message);
+                    let lost = from.first().map(|rule| lost.because_of(rule));
+                    self.snapshot.made.tell(lost, &self.proxy.node.id);
+                    return None;
+                }
                 patcher.finish(draft, false).map(Arc::new)
             };
             self.parts.clusters.each.get(key, make)
@@ -127,7 +134,8 @@ impl ProxyView {
                 return None;
             }
             {
-                let draft = self.cluster(outlet, &policies, subset);
+                // TLS goes through it as it is.
+                let (draft, _secured) = self.cluster(outlet, &policies, subset);
                 let subset = subset.map_or("", |subset| &subset.name);
                 let draft = router::by_server_name(draft, outlet, subset);
                 patcher.finish(draft, false).map(Arc::new)
@@ -165,12 +173,13 @@ impl ProxyView {
         self.snapshot.made.tell(lost, &self.proxy.node.id);
     }
 
+    /// The cluster of a port or of a subset; and why it must not be served, where it cannot be secured.
     pub(super) fn cluster(
         &self,
         outlet: &Outlet,
         policies: &Policies,
         subset: Option<&Subset>,
-    ) -> Draft<ClusterParts> {
+    ) -> (Draft<ClusterParts>, Result<(), String>) {
         let world = &self.snapshot.world;
         let policy = policies.of(subset, outlet.port.number);
         let resolution = self.resolution(outlet, &policy);
@@ -199,10 +208,11 @@ impl ProxyView {
             accounts: &accounts,
             files: &self.client.files,
             grpc: self.client.grpc,
+            secrets: self.client_credentials(policies),
         };
-        destination_rule::cluster(&mut draft.message, policies, &policy, &purpose);
+        let secured = destination_rule::cluster(&mut draft.message, policies, &policy, &purpose);
         draft.from = policies.from();
-        draft
+        (draft, secured)
     }
 
     /// Of a cluster that resolves names itself; an entry that names no endpoints means its own name.

@@ -612,6 +612,7 @@ fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> Client {
         grpc: node.grpc,
         dns: node.dns,
         by_server_name: router::by_server_names(node, merged),
+        secrets: snapshot.base.client_secrets(node),
         beside: snapshot.base.beside.get(&node.namespace).cloned(),
     }
 }

@@ -47,15 +47,6 @@ impl Effect {
     }
 }
 
-/// Fields of a policy that nothing acts on, wherever a policy stands.
-macro_rules! policies {
-    ($($place:literal)*) => {
-        &[$(
-            concat!($place, ".tls.credentialName"),
-        )*]
-    };
-}
-
 /// ServiceEntry.
 pub(super) const WHOLE: Effect = Effect::Enforced {
     by: Role::Discovery,
@@ -66,17 +57,6 @@ pub(super) const WHOLE: Effect = Effect::Enforced {
 pub(super) const ROUTES: Effect = Effect::Enforced {
     by: Role::Discovery,
     without: &["http.match.statPrefix"],
-};
-
-/// DestinationRule.
-pub(super) const POLICIES: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: policies! {
-        "trafficPolicy"
-        "trafficPolicy.portLevelSettings"
-        "subsets.trafficPolicy"
-        "subsets.trafficPolicy.portLevelSettings"
-    },
 };
 
 /// All of it.
@@ -270,7 +250,9 @@ mod tests {
             "trafficPolicy.portLevelSettings[0]",
             "subsets[0].trafficPolicy",
         ]
-        .map(|place| format!("spec.{place}.tls.credentialName: has no effect in this release"));
+        .map(|place| {
+            format!("spec.{place}.tls.credentialName: counts at routers alone: sidecars want a workloadSelector for it")
+        });
         assert_eq!(said(networking, "DestinationRule", rule), words);
         let routes =
             json!({"hosts": ["a"], "tcp": [{}], "http": [{"match": [{"statPrefix": "b"}]}]});

@@ -10,14 +10,20 @@ pub const MOST_FAILOVER_LABELS: usize = 32;
 
 pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
-    policy("spec.trafficPolicy", spec.get("trafficPolicy"), &mut found);
+    let selects = spec.get("workloadSelector").is_some();
+    policy(
+        "spec.trafficPolicy",
+        spec.get("trafficPolicy"),
+        selects,
+        &mut found,
+    );
     if items(spec, "subsets").count() > MOST_SUBSETS {
         let why = format!("are served in part: the first {MOST_SUBSETS} of a service count");
         found.push(Finding::warning("spec.subsets", why));
     }
     for (at, subset) in items(spec, "subsets") {
         let path = format!("spec.subsets[{at}].trafficPolicy");
-        policy(&path, subset.get("trafficPolicy"), &mut found);
+        policy(&path, subset.get("trafficPolicy"), selects, &mut found);
     }
     found
 }
@@ -49,7 +55,27 @@ fn places(path: &str, written: &Json, found: &mut Vec<Finding>) {
     }
 }
 
-fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
+/// Certificates by name.
+fn credential(path: &str, written: &Json, selects: bool, found: &mut Vec<Finding>) {
+    let Some(tls) = written
+        .get("tls")
+        .filter(|tls| tls.get("credentialName").is_some())
+    else {
+        return;
+    };
+    let mode = tls.get("mode").and_then(Json::as_str);
+    let why = match mode {
+        Some("SIMPLE" | "MUTUAL") if selects => return,
+        Some("SIMPLE" | "MUTUAL") => {
+            "counts at routers alone: sidecars want a workloadSelector for it"
+        }
+        _ => "has no effect with this mode",
+    };
+    found.push(Finding::warning(format!("{path}.tls.credentialName"), why));
+}
+
+/// `selects`: the rule says which workloads it is for.
+fn policy(path: &str, written: Option<&Json>, selects: bool, found: &mut Vec<Finding>) {
     let Some(written) = written else {
         return;
     };
@@ -90,6 +116,7 @@ fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
         }
     }
     places(path, written, found);
+    credential(path, written, selects, found);
     let codes = written.get("outlierDetection");
     let codes = codes.into_iter();
     let codes = codes.flat_map(|one| items(one, "outlierDetectionHttpErrorCodes"));
@@ -115,6 +142,7 @@ fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
         policy(
             &format!("{path}.portLevelSettings[{at}]"),
             Some(port),
+            selects,
             found,
         );
     }
@@ -124,6 +152,22 @@ fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn it_is_said_whom_a_certificate_by_name_is_for() {
+        let said = |mode: &str, selects: bool| -> Vec<String> {
+            let mut rule = json!({"host": "a", "trafficPolicy": {"tls": {"mode": mode, "credentialName": "c"}}});
+            if selects {
+                rule["workloadSelector"] = json!({"matchLabels": {"app": "x"}});
+            }
+            let found = notes(&rule).into_iter();
+            found.map(|note| note.message).collect()
+        };
+        assert_eq!(said("MUTUAL", true), [""; 0]);
+        let routers = "counts at routers alone: sidecars want a workloadSelector for it";
+        assert_eq!(said("SIMPLE", false), [routers]);
+        assert_eq!(said("ISTIO_MUTUAL", true), ["has no effect with this mode"]);
+    }
 
     #[test]
     fn parts_without_effect_are_named() {

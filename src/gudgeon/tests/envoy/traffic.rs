@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::bare::{host, resolved};
+use crate::gateways::{gateway, own_certificate, secret, server};
 use crate::place::{Address, Discovery, Place, SOON, documents, entry, until};
 use crate::proxy::{Proxy, Setup, in_sync};
 use crate::rules::rule;
@@ -214,4 +215,120 @@ fn endpoints_are_preferred_by_labels_and_left_out_by_statuses() {
         let all = (0..6).all(|_| get("codes").0 == 200);
         all.then_some(())
     });
+}
+
+/// A router and a sidecar begin TLS to a server that wants to know them, each with what a rule names for it.
+#[test]
+fn clients_present_certificates_that_rules_name() {
+    let (edge, ip) = (Address::new(), Address::new());
+    let web = Backend::new(ip.ip, "web");
+    let server_pair = own_certificate("b.example");
+    let (user, stranger) = (
+        own_certificate("user.example"),
+        own_certificate("user.example"),
+    );
+    let tls = server(
+        edge.ip,
+        18210,
+        "HTTPS",
+        "[b.example]",
+        "{mode: MUTUAL, credentialName: b}",
+    );
+    let plain = server(edge.ip, 18211, "HTTP", "['*']", "");
+    let at_edge = edge.ip.to_string();
+    let far = |name: &str| entry(&host(name), 18212, "HTTP", &[(&at_edge, 18210)]);
+    let policy = |name: &str, more: &str| {
+        let host = host(name);
+        // Each request begins TLS anew.
+        let once = "connectionPool: {http: {maxRequestsPerConnection: 1}}";
+        let tls =
+            "{mode: MUTUAL, credentialName: user, sni: b.example, subjectAltNames: [b.example]}";
+        rule(
+            "DestinationRule",
+            name,
+            &format!("host: {host}\ntrafficPolicy: {{tls: {tls}, {once}}}\n{more}"),
+        )
+    };
+    let to = |port: u16, host: &str, to: &str| {
+        let spec = format!(
+            "hosts: ['{host}']\ngateways: [edge]\nhttp: [{{match: [{{port: {port}}}], rewrite: {{authority: b.example}}, route: [{{destination: {{host: {to}.demo.svc.cluster.local}}}}]}}]"
+        );
+        rule("VirtualService", &format!("to-{to}"), &spec)
+    };
+    let all = [
+        entry(&host("web"), 80, "HTTP", &[(&ip.ip.to_string(), web.port)]),
+        far("by-router"),
+        far("by-sidecar"),
+        gateway("edge", &[tls, plain]),
+        to(18210, "b.example", "web"),
+        to(18211, "a.example", "by-router"),
+        rule(
+            "VirtualService",
+            "authority",
+            "hosts: [by-sidecar.demo.svc.cluster.local]\nhttp: [{rewrite: {authority: b.example}, route: [{destination: {host: by-sidecar.demo.svc.cluster.local}}]}]",
+        ),
+        policy("by-router", ""),
+        policy(
+            "by-sidecar",
+            "workloadSelector: {matchLabels: {app: client}}",
+        ),
+    ];
+    // The server knows the first user alone.
+    let secrets = |own: &(String, String)| {
+        let (chain, key) = &server_pair;
+        documents(&[
+            secret(
+                "b",
+                &[("tls.crt", chain), ("tls.key", key), ("ca.crt", &user.0)],
+            ),
+            secret(
+                "user",
+                &[("tls.crt", &own.0), ("tls.key", &own.1), ("ca.crt", chain)],
+            ),
+        ])
+    };
+    let discovery = Place::new()
+        .with("config/all.yaml", &documents(&all))
+        .with("config/secrets.yaml", &secrets(&user))
+        .start();
+    let router = Setup::at("edge-1", edge, discovery.grpc)
+        .role("router")
+        .label("istio", "edge")
+        .start();
+    let sidecar = Setup::new("client-1", discovery.grpc)
+        .label("app", "client")
+        .start();
+    let asked = || {
+        [
+            router.get_at(router.ip, "a.example", 18211),
+            sidecar.get(&host("by-sidecar"), 18212),
+        ]
+    };
+    let answer = Some((200, "web".to_owned()));
+    until("both are known", || {
+        (asked() == [answer.clone(), answer.clone()]).then_some(())
+    });
+    is_accepted(&discovery);
+    let (_, head) = web.seen.last();
+    assert!(head.contains("DNS=user.example"), "{head}");
+    // Another certificate, by a change of the secret alone, is nobody's that the server knows; the first is known again.
+    let clusters =
+        || [&router, &sidecar].map(|proxy| proxy.stat("cluster_manager.cds.update_success"));
+    let before = clusters();
+    discovery
+        .place
+        .write("config/secrets.yaml", &secrets(&stranger));
+    until("neither is known", || {
+        let refused = |answer: &Option<(u16, String)>| {
+            answer.as_ref().is_some_and(|(status, _)| *status == 503)
+        };
+        asked().iter().all(refused).then_some(())
+    });
+    discovery
+        .place
+        .write("config/secrets.yaml", &secrets(&user));
+    until("both are known again", || {
+        (asked() == [answer.clone(), answer.clone()]).then_some(())
+    });
+    assert_eq!(clusters(), before, "a rotation is no change of clusters");
 }

@@ -18,7 +18,7 @@ use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::authorization_policy::Filters;
-use crate::rules::gateway::secrets::RouterSecrets;
+use crate::rules::gateway::secrets::ProxySecrets;
 use crate::rules::gateway::tls::{self, RouterCertificates};
 use crate::rules::gateway::{BoundPort, Ends, Merged, Serving};
 use crate::rules::virtual_service::connections::{self, Target};
@@ -32,7 +32,7 @@ pub(crate) struct Edge<'a> {
     pub(crate) merged: &'a Merged,
     /// Who may come in.
     pub(crate) filters: &'a Filters,
-    pub(crate) secrets: RouterSecrets<'a>,
+    pub(crate) secrets: ProxySecrets<'a>,
 }
 
 /// One listener while its chains are made.

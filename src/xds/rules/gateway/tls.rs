@@ -16,7 +16,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 
 use super::Ends;
-use super::secrets::{self, RouterSecrets};
+use super::secrets::{self, ProxySecrets};
 use crate::common::{tls, wire};
 use crate::node::Files;
 
@@ -32,7 +32,7 @@ pub(crate) struct RouterCertificates<'a> {
     pub(crate) files: &'a Files,
     pub(crate) are_missing: bool,
     /// By name.
-    pub(crate) secrets: RouterSecrets<'a>,
+    pub(crate) secrets: ProxySecrets<'a>,
     /// How long it waits for those.
     pub(crate) initial_fetch_timeout: Duration,
 }

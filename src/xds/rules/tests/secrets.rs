@@ -345,3 +345,215 @@ fn secrets_are_looked_for_by_name_where_routers_are() {
         assert_eq!(named(tls, own), wanted, "{tls}");
     }
 }
+
+mod of_clients {
+    use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext;
+
+    use super::*;
+
+    const A: &str = "outbound|80||a.demo.svc.cluster.local";
+
+    /// Names that the cluster of a service asks for; `None`: there is no cluster. And what is told.
+    fn asked(world: &World, node: &Arc<Node>) -> (Option<Vec<String>>, Vec<String>) {
+        use envoy_types::pb::envoy::config::core::v3::transport_socket::ConfigType;
+        let snapshot = snapshot(world.clone());
+        let view = snapshot.view(node);
+        let cluster = view.get(Type::Cluster, A);
+        let names = cluster.map(|cluster| {
+            let socket = Cluster::decode(&*cluster.body).unwrap().transport_socket;
+            let Some(ConfigType::TypedConfig(any)) = socket.unwrap().config_type else {
+                panic!("a context");
+            };
+            let context = UpstreamTlsContext::decode(&*any.value).unwrap();
+            let common = context.common_tls_context.unwrap();
+            let pairs = common.tls_certificate_sds_secret_configs.into_iter();
+            let mut names: Vec<_> = pairs.map(|one| one.name).collect();
+            if let Some(common_tls_context::ValidationContextType::CombinedValidationContext(
+                both,
+            )) = common.validation_context_type
+            {
+                names.push(both.validation_context_sds_secret_config.unwrap().name);
+            }
+            names
+        });
+        let given = view.all(Type::Secret);
+        let mut given: Vec<_> = given.iter().map(|one| one.name.to_string()).collect();
+        let mut wanted = names.clone().unwrap_or_default();
+        given.sort();
+        wanted.sort();
+        assert_eq!(
+            given, wanted,
+            "what is asked for is there, and nothing else"
+        );
+        let told = snapshot.conflicts().into_iter();
+        (names, told.map(|one| one.message).collect())
+    }
+
+    fn ruled(name: &str, tls: &str, more: &str) -> World {
+        let mut world = world();
+        let spec = format!("host: a.demo.svc.cluster.local\ntrafficPolicy: {{tls: {tls}}}\n{more}");
+        destination_rule(&mut world, name, 1, &spec);
+        world
+    }
+
+    const MUTUAL: &str = "{mode: MUTUAL, credentialName: a}";
+
+    #[test]
+    fn a_router_begins_tls_with_what_a_rule_names() {
+        let edge = trusted(&router("edge"));
+        let whole: &[(&str, &[(&str, &str)])] = &[("a", &[PAIR[0], PAIR[1], ("ca.crt", "root")])];
+        let apart: &[(&str, &[(&str, &str)])] =
+            &[("a", &PAIR), ("a-cacert", &[("cacert", "root")])];
+        let pair: &[(&str, &[(&str, &str)])] = &[("a", &PAIR)];
+        let (own, root) = ("kubernetes://a", "kubernetes://a-cacert");
+        for (tls, secrets, wanted) in [
+            (MUTUAL, whole, Ok(&[own, root][..])),
+            (MUTUAL, apart, Ok(&[own, root])),
+            (
+                "{mode: MUTUAL, credentialName: a, insecureSkipVerify: true}",
+                pair,
+                Ok(&[own]),
+            ),
+            ("{mode: SIMPLE, credentialName: a}", whole, Ok(&[root])),
+            (
+                "{mode: SIMPLE, credentialName: a-cacert}",
+                apart,
+                Ok(&[root]),
+            ),
+            (
+                "{mode: MUTUAL, credentialName: edge/a}",
+                whole,
+                Ok(&[own, root]),
+            ),
+            ("{mode: SIMPLE, caCertificates: /r}", whole, Ok(&[])),
+            (
+                MUTUAL,
+                pair,
+                Err("there is no root in secret edge/a-cacert or edge/a"),
+            ),
+            (MUTUAL, &[], Err("there is no certificate in secret edge/a")),
+            (
+                "{mode: MUTUAL, credentialName: other/a}",
+                whole,
+                Err("secret other/a is not of the proxy's namespace"),
+            ),
+        ] {
+            let mut world = ruled("d", tls, "");
+            for (name, data) in secrets {
+                credential(&mut world, name, data);
+            }
+            // Another's of that name is another one.
+            credential(
+                &mut world,
+                "other/a",
+                &[PAIR[0], PAIR[1], ("ca.crt", "root")],
+            );
+            let (names, told) = asked(&world, &edge);
+            let wanted = wanted.map(|names| {
+                names
+                    .iter()
+                    .map(|name| (*name).to_owned())
+                    .collect::<Vec<_>>()
+            });
+            assert_eq!(names, wanted.clone().ok(), "{tls}: {told:?}");
+            let why = wanted.err();
+            let why = why.map(|why| format!("{A} is left out: {why}"));
+            assert_eq!(told.first(), why.as_ref(), "{tls}");
+        }
+    }
+
+    /// A sidecar has what a rule names that says which workloads it is for, and nobody has it who has not shown who he is.
+    #[test]
+    fn who_has_it_is_of_the_namespace_and_trusted() {
+        let all = [PAIR[0], PAIR[1], ("ca.crt", "root")];
+        let selecting = "workloadSelector: {matchLabels: {app: x}}";
+        let both = Some(vec![
+            "kubernetes://a".to_owned(),
+            "kubernetes://a-cacert".to_owned(),
+        ]);
+        let file = Some(Vec::new());
+        let x = [("app", "x")];
+        for (rule, more, node, wanted) in [
+            (
+                "demo/d",
+                selecting,
+                trusted(&node("demo", &x)),
+                both.clone(),
+            ),
+            ("demo/d", selecting, node("demo", &x), None),
+            // It names nothing for it, and is served without a name.
+            ("demo/d", "", trusted(&node("demo", &x)), file.clone()),
+            ("demo/d", "", trusted(&router("demo")), both.clone()),
+            ("demo/d", "", router("demo"), None),
+        ] {
+            let mut world = ruled(rule, MUTUAL, more);
+            credential(&mut world, "demo/a", &all);
+            let (names, told) = asked(&world, &node);
+            assert_eq!(names, wanted, "{more} {}: {told:?}", node.id);
+        }
+        // For others there is no rule, and no TLS of it.
+        let mut world = ruled("demo/d", MUTUAL, selecting);
+        credential(&mut world, "demo/a", &all);
+        credential(&mut world, "other/a", &all);
+        for node in [
+            trusted(&node("demo", &[("app", "y")])),
+            trusted(&node("other", &x)),
+        ] {
+            let view = snapshot(world.clone()).view(&node);
+            assert!(cluster(&*view, A).transport_socket.is_none());
+            assert_eq!(view.all(Type::Secret).len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_rotation_changes_secrets_and_nothing_else() {
+        let edge = trusted(&router("edge"));
+        let mut world = ruled("d", MUTUAL, "");
+        let with = |world: &mut World, chain: &str| {
+            credential(
+                world,
+                "a",
+                &[("tls.crt", chain), PAIR[1], ("ca.crt", "root")],
+            );
+        };
+        with(&mut world, "one");
+        let before = snapshot(world.clone());
+        let (first, one) = (before.view(&edge), before.view(&edge).all(Type::Secret));
+        with(&mut world, "two");
+        let next = before.next(world.clone(), None);
+        assert!(next.concerns(&edge) && !next.concerns(&node("edge", &[])));
+        let second = next.snapshot.view(&edge);
+        assert_ne!(one.version(), second.all(Type::Secret).version());
+        assert_eq!(
+            first.all(Type::Cluster).version(),
+            second.all(Type::Cluster).version()
+        );
+        // It goes, and the cluster with it.
+        Arc::make_mut(&mut world.credentials).clear();
+        let last = next.snapshot.next(world, None).snapshot.view(&edge);
+        assert!(last.get(Type::Cluster, A).is_none() && last.all(Type::Secret).len() == 0);
+    }
+
+    #[test]
+    fn they_are_looked_for_where_proxies_are() {
+        let wanted = |tls: &str, more: &str| {
+            let mut world = ruled("d", tls, more);
+            gateway(
+                &mut world,
+                "edge/g",
+                1,
+                "servers: [{port: {number: 80, name: a, protocol: HTTP}, hosts: ['*']}]",
+            );
+            let wanted = crate::snapshot::named_credentials(&world, &Settings::default());
+            let all = wanted
+                .iter()
+                .map(|(namespace, name)| format!("{namespace}/{name}"));
+            all.collect::<Vec<_>>().join(" ")
+        };
+        let selecting = "workloadSelector: {matchLabels: {app: x}}";
+        assert_eq!(wanted(MUTUAL, ""), "edge/a edge/a-cacert");
+        assert_eq!(wanted(MUTUAL, selecting), "demo/a demo/a-cacert");
+        assert_eq!(wanted("{mode: SIMPLE, credentialName: demo/a}", ""), "");
+        assert_eq!(wanted("{mode: ISTIO_MUTUAL, credentialName: a}", ""), "");
+    }
+}
