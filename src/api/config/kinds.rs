@@ -102,7 +102,7 @@ macro_rules! kinds {
     (enforced) => { effect::ENFORCED };
     (inbound) => { effect::INBOUND };
     (servers) => { effect::SERVERS };
-    (listeners) => { effect::LISTENERS };
+    (listeners) => { effect::ENFORCED };
     (patches) => { effect::PATCHES };
 }
 

@@ -34,7 +34,7 @@ use crate::node::Files;
 use crate::scope::{ProxyRules, Rule, Rules};
 
 pub(crate) use balancer::hash_policy;
-pub(crate) use carried::carry;
+pub(crate) use carried::{carry, limit_connections};
 pub(crate) use credentials::{ClientSecrets, has_credentials, named_by};
 
 /// Rules for one service, in order: what the first of them says counts, and all their subsets.
@@ -130,6 +130,10 @@ impl<'a> Policy<'a> {
     /// How clients secure their connections, where anything says it.
     pub(crate) const fn tls(&self) -> Option<&'a ClientTlsSettings> {
         self.tls
+    }
+
+    pub(crate) const fn pool(&self) -> Option<&'a ConnectionPoolSettings> {
+        self.pool
     }
 
     /// Whether connections go where the client wanted to go.
@@ -285,12 +289,13 @@ pub(crate) fn cluster(
     Ok(())
 }
 
-/// Changes the cluster of a server's own application: the limits of its service count there, too. False where there are none.
-pub(crate) fn inbound(parts: &mut ClusterParts, policy: &Policy<'_>, protocol: Protocol) -> bool {
-    if let Some(written) = policy.pool {
-        pool::limit(parts, written, protocol, Side::Server);
-    }
-    policy.pool.is_some()
+/// Changes the cluster of a server's own application: limits of its service, or of its Sidecar, count there, too.
+pub(crate) fn inbound(
+    parts: &mut ClusterParts,
+    written: &ConnectionPoolSettings,
+    protocol: Protocol,
+) {
+    pool::limit(parts, written, protocol, Side::Server);
 }
 
 /// Where the rule is, as an API server's path has it.

@@ -192,21 +192,13 @@ impl ProxyView {
 
     /// Of the applications beside it; limits that rules set for their services count there, too.
     fn inbound_clusters(&self) -> Vec<Draft<ClusterParts>> {
-        let namespace = &self.proxy.node.namespace;
-        let outlets = self.rules.outlets();
         let own = self.own();
         let mut drafts = own.clusters();
         for (door, draft) in &mut drafts {
-            // Its own services are there, whoever sees them.
-            let name = cluster_name(door.service_port, &door.host);
-            let Some(outlet) = outlets.own(&name, namespace) else {
-                continue;
-            };
-            let policies = Policies::of_service(&self.rules, &outlet.service);
-            let policy = policies.of(None, door.service_port);
-            if destination_rule::inbound(&mut draft.message, &policy, door.protocol) {
-                draft.from = policies.from();
+            if let Some(pool) = &door.pool {
+                destination_rule::inbound(&mut draft.message, pool, door.protocol);
             }
+            draft.from.clone_from(&door.from);
         }
         drafts.into_iter().map(|(_, draft)| draft).collect()
     }
@@ -244,6 +236,9 @@ impl ProxyView {
 
     /// All listeners but the shared ones; they win over those.
     fn own_listeners(&self) -> Vec<Arc<Resource>> {
+        self.snapshot
+            .made
+            .tell(self.own().lost_tls(), &self.proxy.node.id);
         let mut own = self.own().listeners();
         if self.proxy.intercepts() {
             own.push(fixed::outbound(
@@ -617,6 +612,31 @@ fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> Client {
     }
 }
 
+/// Limits of a door that has none of its own: those of the Sidecar for all of them, or those that rules set for its service.
+fn add_pool(door: &mut Door, proxy: &Proxy, rules: &ProxyRules) {
+    if door.pool.is_some() {
+        return;
+    }
+    if let Some(sidecar) = &rules.sidecar
+        && let Some(pool) = &sidecar.spec.inbound_connection_pool
+    {
+        door.pool = Some(Arc::new(pool.clone()));
+        door.from.push(ingress::reference(sidecar));
+        return;
+    }
+    // Its own services are there, whoever sees them.
+    let name = cluster_name(door.service_port, &door.host);
+    let outlet = rules.outlets().own(&name, &proxy.node.namespace);
+    let Some(outlet) = outlet else {
+        return;
+    };
+    let policies = Policies::of_service(rules, &outlet.service);
+    if let Some(pool) = policies.of(None, door.service_port).pool() {
+        door.pool = Some(Arc::new(pool.clone()));
+        door.from.extend(policies.from());
+    }
+}
+
 fn doors(
     snapshot: &Snapshot,
     proxy: &Proxy,
@@ -635,7 +655,10 @@ fn doors(
         None if proxy.intercepts() => inbound::of_instances(instances, proxy, mesh, sniffs),
         None => Vec::new(),
     };
-    let doors = inbound::to_applications(doors, proxy, mesh, &mut lost);
+    let mut doors = inbound::to_applications(doors, proxy, mesh, &mut lost);
+    for door in &mut doors {
+        add_pool(door, proxy, rules);
+    }
     snapshot.made.tell(lost, &proxy.node.id);
     doors
 }

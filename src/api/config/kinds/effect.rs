@@ -83,16 +83,6 @@ pub(super) const SERVERS: Effect = Effect::Enforced {
     without: &["servers.defaultEndpoint"],
 };
 
-/// Sidecar.
-pub(super) const LISTENERS: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: &[
-        "ingress.tls",
-        "ingress.connectionPool",
-        "inboundConnectionPool",
-    ],
-};
-
 /// Warnings of fields of a valid object that make no difference in this release, or another than they say; none of a kind that
 /// [`Check::Unused`] has one for.
 #[must_use]
@@ -227,9 +217,7 @@ mod tests {
             "egress": [{"hosts": ["./*"]}], "outbound_traffic_policy": {"mode": "ALLOW_ANY"},
             "inbound_connection_pool": {"tcp": {"maxConnections": 1}},
         });
-        let words = ["ingress[1].tls", "inboundConnectionPool"]
-            .map(|field| format!("spec.{field}: has no effect in this release"));
-        assert_eq!(said(networking, "Sidecar", sidecar), words);
+        assert_eq!(said(networking, "Sidecar", sidecar), none);
         let policy = json!({"targetRef": {"kind": "Service", "name": "a"}});
         assert_eq!(
             said(security, "AuthorizationPolicy", policy),

@@ -59,6 +59,7 @@ const PATCHED: &[&str] = &[
 const SCOPED: &str = "scopes.rs a_proxy_reaches_what_it_sees_where_it_listens";
 const LED: &str = "scopes.rs connections_and_delegated_requests_go_where_rules_say";
 const CARRIED: &str = "traffic.rs connections_are_led_through_tunnels_and_end_when_nothing_is_said";
+const INSIDE: &str = "traffic.rs a_sidecar_ends_tls_and_limits_what_comes_in";
 const PRESENTED: &str = "traffic.rs clients_present_certificates_that_rules_name";
 const LEVELS: &str = "traffic.rs endpoints_are_preferred_by_labels_and_left_out_by_statuses";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
@@ -179,6 +180,7 @@ const RESOURCES: Rows = &[
     ("a destination rule: labels, zones and statuses", &[LEVELS]),
     ("a virtual service: connections and delegates", &[LED]),
     ("a sidecar's ingress", &[INGRESS, CAUGHT]),
+    ("a sidecar's own TLS and limits", &[INSIDE]),
     ("a sidecar's egress, and exports of services", &[SCOPED]),
     ("mutual TLS, automatic", &[TLS]),
     ("mutual TLS, strict", &[TLS, STRICT]),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::bare::{host, resolved};
-use crate::gateways::{gateway, own_certificate, secret, server};
+use crate::gateways::{client, gateway, get, own_certificate, secret, secured, server};
 use crate::place::{Address, Discovery, Place, SOON, documents, entry, until};
 use crate::proxy::{Proxy, Setup, in_sync};
 use crate::rules::rule;
@@ -215,6 +215,101 @@ fn endpoints_are_preferred_by_labels_and_left_out_by_statuses() {
         let all = (0..6).all(|_| get("codes").0 == 200);
         all.then_some(())
     });
+}
+
+/// TLS of clients from outside, limits of what goes on, and an end of what is idle.
+#[test]
+fn a_sidecar_ends_tls_and_limits_what_comes_in() {
+    let (web, ip) = (Address::new(), Address::new());
+    let (application, line) = (Backend::new(ip.ip, "web"), Backend::new(ip.ip, "line"));
+    let place = Place::new();
+    let pair = own_certificate("web.example");
+    let user = own_certificate("user.example");
+    for (name, text) in [
+        ("tls.crt", &pair.0),
+        ("tls.key", &pair.1),
+        ("ca.crt", &user.0),
+    ] {
+        place.write(name, text);
+    }
+    let path = |name: &str| place.path(name).display().to_string();
+    let files = format!(
+        "serverCertificate: {}, privateKey: {}",
+        path("tls.crt"),
+        path("tls.key")
+    );
+    let item = |number: u16, protocol: &str, to: u16, more: &str| {
+        let port = format!("{{number: {number}, name: p{number}, protocol: {protocol}}}");
+        format!("{{port: {port}, defaultEndpoint: '{}:{to}'{more}}}", ip.ip)
+    };
+    let items = [
+        item(
+            9443,
+            "HTTPS",
+            application.port,
+            &format!(", tls: {{mode: SIMPLE, {files}}}"),
+        ),
+        item(
+            9444,
+            "HTTPS",
+            application.port,
+            &format!(
+                ", tls: {{mode: MUTUAL, {files}, caCertificates: {}}}",
+                path("ca.crt")
+            ),
+        ),
+        item(
+            9445,
+            "TLS",
+            line.port,
+            &format!(", tls: {{mode: SIMPLE, {files}}}"),
+        ),
+        item(9446, "TCP", line.port, ""),
+        item(
+            9447,
+            "TCP",
+            line.port,
+            ", connectionPool: {tcp: {maxConnections: 1, idleTimeout: 60s}}",
+        ),
+    ];
+    let sidecar = rule(
+        "Sidecar",
+        "web",
+        &format!(
+            "inboundConnectionPool: {{tcp: {{idleTimeout: 1s}}}}\ningress: [{}]",
+            items.join(", ")
+        ),
+    );
+    let discovery = place.with("config/all.yaml", &sidecar).start();
+    let web = Setup::at("web", web, discovery.grpc).start();
+    let row = in_sync(&discovery, "web");
+    assert_eq!(row["errors"], serde_json::json!({}));
+    let answer = Some((200, "web".to_owned()));
+    let anybody = client(&[&pair.0], None, &[]);
+    let known = client(&[&pair.0], Some((&user.0, &user.1)), &[]);
+    until("TLS", || {
+        (get(&anybody, (web.ip, 9443), "web.example") == answer).then_some(())
+    });
+    assert_eq!(get(&anybody, (web.ip, 9444), "web.example"), None);
+    assert_eq!(get(&known, (web.ip, 9444), "web.example"), answer);
+    assert_eq!(web.get("web.example", 9443), None, "nothing plain comes in");
+    let mut stream = secured(&anybody, (web.ip, 9445), "web.example");
+    stream.write_all(b"one\n").unwrap();
+    let mut text = [0; 9];
+    stream.read_exact(&mut text).unwrap();
+    assert_eq!(&text, b"line one\n");
+
+    let mut idle = web.connect(web.ip, 9446).unwrap();
+    assert_eq!(said(&idle, "two").as_deref(), Some("line two\n"));
+    let begun = Instant::now();
+    assert!(matches!(idle.read(&mut [0]), Ok(0) | Err(_)));
+    assert!(begun.elapsed() > Duration::from_millis(300));
+    // One connection, and no other beside it.
+    let first = web.connect(web.ip, 9447).unwrap();
+    assert_eq!(said(&first, "three").as_deref(), Some("line three\n"));
+    let second = web.connect(web.ip, 9447).unwrap();
+    assert_eq!(said(&second, "four"), None);
+    assert_eq!(said(&first, "five").as_deref(), Some("line five\n"));
 }
 
 /// A router and a sidecar begin TLS to a server that wants to know them, each with what a rule names for it.

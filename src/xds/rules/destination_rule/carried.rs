@@ -1,5 +1,6 @@
 //! Connections that carry no requests: properties that rules give them where they come in.
 
+use api::istio::networking::v1alpha3::ConnectionPoolSettings;
 use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::HashKey;
 use api::istio::networking::v1alpha3::traffic_policy::TunnelSettings;
 use api::model::ObjectRef;
@@ -43,10 +44,7 @@ fn meant<'a>(rules: &'a ProxyRules, cluster: &'a str) -> Option<(&'a Outlet, &'a
 
 /// False where the policy says nothing of it.
 fn shape(proxy: &mut TcpProxy, policy: &Policy<'_>) -> bool {
-    let limits = policy.pool.and_then(|pool| pool.tcp.as_ref());
-    proxy.idle_timeout = limits.and_then(|tcp| tcp.idle_timeout.as_ref()).map(time);
-    let longest = limits.and_then(|tcp| tcp.max_connection_duration.as_ref());
-    proxy.max_downstream_connection_duration = longest.map(time);
+    limit_connections(proxy, policy.pool);
     let key = policy.consistent_hash();
     let key = key.and_then(|hash| hash.hash_key.as_ref());
     if let Some(HashKey::UseSourceIp(true)) = key {
@@ -57,9 +55,17 @@ fn shape(proxy: &mut TcpProxy, policy: &Policy<'_>) -> bool {
     }
     proxy.tunneling_config = policy.tunnel.map(tunnel);
     proxy.idle_timeout.is_some()
-        || longest.is_some()
+        || proxy.max_downstream_connection_duration.is_some()
         || !proxy.hash_policy.is_empty()
         || policy.tunnel.is_some()
+}
+
+/// How long connections may be idle, and live.
+pub(crate) fn limit_connections(proxy: &mut TcpProxy, pool: Option<&ConnectionPoolSettings>) {
+    let limits = pool.and_then(|pool| pool.tcp.as_ref());
+    proxy.idle_timeout = limits.and_then(|tcp| tcp.idle_timeout.as_ref()).map(time);
+    let longest = limits.and_then(|tcp| tcp.max_connection_duration.as_ref());
+    proxy.max_downstream_connection_duration = longest.map(time);
 }
 
 /// A request to another proxy goes before what a client sends.

@@ -14,6 +14,7 @@ mod custom;
 mod delegates;
 mod envoy_filters;
 mod gateways;
+mod ingress;
 mod levels;
 mod peers;
 mod routes;
