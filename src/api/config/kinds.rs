@@ -97,10 +97,10 @@ macro_rules! kinds {
     (none) => { Effect::None };
     (read) => { Effect::Read };
     (whole) => { effect::WHOLE };
-    (routes) => { effect::ROUTES };
+    (routes) => { effect::ENFORCED };
     (policies) => { effect::ENFORCED };
     (enforced) => { effect::ENFORCED };
-    (inbound) => { effect::INBOUND };
+    (inbound) => { effect::ENFORCED };
     (servers) => { effect::SERVERS };
     (listeners) => { effect::ENFORCED };
     (patches) => { effect::PATCHES };

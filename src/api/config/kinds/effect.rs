@@ -53,22 +53,10 @@ pub(super) const WHOLE: Effect = Effect::Enforced {
     without: &[],
 };
 
-/// VirtualService: requests and connections of sidecars.
-pub(super) const ROUTES: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: &["http.match.statPrefix"],
-};
-
 /// All of it.
 pub(super) const ENFORCED: Effect = Effect::Enforced {
     by: Role::Discovery,
     without: &[],
-};
-
-/// Policies of workloads: what their proxies let in.
-pub(super) const INBOUND: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: &["targetRef", "targetRefs"],
 };
 
 /// EnvoyFilter. Its `filters` are of releases up to 1.2: `configPatches` took their place.
@@ -221,12 +209,17 @@ mod tests {
         let policy = json!({"targetRef": {"kind": "Service", "name": "a"}});
         assert_eq!(
             said(security, "AuthorizationPolicy", policy),
-            ["spec.targetRef: has no effect in this release"]
+            [
+                "spec.targetRef: holds for all ports of the workloads that the Service selects: there are no waypoints"
+            ]
         );
-        let policy = json!({"targetRefs": [{"kind": "Service", "name": "a"}]});
+        let policy = json!({"targetRefs": [{"kind": "Service", "name": "a"}, {"group": "networking.istio.io", "kind": "ServiceEntry", "name": "a"}]});
         assert_eq!(
             said(security, "RequestAuthentication", policy),
-            ["spec.targetRefs: has no effect in this release"]
+            [
+                "spec.targetRefs[0]: holds for all ports of the workloads that the Service selects: there are no waypoints",
+                "spec.targetRefs[1]: holds for no proxy: there is no ServiceEntry to enforce it; a selector finds workloads",
+            ]
         );
         // Below fields that are no lists, too, and wherever a policy stands.
         let policy = json!({"tls": {"mode": "SIMPLE", "credentialName": "a"}});
@@ -244,8 +237,6 @@ mod tests {
         assert_eq!(said(networking, "DestinationRule", rule), words);
         let routes =
             json!({"hosts": ["a"], "tcp": [{}], "http": [{"match": [{"statPrefix": "b"}]}]});
-        let words = ["http[0].match[0].statPrefix"]
-            .map(|field| format!("spec.{field}: has no effect in this release"));
-        assert_eq!(said(networking, "VirtualService", routes), words);
+        assert_eq!(said(networking, "VirtualService", routes), none);
     }
 }

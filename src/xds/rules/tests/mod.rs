@@ -23,6 +23,7 @@ mod secrets;
 mod secured;
 mod services;
 mod sidecars;
+mod targets;
 mod tokens;
 mod upstream;
 
