@@ -14,9 +14,11 @@ use prost::Message as _;
 
 use super::Base;
 use super::proxy::ProxyView;
+use crate::common::tls;
 use crate::node::{Kind, Node};
 use crate::rules::destination_rule::{ClientSecrets, Policies, has_credentials, named_by};
 use crate::rules::gateway::secrets::{ProxySecrets, Secret, named};
+use crate::rules::gateway::tls::FilePair;
 use crate::settings::Settings;
 use crate::view::{Resource, Set};
 
@@ -41,6 +43,17 @@ fn resource(name: &str, secret: &Secret<'_>) -> Resource {
                 ..CertificateValidationContext::default()
             }),
         }),
+    };
+    Resource::new(name, message.encode_to_vec())
+}
+
+/// Places of what a proxy has itself: nothing of it is known here.
+fn in_files(name: &str, pair: FilePair<'_>) -> Resource {
+    let message = Message {
+        name: name.to_owned(),
+        r#type: Some(secret::Type::TlsCertificate(tls::pair((
+            pair.chain, pair.key,
+        )))),
     };
     Resource::new(name, message.encode_to_vec())
 }
@@ -188,6 +201,12 @@ impl ProxyView {
         };
         let all = names.into_iter();
         let all = all.filter_map(|name| Some(Arc::new(resource(&name, &secrets.asked(&name)?))));
-        Arc::new(all.collect())
+        let files = self.merged.files().into_iter();
+        let files = files.map(|(name, (pair, from))| {
+            let resource = in_files(&name, pair);
+            let from = from.into();
+            Arc::new(Resource { from, ..resource })
+        });
+        Arc::new(all.chain(files).collect())
     }
 }

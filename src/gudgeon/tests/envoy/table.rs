@@ -46,6 +46,8 @@ const AT_ROUTERS: &str = "gateways.rs requests_go_by_the_host_that_they_ask_for"
 const AT_ROUTERS_TLS: &str = "gateways.rs tls_ends_at_a_router_or_goes_on_by_its_name";
 const SECRETS: &str = "gateways.rs certificates_come_by_name_and_rotate_without_a_lost_request";
 const INGRESSES: &str = "gateways.rs ingresses_are_served_by_the_role_of_that_name";
+const HELD: &str =
+    "gateways.rs a_certificate_that_a_router_does_not_have_holds_back_its_own_server";
 const TOKENS: &str = "tokens.rs whose_tokens_count_is_what_request_authentications_say";
 const CLAIMS: &str =
     "tokens.rs applications_are_told_what_a_token_says_and_nothing_that_a_client_says_in_its_place";
@@ -70,7 +72,7 @@ const RESOURCES: Rows = &[
     ("hosts, redirects and conflicts of Gateways", &[AT_ROUTERS]),
     ("TLS of Gateways in each mode", &[AT_ROUTERS_TLS]),
     ("certificates by SDS", &[SECRETS]),
-    ("Ingresses", &[INGRESSES]),
+    ("Ingresses", &[INGRESSES, HELD]),
     ("tokens", &[TOKENS, CLAIMS]),
     ("keys that are fetched", &[KEYS]),
     ("policies with the action CUSTOM", &[ASKED]),

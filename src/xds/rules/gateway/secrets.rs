@@ -1,14 +1,16 @@
 //! Certificates that servers of Gateways name, and which of them a proxy may have: those of its own namespace that one of its
 //! Gateways names, or a rule for its connections.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::model::{Credential, Credentials, ROOT_SUFFIX};
+use api::model::{Credential, Credentials, ObjectRef, ROOT_SUFFIX};
 use api::networking::server_tls_settings::TlSmode;
 use api::networking::{Gateway, ServerTlsSettings};
 
-use super::Merged;
+use super::tls::FilePair;
+use super::{Ends, Merged};
+use crate::scope::gateways::is_of_ingresses;
 
 /// In front of the name of an object of the cluster.
 const KUBERNETES: &str = "kubernetes://";
@@ -153,6 +155,25 @@ pub(crate) enum Secret<'a> {
 }
 
 impl Merged {
+    /// Files that routers ask for by name: those of Gateways that are made of Ingresses. Each with the objects that name it.
+    pub(crate) fn files(&self) -> BTreeMap<String, (FilePair<'_>, Vec<ObjectRef>)> {
+        let mut all: BTreeMap<String, (FilePair<'_>, Vec<ObjectRef>)> = BTreeMap::new();
+        let servers = self.by_port.values().flatten();
+        for server in servers.filter(|server| is_of_ingresses(server.from())) {
+            let tls = server.spec().and_then(|server| server.tls.as_ref());
+            let ends = matches!(server.ends, Ends::Https | Ends::Tls);
+            let Some(tls) = tls.filter(|tls| ends && names(tls).is_empty()) else {
+                continue;
+            };
+            let pair = FilePair::of(tls);
+            let (_, from) = all.entry(pair.name()).or_insert((pair, Vec::new()));
+            if !from.contains(server.from()) {
+                from.push(server.from().clone());
+            }
+        }
+        all
+    }
+
     /// Names by which a router asks for what its servers name, as far as it may have it.
     pub(crate) fn secrets(&self, secrets: ProxySecrets<'_>) -> BTreeSet<String> {
         let servers = self.by_port.values().flatten();
