@@ -80,6 +80,9 @@ pub struct Resource {
     pub from: Arc<[ObjectRef]>,
 }
 
+/// In front of the name of a secret that is in files of a client, of which nobody else knows whether they are there.
+pub(crate) const IN_FILES: &str = "file-cert:";
+
 /// The first field of an assignment and of a route configuration.
 #[derive(Clone, PartialEq, Message)]
 struct Named {
@@ -88,6 +91,17 @@ struct Named {
 }
 
 impl Resource {
+    /// Paths of what it has in files of the client.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &str> {
+        let paths = self.name.strip_prefix(IN_FILES);
+        paths.into_iter().flat_map(|paths| paths.split('~'))
+    }
+
+    /// Whether the client may refuse it for a reason that is its own: Envoy takes nothing of a response behind what it refuses.
+    pub(crate) fn is_sent_alone(&self) -> bool {
+        self.name.starts_with(IN_FILES)
+    }
+
     pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Self {
         let body = body.into();
         Self {

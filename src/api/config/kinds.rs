@@ -97,12 +97,12 @@ macro_rules! kinds {
     (none) => { Effect::None };
     (read) => { Effect::Read };
     (whole) => { effect::WHOLE };
-    (routes) => { effect::ROUTES };
-    (policies) => { effect::POLICIES };
+    (routes) => { effect::ENFORCED };
+    (policies) => { effect::ENFORCED };
     (enforced) => { effect::ENFORCED };
-    (inbound) => { effect::INBOUND };
+    (inbound) => { effect::ENFORCED };
     (servers) => { effect::SERVERS };
-    (listeners) => { effect::LISTENERS };
+    (listeners) => { effect::ENFORCED };
     (patches) => { effect::PATCHES };
 }
 

@@ -7,6 +7,7 @@ mod gateway;
 mod headers;
 mod request_authentication;
 mod sidecar;
+mod targets;
 
 use serde_json::Value as Json;
 
@@ -16,10 +17,12 @@ use super::rules::access_log;
 use super::{Finding, Severity, read_message};
 use crate::names::is_host_pattern;
 
+pub use destination_rule::{MOST_FAILOVER_LABELS, is_status};
 pub use envoy_filter::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
 pub use gateway::{is_certificate_hash, is_cipher_suite, is_key_pin};
 pub use request_authentication::{LONGEST_FETCH, is_output_header};
 pub use sidecar::MOST_EGRESS_LISTENERS;
+pub use targets::is_service;
 
 /// Why nothing is made of a host of a ServiceEntry; `None`: it is served. `resolves`: proxies or we look up where it is.
 #[must_use]
@@ -47,6 +50,7 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         "VirtualService" => virtual_service,
         "DestinationRule" => destination_rule::notes,
         "RequestAuthentication" => request_authentication::notes,
+        "AuthorizationPolicy" => targets::notes,
         "EnvoyFilter" => envoy_filter::notes,
         _ => return Vec::new(),
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::TransportSocketMatch;
@@ -9,8 +10,9 @@ use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
 use envoy_types::pb::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SubjectAltNameMatcher,
-    TlsCertificate, UpstreamTlsContext, common_tls_context, subject_alt_name_matcher,
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
+    SubjectAltNameMatcher, TlsCertificate, UpstreamTlsContext, common_tls_context,
+    subject_alt_name_matcher,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
@@ -103,22 +105,72 @@ pub(crate) fn service(
 ) -> core::TransportSocket {
     let skips = given.insecure_skip_verify.as_ref();
     let checks = !skips.is_some_and(|skips| skips.value);
-    let names = given.subject_alt_names.iter().filter(|_| checks);
     let validation = CertificateValidationContext {
         trusted_ca: (checks && !root.is_empty()).then(|| wire::file(root)),
         system_root_certs: (checks && root.is_empty()).then(Default::default),
-        match_typed_subject_alt_names: names.flat_map(|name| either(name)).collect(),
         crl: (checks && !given.ca_crl.is_empty()).then(|| wire::file(&given.ca_crl)),
-        ..CertificateValidationContext::default()
+        ..of_names(given, checks)
     };
+    let common = CommonTlsContext {
+        tls_certificates: own.map(pair).into_iter().collect(),
+        validation_context_type: Some(
+            common_tls_context::ValidationContextType::ValidationContext(validation),
+        ),
+        ..CommonTlsContext::default()
+    };
+    to_service(given, common, alpn)
+}
+
+/// The same with what is asked for by name: a certificate with its key, and a root; without that the server is not checked.
+pub(crate) fn service_by_name(
+    given: &ClientTlsSettings,
+    own: &Option<String>,
+    root: &Option<String>,
+    initial_fetch_timeout: Duration,
+    alpn: &[&str],
+) -> core::TransportSocket {
+    use common_tls_context::{CombinedCertificateValidationContext, ValidationContextType};
+    let config = |name: &String| SdsSecretConfig {
+        name: name.clone(),
+        sds_config: Some(wire::ads(initial_fetch_timeout)),
+    };
+    let names = of_names(given, root.is_some());
+    let validation = match root {
+        Some(root) => {
+            ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
+                default_validation_context: Some(names),
+                validation_context_sds_secret_config: Some(config(root)),
+                ..CombinedCertificateValidationContext::default()
+            })
+        }
+        None => ValidationContextType::ValidationContext(names),
+    };
+    let common = CommonTlsContext {
+        tls_certificate_sds_secret_configs: own.iter().map(config).collect(),
+        validation_context_type: Some(validation),
+        ..CommonTlsContext::default()
+    };
+    to_service(given, common, alpn)
+}
+
+/// Names that a server's certificate is to have.
+fn of_names(given: &ClientTlsSettings, checks: bool) -> CertificateValidationContext {
+    let names = given.subject_alt_names.iter().filter(|_| checks);
+    CertificateValidationContext {
+        match_typed_subject_alt_names: names.flat_map(|name| either(name)).collect(),
+        ..CertificateValidationContext::default()
+    }
+}
+
+fn to_service(
+    given: &ClientTlsSettings,
+    common: CommonTlsContext,
+    alpn: &[&str],
+) -> core::TransportSocket {
     let context = UpstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
-            tls_certificates: own.map(pair).into_iter().collect(),
             alpn_protocols: alpn.iter().map(|&name| name.to_owned()).collect(),
-            validation_context_type: Some(
-                common_tls_context::ValidationContextType::ValidationContext(validation),
-            ),
-            ..CommonTlsContext::default()
+            ..common
         }),
         sni: given.sni.clone(),
         ..UpstreamTlsContext::default()

@@ -77,6 +77,8 @@ pub(crate) struct Client {
     pub(crate) dns: Dns,
     /// TLS that does not end at the client is led to a cluster by its server name.
     pub(crate) by_server_name: ByServerName,
+    /// Its namespace where a rule may name certificates of that, and whether it may have them.
+    pub(crate) secrets: Option<(Arc<str>, bool)>,
     /// Its namespace, where services of that are beside their proxies.
     pub(crate) beside: Option<Arc<str>>,
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{ClusterId, Endpoint, EndpointAddress, Health, Locality, Target, TlsMode};
+use api::model::{ClusterId, Endpoint, EndpointAddress, Health, Labels, Locality, Target, TlsMode};
 use envoy_types::pb::envoy::config::core::v3 as core;
 
-use super::locality::Preference;
+use super::locality::{EndpointPlace, Preference};
 use super::mesh::{Mesh, MutualTls};
 use super::networks::Networks;
 use crate::common::families::Families;
@@ -25,6 +25,8 @@ pub(crate) struct Viewer {
     pub(crate) network: Option<Arc<str>>,
     /// Unknown where localities make no difference.
     pub(crate) locality: Locality,
+    /// Those by which endpoints are preferred that have the same; none where they make no difference.
+    pub(crate) labels: Arc<Labels>,
     /// Its namespace, where services of that are beside their proxies.
     pub(crate) beside: Option<Arc<str>>,
 }
@@ -105,12 +107,12 @@ pub(crate) fn groups<'a>(
     viewer: &Viewer,
     names: Names,
     places: Places<'a>,
-    preference: &Preference<'_>,
+    preference: &Preference<'a>,
 ) -> Vec<Group> {
     let networks = places.networks;
     let own = viewer.network.as_deref();
     let factor = own.map_or(1, |_| networks.factor(viewer.families));
-    let mut localities: BTreeMap<&Locality, Vec<Entry<'a>>> = BTreeMap::new();
+    let mut localities: Grouped<'a> = BTreeMap::new();
     let mut replaced: BTreeMap<(&Locality, &str), u128> = BTreeMap::new();
     for (cluster, endpoint) in served(service_port, endpoints) {
         let place = place(endpoint, names);
@@ -124,8 +126,9 @@ pub(crate) fn groups<'a>(
         let Some((place, sort)) = place else {
             continue;
         };
+        let rank = preference.rank(&EndpointPlace::of(cluster, network, endpoint));
         localities
-            .entry(&endpoint.locality)
+            .entry((&endpoint.locality, rank))
             .or_default()
             .push(Entry {
                 place,
@@ -140,8 +143,14 @@ pub(crate) fn groups<'a>(
     for ((locality, network), weight) in replaced {
         let gateways = networks.gateways(network, viewer.families);
         let share = u128::try_from(gateways.len()).unwrap_or(1).max(1);
+        let rank = preference.rank(&EndpointPlace {
+            cluster: None,
+            network,
+            locality,
+            labels: None,
+        });
         for (address, port) in gateways {
-            localities.entry(locality).or_default().push(Entry {
+            localities.entry((locality, rank)).or_default().push(Entry {
                 place: wire::address(address, port),
                 ip: Some(address),
                 sort: (address.to_string(), port),
@@ -154,7 +163,7 @@ pub(crate) fn groups<'a>(
     }
     let groups = of_families(localities, viewer.families)
         .into_iter()
-        .map(|(locality, entries)| (locality, group(locality, entries)))
+        .map(|((locality, rank), entries)| ((locality, rank), group(locality, entries)))
         .collect();
     preference.apply(groups)
 }
@@ -177,12 +186,12 @@ fn served<'a>(
     all
 }
 
+/// Endpoints by their localities, and by how little they have in common with the client.
+type Grouped<'a> = BTreeMap<(&'a Locality, u32), Vec<Entry<'a>>>;
+
 /// Of two families the proxy takes its own; where there is only the other, that is the best there is. What a gateway stands for
 /// may have any.
-fn of_families<'a>(
-    mut localities: BTreeMap<&'a Locality, Vec<Entry<'a>>>,
-    families: Families,
-) -> BTreeMap<&'a Locality, Vec<Entry<'a>>> {
+fn of_families<'a>(mut localities: Grouped<'a>, families: Families) -> Grouped<'a> {
     let has = |ip: IpAddr| families.has(ip);
     let some_own = localities
         .values()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
@@ -24,6 +25,8 @@ use prost::{Message, Name};
 
 use super::mesh::Mesh;
 use crate::common::wire;
+use crate::rules::destination_rule;
+use crate::scope::ProxyRules;
 
 /// What the connection managers of two proxies differ by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,17 +164,11 @@ fn tracing(random: f64) -> http_connection_manager::Tracing {
 }
 
 pub(crate) fn tcp(mesh: &Mesh, cluster: &str) -> listener::Filter {
-    let proxy = TcpProxy {
-        stat_prefix: cluster.to_owned(),
-        cluster_specifier: Some(tcp_proxy::ClusterSpecifier::Cluster(cluster.to_owned())),
-        access_log: mesh.access_log.tcp.clone(),
-        ..TcpProxy::default()
-    };
-    wire::filter("envoy.filters.network.tcp_proxy", &proxy)
+    tcp_filter(&tcp_proxy_to(mesh, cluster, &[(cluster.into(), 0)]))
 }
 
-/// To several clusters by their weights, or to one. `name`: of its statistics.
-pub(crate) fn tcp_to(mesh: &Mesh, name: &str, to: &[(Arc<str>, u32)]) -> listener::Filter {
+/// What carries connections to several clusters by their weights, or to one. `name`: of its statistics.
+pub(crate) fn tcp_proxy_to(mesh: &Mesh, name: &str, to: &[(Arc<str>, u32)]) -> TcpProxy {
     let cluster = match to {
         [(only, _)] => tcp_proxy::ClusterSpecifier::Cluster(only.to_string()),
         all => {
@@ -188,13 +185,29 @@ pub(crate) fn tcp_to(mesh: &Mesh, name: &str, to: &[(Arc<str>, u32)]) -> listene
             })
         }
     };
-    let proxy = TcpProxy {
+    TcpProxy {
         stat_prefix: name.to_owned(),
         cluster_specifier: Some(cluster),
         access_log: mesh.access_log.tcp.clone(),
         ..TcpProxy::default()
-    };
-    wire::filter("envoy.filters.network.tcp_proxy", &proxy)
+    }
+}
+
+pub(crate) fn tcp_filter(proxy: &TcpProxy) -> listener::Filter {
+    wire::filter("envoy.filters.network.tcp_proxy", proxy)
+}
+
+/// The same as the rules for those clusters want it. Adds the rules that had a part in it.
+pub(crate) fn tcp_to(
+    (mesh, rules): (&Mesh, &ProxyRules),
+    name: &str,
+    to: &[(Arc<str>, u32)],
+    from: &mut Vec<ObjectRef>,
+) -> listener::Filter {
+    let mut proxy = tcp_proxy_to(mesh, name, to);
+    let names = to.iter().map(|(name, _)| &**name);
+    destination_rule::carry(&mut proxy, rules, names, from);
+    tcp_filter(&proxy)
 }
 
 /// Puts the server name in the place of the next filter's cluster.

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Configured, EndpointAddress, Protocol};
-use api::networking::{CaptureMode, IstioIngressListener, Sidecar, default_endpoint};
+use api::istio::networking::v1alpha3::ServerTlsSettings;
+use api::model::{Configured, EndpointAddress, ObjectRef, Protocol};
+use api::networking::server_tls_settings::TlSmode;
+use api::networking::{CaptureMode, IstioIngressListener, Kind, Sidecar, default_endpoint};
 
 use super::clusters;
 use super::instances::Instance;
@@ -38,6 +40,23 @@ pub(crate) fn inbound_ports(
             .filter_map(|item| inbound_port(item, sidecar, proxy, &by_target, mesh, sniffs, lost))
             .collect(),
     )
+}
+
+/// The object by name.
+pub(crate) fn reference(sidecar: &Configured<Sidecar>) -> ObjectRef {
+    ObjectRef {
+        kind: <Sidecar as Kind>::NAME,
+        namespace: sidecar.namespace.clone(),
+        name: sidecar.name.clone(),
+    }
+}
+
+/// Whether TLS ends there.
+fn ends(tls: &ServerTlsSettings) -> bool {
+    match tls.mode() {
+        TlSmode::Simple | TlSmode::Mutual | TlSmode::OptionalMutual => true,
+        TlSmode::Passthrough | TlSmode::AutoPassthrough | TlSmode::IstioMutual => false,
+    }
 }
 
 fn inbound_port(
@@ -79,6 +98,15 @@ fn inbound_port(
         "" => (EndpointAddress::Ip(proxy.families.loopback()), number),
         endpoint => default_endpoint(endpoint)?,
     };
+    // A port that ends TLS speaks what is in it.
+    let tls = item.tls.as_ref().filter(|tls| ends(tls));
+    let protocol = match (tls, protocol) {
+        (Some(_), Protocol::Https) => Protocol::Http,
+        (Some(_), Protocol::Tls) => Protocol::Tcp,
+        (_, protocol) => protocol,
+    };
+    let pool = item.connection_pool.as_ref();
+    let has_part = tls.is_some() || pool.is_some();
     Some(InboundPort {
         bind,
         port: number,
@@ -92,5 +120,8 @@ fn inbound_port(
         alt_stat_name: service.map_or_else(String::new, |service| {
             clusters::stat_name(&mesh.inbound_stat, service, (&port.name, number), "")
         }),
+        tls: tls.cloned().map(Arc::new),
+        pool: pool.cloned().map(Arc::new),
+        from: has_part.then(|| reference(sidecar)).into_iter().collect(),
     })
 }

@@ -2,54 +2,242 @@
 
 use std::collections::BTreeSet;
 
-use api::istio::networking::v1alpha3::LocalityLoadBalancerSetting;
-use api::istio::networking::v1alpha3::locality_load_balancer_setting::{Distribute, Failover};
-use api::model::{Locality, Service};
+use api::config::served::MOST_FAILOVER_LABELS;
+use api::istio::networking::v1alpha3::locality_load_balancer_setting::Distribute;
+use api::istio::networking::v1alpha3::{LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
+use api::model::{ClusterId, Endpoint, Labels, Locality, Service};
 
 use crate::common::wire::{self, Group};
 
+/// Labels that nobody writes at a workload: where it is says them.
+const REGION: &str = "topology.kubernetes.io/region";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const SUB_ZONE: &str = "topology.istio.io/subzone";
+const CLUSTER: &str = "topology.istio.io/cluster";
+const NETWORK: &str = "topology.istio.io/network";
+
+pub(crate) const OF_PLACES: [&str; 5] = [REGION, ZONE, SUB_ZONE, CLUSTER, NETWORK];
+
 /// How the groups of an assignment stand to a client.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Preference<'a> {
     /// All alike.
     None,
-    /// The near ones first.
-    Near(&'a Locality, &'a [Failover]),
+    /// Endpoints with some labels before others, and of those the near ones.
+    Levels(Levels<'a>),
     /// By shares that the mesh names.
     Shares(&'a Distribute),
+}
+
+/// Which endpoints come first.
+#[derive(Clone, Debug)]
+pub(crate) struct Levels<'a> {
+    labels: Option<Ranking<'a>>,
+    near: Option<Nearness<'a>>,
+}
+
+/// By the labels that an endpoint has in common with a client: the more of the first ones the better.
+#[derive(Clone, Copy, Debug)]
+struct Ranking<'a> {
+    /// `NAME`, or `NAME=VALUE` in place of the client's own value.
+    written: &'a [String],
+    client: &'a Labels,
+}
+
+/// By places.
+#[derive(Clone, Debug)]
+struct Nearness<'a> {
+    client: &'a Locality,
+    /// Regions, and which others take over from them.
+    failover: Vec<(&'a str, &'a str)>,
+    /// Envoy balances zones itself, so that regions alone are told apart.
+    regions: bool,
+}
+
+/// A client, as far as it matters which endpoints are near to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standpoint<'a> {
+    pub(crate) locality: &'a Locality,
+    /// Those that settings name.
+    pub(crate) labels: &'a Labels,
+}
+
+/// What rules say of a service in place of the mesh.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OfRules<'a> {
+    pub(crate) locality: Option<&'a LocalityLoadBalancerSetting>,
+    /// In place of that.
+    pub(crate) zones: Option<&'a ZoneAwareLoadBalancerSetting>,
 }
 
 /// What the mesh says of a service and a client, or a rule of the service in its place: one that is written is on unless it says
 /// otherwise.
 pub(crate) fn preference<'a>(
     of_mesh: Option<&'a LocalityLoadBalancerSetting>,
-    of_rule: Option<&'a LocalityLoadBalancerSetting>,
+    of_rule: OfRules<'a>,
     service: &Service,
-    client: &'a Locality,
+    client: Standpoint<'a>,
 ) -> Preference<'a> {
+    if let Some(zones) = of_rule.zones {
+        return of_zones(zones, client);
+    }
     let is_on = |setting: &LocalityLoadBalancerSetting, usual: bool| {
         setting.enabled.as_ref().map_or(usual, |on| on.value)
     };
-    let setting = match of_rule {
+    let setting = match of_rule.locality {
         Some(setting) if !is_on(setting, true) => return Preference::None,
         Some(setting) => Some(setting),
         None => of_mesh.filter(|setting| is_on(setting, false)),
     };
-    if client.is_unknown() || setting.is_none() && !service.prefers_close {
+    if setting.is_none() && !service.prefers_close {
         return Preference::None;
     }
-    let Some(setting) = setting else {
-        return Preference::Near(client, &[]);
-    };
-    let shares = setting
-        .distribute
-        .iter()
-        .find(|distribute| matches(&distribute.from, client));
-    match shares {
-        Some(shares) => Preference::Shares(shares),
-        None => Preference::Near(client, &setting.failover),
+    let is_known = !client.locality.is_unknown();
+    let mut distribute = setting.map(|setting| setting.distribute.iter());
+    let shares = distribute.as_mut().filter(|_| is_known);
+    let shares = shares.and_then(|all| all.find(|one| matches(&one.from, client.locality)));
+    if let Some(shares) = shares {
+        return Preference::Shares(shares);
+    }
+    let written = setting.map_or(&[][..], |setting| &setting.failover_priority);
+    let failover = setting.map_or(&[][..], |setting| &setting.failover);
+    let failover = failover.iter();
+    let failover = failover.map(|one| (one.from.as_str(), one.to.as_str()));
+    levels(client, written, failover.collect(), false)
+}
+
+fn of_zones<'a>(zones: &'a ZoneAwareLoadBalancerSetting, client: Standpoint<'a>) -> Preference<'a> {
+    if zones.enabled.as_ref().is_some_and(|on| !on.value) {
+        return Preference::None;
+    }
+    let failover = zones.failover.iter();
+    let failover = failover.map(|one| (one.from.as_str(), one.to.as_str()));
+    levels(client, &zones.failover_priority, failover.collect(), true)
+}
+
+/// Labels alone where nothing says more: then places count as far as they are labels.
+fn levels<'a>(
+    client: Standpoint<'a>,
+    written: &'a [String],
+    failover: Vec<(&'a str, &'a str)>,
+    regions: bool,
+) -> Preference<'a> {
+    let labels = (!written.is_empty()).then_some(Ranking {
+        written,
+        client: client.labels,
+    });
+    let by_place = labels.is_none() || regions || !failover.is_empty();
+    let near = (by_place && !client.locality.is_unknown()).then_some(Nearness {
+        client: client.locality,
+        failover,
+        regions,
+    });
+    match (&labels, &near) {
+        (None, None) => Preference::None,
+        _ => Preference::Levels(Levels { labels, near }),
     }
 }
+
+/// The name of a label that a setting lists; `None`: it says itself which value counts.
+pub(crate) fn named_label(written: &str) -> Option<&str> {
+    (!written.contains('=')).then_some(written)
+}
+
+/// Where an endpoint is, or a gateway in its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndpointPlace<'a> {
+    pub(crate) cluster: Option<&'a ClusterId>,
+    pub(crate) network: &'a str,
+    pub(crate) locality: &'a Locality,
+    pub(crate) labels: Option<&'a Labels>,
+}
+
+impl<'a> EndpointPlace<'a> {
+    pub(crate) fn of(cluster: &'a ClusterId, network: &'a str, endpoint: &'a Endpoint) -> Self {
+        Self {
+            cluster: Some(cluster),
+            network,
+            locality: &endpoint.locality,
+            labels: Some(&endpoint.labels),
+        }
+    }
+
+    /// Empty: it has no such label.
+    pub(crate) fn label(&self, name: &str) -> &'a str {
+        let said = match name {
+            REGION => self.locality.region(),
+            ZONE => self.locality.zone(),
+            SUB_ZONE => self.locality.sub_zone(),
+            CLUSTER => self.cluster.map_or("", |cluster| cluster.as_str()),
+            NETWORK => self.network,
+            _ => "",
+        };
+        if !said.is_empty() {
+            return said;
+        }
+        let own = self.labels.and_then(|labels| labels.get(name));
+        own.map_or("", |value| value)
+    }
+}
+
+impl Ranking<'_> {
+    /// 0: it has all labels in common with the client.
+    fn rank(&self, place: &EndpointPlace<'_>) -> u32 {
+        let written = self.written.iter().take(MOST_FAILOVER_LABELS);
+        let count = u32::try_from(written.len()).unwrap_or(u32::MAX);
+        // Another network is further than anything in the own one, and has an order of its own.
+        let mut behind = 0;
+        for (label, left) in written.zip((1..=count).rev()) {
+            let (name, wanted) = match label.split_once('=') {
+                Some((name, value)) => (name, value),
+                None => (&**label, self.client.get(&**label).map_or("", |own| own)),
+            };
+            if place.label(name) == wanted {
+                continue;
+            }
+            if name == NETWORK && left == count {
+                behind = count;
+                continue;
+            }
+            return behind + left;
+        }
+        behind
+    }
+}
+
+impl Nearness<'_> {
+    /// How far an endpoint is: 0 is the same place.
+    fn distance(&self, other: &Locality) -> u32 {
+        if self.client.region() != other.region() {
+            let mut rules = self.failover.iter();
+            let mut rules = rules
+                .by_ref()
+                .filter(|(from, _)| *from == self.client.region())
+                .peekable();
+            if rules.peek().is_none() {
+                return FAR;
+            }
+            return match rules.any(|(_, to)| *to == other.region()) {
+                true => FAR,
+                false => FAR + 1,
+            };
+        }
+        if self.regions {
+            return 0;
+        }
+        if self.client.zone() != other.zone() {
+            return 2;
+        }
+        u32::from(self.client.sub_zone() != other.sub_zone())
+    }
+}
+
+/// Another region.
+const FAR: u32 = 3;
+/// Distances that there are.
+const DISTANCES: u32 = FAR + 2;
+/// Envoy takes no further level (endpoint_components.proto).
+const LAST_LEVEL: usize = 128;
 
 /// `region/zone/*`, `*`, or a locality with all that is in it.
 fn matches(pattern: &str, locality: &Locality) -> bool {
@@ -60,56 +248,63 @@ fn matches(pattern: &str, locality: &Locality) -> bool {
         .all(|(pattern, part)| pattern == "*" || pattern == part)
 }
 
-impl Preference<'_> {
+impl<'a> Preference<'a> {
     pub(crate) const fn is_weighted(&self) -> bool {
         matches!(self, Self::Shares(_))
     }
 
-    pub(crate) fn apply(&self, groups: Vec<(&Locality, Group)>) -> Vec<Group> {
+    /// Whether labels of the client count.
+    pub(crate) const fn is_by_labels(&self) -> bool {
+        matches!(
+            self,
+            Self::Levels(Levels {
+                labels: Some(_),
+                ..
+            })
+        )
+    }
+
+    /// How little an endpoint has in common with the client.
+    pub(crate) fn rank(&self, place: &EndpointPlace<'_>) -> u32 {
+        match self {
+            Self::Levels(levels) => levels.labels.map_or(0, |labels| labels.rank(place)),
+            Self::None | Self::Shares(_) => 0,
+        }
+    }
+
+    /// Groups with their localities and ranks.
+    pub(crate) fn apply(&self, groups: Vec<((&'a Locality, u32), Group)>) -> Vec<Group> {
         match self {
             Self::None => groups.into_iter().map(|(_, group)| group).collect(),
-            Self::Near(client, failover) => near(client, failover, groups),
-            Self::Shares(shares) => share(shares, groups),
-        }
-    }
-}
-
-/// How far an endpoint is: 0 is the same place.
-fn distance(client: &Locality, failover: &[Failover], other: &Locality) -> u32 {
-    if client.region() != other.region() {
-        let mut rules = failover
-            .iter()
-            .filter(|failover| failover.from == client.region())
-            .peekable();
-        if rules.peek().is_none() {
-            return 3;
-        }
-        return if rules.any(|failover| failover.to == other.region()) {
-            3
-        } else {
-            4
-        };
-    }
-    if client.zone() != other.zone() {
-        return 2;
-    }
-    u32::from(client.sub_zone() != other.sub_zone())
-}
-
-/// Levels without a gap: Envoy wants them so.
-fn near(client: &Locality, failover: &[Failover], groups: Vec<(&Locality, Group)>) -> Vec<Group> {
-    let far = |locality: &Locality| distance(client, failover, locality);
-    let levels: BTreeSet<u32> = groups.iter().map(|(locality, _)| far(locality)).collect();
-    groups
-        .into_iter()
-        .map(|(locality, group)| {
-            let below = levels.range(..far(locality)).count();
-            Group {
-                priority: u32::try_from(below).unwrap_or(0),
-                ..group
+            Self::Levels(levels) => levels.apply(groups),
+            Self::Shares(shares) => {
+                let groups = groups.into_iter();
+                let groups = groups.map(|((locality, _), group)| (locality, group));
+                share(shares, groups.collect())
             }
-        })
-        .collect()
+        }
+    }
+}
+
+impl Levels<'_> {
+    /// Levels without a gap: Envoy wants them so.
+    fn apply(&self, groups: Vec<((&Locality, u32), Group)>) -> Vec<Group> {
+        let far = |(locality, rank): (&Locality, u32)| {
+            let near = self.near.as_ref();
+            rank * DISTANCES + near.map_or(0, |near| near.distance(locality))
+        };
+        let levels: BTreeSet<u32> = groups.iter().map(|(place, _)| far(*place)).collect();
+        groups
+            .into_iter()
+            .map(|(place, group)| {
+                let below = levels.range(..far(place)).count().min(LAST_LEVEL);
+                Group {
+                    priority: u32::try_from(below).unwrap_or(0),
+                    ..group
+                }
+            })
+            .collect()
+    }
 }
 
 /// Parts of one percent that are told apart.

@@ -1,6 +1,8 @@
 //! DestinationRule: how a client reaches a service, and which of its endpoints are a subset (discovery.md §15).
 
 mod balancer;
+mod carried;
+mod credentials;
 mod detection;
 mod pool;
 mod tls;
@@ -9,15 +11,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::served::MOST_SUBSETS;
+use api::config::served::{MOST_FAILOVER_LABELS, MOST_SUBSETS};
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::istio::networking::v1alpha3::load_balancer_settings::{
     ConsistentHashLb, LbPolicy as Written, SimpleLb,
 };
-use api::istio::networking::v1alpha3::traffic_policy::{ProxyProtocol, RetryBudget};
+use api::istio::networking::v1alpha3::traffic_policy::{
+    ProxyProtocol, RetryBudget, TunnelSettings,
+};
 use api::istio::networking::v1alpha3::{
     ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, LocalityLoadBalancerSetting,
-    OutlierDetection as Detection, Subset, TrafficPolicy,
+    OutlierDetection as Detection, Subset, TrafficPolicy, ZoneAwareLoadBalancerSetting,
 };
 use api::model::{Endpoint, ObjectRef, Protocol, Service};
 use api::networking::DestinationRule;
@@ -30,6 +34,8 @@ use crate::node::Files;
 use crate::scope::{ProxyRules, Rule, Rules};
 
 pub(crate) use balancer::hash_policy;
+pub(crate) use carried::{carry, limit_connections};
+pub(crate) use credentials::{ClientSecrets, has_credentials, named_by};
 
 /// Rules for one service, in order: what the first of them says counts, and all their subsets.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +52,7 @@ pub(crate) struct Policy<'a> {
     tls: Option<&'a ClientTlsSettings>,
     proxy_protocol: Option<&'a ProxyProtocol>,
     retry_budget: Option<&'a RetryBudget>,
+    tunnel: Option<&'a TunnelSettings>,
 }
 
 impl Policies {
@@ -106,6 +113,7 @@ impl<'a> Policy<'a> {
                 // Ports have none of their own, and those of all ports hold for each.
                 proxy_protocol: written.proxy_protocol.as_ref().or(self.proxy_protocol),
                 retry_budget: written.retry_budget.as_ref().or(self.retry_budget),
+                tunnel: written.tunnel.as_ref().or(self.tunnel),
             },
             None => Self {
                 balancer: written.load_balancer.as_ref().or(self.balancer),
@@ -114,6 +122,7 @@ impl<'a> Policy<'a> {
                 tls: written.tls.as_ref().or(self.tls),
                 proxy_protocol: written.proxy_protocol.as_ref().or(self.proxy_protocol),
                 retry_budget: written.retry_budget.as_ref().or(self.retry_budget),
+                tunnel: written.tunnel.as_ref().or(self.tunnel),
             },
         };
     }
@@ -121,6 +130,10 @@ impl<'a> Policy<'a> {
     /// How clients secure their connections, where anything says it.
     pub(crate) const fn tls(&self) -> Option<&'a ClientTlsSettings> {
         self.tls
+    }
+
+    pub(crate) const fn pool(&self) -> Option<&'a ConnectionPoolSettings> {
+        self.pool
     }
 
     /// Whether connections go where the client wanted to go.
@@ -131,6 +144,11 @@ impl<'a> Policy<'a> {
     /// In place of the mesh's own.
     pub(crate) fn locality(&self) -> Option<&'a LocalityLoadBalancerSetting> {
         self.balancer?.locality_lb_setting.as_ref()
+    }
+
+    /// In place of both.
+    pub(crate) fn zones(&self) -> Option<&'a ZoneAwareLoadBalancerSetting> {
+        self.balancer?.zone_aware_lb_setting.as_ref()
     }
 
     fn simple(&self) -> SimpleLb {
@@ -176,14 +194,30 @@ pub(crate) fn have_localities(rules: &Rules) -> bool {
 }
 
 fn has_locality(rule: &DestinationRule) -> bool {
-    policies(rule)
-        .flat_map(|policy| {
-            let of_ports = policy.port_level_settings.iter();
-            let of_ports = of_ports.map(|port| &port.load_balancer);
-            of_ports.chain([&policy.load_balancer])
-        })
-        .flatten()
-        .any(|balancer| balancer.locality_lb_setting.is_some())
+    balancers(rule).any(|balancer| {
+        balancer.locality_lb_setting.is_some() || balancer.zone_aware_lb_setting.is_some()
+    })
+}
+
+fn balancers(rule: &DestinationRule) -> impl Iterator<Item = &LoadBalancerSettings> {
+    let all = policies(rule).flat_map(|policy| {
+        let of_ports = policy.port_level_settings.iter();
+        let of_ports = of_ports.map(|port| &port.load_balancer);
+        of_ports.chain([&policy.load_balancer])
+    });
+    all.flatten()
+}
+
+/// Labels in whose order a rule prefers endpoints.
+pub(crate) fn failover_labels(rule: &DestinationRule) -> impl Iterator<Item = &str> {
+    let all = balancers(rule).flat_map(|balancer| {
+        let locality = balancer.locality_lb_setting.iter();
+        let zones = balancer.zone_aware_lb_setting.iter();
+        let locality = locality.map(|one| &one.failover_priority);
+        locality.chain(zones.map(|one| &one.failover_priority))
+    });
+    let all = all.flat_map(|all| all.iter().take(MOST_FAILOVER_LABELS));
+    all.map(String::as_str)
 }
 
 /// Whether an endpoint is one of a subset: it has all its labels.
@@ -216,17 +250,23 @@ pub(crate) struct Purpose<'a> {
     pub(crate) files: &'a Files,
     /// For a program with gRPC in it, which refuses what it does not know.
     pub(crate) grpc: bool,
+    /// That it may have by name; `None`: names of certificates mean nothing to it.
+    pub(crate) secrets: Option<ClientSecrets<'a>>,
 }
 
 /// Changes a client's cluster as the rules of its service want it.
+///
+/// # Errors
+///
+/// It cannot be secured as they want it, and so is not to be: why.
 pub(crate) fn cluster(
     parts: &mut ClusterParts,
     policies: &Policies,
     policy: &Policy<'_>,
     purpose: &Purpose<'_>,
-) {
+) -> Result<(), String> {
     let Some(first) = policies.rules.first() else {
-        return;
+        return Ok(());
     };
     parts.cluster.metadata = Some(metadata(&first.from));
     balancer::balance(&mut parts.cluster, policy, purpose.grpc);
@@ -237,23 +277,25 @@ pub(crate) fn cluster(
         pool::budget(&mut parts.cluster, written);
     }
     if let Some(written) = policy.detection {
-        detection::detect(&mut parts.cluster, written);
+        detection::detect(parts, written, purpose.protocol);
     }
     if let Some(written) = policy.tls.filter(|_| !purpose.grpc) {
-        tls::secure(parts, written, purpose);
+        tls::secure(parts, written, purpose)?;
     }
     // Around the others, so that the server reads it first.
     if let Some(written) = policy.proxy_protocol.filter(|_| !purpose.grpc) {
         tls::announce(&mut parts.cluster, written);
     }
+    Ok(())
 }
 
-/// Changes the cluster of a server's own application: the limits of its service count there, too. False where there are none.
-pub(crate) fn inbound(parts: &mut ClusterParts, policy: &Policy<'_>, protocol: Protocol) -> bool {
-    if let Some(written) = policy.pool {
-        pool::limit(parts, written, protocol, Side::Server);
-    }
-    policy.pool.is_some()
+/// Changes the cluster of a server's own application: limits of its service, or of its Sidecar, count there, too.
+pub(crate) fn inbound(
+    parts: &mut ClusterParts,
+    written: &ConnectionPoolSettings,
+    protocol: Protocol,
+) {
+    pool::limit(parts, written, protocol, Side::Server);
 }
 
 /// Where the rule is, as an API server's path has it.

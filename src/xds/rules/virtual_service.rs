@@ -87,6 +87,7 @@ pub(crate) fn routes(
             let route = Route {
                 name: name(http, one.map_or("", |one| &one.name)),
                 r#match: Some(matching::route_match(one)),
+                stat_prefix: one.map_or_else(String::new, |one| one.stat_prefix.clone()),
                 ..made.clone()
             };
             bytes = bytes.saturating_add(route.encoded_len());

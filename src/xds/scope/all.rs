@@ -206,6 +206,14 @@ impl Rules {
         self.destination_rules.iter().map(|one| one.rule.spec())
     }
 
+    /// Those with their hosts, in full and in lower case.
+    pub(crate) fn hosts_of_destination_rules(
+        &self,
+    ) -> impl Iterator<Item = (&[String], &DestinationRule)> {
+        let all = self.destination_rules.iter();
+        all.map(|one| (one.rule.hosts(), one.rule.spec()))
+    }
+
     /// What proxies see that nothing tells from others.
     pub(crate) fn common(&self) -> Arc<Visible> {
         self.visible(None, None)

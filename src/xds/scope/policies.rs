@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use api::model::{Labels, Objects, World, selects};
+use api::config::served::is_service;
+use api::istio::r#type::v1beta1::PolicyTargetReference;
+use api::model::{Labels, Objects, Registry, World, selects};
 use api::networking::Kind;
 use api::security::{
     AuthorizationPolicy, PeerAuthentication, RequestAuthentication, WorkloadSelector,
@@ -17,8 +19,8 @@ trait Policy: Kind {
     /// Workloads of its namespace; none: all.
     fn selector(&self) -> Option<&WorkloadSelector>;
 
-    /// Whether it is for gateways or services that it names, and for no sidecar.
-    fn is_for_others(&self) -> bool;
+    /// Objects that it is for, in place of a selector.
+    fn targets(&self) -> Vec<&PolicyTargetReference>;
 }
 
 impl Policy for AuthorizationPolicy {
@@ -26,8 +28,8 @@ impl Policy for AuthorizationPolicy {
         self.selector.as_ref()
     }
 
-    fn is_for_others(&self) -> bool {
-        self.target_ref.is_some() || !self.target_refs.is_empty()
+    fn targets(&self) -> Vec<&PolicyTargetReference> {
+        self.target_ref.iter().chain(&self.target_refs).collect()
     }
 }
 
@@ -36,8 +38,8 @@ impl Policy for PeerAuthentication {
         self.selector.as_ref()
     }
 
-    fn is_for_others(&self) -> bool {
-        false
+    fn targets(&self) -> Vec<&PolicyTargetReference> {
+        Vec::new()
     }
 }
 
@@ -46,17 +48,22 @@ impl Policy for RequestAuthentication {
         self.selector.as_ref()
     }
 
-    fn is_for_others(&self) -> bool {
-        self.target_ref.is_some() || !self.target_refs.is_empty()
+    fn targets(&self) -> Vec<&PolicyTargetReference> {
+        self.target_ref.iter().chain(&self.target_refs).collect()
     }
 }
 
-/// A policy, and the labels of those that it is for.
+/// A policy, and the labels of those that it is for: it is for a workload that has all of one of them.
 #[derive(Debug)]
 struct Selecting<T> {
     rule: Arc<Rule<T>>,
-    labels: Labels,
+    any: Vec<Labels>,
+    /// It is for workloads of its own namespace, be that the root.
+    is_local: bool,
 }
+
+/// Selectors of services, by name and namespace.
+type Selectors<'a> = HashMap<(&'a str, &'a str), &'a Labels>;
 
 /// In order.
 type ByNamespace<T> = HashMap<Arc<str>, Vec<Selecting<T>>>;
@@ -90,13 +97,14 @@ impl WorkloadPolicies {
 
 impl Policies {
     pub(crate) fn new(world: &World) -> Self {
+        let services = selectors(world);
         Self {
             root: world.mesh.root_namespace.as_str().into(),
-            authorization: by_namespace(&world.authorization_policies),
-            requests: by_namespace(&world.request_authentications),
-            peers: by_namespace(&world.peer_authentications),
+            authorization: by_namespace(&world.authorization_policies, &services),
+            requests: by_namespace(&world.request_authentications, &services),
+            peers: by_namespace(&world.peer_authentications, &services),
             earlier_peers: (world.earlier_peer_authentications.iter())
-                .map(|earlier| by_namespace(earlier))
+                .map(|earlier| by_namespace(earlier, &services))
                 .collect(),
         }
     }
@@ -147,21 +155,55 @@ impl Policies {
         namespaces
             .filter_map(|namespace| all.get(namespace))
             .flatten()
-            .filter(|one| selects(&one.labels, labels))
+            .filter(|one| !one.is_local || *one.rule.namespace() == *namespace)
+            .filter(|one| one.any.iter().any(|wanted| selects(wanted, labels)))
             .map(|one| one.rule.clone())
             .collect()
     }
 }
 
-fn by_namespace<T: Policy>(objects: &Objects<T>) -> ByNamespace<T> {
+/// What services of Kubernetes select; none where nobody asks for it.
+fn selectors(world: &World) -> Selectors<'_> {
+    let mut authorization = world.authorization_policies.values();
+    let mut requests = world.request_authentications.values();
+    let is_asked = authorization.any(|one| !one.spec.targets().is_empty())
+        || requests.any(|one| !one.spec.targets().is_empty());
+    let services = world.services.values().filter(|_| is_asked);
+    let of_cluster = services.filter(|one| one.registry == Registry::Kubernetes);
+    let all = of_cluster.filter_map(|service| {
+        let (name, _) = service.key.hostname.split_once('.')?;
+        Some(((name, &*service.key.namespace), &service.selector))
+    });
+    all.collect()
+}
+
+/// Labels of the workloads that a policy of a namespace is for. What is for gateways of the Gateway API, or for waypoints, is for
+/// nobody here, and what is for a service is for the workloads behind it.
+fn wanted<T: Policy>(spec: &T, namespace: &str, services: &Selectors<'_>) -> Vec<Labels> {
+    let targets = spec.targets();
+    if targets.is_empty() {
+        let selector = spec.selector();
+        return vec![selector.map_or_else(Labels::new, |one| labels(&one.match_labels))];
+    }
+    let of_services = targets.into_iter().filter(|target| {
+        let is_own = target.namespace.is_empty() || target.namespace == namespace;
+        is_own && is_service(&target.group, &target.kind)
+    });
+    let found = of_services.filter_map(|target| services.get(&(&*target.name, namespace)));
+    let found = found.filter(|selector| !selector.is_empty());
+    found.map(|selector| (*selector).clone()).collect()
+}
+
+fn by_namespace<T: Policy>(objects: &Objects<T>, services: &Selectors<'_>) -> ByNamespace<T> {
     let mut all = ByNamespace::<T>::new();
     for object in objects.values() {
-        if object.spec.is_for_others() {
+        let any = wanted(&object.spec, &object.namespace, services);
+        if any.is_empty() {
             continue;
         }
-        let selector = object.spec.selector();
         let one = Selecting {
-            labels: selector.map_or_else(Labels::new, |one| labels(&one.match_labels)),
+            any,
+            is_local: !object.spec.targets().is_empty(),
             rule: Arc::new(Rule::new(object, Vec::new())),
         };
         all.entry(object.namespace.clone()).or_default().push(one);

@@ -4,7 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::config::served::MOST_EGRESS_LISTENERS;
+use api::istio::networking::v1alpha3::load_balancer_settings::LbPolicy;
+use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::HashKey;
 use api::istio::networking::v1alpha3::outbound_traffic_policy::Mode;
+use api::istio::networking::v1alpha3::{
+    ConnectionPoolSettings, LoadBalancerSettings, TrafficPolicy,
+};
 use api::model::Labels;
 use api::networking::{DestinationRule, Sidecar, VirtualService};
 
@@ -86,8 +91,11 @@ impl Visible {
             connections,
         });
         visible.listeners = vec![(EgressListener::default(), visible.whole.clone())];
-        visible.has_own_listeners = visible.differs(common, namespace);
         let of_clusters = visible.add_destination_rules(rules, namespace);
+        visible.has_own_listeners = visible.differs(common, namespace);
+        if visible.rules_carry() {
+            of_listeners.extend(of_clusters.iter().cloned());
+        }
         selectors.extend(of_clusters.iter().chain(&of_listeners).cloned());
         let of_sidecars = selectors.clone();
         selectors.extend(visible.bind(rules, namespace));
@@ -186,6 +194,10 @@ impl Visible {
         let (Some(common), Some(namespace)) = (common, namespace) else {
             return false;
         };
+        // Each namespace may have rules of its own for the same host.
+        if self.rules_carry() || common.rules_carry() {
+            return true;
+        }
         let rules = self.whole.connections.values();
         let mut sources = rules.flat_map(|rule| sources(rule.spec()));
         if sources.any(|(_, source)| *source == **namespace) {
@@ -202,6 +214,13 @@ impl Visible {
             };
             one.service_ports.is_same(&other.service_ports) && by_name(one) == by_name(other)
         })
+    }
+
+    /// Whether a DestinationRule says something of connections where they come in.
+    fn rules_carry(&self) -> bool {
+        let of_namespaces = self.destination_rules.values();
+        let mut all = of_namespaces.flat_map(ByHost::values).flatten();
+        all.any(|rule| policies(rule.spec()).any(carries))
     }
 
     /// Those of sidecars that are kept, by their hosts; of two with one host the older.
@@ -307,4 +326,28 @@ pub(super) fn sources(
     let tls = rule.tls.iter().flat_map(|route| &route.r#match);
     let tcp = tcp.map(|one| (&one.source_labels, &one.source_namespace));
     tcp.chain(tls.map(|one| (&one.source_labels, &one.source_namespace)))
+}
+
+/// All policies of a rule.
+fn policies(rule: &DestinationRule) -> impl Iterator<Item = &TrafficPolicy> {
+    let subsets = rule.subsets.iter().map(|subset| &subset.traffic_policy);
+    subsets.chain([&rule.traffic_policy]).flatten()
+}
+
+/// Whether listeners depend on a policy.
+fn carries(policy: &TrafficPolicy) -> bool {
+    let limits = |pool: &Option<ConnectionPoolSettings>| {
+        let tcp = pool.as_ref().and_then(|pool| pool.tcp.as_ref());
+        tcp.is_some_and(|tcp| tcp.idle_timeout.is_some() || tcp.max_connection_duration.is_some())
+    };
+    let hashes = |balancer: &Option<LoadBalancerSettings>| {
+        let balancer = balancer.as_ref().and_then(|one| one.lb_policy.as_ref());
+        matches!(balancer, Some(LbPolicy::ConsistentHash(hash))
+            if matches!(hash.hash_key, Some(HashKey::UseSourceIp(true))))
+    };
+    let mut ports = policy.port_level_settings.iter();
+    policy.tunnel.is_some()
+        || limits(&policy.connection_pool)
+        || hashes(&policy.load_balancer)
+        || ports.any(|port| limits(&port.connection_pool) || hashes(&port.load_balancer))
 }

@@ -5,6 +5,7 @@
 
 mod cache;
 mod concerned;
+mod failover;
 mod named;
 mod outbound;
 mod parts;
@@ -30,6 +31,7 @@ use api::model::{
 
 use self::cache::Cache;
 use self::concerned::Concerned;
+use self::failover::FailoverLabels;
 use self::parts::{Clusters, Listeners};
 use self::ports::ByPort;
 use self::variants::Variants;
@@ -45,7 +47,7 @@ use crate::resources::listeners::{fixed, is_beside};
 use crate::resources::mesh::Mesh;
 use crate::resources::networks::Networks;
 use crate::resources::routes::Caller;
-use crate::rules::destination_rule::{ask_for_accounts, have_localities};
+use crate::rules::destination_rule::{ask_for_accounts, has_credentials, have_localities};
 use crate::rules::peer_authentication;
 use crate::rules::request_authentication::TokenProviders;
 use crate::scope::envoy_filters::EnvoyFilters;
@@ -86,6 +88,11 @@ struct Base {
     trust_domains: TrustDomains,
     /// Rules make it matter where a client is.
     near_by_rules: bool,
+    failover: FailoverLabels,
+    /// Rules name certificates for routers.
+    credentials_by_rules: bool,
+    /// Namespaces with rules that name certificates for some sidecars.
+    credentials_of_sidecars: BTreeSet<Arc<str>>,
     /// Rules make clients ask servers for who they are.
     accounts_by_rules: bool,
     networks: Networks,
@@ -108,7 +115,7 @@ type Assignments = Cache<AssignmentKey, Arc<Resource>>;
 type AssignmentKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>);
 
 /// By what the clusters of two proxies differ.
-type ClientKey = (Client, api::model::Locality);
+type ClientKey = (Client, api::model::Locality, Arc<Labels>);
 
 /// What does not depend on endpoints that only EDS carries.
 #[derive(Debug, Default)]
@@ -276,7 +283,8 @@ impl Snapshot {
 
     fn likeness(&self, node: &Node) -> u64 {
         let rules = self.base.rules_of(node, &node.labels);
-        hash(&(likeness(node), rules.scope))
+        let preferred = self.base.failover.counting(&node.labels);
+        hash(&(likeness(node), rules.scope, preferred))
     }
 
     fn assignments_ahead(&self, earlier: &Self) -> ResourceNames {
@@ -358,6 +366,12 @@ impl Snapshot {
     pub fn assignments_made(&self) -> usize {
         let viewers = self.assignments.all();
         viewers.iter().map(|assignments| assignments.len()).sum()
+    }
+
+    /// Whether it matters to a proxy which certificates there are by name.
+    #[must_use]
+    pub fn has_credentials_for(&self, node: &Node) -> bool {
+        node.kind == Kind::Router || self.base.client_secrets(node).is_some()
     }
 
     fn directory(&self) -> &Directory {
@@ -498,6 +512,7 @@ impl Base {
     fn new(world: &World, settings: &Settings, earlier: Option<&Self>) -> Self {
         let rules = Rules::new(world, settings);
         let policies = Policies::new(world);
+        let credentials_by_rules = rules.all_destination_rules().any(has_credentials);
         let tls_by_policies = policies.all_peers().any(peer_authentication::takes_tls);
         Self {
             mesh: Mesh {
@@ -505,6 +520,9 @@ impl Base {
                 ..Mesh::new(&world.mesh, settings)
             },
             near_by_rules: have_localities(&rules),
+            failover: FailoverLabels::new(&rules, world),
+            credentials_by_rules,
+            credentials_of_sidecars: secrets::of_sidecars(world),
             accounts_by_rules: ask_for_accounts(&rules),
             rules,
             policies,

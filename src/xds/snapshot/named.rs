@@ -23,7 +23,8 @@ impl ProxyView {
     fn assignments_by(&self, preference: &Preference<'_>) -> &Assignments {
         match preference {
             Preference::None => &self.parts.assignments,
-            Preference::Near(..) | Preference::Shares(_) => &self.parts.near,
+            Preference::Levels(_) if preference.is_by_labels() => &self.parts.ranked,
+            Preference::Levels(_) | Preference::Shares(_) => &self.parts.near,
         }
     }
 
@@ -72,7 +73,8 @@ impl ProxyView {
         policy: &Policy<'_>,
         subset: Option<&Subset>,
     ) -> AssignmentKey {
-        let by_rules = subset.is_some() || policy.locality().is_some();
+        let is_near = policy.locality().is_some() || policy.zones().is_some();
+        let by_rules = subset.is_some() || is_near;
         let from = if by_rules {
             policies.from().into()
         } else {
@@ -142,15 +144,13 @@ impl ProxyView {
         let namespace = &service_port.service.key.namespace;
         let key = Self::assignment_key((name.clone(), namespace), &policies, &policy, subset);
         let from = key.2.to_vec();
-        let locality = match preference {
-            Preference::None => Locality::default(),
-            Preference::Near(..) | Preference::Shares(_) => self.proxy.locality.clone(),
-        };
         Some(self.assignments_by(&preference).get(key, || {
             let viewer = Viewer {
                 families: self.proxy.families,
                 network: network(snapshot, &self.proxy, &self.client),
-                locality,
+                // The preference has them already.
+                locality: Locality::default(),
+                labels: Arc::default(),
                 beside: self.client.beside.clone(),
             };
             let groups = endpoints::groups(
@@ -213,7 +213,9 @@ impl ProxyView {
         let make = || {
             Arc::new(match kind {
                 Type::Cluster | Type::Endpoint | Type::Secret => {
-                    self.cluster(service_port, &policies, subset).finish()
+                    // It has no names of certificates.
+                    let (draft, _secured) = self.cluster(service_port, &policies, subset);
+                    draft.finish()
                 }
                 Type::Listener => grpc::listener(&name, service_port, self.mesh()).finish(),
                 Type::Route => routes::grpc(service_port, &self.rules).finish(),

@@ -9,14 +9,14 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, ObjectRef, Reso
 use super::Conflict;
 use super::proxy::{ProxyView, finished};
 use super::router;
-use crate::common::conflict::{INVALID_LISTENER, TOO_LARGE};
+use crate::common::conflict::{INVALID_LISTENER, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::service_ports::ServicePort;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::Kind;
 use crate::resources::clusters::{self, ByServerName, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::listeners::{is_beside, is_every_proxys};
-use crate::resources::locality::{self, Preference};
+use crate::resources::locality::{self, OfRules, Preference, Standpoint};
 use crate::rules::destination_rule::{self, Policies, Policy, Purpose};
 use crate::rules::envoy_filter::Patcher;
 use crate::view::{Resource, Set};
@@ -40,8 +40,15 @@ impl ProxyView {
         policy: &Policy<'a>,
     ) -> Preference<'a> {
         let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
-        let locality = &self.proxy.locality;
-        locality::preference(setting, policy.locality(), &service_port.service, locality)
+        let of_rules = OfRules {
+            locality: policy.locality(),
+            zones: policy.zones(),
+        };
+        let client = Standpoint {
+            locality: &self.proxy.locality,
+            labels: &self.preferred,
+        };
+        locality::preference(setting, of_rules, &service_port.service, client)
     }
 
     /// How the endpoints of a cluster are found.
@@ -123,7 +130,14 @@ impl ProxyView {
             let namespace = service_port.service.key.namespace.clone();
             let key = (name, namespace, from.clone(), patches);
             let make = || {
-                let draft = self.cluster(service_port, &policies, subset);
+                let (draft, secured) = self.cluster(service_port, &policies, subset);
+                if let Err(why) = secured {
+                    let message = format!("{} is left out: {why}", draft.name);
+                    let lost = Conflict::new(REJECTED_CONFIG, &*draft.name, message);
+                    let lost = from.first().map(|rule| lost.because_of(rule));
+                    self.snapshot.made.tell(lost, &self.proxy.node.id);
+                    return None;
+                }
                 patcher.finish(draft, false).map(Arc::new)
             };
             self.parts.clusters.each.get(key, make)
@@ -133,7 +147,8 @@ impl ProxyView {
                 return None;
             }
             {
-                let draft = self.cluster(service_port, &policies, subset);
+                // TLS goes through it as it is.
+                let (draft, _secured) = self.cluster(service_port, &policies, subset);
                 let subset = subset.map_or("", |subset| &subset.name);
                 let draft = router::by_server_name(draft, service_port, subset);
                 patcher.finish(draft, false).map(Arc::new)
@@ -171,12 +186,13 @@ impl ProxyView {
         self.snapshot.made.tell(lost, &self.proxy.node.id);
     }
 
+    /// The cluster of a port or of a subset; and why it must not be served, where it cannot be secured.
     pub(super) fn cluster(
         &self,
         service_port: &ServicePort,
         policies: &Policies,
         subset: Option<&Subset>,
-    ) -> Draft<ClusterParts> {
+    ) -> (Draft<ClusterParts>, Result<(), String>) {
         let world = &self.snapshot.world;
         let policy = policies.of(subset, service_port.port.number);
         let resolution = self.resolution(service_port, &policy);
@@ -208,10 +224,11 @@ impl ProxyView {
             accounts: &accounts,
             files: &self.client.files,
             grpc: self.client.grpc,
+            secrets: self.client_credentials(policies),
         };
-        destination_rule::cluster(&mut draft.message, policies, &policy, &purpose);
+        let secured = destination_rule::cluster(&mut draft.message, policies, &policy, &purpose);
         draft.from = policies.from();
-        draft
+        (draft, secured)
     }
 
     /// Of a cluster that resolves names itself; an entry that names no endpoints means its own name.
@@ -240,6 +257,7 @@ impl ProxyView {
             families: self.proxy.families,
             network: None,
             locality: Locality::default(),
+            labels: Arc::default(),
             beside: None,
         };
         endpoints::groups(

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 
-use api::model::{EndpointAddress, Locality};
+use api::model::{EndpointAddress, Labels, Locality};
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::cache::{Cache, Shared};
@@ -53,6 +53,8 @@ pub(super) struct ProxyView {
     pub(super) rules: ProxyRules,
     pub(super) caller: Caller,
     pub(super) place: Place,
+    /// Its labels by which endpoints are preferred.
+    pub(super) preferred: Arc<Labels>,
     pub(super) parts: Parts,
     pub(super) sets: [OnceLock<Arc<Set>>; 5],
 }
@@ -67,6 +69,8 @@ pub(super) struct Parts {
     pub(super) assignments: Arc<Assignments>,
     /// Of those for which it matters which endpoint is near.
     pub(super) near: Arc<Assignments>,
+    /// Of those for which labels of a client matter.
+    pub(super) ranked: Arc<Assignments>,
 }
 
 impl fmt::Debug for ProxyView {
@@ -109,7 +113,9 @@ impl ProxyView {
             unknown: rules.unknown.clone(),
         };
         snapshot.made.tell(rules.patches.lost.clone(), &node.id);
-        let parts = Parts::new(snapshot, &proxy, &client, (&caller, &rules), &place);
+        let preferred = Arc::new(snapshot.base.failover.labels_of(&proxy));
+        let seen = (&caller, &rules, &preferred);
+        let parts = Parts::new(snapshot, &proxy, &client, seen, &place);
         Self {
             snapshot: snapshot.clone(),
             // Each port has four chains at most, in two listeners; and there are those of other ports.
@@ -132,6 +138,7 @@ impl ProxyView {
             rules,
             caller,
             place,
+            preferred,
             parts,
             sets: Default::default(),
         }
@@ -156,7 +163,7 @@ impl ProxyView {
     }
 
     fn client_key(&self) -> ClientKey {
-        client_key(&self.snapshot, &self.proxy, &self.client)
+        client_key(&self.snapshot, &self.proxy, &self.client, &self.preferred)
     }
 
     fn clusters(&self) -> Arc<Set> {
@@ -186,21 +193,13 @@ impl ProxyView {
 
     /// Of the applications beside it; limits that rules set for their services count there, too.
     fn inbound_clusters(&self) -> Vec<Draft<ClusterParts>> {
-        let namespace = &self.proxy.node.namespace;
-        let service_ports = self.rules.service_ports();
         let own = self.own();
         let mut drafts = own.clusters();
         for (inbound_port, draft) in &mut drafts {
-            // Its own services are there, whoever sees them.
-            let name = cluster_name(inbound_port.service_port, &inbound_port.host);
-            let Some(service_port) = service_ports.own(&name, namespace) else {
-                continue;
-            };
-            let policies = Policies::of_service(&self.rules, &service_port.service);
-            let policy = policies.of(None, inbound_port.service_port);
-            if destination_rule::inbound(&mut draft.message, &policy, inbound_port.protocol) {
-                draft.from = policies.from();
+            if let Some(pool) = &inbound_port.pool {
+                destination_rule::inbound(&mut draft.message, pool, inbound_port.protocol);
             }
+            draft.from.clone_from(&inbound_port.from);
         }
         drafts.into_iter().map(|(_, draft)| draft).collect()
     }
@@ -238,6 +237,9 @@ impl ProxyView {
 
     /// All listeners but the shared ones; they win over those.
     fn own_listeners(&self) -> Vec<Arc<Resource>> {
+        self.snapshot
+            .made
+            .tell(self.own().lost_tls(), &self.proxy.node.id);
         let mut own = self.own().listeners();
         if self.proxy.intercepts() {
             own.push(fixed::outbound(
@@ -450,28 +452,33 @@ impl Parts {
         snapshot: &Snapshot,
         proxy: &Proxy,
         client: &Client,
-        (caller, rules): (&Caller, &ProxyRules),
+        (caller, rules, preferred): (&Caller, &ProxyRules, &Arc<Labels>),
         place: &Place,
     ) -> Self {
         let made = &snapshot.made;
-        let viewer = |locality: Locality| {
+        let viewer = |locality: Locality, labels: &Arc<Labels>| {
             snapshot.assignments(Viewer {
                 families: proxy.families,
                 network: network(snapshot, proxy, client),
                 locality,
+                labels: labels.clone(),
                 beside: client.beside.clone(),
             })
         };
-        let assignments = viewer(Locality::default());
-        let near = if proxy.locality.is_unknown() {
-            assignments.clone()
-        } else {
-            viewer(proxy.locality.clone())
+        let none = Arc::default();
+        let assignments = viewer(Locality::default(), &none);
+        let near = match proxy.locality.is_unknown() {
+            true => assignments.clone(),
+            false => viewer(proxy.locality.clone(), &none),
+        };
+        let ranked = match snapshot.base.failover.is_empty() {
+            true => near.clone(),
+            false => viewer(proxy.locality.clone(), preferred),
         };
         Self {
             clusters: made
                 .clusters
-                .get(client_key(snapshot, proxy, client), |older| {
+                .get(client_key(snapshot, proxy, client, preferred), |older| {
                     Arc::new(older.map_or_else(Clusters::default, |older| older.after()))
                 }),
             listeners: made.listeners.get(place.clone(), |older| {
@@ -482,6 +489,7 @@ impl Parts {
                 .get((caller.clone(), rules.scope.clone()), after),
             assignments,
             near,
+            ranked,
         }
     }
 }
@@ -517,7 +525,12 @@ pub(super) fn network(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> Op
 }
 
 /// Where localities make no difference, all proxies see the same.
-fn client_key(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> ClientKey {
+fn client_key(
+    snapshot: &Snapshot,
+    proxy: &Proxy,
+    client: &Client,
+    preferred: &Arc<Labels>,
+) -> ClientKey {
     let setting = snapshot.world.mesh.locality_lb_setting.as_ref();
     let by_shares = setting.is_some_and(|setting| !setting.distribute.is_empty());
     let by_rules = snapshot.base.near_by_rules;
@@ -526,7 +539,11 @@ fn client_key(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> ClientKey 
     } else {
         Locality::default()
     };
-    (client.clone(), locality)
+    let labels = match snapshot.base.failover.are_resolved {
+        true => preferred.clone(),
+        false => Arc::default(),
+    };
+    (client.clone(), locality, labels)
 }
 
 /// Those that patches leave.
@@ -591,7 +608,33 @@ fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> Client {
         grpc: node.grpc,
         dns: node.dns,
         by_server_name: router::by_server_names(node, merged),
+        secrets: snapshot.base.client_secrets(node),
         beside: snapshot.base.beside.get(&node.namespace).cloned(),
+    }
+}
+
+/// Limits of a inbound_port that has none of its own: those of the Sidecar for all of them, or those that rules set for its service.
+fn add_pool(inbound_port: &mut InboundPort, proxy: &Proxy, rules: &ProxyRules) {
+    if inbound_port.pool.is_some() {
+        return;
+    }
+    if let Some(sidecar) = &rules.sidecar
+        && let Some(pool) = &sidecar.spec.inbound_connection_pool
+    {
+        inbound_port.pool = Some(Arc::new(pool.clone()));
+        inbound_port.from.push(ingress::reference(sidecar));
+        return;
+    }
+    // Its own services are there, whoever sees them.
+    let name = cluster_name(inbound_port.service_port, &inbound_port.host);
+    let service_port = rules.service_ports().own(&name, &proxy.node.namespace);
+    let Some(service_port) = service_port else {
+        return;
+    };
+    let policies = Policies::of_service(rules, &service_port.service);
+    if let Some(pool) = policies.of(None, inbound_port.service_port).pool() {
+        inbound_port.pool = Some(Arc::new(pool.clone()));
+        inbound_port.from.extend(policies.from());
     }
 }
 
@@ -614,7 +657,10 @@ fn inbound_ports(
         None if proxy.intercepts() => inbound::of_instances(instances, proxy, mesh, sniffs),
         None => Vec::new(),
     };
-    let inbound_ports = inbound::to_applications(inbound_ports, proxy, mesh, &mut lost);
+    let mut inbound_ports = inbound::to_applications(inbound_ports, proxy, mesh, &mut lost);
+    for inbound_port in &mut inbound_ports {
+        add_pool(inbound_port, proxy, rules);
+    }
     snapshot.made.tell(lost, &proxy.node.id);
     inbound_ports
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::model::{CredentialKey, Labels, World, selects};
-use api::networking::Server;
+use api::model::{Configured, CredentialKey, Labels, World, selects};
+use api::networking::{Gateway, Server};
 
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
@@ -12,9 +12,13 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 use prost::Message as _;
 
+use super::Base;
 use super::proxy::ProxyView;
-use crate::node::Kind;
-use crate::rules::gateway::secrets::{RouterSecrets, Secret, named};
+use crate::common::tls;
+use crate::node::{Kind, Node};
+use crate::rules::destination_rule::{ClientSecrets, Policies, has_credentials, named_by};
+use crate::rules::gateway::secrets::{ProxySecrets, Secret, named};
+use crate::rules::gateway::tls::FilePair;
 use crate::settings::Settings;
 use crate::view::{Resource, Set};
 
@@ -43,10 +47,30 @@ fn resource(name: &str, secret: &Secret<'_>) -> Resource {
     Resource::new(name, message.encode_to_vec())
 }
 
-/// Names of Secrets that Gateways of a world want, each in the namespaces of the pods that they select and in their own.
+/// Places of what a proxy has itself: nothing of it is known here.
+fn in_files(name: &str, pair: FilePair<'_>) -> Resource {
+    let message = Message {
+        name: name.to_owned(),
+        r#type: Some(secret::Type::TlsCertificate(tls::pair((
+            pair.chain, pair.key,
+        )))),
+    };
+    Resource::new(name, message.encode_to_vec())
+}
+
+/// Names of Secrets that Gateways of a world want, each in the namespaces of the pods that they select and in their own, and
+/// those that rules for connections name there, or for workloads of their own namespace.
 #[must_use]
 pub fn named_credentials(world: &World, settings: &Settings) -> BTreeSet<CredentialKey> {
     let mut wanted = BTreeSet::new();
+    let of_rules = world.destination_rules.values();
+    let of_rules: Vec<_> = of_rules
+        .filter(|rule| has_credentials(&rule.spec))
+        .collect();
+    let for_routers = of_rules
+        .iter()
+        .any(|rule| rule.spec.workload_selector.is_none());
+    let mut routers = BTreeSet::new();
     for gateway in world.gateways.values() {
         let spec = &gateway.spec;
         let is_by_name = |server: &Server| {
@@ -55,44 +79,134 @@ pub fn named_credentials(world: &World, settings: &Settings) -> BTreeSet<Credent
                 !tls.credential_name.is_empty() || !tls.credential_names.is_empty()
             })
         };
-        if !spec.servers.iter().any(is_by_name) {
+        if !for_routers && !spec.servers.iter().any(is_by_name) {
             continue;
         }
-        let selector: Labels = (spec.selector.iter())
-            .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
-            .collect();
-        let mut namespaces = BTreeSet::from([gateway.namespace.clone()]);
-        // One for everybody is looked for where it is, and not in every namespace of the cluster.
-        if !selector.is_empty() && !settings.gateways_of_own_namespace {
-            let pods = world.workloads.iter();
-            let pods = pods.filter(|(key, pod)| {
-                key.cluster == settings.cluster && selects(&selector, &pod.labels)
-            });
-            namespaces.extend(pods.map(|(key, _)| key.namespace.clone()));
+        let namespaces = namespaces_of(gateway, world, settings);
+        for namespace in &namespaces {
+            let names = named(spec, namespace).into_iter();
+            wanted.extend(names.map(|name| (namespace.clone(), Arc::from(name))));
         }
+        routers.extend(namespaces);
+    }
+    for rule in of_rules {
+        let own = BTreeSet::from([rule.namespace.clone()]);
+        let namespaces = match rule.spec.workload_selector {
+            Some(_) => &own,
+            None => &routers,
+        };
         for namespace in namespaces {
-            let names = named(spec, &namespace).into_iter();
+            let names = named_by(&rule.spec, namespace).into_iter();
             wanted.extend(names.map(|name| (namespace.clone(), Arc::from(name))));
         }
     }
     wanted
 }
 
+/// Where pods are that listen for a Gateway.
+fn namespaces_of(
+    gateway: &Configured<Gateway>,
+    world: &World,
+    settings: &Settings,
+) -> BTreeSet<Arc<str>> {
+    let selector: Labels = (gateway.spec.selector.iter())
+        .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
+        .collect();
+    let mut namespaces = BTreeSet::from([gateway.namespace.clone()]);
+    // One for everybody is looked for where it is, and not in every namespace of the cluster.
+    if !selector.is_empty() && !settings.gateways_of_own_namespace {
+        let pods = world.workloads.iter();
+        let pods = pods.filter(|(key, pod)| {
+            key.cluster == settings.cluster && selects(&selector, &pod.labels)
+        });
+        namespaces.extend(pods.map(|(key, _)| key.namespace.clone()));
+    }
+    namespaces
+}
+
+/// Namespaces with rules that name certificates for workloads of theirs.
+pub(super) fn of_sidecars(world: &World) -> BTreeSet<Arc<str>> {
+    let rules = world.destination_rules.values();
+    let for_some =
+        rules.filter(|rule| rule.spec.workload_selector.is_some() && has_credentials(&rule.spec));
+    for_some.map(|rule| rule.namespace.clone()).collect()
+}
+
+impl Base {
+    /// The namespace of a proxy whose connections may have certificates by name, and whether it has shown who it is.
+    pub(super) fn client_secrets(&self, node: &Node) -> Option<(Arc<str>, bool)> {
+        let may = match node.kind {
+            Kind::Router => self.credentials_by_rules,
+            Kind::Sidecar => self.credentials_of_sidecars.contains(&node.namespace),
+        };
+        let is_trusted = node.router.may_have_secrets;
+        (may && !node.grpc).then(|| (node.namespace.clone(), is_trusted))
+    }
+}
+
 impl ProxyView {
-    pub(super) fn credentials(&self) -> RouterSecrets<'_> {
+    pub(super) fn credentials(&self) -> ProxySecrets<'_> {
         let node = &self.proxy.node;
-        RouterSecrets {
+        ProxySecrets {
             all: &self.snapshot.world.credentials,
             namespace: &node.namespace,
             is_trusted: node.kind == Kind::Router && !node.grpc && node.router.may_have_secrets,
         }
     }
 
-    /// All that its Gateways name.
+    /// Those that the cluster of these rules may have; `None`: they name nothing for this proxy.
+    pub(super) fn client_credentials(&self, policies: &Policies) -> Option<ClientSecrets<'_>> {
+        let (namespace, is_trusted) = self.client.secrets.as_ref()?;
+        let may = self.client.kind == Kind::Router || policies.are_for_sidecars();
+        may.then(|| ClientSecrets {
+            all: ProxySecrets {
+                all: &self.snapshot.world.credentials,
+                namespace,
+                is_trusted: *is_trusted,
+            },
+            initial_fetch_timeout: self.mesh().initial_fetch_timeout,
+        })
+    }
+
+    /// Names that its clusters ask for.
+    fn names_of_clusters(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        if self.client.secrets.is_none() {
+            return names;
+        }
+        for service_port in self.rules.service_ports().all() {
+            let policies = Policies::of_service(&self.rules, &service_port.service);
+            let Some(secrets) = self.client_credentials(&policies) else {
+                continue;
+            };
+            let of_subsets = policies.subsets().into_iter().map(Some);
+            for subset in of_subsets.chain([None]) {
+                let policy = policies.of(subset, service_port.port.number);
+                names.extend(policy.credentials(secrets.all).names());
+            }
+        }
+        names
+    }
+
+    /// All that its Gateways name, and the rules for its connections.
     pub(super) fn secrets(&self) -> Arc<Set> {
         let secrets = self.credentials();
-        let names = self.merged.secrets(secrets).into_iter();
-        let all = names.filter_map(|name| Some(Arc::new(resource(&name, &secrets.asked(&name)?))));
-        Arc::new(all.collect())
+        let mut names = self.merged.secrets(secrets);
+        let of_clusters = self.names_of_clusters();
+        let is_asked = secrets.is_trusted || !of_clusters.is_empty();
+        names.extend(of_clusters);
+        let secrets = ProxySecrets {
+            is_trusted: is_asked,
+            ..secrets
+        };
+        let all = names.into_iter();
+        let all = all.filter_map(|name| Some(Arc::new(resource(&name, &secrets.asked(&name)?))));
+        let files = self.merged.files().into_iter();
+        let files = files.map(|(name, (pair, from))| {
+            let resource = in_files(&name, pair);
+            let from = from.into();
+            Arc::new(Resource { from, ..resource })
+        });
+        Arc::new(all.chain(files).collect())
     }
 }

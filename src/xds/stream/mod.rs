@@ -95,6 +95,8 @@ pub struct Stream {
     listeners: Complete,
     routes: Named,
     secrets: Named,
+    /// Secrets that count as sent, and go out one by one when the last response is answered.
+    alone: Vec<Arc<Resource>>,
     ack_states: AckStates,
     /// Assignments that a push has changed.
     dirty: Dirty,
@@ -141,6 +143,7 @@ impl Stream {
             listeners: Complete::default(),
             routes: Named::default(),
             secrets: Named::default(),
+            alone: Vec::new(),
             ack_states: AckStates::default(),
             dirty: Dirty::None,
             held: false,

@@ -69,7 +69,8 @@ impl Stream {
         let resources = self.resources(kind);
         let named = resources
             .iter()
-            .filter(|one| !one.from.is_empty() && names(&nack.message, &one.name));
+            .filter(|one| !one.from.is_empty())
+            .filter(|one| names(&nack.message, &one.name) || has_place(&nack.message, one));
         let rules: BTreeSet<_> = named.flat_map(|one| one.from.iter().cloned()).collect();
         rules.into_iter().collect()
     }
@@ -101,6 +102,15 @@ impl Stream {
     }
 }
 
+/// Whether a text has the place in it of one of a secret's files: Envoy says no more of those.
+fn has_place(text: &str, secret: &Resource) -> bool {
+    let mut files = secret.files();
+    files.any(|file| {
+        let place = file.rsplit_once('/').map(|(place, _)| place);
+        place.is_some_and(|place| !place.is_empty() && text.contains(place))
+    })
+}
+
 /// Whether a text has a name in it that is no part of a longer one.
 fn names(text: &str, name: &str) -> bool {
     let is_part = |byte: Option<&u8>| {
@@ -122,6 +132,25 @@ fn names(text: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_is_found_by_the_place_of_its_files() {
+        let secret = Resource::new("file-cert:/etc/certs/tls.crt~/etc/keys/tls.key", "");
+        for (text, found) in [
+            (
+                "unable to add filesystem watch for file /etc/certs/: No such file",
+                true,
+            ),
+            ("Invalid path: /etc/keys/tls.key", true),
+            ("Invalid path: /etc/other/tls.crt", false),
+        ] {
+            assert_eq!(has_place(text, &secret), found, "{text}");
+        }
+        assert!(!has_place(
+            "/etc/certs",
+            &Resource::new("kubernetes:///etc/certs/a", "")
+        ));
+    }
 
     #[test]
     fn a_name_is_found_as_a_whole() {

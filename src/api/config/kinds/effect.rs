@@ -47,53 +47,16 @@ impl Effect {
     }
 }
 
-/// Fields of a policy that nothing acts on, wherever a policy stands.
-macro_rules! policies {
-    ($($place:literal)*) => {
-        &[$(
-            concat!($place, ".loadBalancer.localityLbSetting.failoverPriority"),
-            concat!($place, ".loadBalancer.zoneAwareLbSetting"),
-            concat!($place, ".connectionPool.tcp.idleTimeout"),
-            concat!($place, ".outlierDetection.outlierDetectionHttpErrorCodes"),
-            concat!($place, ".tls.credentialName"),
-            concat!($place, ".tunnel"),
-        )*]
-    };
-}
-
 /// ServiceEntry.
 pub(super) const WHOLE: Effect = Effect::Enforced {
     by: Role::Discovery,
     without: &[],
 };
 
-/// VirtualService: requests and connections of sidecars.
-pub(super) const ROUTES: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: &["http.match.statPrefix"],
-};
-
-/// DestinationRule.
-pub(super) const POLICIES: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: policies! {
-        "trafficPolicy"
-        "trafficPolicy.portLevelSettings"
-        "subsets.trafficPolicy"
-        "subsets.trafficPolicy.portLevelSettings"
-    },
-};
-
 /// All of it.
 pub(super) const ENFORCED: Effect = Effect::Enforced {
     by: Role::Discovery,
     without: &[],
-};
-
-/// Policies of workloads: what their proxies let in.
-pub(super) const INBOUND: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: &["targetRef", "targetRefs"],
 };
 
 /// EnvoyFilter. Its `filters` are of releases up to 1.2: `configPatches` took their place.
@@ -106,16 +69,6 @@ pub(super) const PATCHES: Effect = Effect::Enforced {
 pub(super) const SERVERS: Effect = Effect::Enforced {
     by: Role::Discovery,
     without: &["servers.defaultEndpoint"],
-};
-
-/// Sidecar.
-pub(super) const LISTENERS: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: &[
-        "ingress.tls",
-        "ingress.connectionPool",
-        "inboundConnectionPool",
-    ],
 };
 
 /// Warnings of fields of a valid object that make no difference in this release, or another than they say; none of a kind that
@@ -252,18 +205,21 @@ mod tests {
             "egress": [{"hosts": ["./*"]}], "outbound_traffic_policy": {"mode": "ALLOW_ANY"},
             "inbound_connection_pool": {"tcp": {"maxConnections": 1}},
         });
-        let words = ["ingress[1].tls", "inboundConnectionPool"]
-            .map(|field| format!("spec.{field}: has no effect in this release"));
-        assert_eq!(said(networking, "Sidecar", sidecar), words);
+        assert_eq!(said(networking, "Sidecar", sidecar), none);
         let policy = json!({"targetRef": {"kind": "Service", "name": "a"}});
         assert_eq!(
             said(security, "AuthorizationPolicy", policy),
-            ["spec.targetRef: has no effect in this release"]
+            [
+                "spec.targetRef: holds for all ports of the workloads that the Service selects: there are no waypoints"
+            ]
         );
-        let policy = json!({"targetRefs": [{"kind": "Service", "name": "a"}]});
+        let policy = json!({"targetRefs": [{"kind": "Service", "name": "a"}, {"group": "networking.istio.io", "kind": "ServiceEntry", "name": "a"}]});
         assert_eq!(
             said(security, "RequestAuthentication", policy),
-            ["spec.targetRefs: has no effect in this release"]
+            [
+                "spec.targetRefs[0]: holds for all ports of the workloads that the Service selects: there are no waypoints",
+                "spec.targetRefs[1]: holds for no proxy: there is no ServiceEntry to enforce it; a selector finds workloads",
+            ]
         );
         // Below fields that are no lists, too, and wherever a policy stands.
         let policy = json!({"tls": {"mode": "SIMPLE", "credentialName": "a"}});
@@ -275,12 +231,12 @@ mod tests {
             "trafficPolicy.portLevelSettings[0]",
             "subsets[0].trafficPolicy",
         ]
-        .map(|place| format!("spec.{place}.tls.credentialName: has no effect in this release"));
+        .map(|place| {
+            format!("spec.{place}.tls.credentialName: counts at routers alone: sidecars want a workloadSelector for it")
+        });
         assert_eq!(said(networking, "DestinationRule", rule), words);
         let routes =
             json!({"hosts": ["a"], "tcp": [{}], "http": [{"match": [{"statPrefix": "b"}]}]});
-        let words = ["http[0].match[0].statPrefix"]
-            .map(|field| format!("spec.{field}: has no effect in this release"));
-        assert_eq!(said(networking, "VirtualService", routes), words);
+        assert_eq!(said(networking, "VirtualService", routes), none);
     }
 }

@@ -5,21 +5,77 @@ use serde_json::Value as Json;
 use super::{MOST_SUBSETS, is_header_name, is_one_line, is_percentage, items};
 use crate::config::Finding;
 
+/// Labels by which one setting prefers endpoints. Chosen: it names a few.
+pub const MOST_FAILOVER_LABELS: usize = 32;
+
 pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
-    policy("spec.trafficPolicy", spec.get("trafficPolicy"), &mut found);
+    let selects = spec.get("workloadSelector").is_some();
+    policy(
+        "spec.trafficPolicy",
+        spec.get("trafficPolicy"),
+        selects,
+        &mut found,
+    );
     if items(spec, "subsets").count() > MOST_SUBSETS {
         let why = format!("are served in part: the first {MOST_SUBSETS} of a service count");
         found.push(Finding::warning("spec.subsets", why));
     }
     for (at, subset) in items(spec, "subsets") {
         let path = format!("spec.subsets[{at}].trafficPolicy");
-        policy(&path, subset.get("trafficPolicy"), &mut found);
+        policy(&path, subset.get("trafficPolicy"), selects, &mut found);
     }
     found
 }
 
-fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
+/// Whether responses have a status of this number.
+#[must_use]
+pub const fn is_status(code: u32) -> bool {
+    matches!(code, 100..=599)
+}
+
+fn places(path: &str, written: &Json, found: &mut Vec<Finding>) {
+    let Some(balancer) = written.get("loadBalancer") else {
+        return;
+    };
+    for key in ["localityLbSetting", "zoneAwareLbSetting"] {
+        let path = format!("{path}.loadBalancer.{key}");
+        let Some(setting) = balancer.get(key) else {
+            continue;
+        };
+        if items(setting, "failoverPriority").count() > MOST_FAILOVER_LABELS {
+            let why = format!("is served in part: the first {MOST_FAILOVER_LABELS} labels count");
+            found.push(Finding::warning(format!("{path}.failoverPriority"), why));
+        }
+        if key == "zoneAwareLbSetting" {
+            let why = "is served in part: regions and labels count, and zones are balanced by proxies alone whose bootstrap has a \
+                       local_cluster_name";
+            found.push(Finding::warning(path, why));
+        }
+    }
+}
+
+/// Certificates by name.
+fn credential(path: &str, written: &Json, selects: bool, found: &mut Vec<Finding>) {
+    let Some(tls) = written
+        .get("tls")
+        .filter(|tls| tls.get("credentialName").is_some())
+    else {
+        return;
+    };
+    let mode = tls.get("mode").and_then(Json::as_str);
+    let why = match mode {
+        Some("SIMPLE" | "MUTUAL") if selects => return,
+        Some("SIMPLE" | "MUTUAL") => {
+            "counts at routers alone: sidecars want a workloadSelector for it"
+        }
+        _ => "has no effect with this mode",
+    };
+    found.push(Finding::warning(format!("{path}.tls.credentialName"), why));
+}
+
+/// `selects`: the rule says which workloads it is for.
+fn policy(path: &str, written: Option<&Json>, selects: bool, found: &mut Vec<Finding>) {
     let Some(written) = written else {
         return;
     };
@@ -59,6 +115,18 @@ fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
             found.push(Finding::warning(path, why));
         }
     }
+    places(path, written, found);
+    credential(path, written, selects, found);
+    let codes = written.get("outlierDetection");
+    let codes = codes.into_iter();
+    let codes = codes.flat_map(|one| items(one, "outlierDetectionHttpErrorCodes"));
+    for (at, code) in codes {
+        let code = code.as_u64().and_then(|code| u32::try_from(code).ok());
+        if !code.is_some_and(is_status) {
+            let path = format!("{path}.outlierDetection.outlierDetectionHttpErrorCodes[{at}]");
+            found.push(Finding::warning(path, "has no effect: no response has it"));
+        }
+    }
     let percent = written.pointer("/retryBudget/percent");
     if !percent.and_then(Json::as_f64).is_none_or(is_percentage) {
         let path = format!("{path}.retryBudget.percent");
@@ -74,6 +142,7 @@ fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
         policy(
             &format!("{path}.portLevelSettings[{at}]"),
             Some(port),
+            selects,
             found,
         );
     }
@@ -83,6 +152,22 @@ fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn it_is_said_whom_a_certificate_by_name_is_for() {
+        let said = |mode: &str, selects: bool| -> Vec<String> {
+            let mut rule = json!({"host": "a", "trafficPolicy": {"tls": {"mode": mode, "credentialName": "c"}}});
+            if selects {
+                rule["workloadSelector"] = json!({"matchLabels": {"app": "x"}});
+            }
+            let found = notes(&rule).into_iter();
+            found.map(|note| note.message).collect()
+        };
+        assert_eq!(said("MUTUAL", true), [""; 0]);
+        let routers = "counts at routers alone: sidecars want a workloadSelector for it";
+        assert_eq!(said("SIMPLE", false), [routers]);
+        assert_eq!(said("ISTIO_MUTUAL", true), ["has no effect with this mode"]);
+    }
 
     #[test]
     fn parts_without_effect_are_named() {
@@ -108,6 +193,27 @@ mod tests {
                 vec![format!("{balancer}.warmupDurationSecs: {warms}")],
             ),
             (json!({"retryBudget": {"percent": 100}}), vec![]),
+            (
+                json!({"outlierDetection": {"outlierDetectionHttpErrorCodes": [429, 600]}}),
+                vec![
+                    "spec.trafficPolicy.outlierDetection.outlierDetectionHttpErrorCodes[1]: has no effect: no response has it"
+                        .to_owned(),
+                ],
+            ),
+            (
+                json!({"loadBalancer": {"localityLbSetting": {"failoverPriority": vec!["a"; 33]}}}),
+                vec![format!(
+                    "{balancer}.localityLbSetting.failoverPriority: is served in part: the first 32 labels count"
+                )],
+            ),
+            (
+                json!({"loadBalancer": {"zoneAwareLbSetting": {"failoverPriority": ["a"]}}}),
+                vec![format!(
+                    "{balancer}.zoneAwareLbSetting: is served in part: regions and labels count, and zones are balanced by \
+                     proxies alone whose bootstrap has a local_cluster_name"
+                )],
+            ),
+            (json!({"tunnel": {"targetHost": "a", "targetPort": 1}}), vec![]),
             (
                 json!({"retryBudget": {"percent": 100.5}}),
                 vec![

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use super::{is_header_name, is_one_line, items};
+use super::{is_header_name, is_one_line, items, targets};
 use crate::config::Finding;
 use crate::duration;
 use crate::security::{KeySet, KeysPlace, MOST_KEYS};
@@ -21,7 +21,7 @@ pub fn is_output_header(name: &str) -> bool {
 pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     let rules = items(spec, "jwtRules");
     let rules = rules.flat_map(|(at, rule)| of_rule(&format!("spec.jwtRules[{at}]"), rule));
-    rules.collect()
+    rules.chain(targets::notes(spec)).collect()
 }
 
 fn of_rule(path: &str, rule: &Json) -> Vec<Finding> {

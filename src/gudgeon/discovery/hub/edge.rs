@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use xds::node::{Kind, Node};
+use xds::node::Node;
 use xds::snapshot::Snapshot;
 
 use super::Hub;
@@ -40,11 +40,9 @@ impl EdgeInputs {
         Looking(self.clone())
     }
 
-    /// Returns when all is there that a node's listeners are made of, or did not come in time.
-    pub(crate) async fn known_for(&self, node: &Node) {
-        if node.kind != Kind::Router {
-            return;
-        }
+    /// Returns when all is there that listeners of routers, and connections with certificates by name, are made of, or did not
+    /// come in time.
+    pub(crate) async fn known(&self) {
         let mut looking = self.0.subscribe();
         let Some(late) = looking.borrow().1 else {
             return;
@@ -62,8 +60,12 @@ impl Hub {
 
     /// The snapshot that is current, as soon as there is one, with what this node's listeners are made of.
     pub(crate) async fn snapshot_for(&self, node: &Node) -> Arc<Snapshot> {
-        let _first = self.first_snapshot().await;
-        self.edge.known_for(node).await;
+        let first = self.first_snapshot().await;
+        let waits = first.has_credentials_for(node);
+        drop(first);
+        if waits {
+            self.edge.known().await;
+        }
         self.first_snapshot().await
     }
 }
@@ -71,37 +73,27 @@ impl Hub {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use envoy_types::pb::envoy::config::core::v3 as core;
-
-    fn node(word: &str) -> Node {
-        Node::read(Some(&core::Node {
-            id: format!("{word}~10.0.0.1~b-1.demo~demo.svc.cluster.local"),
-            ..core::Node::default()
-        }))
-        .unwrap()
-    }
 
     #[tokio::test(start_paused = true)]
     async fn routers_wait_for_what_they_listen_for_and_not_for_ever() {
         let all = EdgeInputs::default();
-        let waited = async |word: &str| {
+        let waited = async || {
             let begin = Instant::now();
-            all.known_for(&node(word)).await;
+            all.known().await;
             begin.elapsed()
         };
-        assert_eq!(waited("router").await, Duration::ZERO);
+        assert_eq!(waited().await, Duration::ZERO);
         let (one, other) = (all.begin(), all.begin());
-        assert_eq!(waited("sidecar").await, Duration::ZERO);
-        assert_eq!(waited("router").await, LATE);
+        assert_eq!(waited().await, LATE);
         // Nobody waits twice.
-        assert_eq!(waited("router").await, Duration::ZERO);
+        assert_eq!(waited().await, Duration::ZERO);
         drop((one, other));
         let one = all.begin();
         let told = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
             drop(one);
         });
-        assert_eq!(waited("router").await, Duration::from_secs(1));
+        assert_eq!(waited().await, Duration::from_secs(1));
         told.await.unwrap();
     }
 }

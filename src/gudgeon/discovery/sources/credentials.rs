@@ -1,10 +1,10 @@
-//! Certificates that Gateways name, off the Secrets of the local cluster: only those are read.
+//! Certificates that Gateways and rules for connections name, off the Secrets of the local cluster: only those are read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::model::{Objects, Workload, WorkloadKey};
-use api::networking::Gateway;
+use api::networking::{DestinationRule, Gateway};
 use cluster::registry::kubernetes::{FoundCredentials, WantedCredentials, credentials as look_for};
 use cluster::{Cluster, Pace};
 use tokio::sync::watch;
@@ -49,12 +49,15 @@ async fn follow(
         let names = (
             Arc::clone(&snapshot.world().gateways),
             Arc::clone(&snapshot.world().workloads),
+            Arc::clone(&snapshot.world().destination_rules),
         );
         if last.as_ref().is_none_or(|last| !is_same(last, &names)) {
             let settings = Arc::clone(&hub.options.settings);
             let of = Arc::clone(&snapshot);
             let pods = snapshot.world().workloads.len();
+            let rules = snapshot.world().destination_rules.len();
             let size = pods.saturating_mul(snapshot.world().gateways.len());
+            let size = size.saturating_add(rules);
             let wanted = hub
                 .beside(size, move || named_credentials(of.world(), &settings))
                 .await;
@@ -82,8 +85,9 @@ async fn follow(
 type Named = (
     Arc<Objects<Gateway>>,
     Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
+    Arc<Objects<DestinationRule>>,
 );
 
 fn is_same(one: &Named, other: &Named) -> bool {
-    Arc::ptr_eq(&one.0, &other.0) && Arc::ptr_eq(&one.1, &other.1)
+    Arc::ptr_eq(&one.0, &other.0) && Arc::ptr_eq(&one.1, &other.1) && Arc::ptr_eq(&one.2, &other.2)
 }

@@ -53,4 +53,5 @@ mod support;
 mod table;
 mod taken;
 mod tokens;
+mod traffic;
 mod walk;

@@ -29,7 +29,7 @@ fn service(name: &str, ip: Ipv4Addr, versions: &[(&str, u16)]) -> String {
     )
 }
 
-fn rule(kind: &str, name: &str, spec: &str) -> String {
+pub fn rule(kind: &str, name: &str, spec: &str) -> String {
     let spec: String = spec.lines().map(|line| format!("  {line}\n")).collect();
     format!(
         "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n{spec}"

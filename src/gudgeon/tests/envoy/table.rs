@@ -46,6 +46,8 @@ const AT_ROUTERS: &str = "gateways.rs requests_go_by_the_host_that_they_ask_for"
 const AT_ROUTERS_TLS: &str = "gateways.rs tls_ends_at_a_router_or_goes_on_by_its_name";
 const SECRETS: &str = "gateways.rs certificates_come_by_name_and_rotate_without_a_lost_request";
 const INGRESSES: &str = "gateways.rs ingresses_are_served_by_the_role_of_that_name";
+const HELD: &str =
+    "gateways.rs a_certificate_that_a_router_does_not_have_holds_back_its_own_server";
 const TOKENS: &str = "tokens.rs whose_tokens_count_is_what_request_authentications_say";
 const CLAIMS: &str =
     "tokens.rs applications_are_told_what_a_token_says_and_nothing_that_a_client_says_in_its_place";
@@ -58,6 +60,10 @@ const PATCHED: &[&str] = &[
 ];
 const SCOPED: &str = "scopes.rs a_proxy_reaches_what_it_sees_where_it_listens";
 const LED: &str = "scopes.rs connections_and_delegated_requests_go_where_rules_say";
+const CARRIED: &str = "traffic.rs connections_are_led_through_tunnels_and_end_when_nothing_is_said";
+const INSIDE: &str = "traffic.rs a_sidecar_ends_tls_and_limits_what_comes_in";
+const PRESENTED: &str = "traffic.rs clients_present_certificates_that_rules_name";
+const LEVELS: &str = "traffic.rs endpoints_are_preferred_by_labels_and_left_out_by_statuses";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
 /// Resources, by their effect.
@@ -66,7 +72,7 @@ const RESOURCES: Rows = &[
     ("hosts, redirects and conflicts of Gateways", &[AT_ROUTERS]),
     ("TLS of Gateways in each mode", &[AT_ROUTERS_TLS]),
     ("certificates by SDS", &[SECRETS]),
-    ("Ingresses", &[INGRESSES]),
+    ("Ingresses", &[INGRESSES, HELD]),
     ("tokens", &[TOKENS, CLAIMS]),
     ("keys that are fetched", &[KEYS]),
     ("policies with the action CUSTOM", &[ASKED]),
@@ -168,8 +174,15 @@ const RESOURCES: Rows = &[
         "a destination rule: outlier detection and consistent hashes",
         &[EJECTED],
     ),
+    ("a destination rule: certificates by name", &[PRESENTED]),
+    (
+        "a destination rule: tunnels, idle and old connections",
+        &[CARRIED],
+    ),
+    ("a destination rule: labels, zones and statuses", &[LEVELS]),
     ("a virtual service: connections and delegates", &[LED]),
     ("a sidecar's ingress", &[INGRESS, CAUGHT]),
+    ("a sidecar's own TLS and limits", &[INSIDE]),
     ("a sidecar's egress, and exports of services", &[SCOPED]),
     ("mutual TLS, automatic", &[TLS]),
     ("mutual TLS, strict", &[TLS, STRICT]),

@@ -18,10 +18,11 @@ use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::authorization_policy::Filters;
-use crate::rules::gateway::secrets::RouterSecrets;
+use crate::rules::gateway::secrets::ProxySecrets;
 use crate::rules::gateway::tls::{self, RouterCertificates};
 use crate::rules::gateway::{BoundPort, Ends, Merged, Serving};
 use crate::rules::virtual_service::connections::{self, Target};
+use crate::scope::gateways::is_of_ingresses;
 use crate::scope::{ProxyRules, Rule};
 
 /// A router with what its listeners need.
@@ -32,7 +33,7 @@ pub(crate) struct Edge<'a> {
     pub(crate) merged: &'a Merged,
     /// Who may come in.
     pub(crate) filters: &'a Filters,
-    pub(crate) secrets: RouterSecrets<'a>,
+    pub(crate) secrets: ProxySecrets<'a>,
 }
 
 /// One listener while its chains are made.
@@ -162,6 +163,7 @@ impl Edge<'_> {
         let own = RouterCertificates {
             files: &self.proxy.node.server,
             are_missing: self.proxy.node.without_certificates,
+            files_by_name: is_of_ingresses(server.from()),
             secrets: self.secrets,
             initial_fetch_timeout: self.mesh.initial_fetch_timeout,
         };
@@ -220,9 +222,11 @@ impl Edge<'_> {
             for target in &targets {
                 let matches = chain::of_target(target, self.proxy.families, &mut made.matched);
                 let stat_prefix = target.to.first().map_or(BLACK_HOLE, |(name, _)| name);
+                let own = (self.mesh, self.rules);
+                let carry = filters::tcp_to(own, stat_prefix, &target.to, &mut made.from);
                 for matching in matches {
                     let mut filters = self.filters.tcp.clone();
-                    filters.push(filters::tcp_to(self.mesh, stat_prefix, &target.to));
+                    filters.push(carry.clone());
                     let chain = matching.chain_of(filters);
                     made.chains.push(match socket {
                         Some(socket) => chain::secured(chain, socket.clone()),

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{EndpointAddress, Protocol};
+use api::istio::networking::v1alpha3::{ConnectionPoolSettings, ServerTlsSettings};
+use api::model::{Credentials, EndpointAddress, ObjectRef, Protocol};
 use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 
 use super::chain::{self, Match};
 use super::{Frame, INBOUND_PORT, Inspect, is_proxys, name};
-use crate::common::conflict::{Conflict, INVALID_LISTENER};
+use crate::common::conflict::{Conflict, INVALID_LISTENER, REJECTED_CONFIG};
 use crate::common::{tls, wire};
 use crate::finish::{ClusterParts, Draft};
 use crate::resources::endpoints;
@@ -20,6 +21,10 @@ use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::{clusters, routes};
 use crate::rules::authorization_policy::Filters;
+use crate::rules::destination_rule;
+use crate::rules::gateway::secrets::ProxySecrets;
+use crate::rules::gateway::tls::RouterCertificates;
+use crate::rules::gateway::{self, Ends};
 use crate::rules::peer_authentication::{PeerMode, PeerModes};
 
 /// One port that the proxy takes for its application.
@@ -39,6 +44,12 @@ pub(crate) struct InboundPort {
     /// Where the application is.
     pub(crate) place: (EndpointAddress, u16),
     pub(crate) alt_stat_name: String,
+    /// How TLS ends that is not the mesh's; nothing plain comes in then.
+    pub(crate) tls: Option<Arc<ServerTlsSettings>>,
+    /// Limits of what goes on to the application.
+    pub(crate) pool: Option<Arc<ConnectionPoolSettings>>,
+    /// Rules that have a part in it.
+    pub(crate) from: Vec<ObjectRef>,
 }
 
 /// All inbound_ports, with what a listener of them needs.
@@ -125,6 +136,9 @@ pub(crate) fn of_instances(
                     (&port.name, port.number),
                     "",
                 ),
+                tls: None,
+                pool: None,
+                from: Vec::new(),
             }
         })
         .collect()
@@ -185,7 +199,9 @@ impl Own<'_> {
                     direction: TrafficDirection::Inbound,
                     bound: inbound_port.bound,
                     inspect: Inspect {
-                        tls: sniffs || self.mode(Some(inbound_port.port)) != PeerMode::Disable,
+                        tls: sniffs
+                            || inbound_port.tls.is_some()
+                            || self.mode(Some(inbound_port.port)) != PeerMode::Disable,
                         http: sniffs,
                     },
                     chains,
@@ -198,8 +214,18 @@ impl Own<'_> {
 
     /// With the policies that it is made by.
     pub(crate) fn draft(&self, listener: Listener) -> Draft<Listener> {
+        let of_doors = self
+            .inbound_ports
+            .iter()
+            .flat_map(|inbound_port| &inbound_port.from);
+        let mut from = self.filters.from.clone();
+        for one in of_doors {
+            if !from.contains(one) {
+                from.push(one.clone());
+            }
+        }
         Draft {
-            from: self.filters.from.clone(),
+            from,
             ..super::draft(listener)
         }
     }
@@ -243,7 +269,7 @@ impl Own<'_> {
 
     fn chains(&self, inbound_port: &InboundPort, port: Option<u16>) -> Vec<FilterChain> {
         let matching = Match::any().port(port);
-        let tcp = || self.tcp(&inbound_port.cluster);
+        let tcp = || self.tcp_of(&inbound_port.cluster, inbound_port.pool.as_deref());
         let mode = self.mode(Some(inbound_port.port));
         let takes_both = mode == PeerMode::Permissive;
         let plain = || {
@@ -271,6 +297,18 @@ impl Own<'_> {
             let socket = tls::server(&self.proxy.node.server, http);
             chain::secured(matching.chain_of(filters), socket)
         };
+        if let Some(written) = &inbound_port.tls
+            && mode != PeerMode::Strict
+        {
+            let filters = if http {
+                vec![self.http(inbound_port)]
+            } else {
+                tcp()
+            };
+            let own = self.own_tls(written, http, &matching, filters);
+            let of_mesh = takes_both.then(|| secured(matching.clone().mesh_tls()));
+            return of_mesh.into_iter().chain([own]).collect();
+        }
         match mode {
             PeerMode::Strict => vec![secured(matching.clone().tls())],
             PeerMode::Permissive => {
@@ -282,10 +320,81 @@ impl Own<'_> {
         }
     }
 
+    fn own_socket(
+        &self,
+        written: &ServerTlsSettings,
+        ends: Ends,
+    ) -> Result<core::TransportSocket, String> {
+        let own = RouterCertificates {
+            files: &self.proxy.node.server,
+            are_missing: self.proxy.node.without_certificates,
+            files_by_name: false,
+            // A Sidecar names files alone.
+            secrets: ProxySecrets {
+                all: &Credentials::new(),
+                namespace: &self.proxy.node.namespace,
+                is_trusted: false,
+            },
+            initial_fetch_timeout: self.mesh.initial_fetch_timeout,
+        };
+        gateway::tls::socket(written, ends, own)
+    }
+
+    /// What is told of TLS that a Sidecar wants to end and does not.
+    pub(crate) fn lost_tls(&self) -> Vec<Conflict> {
+        let all = self.inbound_ports.iter();
+        let all = all.filter_map(|inbound_port| {
+            Some((
+                inbound_port,
+                inbound_port.tls.as_ref()?,
+                inbound_port.from.first()?,
+            ))
+        });
+        let lost = all.filter_map(|(inbound_port, written, from)| {
+            let why = match self.mode(Some(inbound_port.port)) {
+                PeerMode::Strict => {
+                    "has no effect: a policy lets nobody in there but by mutual TLS of the mesh"
+                        .to_owned()
+                }
+                PeerMode::Permissive | PeerMode::Disable => {
+                    let why = self.own_socket(written, Ends::Tls).err()?;
+                    format!("lets nobody in: {why}")
+                }
+            };
+            let message = format!("the tls of {from} on {} {why}", inbound_port.port);
+            let key = format!("{} tls", inbound_port.cluster);
+            Some(Conflict::new(REJECTED_CONFIG, key, message).because_of(from))
+        });
+        lost.collect()
+    }
+
+    /// TLS that a Sidecar ends for clients that are not of the mesh. Where it cannot, nobody comes in.
+    fn own_tls(
+        &self,
+        written: &ServerTlsSettings,
+        http: bool,
+        matching: &Match,
+        filters: Vec<Filter>,
+    ) -> FilterChain {
+        let ends = if http { Ends::Https } else { Ends::Tls };
+        match self.own_socket(written, ends) {
+            Ok(socket) => chain::secured(matching.clone().tls().chain_of(filters), socket),
+            Err(_) => matching
+                .clone()
+                .chain(filters::tcp(self.mesh, clusters::BLACK_HOLE)),
+        }
+    }
+
     /// To a cluster, for those who may go there.
     pub(crate) fn tcp(&self, cluster: &str) -> Vec<Filter> {
+        self.tcp_of(cluster, None)
+    }
+
+    fn tcp_of(&self, cluster: &str, pool: Option<&ConnectionPoolSettings>) -> Vec<Filter> {
         let mut filters = self.filters.tcp.clone();
-        filters.push(filters::tcp(self.mesh, cluster));
+        let mut proxy = filters::tcp_proxy_to(self.mesh, cluster, &[(cluster.into(), 0)]);
+        destination_rule::limit_connections(&mut proxy, pool);
+        filters.push(filters::tcp_filter(&proxy));
         filters
     }
 

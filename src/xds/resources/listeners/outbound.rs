@@ -308,10 +308,12 @@ impl Builder<'_> {
             self.shared.entry(port).or_default().inspect.tls = true;
             return;
         }
-        let filter = filters::tcp(self.mesh, &service_port.name);
+        let mut from = Vec::new();
+        let filter = self.tcp(service_port, None, &mut from);
         let shared = self.shared.entry(port).or_default();
         if shared.matched.insert(key(None, &host, None)) {
             shared.inspect.tls = true;
+            shared.from.extend(from);
             shared
                 .chains
                 .push(Match::any().server_name(&host).chain(filter));
@@ -338,13 +340,13 @@ impl Builder<'_> {
             Some(requests) => chain::sniffed(&matching, requests.clone(), vec![tcp]),
             None => vec![matching.chain(tcp)],
         };
-        let mut tcp = filters::tcp(self.mesh, &service_port.name);
-        if !http && let Some(rule) = self.connections(service_port) {
-            if let Some(rest) = &rule.rest {
-                tcp = filters::tcp_to(self.mesh, &service_port.name, rest);
-            }
+        let mut from = Vec::new();
+        let mut rest = None;
+        if !http && let Some(mut rule) = self.connections(service_port) {
+            rest = rule.rest.take();
             self.add_chains(service_port, rule, make);
         }
+        let tcp = self.tcp(service_port, rest.as_deref(), &mut from);
         let shared = self.shared.entry(port).or_default();
         let mut own: Vec<_> = ranges.to_vec();
         own.retain(|range| shared.matched.insert(key(Some(range), "", None)));
@@ -359,6 +361,7 @@ impl Builder<'_> {
         shared.inspect.tls |= auto;
         shared.inspect.http |= auto;
         shared.routed |= auto || http;
+        shared.from.extend(from);
         shared.chains.extend(chains);
     }
 
@@ -375,6 +378,18 @@ impl Builder<'_> {
             Routes::Named(routes),
             extras,
         )
+    }
+
+    /// Carries connections to a port, or where a rule says instead. Adds the rules that had a part in it.
+    fn tcp(
+        &self,
+        service_port: &ServicePort,
+        to: Option<&[(Arc<str>, u32)]>,
+        from: &mut Vec<ObjectRef>,
+    ) -> envoy_types::pb::envoy::config::listener::v3::Filter {
+        let itself = [(service_port.name.clone(), 0)];
+        let to = to.unwrap_or(&itself);
+        filters::tcp_to((self.mesh, self.rules), &service_port.name, to, from)
     }
 
     fn insert(

@@ -1,15 +1,15 @@
 //! How requests are spread over the endpoints of a cluster.
 
 use api::config::served::{is_header_name, is_one_line};
-use api::istio::networking::v1alpha3::LoadBalancerSettings;
 use api::istio::networking::v1alpha3::load_balancer_settings::SimpleLb;
 use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::{
     HashAlgorithm, HashKey, http_cookie::Attribute,
 };
+use api::istio::networking::v1alpha3::{LoadBalancerSettings, ZoneAwareLoadBalancerSetting};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
-    LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig,
-    SlowStartConfig,
+    CommonLbConfig, LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig,
+    RoundRobinLbConfig, SlowStartConfig, common_lb_config,
 };
 use envoy_types::pb::envoy::config::core::v3::RuntimeDouble;
 use envoy_types::pb::envoy::config::route::v3::route_action::{HashPolicy, hash_policy};
@@ -30,6 +30,13 @@ pub(super) fn balance(cluster: &mut Cluster, policy: &Policy<'_>, grpc: bool) {
     // It leads where the client wanted to go: there is nothing to choose.
     if cluster.lb_policy == i32::from(LbPolicy::ClusterProvided) {
         return;
+    }
+    if let Some(zones) = policy.zones().filter(|_| !grpc) {
+        let usual = cluster.common_lb_config.take().unwrap_or_default();
+        cluster.common_lb_config = Some(CommonLbConfig {
+            locality_config_specifier: Some(by_zones(zones)),
+            ..usual
+        });
     }
     let simple = match policy.simple() {
         SimpleLb::Unspecified => None,
@@ -72,6 +79,19 @@ pub(super) fn balance(cluster: &mut Cluster, policy: &Policy<'_>, grpc: bool) {
     };
     cluster.lb_policy = kind.into();
     cluster.lb_config = Some(config);
+}
+
+/// A proxy whose bootstrap names the cluster that it is itself in balances zones by this; others take it and do not.
+fn by_zones(written: &ZoneAwareLoadBalancerSetting) -> common_lb_config::LocalityConfigSpecifier {
+    let is_off = written.enabled.as_ref().is_some_and(|on| !on.value);
+    let zones = common_lb_config::ZoneAwareLbConfig {
+        routing_enabled: is_off.then_some(Percent { value: 0.0 }),
+        min_cluster_size: written
+            .min_cluster_size
+            .map(|size| UInt64Value { value: size.value }),
+        ..common_lb_config::ZoneAwareLbConfig::default()
+    };
+    common_lb_config::LocalityConfigSpecifier::ZoneAwareLbConfig(zones)
 }
 
 /// By what requests to a destination are spread: a route says it, for the balancer of its cluster.

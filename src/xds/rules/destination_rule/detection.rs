@@ -1,15 +1,28 @@
 //! When an endpoint that fails is left out.
 
+use std::collections::BTreeSet;
+
+use api::config::served::is_status;
 use api::istio::networking::v1alpha3::OutlierDetection as Detection;
+use api::model::Protocol;
+use envoy_types::pb::envoy::config::cluster::v3::OutlierDetection;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
-use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection};
+use envoy_types::pb::envoy::config::common::matcher::v3::{
+    HttpHeadersMatch, MatchPredicate, match_predicate,
+};
+use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, header_matcher};
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::http_protocol_options;
+use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 use envoy_types::pb::envoy::r#type::v3::Percent;
 
 use super::{positive, time};
+use crate::common::upstream_http::{UpstreamHttp, speaking};
 use crate::common::wire;
+use crate::finish::ClusterParts;
 
 /// Rates of success are never a reason: nobody says which.
-pub(super) fn detect(cluster: &mut Cluster, written: &Detection) {
+pub(super) fn detect(parts: &mut ClusterParts, written: &Detection, protocol: Protocol) {
+    let cluster = &mut parts.cluster;
     let enforced = |count: u32| wire::number(if count > 0 { 100 } else { 0 });
     let mut detection = OutlierDetection {
         interval: written.interval.as_ref().map(time),
@@ -51,4 +64,42 @@ pub(super) fn detect(cluster: &mut Cluster, written: &Detection) {
         }),
         ..usual
     });
+    let codes = written.outlier_detection_http_error_codes.iter();
+    let codes: BTreeSet<u32> = codes.copied().filter(|code| is_status(*code)).collect();
+    if !codes.is_empty() && (protocol.is_http() || protocol.is_auto()) {
+        let http = parts
+            .http
+            .get_or_insert_with(|| speaking(UpstreamHttp::Http1));
+        http.outlier_detection = Some(http_protocol_options::OutlierDetection {
+            error_matcher: Some(any_of(&codes)),
+        });
+    }
+}
+
+/// Responses that count as errors, in place of all with 5xx.
+fn any_of(codes: &BTreeSet<u32>) -> MatchPredicate {
+    use match_predicate::Rule;
+    let status = |code: u32| HeaderMatcher {
+        name: ":status".to_owned(),
+        header_match_specifier: Some(header_matcher::HeaderMatchSpecifier::StringMatch(
+            StringMatcher {
+                match_pattern: Some(string_matcher::MatchPattern::Exact(code.to_string())),
+                ..StringMatcher::default()
+            },
+        )),
+        ..HeaderMatcher::default()
+    };
+    let rules = codes.iter().map(|code| MatchPredicate {
+        rule: Some(Rule::HttpResponseHeadersMatch(HttpHeadersMatch {
+            headers: vec![status(*code)],
+        })),
+    });
+    let mut rules: Vec<_> = rules.collect();
+    match rules.len() {
+        // Envoy wants two of them at least.
+        0 | 1 => rules.pop().unwrap_or_default(),
+        _ => MatchPredicate {
+            rule: Some(Rule::OrMatch(match_predicate::MatchSet { rules })),
+        },
+    }
 }

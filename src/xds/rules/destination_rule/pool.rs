@@ -115,6 +115,8 @@ fn http(
     let settings = written.http.as_ref();
     let requests = settings.and_then(|http| positive(http.max_requests_per_connection));
     let idle = settings.and_then(|http| http.idle_timeout.as_ref());
+    let of_tcp = written.tcp.as_ref();
+    let idle = idle.or_else(|| of_tcp.and_then(|tcp| tcp.idle_timeout.as_ref()));
     if let Some(http) = settings {
         let upgrades = http.h2_upgrade_policy() == H2UpgradePolicy::Upgrade && side == Side::Client;
         if http.use_client_protocol {

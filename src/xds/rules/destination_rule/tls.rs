@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::UpstreamHttpProtocolOptions;
 use envoy_types::pb::envoy::config::core::v3::proxy_protocol_config::Version;
 
-use super::Purpose;
+use super::{Purpose, credentials};
 use crate::common::tls;
 use crate::common::upstream_http::{UpstreamHttp, is_http2, speaking};
 use crate::finish::ClusterParts;
@@ -20,7 +20,17 @@ const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The word for those in place of a file.
 const SYSTEM: &str = "system";
 
-pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purpose: &Purpose<'_>) {
+/// # Errors
+///
+/// A certificate that it names is not to be had.
+pub(super) fn secure(
+    parts: &mut ClusterParts,
+    written: &ClientTlsSettings,
+    purpose: &Purpose<'_>,
+) -> Result<(), String> {
+    let secrets = purpose.secrets;
+    let by_name = secrets.map(|secrets| credentials::asked(written, secrets.all));
+    let by_name = by_name.transpose()?.flatten().zip(secrets);
     parts.cluster.transport_socket_matches.clear();
     parts.cluster.transport_socket = match written.mode() {
         TlSmode::Disable => None,
@@ -59,6 +69,13 @@ pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purp
                     ..UpstreamHttpProtocolOptions::default()
                 });
             }
+            if let Some((asked, secrets)) = by_name {
+                let timeout = secrets.initial_fetch_timeout;
+                let socket =
+                    tls::service_by_name(&written, &asked.pair, &asked.root, timeout, alpn);
+                parts.cluster.transport_socket = Some(socket);
+                return Ok(());
+            }
             let compares = !written.subject_alt_names.is_empty();
             let root = match &*written.ca_certificates {
                 SYSTEM if !compares => "",
@@ -69,6 +86,7 @@ pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purp
             Some(tls::service(&written, own, root, alpn))
         }
     };
+    Ok(())
 }
 
 /// Connections begin with a line that says who the client is, whatever is spoken in them.

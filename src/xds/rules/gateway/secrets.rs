@@ -1,21 +1,23 @@
-//! Certificates that servers of Gateways name, and which of them a router may have: those of its own namespace that one of its
-//! Gateways names.
+//! Certificates that servers of Gateways name, and which of them a proxy may have: those of its own namespace that one of its
+//! Gateways names, or a rule for its connections.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::model::{Credential, Credentials, ROOT_SUFFIX};
+use api::model::{Credential, Credentials, ObjectRef, ROOT_SUFFIX};
 use api::networking::server_tls_settings::TlSmode;
 use api::networking::{Gateway, ServerTlsSettings};
 
-use super::Merged;
+use super::tls::FilePair;
+use super::{Ends, Merged};
+use crate::scope::gateways::is_of_ingresses;
 
 /// In front of the name of an object of the cluster.
 const KUBERNETES: &str = "kubernetes://";
 
-/// What a router may have.
+/// What a proxy may have.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RouterSecrets<'a> {
+pub(crate) struct ProxySecrets<'a> {
     pub(crate) all: &'a Credentials,
     pub(crate) namespace: &'a Arc<str>,
     /// It has shown who it is.
@@ -57,24 +59,30 @@ pub(crate) fn named(gateway: &Gateway, namespace: &str) -> BTreeSet<String> {
     let all = written.flat_map(|tls| {
         let root = root_name(tls).filter(|_| asks_clients(tls));
         let pairs = names(tls).into_iter().map(str::to_owned);
-        let roots = root.into_iter().flat_map(|root| {
-            let bare = root.strip_suffix(ROOT_SUFFIX).unwrap_or(&root).to_owned();
-            [format!("{bare}{ROOT_SUFFIX}"), bare]
-        });
+        let roots = root.into_iter().flat_map(|root| roots_of(&root));
         pairs.chain(roots)
     });
-    let own = all.filter_map(|written| {
-        let name = written.strip_prefix(KUBERNETES).unwrap_or(&written);
-        match name.split_once('/') {
-            None => Some(name.to_owned()),
-            Some((of, name)) => (of == namespace).then(|| name.to_owned()),
-        }
-    });
-    own.collect()
+    all.filter_map(|written| object_of(&written, namespace))
+        .collect()
 }
 
-impl<'a> RouterSecrets<'a> {
-    /// The name of an object of the router's namespace; else why it has none.
+/// The object of a namespace that a name means; `None`: it is of another one.
+pub(crate) fn object_of(written: &str, namespace: &str) -> Option<String> {
+    let name = written.strip_prefix(KUBERNETES).unwrap_or(written);
+    match name.split_once('/') {
+        None => Some(name.to_owned()),
+        Some((of, name)) => (of == namespace).then(|| name.to_owned()),
+    }
+}
+
+/// Objects that may have the root of this name.
+pub(crate) fn roots_of(name: &str) -> [String; 2] {
+    let bare = name.strip_suffix(ROOT_SUFFIX).unwrap_or(name).to_owned();
+    [format!("{bare}{ROOT_SUFFIX}"), bare]
+}
+
+impl<'a> ProxySecrets<'a> {
+    /// The name of an object of the proxy's namespace; else why it has none.
     fn own<'n>(&self, written: &'n str) -> Result<&'n str, String> {
         let name = written.strip_prefix(KUBERNETES).unwrap_or(written);
         let name = match name.split_once('/') {
@@ -98,7 +106,7 @@ impl<'a> RouterSecrets<'a> {
     }
 
     /// What the certificate of this name is asked for by; where it cannot be had, why not.
-    pub(super) fn pair(&self, written: &str) -> Result<String, String> {
+    pub(crate) fn pair(&self, written: &str) -> Result<String, String> {
         let name = self.own(written)?;
         let found = self.get(name).filter(|one| one.pair.is_some());
         if found.is_none() || name.ends_with(ROOT_SUFFIX) {
@@ -111,7 +119,7 @@ impl<'a> RouterSecrets<'a> {
     }
 
     /// The same of a root: that of an object of its own, or beside the certificate.
-    pub(super) fn root(&self, written: &str) -> Result<String, String> {
+    pub(crate) fn root(&self, written: &str) -> Result<String, String> {
         let name = self.own(written)?;
         let name = name.strip_suffix(ROOT_SUFFIX).unwrap_or(name);
         if self.root_of(name).is_none() {
@@ -147,8 +155,27 @@ pub(crate) enum Secret<'a> {
 }
 
 impl Merged {
+    /// Files that routers ask for by name: those of Gateways that are made of Ingresses. Each with the objects that name it.
+    pub(crate) fn files(&self) -> BTreeMap<String, (FilePair<'_>, Vec<ObjectRef>)> {
+        let mut all: BTreeMap<String, (FilePair<'_>, Vec<ObjectRef>)> = BTreeMap::new();
+        let servers = self.by_port.values().flatten();
+        for server in servers.filter(|server| is_of_ingresses(server.from())) {
+            let tls = server.spec().and_then(|server| server.tls.as_ref());
+            let ends = matches!(server.ends, Ends::Https | Ends::Tls);
+            let Some(tls) = tls.filter(|tls| ends && names(tls).is_empty()) else {
+                continue;
+            };
+            let pair = FilePair::of(tls);
+            let (_, from) = all.entry(pair.name()).or_insert((pair, Vec::new()));
+            if !from.contains(server.from()) {
+                from.push(server.from().clone());
+            }
+        }
+        all
+    }
+
     /// Names by which a router asks for what its servers name, as far as it may have it.
-    pub(crate) fn secrets(&self, secrets: RouterSecrets<'_>) -> BTreeSet<String> {
+    pub(crate) fn secrets(&self, secrets: ProxySecrets<'_>) -> BTreeSet<String> {
         let servers = self.by_port.values().flatten();
         let written = servers.filter_map(|server| server.spec()?.tls.as_ref());
         let all = written.flat_map(|tls| {

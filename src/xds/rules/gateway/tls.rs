@@ -16,9 +16,10 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 
 use super::Ends;
-use super::secrets::{self, RouterSecrets};
+use super::secrets::{self, ProxySecrets};
 use crate::common::{tls, wire};
 use crate::node::Files;
+use crate::view::IN_FILES;
 
 /// Where a router's own pod has certificates, when a Gateway does not say another place.
 const CERTIFICATE: &str = "/etc/istio/ingress-certs/tls.crt";
@@ -31,8 +32,11 @@ pub(crate) struct RouterCertificates<'a> {
     /// Files of the mesh's, where the proxy is.
     pub(crate) files: &'a Files,
     pub(crate) are_missing: bool,
+    /// Its own files are asked for by name, so that one that is missing holds back its own server: nobody who made an Ingress
+    /// has a hand in which files a router has.
+    pub(crate) files_by_name: bool,
     /// By name.
-    pub(crate) secrets: RouterSecrets<'a>,
+    pub(crate) secrets: ProxySecrets<'a>,
     /// How long it waits for those.
     pub(crate) initial_fetch_timeout: Duration,
 }
@@ -66,7 +70,10 @@ pub(crate) fn socket(
         tls_params: Some(parameters(written)),
         ..CommonTlsContext::default()
     };
-    if named.is_empty() {
+    if named.is_empty() && own.files_by_name && !of_mesh {
+        let name = FilePair::of(written).name();
+        context.tls_certificate_sds_secret_configs = vec![by_name(&name)];
+    } else if named.is_empty() {
         context.tls_certificates = certificates(written, of_mesh, own);
     }
     for name in &named {
@@ -104,6 +111,27 @@ pub(crate) fn socket(
         ..DownstreamTlsContext::default()
     };
     Ok(tls::socket(&socket))
+}
+
+/// A certificate with its key in files of a router.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FilePair<'a> {
+    pub(crate) chain: &'a str,
+    pub(crate) key: &'a str,
+}
+
+impl<'a> FilePair<'a> {
+    pub(crate) fn of(written: &'a ServerTlsSettings) -> Self {
+        Self {
+            chain: or(&written.server_certificate, CERTIFICATE),
+            key: or(&written.private_key, KEY),
+        }
+    }
+
+    /// As Istio's agent calls it.
+    pub(crate) fn name(&self) -> String {
+        format!("{IN_FILES}{}~{}", self.chain, self.key)
+    }
 }
 
 fn alpn(ends: Ends, of_mesh: bool) -> Vec<String> {

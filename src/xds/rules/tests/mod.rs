@@ -7,12 +7,15 @@
 )]
 
 mod authorization;
+mod carried;
 mod clusters;
 mod connections;
 mod custom;
 mod delegates;
 mod envoy_filters;
 mod gateways;
+mod ingress;
+mod levels;
 mod peers;
 mod routes;
 mod scopes;
@@ -20,6 +23,7 @@ mod secrets;
 mod secured;
 mod services;
 mod sidecars;
+mod targets;
 mod tokens;
 mod upstream;
 

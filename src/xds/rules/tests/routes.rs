@@ -643,3 +643,18 @@ fn routes_know_what_they_were_made_from() {
     };
     assert_eq!(action.hash_policy.len(), 1);
 }
+
+#[test]
+fn statistics_of_a_match_have_its_prefix() {
+    let mut world = world();
+    virtual_service(
+        &mut world,
+        "r",
+        1,
+        "hosts: [a]\nhttp: [{match: [{uri: {exact: /x}, statPrefix: x.y}, {uri: {exact: /y}}], route: [{destination: {host: b}}]}, \
+         {route: [{destination: {host: a}}]}]",
+    );
+    let routes = routes_of(&*view(world), "80", "a.demo.svc.cluster.local:80");
+    let prefixes: Vec<_> = routes.iter().map(|route| &*route.stat_prefix).collect();
+    assert_eq!(prefixes, ["x.y", "", ""]);
+}

@@ -713,3 +713,51 @@ fn a_hundred_thousand_names_are_one_walk() {
     assert_eq!(wire.ack(Endpoint), RequestOutcome::Acked);
     assert!(wire.next().is_none());
 }
+
+/// Envoy takes nothing of a response behind what it refuses; so what is in files of its own, of which nobody knows whether they
+/// are there, comes by itself and last.
+#[test]
+fn secrets_in_files_of_a_client_stand_alone() {
+    let world = World::default()
+        .simple(Secret, "file-cert:/a~/b", 1)
+        .simple(Secret, "file-cert:/c~/d", 1)
+        .simple(Secret, "kubernetes://a", 1);
+    let names = ["file-cert:/a~/b", "file-cert:/c~/d", "kubernetes://a"];
+    for (mut wire, repeats) in [(Wire::sotw(&world), true), (Wire::delta(&world), false)] {
+        wire.names(Secret, &names);
+        assert_eq!(wire.all(), ["sds kubernetes://a=1"]);
+        assert_ne!(
+            wire.stream.status(Secret).unwrap().sent,
+            Some(world.version(Secret)),
+            "there is more to come"
+        );
+        wire.ack(Secret);
+        assert_eq!(wire.all(), ["sds file-cert:/a~/b=1"]);
+        let all = names.iter().map(|name| (*name).to_owned());
+        wire.ask(&Request {
+            nonce: wire.nonce(Secret),
+            names: all.filter(|_| repeats).collect(),
+            error: Some("no such file: /a".to_owned()),
+            ..Request::of(Secret)
+        });
+        assert_eq!(wire.all(), ["sds file-cert:/c~/d=1"]);
+        assert_eq!(
+            wire.stream.status(Secret).unwrap().sent,
+            Some(world.version(Secret))
+        );
+        wire.ack(Secret);
+        assert_eq!(wire.all(), [""; 0]);
+        // What was refused is not sent again with another's change.
+        let later = world.clone().simple(Secret, "kubernetes://a", 2);
+        wire.stream.push(later.full());
+        assert_eq!(wire.all(), ["sds kubernetes://a=2"]);
+        wire.ack(Secret);
+        assert_eq!(wire.all(), [""; 0]);
+    }
+    // Alone from the beginning; and what is not wanted any more does not come.
+    let mut wire = Wire::sotw(&world);
+    wire.names(Secret, &names[..2]);
+    assert_eq!(wire.all(), ["sds file-cert:/a~/b=1"]);
+    wire.names(Secret, &names[..1]);
+    assert_eq!(wire.all(), [""; 0]);
+}

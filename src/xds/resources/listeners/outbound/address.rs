@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::Endpoint;
+use api::model::{Endpoint, ObjectRef};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
 use super::{Builder, extras};
 use crate::common::conflict::{Conflict, TCP_OVER_TCP};
 use crate::common::service_ports::ServicePort;
-use crate::resources::filters::{self, Extras};
+use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::listeners::{Frame, Inspect, name};
 
@@ -42,18 +42,18 @@ impl Builder<'_> {
         let rule = self.connections(service_port);
         let by_rule = rule.as_ref().filter(|_| !service_port.protocol.is_http());
         let rest = by_rule.map(|rule| rule.rest.as_ref());
-        let tcp = match rest.flatten() {
-            Some(to) => filters::tcp_to(self.mesh, &service_port.name, to),
-            None => filters::tcp(self.mesh, &service_port.name),
-        };
+        let to = rest.flatten().map(Vec::as_slice);
+        let mut from: Vec<ObjectRef> = by_rule.map(|rule| rule.from.clone()).into_iter().collect();
+        let mut carries = Vec::new();
+        let tcp = self.tcp(service_port, to, &mut carries);
         // Of what a rule tells by names the rest goes nowhere.
         let is_closed = rest.is_some_and(|rest| rest.is_none());
         let sniffed = sniffs.then(|| self.http(&name, service_port.authority(), Extras::default()));
         let mut chains = by_rule.map_or_else(Vec::new, |rule| {
             self.chains(
-                service_port,
-                rule,
+                (service_port, rule),
                 &mut BTreeSet::new(),
+                &mut from,
                 |matching, tcp| match &sniffed {
                     Some(http) => chain::sniffed(&matching, http.clone(), vec![tcp]),
                     None => vec![matching.chain(tcp)],
@@ -66,15 +66,16 @@ impl Builder<'_> {
             let http = self.http(&name, route, extras(service_port));
             vec![Match::any().chain(http)]
         } else if let Some(http) = sniffed {
+            from.append(&mut carries);
             routes.push(service_port.authority().as_str().into());
             chain::sniffed(&Match::any(), http, vec![tcp])
         } else if is_closed {
             Vec::new()
         } else {
+            from.append(&mut carries);
             vec![Match::any().chain(tcp)]
         };
         chains.extend(own);
-        let from = by_rule.map(|rule| rule.from.clone());
         let frame = Frame {
             name: name.clone(),
             address,
@@ -89,7 +90,8 @@ impl Builder<'_> {
             chains,
             default: None,
         };
-        let from = from.into_iter().collect();
+        from.sort();
+        from.dedup();
         self.insert(frame, routes, Some(address), endpoint, from);
     }
 

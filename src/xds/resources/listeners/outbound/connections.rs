@@ -8,7 +8,6 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
 use super::Builder;
 use crate::common::conflict::{Conflict, TOO_LARGE};
 use crate::common::service_ports::ServicePort;
-use crate::resources::filters;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::virtual_service::connections::{Connections, Shares, Target, connections};
@@ -70,10 +69,12 @@ impl Builder<'_> {
     ) {
         let shared = self.shared.entry(service_port.port.number).or_default();
         let mut matched = std::mem::take(&mut shared.matched);
-        let chains = self.chains(service_port, &rule, &mut matched, make);
+        let mut from = Vec::new();
+        let chains = self.chains((service_port, &rule), &mut matched, &mut from, make);
         let shared = self.shared.entry(service_port.port.number).or_default();
         shared.matched = matched;
         shared.from.push(rule.from);
+        shared.from.extend(from);
         shared.chains.extend(chains);
     }
 
@@ -86,11 +87,11 @@ impl Builder<'_> {
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
     ) -> Vec<FilterChain> {
         let Some(rule) = self.connections(service_port) else {
-            return make(Match::any(), filters::tcp(self.mesh, &service_port.name));
+            return make(Match::any(), self.tcp(service_port, None, from));
         };
-        let mut chains = self.chains(service_port, &rule, matched, &make);
+        let mut chains = self.chains((service_port, &rule), matched, from, &make);
         if let Some(rest) = &rule.rest {
-            let tcp = filters::tcp_to(self.mesh, &service_port.name, rest);
+            let tcp = self.tcp(service_port, Some(rest), from);
             chains.extend(make(Match::any(), tcp));
         }
         from.push(rule.from);
@@ -100,15 +101,15 @@ impl Builder<'_> {
     /// Chains of those that a rule tells from others, as `make` makes them of a match and of what becomes of them.
     pub(super) fn chains(
         &self,
-        service_port: &ServicePort,
-        connections: &Connections,
+        (service_port, connections): (&ServicePort, &Connections),
         matched: &mut BTreeSet<String>,
+        from: &mut Vec<ObjectRef>,
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
     ) -> Vec<FilterChain> {
         let mut chains = Vec::new();
         for target in &connections.targets {
             for matching in chain::of_target(target, self.place.families, matched) {
-                let filter = filters::tcp_to(self.mesh, &service_port.name, &target.to);
+                let filter = self.tcp(service_port, Some(&target.to), from);
                 chains.extend(make(matching, filter));
             }
         }

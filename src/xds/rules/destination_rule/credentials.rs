@@ -1,0 +1,106 @@
+//! Certificates that rules name: which there are, and by which names a proxy asks for them (discovery.md §15, §16).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use api::istio::networking::v1alpha3::ClientTlsSettings;
+use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
+use api::networking::DestinationRule;
+
+use super::{Policies, Policy, policies};
+use crate::rules::gateway::secrets::{ProxySecrets, object_of, roots_of};
+
+/// Secrets that a client may have, and how long it waits for them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientSecrets<'a> {
+    pub(crate) all: ProxySecrets<'a>,
+    pub(crate) initial_fetch_timeout: Duration,
+}
+
+/// What is asked for by name.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) pair: Option<String>,
+    /// That servers are checked against; none: they are not.
+    pub(crate) root: Option<String>,
+}
+
+impl Asked {
+    /// All names.
+    pub(crate) fn names(self) -> impl Iterator<Item = String> {
+        self.pair.into_iter().chain(self.root)
+    }
+}
+
+/// The name, where TLS begins that has one.
+fn name(tls: &ClientTlsSettings) -> Option<&str> {
+    let has_own = matches!(tls.mode(), TlSmode::Simple | TlSmode::Mutual);
+    (has_own && !tls.credential_name.is_empty()).then_some(&tls.credential_name)
+}
+
+fn checks(tls: &ClientTlsSettings) -> bool {
+    let skips = tls.insecure_skip_verify.as_ref();
+    !skips.is_some_and(|skips| skips.value)
+}
+
+/// What TLS to a server takes by name; where it cannot be had, why not. `None`: it names nothing.
+pub(super) fn asked(
+    tls: &ClientTlsSettings,
+    secrets: ProxySecrets<'_>,
+) -> Result<Option<Asked>, String> {
+    let Some(name) = name(tls) else {
+        return Ok(None);
+    };
+    let pair = (tls.mode() == TlSmode::Mutual).then(|| secrets.pair(name));
+    let root = checks(tls).then(|| secrets.root(name));
+    Ok(Some(Asked {
+        pair: pair.transpose()?,
+        root: root.transpose()?,
+    }))
+}
+
+impl Policies {
+    /// Whether the names of certificates in the rules count for sidecars: a rule that says which workloads it is for is for
+    /// those of its own namespace, and no other gives them what is secret there.
+    pub(crate) fn are_for_sidecars(&self) -> bool {
+        let mut rules = self.rules.iter();
+        rules.all(|rule| {
+            let spec = rule.spec();
+            spec.workload_selector.is_some() || !has_credentials(spec)
+        })
+    }
+}
+
+impl Policy<'_> {
+    /// Names that a cluster of this policy asks for; none where it cannot be had.
+    pub(crate) fn credentials(&self, secrets: ProxySecrets<'_>) -> Asked {
+        let asked = self.tls.map(|tls| asked(tls, secrets));
+        let found = asked.and_then(Result::ok).flatten();
+        found.unwrap_or_default()
+    }
+}
+
+fn all(rule: &DestinationRule) -> impl Iterator<Item = &ClientTlsSettings> {
+    let all = policies(rule).flat_map(|policy| {
+        let of_ports = policy.port_level_settings.iter();
+        let of_ports = of_ports.map(|port| &port.tls);
+        of_ports.chain([&policy.tls])
+    });
+    all.flatten()
+}
+
+/// Whether a rule names certificates.
+pub(crate) fn has_credentials(rule: &DestinationRule) -> bool {
+    all(rule).any(|tls| name(tls).is_some())
+}
+
+/// Objects of a namespace that a rule names, be they there or not.
+pub(crate) fn named_by(rule: &DestinationRule, namespace: &str) -> BTreeSet<String> {
+    let names = all(rule).filter_map(|tls| Some((tls, object_of(name(tls)?, namespace)?)));
+    let objects = names.flat_map(|(tls, name)| {
+        let roots = checks(tls).then(|| roots_of(&name));
+        let pair = (tls.mode() == TlSmode::Mutual).then_some(name);
+        pair.into_iter().chain(roots.into_iter().flatten())
+    });
+    objects.collect()
+}
