@@ -86,14 +86,33 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut gateways = items(spec, "gateways").peekable();
     let at_sidecars = gateways.peek().is_none() || gateways.any(|(_, one)| one == "mesh");
+    let is_empty = |field: &str| items(spec, field).next().is_none();
     for (at, host) in items(spec, "hosts") {
         let host = host.as_str().unwrap_or_default();
         // Gateways have no services to tell apart.
         let is_served = host == "*" && !at_sidecars;
-        if !is_host_pattern(host) && !is_served {
+        let is_address = host.parse::<std::net::IpAddr>().is_ok();
+        let has_connections = !is_empty("tcp") || !is_empty("tls");
+        if is_address && at_sidecars && has_connections {
+            let how = "is served for requests alone: connections are told by the services that they are to";
+            found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
+        }
+        if !is_host_pattern(host) && !is_served && !is_address {
             let how =
                 "is served for hosts that no service has: a wildcard of services is \"*.\" alone";
             found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
+        }
+    }
+    for (at, route) in items(spec, "tls") {
+        for (of, one) in items(route, "match") {
+            for (name_at, name) in items(one, "sniHosts") {
+                let name = name.as_str().unwrap_or_default();
+                if !is_server_name(name) && (at_sidecars || name != "*") {
+                    let path = format!("spec.tls[{at}].match[{of}].sniHosts[{name_at}]");
+                    let why = "is not served: a wildcard of server names is \"*.\" alone";
+                    found.push(Finding::warning(path, why));
+                }
+            }
         }
     }
     for (at, http) in items(spec, "http") {
@@ -375,6 +394,12 @@ mod tests {
         );
         let wild = "spec.hosts[0]: is served for hosts that no service has: a wildcard of services is \"*.\" alone";
         assert_eq!(of(json!({"hosts": ["*-a.example"]})), [wild]);
+        // An address is no wildcard.
+        for address in ["10.0.0.1", "2001:db8::1"] {
+            assert_eq!(of(json!({"hosts": [address], "http": []})), [""; 0]);
+            let alone = "spec.hosts[0]: is served for requests alone: connections are told by the services that they are to";
+            assert_eq!(of(json!({"hosts": [address], "tcp": [{}]})), [alone]);
+        }
         // As bookinfo has it.
         assert_eq!(of(json!({"hosts": ["*"], "gateways": ["g"]})), [""; 0]);
         assert_eq!(
@@ -395,6 +420,22 @@ mod tests {
             http(json!({"fault": fault, "route": route})),
             ["spec.http[0].fault.delay: has no effect: it says no percentage of requests"]
         );
+    }
+
+    #[test]
+    fn a_part_of_a_server_name_is_said_to_be_none() {
+        let of = |gateways: &[&str]| {
+            let tls = json!([{"match": [{"sniHosts": ["a.b", "*.b"]}, {"sniHosts": ["*b", "*"]}]}]);
+            let spec = json!({"hosts": ["a.b"], "gateways": gateways, "tls": tls});
+            said("VirtualService", &spec)
+        };
+        let said = |at: usize| {
+            format!(
+                "spec.tls[0].match[1].sniHosts[{at}]: is not served: a wildcard of server names is \"*.\" alone"
+            )
+        };
+        assert_eq!(of(&[]), [said(0), said(1)]);
+        assert_eq!(of(&["g"]), [said(0)]);
     }
 
     #[test]
