@@ -189,6 +189,21 @@ pub fn is_header_name(name: &str) -> bool {
     (1..=LONGEST_HEADER).contains(&name.len()) && is_one_line(name)
 }
 
+/// Whether proxies take an attribute of a cookie: a name, and a value that may be empty (envoy/config/route/v3/route_components.proto).
+#[must_use]
+pub fn is_cookie_attribute(name: &str, value: &str) -> bool {
+    is_header_name(name) && value.len() <= LONGEST_HEADER && is_one_line(value)
+}
+
+/// Bytes of the name of a server that a client says in TLS (envoy/extensions/transport_sockets/tls/v3/tls.proto).
+const LONGEST_SNI: usize = 255;
+
+/// Whether proxies take a name of a server that they are to say.
+#[must_use]
+pub fn is_sni(name: &str) -> bool {
+    name.len() <= LONGEST_SNI && is_one_line(name)
+}
+
 /// Whether proxies take a name of a parameter of a query.
 #[must_use]
 pub fn is_parameter(name: &str) -> bool {
@@ -244,6 +259,32 @@ fn is_plain(operator: &str, inside: &str) -> bool {
         "ENVIRONMENT" => letters(inside),
         _ => false,
     }
+}
+
+/// Entries of rings and tables that all clusters of one service have together. Chosen: Envoy has some 50 bytes for one of a ring,
+/// and makes all of them anew, on the thread that all else waits for, whenever an endpoint comes or goes.
+const ENTRIES: u64 = 1 << 20;
+/// Of one ring at most, and of one at least, as Envoy's own. Chosen: that is 3 MiB, and 20 ms.
+const LARGEST_RING: u64 = 1 << 16;
+const SMALLEST_RING: u64 = 1 << 10;
+
+/// Entries of the ring of a cluster of whose kind its service has so many.
+#[must_use]
+pub fn largest_ring(clusters: usize) -> u64 {
+    share(clusters).clamp(SMALLEST_RING, LARGEST_RING)
+}
+
+/// Whether a table of Maglev is served where a service has so many clusters.
+#[must_use]
+pub fn is_table(size: u64, clusters: usize) -> bool {
+    /// Envoy's own.
+    const USUAL: u64 = 65_537;
+    size <= share(clusters).max(USUAL)
+}
+
+fn share(clusters: usize) -> u64 {
+    let clusters = u64::try_from(clusters).unwrap_or(u64::MAX);
+    ENTRIES / clusters.max(1)
 }
 
 /// Subsets of one service that discovery makes clusters of. Chosen: a service has a few.
