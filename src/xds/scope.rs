@@ -27,8 +27,8 @@ use api::networking::{DestinationRule, Gateway, Kind, Sidecar, VirtualService};
 
 pub(crate) use self::all::Rules;
 use self::envoy_filters::{Patch, Patches};
-pub(crate) use self::hosts::patterns;
 use self::hosts::{full_host, most_specific};
+pub(crate) use self::hosts::{patterns, spelled};
 pub(crate) use self::sidecar::EgressListener;
 use self::visible::{Sight, Visible};
 use crate::common::service_ports::ServicePorts;

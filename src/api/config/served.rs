@@ -90,14 +90,33 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut gateways = items(spec, "gateways").peekable();
     let at_sidecars = gateways.peek().is_none() || gateways.any(|(_, one)| one == "mesh");
+    let is_empty = |field: &str| items(spec, field).next().is_none();
     for (at, host) in items(spec, "hosts") {
         let host = host.as_str().unwrap_or_default();
         // Gateways have no services to tell apart.
         let is_served = host == "*" && !at_sidecars;
-        if !is_host_pattern(host) && !is_served {
+        let is_address = host.parse::<std::net::IpAddr>().is_ok();
+        let has_connections = !is_empty("tcp") || !is_empty("tls");
+        if is_address && at_sidecars && has_connections {
+            let how = "is served for requests alone: connections are told by the services that they are to";
+            found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
+        }
+        if !is_host_pattern(host) && !is_served && !is_address {
             let how =
                 "is served for hosts that no service has: a wildcard of services is \"*.\" alone";
             found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
+        }
+    }
+    for (at, route) in items(spec, "tls") {
+        for (of, one) in items(route, "match") {
+            for (name_at, name) in items(one, "sniHosts") {
+                let name = name.as_str().unwrap_or_default();
+                if !is_server_name(name) && (at_sidecars || name != "*") {
+                    let path = format!("spec.tls[{at}].match[{of}].sniHosts[{name_at}]");
+                    let why = "is not served: a wildcard of server names is \"*.\" alone";
+                    found.push(Finding::warning(path, why));
+                }
+            }
         }
     }
     for (at, http) in items(spec, "http") {
@@ -174,6 +193,21 @@ pub fn is_header_name(name: &str) -> bool {
     (1..=LONGEST_HEADER).contains(&name.len()) && is_one_line(name)
 }
 
+/// Whether proxies take an attribute of a cookie: a name, and a value that may be empty (envoy/config/route/v3/route_components.proto).
+#[must_use]
+pub fn is_cookie_attribute(name: &str, value: &str) -> bool {
+    is_header_name(name) && value.len() <= LONGEST_HEADER && is_one_line(value)
+}
+
+/// Bytes of the name of a server that a client says in TLS (envoy/extensions/transport_sockets/tls/v3/tls.proto).
+const LONGEST_SNI: usize = 255;
+
+/// Whether proxies take a name of a server that they are to say.
+#[must_use]
+pub fn is_sni(name: &str) -> bool {
+    name.len() <= LONGEST_SNI && is_one_line(name)
+}
+
 /// Whether proxies take a name of a parameter of a query.
 #[must_use]
 pub fn is_parameter(name: &str) -> bool {
@@ -229,6 +263,32 @@ fn is_plain(operator: &str, inside: &str) -> bool {
         "ENVIRONMENT" => letters(inside),
         _ => false,
     }
+}
+
+/// Entries of rings and tables that all clusters of one service have together. Chosen: Envoy has some 50 bytes for one of a ring,
+/// and makes all of them anew, on the thread that all else waits for, whenever an endpoint comes or goes.
+const ENTRIES: u64 = 1 << 20;
+/// Of one ring at most, and of one at least, as Envoy's own. Chosen: that is 3 MiB, and 20 ms.
+const LARGEST_RING: u64 = 1 << 16;
+const SMALLEST_RING: u64 = 1 << 10;
+
+/// Entries of the ring of a cluster of whose kind its service has so many.
+#[must_use]
+pub fn largest_ring(clusters: usize) -> u64 {
+    share(clusters).clamp(SMALLEST_RING, LARGEST_RING)
+}
+
+/// Whether a table of Maglev is served where a service has so many clusters.
+#[must_use]
+pub fn is_table(size: u64, clusters: usize) -> bool {
+    /// Envoy's own.
+    const USUAL: u64 = 65_537;
+    size <= share(clusters).max(USUAL)
+}
+
+fn share(clusters: usize) -> u64 {
+    let clusters = u64::try_from(clusters).unwrap_or(u64::MAX);
+    ENTRIES / clusters.max(1)
 }
 
 /// Subsets of one service that discovery makes clusters of. Chosen: a service has a few.
@@ -379,6 +439,12 @@ mod tests {
         );
         let wild = "spec.hosts[0]: is served for hosts that no service has: a wildcard of services is \"*.\" alone";
         assert_eq!(of(json!({"hosts": ["*-a.example"]})), [wild]);
+        // An address is no wildcard.
+        for address in ["10.0.0.1", "2001:db8::1"] {
+            assert_eq!(of(json!({"hosts": [address], "http": []})), [""; 0]);
+            let alone = "spec.hosts[0]: is served for requests alone: connections are told by the services that they are to";
+            assert_eq!(of(json!({"hosts": [address], "tcp": [{}]})), [alone]);
+        }
         // As bookinfo has it.
         assert_eq!(of(json!({"hosts": ["*"], "gateways": ["g"]})), [""; 0]);
         assert_eq!(
@@ -399,6 +465,22 @@ mod tests {
             http(json!({"fault": fault, "route": route})),
             ["spec.http[0].fault.delay: has no effect: it says no percentage of requests"]
         );
+    }
+
+    #[test]
+    fn a_part_of_a_server_name_is_said_to_be_none() {
+        let of = |gateways: &[&str]| {
+            let tls = json!([{"match": [{"sniHosts": ["a.b", "*.b"]}, {"sniHosts": ["*b", "*"]}]}]);
+            let spec = json!({"hosts": ["a.b"], "gateways": gateways, "tls": tls});
+            said("VirtualService", &spec)
+        };
+        let said = |at: usize| {
+            format!(
+                "spec.tls[0].match[1].sniHosts[{at}]: is not served: a wildcard of server names is \"*.\" alone"
+            )
+        };
+        assert_eq!(of(&[]), [said(0), said(1)]);
+        assert_eq!(of(&["g"]), [said(0)]);
     }
 
     #[test]

@@ -260,23 +260,22 @@ impl ServicePorts {
         }
     }
 
-    /// Those of either, of one world; none of the one hides one of the other.
-    pub(crate) fn or(&self, other: &Self) -> Self {
-        let (all, more) = match self.seen.len() {
-            0 => (other, self),
-            _ => (self, other),
-        };
-        let words = all.seen.iter().enumerate();
-        let seen: Arc<[u64]> = words
-            .map(|(at, word)| word | more.seen.get(at).copied().unwrap_or_default())
-            .collect();
-        let sizes = all.index.sizes.iter().enumerate();
-        let sizes = sizes.filter(|(at, _)| bit(&seen, *at));
+    /// These, and those of others of one world whose names none of these has.
+    pub(crate) fn with(&self, others: &Self) -> Self {
+        let mut seen = self.seen.to_vec();
+        let mut size = self.size;
+        for (at, service_port) in others.places() {
+            if !bit(&self.seen, at) && self.by_name(&service_port.name).is_none() {
+                set(&mut seen, at);
+                let own = self.index.sizes.get(at).copied().unwrap_or_default();
+                size = size.saturating_add(own);
+            }
+        }
         Self {
-            size: sizes.map(|(_, size)| *size).sum(),
-            index: all.index.clone(),
-            seen,
+            index: self.index.clone(),
+            seen: seen.into(),
             conflicts: Vec::new(),
+            size,
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use api::config::served::is_sni;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::TransportSocketMatch;
 use envoy_types::pb::envoy::config::core::v3 as core;
@@ -87,9 +88,14 @@ pub(crate) fn mutual(
     (port, subset, host): (u16, &str, &str),
     accounts: &[&str],
 ) -> core::TransportSocket {
+    let mut sni = format!("outbound_.{port}_.{subset}_.{host}");
+    // Envoy refuses the cluster for a longer one, and sidecars do not ask for it.
+    if !is_sni(&sni) {
+        sni.clear();
+    }
     let context = UpstreamTlsContext {
         common_tls_context: Some(common(files, &[ALPN], accounts)),
-        sni: format!("outbound_.{port}_.{subset}_.{host}"),
+        sni,
         ..UpstreamTlsContext::default()
     };
     wire::transport_socket(TLS, &context)

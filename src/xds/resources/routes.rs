@@ -4,6 +4,7 @@ mod gateway;
 mod usual;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{Address, ClusterId, ObjectRef};
@@ -72,14 +73,14 @@ pub(crate) fn outbound(
     if chosen.is_empty() && !is_proxy {
         return None;
     }
-    let mut hosts: Vec<VirtualHost> = chosen
-        .into_iter()
-        .filter_map(|service_port| {
-            let domains = making.domains(service_port, is_proxy);
-            (!domains.is_empty()).then(|| making.host(service_port, domains))
-        })
-        .collect();
-    hosts.extend(making.hosts_alone(name.parse().ok()));
+    let port = name.parse().ok();
+    // A rule for an address is asked before the service that has it, whose name is another.
+    let mut hosts = making.hosts_alone(port, |host| host.parse::<IpAddr>().is_ok());
+    hosts.extend(chosen.into_iter().filter_map(|service_port| {
+        let domains = making.domains(service_port, is_proxy);
+        (!domains.is_empty()).then(|| making.host(service_port, domains))
+    }));
+    hosts.extend(making.hosts_alone(port, |host| host.parse::<IpAddr>().is_err()));
     hosts.sort_by(|one, other| one.name.cmp(&other.name));
     let unknown = caller.unknown.as_deref();
     hosts.push(unknown.map_or_else(block_all, allow_any));
@@ -91,6 +92,8 @@ struct RoutesBuilder<'a> {
     caller: &'a Caller,
     rules: &'a ProxyRules,
     taken: HashSet<String>,
+    /// Addresses that rules have in place of services, each with its port.
+    of_rules: HashSet<(IpAddr, u16)>,
     conflicts: Vec<Conflict>,
     from: Vec<ObjectRef>,
     /// Bytes that routes of rules may still have.
@@ -130,6 +133,7 @@ impl<'a> RoutesBuilder<'a> {
             caller,
             rules,
             taken: HashSet::new(),
+            of_rules: HashSet::new(),
             conflicts: Vec::new(),
             from: Vec::new(),
             room: ROOM,
@@ -250,19 +254,33 @@ impl<'a> RoutesBuilder<'a> {
     }
 
     /// Hosts that rules alone have, on this port, or on all that their destinations have.
-    fn hosts_alone(&mut self, port: Option<u16>) -> Vec<VirtualHost> {
+    fn hosts_alone(
+        &mut self,
+        port: Option<u16>,
+        is_asked: impl Fn(&str) -> bool,
+    ) -> Vec<VirtualHost> {
         let mut hosts = Vec::new();
         let mut ports: BTreeMap<&ObjectRef, BTreeSet<u16>> = BTreeMap::new();
-        for (host, rule) in self.rules.hosts_alone() {
+        for (host, rule) in self.rules.hosts_alone().filter(|(host, _)| is_asked(host)) {
+            let address = host.parse::<IpAddr>().ok();
             let of_rule = ports.entry(&rule.from);
             let of_rule = of_rule.or_insert_with(|| virtual_service::ports(rule, self.rules));
             for number in of_rule.clone() {
                 if port.is_some_and(|port| port != number) {
                     continue;
                 }
-                let forms = domains::forms(host, &self.caller.domain).into_iter();
-                let domains = forms.flat_map(|form| domains::with_port(&form, number));
-                let mut domains: Vec<_> = domains.collect();
+                let context = self.context(number);
+                let Some(routes) = self.routes(rule, &operation(host, number), &context) else {
+                    continue;
+                };
+                let mut domains = match address {
+                    Some(address) => domains::address_forms(address, number),
+                    None => {
+                        let forms = domains::forms(host, &self.caller.domain).into_iter();
+                        let all = forms.flat_map(|form| domains::with_port(&form, number));
+                        all.collect()
+                    }
+                };
                 if port.is_none() && number != 80 {
                     domains.retain(|domain| is_with_port(domain));
                 }
@@ -272,14 +290,14 @@ impl<'a> RoutesBuilder<'a> {
                 }
                 // Names count, too: a rule may have any number of hosts.
                 self.spend(rule, domains.iter().map(String::len).sum());
-                let context = self.context(number);
-                let routes = self.routes(rule, &operation(host, number), &context);
-                hosts.extend(routes.map(|routes| VirtualHost {
+                self.of_rules
+                    .extend(address.map(|address| (address, number)));
+                hosts.push(VirtualHost {
                     name: format!("{host}:{number}"),
                     domains,
                     routes,
                     ..VirtualHost::default()
-                }));
+                });
             }
         }
         hosts
@@ -299,7 +317,9 @@ impl<'a> RoutesBuilder<'a> {
             }
         }
         for address in service_port.addresses(caller.cluster.as_str(), caller.families) {
-            if let Address::Plain(address) = address {
+            if let Address::Plain(address) = address
+                && !self.of_rules.contains(&(address, port))
+            {
                 all.extend(domains::address_forms(address, port));
             }
         }
@@ -337,7 +357,7 @@ fn configuration(name: &Arc<str>, virtual_hosts: Vec<VirtualHost>) -> Draft<Rout
 
 /// The colon of a port, and not one of an address.
 fn is_with_port(domain: &str) -> bool {
-    domain.starts_with('[') || domain.matches(':').count() == 1
+    domain.contains("]:") || domain.matches(':').count() == 1
 }
 
 /// For a program with gRPC in it: all requests of one target.

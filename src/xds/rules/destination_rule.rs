@@ -41,6 +41,8 @@ pub(crate) use credentials::{ClientSecrets, has_credentials, named_by};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policies {
     rules: Vec<Arc<Rule<DestinationRule>>>,
+    /// Of the service.
+    ports: usize,
 }
 
 /// What holds for one port, of one subset or of all endpoints.
@@ -60,6 +62,7 @@ impl Policies {
     pub(crate) fn of_service(rules: &ProxyRules, service: &Service) -> Self {
         Self {
             rules: rules.destination_rules(service),
+            ports: service.ports.len(),
         }
     }
 
@@ -83,6 +86,13 @@ impl Policies {
     fn written(&self) -> impl Iterator<Item = &Subset> {
         let all = self.rules.iter().flat_map(|rule| &rule.spec().subsets);
         all.take(MOST_SUBSETS)
+    }
+
+    /// As many as a service has: of each port and each subset.
+    fn clusters(&self) -> usize {
+        let all = self.rules.iter().map(|rule| rule.spec().subsets.len());
+        let subsets = all.sum::<usize>().min(MOST_SUBSETS);
+        self.ports.saturating_mul(subsets.saturating_add(1))
     }
 
     /// A subset's own over that of the rule; what a rule says of a port replaces all that it says otherwise.
@@ -269,7 +279,8 @@ pub(crate) fn cluster(
         return Ok(());
     };
     parts.cluster.metadata = Some(metadata(&first.from));
-    balancer::balance(&mut parts.cluster, policy, purpose.grpc);
+    let clusters = policies.clusters();
+    balancer::balance(&mut parts.cluster, policy, clusters, purpose.grpc);
     if let Some(written) = policy.pool {
         pool::limit(parts, written, purpose.protocol, Side::Client);
     }

@@ -29,7 +29,7 @@ pub(crate) struct Rules {
     pub(super) services: ServicePorts,
     /// Namespaces that see services which do not say so themselves.
     usual_audience: Vec<String>,
-    domain: Arc<str>,
+    pub(super) domain: Arc<str>,
     root: Arc<str>,
     /// Namespaces that rules or services tell from others.
     special: BTreeSet<Arc<str>>,
@@ -239,7 +239,7 @@ impl Rules {
             Some(sidecar) => {
                 let all = self.visible(namespace, None);
                 let own = !is_shared;
-                let mut made = all.through(sidecar, namespace, &self.domain, common.as_deref());
+                let mut made = all.through(self, sidecar, namespace, common.as_deref());
                 made.has_own_listeners |= own;
                 made
             }

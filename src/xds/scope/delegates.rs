@@ -12,6 +12,7 @@ use prost::Message as _;
 
 use super::Rule;
 use super::all::Exported;
+use super::gateways::full_name;
 use super::hosts::full_host;
 use crate::common::conflict::{Conflict, DELEGATE, TOO_LARGE};
 
@@ -158,14 +159,19 @@ impl Resolving<'_> {
                 .len()
                 .max(1)
                 .saturating_mul(leaf.r#match.len().max(1));
-            let cost = pairs.saturating_mul(COMPARED);
+            let gateways = root.r#match.iter().chain(&leaf.r#match);
+            let gateways = gateways.map(|one| one.gateways.len()).max();
+            let cost = pairs.saturating_mul(COMPARED * (1 + gateways.unwrap_or_default()));
             let Some(room) = self.room.checked_sub(cost) else {
                 return self.too_large();
             };
             self.room = room;
-            let Some(matches) = combined(&root.r#match, &leaf.r#match) else {
+            let roots = fully_named(&root.r#match, self.rule.namespace());
+            let leaves = fully_named(&leaf.r#match, namespace);
+            let Some(matches) = combined(roots, leaves) else {
                 let why = format!(
-                    "http[{leaf_at}] of {shown} is left out: no request meets both its matches and those of http[{at}]"
+                    "http[{leaf_at}] of {shown} is left out: no request meets both its matches and those of http[{at}], or no one match says \
+                     which do"
                 );
                 self.lose(DELEGATE, &why);
                 continue;
@@ -189,16 +195,28 @@ impl Resolving<'_> {
     }
 }
 
+/// Matches whose gateways mean the same in every namespace.
+fn fully_named(matches: &[HttpMatchRequest], namespace: &str) -> Vec<HttpMatchRequest> {
+    let mut all = matches.to_vec();
+    for gateway in all.iter_mut().flat_map(|one| &mut one.gateways) {
+        let full = full_name(gateway, namespace).map(|(of, name)| format!("{of}/{name}"));
+        if let Some(full) = full {
+            *gateway = full;
+        }
+    }
+    all
+}
+
 /// Each of the one with each of the other, as far as they do not contradict. `None`: all do.
 fn combined(
-    roots: &[HttpMatchRequest],
-    leaves: &[HttpMatchRequest],
+    roots: Vec<HttpMatchRequest>,
+    leaves: Vec<HttpMatchRequest>,
 ) -> Option<Vec<HttpMatchRequest>> {
     if roots.is_empty() {
-        return Some(leaves.to_vec());
+        return Some(leaves);
     }
     if leaves.is_empty() {
-        return Some(roots.to_vec());
+        return Some(roots);
     }
     let pairs = roots
         .iter()
@@ -209,17 +227,13 @@ fn combined(
 
 /// Requests that meet both; `None`: there are none, or they cannot be said in one match.
 fn meet(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> Option<HttpMatchRequest> {
-    let ignores = match (&root.uri, &leaf.uri) {
-        (Some(_), Some(_)) if root.ignore_uri_case != leaf.ignore_uri_case => return None,
-        (Some(_), _) => root.ignore_uri_case,
-        (None, _) => leaf.ignore_uri_case,
-    };
+    let (uri, ignores) = uri(root, leaf)?;
     let equal = |one: &str, other: &str| match (one, other) {
         ("", only) | (only, "") => Some(only.to_owned()),
         (one, other) => (one == other).then(|| one.to_owned()),
     };
     Some(HttpMatchRequest {
-        uri: text(root.uri.as_ref(), leaf.uri.as_ref())?,
+        uri,
         scheme: text(root.scheme.as_ref(), leaf.scheme.as_ref())?,
         method: text(root.method.as_ref(), leaf.method.as_ref())?,
         authority: text(root.authority.as_ref(), leaf.authority.as_ref())?,
@@ -233,11 +247,7 @@ fn meet(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> Option<HttpMatchReq
             (one, other) => (one == other).then_some(one)?,
         },
         source_namespace: equal(&root.source_namespace, &leaf.source_namespace)?,
-        gateways: if leaf.gateways.is_empty() {
-            root.gateways.clone()
-        } else {
-            leaf.gateways.clone()
-        },
+        gateways: at_both(&root.gateways, &leaf.gateways)?,
         ignore_uri_case: ignores,
         name: joined(&root.name, &leaf.name),
         stat_prefix: leaf.stat_prefix.clone(),
@@ -251,22 +261,76 @@ fn joined(root: &str, leaf: &str) -> String {
     }
 }
 
-/// The narrower one; `None` where neither is.
+/// Gateways of both; none: all. `None`: they have none in common.
+fn at_both(root: &[String], leaf: &[String]) -> Option<Vec<String>> {
+    match (root, leaf) {
+        ([], only) | (only, []) => Some(only.to_vec()),
+        (root, leaf) => {
+            let both: Vec<_> = root.iter().filter(|one| leaf.contains(one)).collect();
+            (!both.is_empty()).then(|| both.into_iter().cloned().collect())
+        }
+    }
+}
+
+/// The narrower one, and whether its case is ignored; `None` where neither is.
+fn uri(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> Option<(Option<StringMatch>, bool)> {
+    let ignore = (root.ignore_uri_case, leaf.ignore_uri_case);
+    let (Some(of_root), Some(of_leaf)) = (&root.uri, &leaf.uri) else {
+        let ignores = if root.uri.is_some() {
+            ignore.0
+        } else {
+            ignore.1
+        };
+        return Some((root.uri.clone().or_else(|| leaf.uri.clone()), ignores));
+    };
+    let (of_root, of_leaf) = ((of_root, ignore.0), (of_leaf, ignore.1));
+    let (narrower, ignores) = narrower(of_root, of_leaf)?;
+    Some((Some(narrower.clone()), ignores))
+}
+
+/// The same of what has its case.
 fn text(root: Option<&StringMatch>, leaf: Option<&StringMatch>) -> Option<Option<StringMatch>> {
     let (Some(root), Some(leaf)) = (root, leaf) else {
         return Some(root.or(leaf).cloned());
     };
-    let is_below = match (&root.match_type, &leaf.match_type) {
-        // Present is all that is asked.
-        (None, _) => true,
-        (_, None) => return Some(Some(root.clone())),
-        (
-            Some(MatchType::Prefix(prefix)),
-            Some(MatchType::Prefix(text) | MatchType::Exact(text)),
-        ) => text.starts_with(prefix),
-        (one, other) => one == other,
+    let (narrower, _) = narrower((root, false), (leaf, false))?;
+    Some(Some(narrower.clone()))
+}
+
+/// A match, and whether it ignores case.
+type Cased<'a> = (&'a StringMatch, bool);
+
+fn narrower<'a>(one: Cased<'a>, other: Cased<'a>) -> Option<Cased<'a>> {
+    if is_within(other, one) {
+        Some(other)
+    } else {
+        is_within(one, other).then_some(one)
+    }
+}
+
+/// Whether all that meets the one is known to meet the other.
+fn is_within((narrow, narrow_ignores): Cased<'_>, (wide, ignores): Cased<'_>) -> bool {
+    let equal = |one: &[u8], other: &[u8]| match ignores {
+        true => one.eq_ignore_ascii_case(other),
+        false => one == other,
     };
-    is_below.then(|| Some(leaf.clone()))
+    // What ignores case has more than one text.
+    let is_cased = ignores || !narrow_ignores;
+    match (&narrow.match_type, &wide.match_type) {
+        // Present is all that is asked.
+        (_, None) => true,
+        (
+            Some(MatchType::Exact(text) | MatchType::Prefix(text)),
+            Some(MatchType::Prefix(prefix)),
+        ) => {
+            let start = text.as_bytes().get(..prefix.len());
+            is_cased && start.is_some_and(|start| equal(start, prefix.as_bytes()))
+        }
+        (Some(MatchType::Exact(text)), Some(MatchType::Exact(all))) => {
+            is_cased && equal(text.as_bytes(), all.as_bytes())
+        }
+        (one, other) => one == other,
+    }
 }
 
 fn texts(

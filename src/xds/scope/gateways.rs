@@ -62,7 +62,7 @@ impl Gateways {
 }
 
 /// The namespace and the name of a Gateway that a rule of a namespace writes; `None`: it means sidecars.
-fn full_name<'a>(written: &'a str, namespace: &'a str) -> Option<(&'a str, &'a str)> {
+pub(super) fn full_name<'a>(written: &'a str, namespace: &'a str) -> Option<(&'a str, &'a str)> {
     if written == MESH {
         return None;
     }

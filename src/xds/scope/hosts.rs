@@ -1,18 +1,27 @@
 //! Hosts that rules write, and services that they mean.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::common::service_ports::ServicePorts;
 
 /// A host without a dot is one of the rule's namespace.
 pub(super) fn full_host(host: &str, namespace: &str, domain: &str) -> String {
-    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let host = spelled(host);
     let is_full = host.contains(['.', '*', ':']);
     if is_full || namespace.is_empty() {
         return host;
     }
     format!("{host}.{namespace}.svc.{domain}")
+}
+
+/// A host as it is compared with others: in lower case, and an address in its one form of many.
+pub(crate) fn spelled(host: &str) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase(),
+    }
 }
 
 /// Whether all services that a host means are of this namespace.
@@ -58,6 +67,7 @@ mod tests {
             ("*.example", "*.example"),
             ("*", "*"),
             ("2001:db8::1", "2001:db8::1"),
+            ("2001:0DB8::0:1", "2001:db8::1"),
         ] {
             assert_eq!(full_host(host, "ns", "cluster.local"), full, "{host}");
         }

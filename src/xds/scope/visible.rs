@@ -10,7 +10,7 @@ use api::istio::networking::v1alpha3::outbound_traffic_policy::Mode;
 use api::istio::networking::v1alpha3::{
     ConnectionPoolSettings, LoadBalancerSettings, TrafficPolicy,
 };
-use api::model::Labels;
+use api::model::{Labels, Service};
 use api::networking::{DestinationRule, Sidecar, VirtualService};
 
 use super::all::{Exported, Rules};
@@ -79,11 +79,11 @@ impl Visible {
         let virtual_services = visible.virtual_services(rules, namespace, |spec| {
             let matches = spec.http.iter().flat_map(|http| &http.r#match);
             selectors.extend(matches.map(|one| labels(&one.source_labels)));
-            !spec.http.is_empty()
+            has_requests(spec)
         });
         let connections = visible.virtual_services(rules, namespace, |spec| {
             of_listeners.extend(sources(spec).map(|(source, _)| labels(source)));
-            !spec.tcp.is_empty() || !spec.tls.is_empty()
+            has_connections(spec)
         });
         visible.whole = Arc::new(Sight {
             service_ports: visible.service_ports.keeping(|_| true),
@@ -116,33 +116,30 @@ impl Visible {
     /// What is left of it where a Sidecar holds. `common`: what others have of that.
     pub(super) fn through(
         &self,
+        rules: &Rules,
         sidecar: &Rule<Sidecar>,
         namespace: Option<&Arc<str>>,
-        domain: &str,
         common: Option<&Self>,
     ) -> Self {
         let spec = sidecar.spec();
-        let full = |host: &str, rule: &str| full_host(host, rule, domain);
-        let mut whole = Sight::default();
-        let mut listeners = Vec::new();
-        for written in spec.egress.iter().take(MOST_EGRESS_LISTENERS) {
-            let Some(stand) = EgressListener::new(written) else {
-                continue;
-            };
-            let imports = Imports::new(&written.hosts, namespace, sidecar, domain);
-            let sight = self.whole.through(&imports, &stand);
-            whole.service_ports = whole.service_ports.or(&sight.service_ports);
-            let more = sight.virtual_services.iter();
-            let more = more.map(|(host, rule)| (host.clone(), rule.clone()));
-            whole.virtual_services.extend(more);
-            let more = sight.connections.iter();
-            let more = more.map(|(host, rule)| (host.clone(), rule.clone()));
-            whole.connections.extend(more);
-            listeners.push((stand, Arc::new(sight)));
-        }
-        if spec.egress.is_empty() {
-            whole = (*self.whole).clone();
-        }
+        let full = |host: &str, rule: &str| full_host(host, rule, &rules.domain);
+        let written = spec.egress.iter().take(MOST_EGRESS_LISTENERS);
+        let imported = written.filter_map(|written| {
+            let stand = EgressListener::new(written)?;
+            let imports = Imports::new(&written.hosts, namespace, sidecar, &rules.domain);
+            Some((stand, imports))
+        });
+        let imported: Vec<_> = imported.collect();
+        let whole = if spec.egress.is_empty() {
+            (*self.whole).clone()
+        } else {
+            imported_by_any(rules, namespace, &imported)
+        };
+        let listeners = imported.iter().map(|(stand, imports)| {
+            let sight = whole.through(rules, namespace, imports, stand);
+            (stand.clone(), Arc::new(sight))
+        });
+        let mut listeners: Vec<_> = listeners.collect();
         let policy = spec.outbound_traffic_policy.as_ref();
         let proxy = policy.and_then(|policy| policy.egress_proxy.as_ref());
         let unknown = policy.map(|policy| match proxy {
@@ -168,10 +165,12 @@ impl Visible {
             listeners = vec![(EgressListener::default(), whole.clone())];
         }
         let mut visible = Self {
-            service_ports: self.service_ports.keeping(|service| {
-                let is_reached = || reached.contains(&service.key.hostname.to_ascii_lowercase());
-                whole.service_ports.has(&service.key) || is_reached()
-            }),
+            // Of two services with one name the one that is imported counts.
+            service_ports: whole.service_ports.with(
+                &self.service_ports.keeping(|service| {
+                    reached.contains(&service.key.hostname.to_ascii_lowercase())
+                }),
+            ),
             whole,
             listeners,
             unknown,
@@ -223,35 +222,24 @@ impl Visible {
         all.any(|rule| policies(rule.spec()).any(carries))
     }
 
-    /// Those of sidecars that are kept, by their hosts; of two with one host the older.
+    /// Those of sidecars that are kept, by their hosts; of two with one host the older, and the other is told.
     fn virtual_services(
         &mut self,
         rules: &Rules,
         namespace: Option<&Arc<str>>,
-        mut keeps: impl FnMut(&VirtualService) -> bool,
+        keeps: impl FnMut(&VirtualService) -> bool,
     ) -> RulesByHost {
-        let mut all = RulesByHost::new();
-        let seen = rules.virtual_services.iter();
-        for Exported { rule, .. } in seen.filter(|one| one.to.has(namespace)) {
-            let spec = rule.spec();
-            if !is_of_mesh(&spec.gateways) || !keeps(spec) {
-                continue;
-            }
-            for host in &rule.hosts {
-                if let Some(older) = all.get(host) {
-                    // Some write a host twice, in full and in short.
-                    if older.from == rule.from {
-                        continue;
-                    }
-                    let message = format!("{} is left out: {} is older", rule.from, older.from);
-                    let conflict = Conflict::new(DUPLICATE_DOMAIN, host, message);
-                    self.conflicts.push(conflict.because_of(&rule.from));
-                } else {
-                    all.insert(host.clone(), rule.clone());
-                }
-            }
-        }
-        all
+        by_host(
+            rules,
+            namespace,
+            keeps,
+            |_, _| true,
+            |host, rule, older| {
+                let message = format!("{} is left out: {} is older", rule.from, older.from);
+                let conflict = Conflict::new(DUPLICATE_DOMAIN, host, message);
+                self.conflicts.push(conflict.because_of(&rule.from));
+            },
+        )
     }
 
     /// Finds the rules of each Gateway. Returns the labels that they ask for.
@@ -295,25 +283,96 @@ impl Visible {
     }
 }
 
+/// By host those rules of sidecars that are kept, as far as their hosts are seen; of two with one host the older, and `lost` is
+/// asked about the other.
+fn by_host(
+    rules: &Rules,
+    namespace: Option<&Arc<str>>,
+    mut keeps: impl FnMut(&VirtualService) -> bool,
+    sees: impl Fn(&Rule<VirtualService>, &str) -> bool,
+    mut lost: impl FnMut(&str, &Rule<VirtualService>, &Rule<VirtualService>),
+) -> RulesByHost {
+    let mut all = RulesByHost::new();
+    let exported = rules.virtual_services.iter();
+    for Exported { rule, .. } in exported.filter(|one| one.to.has(namespace)) {
+        let spec = rule.spec();
+        if !is_of_mesh(&spec.gateways) || !keeps(spec) {
+            continue;
+        }
+        for host in rule.hosts.iter().filter(|host| sees(rule, host)) {
+            match all.get(host) {
+                // Some write a host twice, in full and in short.
+                Some(older) if older.from == rule.from => {}
+                Some(older) => lost(host, rule, older),
+                None => drop(all.insert(host.clone(), rule.clone())),
+            }
+        }
+    }
+    all
+}
+
+fn has_requests(spec: &VirtualService) -> bool {
+    !spec.http.is_empty()
+}
+
+fn has_connections(spec: &VirtualService) -> bool {
+    !spec.tcp.is_empty() || !spec.tls.is_empty()
+}
+
+/// All that the listeners of a Sidecar import. What it does not import hides nothing of it, however old that is: so all that
+/// is exported is looked through.
+fn imported_by_any(
+    rules: &Rules,
+    namespace: Option<&Arc<str>>,
+    imported: &[(EgressListener, Imports)],
+) -> Sight {
+    let service_ports = rules.services.seeing(|service| {
+        let mut all = imported.iter();
+        all.any(|(stand, imports)| imports_service(stand, imports, service))
+            && rules.is_seen(service, namespace)
+    });
+    let through = |keeps: fn(&VirtualService) -> bool| {
+        let sees = |rule: &Rule<VirtualService>, host: &str| {
+            let mut all = imported.iter();
+            all.any(|(_, imports)| imports.have_host(rule.namespace(), host))
+        };
+        by_host(rules, namespace, keeps, sees, |_, _, _| {})
+    };
+    Sight {
+        // Two that are imported are in conflict for those without a Sidecar, too.
+        service_ports: service_ports.keeping(|_| true),
+        virtual_services: through(has_requests),
+        connections: through(has_connections),
+    }
+}
+
+fn imports_service(stand: &EgressListener, imports: &Imports, service: &Service) -> bool {
+    let number = stand.port.filter(|_| !stand.is_proxy);
+    let key = &service.key;
+    let has_port = number.is_none_or(|number| service.port(number).is_some());
+    has_port && imports.have(&key.namespace, &key.hostname.to_ascii_lowercase())
+}
+
 impl Sight {
-    /// What is imported of it.
-    fn through(&self, imports: &Imports, stand: &EgressListener) -> Self {
-        let number = stand.port.filter(|_| !stand.is_proxy);
-        let service_ports = self.service_ports.keeping(|service| {
-            let key = &service.key;
-            let has_port = number.is_none_or(|number| service.port(number).is_some());
-            has_port && imports.have(&key.namespace, &key.hostname.to_ascii_lowercase())
-        });
-        let through = |all: &RulesByHost| {
-            let all = all.iter();
-            let seen = all.filter(|(host, rule)| imports.have_host(rule.namespace(), host));
-            seen.map(|(host, rule)| (host.clone(), rule.clone()))
-                .collect()
+    /// What one listener imports of it.
+    fn through(
+        &self,
+        rules: &Rules,
+        namespace: Option<&Arc<str>>,
+        imports: &Imports,
+        stand: &EgressListener,
+    ) -> Self {
+        let through = |keeps: fn(&VirtualService) -> bool| {
+            let sees =
+                |rule: &Rule<VirtualService>, host: &str| imports.have_host(rule.namespace(), host);
+            by_host(rules, namespace, keeps, sees, |_, _, _| {})
         };
         Self {
-            service_ports,
-            virtual_services: through(&self.virtual_services),
-            connections: through(&self.connections),
+            service_ports: self
+                .service_ports
+                .keeping(|service| imports_service(stand, imports, service)),
+            virtual_services: through(has_requests),
+            connections: through(has_connections),
         }
     }
 }

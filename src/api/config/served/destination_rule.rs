@@ -2,7 +2,10 @@
 
 use serde_json::Value as Json;
 
-use super::{MOST_SUBSETS, is_header_name, is_one_line, is_percentage, items};
+use super::{
+    MOST_SUBSETS, is_cookie_attribute, is_header_name, is_percentage, is_sni, is_table, items,
+    largest_ring,
+};
 use crate::config::Finding;
 
 /// Labels by which one setting prefers endpoints. Chosen: it names a few.
@@ -11,10 +14,14 @@ pub const MOST_FAILOVER_LABELS: usize = 32;
 pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     let selects = spec.get("workloadSelector").is_some();
+    // Each port has as many, and a rule does not know those of its services.
+    let subsets = items(spec, "subsets").count().min(MOST_SUBSETS);
+    let clusters = subsets.saturating_add(1);
+    let of = (selects, clusters);
     policy(
         "spec.trafficPolicy",
         spec.get("trafficPolicy"),
-        selects,
+        of,
         &mut found,
     );
     if items(spec, "subsets").count() > MOST_SUBSETS {
@@ -23,7 +30,7 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     }
     for (at, subset) in items(spec, "subsets") {
         let path = format!("spec.subsets[{at}].trafficPolicy");
-        policy(&path, subset.get("trafficPolicy"), selects, &mut found);
+        policy(&path, subset.get("trafficPolicy"), of, &mut found);
     }
     found
 }
@@ -74,35 +81,20 @@ fn credential(path: &str, written: &Json, selects: bool, found: &mut Vec<Finding
     found.push(Finding::warning(format!("{path}.tls.credentialName"), why));
 }
 
-/// `selects`: the rule says which workloads it is for.
-fn policy(path: &str, written: Option<&Json>, selects: bool, found: &mut Vec<Finding>) {
+/// `selects`: the rule says which workloads it is for. `clusters`: those that its host has for each port.
+fn policy(
+    path: &str,
+    written: Option<&Json>,
+    (selects, clusters): (bool, usize),
+    found: &mut Vec<Finding>,
+) {
     let Some(written) = written else {
         return;
     };
-    let hash = written.pointer("/loadBalancer/consistentHash");
-    for key in ["httpHeaderName", "httpQueryParameterName"] {
-        let name = hash.and_then(|hash| hash.get(key)).and_then(Json::as_str);
-        if !name.is_none_or(is_header_name) {
-            let path = format!("{path}.loadBalancer.consistentHash.{key}");
-            let why = "is not served: it is no name, so that requests are spread at random";
-            found.push(Finding::warning(path, why));
-        }
-    }
-    let attributes = hash.and_then(|hash| hash.pointer("/httpCookie/attributes"));
-    let attributes = attributes.and_then(Json::as_array).into_iter().flatten();
-    for (at, attribute) in attributes.enumerate() {
-        let text = |key: &str| attribute.get(key).and_then(Json::as_str);
-        if !["name", "value"]
-            .into_iter()
-            .filter_map(text)
-            .all(is_one_line)
-        {
-            let path = format!("{path}.loadBalancer.consistentHash.httpCookie.attributes[{at}]");
-            found.push(Finding::warning(
-                path,
-                "is not served: it is more than a line",
-            ));
-        }
+    if let Some(hash) = written.pointer("/loadBalancer/consistentHash") {
+        let path = format!("{path}.loadBalancer.consistentHash");
+        hash_key(&path, hash, found);
+        hash_size(&path, hash, clusters, found);
     }
     let balancer = written.get("loadBalancer");
     let hashes = balancer.is_some_and(|one| one.get("consistentHash").is_some());
@@ -134,17 +126,66 @@ fn policy(path: &str, written: Option<&Json>, selects: bool, found: &mut Vec<Fin
         found.push(Finding::warning(path, why));
     }
     let sni = written.pointer("/tls/sni").and_then(Json::as_str);
-    if !sni.is_none_or(is_one_line) {
-        let why = "is not served: it is no name";
+    if !sni.is_none_or(is_sni) {
+        let why = "is not served: it is no name, or longer than 255 bytes";
         found.push(Finding::warning(format!("{path}.tls.sni"), why));
     }
     for (at, port) in items(written, "portLevelSettings") {
         policy(
             &format!("{path}.portLevelSettings[{at}]"),
             Some(port),
-            selects,
+            (selects, clusters),
             found,
         );
+    }
+}
+
+fn hash_key(path: &str, hash: &Json, found: &mut Vec<Finding>) {
+    for key in ["httpHeaderName", "httpQueryParameterName"] {
+        let name = hash.get(key).and_then(Json::as_str);
+        if !name.is_none_or(is_header_name) {
+            let path = format!("{path}.{key}");
+            let why = "is not served: it is no name, so that requests are spread at random";
+            found.push(Finding::warning(path, why));
+        }
+    }
+    let attributes = hash.pointer("/httpCookie/attributes");
+    let attributes = attributes.and_then(Json::as_array).into_iter().flatten();
+    for (at, attribute) in attributes.enumerate() {
+        let text = |key: &str| {
+            let text = attribute.get(key).and_then(Json::as_str);
+            text.unwrap_or_default()
+        };
+        if !is_cookie_attribute(text("name"), text("value")) {
+            let path = format!("{path}.httpCookie.attributes[{at}]");
+            let why = "is not served: it is more than a line, or longer than 16384 bytes";
+            found.push(Finding::warning(path, why));
+        }
+    }
+}
+
+/// The proxies of all other services have rings and tables of this one, too.
+fn hash_size(path: &str, hash: &Json, clusters: usize, found: &mut Vec<Finding>) {
+    let number = |place: &str| {
+        let written = hash.pointer(place)?;
+        let text = || written.as_str()?.parse().ok();
+        written.as_u64().or_else(text)
+    };
+    let most = largest_ring(clusters);
+    for (place, field) in [
+        ("/minimumRingSize", "minimumRingSize"),
+        ("/ringHash/minimumRingSize", "ringHash.minimumRingSize"),
+    ] {
+        if number(place).is_some_and(|size| size > most) {
+            let why = format!(
+                "is served as {most} at most, and as less where its service has several ports: all clusters of one service share 1048576"
+            );
+            found.push(Finding::warning(format!("{path}.{field}"), why));
+        }
+    }
+    if !number("/maglev/tableSize").is_none_or(|size| is_table(size, clusters)) {
+        let why = "is served as 65537: all clusters of one service share 1048576";
+        found.push(Finding::warning(format!("{path}.maglev.tableSize"), why));
     }
 }
 
@@ -226,15 +267,69 @@ mod tests {
                     {"name": "Secure"}, {"name": "Path", "value": "a\nb"},
                 ]}}}}),
                 vec![format!(
-                    "{balancer}.consistentHash.httpCookie.attributes[1]: is not served: it is more than a line"
+                    "{balancer}.consistentHash.httpCookie.attributes[1]: is not served: it is more than a line, or longer than 16384 bytes"
                 )],
             ),
             (
                 json!({"portLevelSettings": [{"tls": {"sni": "a\rb"}}]}),
-                vec!["spec.trafficPolicy.portLevelSettings[0].tls.sni: is not served: it is no name".to_owned()],
+                vec!["spec.trafficPolicy.portLevelSettings[0].tls.sni: is not served: it is no name, or longer than 255 bytes".to_owned()],
             ),
         ] {
             assert_eq!(said(policy), wanted);
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_named() {
+        let said = |policy: Json| notes(&json!({"host": "a", "trafficPolicy": policy})).len();
+        for (length, is_long) in [(16_384, false), (16_385, true)] {
+            let text = "x".repeat(length);
+            for attribute in [json!({"name": text}), json!({"name": "a", "value": text})] {
+                let cookie = json!({"name": "a", "attributes": [attribute]});
+                let policy = json!({"loadBalancer": {"consistentHash": {"httpCookie": cookie}}});
+                assert_eq!(said(policy), usize::from(is_long), "{length}");
+            }
+        }
+        for (length, is_long) in [(255, false), (256, true)] {
+            let policy = json!({"tls": {"sni": "x".repeat(length)}});
+            assert_eq!(said(policy), usize::from(is_long), "{length}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_for_all_clusters_of_a_service_is_named() {
+        let said = |hash: Json, subsets: usize| {
+            let subsets = vec![json!({}); subsets];
+            let policy = json!({"loadBalancer": {"consistentHash": hash}});
+            let all = notes(&json!({"host": "a", "trafficPolicy": policy, "subsets": subsets}));
+            let all = all
+                .iter()
+                .map(|note| format!("{}: {}", note.path, note.message));
+            all.collect::<Vec<_>>().join("; ")
+        };
+        let ring = |size: Json| json!({"ringHash": {"minimumRingSize": size}});
+        let old = |size: u64| json!({"minimumRingSize": size});
+        let table = |size: u64| json!({"maglev": {"tableSize": size}});
+        for (hash, subsets, named) in [
+            (ring(json!(65_536)), 15, ""),
+            (
+                ring(json!("65537")),
+                0,
+                "ringHash.minimumRingSize: is served as 65536 at most",
+            ),
+            (
+                old(65_536),
+                31,
+                "minimumRingSize: is served as 32768 at most",
+            ),
+            (old(1024), 1000, ""),
+            (table(65_537), 1000, ""),
+            (table(131_071), 7, ""),
+            (table(131_071), 8, "maglev.tableSize: is served as 65537"),
+        ] {
+            let note = said(hash.clone(), subsets);
+            assert_eq!(note.is_empty(), named.is_empty(), "{hash} {subsets} {note}");
+            assert!(note.contains(named), "{hash} {subsets} {note}");
         }
     }
 }

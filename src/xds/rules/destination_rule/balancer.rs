@@ -1,6 +1,6 @@
 //! How requests are spread over the endpoints of a cluster.
 
-use api::config::served::{is_header_name, is_one_line};
+use api::config::served::{is_cookie_attribute, is_header_name, is_table, largest_ring};
 use api::istio::networking::v1alpha3::load_balancer_settings::SimpleLb;
 use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::{
     HashAlgorithm, HashKey, http_cookie::Attribute,
@@ -20,13 +20,11 @@ use super::{Policy, time};
 
 /// Of a ring, where nobody says another (the same as Envoy's own).
 const SMALLEST_RING: u64 = 1024;
-/// Envoy refuses larger ones (cluster.proto, `RingHashLbConfig`).
-const LARGEST_RING: u64 = 8 << 20;
 /// The runtime key that Envoy wants beside a value; no operator can set it by such a name, as Istio's.
 const NO_RUNTIME_KEY: &str = "(";
 
-/// A program with gRPC in it takes turns or a ring, and refuses all else.
-pub(super) fn balance(cluster: &mut Cluster, policy: &Policy<'_>, grpc: bool) {
+/// A program with gRPC in it takes turns or a ring, and refuses all else. `clusters`: as many as its service has.
+pub(super) fn balance(cluster: &mut Cluster, policy: &Policy<'_>, clusters: usize, grpc: bool) {
     // It leads where the client wanted to go: there is nothing to choose.
     if cluster.lb_policy == i32::from(LbPolicy::ClusterProvided) {
         return;
@@ -57,7 +55,8 @@ pub(super) fn balance(cluster: &mut Cluster, policy: &Policy<'_>, grpc: bool) {
     };
     let (kind, config) = match &hash.hash_algorithm {
         Some(HashAlgorithm::Maglev(maglev)) if !grpc => {
-            let size = Some(maglev.table_size).filter(|size| *size > 0);
+            let size = Some(maglev.table_size);
+            let size = size.filter(|size| *size > 0 && is_table(*size, clusters));
             let config = MaglevLbConfig {
                 table_size: size.map(|value| UInt64Value { value }),
             };
@@ -69,9 +68,13 @@ pub(super) fn balance(cluster: &mut Cluster, policy: &Policy<'_>, grpc: bool) {
                 Some(HashAlgorithm::Maglev(_)) | None => hash.minimum_ring_size,
             };
             let size = if written > 0 { written } else { SMALLEST_RING };
-            let size = size.min(LARGEST_RING);
+            let largest = largest_ring(clusters);
             let config = RingHashLbConfig {
-                minimum_ring_size: Some(UInt64Value { value: size }),
+                minimum_ring_size: Some(UInt64Value {
+                    value: size.min(largest),
+                }),
+                // An endpoint that weighs little has its place in it, too, however large it becomes by that.
+                maximum_ring_size: Some(UInt64Value { value: largest }),
                 ..RingHashLbConfig::default()
             };
             (LbPolicy::RingHash, LbConfig::RingHashLbConfig(config))
@@ -129,15 +132,13 @@ pub(crate) fn hash_policy(policy: &Policy<'_>) -> Option<HashPolicy> {
     })
 }
 
-/// Envoy refuses the route for one that would end the header's line.
+/// Envoy refuses all routes of the port for one that would end the header's line, or that is too long.
 fn attribute(written: &Attribute) -> Option<hash_policy::CookieAttribute> {
-    [&written.name, &written.value]
-        .into_iter()
-        .all(|text| is_one_line(text))
-        .then(|| hash_policy::CookieAttribute {
-            name: written.name.clone(),
-            value: written.value.clone(),
-        })
+    let is_taken = is_cookie_attribute(&written.name, &written.value);
+    is_taken.then(|| hash_policy::CookieAttribute {
+        name: written.name.clone(),
+        value: written.value.clone(),
+    })
 }
 
 /// New endpoints get a growing share of the requests for that long. `warmupDurationSecs` is the older name.

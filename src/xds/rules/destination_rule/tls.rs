@@ -1,6 +1,6 @@
 //! TLS that a rule wants of connections, whatever the mesh says.
 
-use api::config::served::is_one_line;
+use api::config::served::is_sni;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::istio::networking::v1alpha3::traffic_policy::{ProxyProtocol, proxy_protocol};
@@ -50,7 +50,7 @@ pub(super) fn secure(
         mode @ (TlSmode::Simple | TlSmode::Mutual) => {
             let mut written = written.clone();
             // Envoy refuses the whole cluster for it.
-            if !is_one_line(&written.sni) {
+            if !is_sni(&written.sni) {
                 written.sni.clear();
             }
             let own = (mode == TlSmode::Mutual && !written.client_certificate.is_empty())
@@ -60,7 +60,8 @@ pub(super) fn secure(
             } else {
                 &[]
             };
-            if written.sni.is_empty() && purpose.protocol.is_http() {
+            let carries_http = purpose.protocol.is_http() || purpose.protocol.is_auto();
+            if written.sni.is_empty() && carries_http {
                 let http = parts
                     .http
                     .get_or_insert_with(|| speaking(UpstreamHttp::Http1));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::scope::patterns;
+use crate::scope::{patterns, spelled};
 
 /// Namespaces whose rules may have a host; empty: all.
 type Namespaces = Vec<Arc<str>>;
@@ -25,7 +25,7 @@ impl ServerHosts {
         let mut hosts = Self::default();
         for one in written {
             let (of, host) = one.split_once('/').unwrap_or(("*", one));
-            let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+            let host = spelled(host);
             let of: Option<Arc<str>> = match of {
                 "*" => None,
                 "." => Some(namespace.clone()),
@@ -140,6 +140,7 @@ mod tests {
             (&["*.a.example"], "b.example", &[]),
             (&["*.example"], "example", &[]),
             (&["ab.example"], "*.b.example", &[]),
+            (&["2001:0DB8::0:1"], "2001:db8::1", &["2001:db8::1"]),
         ] {
             let mut room = 100;
             let mut found = hosts(server).common(rule, "demo", &mut room).unwrap();

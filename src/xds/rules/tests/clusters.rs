@@ -87,21 +87,72 @@ fn requests_are_spread_as_a_rule_says() {
         ("", 1024),
         (", minimumRingSize: 5", 5),
         (", ringHash: {minimumRingSize: 7}", 7),
-        (", ringHash: {minimumRingSize: 99999999}", 8 << 20),
+        (", ringHash: {minimumRingSize: 99999999}", 1 << 16),
     ] {
-        let one = policy(&format!(
-            "loadBalancer: {{consistentHash: {{useSourceIp: true{written}}}}}"
-        ));
-        let Some(LbConfig::RingHashLbConfig(ring)) = one.lb_config else {
-            panic!("a ring");
-        };
-        assert_eq!(ring.minimum_ring_size.unwrap().value, size, "{written}");
+        let hash = format!("{{useSourceIp: true{written}}}");
+        assert_eq!(ring(&hash, 0), [size, 1 << 16], "{written}");
     }
-    let written = "loadBalancer: {consistentHash: {useSourceIp: true, maglev: {tableSize: 65537}}}";
-    let Some(LbConfig::MaglevLbConfig(table)) = policy(written).lb_config else {
+    assert_eq!(table(65_537, 0), Some(65_537));
+}
+
+/// The cluster of `a`, where its rule hashes, and has so many subsets; `a` has two ports.
+fn hashing(hash: &str, subsets: usize) -> Cluster {
+    let subsets = (0..subsets).map(|at| format!("{{name: s{at}}}"));
+    let subsets = subsets.collect::<Vec<_>>().join(", ");
+    let spec = format!(
+        "host: a\ntrafficPolicy: {{loadBalancer: {{consistentHash: {hash}}}}}\nsubsets: [{subsets}]"
+    );
+    cluster(&*with(&spec), A)
+}
+
+fn ring(hash: &str, subsets: usize) -> [u64; 2] {
+    let Some(LbConfig::RingHashLbConfig(ring)) = hashing(hash, subsets).lb_config else {
+        panic!("a ring");
+    };
+    [ring.minimum_ring_size, ring.maximum_ring_size].map(|size| size.unwrap().value)
+}
+
+fn table(size: u64, subsets: usize) -> Option<u64> {
+    let hash = format!("{{useSourceIp: true, maglev: {{tableSize: {size}}}}}");
+    let Some(LbConfig::MaglevLbConfig(table)) = hashing(&hash, subsets).lb_config else {
         panic!("a table");
     };
-    assert_eq!(table.table_size.unwrap().value, 65537);
+    table.table_size.map(|size| size.value)
+}
+
+/// All proxies that see a service have its rings: it has no more of them than others, whatever its rule says.
+#[test]
+fn the_clusters_of_a_service_share_what_rings_may_have() {
+    let largest = "{useSourceIp: true, ringHash: {minimumRingSize: 99999999}}";
+    for (subsets, size) in [(7, 65_536), (15, 32_768), (511, 1024), (1000, 1024)] {
+        assert_eq!(ring(largest, subsets), [size, size], "{subsets}");
+    }
+    // Envoy makes a ring as large as the lightest endpoint needs.
+    assert_eq!(ring("{useSourceIp: true}", 511), [1024, 1024]);
+    assert_eq!(table(131_071, 3), Some(131_071));
+    assert_eq!(table(131_071, 4), None);
+    assert_eq!(table(65_537, 1000), Some(65_537));
+}
+
+/// Envoy refuses all routes of a port for one cookie.
+#[test]
+fn an_attribute_of_a_cookie_has_a_length() {
+    use envoy_types::pb::envoy::config::route::v3::route::Action;
+    use envoy_types::pb::envoy::config::route::v3::route_action::hash_policy::PolicySpecifier;
+    let (long, longest) = ("x".repeat(16_385), "x".repeat(16_384));
+    let view = with(&format!(
+        "host: a\ntrafficPolicy: {{loadBalancer: {{consistentHash: {{httpCookie: {{name: c, ttl: 1s, attributes: \
+         [{{name: {long}}}, {{name: b, value: {long}}}, {{name: {longest}}}, {{name: d}}]}}}}}}}}"
+    ));
+    let routes = routes_of(&*view, "80", "a.demo.svc.cluster.local:80");
+    let Some(Action::Route(action)) = &routes[0].action else {
+        panic!("a route");
+    };
+    let Some(PolicySpecifier::Cookie(cookie)) = &action.hash_policy[0].policy_specifier else {
+        panic!("a cookie");
+    };
+    let names: Vec<_> = cookie.attributes.iter().map(|one| &one.name).collect();
+    assert_eq!(names, [&longest, "d"]);
 }
 
 #[test]
@@ -334,6 +385,64 @@ fn connections_are_secured_as_a_rule_says_whatever_the_mesh_does() {
         1
     );
     assert!(mutual.typed_extension_protocol_options.is_empty());
+}
+
+/// Envoy refuses a cluster for a longer name.
+#[test]
+fn a_name_that_tls_says_has_a_length() {
+    let said = |host: &str, tls: &str| {
+        let mut world = world();
+        if let Some(name) = host.strip_suffix(".svc.cluster.local") {
+            service(&mut world, name, &[(80, "HTTP")], &[]);
+        }
+        let rule = format!("host: {host}\ntrafficPolicy: {{tls: {{{tls}}}}}");
+        destination_rule(&mut world, "d", 1, &rule);
+        let name = if host == "a" {
+            A
+        } else {
+            &format!("outbound|80||{host}")
+        };
+        let one = cluster(&*view(world), name);
+        let by_host = !one.typed_extension_protocol_options.is_empty();
+        (upstream(&one).sni.len(), by_host)
+    };
+    for (length, said_length) in [(255, 255), (256, 0)] {
+        let tls = format!("mode: SIMPLE, sni: {}", "x".repeat(length));
+        assert_eq!(said("a", &tls), (said_length, said_length == 0), "{length}");
+    }
+    // `outbound_.80_._.` stands before it.
+    for (length, said_length) in [(239, 255), (240, 0)] {
+        let end = ".svc.cluster.local";
+        let mut host = "x.".repeat(length / 2);
+        host.truncate(length - end.len() - 1);
+        let host = format!("{host}x{end}");
+        assert_eq!(host.len(), length);
+        assert_eq!(said(&host, "mode: ISTIO_MUTUAL").0, said_length, "{length}");
+    }
+}
+
+/// There may be HTTP where nothing is declared.
+#[test]
+fn undeclared_ports_say_the_host_of_requests_to_tls() {
+    let mut world = world();
+    service(&mut world, "u.demo", &[(81, ""), (82, "TCP")], &[]);
+    destination_rule(
+        &mut world,
+        "d",
+        1,
+        "host: u\ntrafficPolicy: {tls: {mode: SIMPLE}}",
+    );
+    let view = view(world);
+    let of = |port: u16| {
+        cluster(
+            &*view,
+            &format!("outbound|{port}||u.demo.svc.cluster.local"),
+        )
+    };
+    let undeclared = options(&of(81));
+    assert!(undeclared.upstream_http_protocol_options.unwrap().auto_sni);
+    assert!(undeclared.upstream_protocol_options.is_some());
+    assert!(of(82).typed_extension_protocol_options.is_empty());
 }
 
 #[test]

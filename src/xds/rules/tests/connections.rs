@@ -131,6 +131,15 @@ fn tls_goes_by_the_name_that_the_client_says() {
             format!("[{{match: [{{sniHosts: [a.example], gateways: [g]}}], {X}}}]"),
             vec![own, unknown],
         ),
+        // Envoy would refuse the listener of all services for a part of a name.
+        (
+            format!("[{{match: [{{sniHosts: ['*a.example', b.example]}}], {X}}}]"),
+            vec!["b.example -> x:9000", unknown],
+        ),
+        (
+            format!("[{{match: [{{sniHosts: ['*a.example']}}], {X}}}]"),
+            vec![own, unknown],
+        ),
     ] {
         assert_eq!(
             of(false, 443, &format!("tls: {written}")),
@@ -190,6 +199,44 @@ fn tcp_goes_by_where_it_wants_to_and_where_it_comes_from() {
         assert_eq!(of(true, 7000, &spec), wanted, "{written}");
         assert_eq!(of(false, 443, &spec).len(), 2, "TLS is not TCP: {written}");
     }
+}
+
+/// TLS is told by its names: a rule that has none is said to have no effect there, unless it is for other ports.
+#[test]
+fn tcp_is_not_for_ports_of_tls() {
+    let told = |ports: &[(u16, &str)], spec: &str| {
+        let mut world = world();
+        service(&mut world, "s.demo", ports, &[]);
+        virtual_service(
+            &mut world,
+            "r",
+            1,
+            &format!("hosts: [s.demo.svc.cluster.local]\n{spec}"),
+        );
+        let snapshot = snapshot(world);
+        let listener = chains(&*snapshot.view(&node("demo", &[])), "0.0.0.0_443");
+        assert_eq!(
+            listener[0], "s.demo.svc.cluster.local -> s:443",
+            "as without the rule"
+        );
+        let told = snapshot.conflicts().into_iter();
+        let of_rule = told.filter(|one| one.object.is_some());
+        of_rule.map(|one| one.message).collect::<Vec<_>>()
+    };
+    let said = "tcp of VirtualService demo/r is not for s.demo.svc.cluster.local:443: connections of TLS and HTTPS are told by tls";
+    let (tls, both) = ([(443, "TLS")], [(443, "HTTPS"), (7000, "TCP")]);
+    let all = format!("tcp: [{{{X}}}]");
+    let of_port = format!("tcp: [{{match: [{{port: 443}}], {X}}}]");
+    assert_eq!(told(&tls, &all), [said]);
+    assert_eq!(told(&tls, &of_port), [said]);
+    assert_eq!(told(&both, &of_port), [said]);
+    assert_eq!(told(&both, &all), [""; 0]);
+    let of_others = format!("tcp: [{{match: [{{port: 7000}}], {X}}}]");
+    assert_eq!(told(&both, &of_others), [""; 0]);
+    let with_tls = format!(
+        "{all}\ntls: [{{match: [{{sniHosts: [s.demo.svc.cluster.local]}}], route: [{{destination: {{host: s}}}}]}}]"
+    );
+    assert_eq!(told(&tls, &with_tls), [""; 0]);
 }
 
 /// Listeners are told apart by labels and namespaces only where rules for connections ask for them.

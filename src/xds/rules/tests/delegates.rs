@@ -61,11 +61,15 @@ fn matches_are_combined_where_they_do_not_contradict() {
             Some("/a/b*"),
         ),
         ("{uri: {prefix: /a}}", "{uri: {exact: /a/b}}", Some("=/a/b")),
-        ("{uri: {prefix: /a/b}}", "{uri: {prefix: /a}}", none),
+        (
+            "{uri: {prefix: /a/b}}",
+            "{uri: {prefix: /a}}",
+            Some("/a/b*"),
+        ),
         ("{uri: {prefix: /a}}", "{uri: {exact: /b}}", none),
         ("{uri: {exact: /a}}", "{uri: {exact: /a}}", Some("=/a")),
         ("{uri: {exact: /a}}", "{uri: {exact: /b}}", none),
-        ("{uri: {exact: /a}}", "{uri: {prefix: /a}}", none),
+        ("{uri: {exact: /a/f}}", "{uri: {prefix: /a}}", Some("=/a/f")),
         ("{uri: {regex: '/a.*'}}", "{uri: {prefix: /a}}", none),
         ("{uri: {prefix: /a}}", "{uri: {regex: '/a.*'}}", none),
         (
@@ -74,8 +78,18 @@ fn matches_are_combined_where_they_do_not_contradict() {
             Some("~/a.*"),
         ),
         (
-            "{uri: {prefix: /a}, ignoreUriCase: true}",
+            "{uri: {prefix: /A}, ignoreUriCase: true}",
             "{uri: {exact: /a}}",
+            Some("=/a"),
+        ),
+        (
+            "{uri: {prefix: /A}, ignoreUriCase: true}",
+            "{uri: {prefix: /a/b}, ignoreUriCase: true}",
+            Some("/a/b*, case false"),
+        ),
+        (
+            "{uri: {prefix: /a}}",
+            "{uri: {exact: /a/b}, ignoreUriCase: true}",
             none,
         ),
         (
@@ -148,6 +162,14 @@ fn matches_are_combined_where_they_do_not_contradict() {
         assert_eq!(found, wanted, "{root} {leaf}");
         assert_eq!(told.len(), usize::from(wanted.is_none()), "{told:?}");
     }
+    assert!(
+        of(
+            "[{match: [{uri: {regex: '/a.*'}}], delegate: {name: d}}]",
+            &format!("[{{match: [{{uri: {{prefix: /a}}}}], {ANSWER}}}]")
+        )
+        .1[0]
+            .ends_with("or no one match says which do")
+    );
     // Of several those that fit.
     let (routes, told) = of(
         "[{match: [{uri: {prefix: /a}}, {uri: {prefix: /b}}], delegate: {name: d}}]",
@@ -157,6 +179,64 @@ fn matches_are_combined_where_they_do_not_contradict() {
     );
     assert_eq!(routes, [": =/a/1 -> answer 418", ": =/b/1 -> answer 418"]);
     assert_eq!(told, [""; 0]);
+}
+
+/// Both lists hold, and a name without a namespace is one of its own rule's.
+#[test]
+fn gateways_of_both_are_those_that_both_have() {
+    let served = |root: &str, leaf: &str| {
+        let mut world = world();
+        let rule = format!(
+            "hosts: [a]\ngateways: [mesh, g, other/g]\nhttp: [{{match: [{{gateways: [{root}]}}], delegate: {{name: d, namespace: other}}}}, {{directResponse: {{status: 404}}}}]"
+        );
+        virtual_service(&mut world, "r", 1, &rule);
+        let leaf = format!("http: [{{match: [{{gateways: [{leaf}]}}], {ANSWER}}}]");
+        virtual_service(&mut world, "other/d", 1, &leaf);
+        for name in ["g", "other/g"] {
+            let port = if name == "g" { 81 } else { 82 };
+            let spec = format!(
+                "selector: {{istio: edge}}\nservers: [{{port: {{number: {port}, name: http, protocol: HTTP}}, hosts: ['*']}}]"
+            );
+            let object = object::<api::networking::Gateway>(name, 1, &spec);
+            insert(&mut world.gateways, object);
+        }
+        let snapshot = snapshot(world);
+        let has = |view: &dyn View, configuration: &str, host: &str| {
+            let routes = routes_of(view, configuration, host);
+            routes.iter().any(|route| goes(route) == "answer 418")
+        };
+        let router = snapshot.view(&gateways::router("edge"));
+        let mut found = Vec::new();
+        let host = "a.demo.svc.cluster.local";
+        if has(
+            &*snapshot.view(&node("demo", &[])),
+            "80",
+            &format!("{host}:80"),
+        ) {
+            found.push("mesh");
+        }
+        for (port, name) in [(81, "demo/g"), (82, "other/g")] {
+            if has(&*router, &format!("http.{port}"), &format!("{host}:{port}")) {
+                found.push(name);
+            }
+        }
+        let told = snapshot.conflicts().into_iter();
+        let told = told.filter(|one| one.metric == "gudgeon_delegates_left_out");
+        (found.join(" "), told.count())
+    };
+    for (root, leaf, found) in [
+        ("", "", "mesh demo/g other/g"),
+        ("g", "", "demo/g"),
+        ("", "g", "other/g"),
+        ("", "mesh", "mesh"),
+        ("g, mesh", "demo/g", "demo/g"),
+        ("other/g, mesh", "g", "other/g"),
+        ("g", "g", ""),
+        ("g", "mesh", ""),
+    ] {
+        let wanted = (found.to_owned(), usize::from(found.is_empty()));
+        assert_eq!(served(root, leaf), wanted, "[{root}] [{leaf}]");
+    }
 }
 
 #[test]

@@ -583,6 +583,28 @@ fn plain_servers_redirect_where_they_say_so() {
     );
 }
 
+/// Envoy refuses all routes of the port for a domain that is there twice.
+#[test]
+fn an_address_is_one_host_however_it_is_spelled() {
+    let mut world = world();
+    let servers = "selector: {istio: edge}\nservers: [{port: {number: 80, name: http, protocol: HTTP}, \
+                   hosts: ['2001:db8::1', '2001:0DB8::0:1'], tls: {httpsRedirect: true}}]";
+    gateway(&mut world, "g", 1, servers);
+    let hosts_of = "hosts: ['2001:db8:0::1', '2001:0db8::1']";
+    virtual_service(
+        &mut world,
+        "v",
+        1,
+        &format!("{hosts_of}\ngateways: [g]\n{TO_A}"),
+    );
+    assert_eq!(
+        hosts(&*seen(world), "http.80"),
+        [format!(
+            "2001:db8::1:80 [2001:db8::1 [2001:db8::1] [2001:db8::1]:80] redirects: /* {A}"
+        )]
+    );
+}
+
 /// A pod that may not bind low ports has a Service that leads to others.
 #[test]
 fn a_router_listens_where_its_own_services_lead() {

@@ -612,6 +612,50 @@ fn of_two_rules_for_one_host_the_older_wins_and_the_other_is_told() {
     );
 }
 
+/// A rule for the address of a service comes before what the service has there, on its ports.
+#[test]
+fn a_rule_for_an_address_has_it() {
+    let mut world = world();
+    let key = ServiceKey::new("b.demo.svc.cluster.local", "demo");
+    let services = Arc::make_mut(&mut world.services);
+    let b = Arc::make_mut(services.get_mut(&key).unwrap());
+    let place = "10.96.0.1".parse().unwrap();
+    b.addresses.insert("Kubernetes".into(), vec![place]);
+    let snapshot = |spec: &str| {
+        let mut world = world.clone();
+        virtual_service(&mut world, "v", 1, spec);
+        snapshot(world)
+    };
+    let seen = |spec: &str, name: &str| {
+        let view = snapshot(spec).view(&node("demo", &[]));
+        let routes: RouteConfiguration = decoded(&*view, Type::Route, name);
+        let hosts = routes.virtual_hosts.into_iter();
+        let hosts = hosts.filter(|host| host.name != "allow_any" && host.name != "block_all");
+        hosts
+            .map(|host| (host.name, host.domains.join(" ")))
+            .filter(|(name, domains)| domains.contains("10.96") || name.contains("2001"))
+            .map(|(name, domains)| format!("{name}: {domains}"))
+            .collect::<Vec<_>>()
+    };
+    let to = |port: &str| {
+        format!("hosts: [10.96.0.1]\nhttp: [{{route: [{{destination: {{host: a{port}}}}}]}}]")
+    };
+    assert_eq!(
+        seen(&to(", port: {number: 80}"), "80"),
+        ["10.96.0.1:80: 10.96.0.1 10.96.0.1:80"]
+    );
+    assert_eq!(snapshot(&to("")).conflicts(), []);
+    // On another port it is the service's.
+    let of_service = seen(&to(", port: {number: 90}"), "80");
+    assert!(of_service[0].starts_with("b.demo") && of_service[0].ends_with("10.96.0.1:80"));
+    let v6 =
+        "hosts: ['2001:0DB8::1']\nhttp: [{route: [{destination: {host: a, port: {number: 80}}}]}]";
+    assert!(
+        seen(v6, "80")
+            .contains(&"2001:db8::1:80: 2001:db8::1 [2001:db8::1] [2001:db8::1]:80".to_owned())
+    );
+}
+
 #[test]
 fn routes_know_what_they_were_made_from() {
     let mut world = world();

@@ -108,6 +108,52 @@ fn a_proxy_has_what_its_sidecar_imports() {
     }
 }
 
+/// Whoever is older without being imported takes nothing from those who are.
+#[test]
+fn what_is_not_imported_hides_nothing() {
+    let mut world = mesh();
+    let host = "www.google.example";
+    for (namespace, created, port) in [("one", 1, 80), ("demo", 2, 80), ("two", 3, 80)] {
+        service(
+            &mut world,
+            &format!("www.{namespace}"),
+            &[(port, "HTTP"), (7001, "TCP")],
+            &[],
+        );
+        let services = Arc::make_mut(&mut world.services);
+        let old = ServiceKey::new(&format!("www.{namespace}.svc.cluster.local"), namespace);
+        let mut service = (*services.remove(&old).unwrap()).clone();
+        service.key = ServiceKey::new(host, namespace);
+        service.created = Some(created);
+        services.insert(service.key.clone(), Arc::new(service));
+        let rule = format!(
+            "hosts: [{host}]\nhttp: [{{directResponse: {{status: 20{created}}}}}]\ntcp: [{{route: [{{destination: {{host: {host}, subset: s{created}}}}}]}}]"
+        );
+        virtual_service(&mut world, &format!("{namespace}/v"), created, &rule);
+    }
+    let seen = |imports: &str| {
+        let mut world = world.clone();
+        if !imports.is_empty() {
+            sidecar(&mut world, "demo/s", 1, &format!("egress: [{imports}]"));
+        }
+        let view = view(world);
+        let has = view
+            .get(Type::Cluster, &format!("outbound|80||{host}"))
+            .is_some();
+        let status = has.then(|| routes::goes(&routes_of(&*view, "80", &format!("{host}:80"))[0]));
+        let to = view.get(Type::Listener, "0.0.0.0_7001");
+        let to = to.map(|one| String::from_utf8_lossy(&one.body).contains("outbound|7001|s2|"));
+        (status.unwrap_or_default(), to)
+    };
+    let answer = |status: u16| format!("answer {status}");
+    assert_eq!(seen(""), (answer(201), Some(false)));
+    assert_eq!(seen("{hosts: ['*/*']}"), (answer(201), Some(false)));
+    assert_eq!(seen("{hosts: ['./*']}"), (answer(202), Some(true)));
+    assert_eq!(seen("{hosts: ['two/*']}").0, answer(203));
+    assert_eq!(seen("{hosts: ['two/*', './*']}"), (answer(202), Some(true)));
+    assert_eq!(seen("{hosts: ['other/*']}"), (String::new(), None));
+}
+
 #[test]
 fn the_oldest_that_selects_a_proxy_holds_then_its_namespaces_then_the_roots() {
     let mut world = mesh();

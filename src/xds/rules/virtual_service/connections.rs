@@ -62,10 +62,13 @@ pub(crate) fn connections(rules: &ProxyRules, service_port: &ServicePort) -> Opt
                     && rules.meets(source_labels)
             });
             for one in holding {
+                let names = server_names(one);
+                if names.is_empty() {
+                    continue;
+                }
                 is_matched = true;
-                let names = one.sni_hosts.iter().map(|name| name.to_ascii_lowercase());
                 targets.push(Target {
-                    names: names.collect(),
+                    names,
                     ranges: networks(&one.destination_subnets),
                     source: None,
                     to: shares(&route.route)?,
@@ -106,6 +109,42 @@ pub(crate) fn connections(rules: &ProxyRules, service_port: &ServicePort) -> Opt
         // What no match is for goes where it would without the rule.
         rest: rest.or_else(|| Some(vec![(service_port.name.clone(), 0)])),
         from: rule.from.clone(),
+    })
+}
+
+/// Envoy refuses the listener, which is of all services of the port, for one name that is none.
+fn server_names(one: &TlsMatchAttributes) -> Vec<String> {
+    let names = one.sni_hosts.iter().filter(|name| is_server_name(name));
+    names.map(|name| name.to_ascii_lowercase()).collect()
+}
+
+/// Reports whether a rule has connections to this port without their server names, which are told by these alone there: then
+/// nothing comes of it. One that has others to be for is not meant so, unless it names the port.
+pub(crate) fn lacks_server_names(rules: &ProxyRules, service_port: &ServicePort) -> bool {
+    if !service_port.protocol.has_server_name() {
+        return false;
+    }
+    let Some(rule) = rules.connection_rule(service_port.host()) else {
+        return false;
+    };
+    let number = service_port.port.number;
+    let at = At {
+        rules,
+        number,
+        gateway: None,
+        namespace: rule.namespace(),
+    };
+    let is_for_others = || {
+        let host = service_port.host().to_ascii_lowercase();
+        let mut all = rules.service_ports().by_host(&host);
+        all.any(|one| !one.protocol.has_server_name())
+    };
+    let mut tcp = rule.spec().tcp.iter();
+    tcp.any(|route| match route.r#match.as_slice() {
+        [] => !is_for_others(),
+        all => all
+            .iter()
+            .any(|one| at.holds(one) && (one.port == u32::from(number) || !is_for_others())),
     })
 }
 

@@ -6,11 +6,13 @@ use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
 
 use super::Builder;
-use crate::common::conflict::{Conflict, TOO_LARGE};
+use crate::common::conflict::{Conflict, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::service_ports::ServicePort;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
-use crate::rules::virtual_service::connections::{Connections, Shares, Target, connections};
+use crate::rules::virtual_service::connections::{
+    Connections, Shares, Target, connections, lacks_server_names,
+};
 
 /// What rules have of the room that their chains share: a wildcard must not give each service of a mesh a thousand of them.
 #[derive(Debug, Default)]
@@ -40,6 +42,15 @@ impl Builder<'_> {
         let tls = spec.tls.iter().map(|route| route.r#match.len());
         let looked = tcp.chain(tls).sum::<usize>().saturating_mul(8);
         let found = connections(self.rules, service_port);
+        if found.is_none() && lacks_server_names(self.rules, service_port) {
+            let message = format!(
+                "tcp of {} is not for {}: connections of TLS and HTTPS are told by tls",
+                rule.from,
+                service_port.authority()
+            );
+            let conflict = Conflict::new(REJECTED_CONFIG, &*service_port.name, message);
+            self.out.conflicts.push(conflict.because_of(&rule.from));
+        }
         let more = found.as_ref().map_or(0, weight).saturating_add(looked);
         let own = spent.saturating_add(more);
         self.spent.all = self.spent.all.saturating_add(more);
