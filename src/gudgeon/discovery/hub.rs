@@ -487,10 +487,15 @@ impl Hub {
                 .collect()
         };
         let this = Arc::clone(self);
+        let everybody = due.batch.reasons.has(Reason::Debug);
         let make = move || {
             let next = made(&this.metrics, || current.next(world, hosts.as_ref()))?;
             // What cannot be made is found again, and counted, where a stream asks for it.
-            let ahead = || next.snapshot.make_ahead(&current, &nodes);
+            let ahead = || {
+                let mut nodes = nodes;
+                nodes.retain(|node| !next.full || everybody || next.concerns(node));
+                next.snapshot.make_ahead(&current, &nodes);
+            };
             let _made = catch_unwind(AssertUnwindSafe(ahead));
             Some(next)
         };
@@ -562,18 +567,27 @@ impl Hub {
             } else {
                 Scope::Endpoints(Arc::clone(&names))
             };
-            told += usize::from(!matches!(&scope, Scope::Endpoints(names) if names.is_empty()));
-            session.post(Mail {
+            let is_nothing = matches!(&scope, Scope::Endpoints(names) if names.is_empty());
+            let mail = Mail {
                 snapshot: Arc::clone(&next.snapshot),
                 scope,
                 reasons: batch.reasons,
                 since: due.since,
                 put: now,
-            });
+            };
+            if is_nothing {
+                session.leave(mail);
+            } else {
+                told += 1;
+                session.post(mail);
+            }
         }
         told
     }
 }
+
+#[cfg(test)]
+mod scale_tests;
 
 #[cfg(test)]
 mod tests {

@@ -35,7 +35,13 @@ struct Inner {
     stream: Stream,
     /// Newer ones merge into it.
     mail: Option<Mail>,
+    /// Snapshots since the one that it looks at, of which none concerns it.
+    rested: usize,
 }
+
+/// Snapshots that a stream may be behind. Each of them is memory for as long as a stream looks at it; and each time fewer costs
+/// the streams of all that a change does not concern one more turn.
+pub(super) const MOST_RESTED: usize = 4;
 
 /// A push that its stream has not taken in yet.
 #[derive(Clone, Debug)]
@@ -98,7 +104,11 @@ impl Session {
             peer,
             connected,
             protocol,
-            inner: Mutex::new(Inner { stream, mail: None }),
+            inner: Mutex::new(Inner {
+                stream,
+                mail: None,
+                rested: 0,
+            }),
             woken: Notify::new(),
         })
     }
@@ -134,13 +144,33 @@ impl Session {
         self.woken.notify_one();
     }
 
+    /// Given a snapshot in which nothing is different for it: it finds that when it is awake for another reason.
+    pub(super) fn leave(&self, mail: Mail) {
+        debug_assert!(mail.is_nothing(), "{mail:?}");
+        let mut inner = self.inner();
+        inner.rested += 1;
+        let may_rest = inner.rested <= MOST_RESTED;
+        match &mut inner.mail {
+            Some(waiting) => waiting.merge(mail),
+            waiting => *waiting = Some(mail),
+        }
+        drop(inner);
+        if !may_rest {
+            self.woken.notify_one();
+        }
+    }
+
     pub(super) fn has_mail(&self) -> bool {
         self.inner().mail.is_some()
     }
 
     /// Takes in what was posted. Where this proxy's view cannot be made, it keeps the one it has.
     pub(super) fn open_mail(&self) -> Option<(Mail, Made)> {
-        let mail = self.inner().mail.take()?;
+        let mail = {
+            let mut inner = self.inner();
+            inner.rested = 0;
+            inner.mail.take()?
+        };
         let view = catch_unwind(AssertUnwindSafe(|| mail.snapshot.view(&self.node)));
         let Ok(view) = view else {
             return Some((mail, Made::Nothing));

@@ -230,7 +230,8 @@ impl Snapshot {
             by_port: OnceLock::new(),
             ahead: OnceLock::new(),
             made: Arc::new(self.made.after()),
-            assignments: self.assignments.after(),
+            // Nothing is taken over unlooked at.
+            assignments: self.assignments.after_any(),
             changed: None,
         }
     }
@@ -355,6 +356,18 @@ impl Snapshot {
     pub fn assignments_made(&self) -> usize {
         let viewers = self.assignments.all();
         viewers.iter().map(|assignments| assignments.len()).sum()
+    }
+
+    /// Sets of clusters and listeners, and route configurations, that were made for proxies that see the same.
+    #[must_use]
+    pub fn parts_made(&self) -> usize {
+        let clusters = self.made.clusters.all();
+        let clusters = clusters.iter().map(|one| one.all.len());
+        let listeners = self.made.listeners.all();
+        let listeners = listeners.iter().map(|one| one.all.len());
+        let routes = self.made.routes.all();
+        let routes = routes.iter().map(|one| one.len());
+        clusters.chain(listeners).chain(routes).sum()
     }
 
     fn directory(&self) -> &Directory {
@@ -518,11 +531,11 @@ impl Base {
 impl Made {
     fn after(&self) -> Self {
         Self {
-            clusters: self.clusters.after(),
-            all_clusters: self.all_clusters.after(),
-            listeners: self.listeners.after(),
-            all_listeners: self.all_listeners.after(),
-            routes: self.routes.after(),
+            clusters: self.clusters.after_any(),
+            all_clusters: self.all_clusters.after_any(),
+            listeners: self.listeners.after_any(),
+            all_listeners: self.all_listeners.after_any(),
+            routes: self.routes.after_any(),
             lost: Mutex::default(),
         }
     }
