@@ -153,6 +153,16 @@ impl ProxyRules {
         &self.visible.outlets
     }
 
+    /// How many namespaces' VirtualServices it sees.
+    pub(crate) fn namespaces(&self) -> usize {
+        self.visible.namespaces
+    }
+
+    /// And how many namespaces' DestinationRules.
+    pub(crate) fn namespaces_of_destination_rules(&self) -> usize {
+        self.visible.destination_rules.len()
+    }
+
     /// Those that have routes.
     pub(crate) fn routed(&self) -> &Outlets {
         &self.sight.outlets

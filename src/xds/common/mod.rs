@@ -6,6 +6,7 @@ pub(crate) mod keepalive;
 pub(crate) mod outlets;
 pub(crate) mod regex;
 pub(crate) mod retries;
+pub(crate) mod room;
 pub(crate) mod tls;
 pub(crate) mod trust;
 pub(crate) mod upstream_http;

@@ -13,7 +13,7 @@ use super::gateways::{BoundRules, bind};
 use super::hosts::full_host;
 use super::sidecar::{Imports, Stand, destinations};
 use super::{Rule, Unknown, is_of_mesh, labels};
-use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN};
+use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN};
 use crate::common::outlets::{Outlets, subset_name};
 
 /// Rules of one namespace by their host, each list in order.
@@ -58,6 +58,8 @@ pub(crate) struct Visible {
     /// And of those that only rules at Gateways ask for.
     pub(super) of_routers: BTreeSet<usize>,
     pub(super) conflicts: Vec<Conflict>,
+    /// Of its VirtualServices, how many.
+    pub(super) namespaces: usize,
 }
 
 impl Visible {
@@ -70,16 +72,22 @@ impl Visible {
             outlets,
             ..Self::default()
         };
+        let seen = rules.virtual_services.iter();
+        let seen = seen.filter(|one| one.to.has(namespace));
+        let namespaces: BTreeSet<_> = seen.map(|one| one.rule.namespace()).collect();
+        visible.namespaces = namespaces.len();
+        let mut conflicts = Conflicts::default();
         let (mut selectors, mut of_listeners) = (BTreeSet::new(), BTreeSet::new());
-        let virtual_services = visible.virtual_services(rules, namespace, |spec| {
+        let virtual_services = by_host(rules, namespace, &mut conflicts, |spec| {
             let matches = spec.http.iter().flat_map(|http| &http.r#match);
             selectors.extend(matches.map(|one| labels(&one.source_labels)));
             !spec.http.is_empty()
         });
-        let connections = visible.virtual_services(rules, namespace, |spec| {
+        let connections = by_host(rules, namespace, &mut conflicts, |spec| {
             of_listeners.extend(sources(spec).map(|(source, _)| labels(source)));
             !spec.tcp.is_empty() || !spec.tls.is_empty()
         });
+        visible.conflicts = conflicts.finish();
         visible.whole = Arc::new(Sight {
             outlets: visible.outlets.keeping(|_| true),
             virtual_services,
@@ -176,6 +184,7 @@ impl Visible {
             // No router has a Sidecar.
             bound: BoundRules::default(),
             conflicts: Vec::new(),
+            namespaces: self.namespaces,
         };
         visible.has_own_listeners = visible.differs(common, namespace);
         visible
@@ -202,37 +211,6 @@ impl Visible {
             };
             one.outlets.is_same(&other.outlets) && by_name(one) == by_name(other)
         })
-    }
-
-    /// Those of sidecars that are kept, by their hosts; of two with one host the older.
-    fn virtual_services(
-        &mut self,
-        rules: &Rules,
-        namespace: Option<&Arc<str>>,
-        mut keeps: impl FnMut(&VirtualService) -> bool,
-    ) -> RulesByHost {
-        let mut all = RulesByHost::new();
-        let seen = rules.virtual_services.iter();
-        for Exported { rule, .. } in seen.filter(|one| one.to.has(namespace)) {
-            let spec = rule.spec();
-            if !is_of_mesh(&spec.gateways) || !keeps(spec) {
-                continue;
-            }
-            for host in &rule.hosts {
-                if let Some(older) = all.get(host) {
-                    // Some write a host twice, in full and in short.
-                    if older.from == rule.from {
-                        continue;
-                    }
-                    let message = format!("{} is left out: {} is older", rule.from, older.from);
-                    let conflict = Conflict::new(DUPLICATE_DOMAIN, host, message);
-                    self.conflicts.push(conflict.because_of(&rule.from));
-                } else {
-                    all.insert(host.clone(), rule.clone());
-                }
-            }
-        }
-        all
     }
 
     /// Finds the rules of each Gateway. Returns the labels that they ask for.
@@ -297,6 +275,38 @@ impl Sight {
             connections: through(&self.connections),
         }
     }
+}
+
+/// Those of sidecars that are kept, by their hosts; of two with one host the older.
+fn by_host(
+    rules: &Rules,
+    namespace: Option<&Arc<str>>,
+    conflicts: &mut Conflicts,
+    mut keeps: impl FnMut(&VirtualService) -> bool,
+) -> RulesByHost {
+    let mut all = RulesByHost::new();
+    let seen = rules.virtual_services.iter();
+    for Exported { rule, .. } in seen.filter(|one| one.to.has(namespace)) {
+        let spec = rule.spec();
+        if !is_of_mesh(&spec.gateways) || !keeps(spec) {
+            continue;
+        }
+        for host in &rule.hosts {
+            if let Some(older) = all.get(host) {
+                // Some write a host twice, in full and in short.
+                if older.from == rule.from {
+                    continue;
+                }
+                conflicts.push(DUPLICATE_DOMAIN, Some(&rule.from), || {
+                    let message = format!("{} is left out: {} is older", rule.from, older.from);
+                    (host.clone(), message)
+                });
+            } else {
+                all.insert(host.clone(), rule.clone());
+            }
+        }
+    }
+    all
 }
 
 /// Labels and namespaces that a rule asks proxies for where it is about connections.

@@ -13,6 +13,7 @@ mod custom;
 mod delegates;
 mod envoy_filters;
 mod gateways;
+mod limits;
 mod peers;
 mod routes;
 mod scopes;
