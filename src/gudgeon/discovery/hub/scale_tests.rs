@@ -108,9 +108,10 @@ fn read(hub: &Hub, session: &Session) -> Vec<(Type, usize)> {
         session.written();
         let bytes = response.resources.iter().map(|one| one.body.len());
         all.push((response.kind, bytes.sum()));
-        let names: &[&str] = match response.kind {
-            Type::Route => &["80"],
-            _ => &[],
+        let names: &[&str] = if response.kind == Type::Route {
+            &["80"]
+        } else {
+            &[]
         };
         let ack = request(response.kind, names, response.nonce);
         session.hear(hub.clock.now(), &ack).unwrap();

@@ -332,7 +332,7 @@ impl Generator<'_> {
     fn change_item(&self, rng: &mut Rng, field: &Field, item: &mut Json, depth: usize) {
         match (field.kind, item) {
             (Kind::Message(message), Json::Object(object)) => {
-                self.change(rng, message, object, depth + 1)
+                self.change(rng, message, object, depth + 1);
             }
             (_, item) => *item = self.item(rng, field, depth),
         }

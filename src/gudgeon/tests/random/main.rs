@@ -12,6 +12,7 @@
     clippy::disallowed_methods,
     clippy::disallowed_types,
     clippy::too_many_lines,
+    clippy::wildcard_enum_match_arm,
     unreachable_pub,
     reason = "a test may panic, and starts Envoy"
 )]
