@@ -329,11 +329,11 @@ impl Snapshot {
         all.extend(fixed::no_http_proxy(&self.base.mesh));
         all.extend(self.base.networks.conflicts.iter().cloned());
         all.extend(self.made.lost().values().cloned());
-        let listeners = self.made.listeners.all();
+        let listeners = self.made.listeners.all_in_use();
         for outbound in listeners.iter().flat_map(|place| place.all.values()) {
             all.extend(outbound.conflicts.iter().cloned());
         }
-        let routes = self.made.routes.all();
+        let routes = self.made.routes.all_in_use();
         for (_, conflicts) in routes.iter().flat_map(|caller| caller.values()) {
             all.extend(conflicts.iter().cloned());
         }
@@ -343,6 +343,22 @@ impl Snapshot {
             (later.metric, &later.key, &later.message) == (first.metric, &first.key, &first.message)
         });
         all
+    }
+
+    /// Takes over what was left out for proxies that look at `earlier` still, because nothing is different for them. `rests`: whether
+    /// one of this id does.
+    pub fn keep_conflicts(&self, earlier: &Self, rests: impl Fn(&str) -> bool) {
+        if Arc::ptr_eq(&self.made, &earlier.made) {
+            return;
+        }
+        let kept = earlier.made.lost().clone();
+        let kept = kept.into_iter().filter(|(_, one)| rests(&one.proxy));
+        let mut all = self.made.lost();
+        for (key, conflict) in kept {
+            if all.len() < LOST {
+                all.entry(key).or_insert(conflict);
+            }
+        }
     }
 
     /// Gateways between networks that nobody can be sent to, in words.

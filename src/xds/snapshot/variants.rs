@@ -117,6 +117,15 @@ impl<K: Hash + Eq + Clone, V: Weigh> Variants<K, V> {
         self.lock().all.values().filter_map(Weak::upgrade).collect()
     }
 
+    /// Those, and older ones that streams use which no change since has concerned.
+    pub(super) fn all_in_use(&self) -> Vec<Arc<V>> {
+        let known = self.lock();
+        let older = self.before.iter();
+        let older = older.filter(|(key, _)| !known.all.contains_key(*key));
+        let all = known.all.values().chain(older.map(|(_, part)| part));
+        all.filter_map(Weak::upgrade).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Known<K, V>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
