@@ -18,6 +18,8 @@ import measure
 MESH_LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/gudgeon-dev/mesh-load")
 # What is promised, and how many proxies there are when nobody asks for all of it: what one more costs is measured, too.
 SERVICES, ENDPOINTS, PROXIES, FEWER = 1000, 10, 2000, 500
+# Rules of each kind, at most, and namespaces that the proxies are in then: each has a Sidecar where there are as many.
+RULES = {"VirtualService": 500, "DestinationRule": 500, "Sidecar": 100}
 # So many for a median.
 CHANGES = 15
 
@@ -27,7 +29,7 @@ class Discovery(gudgeon.Server):
 
     PAUSE = 0.002
 
-    def __init__(self, folder, services, program=gudgeon.GUDGEON):
+    def __init__(self, folder, services, program=gudgeon.GUDGEON, rules=None):
         super().__init__(folder, "gudgeon discovery")
         self.services = services
         self.directory, mesh = f"{self.folder}/services", f"{self.folder}/mesh.yaml"
@@ -35,22 +37,40 @@ class Discovery(gudgeon.Server):
         if services:
             write = [MESH_LOAD, "write", "--dir", self.directory, "--services", str(services), "--endpoints", str(ENDPOINTS)]
             subprocess.run(write, check=True, stdout=subprocess.DEVNULL)
+        for kind, count in (rules or {}).items():
+            for number in range(count):
+                with open(f"{self.directory}/{kind.lower()}-{number}.yaml", "w") as file:
+                    file.write(rule(kind, number))
         with open(mesh, "w") as file:
             file.write("{}\n")
         self.command = [program, "discovery", f"--configDir={self.directory}", f"--meshConfig={mesh}", "--secureGrpcAddr="]
         self.command += [f"--{flag}=127.0.0.1:0" for flag in ("grpcAddr", "httpAddr", "monitoringAddr")]
 
-    def loading(self, proxies, changes, exchanges=0, connections=20, variant="both"):
+    def loading(self, proxies, changes, exchanges=0, connections=20, variant="both", namespaces=0):
         """The proxies at work."""
         command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.port('grpc')}"]
         command += ["--dir", self.directory, "--services", str(self.services), "--endpoints", str(ENDPOINTS)]
         command += ["--proxies", str(proxies), "--changes", str(changes), "--exchanges", str(exchanges)]
-        command += ["--connections", str(connections), "--variant", variant]
+        command += ["--connections", str(connections), "--variant", variant, "--namespaces", str(namespaces)]
         return self.asking(command)
 
     def load(self, *what, **more):
         """What the proxies found; a wrong answer ends everything."""
         return self.answered(self.loading(*what, **more))
+
+
+def rule(kind, number):
+    """A rule of the usual size, for a service of its own or for a namespace of proxies."""
+    namespace, host = "demo", f"svc-{number:05}"
+    if kind == "VirtualService":
+        to = f"route: [{{destination: {{host: {host}}}}}]"
+        spec = f"{{hosts: [{host}], http: [{{match: [{{uri: {{prefix: /a}}, headers: {{x: {{exact: b}}}}}}], timeout: 3s, {to}}}, {{{to}}}]}}"
+    elif kind == "DestinationRule":
+        spec = f"{{host: {host}, trafficPolicy: {{loadBalancer: {{simple: RANDOM}}, outlierDetection: {{consecutive5xxErrors: 7}}}}}}"
+    else:
+        namespace, spec = f"n{number}", "{egress: [{hosts: ['demo/*']}]}"
+    head = f"apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: r{number}, namespace: {namespace}}}"
+    return f"{head}\nspec: {spec}\n"
 
 
 def starts(folder, rounds):
@@ -124,6 +144,36 @@ def growth(folder, most):
     return gudgeon.grown(memory, 1, limit) | {what: changes(folder, sizes, limit) for what, sizes in cost.items()}
 
 
+def by_rules(folder):
+    """kB resident and ms of processor time of a push of everything, by how many rules of each kind there are: the medians, and the
+    least memory. All sizes at the same time, as in `changes`."""
+    limit = measure.promises()["discovery"]["growth"]
+    lines = {kind: (0, most // 2, most) for kind, most in RULES.items()}
+    worlds = {(kind, size) if size else () for kind, sizes in lines.items() for size in sizes}
+    memory, cost = ({world: [] for world in worlds} for _ in range(2))
+    namespaces = RULES["Sidecar"]
+
+    def of(kind, found, middle):
+        return {size: middle(found[(kind, size) if size else ()]) for size in lines[kind]}
+
+    def growth():
+        for kind in lines:
+            yield f"{kind}, kB", of(kind, memory, min)
+            yield f"{kind}, ms of a push", of(kind, cost, statistics.median)
+
+    for turn in range(3):
+        if turn == 0 or any(gudgeon.bend(costs) > limit for _, costs in growth()):
+            with contextlib.ExitStack() as stack:
+                servers = {world: Discovery(folder, SERVICES, rules=dict([world] if world else [])) for world in worlds}
+                running = {world: stack.enter_context(server) for world, server in servers.items()}
+                clients = {world: server.loading(namespaces, 0, 3, namespaces=namespaces) for world, server in running.items()}
+                for world, client in clients.items():
+                    took = running[world].answered(client)
+                    memory[world].append(took["resident"])
+                    cost[world] += [exchange["processor_ms"] for exchange in took["exchanges"]]
+    return dict(growth())
+
+
 def all_of_it(quick, proxies):
     """Every figure, by the keys of build/promises.toml."""
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
@@ -133,5 +183,5 @@ def all_of_it(quick, proxies):
         found["changes"] = 10 if quick else 100
         found["whole"] = whole(folder, found["changes"])
         found["together"] = together(folder, proxies)
-        found["growth"] = growth(folder, proxies)
+        found["growth"] = growth(folder, proxies) | by_rules(folder)
     return found

@@ -153,6 +153,16 @@ impl ProxyRules {
         &self.visible.service_ports
     }
 
+    /// How many namespaces' VirtualServices it sees.
+    pub(crate) fn namespaces(&self) -> usize {
+        self.visible.namespaces
+    }
+
+    /// And how many namespaces' DestinationRules.
+    pub(crate) fn namespaces_of_destination_rules(&self) -> usize {
+        self.visible.destination_rules.len()
+    }
+
     /// Those that have routes.
     pub(crate) fn routed(&self) -> &ServicePorts {
         &self.sight.service_ports

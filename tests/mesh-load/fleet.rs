@@ -108,7 +108,7 @@ impl Fleet {
     /// Opens all streams; each goes on by itself, as soon as its connection is open: a proxy does not wait for the others,
     /// and the server evicts connections without a stream in favour of new ones.
     async fn connect(self: &Rc<Self>, flags: &Run) -> Result<(), Failure> {
-        let connections = flags.connections.max(1);
+        let (connections, namespaces) = (flags.connections.max(1), flags.namespaces);
         for first in 0..connections {
             let endpoint = Endpoint::from_shared(format!("http://{}", flags.address))?
                 .initial_connection_window_size(CONNECTION_BYTES)
@@ -117,7 +117,7 @@ impl Fleet {
             for at in (first..flags.proxies).step_by(connections) {
                 let (fleet, channel) = (self.clone(), channel.clone());
                 tokio::task::spawn_local(async move {
-                    if let Err(why) = fleet.live(at, channel).await {
+                    if let Err(why) = fleet.live(node(at, namespaces), at, channel).await {
                         let why = format!("proxy {at}: {why}");
                         fleet.failure.borrow_mut().get_or_insert(why);
                     }
@@ -128,13 +128,13 @@ impl Fleet {
     }
 
     /// Runs one proxy, until an error.
-    async fn live(&self, at: usize, channel: Channel) -> Result<(), Failure> {
+    async fn live(&self, node: Node, at: usize, channel: Channel) -> Result<(), Failure> {
         let proxy = self.proxies.get(at).ok_or("there is no such proxy")?;
         let (protocol, first) = {
             let mut proxy = proxy.borrow_mut();
             (proxy.protocol(), proxy.begin())
         };
-        let mut line = Line::open(channel, protocol, node(at), first).await?;
+        let mut line = Line::open(channel, protocol, node, first).await?;
         loop {
             let came = line.hear().await?;
             let mut bytes = self.bytes.get();
@@ -322,11 +322,15 @@ impl Fleet {
     }
 }
 
-/// A sidecar of namespace `demo`, each with an address of its own.
-fn node(at: usize) -> Node {
+/// A sidecar of namespace `demo`, or of one of so many others; each has an address of its own.
+fn node(at: usize, namespaces: usize) -> Node {
     let address = format!("10.200.{}.{}", at >> 8 & 255, at & 255);
+    let namespace = match at.checked_rem(namespaces) {
+        Some(number) => format!("n{number}"),
+        None => "demo".to_owned(),
+    };
     Node {
-        id: format!("sidecar~{address}~load-{at}.demo~demo.svc.cluster.local"),
+        id: format!("sidecar~{address}~load-{at}.{namespace}~{namespace}.svc.cluster.local"),
         ..Node::default()
     }
 }

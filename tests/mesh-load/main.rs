@@ -118,6 +118,9 @@ struct Run {
     /// endpoints of each
     #[argh(option, default = "10")]
     endpoints: usize,
+    /// namespaces that the proxies are in; 0: that of the services
+    #[argh(option, default = "0")]
+    namespaces: usize,
     /// streams
     #[argh(option, default = "2000")]
     proxies: usize,

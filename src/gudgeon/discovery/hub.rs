@@ -10,7 +10,7 @@ mod peers;
 mod plaintext;
 mod standings;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -486,11 +486,16 @@ impl Hub {
                 .map(|session| Arc::clone(&session.node))
                 .collect()
         };
-        let this = Arc::clone(self);
+        let (this, earlier) = (Arc::clone(self), Arc::clone(&current));
+        let everybody = due.batch.reasons.has(Reason::Debug);
         let make = move || {
-            let next = made(&this.metrics, || current.next(world, hosts.as_ref()))?;
+            let next = made(&this.metrics, || earlier.next(world, hosts.as_ref()))?;
             // What cannot be made is found again, and counted, where a stream asks for it.
-            let ahead = || next.snapshot.make_ahead(&current, &nodes);
+            let ahead = || {
+                let mut nodes = nodes;
+                nodes.retain(|node| !next.full || everybody || next.concerns(node));
+                next.snapshot.make_ahead(&earlier, &nodes);
+            };
             let _made = catch_unwind(AssertUnwindSafe(ahead));
             Some(next)
         };
@@ -500,7 +505,7 @@ impl Hub {
         };
         self.serve(Arc::clone(&next.snapshot));
         let made = self.clock.now();
-        let streams = self.tell(due, &next, made);
+        let streams = self.tell(due, &current, &next, made);
         let pushed = Pushed {
             at: made,
             waited: begun.saturating_sub(due.since),
@@ -539,11 +544,12 @@ impl Hub {
     }
 
     /// Says to how many.
-    fn tell(&self, due: &Due, next: &Next, now: Duration) -> usize {
+    fn tell(&self, due: &Due, earlier: &Snapshot, next: &Next, now: Duration) -> usize {
         let batch = &due.batch;
         let names = Arc::new(assignments(next.snapshot.world(), &batch.hosts));
         let local = &self.options.settings.cluster;
         let mut told = 0;
+        let mut resting = HashSet::new();
         for session in self.sessions() {
             let node = &session.node;
             let of_proxy = || {
@@ -562,18 +568,30 @@ impl Hub {
             } else {
                 Scope::Endpoints(Arc::clone(&names))
             };
-            told += usize::from(!matches!(&scope, Scope::Endpoints(names) if names.is_empty()));
-            session.enqueue(PendingPush {
+            let is_nothing = matches!(&scope, Scope::Endpoints(names) if names.is_empty());
+            let pending = PendingPush {
                 snapshot: Arc::clone(&next.snapshot),
                 scope,
                 reasons: batch.reasons,
                 since: due.since,
                 put: now,
-            });
+            };
+            if is_nothing {
+                resting.insert(node.id.clone());
+                session.leave(pending);
+            } else {
+                told += 1;
+                session.enqueue(pending);
+            }
         }
+        next.snapshot
+            .keep_conflicts(earlier, |proxy| resting.contains(proxy));
         told
     }
 }
+
+#[cfg(test)]
+mod scale_tests;
 
 #[cfg(test)]
 mod tests {

@@ -35,7 +35,13 @@ struct Inner {
     stream: Stream,
     /// Newer ones merge into it.
     pending: Option<PendingPush>,
+    /// Snapshots since the one that it looks at, of which none concerns it.
+    rested: usize,
 }
+
+/// Snapshots that a stream may be behind. Each of them is memory for as long as a stream looks at it; and each time fewer costs
+/// the streams of all that a change does not concern one more turn.
+pub(super) const MOST_RESTED: usize = 4;
 
 /// A push that its stream has not taken in yet.
 #[derive(Clone, Debug)]
@@ -101,6 +107,7 @@ impl Session {
             inner: Mutex::new(Inner {
                 stream,
                 pending: None,
+                rested: 0,
             }),
             woken: Notify::new(),
         })
@@ -141,13 +148,33 @@ impl Session {
         self.woken.notify_one();
     }
 
+    /// Given a snapshot in which nothing is different for it: it finds that when it is awake for another reason.
+    pub(super) fn leave(&self, pending: PendingPush) {
+        debug_assert!(pending.is_nothing(), "{pending:?}");
+        let mut inner = self.inner();
+        inner.rested += 1;
+        let may_rest = inner.rested <= MOST_RESTED;
+        match &mut inner.pending {
+            Some(waiting) => waiting.merge(pending),
+            waiting => *waiting = Some(pending),
+        }
+        drop(inner);
+        if !may_rest {
+            self.woken.notify_one();
+        }
+    }
+
     pub(super) fn has_pending(&self) -> bool {
         self.inner().pending.is_some()
     }
 
     /// Takes in what was posted. Where this proxy's view cannot be made, it keeps the one it has.
     pub(super) fn take_pending(&self) -> Option<(PendingPush, Made)> {
-        let pending = self.inner().pending.take()?;
+        let pending = {
+            let mut inner = self.inner();
+            inner.rested = 0;
+            inner.pending.take()?
+        };
         let view = catch_unwind(AssertUnwindSafe(|| pending.snapshot.view(&self.node)));
         let Ok(view) = view else {
             return Some((pending, Made::Nothing));

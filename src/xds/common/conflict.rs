@@ -1,5 +1,6 @@
 //! What was left out of the resources, because two services want one place.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::model::ObjectRef;
@@ -36,6 +37,81 @@ pub(crate) const DELEGATE: &str = "gudgeon_delegates_left_out";
 pub const REJECTED_CONFIG: &str = "pilot_total_rejected_configs";
 pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
 
+/// Conflicts of one rule, or of one service, that are told one by one in one scope: whoever reads so many knows what is wrong.
+const MOST_OF_RULE: usize = 20;
+/// And of one namespace, whose tenant may write any number of rules.
+const MOST_OF_NAMESPACE: usize = 200;
+
+/// A metric, and a part of a rule.
+type Cause = (&'static str, Option<ObjectRef>, usize);
+
+/// Conflicts of one scope: of each rule as many as somebody reads, and how many there are besides.
+#[derive(Debug, Default)]
+pub(crate) struct Conflicts {
+    all: Vec<Conflict>,
+    by_rule: BTreeMap<Cause, usize>,
+    by_namespace: BTreeMap<Arc<str>, usize>,
+}
+
+impl Conflicts {
+    /// `make`: what is told, where it is.
+    pub(crate) fn push(
+        &mut self,
+        metric: &'static str,
+        object: Option<&ObjectRef>,
+        make: impl FnOnce() -> (String, String),
+    ) {
+        if !self.counts((metric, object.cloned(), 0)) {
+            return;
+        }
+        let (key, message) = make();
+        let conflict = Conflict::new(metric, key, message);
+        self.all.push(match object {
+            Some(object) => conflict.because_of(object),
+            None => conflict,
+        });
+    }
+
+    /// One of a part of a rule: each is told by itself, and what is told already is not told again.
+    pub(crate) fn add(&mut self, part: usize, conflict: Conflict) {
+        let cause = (conflict.metric, conflict.object.clone(), part);
+        if !self.all.contains(&conflict) && self.counts(cause) {
+            self.all.push(conflict);
+        }
+    }
+
+    /// Whether one more is told.
+    fn counts(&mut self, cause: Cause) -> bool {
+        let namespace = cause.1.as_ref();
+        let namespace = namespace.map_or_else(|| "".into(), |object| object.namespace.clone());
+        let of_namespace = self.by_namespace.entry(namespace).or_default();
+        let of_rule = self.by_rule.entry(cause).or_default();
+        *of_rule += 1;
+        let is_told = *of_rule <= MOST_OF_RULE && *of_namespace < MOST_OF_NAMESPACE;
+        *of_namespace += usize::from(is_told);
+        is_told
+    }
+
+    /// All that are told.
+    pub(crate) fn finish(self) -> Vec<Conflict> {
+        let mut all = self.all;
+        let told = self.by_rule.into_iter();
+        let more = told.filter(|(_, count)| *count > MOST_OF_RULE);
+        for ((metric, object, _), count) in more.take(MOST_OF_NAMESPACE) {
+            let name = object.as_ref().map(ToString::to_string);
+            let name = name.unwrap_or_else(|| "services".to_owned());
+            let count = count - MOST_OF_RULE;
+            let message = format!("{count} more of {name} are not told one by one");
+            let conflict = Conflict::new(metric, name, message);
+            all.push(match &object {
+                Some(object) => conflict.because_of(object),
+                None => conflict,
+            });
+        }
+        all
+    }
+}
+
 impl Conflict {
     pub(crate) fn new(metric: &'static str, key: impl Into<String>, message: String) -> Self {
         Self {
@@ -59,5 +135,36 @@ impl Conflict {
             proxy: proxy.clone(),
             ..self
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tenant_does_in_ten_thousand_ways_is_told_in_some() {
+        let mut conflicts = Conflicts::default();
+        let rule = |name: usize| ObjectRef {
+            kind: "VirtualService",
+            namespace: "a".into(),
+            name: name.to_string().as_str().into(),
+        };
+        let mut made = 0;
+        for name in 0..1000 {
+            for host in 0..30 {
+                conflicts.push(DUPLICATE_DOMAIN, Some(&rule(name)), || {
+                    made += 1;
+                    (host.to_string(), "is left out".to_owned())
+                });
+            }
+        }
+        conflicts.push(DUPLICATE_DOMAIN, None, || ("b".to_owned(), String::new()));
+        assert_eq!(made, MOST_OF_NAMESPACE);
+        let all = conflicts.finish();
+        assert_eq!(all.len(), 2 * MOST_OF_NAMESPACE + 1);
+        let more = all.last().unwrap();
+        assert!(more.message.starts_with("10 more of "), "{more:?}");
+        assert!(more.object.is_some());
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod families;
 pub(crate) mod keepalive;
 pub(crate) mod regex;
 pub(crate) mod retries;
+pub(crate) mod room;
 pub(crate) mod service_ports;
 pub(crate) mod tls;
 pub(crate) mod trust;

@@ -18,8 +18,9 @@ pub(crate) use self::gateway::gateway;
 pub(crate) use self::usual::inbound;
 use self::usual::{allow_any, block_all, operation, prefix, to};
 use super::domains;
-use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN, TOO_LARGE};
+use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
 use crate::common::families::Families;
+use crate::common::room::FairRoom;
 use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::common::wire;
 use crate::finish::Draft;
@@ -94,12 +95,10 @@ struct RoutesBuilder<'a> {
     taken: HashSet<String>,
     /// Addresses that rules have in place of services, each with its port.
     of_rules: HashSet<(IpAddr, u16)>,
-    conflicts: Vec<Conflict>,
+    conflicts: Conflicts,
     from: Vec<ObjectRef>,
     /// Bytes that routes of rules may still have.
-    room: usize,
-    /// What each rule has of it already.
-    spent: BTreeMap<ObjectRef, usize>,
+    room: FairRoom,
 }
 
 /// Envoy takes answers whose bodies are longer only where the configuration says so (envoy/config/route/v3/route.proto).
@@ -134,10 +133,9 @@ impl<'a> RoutesBuilder<'a> {
             rules,
             taken: HashSet::new(),
             of_rules: HashSet::new(),
-            conflicts: Vec::new(),
+            conflicts: Conflicts::default(),
             from: Vec::new(),
-            room: ROOM,
-            spent: BTreeMap::new(),
+            room: FairRoom::new(ROOM, ROOM_OF_RULE, rules.namespaces()),
         }
     }
 
@@ -172,7 +170,7 @@ impl<'a> RoutesBuilder<'a> {
             ..configuration(name, virtual_hosts)
         };
         draft.message.max_direct_response_body_size_bytes = longest.and_then(wire::number);
-        (draft, self.conflicts)
+        (draft, self.conflicts.finish())
     }
 
     fn host(&mut self, service_port: &ServicePort, domains: Vec<String>) -> VirtualHost {
@@ -200,14 +198,16 @@ impl<'a> RoutesBuilder<'a> {
     }
 
     fn lose(&mut self, rule: &Rule<VirtualService>, operation: &str) {
-        let message = format!(
-            "{} is left out: its routes are larger than {} MiB, or those of all rules than {} MiB",
-            rule.from,
-            ROOM_OF_RULE >> 20,
-            ROOM >> 20
-        );
-        let conflict = Conflict::new(TOO_LARGE, operation.trim_end_matches("/*"), message);
-        self.conflicts.push(conflict.because_of(&rule.from));
+        self.conflicts.push(TOO_LARGE, Some(&rule.from), || {
+            let message = format!(
+                "{} is left out: its routes are larger than {} MiB, or those of all rules than {} MiB and those of its namespace \
+                 than their share",
+                rule.from,
+                ROOM_OF_RULE >> 20,
+                ROOM >> 20
+            );
+            (operation.trim_end_matches("/*").to_owned(), message)
+        });
     }
 
     /// `None` where nothing is for this proxy and port, or there is no room for it.
@@ -237,20 +237,17 @@ impl<'a> RoutesBuilder<'a> {
 
     /// That a rule still has.
     fn room(&self, rule: &Rule<VirtualService>) -> usize {
-        let spent = self.spent.get(&rule.from).copied().unwrap_or_default();
-        ROOM_OF_RULE.saturating_sub(spent).min(self.room)
+        self.room.of(&rule.from).unwrap_or_default()
     }
 
     /// It is not tried at the next host.
     fn give_up(&mut self, rule: &Rule<VirtualService>, operation: &str) {
-        self.spent.insert(rule.from.clone(), usize::MAX);
+        self.room.give_up(&rule.from);
         self.lose(rule, operation);
     }
 
     fn spend(&mut self, rule: &Rule<VirtualService>, bytes: usize) {
-        let spent = self.spent.entry(rule.from.clone()).or_default();
-        *spent = spent.saturating_add(bytes);
-        self.room = self.room.saturating_sub(bytes);
+        self.room.spend(&rule.from, bytes);
     }
 
     /// Hosts that rules alone have, on this port, or on all that their destinations have.
@@ -335,9 +332,10 @@ impl<'a> RoutesBuilder<'a> {
         domains.retain(|domain| {
             let new = self.taken.insert(domain.clone());
             if !new {
-                let message = format!("{of} is left out: an older service has it");
-                self.conflicts
-                    .push(Conflict::new(DUPLICATE_DOMAIN, domain, message));
+                self.conflicts.push(DUPLICATE_DOMAIN, None, || {
+                    let message = format!("{of} is left out: an older service has it");
+                    (domain.clone(), message)
+                });
             }
             new
         });

@@ -21,7 +21,7 @@ use api::networking::envoy_filter::patch::Operation;
 use api::networking::envoy_filter::{ApplyTo, PatchContext};
 use prost::{Message, Name};
 
-use crate::common::conflict::{Conflict, PATCH_NOT_APPLIED, TOO_LARGE};
+use crate::common::conflict::{Conflict, Conflicts, PATCH_NOT_APPLIED, TOO_LARGE};
 use crate::finish::{Draft, Encode};
 use crate::scope::envoy_filters::{Patch, Patches};
 use crate::view::Resource;
@@ -33,6 +33,10 @@ const LEAST_ADDED: usize = 8 << 10;
 /// Bytes that may be read and written for that: each patch of a filter takes all of its connection manager.
 const MOST_WORK: usize = 128 << 20;
 const LEAST_WORK: usize = 64 << 10;
+
+/// So many sets of patches of one namespace have all of that each; more share what those have together, for each of them is
+/// made for proxies of its own.
+const FULL_SETS: usize = 8;
 
 /// The side of a proxy that a resource is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +65,7 @@ pub(crate) struct Patcher<'a> {
     is_sidecar: bool,
     added: usize,
     work: usize,
-    lost: RefCell<Vec<Conflict>>,
+    lost: RefCell<Conflicts>,
 }
 
 /// What is left for one resource, and what has been done to it.
@@ -69,14 +73,18 @@ pub(crate) struct Work<'a> {
     added: Cell<usize>,
     work: Cell<usize>,
     touched: Cell<bool>,
-    lost: &'a RefCell<Vec<Conflict>>,
+    lost: &'a RefCell<Conflicts>,
     resource: Arc<str>,
 }
 
 impl<'a> Patcher<'a> {
     /// `resources`: how many of a type the proxy has, all together.
     pub(crate) fn new(patches: &'a Patches, is_sidecar: bool, resources: usize) -> Self {
-        let share = |all: usize, least: usize| (all / resources.max(1)).max(least);
+        let sets = patches.sets.max(FULL_SETS);
+        let share = |all: usize, least: usize| {
+            let (all, least) = (all / sets * FULL_SETS, least * FULL_SETS / sets);
+            (all / resources.max(1)).max(least)
+        };
         Self {
             patches,
             is_sidecar,
@@ -97,7 +105,7 @@ impl<'a> Patcher<'a> {
 
     /// Patches that were not applied as they are written.
     pub(crate) fn lost(self) -> Vec<Conflict> {
-        self.lost.into_inner()
+        self.lost.into_inner().finish()
     }
 
     /// Applies all patches and encodes what comes of it; `None`: it is removed. `is_inbound`: what goes to the proxy's application.
@@ -173,7 +181,9 @@ impl<'a> Patcher<'a> {
                     true => "it has no name".to_owned(),
                     false => format!("there is one of the name {name}"),
                 };
-                self.lost.borrow_mut().push(not_applied(patch, &why));
+                self.lost
+                    .borrow_mut()
+                    .add(patch.at, not_applied(patch, &why));
                 continue;
             }
             let mut draft = Draft::new(name, parts);
@@ -235,7 +245,7 @@ impl Work<'_> {
         let conflict = Conflict::new(TOO_LARGE, key(patch), message);
         self.lost
             .borrow_mut()
-            .push(conflict.because_of(&patch.from));
+            .add(patch.at, conflict.because_of(&patch.from));
         false
     }
 
@@ -268,7 +278,7 @@ impl Work<'_> {
             let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);
             self.lost
                 .borrow_mut()
-                .push(conflict.because_of(&patch.from));
+                .add(patch.at, conflict.because_of(&patch.from));
         }
         Some(merged)
     }
@@ -278,7 +288,7 @@ impl Work<'_> {
             Ok(made) => Some(made),
             Err(error) => {
                 let mut lost = self.lost.borrow_mut();
-                lost.push(not_applied(patch, &error.to_string()));
+                lost.add(patch.at, not_applied(patch, &error.to_string()));
                 None
             }
         }

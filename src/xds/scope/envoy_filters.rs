@@ -3,7 +3,7 @@
 //! Those of the root namespace come first, then those of the proxy's own; within a namespace by their priority, then in the order of all rules. An
 //! object is read once, however many snapshots have it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -58,6 +58,8 @@ pub(crate) struct ProxyFacts<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patches {
     all: Vec<Arc<Patch>>,
+    /// How many different ones proxies of the namespace have.
+    pub(crate) sets: usize,
     /// Why there are no more of them, where that is for a bound.
     pub(crate) lost: Option<Conflict>,
 }
@@ -75,6 +77,8 @@ struct Filter {
 pub(crate) struct EnvoyFilters {
     root: Arc<str>,
     by_namespace: HashMap<Arc<str>, Vec<Filter>>,
+    /// How many different sets of patches each namespace's own filters make.
+    sets: HashMap<Arc<str>, usize>,
     /// Each object as it was read, by namespace and name.
     read: HashMap<(Arc<str>, Arc<str>), WithObject>,
 }
@@ -85,6 +89,7 @@ impl EnvoyFilters {
         let mut all = Self {
             root: world.mesh.root_namespace.as_str().into(),
             by_namespace: HashMap::new(),
+            sets: HashMap::new(),
             read: HashMap::new(),
         };
         for (key, object) in &*world.envoy_filters {
@@ -106,6 +111,9 @@ impl EnvoyFilters {
         for filters in all.by_namespace.values_mut() {
             filters.sort_by_key(Filter::key);
         }
+        for (namespace, filters) in &all.by_namespace {
+            all.sets.insert(namespace.clone(), sets(filters, world));
+        }
         all
     }
 
@@ -122,6 +130,8 @@ impl EnvoyFilters {
             return found;
         }
         let own = (*namespace != self.root).then_some(namespace);
+        let sets = own.and_then(|namespace| self.sets.get(namespace));
+        found.sets = sets.copied().unwrap_or_default();
         let namespaces = [Some(&self.root), own].into_iter().flatten();
         let filters = namespaces.filter_map(|namespace| self.by_namespace.get(namespace));
         let filters = filters
@@ -195,6 +205,12 @@ impl Patch {
         .because_of(from)
     }
 
+    /// What it asks of a proxy besides its labels.
+    fn asked(&self) -> Option<(&str, BTreeMap<&String, &String>)> {
+        let proxy = self.matching.proxy.as_ref()?;
+        Some((&proxy.proxy_version, proxy.metadata.iter().collect()))
+    }
+
     fn asks_for(&self, facts: &ProxyFacts<'_>) -> bool {
         let Some(proxy) = &self.matching.proxy else {
             return true;
@@ -228,6 +244,31 @@ impl Patches {
         let wanted = self.all.iter().filter(|patch| is_wanted(patch));
         wanted.map(|patch| patch.id).collect()
     }
+}
+
+/// How many sets of patches filters of one namespace make: as many as there are conditions in them, and as many as its workloads
+/// meet in different ways. What proxies say that are no workloads of the world is not known here.
+fn sets(filters: &[Filter], world: &World) -> usize {
+    let patches = filters.iter().flat_map(|filter| {
+        let patches = filter.patches.iter();
+        patches.map(|patch| (&filter.labels, patch.asked()))
+    });
+    let conditions: BTreeSet<_> = patches.collect();
+    let Some(first) = filters.first().filter(|_| conditions.len() > 1) else {
+        return conditions.len();
+    };
+    let keys = filters.iter().flat_map(|filter| filter.labels.keys());
+    let keys: BTreeSet<_> = keys.collect();
+    let workloads = world.workloads.values();
+    let own = workloads.filter(|one| one.key.namespace == first.object.namespace);
+    let met: HashSet<Vec<_>> = own
+        .map(|one| keys.iter().map(|key| one.labels.get(*key)).collect())
+        .collect();
+    // More there cannot be, whatever their labels are.
+    let ways = 1_usize.checked_shl(u32::try_from(conditions.len()).unwrap_or(u32::MAX));
+    met.len()
+        .min(ways.unwrap_or(usize::MAX))
+        .max(conditions.len())
 }
 
 /// The patches of an object, and why others are not applied.

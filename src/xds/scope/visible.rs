@@ -18,7 +18,7 @@ use super::gateways::{BoundRules, bind};
 use super::hosts::full_host;
 use super::sidecar::{EgressListener, Imports, destinations};
 use super::{Rule, Unknown, is_of_mesh, labels};
-use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN};
+use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN};
 use crate::common::service_ports::{ServicePorts, subset_name};
 
 /// Rules of one namespace by their host, each list in order.
@@ -63,6 +63,8 @@ pub(crate) struct Visible {
     /// And of those that only rules at Gateways ask for.
     pub(super) of_routers: BTreeSet<usize>,
     pub(super) conflicts: Vec<Conflict>,
+    /// Of its VirtualServices, how many.
+    pub(super) namespaces: usize,
 }
 
 impl Visible {
@@ -75,16 +77,27 @@ impl Visible {
             service_ports,
             ..Self::default()
         };
+        let seen = rules.virtual_services.iter();
+        let seen = seen.filter(|one| one.to.has(namespace));
+        let namespaces: BTreeSet<_> = seen.map(|one| one.rule.namespace()).collect();
+        visible.namespaces = namespaces.len();
+        let mut conflicts = Conflicts::default();
         let (mut selectors, mut of_listeners) = (BTreeSet::new(), BTreeSet::new());
-        let virtual_services = visible.virtual_services(rules, namespace, |spec| {
+        let keeps = |spec: &VirtualService| {
             let matches = spec.http.iter().flat_map(|http| &http.r#match);
             selectors.extend(matches.map(|one| labels(&one.source_labels)));
             has_requests(spec)
-        });
-        let connections = visible.virtual_services(rules, namespace, |spec| {
+        };
+        let sees = |_: &_, _: &str| true;
+        let lost = |host: &str, rule: &_, older: &_| is_older(&mut conflicts, host, rule, older);
+        let virtual_services = by_host(rules, namespace, keeps, sees, lost);
+        let keeps = |spec: &VirtualService| {
             of_listeners.extend(sources(spec).map(|(source, _)| labels(source)));
             has_connections(spec)
-        });
+        };
+        let lost = |host: &str, rule: &_, older: &_| is_older(&mut conflicts, host, rule, older);
+        let connections = by_host(rules, namespace, keeps, sees, lost);
+        visible.conflicts = conflicts.finish();
         visible.whole = Arc::new(Sight {
             service_ports: visible.service_ports.keeping(|_| true),
             virtual_services,
@@ -183,6 +196,7 @@ impl Visible {
             // No router has a Sidecar.
             bound: BoundRules::default(),
             conflicts: Vec::new(),
+            namespaces: self.namespaces,
         };
         visible.has_own_listeners = visible.differs(common, namespace);
         visible
@@ -220,26 +234,6 @@ impl Visible {
         let of_namespaces = self.destination_rules.values();
         let mut all = of_namespaces.flat_map(ByHost::values).flatten();
         all.any(|rule| policies(rule.spec()).any(carries))
-    }
-
-    /// Those of sidecars that are kept, by their hosts; of two with one host the older, and the other is told.
-    fn virtual_services(
-        &mut self,
-        rules: &Rules,
-        namespace: Option<&Arc<str>>,
-        keeps: impl FnMut(&VirtualService) -> bool,
-    ) -> RulesByHost {
-        by_host(
-            rules,
-            namespace,
-            keeps,
-            |_, _| true,
-            |host, rule, older| {
-                let message = format!("{} is left out: {} is older", rule.from, older.from);
-                let conflict = Conflict::new(DUPLICATE_DOMAIN, host, message);
-                self.conflicts.push(conflict.because_of(&rule.from));
-            },
-        )
     }
 
     /// Finds the rules of each Gateway. Returns the labels that they ask for.
@@ -309,6 +303,19 @@ fn by_host(
         }
     }
     all
+}
+
+/// Tells that an older rule has the host.
+fn is_older(
+    conflicts: &mut Conflicts,
+    host: &str,
+    rule: &Rule<VirtualService>,
+    older: &Rule<VirtualService>,
+) {
+    conflicts.push(DUPLICATE_DOMAIN, Some(&rule.from), || {
+        let message = format!("{} is left out: {} is older", rule.from, older.from);
+        (host.to_owned(), message)
+    });
 }
 
 fn has_requests(spec: &VirtualService) -> bool {

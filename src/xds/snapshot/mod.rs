@@ -238,7 +238,8 @@ impl Snapshot {
             by_port: OnceLock::new(),
             ahead: OnceLock::new(),
             made: Arc::new(self.made.after()),
-            assignments: self.assignments.after(),
+            // Nothing is taken over unlooked at.
+            assignments: self.assignments.after_any(),
             changed: None,
         }
     }
@@ -339,11 +340,11 @@ impl Snapshot {
         all.extend(fixed::no_http_proxy(&self.base.mesh));
         all.extend(self.base.networks.conflicts.iter().cloned());
         all.extend(self.made.lost().values().cloned());
-        let listeners = self.made.listeners.all();
+        let listeners = self.made.listeners.all_in_use();
         for outbound in listeners.iter().flat_map(|place| place.all.values()) {
             all.extend(outbound.conflicts.iter().cloned());
         }
-        let routes = self.made.routes.all();
+        let routes = self.made.routes.all_in_use();
         for (_, conflicts) in routes.iter().flat_map(|caller| caller.values()) {
             all.extend(conflicts.iter().cloned());
         }
@@ -353,6 +354,22 @@ impl Snapshot {
             (later.metric, &later.key, &later.message) == (first.metric, &first.key, &first.message)
         });
         all
+    }
+
+    /// Takes over what was left out for proxies that look at `earlier` still, because nothing is different for them. `rests`: whether
+    /// one of this id does.
+    pub fn keep_conflicts(&self, earlier: &Self, rests: impl Fn(&str) -> bool) {
+        if Arc::ptr_eq(&self.made, &earlier.made) {
+            return;
+        }
+        let kept = earlier.made.lost().clone();
+        let kept = kept.into_iter().filter(|(_, one)| rests(&one.proxy));
+        let mut all = self.made.lost();
+        for (key, conflict) in kept {
+            if all.len() < LOST {
+                all.entry(key).or_insert(conflict);
+            }
+        }
     }
 
     /// Gateways between networks that nobody can be sent to, in words.
@@ -372,6 +389,18 @@ impl Snapshot {
     #[must_use]
     pub fn has_credentials_for(&self, node: &Node) -> bool {
         node.kind == Kind::Router || self.base.client_secrets(node).is_some()
+    }
+
+    /// Sets of clusters and listeners, and route configurations, that were made for proxies that see the same.
+    #[must_use]
+    pub fn parts_made(&self) -> usize {
+        let clusters = self.made.clusters.all();
+        let clusters = clusters.iter().map(|one| one.all.len());
+        let listeners = self.made.listeners.all();
+        let listeners = listeners.iter().map(|one| one.all.len());
+        let routes = self.made.routes.all();
+        let routes = routes.iter().map(|one| one.len());
+        clusters.chain(listeners).chain(routes).sum()
     }
 
     fn directory(&self) -> &Directory {
@@ -539,11 +568,11 @@ impl Base {
 impl Made {
     fn after(&self) -> Self {
         Self {
-            clusters: self.clusters.after(),
-            all_clusters: self.all_clusters.after(),
-            listeners: self.listeners.after(),
-            all_listeners: self.all_listeners.after(),
-            routes: self.routes.after(),
+            clusters: self.clusters.after_any(),
+            all_clusters: self.all_clusters.after_any(),
+            listeners: self.listeners.after_any(),
+            all_listeners: self.all_listeners.after_any(),
+            routes: self.routes.after_any(),
             lost: Mutex::default(),
         }
     }

@@ -10,6 +10,7 @@ use super::Conflict;
 use super::proxy::{ProxyView, finished};
 use super::router;
 use crate::common::conflict::{INVALID_LISTENER, REJECTED_CONFIG, TOO_LARGE};
+use crate::common::room::FairRoom;
 use crate::common::service_ports::ServicePort;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::Kind;
@@ -27,10 +28,10 @@ const MOST_SUBSETS: usize = 10_000;
 /// And their bytes.
 const SUBSET_BYTES: usize = 32 << 20;
 
-/// What is left of both.
+/// What is left of both: tenants share it.
 struct Room {
-    subsets: usize,
-    bytes: usize,
+    subsets: FairRoom,
+    bytes: FairRoom,
 }
 
 impl ProxyView {
@@ -160,29 +161,36 @@ impl ProxyView {
         if subsets.is_empty() {
             return;
         }
-        if room.subsets >= subsets.len() {
-            room.subsets -= subsets.len();
+        let Some(rule) = from.first() else {
+            return;
+        };
+        if room.subsets.of(rule) >= Some(subsets.len()) {
+            room.subsets.spend(rule, subsets.len());
             let made = subsets.into_iter().all(|subset| {
                 let Some(cluster) = made(Some(subset)) else {
                     return true;
                 };
-                let left = room.bytes.checked_sub(cluster.body.len());
-                room.bytes = left.unwrap_or_default();
-                members.extend(left.map(|_| cluster));
-                members.extend(left.and_then(|_| by_server_name(Some(subset))));
-                left.is_some()
+                let bytes = cluster.body.len();
+                if room.bytes.of(rule) < Some(bytes) {
+                    return false;
+                }
+                room.bytes.spend(rule, bytes);
+                members.push(cluster);
+                members.extend(by_server_name(Some(subset)));
+                true
             });
             if made {
                 return;
             }
         }
         let message = format!(
-            "subsets of {} are left out: rules make more than {MOST_SUBSETS}, or more than {} MiB of them",
+            "subsets of {} are left out: rules make more than {MOST_SUBSETS}, or more than {} MiB of them, and those of \
+             its namespace more than their share",
             service_port.authority(),
             SUBSET_BYTES >> 20
         );
         let conflict = Conflict::new(TOO_LARGE, &*service_port.name, message);
-        let lost = from.first().map(|rule| conflict.because_of(rule));
+        let lost = Some(conflict.because_of(rule));
         self.snapshot.made.tell(lost, &self.proxy.node.id);
     }
 
@@ -277,9 +285,10 @@ impl ProxyView {
 
     fn make_clusters(&self) -> Arc<Set> {
         let mut members = Vec::new();
+        let namespaces = self.rules.namespaces_of_destination_rules();
         let mut room = Room {
-            subsets: MOST_SUBSETS,
-            bytes: SUBSET_BYTES,
+            subsets: FairRoom::new(MOST_SUBSETS, MOST_SUBSETS, namespaces),
+            bytes: FairRoom::new(SUBSET_BYTES, SUBSET_BYTES, namespaces),
         };
         let patcher = self.patcher();
         for service_port in self.rules.service_ports().all() {

@@ -254,6 +254,40 @@ fn of_two_services_on_one_port_the_older_wins() {
     );
 }
 
+/// A change that is nothing to some proxies leaves them with the snapshot that they look at, and what was found for them is true
+/// still.
+#[test]
+fn what_was_left_out_for_those_that_rest_is_told_still() {
+    let mut world = world("");
+    for (name, created) in [("young", 2), ("old", 1)] {
+        let mut service = service(name, &[(9000, "TCP")], Resolution::Static);
+        service.created = Some(created);
+        add(&mut world, service, Vec::new());
+    }
+    let snapshot = Snapshot::new(world.clone(), Arc::new(Settings::default()));
+    let resting = snapshot.view(&node(FIRST, "REDIRECT"));
+    drop(resting.all(Type::Listener));
+    let own = Conflict::new(REJECTED_CONFIG, "key", "of its own".to_owned());
+    let of = |proxy: &str| own.clone().of(&proxy.into());
+    snapshot.made.tell([of(FIRST)], &FIRST.into());
+    let told = |snapshot: &Snapshot| -> Vec<&'static str> {
+        let all = snapshot.conflicts().into_iter();
+        all.map(|one| one.metric).collect()
+    };
+    let listener = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
+    assert_eq!(told(&snapshot), [listener, REJECTED_CONFIG]);
+
+    let next = snapshot.next(world.clone(), None).snapshot;
+    assert_eq!(told(&next), [listener]);
+    next.keep_conflicts(&snapshot, |proxy| proxy == FIRST);
+    assert_eq!(told(&next), [listener, REJECTED_CONFIG]);
+    let last = next.next(world, None).snapshot;
+    last.keep_conflicts(&next, |_| false);
+    assert_eq!(told(&last), [listener]);
+    drop((resting, snapshot, next));
+    assert_eq!(told(&last), [""; 0]);
+}
+
 /// Who calls the ports where traffic is caught is not passed on to them, and no service can have them.
 #[test]
 fn the_ports_of_intercepted_traffic_lead_nowhere() {

@@ -77,6 +77,19 @@ impl<K: Hash + Eq + Clone, V: Weigh> Variants<K, V> {
         }
     }
 
+    /// The same, and where nobody has asked this for a part, what somebody uses of an older one: streams that no change concerned
+    /// look at older snapshots. It may be the part of any snapshot before, so that nothing may be taken over unlooked at.
+    pub(super) fn after_any(&self) -> Self {
+        let mut next = self.after();
+        for (key, part) in &self.before {
+            if part.strong_count() > 0 {
+                let part = || part.clone();
+                next.before.entry(key.clone()).or_insert_with(part);
+            }
+        }
+        next
+    }
+
     /// The part of this key. It is made outside of the lock, of the part that the snapshot before has, if somebody uses that.
     pub(super) fn get(&self, key: K, make: impl FnOnce(Option<Arc<V>>) -> Arc<V>) -> Arc<V> {
         let mut known = self.lock();
@@ -102,6 +115,15 @@ impl<K: Hash + Eq + Clone, V: Weigh> Variants<K, V> {
     /// Those that are there.
     pub(super) fn all(&self) -> Vec<Arc<V>> {
         self.lock().all.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Those, and older ones that streams use which no change since has concerned.
+    pub(super) fn all_in_use(&self) -> Vec<Arc<V>> {
+        let known = self.lock();
+        let older = self.before.iter();
+        let older = older.filter(|(key, _)| !known.all.contains_key(*key));
+        let all = known.all.values().chain(older.map(|(_, part)| part));
+        all.filter_map(Weak::upgrade).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Known<K, V>> {
@@ -201,6 +223,28 @@ mod tests {
         assert_eq!(variants.all().len(), 1);
         large(1001);
         assert_eq!(of(variants.all()), SPARE_BYTES / 4);
+    }
+
+    #[test]
+    fn what_rests_for_some_snapshots_is_known_to_the_next() {
+        let variants = Variants::default();
+        let (one, two) = (made(&variants, 1), made(&variants, 2));
+        let next = variants.after_any();
+        let newer = next.get(2, |_| Arc::new("newer".to_owned()));
+        drop((made(&variants, 3), variants));
+        let last = next.after_any().after_any();
+        assert!(Arc::ptr_eq(&one, &last.get(1, Option::unwrap)));
+        assert!(Arc::ptr_eq(&newer, &last.get(2, Option::unwrap)));
+        assert!(!Arc::ptr_eq(&two, &newer));
+        last.get(3, |older| {
+            assert_eq!(older, None, "nobody uses it");
+            Arc::default()
+        });
+        // What takes over unlooked at what its change does not touch has those of the last one alone.
+        next.after().after().get(1, |older| {
+            assert_eq!(older, None);
+            Arc::default()
+        });
     }
 
     #[test]

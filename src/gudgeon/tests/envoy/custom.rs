@@ -22,9 +22,9 @@ use crate::secured::Root;
 
 /// Paths that it was asked about; a request is let in where it says so itself, a connection from one address.
 #[derive(Clone, Default)]
-struct Asked(Arc<Mutex<Vec<String>>>);
+pub struct Asked(Arc<Mutex<Vec<String>>>);
 
-const FRIEND: Ipv4Addr = Ipv4Addr::new(127, 0, 5, 5);
+pub const FRIEND: Ipv4Addr = Ipv4Addr::new(127, 0, 5, 5);
 
 #[tonic::async_trait]
 impl Authorization for Asked {
@@ -55,7 +55,7 @@ impl Authorization for Asked {
 }
 
 impl Asked {
-    fn serve(&self) -> SocketAddr {
+    pub fn serve(&self) -> SocketAddr {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -75,7 +75,7 @@ impl Asked {
         address
     }
 
-    fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.lock().unwrap().len()
     }
 }

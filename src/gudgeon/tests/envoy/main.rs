@@ -20,6 +20,8 @@ mod backend;
 mod bare;
 mod custom;
 mod doors;
+mod edge_security;
+mod endurance;
 mod families;
 mod farewell;
 #[path = "../discovery/galley.rs"]

@@ -249,6 +249,14 @@ impl Proxy {
         });
     }
 
+    pub fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &id])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }

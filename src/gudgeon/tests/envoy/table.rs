@@ -40,6 +40,7 @@ const TIMES: &str = "rules.rs requests_have_time_and_are_tried_again_as_a_rule_s
 const EJECTED: &str =
     "rules.rs endpoints_that_fail_are_left_out_and_requests_of_one_user_stay_together";
 const MOVED: &str = "rules.rs weights_move_and_subsets_are_exchanged_without_a_lost_request";
+const ENDURED: &str = "endurance.rs a_hundred_changes_a_minute_with_hot_restarts_lose_no_request";
 const PEERS: &str = "peers.rs mutual_tls_is_switched_by_policies_under_load_without_a_lost_request";
 const POLICIES: &str = "policies.rs who_comes_in_is_what_authorization_policies_say";
 const AT_ROUTERS: &str = "gateways.rs requests_go_by_the_host_that_they_ask_for";
@@ -52,6 +53,7 @@ const TOKENS: &str = "tokens.rs whose_tokens_count_is_what_request_authenticatio
 const CLAIMS: &str =
     "tokens.rs applications_are_told_what_a_token_says_and_nothing_that_a_client_says_in_its_place";
 const KEYS: &str = "tokens.rs keys_of_an_issuer_are_exchanged_without_a_lost_request";
+const AT_EDGE: &str = "edge_security.rs tokens_admit_and_askers_decide_at_a_router";
 const ASKED: &str = "custom.rs services_of_the_mesh_are_asked_about_what_a_custom_policy_matches";
 const PATCHED: &[&str] = &[
     "patches.rs filters_routes_clusters_and_listeners_are_as_patches_say",
@@ -75,7 +77,7 @@ const RESOURCES: Rows = &[
     ("Ingresses", &[INGRESSES, HELD]),
     ("tokens", &[TOKENS, CLAIMS]),
     ("keys that are fetched", &[KEYS]),
-    ("policies with the action CUSTOM", &[ASKED]),
+    ("policies with the action CUSTOM", &[ASKED, AT_EDGE]),
     // Clusters.
     ("outbound, endpoints by EDS", &[WALK]),
     ("outbound, names one by one", &[PORTS, KINDS]),
@@ -165,7 +167,7 @@ const RESOURCES: Rows = &[
         &[ROUTED],
     ),
     ("a virtual service: timeouts and retries", &[TIMES]),
-    ("a virtual service: weights", &[MOVED]),
+    ("a virtual service: weights", &[MOVED, ENDURED]),
     ("a destination rule: subsets", &[ROUTED, MOVED]),
     ("an authorization policy", &[POLICIES]),
     ("a peer authentication", &[PEERS]),

@@ -17,6 +17,7 @@
 #[path = "../discovery/client.rs"]
 mod client;
 mod large;
+mod large_rules;
 #[path = "../discovery/place.rs"]
 mod place;
 mod proxies;

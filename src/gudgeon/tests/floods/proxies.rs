@@ -38,7 +38,7 @@ const HEALTH: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1000 
 /// And a proxy its update.
 const PROMPT: Duration = Duration::from_secs(2);
 
-fn mesh(services: usize) -> Place {
+pub(crate) fn mesh(services: usize) -> Place {
     let many: Vec<String> = (0..services)
         .map(|number| {
             let endpoints: Vec<String> = (1..=10).map(|at| format!("10.1.{at}.1")).collect();
@@ -53,14 +53,16 @@ fn mesh(services: usize) -> Place {
 }
 
 /// A proxy that subscribes as usual, and a client that polls the health.
-struct WellBehaved {
+pub(crate) struct WellBehaved {
     stream: Sotw,
     updates: u8,
     health: Beside,
+    /// How soon it has an update.
+    pub(crate) prompt: Duration,
 }
 
 impl WellBehaved {
-    async fn of(discovery: &Discovery) -> Self {
+    pub(crate) async fn of(discovery: &Discovery) -> Self {
         let mut stream = Sotw::open(discovery.grpc).await;
         stream.settle(&[B], &["8080"]).await;
         let port = discovery.http;
@@ -71,10 +73,11 @@ impl WellBehaved {
             stream,
             updates: 1,
             health,
+            prompt: PROMPT,
         }
     }
 
-    async fn has_an_update(&mut self, discovery: &Discovery) {
+    pub(crate) async fn has_an_update(&mut self, discovery: &Discovery) {
         self.updates += 1;
         let address = format!("10.0.0.{}", self.updates);
         let begun = Instant::now();
@@ -83,12 +86,12 @@ impl WellBehaved {
         let heard = self.stream.hear(EDS).await;
         let took = begun.elapsed();
         assert_eq!(endpoints(&heard, B), [format!("{address}:80")]);
-        assert!(took < PROMPT, "an update: {took:?}");
+        assert!(took < self.prompt, "an update: {took:?}");
         self.stream.ack(&heard, &[B]);
     }
 
     /// Asserts that SIGTERM ends the process.
-    fn ends(self, mut discovery: Discovery) {
+    pub(crate) fn ends(self, mut discovery: Discovery) {
         self.health.was_answered_within(HEALTH);
         assert_eq!(discovery.metric("gudgeon_panics_total"), 0.0);
         discovery.signal("TERM");

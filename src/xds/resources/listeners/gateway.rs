@@ -1,7 +1,7 @@
 //! Listeners of a router: one for each port that its Gateways have, with a chain for each server that has names of its own
 //! (discovery.md §16).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use api::model::{ObjectRef, Protocol};
 use api::networking::VirtualService;
@@ -11,6 +11,7 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener
 use super::chain::{self, Match};
 use super::{Frame, Inspect, name};
 use crate::common::conflict::{Conflict, TOO_LARGE};
+use crate::common::room::FairRoom;
 use crate::finish::Draft;
 use crate::resources::clusters::BLACK_HOLE;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
@@ -46,18 +47,11 @@ struct EdgeChains {
     lost: Vec<Conflict>,
 }
 
-/// What rules have of the room that all chains of a router share.
-#[derive(Default)]
-struct EdgeRoom {
-    spent: usize,
-    by_rule: BTreeMap<ObjectRef, usize>,
-}
-
 impl Edge<'_> {
     /// All of them, and what was left out.
     pub(crate) fn listeners(&self) -> (Vec<Draft<Listener>>, Vec<Conflict>) {
         let mut lost = Vec::new();
-        let mut room = EdgeRoom::default();
+        let mut room = FairRoom::new(ROOM, ROOM_OF_RULE, self.rules.namespaces());
         let all = self.merged.by_port.iter();
         let all =
             all.filter_map(|(place, servers)| self.listener(*place, servers, &mut room, &mut lost));
@@ -69,7 +63,7 @@ impl Edge<'_> {
         &self,
         (bind, port): BoundPort,
         servers: &[Serving],
-        room: &mut EdgeRoom,
+        room: &mut FairRoom,
         lost: &mut Vec<Conflict>,
     ) -> Option<Draft<Listener>> {
         let (wildcard, more) = self.proxy.families.wildcards();
@@ -127,7 +121,7 @@ impl Edge<'_> {
         &self,
         server: &Serving,
         listener: &str,
-        room: &mut EdgeRoom,
+        room: &mut FairRoom,
         made: &mut EdgeChains,
     ) -> Result<(), String> {
         match server.ends {
@@ -202,7 +196,7 @@ impl Edge<'_> {
         &self,
         server: &Serving,
         socket: Option<&TransportSocket>,
-        room: &mut EdgeRoom,
+        room: &mut FairRoom,
         made: &mut EdgeChains,
     ) {
         for rule in self.rules.bound(server.from()) {
@@ -211,7 +205,7 @@ impl Edge<'_> {
             };
             let before = left;
             let Some(targets) = self.targets(server, rule, &mut left) else {
-                made.lost.push(room.give_up(&rule.from));
+                made.lost.push(give_up(room, &rule.from));
                 continue;
             };
             room.spend(&rule.from, before - left);
@@ -286,27 +280,14 @@ impl EdgeChains {
     }
 }
 
-impl EdgeRoom {
-    /// That a rule still has; `None`: it was given up.
-    fn of(&self, rule: &ObjectRef) -> Option<usize> {
-        let spent = self.by_rule.get(rule).copied().unwrap_or_default();
-        let own = ROOM_OF_RULE.checked_sub(spent)?;
-        Some(own.min(ROOM.saturating_sub(self.spent)))
-    }
-
-    fn spend(&mut self, rule: &ObjectRef, bytes: usize) {
-        self.spent = self.spent.saturating_add(bytes);
-        *self.by_rule.entry(rule.clone()).or_default() += bytes;
-    }
-
-    /// It is not tried at the next server.
-    fn give_up(&mut self, rule: &ObjectRef) -> Conflict {
-        self.by_rule.insert(rule.clone(), usize::MAX);
-        let message = format!(
-            "{rule} is left out: its chains are larger than {} MiB, or those of all rules than {} MiB",
-            ROOM_OF_RULE >> 20,
-            ROOM >> 20
-        );
-        Conflict::new(TOO_LARGE, rule.to_string(), message).because_of(rule)
-    }
+/// It is not tried at the next server.
+fn give_up(room: &mut FairRoom, rule: &ObjectRef) -> Conflict {
+    room.give_up(rule);
+    let message = format!(
+        "{rule} is left out: its chains are larger than {} MiB, or those of all rules than {} MiB and those of its namespace than \
+         their share",
+        ROOM_OF_RULE >> 20,
+        ROOM >> 20
+    );
+    Conflict::new(TOO_LARGE, rule.to_string(), message).because_of(rule)
 }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use api::model::{Address, ClusterId, Endpoint, Network, ObjectRef, Protocol};
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
-use self::connections::Spent;
 use self::wildcard::Wildcard;
 use super::chain::key;
 use super::chain::{self, Match};
@@ -20,10 +19,12 @@ use crate::common::conflict::{
     Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
 };
 use crate::common::families::Families;
+use crate::common::room::FairRoom;
 use crate::common::service_ports::{ServicePort, ServicePorts};
 use crate::finish::Draft;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::Mesh;
+use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::envoy_filter::Patcher;
 use crate::scope::{ProxyRules, Unknown};
 use crate::view::Resource;
@@ -93,7 +94,7 @@ struct Builder<'a> {
     /// Its ports are those of services; else all are at this one.
     port: Option<u16>,
     shared: BTreeMap<u16, Shared>,
-    spent: &'a mut Spent,
+    room: &'a mut FairRoom,
     patcher: &'a Patcher<'a>,
     out: Outbound,
 }
@@ -109,7 +110,8 @@ pub(crate) fn build<'a>(
     let mut out = Outbound::default();
     let groups = rules.listeners_of();
     let mut earlier: Vec<(u16, &ServicePorts)> = Vec::new();
-    let mut spent = Spent::default();
+    // A wildcard must not give each service of a mesh a thousand chains.
+    let mut room = FairRoom::new(ROOM, ROOM_OF_RULE, rules.namespaces());
     for (stand, rules) in &groups {
         let service_ports = rules.routed();
         let Some(wildcard) = Wildcard::new(stand, place) else {
@@ -122,7 +124,7 @@ pub(crate) fn build<'a>(
             wildcard,
             port: stand.port,
             shared: BTreeMap::new(),
-            spent: &mut spent,
+            room: &mut room,
             patcher,
             out,
         };

@@ -109,12 +109,13 @@ impl RoutesBuilder<'_> {
                         let Some(left_out) = left_out else {
                             continue;
                         };
-                        let message = format!(
-                            "the route of {} for all requests to {common} is left out: {left_out} has one",
-                            rule.from
-                        );
-                        let conflict = Conflict::new(DUPLICATE_DOMAIN, &*common, message);
-                        self.conflicts.push(conflict.because_of(&rule.from));
+                        self.conflicts.push(DUPLICATE_DOMAIN, Some(&rule.from), || {
+                            let message = format!(
+                                "the route of {} for all requests to {common} is left out: {left_out} has one",
+                                rule.from
+                            );
+                            (common.clone(), message)
+                        });
                     }
                 }
             }

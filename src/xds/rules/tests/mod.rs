@@ -16,6 +16,7 @@ mod envoy_filters;
 mod gateways;
 mod ingress;
 mod levels;
+mod limits;
 mod peers;
 mod routes;
 mod scopes;

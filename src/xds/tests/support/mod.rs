@@ -11,6 +11,8 @@
     reason = "each test takes what it needs of it, and may panic"
 )]
 
+pub mod bootstrap;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Chains of rules for connections: by server names, by where they want to go, by where they come from.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
@@ -14,13 +14,6 @@ use crate::rules::virtual_service::connections::{
     Connections, Shares, Target, connections, lacks_server_names,
 };
 
-/// What rules have of the room that their chains share: a wildcard must not give each service of a mesh a thousand of them.
-#[derive(Debug, Default)]
-pub(super) struct Spent {
-    all: usize,
-    by_rule: BTreeMap<ObjectRef, usize>,
-}
-
 /// About what its chains come to, and what it takes to look through them.
 fn weight(connections: &Connections) -> usize {
     let of = |shares: &Shares| shares.iter().map(|(name, _)| name.len()).sum::<usize>();
@@ -32,11 +25,7 @@ impl Builder<'_> {
     /// What a rule says of connections to a port, where there is room for it.
     pub(super) fn connections(&mut self, service_port: &ServicePort) -> Option<Connections> {
         let rule = self.rules.connection_rule(service_port.host())?;
-        let spent = self.spent.by_rule.get(&rule.from).copied();
-        let spent = spent.unwrap_or_default();
-        if spent == usize::MAX {
-            return None;
-        }
+        let left = self.room.of(&rule.from)?;
         let spec = rule.spec();
         let tcp = spec.tcp.iter().map(|route| route.r#match.len());
         let tls = spec.tls.iter().map(|route| route.r#match.len());
@@ -52,16 +41,15 @@ impl Builder<'_> {
             self.out.conflicts.push(conflict.because_of(&rule.from));
         }
         let more = found.as_ref().map_or(0, weight).saturating_add(looked);
-        let own = spent.saturating_add(more);
-        self.spent.all = self.spent.all.saturating_add(more);
-        if own <= ROOM_OF_RULE && self.spent.all <= ROOM {
-            self.spent.by_rule.insert(rule.from.clone(), own);
+        if more <= left {
+            self.room.spend(&rule.from, more);
             return found;
         }
         // It is not tried at the next port.
-        self.spent.by_rule.insert(rule.from.clone(), usize::MAX);
+        self.room.give_up(&rule.from);
         let message = format!(
-            "{} is left out: its chains are larger than {} MiB, or those of all rules than {} MiB",
+            "{} is left out: its chains are larger than {} MiB, or those of all rules than {} MiB and those of its namespace than \
+             their share",
             rule.from,
             ROOM_OF_RULE >> 20,
             ROOM >> 20

@@ -1,0 +1,190 @@
+//! Policies at a router: tokens that admit, and services that are asked about requests and connections before they come in.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde_json::json;
+
+use crate::backend::{Backend, say};
+use crate::custom::{Asked, FRIEND};
+use crate::gateways::{gateway, rule, server};
+use crate::issuer::Issuer;
+use crate::place::{Address, Place, documents, entry, until};
+use crate::policies::{connect, policy};
+use crate::proxy::Setup;
+use crate::signer::{Signer, now, set};
+
+const HTTP: u16 = 18186;
+const TCP: u16 = 18187;
+
+/// Status and head of an answer; `None`: there is none.
+fn get(to: SocketAddr, path: &str, headers: &str) -> Option<(u16, String)> {
+    let mut stream = connect(Ipv4Addr::LOCALHOST, to);
+    let text =
+        format!("GET {path} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(text.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let status = answer.split(' ').nth(1)?.parse().ok()?;
+    Some((status, answer.to_ascii_lowercase()))
+}
+
+#[test]
+fn tokens_admit_and_askers_decide_at_a_router() {
+    let by_http = Issuer::new(|path, to| {
+        assert!(path.starts_with("/check/"), "{path}");
+        let code = if path.contains("open") {
+            "200 OK"
+        } else {
+            "401 No"
+        };
+        write!(
+            to,
+            "HTTP/1.1 {code}\r\nx-user: alice\r\nx-reason: why\r\nContent-Length: 0\r\n\r\n"
+        )
+    });
+    let by_grpc = Asked::default();
+    let grpc = by_grpc.serve();
+    let (edge, ip) = (Address::new(), Address::new());
+    let backend = Backend::new(ip.ip, "a");
+    let local = |name: &str, protocol: &str, to: SocketAddr| {
+        let (host, address) = (
+            format!("{name}.demo.svc.cluster.local"),
+            to.ip().to_string(),
+        );
+        entry(&host, 7000, protocol, &[(&address, to.port())])
+    };
+    let own = SocketAddr::from((ip.ip, backend.port));
+    let route = "route: [{destination: {host: a, port: {number: 7000}}}]";
+    let at = edge.ip;
+    let base = [
+        local("a", "HTTP", own),
+        local("line", "TCP", own),
+        local("http", "HTTP", by_http.address),
+        local("grpc", "GRPC", grpc),
+        gateway(
+            "g",
+            &[
+                server(at, HTTP, "HTTP", "['*']", ""),
+                server(at, TCP, "TCP", "['*']", ""),
+            ],
+        ),
+        rule(
+            "v",
+            &format!(
+                "hosts: ['*']\ngateways: [g]\nhttp: [{{{route}}}]\n\
+                 tcp: [{{match: [{{port: {TCP}}}], route: [{{destination: {{host: line, port: {{number: 7000}}}}}}]}}]"
+            ),
+        ),
+    ];
+    let selector = "selector: {matchLabels: {istio: edge}}";
+    let config = |policies: &[(&str, String)]| {
+        let policies = policies.iter().enumerate();
+        let policies = policies.map(|(at, (kind, spec))| {
+            policy(
+                kind,
+                "demo",
+                &format!("p{at}"),
+                &format!("{{{selector}, {spec}}}"),
+            )
+        });
+        documents(&base.iter().cloned().chain(policies).collect::<Vec<_>>())
+    };
+    let mesh = "enableTracing: false\nextensionProviders:\n\
+        - {name: http, envoyExtAuthzHttp: {service: http.demo.svc.cluster.local, port: 7000, pathPrefix: /check, \
+        headersToUpstreamOnAllow: [x-user], headersToDownstreamOnDeny: [x-reason]}}\n\
+        - {name: grpc, envoyExtAuthzGrpc: {service: grpc.demo.svc.cluster.local, port: 7000}}\n";
+    let discovery = Place::new()
+        .with("mesh", mesh)
+        .with("config/all.yaml", &config(&[]))
+        .start();
+    let proxy = Setup::at("edge-1", edge, discovery.grpc)
+        .role("router")
+        .label("istio", "edge")
+        .start();
+    let (to, tcp) = (
+        SocketAddr::from((proxy.ip, HTTP)),
+        SocketAddr::from((proxy.ip, TCP)),
+    );
+    let status = |path: &str, headers: &str| get(to, path, headers).map(|(status, _)| status);
+    let line = |from: Ipv4Addr| say(connect(from, tcp), "hello");
+    until("the routes", || (status("/", "")? == 200).then_some(()));
+    until("the line", || line(Ipv4Addr::LOCALHOST));
+
+    // Whose token is good comes in, and nobody else.
+    let (signer, stranger) = (Signer::curve("one"), Signer::curve("one"));
+    let token = |signer: &Signer, subject: &str| {
+        let claims = json!({"iss": "i", "sub": subject, "exp": now() + 1000});
+        format!("Authorization: Bearer {}\r\n", signer.token(&claims))
+    };
+    let keys = set(&[&signer]);
+    let all = [
+        ("RequestAuthentication", format!("jwtRules: [{{issuer: i, jwks: '{keys}'}}]")),
+        (
+            "AuthorizationPolicy",
+            "action: ALLOW, rules: [{from: [{source: {requestPrincipals: [i/alice]}}], to: [{operation: {ports: ['18186']}}]}]".to_owned(),
+        ),
+    ];
+    discovery.place.write("config/all.yaml", &config(&all));
+    until("the policies", || (status("/", "")? == 403).then_some(()));
+    for (headers, expected) in [
+        (token(&signer, "alice"), 200),
+        (token(&signer, "bob"), 403),
+        (token(&stranger, "alice"), 401),
+        ("Authorization: Bearer a.b.c\r\n".to_owned(), 401),
+        (String::new(), 403),
+    ] {
+        assert_eq!(status("/", &headers), Some(expected), "{headers}");
+    }
+    let (_, answer) = get(to, "/", &token(&signer, "alice")).unwrap();
+    assert!(answer.ends_with("\r\n\r\na"), "{answer}");
+
+    // By requests: what is allowed is told to the application, what is not to the client.
+    let custom = |provider: &str, rules: &str| {
+        let spec = format!("action: CUSTOM, provider: {{name: {provider}}}, rules: [{rules}]");
+        ("AuthorizationPolicy", spec)
+    };
+    let paths = "{to: [{operation: {paths: ['/asked*']}}]}";
+    let write =
+        |policies: &[(&str, String)]| discovery.place.write("config/all.yaml", &config(policies));
+    write(&[custom("http", paths)]);
+    until("the first asker", || {
+        (status("/asked-closed", "")? == 401).then_some(())
+    });
+    let (_, answer) = get(to, "/asked-closed", "").unwrap();
+    assert!(answer.contains("x-reason: why"), "{answer}");
+    assert_eq!(status("/other", ""), Some(200));
+    assert_eq!(status("/asked-open", "x-user: mallory\r\n"), Some(200));
+    let head = backend.seen.last().1.to_ascii_lowercase();
+    assert!(
+        head.contains("x-user: alice") && !head.contains("mallory"),
+        "{head}"
+    );
+
+    // By gRPC, connections, too.
+    write(&[custom(
+        "grpc",
+        "{to: [{operation: {ports: ['18186', '18187']}}]}",
+    )]);
+    until("the second asker", || {
+        (status("/asked-open", "")? == 403).then_some(())
+    });
+    assert_eq!(status("/", "x-ok: 1\r\n"), Some(200));
+    until("connections", || {
+        line(Ipv4Addr::LOCALHOST).is_none().then_some(())
+    });
+    assert_eq!(line(FRIEND).as_deref(), Some("a hello"));
+    assert!(by_grpc.count() >= 4, "{}", by_grpc.count());
+
+    // Behind a good token somebody is asked still; without one nobody is.
+    let mut all = all.to_vec();
+    all.push(custom("http", paths));
+    write(&all);
+    until("both", || {
+        (status("/asked-closed", &token(&signer, "alice"))? == 401).then_some(())
+    });
+    assert_eq!(status("/asked-open", &token(&signer, "alice")), Some(200));
+    assert_eq!(status("/asked-open", &token(&signer, "bob")), Some(403));
+    assert_eq!(status("/asked-open", &token(&stranger, "alice")), Some(401));
+    assert_eq!(status("/other", &token(&signer, "alice")), Some(200));
+}

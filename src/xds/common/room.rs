@@ -1,0 +1,112 @@
+//! Room that rules of many namespaces share.
+//!
+//! First come, first served would leave the room to whoever is first in order, and a tenant can see to that. So one half is kept
+//! for the namespaces that have rules, as much for each; the other half is for those who need more, in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::model::ObjectRef;
+
+/// What is left of it.
+#[derive(Debug)]
+pub(crate) struct FairRoom {
+    common: usize,
+    /// Of each namespace, while nothing is taken of it.
+    kept: usize,
+    of_rule: usize,
+    by_namespace: BTreeMap<Arc<str>, usize>,
+    /// `usize::MAX`: it was given up.
+    by_rule: BTreeMap<ObjectRef, usize>,
+}
+
+impl FairRoom {
+    /// `of_rule`: what one rule may have at most.
+    pub(crate) fn new(all: usize, of_rule: usize, namespaces: usize) -> Self {
+        let kept = all / 2 / namespaces.max(1);
+        Self {
+            common: all - kept * namespaces.max(1),
+            kept,
+            of_rule,
+            by_namespace: BTreeMap::new(),
+            by_rule: BTreeMap::new(),
+        }
+    }
+
+    /// What a rule still has; `None`: it was given up.
+    pub(crate) fn of(&self, rule: &ObjectRef) -> Option<usize> {
+        let spent = self.by_rule.get(rule).copied().unwrap_or_default();
+        let own = self.of_rule.checked_sub(spent)?;
+        Some(own.min(self.kept_for(rule).saturating_add(self.common)))
+    }
+
+    fn kept_for(&self, rule: &ObjectRef) -> usize {
+        let spent = self.by_namespace.get(&rule.namespace).copied();
+        self.kept.saturating_sub(spent.unwrap_or_default())
+    }
+
+    pub(crate) fn spend(&mut self, rule: &ObjectRef, bytes: usize) {
+        let more = bytes.saturating_sub(self.kept_for(rule));
+        self.common = self.common.saturating_sub(more);
+        let of_namespace = self.by_namespace.entry(rule.namespace.clone());
+        let of_namespace = of_namespace.or_default();
+        *of_namespace = of_namespace.saturating_add(bytes);
+        let of_rule = self.by_rule.entry(rule.clone()).or_default();
+        *of_rule = of_rule.saturating_add(bytes);
+    }
+
+    /// It is not tried again.
+    pub(crate) fn give_up(&mut self, rule: &ObjectRef) {
+        self.by_rule.insert(rule.clone(), usize::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(namespace: &str, name: &str) -> ObjectRef {
+        ObjectRef {
+            kind: "VirtualService",
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    #[test]
+    fn who_comes_first_leaves_each_namespace_its_share() {
+        let mut room = FairRoom::new(1000, 300, 5);
+        // Of 1,000, five namespaces have 100 each; the first takes all that is common.
+        let mut taken = 0;
+        for name in ["a", "b", "c", "d"] {
+            let rule = rule("first", name);
+            let left = room.of(&rule).unwrap();
+            room.spend(&rule, left);
+            taken += left;
+        }
+        assert_eq!(taken, 600);
+        assert_eq!(room.of(&rule("first", "e")), Some(0));
+        for namespace in ["b", "c", "d", "e"] {
+            let rule = rule(namespace, "one");
+            assert_eq!(room.of(&rule), Some(100), "{namespace}");
+            room.spend(&rule, 100);
+        }
+        // More than was said there would be.
+        assert_eq!(room.of(&rule("f", "one")), Some(100));
+    }
+
+    #[test]
+    fn one_rule_has_so_much_and_none_once_it_is_given_up() {
+        let mut room = FairRoom::new(1000, 300, 0);
+        let one = rule("a", "one");
+        assert_eq!(room.of(&one), Some(300));
+        room.spend(&one, 100);
+        assert_eq!(room.of(&one), Some(200));
+        room.spend(&one, usize::MAX);
+        assert_eq!(room.of(&one), None);
+        let other = rule("a", "other");
+        assert_eq!(room.of(&other), Some(0));
+        room.give_up(&other);
+        assert_eq!(room.of(&other), None);
+    }
+}
