@@ -58,10 +58,12 @@ const PATCHED: &[&str] = &[
 ];
 const SCOPED: &str = "scopes.rs a_proxy_reaches_what_it_sees_where_it_listens";
 const LED: &str = "scopes.rs connections_and_delegated_requests_go_where_rules_say";
+const EXAMPLES: &str = "conformance.rs the_examples_of_each_kind_do_what_its_documentation_says";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
 /// Resources, by their effect.
 const RESOURCES: Rows = &[
+    ("examples of each kind's documentation", &[EXAMPLES]),
     // Rules of the edge and of security.
     ("hosts, redirects and conflicts of Gateways", &[AT_ROUTERS]),
     ("TLS of Gateways in each mode", &[AT_ROUTERS_TLS]),
