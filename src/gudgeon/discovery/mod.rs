@@ -27,6 +27,7 @@ mod log_limiters;
 mod mesh;
 mod metrics;
 mod monitor;
+mod object_status;
 mod options;
 mod page;
 mod pieces;

@@ -18,6 +18,7 @@
 
 mod backend;
 mod bare;
+mod conformance;
 mod custom;
 mod doors;
 mod edge_security;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
@@ -69,6 +70,8 @@ impl ServerCertVerifier for Anybody {
 pub struct Clients {
     root: Root,
     known: BTreeMap<String, Arc<ClientConfig>>,
+    /// Certificates that sign themselves, and their keys, by their names.
+    own: BTreeMap<String, (String, String)>,
 }
 
 impl Clients {
@@ -76,7 +79,40 @@ impl Clients {
         Self {
             root,
             known: BTreeMap::new(),
+            own: BTreeMap::new(),
         }
+    }
+
+    pub fn with_certificates(mut self, own: BTreeMap<String, (String, String)>) -> Self {
+        self.own = own;
+        self
+    }
+
+    /// By TLS, whatever certificate the server has; `with`: the client's own.
+    pub fn anybody(
+        &self,
+        stream: TcpStream,
+        with: Option<&str>,
+        server_name: &str,
+    ) -> StreamOwned<ClientConnection, TcpStream> {
+        let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody));
+        let config = match with.map(|name| &self.own[name]) {
+            None => config.with_no_client_auth(),
+            Some((chain, key)) => config
+                .with_client_auth_cert(
+                    vec![CertificateDer::from_pem_slice(chain.as_bytes()).unwrap()],
+                    PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+                )
+                .unwrap(),
+        };
+        let name = ServerName::try_from(server_name.to_owned()).unwrap();
+        let client = ClientConnection::new(Arc::new(config), name).unwrap();
+        StreamOwned::new(client, stream)
     }
 
     fn config(&mut self, identity: &str) -> Arc<ClientConfig> {

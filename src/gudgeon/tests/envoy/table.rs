@@ -66,10 +66,12 @@ const CARRIED: &str = "traffic.rs connections_are_led_through_tunnels_and_end_wh
 const INSIDE: &str = "traffic.rs a_sidecar_ends_tls_and_limits_what_comes_in";
 const PRESENTED: &str = "traffic.rs clients_present_certificates_that_rules_name";
 const LEVELS: &str = "traffic.rs endpoints_are_preferred_by_labels_and_left_out_by_statuses";
+const EXAMPLES: &str = "conformance.rs the_examples_of_each_kind_do_what_its_documentation_says";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
 /// Resources, by their effect.
 const RESOURCES: Rows = &[
+    ("examples of each kind's documentation", &[EXAMPLES]),
     // Rules of the edge and of security.
     ("hosts, redirects and conflicts of Gateways", &[AT_ROUTERS]),
     ("TLS of Gateways in each mode", &[AT_ROUTERS_TLS]),

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod analyzed;
 mod cases;
 mod coming;
 mod discovery;
@@ -42,6 +43,7 @@ mod second;
 mod served;
 mod server;
 mod shipped;
+mod statuses;
 #[path = "../support/mod.rs"]
 mod support;
 mod webhook;
