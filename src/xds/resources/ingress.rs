@@ -1,4 +1,4 @@
-//! A Sidecar's `ingress`: inbound_ports that somebody wrote down, in place of those of the services.
+//! A Sidecar's `ingress`: inbound ports that somebody wrote down, in place of those of the services.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use super::mesh::Mesh;
 use super::proxy::Proxy;
 use crate::common::conflict::{Conflict, INVALID_LISTENER};
 
-/// The inbound_ports of a Sidecar; `None` where it says nothing of them. `lost`: those that cannot be.
+/// The inbound ports of a Sidecar; `None` where it says nothing of them. `lost`: those that cannot be.
 pub(crate) fn inbound_ports(
     sidecar: &Configured<Sidecar>,
     proxy: &Proxy,

@@ -613,7 +613,8 @@ fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> Client {
     }
 }
 
-/// Limits of a inbound_port that has none of its own: those of the Sidecar for all of them, or those that rules set for its service.
+/// Limits of an inbound port that has none of its own: those of the Sidecar for all of them, or those that rules set for its
+/// service.
 fn add_pool(inbound_port: &mut InboundPort, proxy: &Proxy, rules: &ProxyRules) {
     if inbound_port.pool.is_some() {
         return;

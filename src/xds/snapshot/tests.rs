@@ -517,7 +517,7 @@ fn places_of(assignment: ClusterLoadAssignment) -> Vec<String> {
     places
 }
 
-/// A Sidecar `inbound_ports` for the whole namespace.
+/// A Sidecar `inbound` for the whole namespace.
 fn sidecar(world: &mut World, text: &str) {
     let limits = api::yaml::Limits {
         bytes: 10_000,
@@ -526,12 +526,12 @@ fn sidecar(world: &mut World, text: &str) {
     };
     let spec: String = text.lines().map(|line| format!("  {line}\n")).collect();
     let object = format!(
-        "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: inbound_ports, namespace: demo}}\nspec:\n{spec}"
+        "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: inbound, namespace: demo}}\nspec:\n{spec}"
     );
     let node = api::yaml::read(&object, limits).unwrap().unwrap();
     let checked = api::networking::check::<api::networking::Sidecar>(&node.to_json());
     let sidecar = api::model::Configured {
-        name: "inbound_ports".into(),
+        name: "inbound".into(),
         namespace: "demo".into(),
         created: None,
         prefers_close: false,
@@ -541,7 +541,7 @@ fn sidecar(world: &mut World, text: &str) {
     Arc::make_mut(&mut world.sidecars).insert(key, Arc::new(sidecar));
 }
 
-/// A inbound_port that a Sidecar writes down has the name for figures that the mesh wants, where it is one of a service.
+/// A port that a Sidecar writes down has the name for figures that the mesh wants, where it is one of a service.
 #[test]
 fn written_doors_have_names_for_figures() {
     use envoy_types::pb::envoy::config::cluster::v3::Cluster;
@@ -562,7 +562,7 @@ fn written_doors_have_names_for_figures() {
         name_of("inbound|80|a|b.demo.svc.cluster.local"),
         "b.demo.svc.cluster.local"
     );
-    assert_eq!(name_of("inbound|81|b|inbound_ports.demo"), "");
+    assert_eq!(name_of("inbound|81|b|inbound.demo"), "");
 }
 
 fn inbound_port(number: u16, more: &str) -> String {
@@ -608,9 +608,9 @@ fn what_wants_a_port_of_the_proxys_own_is_told() {
     );
     let lost = |number: u16, proxy: &str| {
         let message = format!(
-            "the ingress of Sidecar demo/inbound_ports on {number} is left out: the proxy listens there"
+            "the ingress of Sidecar demo/inbound on {number} is left out: the proxy listens there"
         );
-        let key = format!("inbound|{number}|a|inbound_ports.demo");
+        let key = format!("inbound|{number}|a|inbound.demo");
         (key, message, proxy.to_owned())
     };
     assert_eq!(invalid(&snapshot), std::slice::from_ref(&http));
@@ -692,8 +692,8 @@ fn an_ingress_in_the_place_of_another_listener_is_told() {
                 "listener 127.0.0.2_8080 of services is left out: the proxy has one of its own there"
             ),
             told(
-                "inbound|15080|a|inbound_ports.demo",
-                "the ingress of Sidecar demo/inbound_ports on 15080 is left out: the proxy listens there"
+                "inbound|15080|a|inbound.demo",
+                "the ingress of Sidecar demo/inbound on 15080 is left out: the proxy listens there"
             ),
         ]
     );

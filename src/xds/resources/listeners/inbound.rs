@@ -52,7 +52,7 @@ pub(crate) struct InboundPort {
     pub(crate) from: Vec<ObjectRef>,
 }
 
-/// All inbound_ports, with what a listener of them needs.
+/// All inbound ports, with what a listener of them needs.
 pub(crate) struct Own<'a> {
     pub(crate) proxy: &'a Proxy,
     pub(crate) mesh: &'a Mesh,
@@ -67,8 +67,8 @@ pub(crate) fn cluster_name(port: u16, port_name: &str, host: &str) -> Arc<str> {
     format!("inbound|{port}|{port_name}|{host}").into()
 }
 
-/// Those that lead to an application. A inbound_port to where the proxy itself listens would open its admin page to the network, or lead
-/// in a circle; who asked for it makes no difference. `lost`: what was left out.
+/// Those that lead to an application. An inbound port to where the proxy itself listens would open its admin page to the network,
+/// or lead in a circle; who asked for it makes no difference. `lost`: what was left out.
 pub(crate) fn to_applications(
     inbound_ports: Vec<InboundPort>,
     proxy: &Proxy,
@@ -104,7 +104,7 @@ pub(crate) fn to_applications(
     kept
 }
 
-/// The inbound_ports of services that the proxy's workload is one of.
+/// The inbound ports of services that the proxy's workload is one of.
 pub(crate) fn of_instances(
     instances: &[Instance],
     proxy: &Proxy,
@@ -214,12 +214,12 @@ impl Own<'_> {
 
     /// With the policies that it is made by.
     pub(crate) fn draft(&self, listener: Listener) -> Draft<Listener> {
-        let of_doors = self
+        let of_ports = self
             .inbound_ports
             .iter()
             .flat_map(|inbound_port| &inbound_port.from);
         let mut from = self.filters.from.clone();
-        for one in of_doors {
+        for one in of_ports {
             if !from.contains(one) {
                 from.push(one.clone());
             }

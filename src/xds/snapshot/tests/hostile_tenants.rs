@@ -165,14 +165,14 @@ fn no_ingress_leads_to_the_proxy_itself() {
     sidecar(&mut world, &format!("ingress:\n{}", items.concat()));
     let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
     let view = snapshot.view(&saying(&[16005]));
-    let kept = [9006, 9007, 9008].map(|port| format!("inbound|{port}|a|inbound_ports.demo"));
+    let kept = [9006, 9007, 9008].map(|port| format!("inbound|{port}|a|inbound.demo"));
     assert_eq!(inbound(&*view), kept);
     let told: Vec<_> = invalid(&snapshot)
         .into_iter()
         .map(|(key, ..)| key)
         .collect();
-    let lost = [9000, 9001, 9002, 9003, 9004, 9005]
-        .map(|port| format!("inbound|{port}|a|inbound_ports.demo"));
+    let lost =
+        [9000, 9001, 9002, 9003, 9004, 9005].map(|port| format!("inbound|{port}|a|inbound.demo"));
     assert_eq!(told, lost);
 }
 

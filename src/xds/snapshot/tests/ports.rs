@@ -57,7 +57,7 @@ fn no_service_shares_a_port_of_envoys_own_listeners() {
     }
 }
 
-/// A inbound_port that is only intercepted has no place on all addresses: it would be in that of the services of its port, or of the
+/// A port that is only intercepted has no place on all addresses: it would be in that of the services of its port, or of the
 /// listener where traffic is caught.
 #[test]
 fn an_ingress_that_is_not_bound_is_not_on_all_addresses() {
