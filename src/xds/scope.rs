@@ -15,6 +15,7 @@ pub(crate) mod policies;
 mod sidecar;
 mod visible;
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -278,17 +279,29 @@ impl ProxyRules {
         if all.is_empty() {
             return Vec::new();
         }
-        let host = service.key.hostname.to_ascii_lowercase();
+        // All streams come here, for each of their services.
+        let written = &*service.key.hostname;
+        let is_lower = !written.bytes().any(|byte| byte.is_ascii_uppercase());
+        let host = match is_lower {
+            true => Cow::Borrowed(written),
+            false => Cow::Owned(written.to_ascii_lowercase()),
+        };
         let own = self.scope.namespace.as_ref();
         let levels = [own, Some(&service.key.namespace), Some(&self.root)];
         let rules = levels.into_iter().flatten().find_map(|namespace| {
-            let mut hosts = patterns(&host).into_iter();
             let of = all.get(namespace)?;
-            hosts.find_map(|pattern| {
-                let mut rules = of.get(pattern.as_str())?.clone();
+            let of_host = |host: &str| {
+                let mut rules = of.get(host)?.clone();
                 rules.retain(|rule| self.is_selected(rule, namespace));
                 (!rules.is_empty()).then_some(rules)
-            })
+            };
+            // Wildcards come before names.
+            let has_wildcards = of.keys().next().is_some_and(|first| first.starts_with('*'));
+            let by_wildcard = || {
+                let mut hosts = patterns(&host).into_iter().skip(1);
+                hosts.find_map(|pattern| of_host(&pattern))
+            };
+            of_host(&host).or_else(|| has_wildcards.then(by_wildcard)?)
         });
         rules.unwrap_or_default()
     }

@@ -45,12 +45,12 @@ fn objects(timeout: usize) -> String {
 }
 
 /// Where the objects come from.
-struct Source {
+struct TestObjects {
     memory: Memory,
     id: SourceId,
 }
 
-impl Source {
+impl TestObjects {
     fn new(hub: &Hub) -> Self {
         let names = Names {
             cluster: Memory::CLUSTER.into(),
@@ -169,7 +169,7 @@ fn joined(hub: &Arc<Hub>) -> Vec<(usize, Joined)> {
 async fn a_rule_of_one_namespace_costs_its_own_proxies_alone() {
     let hub = hub();
     let _pushes = tokio::spawn(Arc::clone(&hub).run());
-    let mut source = Source::new(&hub);
+    let mut source = TestObjects::new(&hub);
     source.says(&hub, 1).await;
     let all = joined(&hub);
     assert!(all.iter().all(|(_, joined)| !is_woken(&joined.session)));
@@ -208,7 +208,7 @@ async fn a_rule_of_one_namespace_costs_its_own_proxies_alone() {
 async fn a_stream_that_rests_is_woken_by_what_concerns_it() {
     let hub = hub();
     let _pushes = tokio::spawn(Arc::clone(&hub).run());
-    let mut source = Source::new(&hub);
+    let mut source = TestObjects::new(&hub);
     source.says(&hub, 1).await;
     let all = joined(&hub);
     let (_, other) = all
