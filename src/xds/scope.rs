@@ -153,6 +153,11 @@ impl ProxyRules {
         &self.visible.outlets
     }
 
+    /// The Sidecar that says what it imports.
+    pub(crate) const fn imported_by(&self) -> Option<&ObjectRef> {
+        self.listeners.sidecar.as_ref()
+    }
+
     /// Those that have routes.
     pub(crate) fn routed(&self) -> &Outlets {
         &self.sight.outlets
