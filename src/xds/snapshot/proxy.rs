@@ -191,12 +191,12 @@ impl ProxyView {
         let mut drafts = own.clusters();
         for (door, draft) in &mut drafts {
             // Its own services are there, whoever sees them.
-            let name = cluster_name(door.service_port, &door.host);
+            let name = cluster_name(door.pool_port, &door.host);
             let Some(outlet) = outlets.own(&name, namespace) else {
                 continue;
             };
             let policies = Policies::of_service(&self.rules, &outlet.service);
-            let policy = policies.of(None, door.service_port);
+            let policy = policies.of(None, door.pool_port);
             if destination_rule::inbound(&mut draft.message, &policy, door.protocol) {
                 draft.from = policies.from();
             }

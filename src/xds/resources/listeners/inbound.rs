@@ -34,8 +34,10 @@ pub(crate) struct Door {
     /// `inbound|PORT|PORTNAME|HOST`.
     pub(crate) cluster: Arc<str>,
     pub(crate) host: Arc<str>,
-    /// Of the service.
+    /// As requests are called; of the service where no Sidecar has another.
     pub(crate) service_port: u16,
+    /// The port of the service whose pool counts here.
+    pub(crate) pool_port: u16,
     /// Where the application is.
     pub(crate) place: (EndpointAddress, u16),
     pub(crate) alt_stat_name: String,
@@ -115,6 +117,7 @@ pub(crate) fn of_instances(
                 cluster: cluster_name(port.number, &port.name, &service.key.hostname),
                 host: service.key.hostname.clone(),
                 service_port: port.number,
+                pool_port: port.number,
                 place: (
                     EndpointAddress::Ip(proxy.families.loopback()),
                     instance.target,
