@@ -237,7 +237,8 @@ impl ProxyView {
 
     /// All listeners but the shared ones; they win over those.
     fn own_listeners(&self) -> Vec<Arc<Resource>> {
-        let mut own = self.own().listeners();
+        let shared = self.outbound_listeners();
+        let mut own = self.own().listeners(|name| self.intercepts(&shared, name));
         if self.proxy.intercepts() {
             own.push(fixed::outbound(
                 &self.proxy,
@@ -254,6 +255,12 @@ impl ProxyView {
     fn has(&self, built: &outbound::Built) -> bool {
         let address = built.address;
         address.is_none_or(|address| !self.proxy.node.addresses.contains(&address))
+    }
+
+    /// Whether one of services is there by this name that is only intercepted.
+    fn intercepts(&self, shared: &Outbound, name: &str) -> bool {
+        let built = shared.listeners.get(name);
+        built.is_some_and(|built| !built.bound && self.has(built))
     }
 
     /// Where its applications are, as listeners are called: no bound listener of services takes that place from them.
@@ -274,11 +281,16 @@ impl ProxyView {
         let shared = self.outbound_listeners();
         let own = self.own_listeners();
         let applications = self.applications();
+        let bound: BTreeSet<String> = self.own().bound().collect();
         let has = |built: &outbound::Built| {
-            self.has(built) && !(built.bound && applications.contains(&*built.resource.name))
+            let name = &*built.resource.name;
+            let in_the_way = built.bound && applications.contains(name);
+            self.has(built) && !in_the_way && !bound.contains(name)
         };
         let names = own.iter().map(|one| &*one.name);
-        let taken = names.filter(|&name| {
+        let bound = bound.iter().map(String::as_str);
+        let names: BTreeSet<&str> = names.chain(bound).collect();
+        let taken = names.into_iter().filter(|&name| {
             shared
                 .listeners
                 .get(name)

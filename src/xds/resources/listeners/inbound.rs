@@ -22,6 +22,9 @@ use crate::resources::{clusters, routes};
 use crate::rules::authorization_policy::Filters;
 use crate::rules::peer_authentication::{PeerMode, PeerModes};
 
+/// The end of the name of a listener that is bound in the place of one that was only intercepted.
+const BOUND: &str = "_inbound";
+
 /// One port that the proxy takes for its application.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
@@ -174,14 +177,26 @@ impl Own<'_> {
             .collect()
     }
 
-    pub(crate) fn listeners(&self) -> Vec<Draft<Listener>> {
+    /// Names of those that are bound.
+    pub(crate) fn bound(&self) -> impl Iterator<Item = String> {
+        let doors = self.doors.iter().filter(|door| door.bound);
+        doors.map(|door| name(door.bind, door.port))
+    }
+
+    /// `is_intercepted`: whether there is a listener of that name for connections that are only intercepted.
+    pub(crate) fn listeners(&self, is_intercepted: impl Fn(&str) -> bool) -> Vec<Draft<Listener>> {
         self.listening()
             .into_iter()
             .map(|door| {
                 let sniffs = door.protocol.is_auto();
                 let chains = self.chains(door, None);
+                let mut name = name(door.bind, door.port);
+                // Envoy 1.40 dies of a listener that turns from outbound and not bound to inbound and bound.
+                if door.bound && is_intercepted(&name) {
+                    name.push_str(BOUND);
+                }
                 let frame = Frame {
-                    name: name(door.bind, door.port),
+                    name,
                     address: door.bind,
                     more: None,
                     port: door.port,
