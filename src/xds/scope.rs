@@ -164,6 +164,11 @@ impl ProxyRules {
         self.visible.destination_rules.len()
     }
 
+    /// The Sidecar that says what it imports.
+    pub(crate) const fn imported_by(&self) -> Option<&ObjectRef> {
+        self.listeners.sidecar.as_ref()
+    }
+
     /// Those that have routes.
     pub(crate) fn routed(&self) -> &ServicePorts {
         &self.sight.service_ports

@@ -73,7 +73,8 @@ fn inbound_port(
         .ok()
         .filter(|number| *number > 0)?;
     let bound = !proxy.intercepts() || item.capture_mode() == CaptureMode::None;
-    let service = by_target.get(&number).map(|instance| &instance.service);
+    let instance = by_target.get(&number);
+    let service = instance.map(|instance| &instance.service);
     let host: Arc<str> = service.map_or_else(
         || format!("{}.{}", sidecar.name, sidecar.namespace).into(),
         |service| service.key.hostname.clone(),
@@ -115,6 +116,7 @@ fn inbound_port(
         cluster,
         host,
         service_port: number,
+        pool_port: instance.map_or(number, |instance| instance.port.number),
         place,
         // The pattern is made of what a service is called.
         alt_stat_name: service.map_or_else(String::new, |service| {

@@ -240,7 +240,8 @@ impl ProxyView {
         self.snapshot
             .made
             .tell(self.own().lost_tls(), &self.proxy.node.id);
-        let mut own = self.own().listeners();
+        let shared = self.outbound_listeners();
+        let mut own = self.own().listeners(|name| self.intercepts(&shared, name));
         if self.proxy.intercepts() {
             own.push(fixed::outbound(
                 &self.proxy,
@@ -257,6 +258,12 @@ impl ProxyView {
     fn has(&self, built: &outbound::Built) -> bool {
         let address = built.address;
         address.is_none_or(|address| !self.proxy.node.addresses.contains(&address))
+    }
+
+    /// Whether one of services is there by this name that is only intercepted.
+    fn intercepts(&self, shared: &Outbound, name: &str) -> bool {
+        let built = shared.listeners.get(name);
+        built.is_some_and(|built| !built.bound && self.has(built))
     }
 
     /// Where its applications are, as listeners are called: no bound listener of services takes that place from them.
@@ -277,11 +284,16 @@ impl ProxyView {
         let shared = self.outbound_listeners();
         let own = self.own_listeners();
         let applications = self.applications();
+        let bound: BTreeSet<String> = self.own().bound().collect();
         let has = |built: &outbound::Built| {
-            self.has(built) && !(built.bound && applications.contains(&*built.resource.name))
+            let name = &*built.resource.name;
+            let in_the_way = built.bound && applications.contains(name);
+            self.has(built) && !in_the_way && !bound.contains(name)
         };
         let names = own.iter().map(|one| &*one.name);
-        let taken = names.filter(|&name| {
+        let bound = bound.iter().map(String::as_str);
+        let names: BTreeSet<&str> = names.chain(bound).collect();
+        let taken = names.into_iter().filter(|&name| {
             shared
                 .listeners
                 .get(name)
@@ -627,13 +639,13 @@ fn add_pool(inbound_port: &mut InboundPort, proxy: &Proxy, rules: &ProxyRules) {
         return;
     }
     // Its own services are there, whoever sees them.
-    let name = cluster_name(inbound_port.service_port, &inbound_port.host);
+    let name = cluster_name(inbound_port.pool_port, &inbound_port.host);
     let service_port = rules.service_ports().own(&name, &proxy.node.namespace);
     let Some(service_port) = service_port else {
         return;
     };
     let policies = Policies::of_service(rules, &service_port.service);
-    if let Some(pool) = policies.of(None, inbound_port.service_port).pool() {
+    if let Some(pool) = policies.of(None, inbound_port.pool_port).pool() {
         inbound_port.pool = Some(Arc::new(pool.clone()));
         inbound_port.from.extend(policies.from());
     }

@@ -27,6 +27,9 @@ use crate::rules::gateway::tls::RouterCertificates;
 use crate::rules::gateway::{self, Ends};
 use crate::rules::peer_authentication::{PeerMode, PeerModes};
 
+/// The end of the name of a listener that is bound in the place of one that was only intercepted.
+const BOUND: &str = "_inbound";
+
 /// One port that the proxy takes for its application.
 #[derive(Clone, Debug)]
 pub(crate) struct InboundPort {
@@ -39,8 +42,10 @@ pub(crate) struct InboundPort {
     /// `inbound|PORT|PORTNAME|HOST`.
     pub(crate) cluster: Arc<str>,
     pub(crate) host: Arc<str>,
-    /// Of the service.
+    /// As requests are called; of the service where no Sidecar has another.
     pub(crate) service_port: u16,
+    /// The port of the service whose pool counts here.
+    pub(crate) pool_port: u16,
     /// Where the application is.
     pub(crate) place: (EndpointAddress, u16),
     pub(crate) alt_stat_name: String,
@@ -126,6 +131,7 @@ pub(crate) fn of_instances(
                 cluster: cluster_name(port.number, &port.name, &service.key.hostname),
                 host: service.key.hostname.clone(),
                 service_port: port.number,
+                pool_port: port.number,
                 place: (
                     EndpointAddress::Ip(proxy.families.loopback()),
                     instance.target,
@@ -185,14 +191,29 @@ impl Own<'_> {
             .collect()
     }
 
-    pub(crate) fn listeners(&self) -> Vec<Draft<Listener>> {
+    /// Names of those that are bound.
+    pub(crate) fn bound(&self) -> impl Iterator<Item = String> {
+        let inbound_ports = self
+            .inbound_ports
+            .iter()
+            .filter(|inbound_port| inbound_port.bound);
+        inbound_ports.map(|inbound_port| name(inbound_port.bind, inbound_port.port))
+    }
+
+    /// `is_intercepted`: whether there is a listener of that name for connections that are only intercepted.
+    pub(crate) fn listeners(&self, is_intercepted: impl Fn(&str) -> bool) -> Vec<Draft<Listener>> {
         self.listening()
             .into_iter()
             .map(|inbound_port| {
                 let sniffs = inbound_port.protocol.is_auto();
                 let chains = self.chains(inbound_port, None);
+                let mut name = name(inbound_port.bind, inbound_port.port);
+                // Envoy 1.40 dies of a listener that turns from outbound and not bound to inbound and bound.
+                if inbound_port.bound && is_intercepted(&name) {
+                    name.push_str(BOUND);
+                }
                 let frame = Frame {
-                    name: name(inbound_port.bind, inbound_port.port),
+                    name,
                     address: inbound_port.bind,
                     more: None,
                     port: inbound_port.port,

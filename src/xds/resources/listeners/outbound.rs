@@ -16,7 +16,8 @@ use super::chain::key;
 use super::chain::{self, Match};
 use super::{Frame, Inspect, is_envoys, is_own, name};
 use crate::common::conflict::{
-    Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
+    Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, REJECTED_CONFIG, TCP_OVER_HTTP,
+    TCP_OVER_TCP,
 };
 use crate::common::families::Families;
 use crate::common::room::FairRoom;
@@ -142,10 +143,14 @@ pub(crate) fn build<'a>(
                     && (is_routed || service_ports.has(&service_port.service.key))
             }),
         };
-        for service_port in service_ports
+        let mut left = service_ports
             .all()
             .filter(|service_port| is_left(service_port))
-        {
+            .peekable();
+        if left.peek().is_none() {
+            builder.is_for_nothing();
+        }
+        for service_port in left {
             match stand.protocol.filter(|_| service_port.protocol.is_auto()) {
                 Some(protocol) => {
                     let declared = ServicePort {
@@ -171,6 +176,19 @@ fn extras(service_port: &ServicePort) -> Extras<'static> {
 }
 
 impl Builder<'_> {
+    /// Tells of a listener of a Sidecar that no service is behind.
+    fn is_for_nothing(&mut self) {
+        let (Some(port), Some(sidecar)) = (self.port, self.rules.imported_by()) else {
+            return;
+        };
+        let message = format!(
+            "the egress listener on {port} of {sidecar} is left out: no service that it imports has that port"
+        );
+        let key = name(self.wildcard.address, port);
+        let conflict = Conflict::new(REJECTED_CONFIG, key, message);
+        self.out.conflicts.push(conflict.because_of(sidecar));
+    }
+
     /// Whether its port may be one of the address that all share: there the proxy needs some for itself.
     fn may_share(&mut self, service_port: &ServicePort) -> bool {
         let port = service_port.port.number;

@@ -468,6 +468,36 @@ fn a_servers_own_cluster_has_the_limits_of_its_service() {
     assert!(one.typed_extension_protocol_options.is_empty());
 }
 
+/// An ingress has the number of where the application is, and the pool is that of the service's port.
+#[test]
+fn an_ingress_has_the_limits_of_its_service() {
+    let mut world = world();
+    let key = ServiceKey::new("a.demo.svc.cluster.local", "demo");
+    let services = Arc::make_mut(&mut world.services);
+    let one = Arc::make_mut(services.get_mut(&key).unwrap());
+    one.selector = labels(&[("app", "a")]);
+    one.ports[0].target = Target::Number(8080);
+    let pool = |most: u32| format!("connectionPool: {{tcp: {{maxConnections: {most}}}}}");
+    let ports = format!(
+        "portLevelSettings: [{{port: {{number: 80}}, {}}}, {{port: {{number: 8080}}, {}}}]",
+        pool(6),
+        pool(7)
+    );
+    destination_rule(
+        &mut world,
+        "d",
+        1,
+        &format!("host: a\ntrafficPolicy: {{{ports}}}"),
+    );
+    let ingress = "ingress: [{port: {number: 8080, protocol: HTTP, name: web}, defaultEndpoint: '127.0.0.1:9000'}]";
+    let object = object::<api::networking::Sidecar>("s", 1, ingress);
+    insert(&mut world.sidecars, object);
+    let view = snapshot(world).view(&node("demo", &[("app", "a")]));
+    let one = cluster(&*view, "inbound|8080|web|a.demo.svc.cluster.local");
+    let limits = &one.circuit_breakers.unwrap().thresholds[0];
+    assert_eq!(limits.max_connections.unwrap().value, 6);
+}
+
 #[test]
 fn a_subset_comes_over_its_rule_and_a_port_replaces_both() {
     let view = with(

@@ -108,6 +108,28 @@ fn a_proxy_has_what_its_sidecar_imports() {
     }
 }
 
+#[test]
+fn a_listener_that_is_for_nothing_is_told() {
+    let told = |port: u16, protocol: &str| {
+        let mut world = mesh();
+        let port = format!("{{number: {port}, protocol: {protocol}, name: p}}");
+        let spec = format!("egress: [{{port: {port}, hosts: ['./*']}}, {{hosts: ['*/*']}}]");
+        sidecar(&mut world, "demo/s", 1, &spec);
+        let snapshot = snapshot(world);
+        let _made = snapshot.view(&node("demo", &[])).all(Type::Listener);
+        let told = snapshot.conflicts().into_iter();
+        told.map(|one| (one.object.unwrap().to_string(), one.message))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(told(80, "HTTP"), []);
+    assert_eq!(told(3128, "HTTP_PROXY"), []);
+    let message = "the egress listener on 7000 of Sidecar demo/s is left out: no service that it imports has that port";
+    assert_eq!(
+        told(7000, "TCP"),
+        [("Sidecar demo/s".to_owned(), message.to_owned())]
+    );
+}
+
 /// Whoever is older without being imported takes nothing from those who are.
 #[test]
 fn what_is_not_imported_hides_nothing() {

@@ -91,6 +91,47 @@ fn an_ingress_that_is_not_bound_is_not_on_all_addresses() {
     }
 }
 
+/// Envoy 1.40 dies where a listener of one name turns from outbound and not bound to inbound and bound.
+#[test]
+fn an_ingress_that_is_bound_takes_the_place_of_services_under_another_name() {
+    let mut world = world("");
+    for (name, port) in [("b", 85), ("c", 86)] {
+        let mut service = service(name, &[(port, "HTTP")], Resolution::Static);
+        if name == "c" {
+            service = self::service(name, &[(port, "TCP")], Resolution::Static);
+            at(&mut service, &["10.9.0.1"]);
+        }
+        add(&mut world, service, Vec::new());
+    }
+    let bound = |number: u16, bind: &str| {
+        inbound_port(number, &format!(", bind: {bind}, captureMode: NONE"))
+    };
+    let inbound_ports = [
+        bound(85, "0.0.0.0"),
+        bound(86, "10.9.0.1"),
+        bound(87, "0.0.0.0"),
+    ];
+    sidecar(&mut world, &format!("ingress:\n{}", inbound_ports.concat()));
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&node(FIRST, "REDIRECT"));
+    assert_eq!(
+        names(&*view, Type::Listener),
+        "0.0.0.0_85_inbound 0.0.0.0_87 10.9.0.1_86_inbound virtualInbound virtualOutbound"
+    );
+    let told = |name: &str| {
+        format!("listener {name} of services is left out: the proxy has one of its own there")
+    };
+    let messages: Vec<_> = snapshot
+        .conflicts()
+        .into_iter()
+        .map(|one| one.message)
+        .collect();
+    assert_eq!(messages, [told("0.0.0.0_85"), told("10.9.0.1_86")]);
+    // Where nothing is intercepted those of services are bound, too.
+    let view = snapshot.view(&node(CLIENT, "NONE"));
+    assert!(view.get(Type::Listener, "0.0.0.0_85").is_some());
+}
+
 /// By its name in TLS a service is told where it has no address; one of the other family is an address.
 #[test]
 fn a_service_with_an_address_of_the_other_family_is_not_told_by_its_name() {

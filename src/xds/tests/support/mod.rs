@@ -982,6 +982,7 @@ fn servers(odd: &[&str]) -> Vec<(&'static str, String)> {
     for hosts in [
         "['*.a.example', a.example]",
         "['A.Example', a.example, './a.example', '*/a.example']",
+        "['2001:db8::1', '2001:0DB8::0:1']",
         "['*']",
         "['*', a.example]",
         "['*.example', '*.a.example', b.example]",
@@ -1196,7 +1197,8 @@ pub fn edges() -> Vec<(&'static str, String)> {
         "hosts: [a, a.demo.svc.cluster.local]",
         "hosts: [c.example, C.example]",
         "hosts: ['*.example', '*.example']",
-        "hosts: [10.0.0.1]",
+        "hosts: [10.0.0.1, 10.96.0.1]",
+        "hosts: ['2001:db8::1', '2001:0DB8::0:1']",
     ];
     let mut rules: Vec<_> = http
         .into_iter()
@@ -1230,7 +1232,18 @@ pub fn edges() -> Vec<(&'static str, String)> {
             rules.push(("VirtualService", format!("{hosts}\n{connections}")));
         }
     }
-    let mut policies = Vec::new();
+    rules.push((
+        "VirtualService",
+        format!(
+            "hosts: ['*foo.com', a.demo.svc.cluster.local]\ntls: [{{match: [{{sniHosts: ['*foo.com']}}], {route}}}]"
+        ),
+    ));
+    let mut policies = vec![
+        format!("tls: {{mode: SIMPLE, sni: {}}}", &long[..300]),
+        format!(
+            "loadBalancer: {{consistentHash: {{httpCookie: {{name: a, ttl: 1s, attributes: [{{name: {long}}}, {{name: a, value: {long}}}]}}}}}}"
+        ),
+    ];
     for value in odd {
         for field in [
             "loadBalancer: {consistentHash: {httpHeaderName: VALUE}}",
