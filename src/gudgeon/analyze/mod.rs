@@ -1,7 +1,7 @@
 //! `gudgeon analyze`: what objects say of each other, and what is not there, without a server.
 //!
 //! ```text
-//! -f ── named_files ──► inventory ──► references, conflicts, workloads, ports ──► messages ── report ──► stdout
+//! -f ── named_files ──► inventory ──► references, conflicts, workloads, ports, ingresses ──► messages ── report ──► stdout
 //! ```
 //!
 //! Each object by itself is judged by `api::config`, with the words of `validate`; what is found here is about two and more. The codes
@@ -10,6 +10,7 @@
 mod codes;
 mod command;
 mod conflicts;
+mod ingresses;
 mod inventory;
 mod messages;
 mod ports;

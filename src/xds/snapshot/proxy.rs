@@ -620,7 +620,7 @@ fn add_pool(door: &mut Door, proxy: &Proxy, rules: &ProxyRules) {
     if let Some(sidecar) = &rules.sidecar
         && let Some(pool) = &sidecar.spec.inbound_connection_pool
     {
-        door.pool = Some(Arc::new(pool.clone()));
+        door.pool = Some(Arc::new(*pool));
         door.from.push(ingress::reference(sidecar));
         return;
     }
@@ -632,7 +632,7 @@ fn add_pool(door: &mut Door, proxy: &Proxy, rules: &ProxyRules) {
     };
     let policies = Policies::of_service(rules, &outlet.service);
     if let Some(pool) = policies.of(None, door.service_port).pool() {
-        door.pool = Some(Arc::new(pool.clone()));
+        door.pool = Some(Arc::new(*pool));
         door.from.extend(policies.from());
     }
 }
