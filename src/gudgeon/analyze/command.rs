@@ -13,17 +13,18 @@ use super::inventory::{Inventory, Item};
 use super::messages::{Located, Message};
 use super::report::{OutputFormat, written};
 use super::suppressed::Suppressed;
-use super::{conflicts, ports, references, workloads};
+use super::{conflicts, ingresses, ports, references, workloads};
 use crate::cli::AnalyzeFlags;
 use crate::exit::{Exit, Failure};
 use crate::named_files::{self, File, put_namespace};
 
 /// Kinds of Kubernetes that objects of ours speak of.
-const KUBERNETES: [(&str, &[&str]); 4] = [
+const KUBERNETES: [(&str, &[&str]); 5] = [
     (
         "v1",
         &["Endpoints", "Namespace", "Pod", "Secret", "Service"],
     ),
+    ("networking.k8s.io/v1", &["Ingress"]),
     (
         "apps/v1",
         &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
@@ -170,6 +171,7 @@ pub(crate) fn found(
     conflicts::find(&inventory, &mut messages);
     workloads::find(&inventory, &mut messages);
     ports::find(&inventory, &mut messages);
+    ingresses::find(&inventory, &mut messages);
     let mut by_item: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
     for message in messages {
         by_item.entry(message.item).or_default().push(message);

@@ -2,7 +2,7 @@
 //! as its API server has it.
 //!
 //! ```text
-//! -f ── named_files, cluster ──► inventory ──► references, conflicts, workloads, ports ──► messages ── report ──► stdout
+//! -f ── named_files, cluster ──► inventory ──► references, conflicts, workloads, ports, ingresses ──► messages ── report ──► stdout
 //! ```
 //!
 //! Each object by itself is judged by `api::config`, with the words of `validate`; what is found here is about two and more. The codes
@@ -12,6 +12,7 @@ mod cluster;
 mod codes;
 mod command;
 mod conflicts;
+mod ingresses;
 mod inventory;
 mod messages;
 mod ports;

@@ -413,3 +413,42 @@ fn what_is_wrong_with_one_by_itself_has_its_words() {
     found(&[broken], None, "istio-system", &mut is_whole);
     assert!(!is_whole);
 }
+
+#[test]
+fn parts_of_ingresses_that_nothing_is_made_of_are_said() {
+    let backend = |port: &str| format!("{{service: {{name: web, port: {port}}}}}");
+    let ingress = |class: &str, port: &str| {
+        format!(
+            "{GOOD}apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: i, namespace: demo, annotations: \
+             {{kubernetes.io/ingress.class: {class}}}}}\nspec:\n  defaultBackend: {}\n  rules:\n  - host: a.example\n    http: \
+             {{paths: [{{path: /, pathType: Prefix, backend: {}}}]}}\n",
+            backend("{number: 80}"),
+            backend(port)
+        )
+    };
+    let of = |class: &str, port: &str| {
+        let mut is_whole = true;
+        let found = found(
+            &[file(&ingress(class, port))],
+            None,
+            "istio-system",
+            &mut is_whole,
+        );
+        let of_ingress = found.into_iter().map(|one| one.as_line());
+        let kept = of_ingress.filter(|line| line.contains("(Ingress demo/i"));
+        kept.collect::<Vec<_>>().join("; ")
+    };
+    let both = of("istio", "{name: none}");
+    assert!(
+        both.contains("spec.defaultBackend: a default backend is not served"),
+        "{both}"
+    );
+    assert!(
+        both.contains("spec.rules[0]") && both.matches("IST0133").count() == 2,
+        "{both}"
+    );
+    let one = of("istio", "{name: http}");
+    assert_eq!(one.matches("IST0133").count(), 1, "{one}");
+    // Of another controller nothing is known.
+    assert_eq!(of("nginx", "{name: none}"), "");
+}

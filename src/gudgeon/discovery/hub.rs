@@ -29,7 +29,7 @@ use xds::view::View;
 
 use self::edge::EdgeInputs;
 pub(super) use self::edge::Looking;
-use self::ingresses::IngressRules;
+use self::ingresses::{IngressNotes, IngressRules};
 use self::peers::Peers;
 use self::plaintext::Plaintext;
 use super::facts::Facts;
@@ -260,6 +260,11 @@ impl Hub {
     /// What the sources are at, for the pages.
     pub(crate) fn look<T>(&self, at: impl FnOnce(&Registries) -> T) -> T {
         at(&self.state().registries)
+    }
+
+    /// What is said of Ingresses.
+    pub(crate) fn ingress_notes(&self) -> IngressNotes {
+        self.state().ingresses.notes().clone()
     }
 
     /// Somebody wants everyone to look at everything. How many that are.

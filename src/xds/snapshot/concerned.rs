@@ -73,7 +73,7 @@ impl Concerned {
             && base.near_by_rules == later.near_by_rules
             && base.accounts_by_rules == later.accounts_by_rules
             && base.resolved_near == later.resolved_near
-            && base.credentials_by_rules == later.credentials_by_rules
+            && base.client_credentials == later.client_credentials
             && base.beside == later.beside
             // They may be addresses of services.
             && !base.networks.has_gateways()
@@ -94,7 +94,11 @@ impl Concerned {
     pub(super) fn has(&self, node: &Node, local: &api::model::ClusterId) -> bool {
         let mut both = [&self.before, &self.after].into_iter();
         let may_have = node.kind == node::Kind::Router
-            || both.any(|(_, base)| base.credentials_of_sidecars.contains(&node.namespace));
+            || both.any(|(_, base)| {
+                base.client_credentials
+                    .of_sidecars
+                    .contains(&node.namespace)
+            });
         let has_secrets = may_have && self.secrets.contains(&node.namespace);
         if self.everybody || has_secrets {
             return true;

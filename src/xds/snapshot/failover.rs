@@ -91,3 +91,16 @@ impl FailoverLabels {
             .collect()
     }
 }
+
+/// Whether names that proxies resolve have several localities, and it matters which is near.
+pub(super) fn resolved_near(world: &World) -> bool {
+    let setting = world.mesh.locality_lb_setting.as_ref();
+    let of_mesh =
+        setting.is_some_and(|setting| setting.enabled.as_ref().is_some_and(|on| on.value));
+    world.services.values().any(|service| {
+        let near = service.resolution.is_dns() && (of_mesh || service.prefers_close);
+        let mut endpoints = world.endpoints_of(&service.key);
+        let first = endpoints.next().filter(|_| near);
+        first.is_some_and(|(_, first)| endpoints.any(|(_, other)| other.locality != first.locality))
+    })
+}

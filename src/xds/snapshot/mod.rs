@@ -35,6 +35,7 @@ use self::concerned::Concerned;
 use self::failover::FailoverLabels;
 use self::parts::{Clusters, Listeners};
 use self::ports::ByPort;
+use self::secrets::ClientCredentials;
 use self::variants::Variants;
 use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
@@ -48,7 +49,7 @@ use crate::resources::listeners::outbound::Place;
 use crate::resources::mesh::Mesh;
 use crate::resources::networks::Networks;
 use crate::resources::routes::Caller;
-use crate::rules::destination_rule::{ask_for_accounts, has_credentials, have_localities};
+use crate::rules::destination_rule::{ask_for_accounts, have_localities};
 use crate::rules::peer_authentication;
 use crate::rules::request_authentication::TokenProviders;
 use crate::scope::envoy_filters::EnvoyFilters;
@@ -90,10 +91,7 @@ struct Base {
     /// Rules make it matter where a client is.
     near_by_rules: bool,
     failover: FailoverLabels,
-    /// Rules name certificates for routers.
-    credentials_by_rules: bool,
-    /// Namespaces with rules that name certificates for some sidecars.
-    credentials_of_sidecars: BTreeSet<Arc<str>>,
+    client_credentials: ClientCredentials,
     /// Rules make clients ask servers for who they are.
     accounts_by_rules: bool,
     networks: Networks,
@@ -342,12 +340,6 @@ impl Snapshot {
         viewers.iter().map(|assignments| assignments.len()).sum()
     }
 
-    /// Whether it matters to a proxy which certificates there are by name.
-    #[must_use]
-    pub fn has_credentials_for(&self, node: &Node) -> bool {
-        node.kind == Kind::Router || self.base.client_secrets(node).is_some()
-    }
-
     fn directory(&self) -> &Directory {
         self.directory.get_or_init(|| Directory::new(&self.world))
     }
@@ -486,7 +478,6 @@ impl Base {
     fn new(world: &World, settings: &Settings, earlier: Option<&Self>) -> Self {
         let rules = Rules::new(world, settings);
         let policies = Policies::new(world);
-        let credentials_by_rules = rules.all_destination_rules().any(has_credentials);
         let tls_by_policies = policies.all_peers().any(peer_authentication::takes_tls);
         Self {
             mesh: Mesh {
@@ -495,8 +486,7 @@ impl Base {
             },
             near_by_rules: have_localities(&rules),
             failover: FailoverLabels::new(&rules, world),
-            credentials_by_rules,
-            credentials_of_sidecars: secrets::of_sidecars(world),
+            client_credentials: ClientCredentials::new(world),
             accounts_by_rules: ask_for_accounts(&rules),
             rules,
             policies,
@@ -504,7 +494,7 @@ impl Base {
             envoy_filters: EnvoyFilters::new(world, earlier.map(|base| &base.envoy_filters)),
             trust_domains: TrustDomains::new(&world.mesh, settings),
             networks: Networks::new(world),
-            resolved_near: resolved_near(world),
+            resolved_near: failover::resolved_near(world),
             beside: beside(world, world.services.values()),
         }
     }
@@ -554,18 +544,6 @@ fn hash(what: &impl Hash) -> u64 {
 /// What did not change is the same pointer mostly.
 fn is_same<T: PartialEq>(one: &Arc<T>, other: &Arc<T>) -> bool {
     Arc::ptr_eq(one, other) || one == other
-}
-
-fn resolved_near(world: &World) -> bool {
-    let setting = world.mesh.locality_lb_setting.as_ref();
-    let of_mesh =
-        setting.is_some_and(|setting| setting.enabled.as_ref().is_some_and(|on| on.value));
-    world.services.values().any(|service| {
-        let near = service.resolution.is_dns() && (of_mesh || service.prefers_close);
-        let mut endpoints = world.endpoints_of(&service.key);
-        let first = endpoints.next().filter(|_| near);
-        first.is_some_and(|(_, first)| endpoints.any(|(_, other)| other.locality != first.locality))
-    })
 }
 
 fn beside<'a>(

@@ -634,7 +634,7 @@ fn add_pool(inbound_port: &mut InboundPort, proxy: &Proxy, rules: &ProxyRules) {
     if let Some(sidecar) = &rules.sidecar
         && let Some(pool) = &sidecar.spec.inbound_connection_pool
     {
-        inbound_port.pool = Some(Arc::new(pool.clone()));
+        inbound_port.pool = Some(Arc::new(*pool));
         inbound_port.from.push(ingress::reference(sidecar));
         return;
     }
@@ -646,7 +646,7 @@ fn add_pool(inbound_port: &mut InboundPort, proxy: &Proxy, rules: &ProxyRules) {
     };
     let policies = Policies::of_service(rules, &service_port.service);
     if let Some(pool) = policies.of(None, inbound_port.pool_port).pool() {
-        inbound_port.pool = Some(Arc::new(pool.clone()));
+        inbound_port.pool = Some(Arc::new(*pool));
         inbound_port.from.extend(policies.from());
     }
 }

@@ -12,8 +12,8 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 use prost::Message as _;
 
-use super::Base;
 use super::proxy::ProxyView;
+use super::{Base, Snapshot};
 use crate::common::tls;
 use crate::node::{Kind, Node};
 use crate::rules::destination_rule::{ClientSecrets, Policies, has_credentials, named_by};
@@ -124,23 +124,48 @@ fn namespaces_of(
     namespaces
 }
 
-/// Namespaces with rules that name certificates for workloads of theirs.
-pub(super) fn of_sidecars(world: &World) -> BTreeSet<Arc<str>> {
-    let rules = world.destination_rules.values();
-    let for_some =
-        rules.filter(|rule| rule.spec.workload_selector.is_some() && has_credentials(&rule.spec));
-    for_some.map(|rule| rule.namespace.clone()).collect()
+/// Whom rules for connections name certificates for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ClientCredentials {
+    /// For all routers.
+    of_routers: bool,
+    /// For workloads of these namespaces.
+    pub(super) of_sidecars: BTreeSet<Arc<str>>,
+}
+
+impl ClientCredentials {
+    pub(super) fn new(world: &World) -> Self {
+        let rules = world.destination_rules.values();
+        let named: Vec<_> = rules.filter(|rule| has_credentials(&rule.spec)).collect();
+        let for_some = named.iter();
+        let for_some = for_some.filter(|rule| rule.spec.workload_selector.is_some());
+        Self {
+            of_routers: !named.is_empty(),
+            of_sidecars: for_some.map(|rule| rule.namespace.clone()).collect(),
+        }
+    }
 }
 
 impl Base {
     /// The namespace of a proxy whose connections may have certificates by name, and whether it has shown who it is.
     pub(super) fn client_secrets(&self, node: &Node) -> Option<(Arc<str>, bool)> {
         let may = match node.kind {
-            Kind::Router => self.credentials_by_rules,
-            Kind::Sidecar => self.credentials_of_sidecars.contains(&node.namespace),
+            Kind::Router => self.client_credentials.of_routers,
+            Kind::Sidecar => {
+                let namespaces = &self.client_credentials.of_sidecars;
+                namespaces.contains(&node.namespace)
+            }
         };
         let is_trusted = node.router.may_have_secrets;
         (may && !node.grpc).then(|| (node.namespace.clone(), is_trusted))
+    }
+}
+
+impl Snapshot {
+    /// Whether it matters to a proxy which certificates there are by name.
+    #[must_use]
+    pub fn has_credentials_for(&self, node: &Node) -> bool {
+        node.kind == Kind::Router || self.base.client_secrets(node).is_some()
     }
 }
 

@@ -57,6 +57,8 @@ fn named<K: ToString>(counts: &BTreeMap<K, usize>) -> BTreeMap<String, usize> {
 /// Configuration as it was written; `kind`: only that one.
 pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
     let told = ToldOf::now(hub);
+    let of_ingresses = ingresses(hub, &told.lost).into_iter();
+    let of_ingresses = of_ingresses.filter(|_| kind.is_none_or(|kind| kind == INGRESS));
     let rows = sources
         .written(hub)
         .into_iter()
@@ -71,7 +73,30 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
                 "status": told.status(&written),
             })
         });
-    Value::Array(rows.collect())
+    Value::Array(rows.chain(of_ingresses).collect())
+}
+
+const INGRESS: &str = "Ingress";
+
+/// Ingresses of which something is said, or of the objects that are made of them.
+fn ingresses(hub: &Hub, lost: &BTreeMap<Key, Vec<String>>) -> Vec<Value> {
+    let notes = hub.ingress_notes();
+    let mut all = notes.findings;
+    for (made, words) in lost {
+        if let Some(ingress) = notes.made_of.get(made) {
+            let said = all.entry(ingress.clone()).or_default();
+            said.extend(words.iter().cloned());
+        }
+    }
+    let rows = all.into_iter().map(|(key, messages)| {
+        json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": INGRESS,
+            "metadata": {"name": key.name, "namespace": key.namespace},
+            "status": {"accepted": true, "effect": "read", "messages": messages},
+        })
+    });
+    rows.collect()
 }
 
 /// What is told of objects beside what they say themselves.

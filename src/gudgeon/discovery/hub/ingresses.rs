@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use api::mesh::MeshConfig;
 use api::model::{Objects, Service, ServiceKey, World};
-use api::networking::{Gateway, VirtualService};
+use api::networking::{Gateway, Kind as _, VirtualService};
 use cluster::registry::kubernetes::Ingresses;
 use cluster::registry::{AnyConfigured, Configuration};
 use tracing::warn;
 use transform::Key;
-use transform::ingress::{Generated, Settings, transform};
+use transform::ingress::{GATEWAYS, Generated, Settings, transform};
 use transform::kubernetes::Ingress;
 
 /// What rules are made of.
@@ -57,9 +57,40 @@ pub(super) struct IngressRules {
     virtual_services: Joint<VirtualService>,
     /// What was said of them already.
     said: BTreeSet<String>,
+    notes: IngressNotes,
+}
+
+/// What is said of Ingresses, and which of them objects are made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IngressNotes {
+    /// Parts that nothing is made of.
+    pub(crate) findings: BTreeMap<Key, BTreeSet<String>>,
+    /// The first Ingress of each object, by kind, namespace and name.
+    pub(crate) made_of: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Key>,
+}
+
+impl IngressNotes {
+    fn add(&mut self, ingress: &Key, words: String) {
+        self.findings
+            .entry(ingress.clone())
+            .or_default()
+            .insert(words);
+    }
+
+    /// As a line each.
+    fn lines(&self) -> BTreeSet<String> {
+        let all = self.findings.iter();
+        let all = all.flat_map(|(key, words)| words.iter().map(move |words| (key, words)));
+        all.map(|(key, words)| format!("Ingress {key}: {words}"))
+            .collect()
+    }
 }
 
 impl IngressRules {
+    pub(super) const fn notes(&self) -> &IngressNotes {
+        &self.notes
+    }
+
     /// Puts them into a world, where nobody has written objects of their names.
     pub(super) fn add<'a>(
         &mut self,
@@ -93,13 +124,13 @@ impl IngressRules {
     }
 
     fn made(&mut self, inputs: &IngressInputs, domain: &str) -> Configuration {
-        let mut said = BTreeSet::new();
+        let mut notes = IngressNotes::default();
         let mut all = BTreeMap::new();
         for (key, json) in inputs.ingresses.iter().flat_map(|all| all.iter()) {
             let key = Key::new(&*key.0, &*key.1);
             match serde_json::from_str::<Ingress>(json) {
                 Ok(ingress) => drop(all.entry(key).or_insert(ingress)),
-                Err(cause) => drop(said.insert(format!("cannot read Ingress {key}: {cause}"))),
+                Err(cause) => notes.add(&key, format!("cannot read it: {cause}")),
             }
         }
         let port = |service: &Key, name: &str| {
@@ -114,25 +145,29 @@ impl IngressRules {
         let settings = Settings::new(&inputs.mesh, domain);
         let outcome = transform(&all, &settings, &port);
         for finding in outcome.findings {
-            said.insert(format!(
-                "Ingress {}: {}: {}",
-                finding.ingress, finding.path, finding.message
-            ));
+            let words = format!("{}: {}", finding.path, finding.message);
+            notes.add(&finding.ingress, words);
         }
         let mut made = Configuration::default();
         for one in &outcome.generated {
+            let kind = match one.collection {
+                GATEWAYS => Gateway::NAME,
+                _ => VirtualService::NAME,
+            };
+            let (namespace, name) = (&*one.key.namespace, &*one.key.name);
+            let key = (kind.into(), namespace.into(), name.into());
+            notes.made_of.insert(key, one.of.clone());
             match configured(one) {
                 Ok(object) => made.set(object),
-                Err(cause) => {
-                    let of = &one.of;
-                    said.insert(format!("Ingress {of}: nothing is made of it: {cause}"));
-                }
+                Err(cause) => notes.add(&one.of, format!("nothing is made of it: {cause}")),
             }
         }
+        let said = notes.lines();
         for words in said.difference(&self.said) {
             warn!("{words}");
         }
         self.said = said;
+        self.notes = notes;
         made
     }
 }
@@ -223,6 +258,11 @@ mod tests {
         let first = with(&mut rules, &all, &plain);
         assert_eq!((first.gateways.len(), first.virtual_services.len()), (1, 0));
         assert_eq!(rules.said.len(), 1);
+        let notes = rules.notes();
+        let of: Vec<_> = notes.findings.keys().map(ToString::to_string).collect();
+        assert_eq!(of, ["shop/front"]);
+        let made: Vec<_> = notes.made_of.values().map(ToString::to_string).collect();
+        assert_eq!(made, ["shop/front"], "the Gateway");
         let again = with(&mut rules, &all, &plain);
         assert!(Arc::ptr_eq(&first.gateways, &again.gateways));
         // Another Ingress of the same servers makes the same Gateway.

@@ -19,13 +19,13 @@ pub(crate) struct ClientSecrets<'a> {
 
 /// What is asked for by name.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct NamedSecrets {
     pub(crate) pair: Option<String>,
     /// That servers are checked against; none: they are not.
     pub(crate) root: Option<String>,
 }
 
-impl Asked {
+impl NamedSecrets {
     /// All names.
     pub(crate) fn names(self) -> impl Iterator<Item = String> {
         self.pair.into_iter().chain(self.root)
@@ -47,13 +47,13 @@ fn checks(tls: &ClientTlsSettings) -> bool {
 pub(super) fn asked(
     tls: &ClientTlsSettings,
     secrets: ProxySecrets<'_>,
-) -> Result<Option<Asked>, String> {
+) -> Result<Option<NamedSecrets>, String> {
     let Some(name) = name(tls) else {
         return Ok(None);
     };
     let pair = (tls.mode() == TlSmode::Mutual).then(|| secrets.pair(name));
     let root = checks(tls).then(|| secrets.root(name));
-    Ok(Some(Asked {
+    Ok(Some(NamedSecrets {
         pair: pair.transpose()?,
         root: root.transpose()?,
     }))
@@ -73,7 +73,7 @@ impl Policies {
 
 impl Policy<'_> {
     /// Names that a cluster of this policy asks for; none where it cannot be had.
-    pub(crate) fn credentials(&self, secrets: ProxySecrets<'_>) -> Asked {
+    pub(crate) fn credentials(&self, secrets: ProxySecrets<'_>) -> NamedSecrets {
         let asked = self.tls.map(|tls| asked(tls, secrets));
         let found = asked.and_then(Result::ok).flatten();
         found.unwrap_or_default()

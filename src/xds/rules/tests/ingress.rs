@@ -172,6 +172,7 @@ fn tls_that_proxies_cannot_end_lets_nobody_in() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn limits_of_a_sidecar_come_before_those_of_its_service() {
     let pool = |most: u32| {
         format!(

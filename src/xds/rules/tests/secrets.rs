@@ -565,7 +565,7 @@ mod of_clients {
         // It goes, and the cluster with it.
         Arc::make_mut(&mut world.credentials).clear();
         let last = next.snapshot.next(world, None).snapshot.view(&edge);
-        assert!(last.get(Type::Cluster, A).is_none() && last.all(Type::Secret).len() == 0);
+        assert!(last.get(Type::Cluster, A).is_none() && last.all(Type::Secret).is_empty());
     }
 
     #[test]
