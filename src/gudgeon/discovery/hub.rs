@@ -6,11 +6,12 @@
 
 mod edge;
 mod ingresses;
+mod notify;
 mod peers;
 mod plaintext;
 mod standings;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,8 +24,8 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info, warn};
 use xds::debounce::{Debounce, Due};
 use xds::node::Node;
-use xds::snapshot::{Next, Snapshot};
-use xds::stream::{Lists, Protocol, Scope};
+use xds::snapshot::Snapshot;
+use xds::stream::{Lists, Protocol};
 use xds::view::View;
 
 use self::edge::EdgeInputs;
@@ -41,9 +42,9 @@ use super::log_limiters::LogLimiters;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::pieces::Pieces;
-use super::pushed::{Pushed, assignments, made};
+use super::pushed::{Pushed, made};
 use super::refused::RefusedStreams;
-use super::session::{PendingPush, Session, nothing};
+use super::session::Session;
 use crate::clock::Clock;
 use crate::grpc::Address;
 use crate::mcp::PortAccess;
@@ -546,52 +547,6 @@ impl Hub {
         }
         let _turn = self.worker.acquire().await.ok()?;
         tokio::task::spawn_blocking(work).await.ok()
-    }
-
-    /// Says to how many.
-    fn tell(&self, due: &Due, earlier: &Snapshot, next: &Next, now: Duration) -> usize {
-        let batch = &due.batch;
-        let names = Arc::new(assignments(next.snapshot.world(), &batch.hosts));
-        let local = &self.options.settings.cluster;
-        let mut told = 0;
-        let mut resting = HashSet::new();
-        for session in self.sessions() {
-            let node = &session.node;
-            let of_proxy = || {
-                batch.proxies.iter().any(|key| {
-                    key.name == node.name
-                        && key.namespace == node.namespace
-                        && key.cluster == *node.cluster.as_ref().unwrap_or(local)
-                }) || node.addresses.iter().any(|at| next.moved.contains(at))
-            };
-            let everybody = batch.reasons.has(Reason::Debug);
-            let concerned = || next.full && (everybody || next.concerns(node));
-            let scope = if concerned() || of_proxy() {
-                Scope::Full
-            } else if names.is_empty() {
-                nothing()
-            } else {
-                Scope::Endpoints(Arc::clone(&names))
-            };
-            let is_nothing = matches!(&scope, Scope::Endpoints(names) if names.is_empty());
-            let pending = PendingPush {
-                snapshot: Arc::clone(&next.snapshot),
-                scope,
-                reasons: batch.reasons,
-                since: due.since,
-                put: now,
-            };
-            if is_nothing {
-                resting.insert(node.id.clone());
-                session.leave(pending);
-            } else {
-                told += 1;
-                session.enqueue(pending);
-            }
-        }
-        next.snapshot
-            .keep_conflicts(earlier, |proxy| resting.contains(proxy));
-        told
     }
 }
 

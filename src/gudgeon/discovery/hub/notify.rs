@@ -1,0 +1,62 @@
+//! Who is told of a snapshot: streams that it concerns take it in at once, others find it when something else wakes them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::model::Reason;
+use xds::debounce::Due;
+use xds::snapshot::{Next, Snapshot};
+use xds::stream::Scope;
+
+use super::Hub;
+use crate::discovery::pushed::assignments;
+use crate::discovery::session::{PendingPush, nothing};
+
+impl Hub {
+    /// Says to how many.
+    pub(super) fn tell(&self, due: &Due, earlier: &Snapshot, next: &Next, now: Duration) -> usize {
+        let batch = &due.batch;
+        let names = Arc::new(assignments(next.snapshot.world(), &batch.hosts));
+        let local = &self.options.settings.cluster;
+        let mut told = 0;
+        let mut resting = HashSet::new();
+        for session in self.sessions() {
+            let node = &session.node;
+            let of_proxy = || {
+                batch.proxies.iter().any(|key| {
+                    key.name == node.name
+                        && key.namespace == node.namespace
+                        && key.cluster == *node.cluster.as_ref().unwrap_or(local)
+                }) || node.addresses.iter().any(|at| next.moved.contains(at))
+            };
+            let everybody = batch.reasons.has(Reason::Debug);
+            let concerned = || next.full && (everybody || next.concerns(node));
+            let scope = if concerned() || of_proxy() {
+                Scope::Full
+            } else if names.is_empty() {
+                nothing()
+            } else {
+                Scope::Endpoints(Arc::clone(&names))
+            };
+            let is_nothing = matches!(&scope, Scope::Endpoints(names) if names.is_empty());
+            let pending = PendingPush {
+                snapshot: Arc::clone(&next.snapshot),
+                scope,
+                reasons: batch.reasons,
+                since: due.since,
+                put: now,
+            };
+            if is_nothing {
+                resting.insert(node.id.clone());
+                session.leave(pending);
+            } else {
+                told += 1;
+                session.enqueue(pending);
+            }
+        }
+        next.snapshot
+            .keep_conflicts(earlier, |proxy| resting.contains(proxy));
+        told
+    }
+}
