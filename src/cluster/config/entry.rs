@@ -55,7 +55,7 @@ impl fmt::Display for Id {
 }
 
 /// An object that is good. Cloned for the price of a pointer.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Entry {
     /// An object of one of the mesh's kinds. Its `spec` is `null`: [`Object::of_resource`] decodes it again from the bytes
     /// of the resource.
@@ -70,6 +70,24 @@ pub enum Entry {
         /// JSON with the fields that transforms read.
         json: Arc<str>,
     },
+}
+
+/// Without what is secret.
+impl fmt::Debug for Entry {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object { object, created } => to
+                .debug_tuple("Object")
+                .field(object)
+                .field(created)
+                .finish(),
+            Self::Plain {
+                kind: Plain::Secret,
+                ..
+            } => to.write_str("Secret"),
+            Self::Plain { kind, json } => to.debug_tuple("Plain").field(kind).field(json).finish(),
+        }
+    }
 }
 
 /// Entries are equal if every reader sees the same in them.

@@ -13,6 +13,8 @@ pub enum Plain {
     Namespace,
     Node,
     Pod,
+    /// Read where certificates of it are given to routers; nobody else is to see what is in it.
+    Secret,
     Service,
 }
 
@@ -34,7 +36,7 @@ struct Row {
 const ANNOTATIONS: &str = "annotations";
 const VERSION: &str = "resourceVersion";
 
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 9] = [
     Row {
         plain: Plain::Endpoints,
         kind: "Endpoints",
@@ -99,6 +101,14 @@ const ROWS: [Row; 8] = [
         ],
     },
     Row {
+        plain: Plain::Secret,
+        kind: "Secret",
+        versions: &["v1"],
+        collection: "k8s/core/v1/secrets",
+        metadata: &[],
+        fields: &[],
+    },
+    Row {
         plain: Plain::Service,
         kind: "Service",
         versions: &["v1"],
@@ -112,7 +122,7 @@ const ROWS: [Row; 8] = [
 pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 impl Plain {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Endpoints,
         Self::EndpointSlice,
         Self::Ingress,
@@ -120,6 +130,7 @@ impl Plain {
         Self::Namespace,
         Self::Node,
         Self::Pod,
+        Self::Secret,
         Self::Service,
     ];
 
@@ -232,7 +243,6 @@ mod tests {
             }
             assert!(!plain.kind().is_empty() && !plain.collection().is_empty());
         }
-        assert_eq!(Plain::of("v1", "Secret"), None);
         assert_eq!(Plain::of("v2", "Pod"), None);
     }
 
@@ -262,6 +272,12 @@ mod tests {
         assert_eq!(
             Plain::Service.whole(&service, "shop"),
             r#"{"metadata":{"name":"a","annotations":{"x":"y"},"resourceVersion":"7","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop"},"spec":{"ports":[{"port":80}],"selector":{"app":"a"},"clusterIP":null},"status":{"loadBalancer":{}}}"#
+        );
+        // Nothing of it is kept.
+        let secret = json!({"metadata": {"name": "a"}, "data": {"tls.key": "eA=="}, "stringData": {"x": "y"}, "type": "t"});
+        assert_eq!(
+            Plain::Secret.kept(&secret, "d", false),
+            r#"{"metadata":{"name":"a","namespace":"d"}}"#
         );
         // A value of the wrong type is kept: the decoder refuses it later.
         let odd = json!({"metadata": {"name": "a"}, "spec": 5});

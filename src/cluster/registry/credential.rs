@@ -74,6 +74,17 @@ impl SecretData {
     }
 }
 
+/// The certificates of a Secret, as JSON; `None`: there are none in it.
+///
+/// # Errors
+///
+/// What a proxy would refuse, in words that have nothing of it.
+pub fn credential_of(json: &str) -> Result<Option<Arc<Credential>>, String> {
+    let read: SecretData = serde_json::from_str(json)
+        .map_err(|_| "its data is not base64, or its stringData no text".to_owned())?;
+    read.whole()
+}
+
 /// All certificates of a text; each is one.
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_slice_iter(pem);

@@ -26,6 +26,7 @@ mod written;
 
 pub use configuration::{AnyConfigured, Configuration, EachKind, ObjectKey, Spec};
 pub use contribution::{Contribution, SourceId, Standing};
+pub use credential::credential_of;
 pub use files::{Files, Message, Outcome};
 pub use memory::{Memory, Put};
 pub use refusal::Refusal;

@@ -193,7 +193,7 @@ impl Processing {
             Plain::EndpointSlice => self.services.slice(key, read(json)),
             Plain::Pod => self.services.pod(&key, read(json)),
             Plain::Node => self.services.node(&key.name, read(json)),
-            Plain::IngressClass | Plain::Namespace => BTreeSet::new(),
+            Plain::IngressClass | Plain::Namespace | Plain::Secret => BTreeSet::new(),
         }
     }
 
@@ -301,7 +301,7 @@ pub(super) fn usable(plain: Plain, json: &str) -> Result<(), String> {
         Plain::EndpointSlice => readable::<EndpointSlice>(json),
         Plain::Pod => readable::<Pod>(json),
         Plain::Node => readable::<Node>(json),
-        Plain::IngressClass | Plain::Namespace => Ok(()),
+        Plain::IngressClass | Plain::Namespace | Plain::Secret => Ok(()),
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
+use super::super::credential::credential_of;
 use super::held::Held;
 use super::objects::Objects;
 use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
@@ -14,6 +15,9 @@ use crate::kind::Key;
 /// # Errors
 /// The reason why the JSON is no object of the kind.
 pub fn usable(kind: Plain, json: &str) -> Result<(), String> {
+    if kind == Plain::Secret {
+        return credential_of(json).map(drop);
+    }
     Objects::each(kind, &mut UsableBy(json))
 }
 
@@ -76,7 +80,7 @@ impl Objects {
             Plain::Pod => act.of::<Pod>(),
             Plain::Node => act.of::<Node>(),
             Plain::Namespace => act.of::<Namespace>(),
-            Plain::Ingress | Plain::IngressClass => Ok(()),
+            Plain::Ingress | Plain::IngressClass | Plain::Secret => Ok(()),
         }
     }
 }

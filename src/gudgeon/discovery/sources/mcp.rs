@@ -364,6 +364,7 @@ impl Sinks {
         (rules.services, rules.endpoints, rules.workloads) =
             (objects.services, objects.endpoints, objects.workloads);
         rules.ingresses = objects.ingresses;
+        rules.credentials = objects.credentials;
         state
             .services
             .count(&hub.facts, &self.services, BTreeMap::new());

@@ -8,7 +8,7 @@ use prost::Message as _;
 
 use crate::authority::Authority;
 use crate::client::*;
-use crate::place::{Discovery, Place, documents};
+use crate::place::{Discovery, Place, documents, until};
 use crate::tls::{certify, channel, secure_port, trusting};
 
 const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
@@ -27,13 +27,15 @@ fn secret(namespace: &str) -> String {
 }
 
 fn place() -> Place {
+    place_of(Place::new()).arg("--secureGrpcAddr=127.0.0.1:0")
+}
+
+fn place_of(place: Place) -> Place {
     let gateway = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: demo}\n\
                    spec: {selector: {istio: edge}, servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: ['*'], \
                    tls: {mode: SIMPLE, credentialName: a}}]}\n";
     let config = documents(&[gateway.to_owned(), secret("demo"), secret("other")]);
-    Place::new()
-        .with("config/edge.yaml", &config)
-        .arg("--secureGrpcAddr=127.0.0.1:0")
+    place.with("config/edge.yaml", &config)
 }
 
 fn node(id: &str, generator: &str) -> Node {
@@ -66,6 +68,43 @@ async fn given(mut stream: Sotw, node: Node) -> (bool, usize) {
     let secret = Secret::decode(&*secrets.resources[0].value).unwrap();
     assert_eq!(secret.name, NAME);
     (true, count)
+}
+
+/// Galley reads the files there, and shows nothing of Secrets.
+#[tokio::test]
+async fn all_roles_in_one_process_give_the_same_and_show_no_more() {
+    let all = place_of(Place::together()).start();
+    let of = async || given(Sotw::open(all.grpc).await, node(ROUTER, "")).await;
+    assert_eq!(of().await, (true, 1));
+    let config = std::fs::read_to_string(all.place.path("config/edge.yaml")).unwrap();
+    let (begin, end) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
+    let keys: Vec<&str> = config.split(begin).skip(1).collect();
+    let key = keys[0].split(end).next().unwrap().trim();
+    let line = key.lines().next().unwrap().trim();
+    assert!(line.len() > 40, "{line}");
+    for path in ["/debug", "/debug/configz", "/debug/sinkz", "/metrics"] {
+        let (_, text) = all.get(path);
+        assert!(
+            !text.contains(line) && !text.contains("PRIVATE KEY"),
+            "{path}"
+        );
+    }
+    // One that is no good keeps the last one; one that goes takes its listener along.
+    all.place
+        .write("config/edge.yaml", &config.replace(line, "AAAA"));
+    until("it is refused", || {
+        (all.logged("Secret demo/a: stale: the key is none that proxies take") > 0).then_some(())
+    });
+    assert_eq!(of().await, (true, 1));
+    let (gateway, _) = config.split_once("---").unwrap();
+    all.place.write("config/edge.yaml", gateway);
+    let (_, listeners) = loop {
+        let found = of().await;
+        if !found.0 {
+            break found;
+        }
+    };
+    assert_eq!(listeners, 0);
 }
 
 #[tokio::test]

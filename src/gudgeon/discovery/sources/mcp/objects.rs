@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster::config::{Change, Entry, Plain};
+use api::model::Credentials;
+use cluster::config::{Change, Entry, Id, Plain};
 use cluster::registry::kubernetes::{Ingresses, Objects, Problem};
-use cluster::registry::{Contribution, ObjectKey};
+use cluster::registry::{Contribution, ObjectKey, credential_of};
 use tracing::warn;
 
 /// What they come to.
@@ -14,6 +15,8 @@ pub(super) struct OfFiles {
     pub(super) objects: Objects,
     /// Rules are made of them.
     ingresses: Arc<Ingresses>,
+    /// Certificates of Secrets.
+    credentials: Arc<Credentials>,
     /// An API server has services: those of files are not used, which is said once.
     is_ignored: bool,
     was_said: bool,
@@ -26,6 +29,7 @@ impl OfFiles {
         Self {
             objects,
             ingresses: Arc::default(),
+            credentials: Arc::default(),
             is_ignored,
             was_said: false,
             problems: BTreeSet::new(),
@@ -48,6 +52,9 @@ impl OfFiles {
                     let all = Arc::make_mut(&mut self.ingresses);
                     all.insert(key(&id.name), (&**json).into());
                 }
+                Change::Set(id, Entry::Plain { kind, json }) if *kind == Plain::Secret => {
+                    self.secret(id, json);
+                }
                 Change::Set(id, Entry::Plain { kind, json }) => {
                     // Its reader asks before whether it is usable.
                     if let Err(cause) = self.objects.set_json(*kind, json) {
@@ -57,12 +64,24 @@ impl OfFiles {
                 Change::Gone(id) => {
                     if id.plain() == Some(Plain::Ingress) {
                         Arc::make_mut(&mut self.ingresses).remove(&key(&id.name));
+                    } else if id.plain() == Some(Plain::Secret) {
+                        Arc::make_mut(&mut self.credentials).remove(&key(&id.name));
                     } else if let Some(kind) = id.plain() {
                         self.objects.delete_named(kind, &id.name);
                     }
                 }
                 Change::Set(_, Entry::Object { .. }) => {}
             }
+        }
+    }
+
+    /// One that has no certificates any more takes them along; one that is no good was refused before.
+    fn secret(&mut self, id: &Id, json: &str) {
+        let all = Arc::make_mut(&mut self.credentials);
+        match credential_of(json) {
+            Ok(Some(one)) => drop(all.insert(key(&id.name), one)),
+            Ok(None) => drop(all.remove(&key(&id.name))),
+            Err(cause) => warn!("cannot use {id}: {cause}"),
         }
     }
 
@@ -82,6 +101,7 @@ impl OfFiles {
         self.problems = now;
         Contribution {
             ingresses: Arc::clone(&self.ingresses),
+            credentials: Arc::clone(&self.credentials),
             ..said
         }
     }
