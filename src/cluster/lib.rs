@@ -21,7 +21,8 @@
 //!   effect of each change on proxies.
 //! * `webhook`: webhook configurations. `bundle`: the CA bundle that they are to have. `decide`: the patch that one needs.
 //!   `validation`: the configuration of the webhook that checks rules. `reconcile_status`: the state of each of them.
-//!   `reconciler`: the [`Reconciler`] that keeps them; it alone writes to a cluster.
+//!   `reconciler`: the [`Reconciler`] that keeps them.
+//! * `statuses`: what is told of objects, written into their `status`.
 
 #![forbid(unsafe_code)]
 
@@ -46,6 +47,7 @@ mod reconcile_status;
 mod reconciler;
 pub mod registry;
 mod served;
+mod statuses;
 mod store;
 mod tree;
 mod validation;
@@ -62,6 +64,7 @@ pub use failure::{Action, Cause, Failure};
 pub use kind::{Key, Kind, Metadata, Resource};
 pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};
 pub use reconciler::{DesiredState, Reconciler, ReconcilerHandle};
+pub use statuses::{AllSaid, Said, Subject, write_statuses};
 pub use store::{Change, Changes, Freshness, Reader, Writer, store};
 pub use validation::{Service, Validation};
 pub use watcher::{ObjectSource, Pace, Selection, Watcher};

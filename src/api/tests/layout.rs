@@ -190,6 +190,17 @@ const ROOMS: &[(&str, Rooms)] = &[
                 ],
             ),
             (
+                "statuses",
+                &[
+                    "backoff",
+                    "connect",
+                    "failure",
+                    "kind",
+                    "log_limiter",
+                    "watcher",
+                ],
+            ),
+            (
                 "registry",
                 &[
                     "answer",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 /// JSON as text, kept as long as its object: the tree of a large one takes more than twenty times as much.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Compact(Box<str>);
 
 impl From<Value> for Compact {

@@ -26,6 +26,7 @@ mod lines;
 mod mesh;
 mod metrics;
 mod monitor;
+mod object_status;
 mod options;
 mod page;
 mod pieces;

@@ -35,6 +35,8 @@ pub(crate) struct Options {
     /// In their order, none twice.
     pub(crate) registries: Vec<Registry>,
     pub(crate) certificates: std::path::PathBuf,
+    /// What is told of objects is written into their status.
+    pub(crate) writes_status: bool,
     /// Between two fetches of the keys of one issuer.
     pub(crate) jwks_refresh: Duration,
     /// Addresses that keys are fetched from, whatever they are.
@@ -114,6 +116,7 @@ impl Options {
             },
             identity_check: variables.boolean("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?,
             cluster_metrics: variables.boolean("PILOT_ENABLE_CLUSTER_METRICS", false)?,
+            writes_status: variables.boolean("PILOT_ENABLE_STATUS", false)?,
             jwks_refresh: jwks_refresh(&variables)?,
             jwks_allowed: flags.jwks_allow.clone(),
             domain: flags.domain.as_str().into(),

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::hub::Hub;
+use super::object_status;
 use super::options::Options;
 use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
@@ -40,6 +41,8 @@ pub(crate) struct Sources {
     directory: Shelf,
     /// What the local API server told last, with that cluster's name; `None`: that registry is not on.
     cluster: Option<(ClusterId, watch::Receiver<Told>)>,
+    /// Rules are read of it, here or by another role.
+    of_api_server: bool,
     /// Who gives rules in the place of a directory and of clusters.
     sinks: Option<Arc<Sinks>>,
 }
@@ -77,6 +80,7 @@ impl Sources {
         let directory = flags.config_dir.as_ref();
         let directory = directory.filter(|_| !are_named);
         let elsewhere = directory.is_some() || are_named;
+        this.of_api_server = flags.config_dir.is_none() && (is_read_here || !are_named);
         // Another role reads rules here, and services only of files.
         let has_services = match is_read_here {
             true => elsewhere,
@@ -115,6 +119,14 @@ impl Sources {
         // It is complete at once, so it comes last: what is served begins when nobody is waited for.
         if registries.contains(&Registry::Memory) {
             this.memory = Some(memory::start(hub));
+        }
+        if hub.options.writes_status {
+            let access = kubernetes::access(flags).filter(|_| this.of_api_server);
+            let cluster = match access {
+                Some(access) => shared.cluster(&access).await.ok(),
+                None => None,
+            };
+            object_status::start(hub, &this, cluster);
         }
         if !elsewhere && registries.is_empty() {
             return Err(Failure::config(
@@ -155,6 +167,27 @@ impl Sources {
         if let Some(memory) = &self.memory {
             let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
             all.add(&memory::id(), memory.written().iter().cloned());
+        }
+        all.rows
+    }
+
+    /// Of those the ones that the local API server has: by this role or by the one that reads rules in its place.
+    pub(super) fn of_api_server(&self, hub: &Hub) -> Vec<Arc<Written>> {
+        let mut all = Shown::new(hub.look(Registries::reports));
+        if !self.of_api_server {
+            return all.rows;
+        }
+        match (&self.cluster, &self.sinks) {
+            (Some((cluster, told)), _) if self.own_count() => {
+                let id = SourceId {
+                    registry: Registry::Kubernetes,
+                    cluster: hub.options.settings.cluster.clone(),
+                };
+                let written = told.borrow().written(cluster.as_str());
+                all.add(&id, written.into_iter().map(Arc::new));
+            }
+            (_, Some(sinks)) if !sinks.are_named() => sinks.written(&mut all),
+            _ => {}
         }
         all.rows
     }

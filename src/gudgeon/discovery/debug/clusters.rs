@@ -56,29 +56,49 @@ fn named<K: ToString>(counts: &BTreeMap<K, usize>) -> BTreeMap<String, usize> {
 
 /// Configuration as it was written; `kind`: only that one.
 pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
-    let (lost, fetched) = (lost(hub), hub.jwks.notes());
+    let told = ToldOf::now(hub);
     let rows = sources
         .written(hub)
         .into_iter()
         .filter(|written| kind.is_none_or(|kind| *written.kind == *kind))
         .map(|written| {
-            let (namespace, name) = (&written.namespace, &written.name);
-            let key = (written.kind.clone(), namespace.clone(), name.clone());
-            let mut lost = lost.get(&key).cloned().unwrap_or_default();
-            if *written.kind == *RequestAuthentication::NAME {
-                let notes = fetched.get(&(key.1, key.2));
-                lost.extend(notes.into_iter().flatten().cloned());
-            }
             json!({
                 "apiVersion": &*written.api_version,
                 "kind": &*written.kind,
                 "metadata": written.metadata,
                 "spec": written.spec.value(),
                 "source": &*written.source,
-                "status": status(&written, &lost),
+                "status": told.status(&written),
             })
         });
     Value::Array(rows.collect())
+}
+
+/// What is told of objects beside what they say themselves.
+pub(crate) struct ToldOf {
+    lost: BTreeMap<Key, Vec<String>>,
+    fetched: BTreeMap<(Arc<str>, Arc<str>), Vec<String>>,
+}
+
+impl ToldOf {
+    pub(crate) fn now(hub: &Hub) -> Self {
+        Self {
+            lost: lost(hub),
+            fetched: hub.jwks.notes(),
+        }
+    }
+
+    /// As pages show it.
+    pub(crate) fn status(&self, written: &Written) -> Value {
+        let (namespace, name) = (&written.namespace, &written.name);
+        let key = (written.kind.clone(), namespace.clone(), name.clone());
+        let mut lost = self.lost.get(&key).cloned().unwrap_or_default();
+        if *written.kind == *RequestAuthentication::NAME {
+            let notes = self.fetched.get(&(key.1, key.2));
+            lost.extend(notes.into_iter().flatten().cloned());
+        }
+        status(written, &lost)
+    }
 }
 
 /// Kind, namespace and name.

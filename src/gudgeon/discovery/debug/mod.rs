@@ -21,6 +21,7 @@ use super::page;
 use super::sources::Sources;
 use crate::serve::{Answer, Query, as_json, full, text};
 
+pub(super) use clusters::ToldOf;
 pub(super) use clusters::objects;
 pub(super) use services::{EndpointsByPort, registration};
 pub(super) use streams::sorted;

@@ -43,6 +43,7 @@ mod second;
 mod served;
 mod server;
 mod shipped;
+mod statuses;
 #[path = "../support/mod.rs"]
 mod support;
 mod webhook;

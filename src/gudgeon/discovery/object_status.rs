@@ -1,0 +1,178 @@
+//! What is told of objects, into their `status` where `PILOT_ENABLE_STATUS` asks for it: the messages of `/debug/configz`.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::config::{KINDS, Kind};
+use cluster::registry::Written;
+use cluster::{AllSaid, Cluster, Key, Pace, Said, Subject, write_statuses};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::warn;
+
+use super::debug::ToldOf;
+use super::hub::Hub;
+use super::sources::Sources;
+
+/// Between two looks. Chosen: a person who waits for it does not mind, and a mesh of thousands of rules costs little.
+const BETWEEN: Duration = Duration::from_secs(2);
+const GROUPS: [&str; 2] = ["networking.istio.io", "security.istio.io"];
+/// Messages of an object, and characters of each: a status is read by people.
+const MOST_MESSAGES: usize = 50;
+const LONGEST: usize = 1024;
+
+/// Writes from now on; `cluster`: `None` where no API server has the objects.
+pub(super) fn start(hub: &Arc<Hub>, sources: &Sources, cluster: Option<Cluster>) {
+    let Some(cluster) = cluster else {
+        warn!("ignoring PILOT_ENABLE_STATUS: files have no status");
+        return;
+    };
+    let (to, told) = watch::channel(AllSaid::default());
+    tokio::spawn(follow(Arc::clone(hub), sources.clone(), to));
+    tokio::spawn(async move {
+        // A first snapshot that is not there yet says that all is well.
+        let mut told = told;
+        if told.changed().await.is_ok() {
+            told.mark_changed();
+            let kinds = kinds().collect();
+            write_statuses(cluster, kinds, Pace::default(), told).await;
+        }
+    });
+}
+
+/// Those whose status the manifest's role may write.
+fn kinds() -> impl Iterator<Item = &'static Kind> {
+    KINDS.iter().filter(|kind| GROUPS.contains(&kind.group))
+}
+
+async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<AllSaid>) {
+    let mut snapshots = hub.watch_snapshots();
+    hub.first_snapshot().await;
+    loop {
+        snapshots.mark_unchanged();
+        let now: AllSaid = Arc::new(said(&hub, &sources));
+        to.send_if_modified(|known| {
+            let differs = *known != now;
+            *known = now;
+            differs
+        });
+        if to.is_closed() {
+            return;
+        }
+        // What is refused changes no snapshot: it is looked for all the same.
+        sleep(BETWEEN).await;
+    }
+}
+
+fn said(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, Said> {
+    let told = ToldOf::now(hub);
+    let rows = sources.of_api_server(hub).into_iter();
+    rows.filter_map(|written| {
+        let status = told.status(&written);
+        let subject = subject(&written)?;
+        let mut hasher = DefaultHasher::new();
+        written.spec.hash(&mut hasher);
+        Some((
+            subject,
+            Said {
+                content: hasher.finish(),
+                messages: messages(written.accepted, &status),
+            },
+        ))
+    })
+    .collect()
+}
+
+fn subject(written: &Written) -> Option<Subject> {
+    let (group, _) = written.api_version.split_once('/')?;
+    let kind = kinds().find(|kind| kind.group == group && kind.kind == &*written.kind)?;
+    Some(Subject {
+        group: kind.group,
+        plural: kind.plural,
+        key: Key::new(&written.namespace, &written.name),
+    })
+}
+
+/// As Istio's types have them: the code and the level of each, and what it says.
+fn messages(accepted: bool, status: &Value) -> Vec<Value> {
+    let texts = status.get("messages").and_then(Value::as_array);
+    let texts: Vec<&str> = texts
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let shown = texts.iter().take(MOST_MESSAGES).map(|text| {
+        let (is_warning, text) = match text.strip_prefix("warning: ") {
+            Some(text) => (true, text),
+            None => (accepted, *text),
+        };
+        let (code, name, level) = match is_warning {
+            true => ("IST0133", "SchemaWarning", "WARNING"),
+            false => ("IST0106", "SchemaValidationError", "ERROR"),
+        };
+        let text: String = text.chars().take(LONGEST).collect();
+        json!({"type": {"code": code, "name": name}, "level": level, "message": text})
+    });
+    let mut shown: Vec<Value> = shown.collect();
+    if let more @ 1.. = texts.len().saturating_sub(MOST_MESSAGES) {
+        let words = format!("{more} more: see /debug/configz");
+        let kind = json!({"code": "IST0133", "name": "SchemaWarning"});
+        shown.push(json!({"type": kind, "level": "INFO", "message": words}));
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_a_level_and_are_bounded() {
+        let shown = |accepted, texts: &[&str]| messages(accepted, &json!({"messages": texts}));
+        assert_eq!(shown(true, &[]), [] as [Value; 0]);
+        let warning = json!({
+            "type": {"code": "IST0133", "name": "SchemaWarning"}, "level": "WARNING", "message": "spec.a: b",
+        });
+        let error = json!({
+            "type": {"code": "IST0106", "name": "SchemaValidationError"}, "level": "ERROR", "message": "spec.a: b",
+        });
+        for text in ["spec.a: b", "warning: spec.a: b"] {
+            let shown = shown(true, &[text]);
+            assert_eq!(shown, std::slice::from_ref(&warning), "{text}");
+        }
+        assert_eq!(
+            shown(false, &["spec.a: b", "warning: spec.a: b"]),
+            [error, warning]
+        );
+        let long = "x".repeat(5000);
+        let many = shown(true, &[long.as_str(); 60]);
+        assert_eq!(many.len(), MOST_MESSAGES + 1);
+        assert_eq!(many[0]["message"].as_str().unwrap().len(), LONGEST);
+        assert_eq!(many[50]["message"], "10 more: see /debug/configz");
+    }
+
+    #[test]
+    fn an_object_is_found_by_its_kind() {
+        let written = |version: &str, kind: &str| Written {
+            api_version: version.into(),
+            kind: kind.into(),
+            namespace: "n".into(),
+            name: "a".into(),
+            metadata: Value::Null,
+            spec: Value::Null.into(),
+            source: "s".into(),
+            accepted: true,
+            messages: Vec::new(),
+        };
+        let plural = |version, kind| subject(&written(version, kind)).map(|one| one.plural);
+        let known = plural("networking.istio.io/v1alpha3", "VirtualService");
+        assert_eq!(known, Some("virtualservices"));
+        let known = plural("security.istio.io/v1", "PeerAuthentication");
+        assert_eq!(known, Some("peerauthentications"));
+        assert_eq!(plural("v1", "Pod"), None);
+        assert_eq!(plural("networking.k8s.io/v1", "Ingress"), None);
+    }
+}
