@@ -87,7 +87,7 @@ pub struct Version {
 /// An API server. Clones share its connections.
 #[derive(Clone)]
 pub struct Cluster {
-    client: kube::Client,
+    pub(crate) client: kube::Client,
     address: String,
 }
 

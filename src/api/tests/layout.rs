@@ -119,6 +119,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("connect", &["answer", "disk", "failure", "kind"]),
             ("decide", &["bundle", "webhook"]),
             ("fake", &["connect"]),
+            ("listed", &["connect", "failure", "kind"]),
             (
                 "validation",
                 &[

@@ -7,6 +7,7 @@ use api::config::document::{self, COMMAND_LINE, Part};
 use api::config::{self, Finding};
 use serde_json::{Map, Value as Json};
 
+use super::cluster;
 use super::codes;
 use super::inventory::{Inventory, Item};
 use super::messages::{Located, Message};
@@ -41,19 +42,18 @@ const NAMELESS: &str = "default";
 /// The error in flags, or in the output; what is found is no error but the result.
 pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     if flags.list_analyzers {
-        let lines = codes::ALL
-            .iter()
-            .map(|code| format!("{} {:7} {}\n", code.name, code.level.word(), code.about));
-        out(&lines.collect::<String>())?;
-        return Ok(Exit::Done);
+        return list();
     }
     let usage = |message: String| Failure {
         exit: Exit::Usage,
         message,
     };
     let arguments: Vec<String> = flags.files.iter().chain(&flags.more).cloned().collect();
-    if arguments.is_empty() {
-        return Err(usage("cannot analyze: no manifest is named".to_owned()));
+    let access = cluster::access(flags);
+    if arguments.is_empty() && access.is_none() {
+        return Err(usage(
+            "cannot analyze: no manifest is named, and there is no kubeconfig".to_owned(),
+        ));
     }
     let mut suppressed = Vec::new();
     for one in &flags.suppress {
@@ -70,12 +70,25 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
             }
         }
     }
+    let mut told = None;
+    if let Some(access) = access {
+        let read = cluster::read(&access, flags, &all)?;
+        is_whole &= read.unread.is_empty();
+        read.unread.iter().for_each(|words| tell(words));
+        told = read.namespace;
+        all.extend(read.files);
+    }
     let mut located = found(
         &all,
         flags.namespace.as_deref(),
         &flags.istio_namespace,
         &mut is_whole,
     );
+    // Of a cluster one namespace is looked at, and whatever belongs to none.
+    located.retain(|one| {
+        let is_meant = !one.file.is_empty() || one.namespace.is_empty();
+        is_meant || told.as_ref().is_none_or(|told| one.namespace == *told)
+    });
     located.retain(|one| {
         one.code.level >= flags.output_threshold
             && !suppressed.iter().any(|suppressed| suppressed.has(one))
@@ -97,6 +110,15 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
         true => Exit::Failed,
         false => Exit::Done,
     })
+}
+
+/// Prints the codes.
+fn list() -> Result<Exit, Failure> {
+    let lines = codes::ALL
+        .iter()
+        .map(|code| format!("{} {:7} {}\n", code.name, code.level.word(), code.about));
+    out(&lines.collect::<String>())?;
+    Ok(Exit::Done)
 }
 
 fn out(text: &str) -> Result<(), Failure> {
@@ -130,7 +152,7 @@ pub(crate) fn found(
             match document {
                 Ok(document) => {
                     for part in document.parts() {
-                        let (item, said) = read(&part, number, namespace);
+                        let (item, said) = read(&part, number, of_files(file, namespace));
                         items.extend(item);
                         messages.extend(said);
                         number += 1;
@@ -222,6 +244,11 @@ fn read(part: &Part<'_>, number: usize, namespace: Option<&str>) -> (Option<Item
     (Some(item(body, namespace)), Vec::new())
 }
 
+/// Objects of a cluster are in their namespaces.
+fn of_files<'a>(file: &File, namespace: Option<&'a str>) -> Option<&'a str> {
+    namespace.filter(|_| !file.name.is_empty())
+}
+
 fn placed(part: &Part<'_>, namespace: Option<&str>) -> Json {
     let mut value = part.value();
     if let Some(namespace) = namespace {
@@ -248,7 +275,7 @@ fn located(
                 if said.is_empty() {
                     continue;
                 }
-                let value = placed(&part, namespace);
+                let value = placed(&part, of_files(file, namespace));
                 let metadata = value
                     .get("metadata")
                     .cloned()

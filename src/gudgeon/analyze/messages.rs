@@ -21,6 +21,7 @@ pub(crate) struct Located {
     /// Empty for what belongs to the whole cluster.
     pub(crate) namespace: String,
     pub(crate) name: String,
+    /// Empty where a cluster has it.
     pub(crate) file: String,
     pub(crate) line: usize,
     pub(crate) path: String,
@@ -33,6 +34,14 @@ impl Located {
         match self.namespace.is_empty() {
             true => format!("{} {}", self.kind, self.name),
             false => format!("{} {}/{}", self.kind, self.namespace, self.name),
+        }
+    }
+
+    /// `FILE:LINE`; nothing of an object that a cluster has.
+    pub(super) fn reference(&self) -> String {
+        match self.file.as_str() {
+            "" => String::new(),
+            file => format!("{file}:{}", self.line),
         }
     }
 
@@ -56,12 +65,10 @@ impl Located {
             path => format!("{path}: "),
         };
         format!(
-            "{} [{}] ({} {}:{}) {place}{}",
+            "{} [{}] ({}) {place}{}",
             self.code.level.word(),
             self.code.name,
-            self.origin(),
-            self.file,
-            self.line,
+            [self.origin(), self.reference()].join(" ").trim_end(),
             self.text
         )
     }

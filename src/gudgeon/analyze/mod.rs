@@ -1,12 +1,14 @@
-//! `gudgeon analyze`: what objects say of each other, and what is not there, without a server.
+//! `gudgeon analyze`: what objects say of each other, and what is not there: of files, and of a cluster
+//! as its API server has it.
 //!
 //! ```text
-//! -f ── named_files ──► inventory ──► references, conflicts, workloads, ports ──► messages ── report ──► stdout
+//! -f ── named_files, cluster ──► inventory ──► references, conflicts, workloads, ports ──► messages ── report ──► stdout
 //! ```
 //!
 //! Each object by itself is judged by `api::config`, with the words of `validate`; what is found here is about two and more. The codes
 //! are those of `istioctl analyze` where it has one for the same thing.
 
+mod cluster;
 mod codes;
 mod command;
 mod conflicts;

@@ -28,7 +28,7 @@ fn row(found: &Located) -> Value {
         "level": found.code.level.word(),
         "message": found.text,
         "origin": found.origin(),
-        "reference": format!("{}:{}", found.file, found.line),
+        "reference": found.reference(),
         "file": found.file,
         "line": found.line,
         "path": found.path,

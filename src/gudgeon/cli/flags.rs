@@ -220,9 +220,21 @@ pub struct AnalyzeFlags {
     /// The same without -f.
     #[arg(value_name = "FILE")]
     pub more: Vec<String>,
-    /// Where objects belong that do not say it [default: default].
+    /// Where objects of files belong that do not say it [default: default]; of a cluster's, whose are told [default: the context's].
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
+    /// Of a cluster, tell of all namespaces.
+    #[arg(short = 'A', long = "all-namespaces", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true)]
+    pub all_namespaces: bool,
+    /// Look at the cluster, beside files [default: true where a way to one is known].
+    #[arg(short = 'k', long = "use-kube", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub use_kube: Option<bool>,
+    /// How the API server is reached.
+    #[arg(short = 'c', long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Which of its contexts.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
     /// The root namespace: what is selected from there is selected everywhere.
     #[arg(
         short = 'i',

@@ -37,13 +37,10 @@ const OF_VALIDATE: [(&str, bool); 7] = [
     ("kubeconfig", true),
     ("referential", false),
 ];
-const OF_ANALYZE: [(&str, bool); 14] = [
-    // No cluster is asked, and all that is below a directory is read.
-    ("all-namespaces", false),
+const OF_ANALYZE: [(&str, bool); 10] = [
+    // All that is below a directory is read.
     ("color", false),
-    ("context", true),
     ("discovery", false),
-    ("kubeconfig", true),
     ("log_as_json", false),
     ("log_output_level", true),
     ("log_target", true),
@@ -51,7 +48,6 @@ const OF_ANALYZE: [(&str, bool); 14] = [
     ("recursive", false),
     ("revision", true),
     ("timeout", true),
-    ("use-kube", false),
     ("verbose", false),
 ];
 
@@ -83,9 +79,7 @@ pub(super) fn short(name: &str) -> Option<char> {
         "istioNamespace" => Some('i'),
         "config" | "kubeconfig" => Some('c'),
         "referential" => Some('x'),
-        "all-namespaces" => Some('A'),
         "recursive" => Some('R'),
-        "use-kube" => Some('k'),
         "verbose" => Some('v'),
         _ => None,
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Output;
 
-use crate::support::run;
+use crate::support::gudgeon;
 use serde_json::Value;
 
 const WRONG: &str = "apiVersion: networking.istio.io/v1
@@ -19,6 +19,13 @@ spec:
     - destination:
         host: nobody
 ";
+
+/// Runs it to its end, where nobody has a kubeconfig.
+fn run(arguments: &[&str]) -> Output {
+    let mut command = gudgeon();
+    command.env_remove("KUBECONFIG").env("HOME", "/nowhere");
+    command.args(arguments).output().unwrap()
+}
 
 fn out(done: &Output) -> String {
     String::from_utf8(done.stdout.clone()).unwrap()
@@ -111,6 +118,16 @@ fn the_code_goes_by_the_threshold() {
     );
     assert_eq!(run(&["analyze"]).status.code(), Some(64));
     assert_eq!(run(&["analyze", "/none"]).status.code(), Some(1));
+    // A cluster that is named must be there, unless files alone are wanted.
+    let done = run(&["analyze", file, "--kubeconfig=/none"]);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(78), "{said}");
+    assert!(
+        said.contains("/none") && said.contains("--use-kube=false"),
+        "{said}"
+    );
+    let alone = ["analyze", file, "--kubeconfig=/none", "--use-kube=false"];
+    assert_eq!(run(&alone).status.code(), Some(0));
     let codes = out(&run(&["analyze", "-L"]));
     assert!(
         codes.contains("IST0101 Error   ") && codes.lines().count() > 15,

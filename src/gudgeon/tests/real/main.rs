@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod analyzed;
 mod cases;
 mod coming;
 mod discovery;

@@ -1,0 +1,261 @@
+//! Objects of a cluster, as files: whoever looks at them needs not know where they come from.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use api::config::KINDS;
+use api::config::document::{self, COMMAND_LINE};
+use cluster::{Access, Cluster, Resource};
+use serde_json::{Value as Json, json};
+
+use crate::cli::AnalyzeFlags;
+use crate::exit::Failure;
+use crate::named_files::{File, put_namespace};
+
+/// Objects of all kinds together.
+const MOST_OBJECTS: usize = 100_000;
+
+/// Kinds of Kubernetes that objects of ours speak of: version and group, kind, plural, and whether its metadata is enough. Of
+/// Secrets nothing else is to leave the server.
+const KUBERNETES: [(&str, &str, &str, &str, bool); 12] = [
+    ("", "v1", "Endpoints", "endpoints", false),
+    ("", "v1", "Namespace", "namespaces", true),
+    ("", "v1", "Pod", "pods", true),
+    ("", "v1", "Secret", "secrets", true),
+    ("", "v1", "Service", "services", false),
+    ("apps", "v1", "DaemonSet", "daemonsets", false),
+    ("apps", "v1", "Deployment", "deployments", false),
+    ("apps", "v1", "ReplicaSet", "replicasets", false),
+    ("apps", "v1", "StatefulSet", "statefulsets", false),
+    ("batch", "v1", "CronJob", "cronjobs", false),
+    ("batch", "v1", "Job", "jobs", false),
+    (
+        "discovery.k8s.io",
+        "v1",
+        "EndpointSlice",
+        "endpointslices",
+        false,
+    ),
+];
+
+/// All that a cluster has.
+#[derive(Debug, Default)]
+pub(super) struct InCluster {
+    pub(super) files: Vec<File>,
+    /// Of what cannot be read.
+    pub(super) unread: Vec<String>,
+    /// What is told: `None`, all.
+    pub(super) namespace: Option<String>,
+}
+
+/// The group, the kind, the namespace and the name.
+type ObjectName = (String, String, String, String);
+
+/// Whether a cluster is asked, and how it is reached: none where no way to one is known, unless it is wanted.
+pub(super) fn access(flags: &AnalyzeFlags) -> Option<Access> {
+    let named = || Access::Kubeconfig {
+        file: flags.kubeconfig.clone(),
+        context: flags.context.clone(),
+    };
+    let is_named = flags.kubeconfig.is_some() || flags.context.is_some();
+    match flags.use_kube {
+        Some(false) => None,
+        _ if is_named => Some(named()),
+        _ if Access::in_cluster() => Some(Access::InCluster),
+        Some(true) => Some(named()),
+        None => has_kubeconfig().then(named),
+    }
+}
+
+fn has_kubeconfig() -> bool {
+    let variable = std::env::var_os("KUBECONFIG");
+    if let Some(named) = variable.filter(|named| !named.is_empty()) {
+        return std::env::split_paths(&named).any(|path| path.exists());
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    home.is_some_and(|home| home.join(".kube/config").exists())
+}
+
+/// Reads the cluster; what files have, too, counts as they have it.
+///
+/// # Errors
+/// There is no way to it, or it does not answer.
+pub(super) fn read(
+    access: &Access,
+    flags: &AnalyzeFlags,
+    files: &[File],
+) -> Result<InCluster, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
+    let known = names(files, flags.namespace.as_deref());
+    let asked = runtime.block_on(ask(access, flags, &known));
+    runtime.shutdown_background();
+    asked
+}
+
+async fn ask(
+    access: &Access,
+    flags: &AnalyzeFlags,
+    known: &BTreeSet<ObjectName>,
+) -> Result<InCluster, Failure> {
+    let without = "--use-kube=false looks at files alone";
+    let cluster = Cluster::open(access)
+        .await
+        .map_err(|cause| Failure::config(format!("{cause} ({without})")))?;
+    // A server that is away is told once, and not with each kind.
+    cluster
+        .version()
+        .await
+        .map_err(|cause| Failure::config(format!("{cause} ({without})")))?;
+    let namespace = flags
+        .namespace
+        .as_deref()
+        .unwrap_or_else(|| cluster.namespace());
+    let mut read = InCluster {
+        namespace: (!flags.all_namespaces).then(|| namespace.to_owned()),
+        ..InCluster::default()
+    };
+    for (group, version, kind, plural, bare) in KUBERNETES {
+        let resource = Resource {
+            group,
+            version,
+            name: plural,
+        };
+        read.kind(&cluster, resource, kind, bare, known).await;
+    }
+    for kind in KINDS {
+        for version in kind.versions {
+            let resource = Resource {
+                group: kind.group,
+                version,
+                name: kind.plural,
+            };
+            if read.kind(&cluster, resource, kind.kind, false, known).await {
+                break;
+            }
+        }
+    }
+    Ok(read)
+}
+
+impl InCluster {
+    /// Returns true if the server has the kind, or does not say.
+    async fn kind(
+        &mut self,
+        cluster: &Cluster,
+        resource: Resource,
+        kind: &str,
+        bare: bool,
+        known: &BTreeSet<ObjectName>,
+    ) -> bool {
+        let most = MOST_OBJECTS.saturating_sub(self.files.len());
+        let objects = match cluster.list_all(resource, bare, most).await {
+            Ok(Some(objects)) => objects,
+            Ok(None) => return false,
+            Err(failure) => {
+                self.unread.push(failure.to_string());
+                return true;
+            }
+        };
+        let version = match resource.group {
+            "" => resource.version.to_owned(),
+            group => format!("{group}/{}", resource.version),
+        };
+        for mut object in objects {
+            if let Some(fields) = object.as_object_mut() {
+                // Items of a list do not say it, and those of metadata say another kind.
+                fields.insert("apiVersion".to_owned(), json!(version));
+                fields.insert("kind".to_owned(), json!(kind));
+            }
+            if !known.contains(&name(&object)) {
+                self.files.push(file(&object));
+            }
+        }
+        true
+    }
+}
+
+fn name(object: &Json) -> ObjectName {
+    let text = |pointer: &str| {
+        let found = object.pointer(pointer).and_then(Json::as_str);
+        found.unwrap_or_default().to_owned()
+    };
+    let version = text("/apiVersion");
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let namespace = match text("/metadata/namespace") {
+        empty if empty.is_empty() => "default".to_owned(),
+        namespace => namespace,
+    };
+    (
+        group.to_owned(),
+        text("/kind"),
+        namespace,
+        text("/metadata/name"),
+    )
+}
+
+/// Objects of files, by their names.
+fn names(files: &[File], namespace: Option<&str>) -> BTreeSet<ObjectName> {
+    let mut all = BTreeSet::new();
+    for file in files {
+        let documents = document::documents_within(&file.text, COMMAND_LINE);
+        for document in documents.flatten() {
+            for part in document.parts() {
+                let mut value = part.value();
+                if let Some(namespace) = namespace {
+                    put_namespace(&mut value, namespace);
+                }
+                all.insert(name(&value));
+            }
+        }
+    }
+    all
+}
+
+/// JSON is YAML but for characters that YAML wants to be escaped.
+fn file(object: &Json) -> File {
+    let mut text = String::new();
+    for letter in object.to_string().chars() {
+        match u32::from(letter) {
+            code @ (0x7f..=0x9f | 0x2028 | 0x2029 | 0xfeff | 0xfffe | 0xffff) => {
+                text.push_str(&format!("\\u{code:04x}"));
+            }
+            _ => text.push(letter),
+        }
+    }
+    File {
+        name: String::new(),
+        text,
+        below: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_read_as_it_was_whatever_letters_it_has() {
+        let odd = "a\u{7f}\u{85}\u{2028}\u{feff}\u{0}\"\\ \u{1f600}";
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "a", "namespace": "n", "annotations": {"odd": odd}},
+        });
+        let file = file(&object);
+        let documents: Vec<_> = document::documents_within(&file.text, COMMAND_LINE).collect();
+        let [Ok(document)] = &documents[..] else {
+            panic!("{documents:?}");
+        };
+        assert_eq!(document.parts()[0].value(), object);
+        let own = ("".into(), "Pod".into(), "n".into(), "a".into());
+        assert_eq!(names(&[file], None), BTreeSet::from([own]));
+    }
+
+    #[test]
+    fn of_each_kind_some_version_is_asked_for() {
+        assert!(KINDS.iter().all(|kind| !kind.versions.is_empty()));
+    }
+}
