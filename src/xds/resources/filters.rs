@@ -20,6 +20,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::filters::network::sni_cluster::v3::SniCluster;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use envoy_types::pb::envoy::r#type::v3::Percent;
+use envoy_types::pb::envoy::r#type::v3::{HashPolicy, hash_policy};
 use prost::{Message, Name};
 
 use super::mesh::Mesh;
@@ -170,8 +171,14 @@ pub(crate) fn tcp(mesh: &Mesh, cluster: &str) -> listener::Filter {
     wire::filter("envoy.filters.network.tcp_proxy", &proxy)
 }
 
-/// To several clusters by their weights, or to one. `name`: of its statistics.
-pub(crate) fn tcp_to(mesh: &Mesh, name: &str, to: &[(Arc<str>, u32)]) -> listener::Filter {
+/// To several clusters by their weights, or to one. `name`: of its statistics; `by_source`: connections from one address stay
+/// together.
+pub(crate) fn tcp_to(
+    mesh: &Mesh,
+    name: &str,
+    to: &[(Arc<str>, u32)],
+    by_source: bool,
+) -> listener::Filter {
     let cluster = match to {
         [(only, _)] => tcp_proxy::ClusterSpecifier::Cluster(only.to_string()),
         all => {
@@ -191,10 +198,18 @@ pub(crate) fn tcp_to(mesh: &Mesh, name: &str, to: &[(Arc<str>, u32)]) -> listene
     let proxy = TcpProxy {
         stat_prefix: name.to_owned(),
         cluster_specifier: Some(cluster),
+        hash_policy: by_source.then(source_hash).into_iter().collect(),
         access_log: mesh.access_log.tcp.clone(),
         ..TcpProxy::default()
     };
     wire::filter("envoy.filters.network.tcp_proxy", &proxy)
+}
+
+fn source_hash() -> HashPolicy {
+    let source = hash_policy::SourceIp {};
+    HashPolicy {
+        policy_specifier: Some(hash_policy::PolicySpecifier::SourceIp(source)),
+    }
 }
 
 /// Puts the server name in the place of the next filter's cluster.

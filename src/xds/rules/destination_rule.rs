@@ -29,7 +29,7 @@ use crate::finish::ClusterParts;
 use crate::node::Files;
 use crate::scope::{ProxyRules, Rule, Rules};
 
-pub(crate) use balancer::hash_policy;
+pub(crate) use balancer::{by_source, hash_policy};
 
 /// Rules for one service, in order: what the first of them says counts, and all their subsets.
 #[derive(Clone, Debug, Default)]

@@ -18,6 +18,7 @@ use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::authorization_policy::Filters;
+use crate::rules::destination_rule;
 use crate::rules::gateway::secrets::RouterSecrets;
 use crate::rules::gateway::tls::{self, RouterCertificates};
 use crate::rules::gateway::{BoundPort, Ends, Merged, Serving};
@@ -222,7 +223,9 @@ impl Edge<'_> {
                 let stat_prefix = target.to.first().map_or(BLACK_HOLE, |(name, _)| name);
                 for matching in matches {
                     let mut filters = self.filters.tcp.clone();
-                    filters.push(filters::tcp_to(self.mesh, stat_prefix, &target.to));
+                    let by_source = destination_rule::by_source(self.rules, &target.to);
+                    let to = filters::tcp_to(self.mesh, stat_prefix, &target.to, by_source);
+                    filters.push(to);
                     let chain = matching.chain_of(filters);
                     made.chains.push(match socket {
                         Some(socket) => chain::secured(chain, socket.clone()),

@@ -299,7 +299,7 @@ impl Builder<'_> {
             self.shared.entry(port).or_default().inspect.tls = true;
             return;
         }
-        let filter = filters::tcp(self.mesh, &outlet.name);
+        let filter = self.tcp(outlet);
         let shared = self.shared.entry(port).or_default();
         if shared.matched.insert(key(None, &host, None)) {
             shared.inspect.tls = true;
@@ -325,10 +325,10 @@ impl Builder<'_> {
             Some(requests) => chain::sniffed(&matching, requests.clone(), vec![tcp]),
             None => vec![matching.chain(tcp)],
         };
-        let mut tcp = filters::tcp(self.mesh, &outlet.name);
+        let mut tcp = self.tcp(outlet);
         if !http && let Some(rule) = self.connections(outlet) {
             if let Some(rest) = &rule.rest {
-                tcp = filters::tcp_to(self.mesh, &outlet.name, rest);
+                tcp = self.tcp_to(outlet, rest);
             }
             self.add_chains(outlet, rule, make);
         }

@@ -1,4 +1,6 @@
-//! How requests are spread over the endpoints of a cluster.
+//! How requests and connections are spread over the endpoints of a cluster.
+
+use std::sync::Arc;
 
 use api::config::served::{is_header_name, is_one_line};
 use api::istio::networking::v1alpha3::LoadBalancerSettings;
@@ -16,7 +18,8 @@ use envoy_types::pb::envoy::config::route::v3::route_action::{HashPolicy, hash_p
 use envoy_types::pb::envoy::r#type::v3::Percent;
 use envoy_types::pb::google::protobuf::UInt64Value;
 
-use super::{Policy, time};
+use super::{Policies, Policy, time};
+use crate::scope::ProxyRules;
 
 /// Of a ring, where nobody says another (the same as Envoy's own).
 const SMALLEST_RING: u64 = 1024;
@@ -106,6 +109,23 @@ pub(crate) fn hash_policy(policy: &Policy<'_>) -> Option<HashPolicy> {
     Some(HashPolicy {
         policy_specifier: Some(specifier),
         ..HashPolicy::default()
+    })
+}
+
+/// Whether connections from one address are to stay together at one of these clusters.
+pub(crate) fn by_source(rules: &ProxyRules, to: &[(Arc<str>, u32)]) -> bool {
+    let outlets = rules.outlets();
+    to.iter().any(|(name, _)| {
+        let whole = || Some((outlets.by_name(name)?, ""));
+        let Some((outlet, subset)) = outlets.by_subset(name).or_else(whole) else {
+            return false;
+        };
+        let policies = Policies::of_service(rules, &outlet.service);
+        let policy = policies.of(policies.subset(subset), outlet.port.number);
+        let key = policy
+            .consistent_hash()
+            .and_then(|hash| hash.hash_key.as_ref());
+        matches!(key, Some(HashKey::UseSourceIp(true)))
     })
 }
 

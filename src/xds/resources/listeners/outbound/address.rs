@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use super::{Builder, extras};
 use crate::common::conflict::{Conflict, TCP_OVER_TCP};
 use crate::common::outlets::Outlet;
-use crate::resources::filters::{self, Extras};
+use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::listeners::{Frame, Inspect, name};
 
@@ -38,8 +38,8 @@ impl Builder<'_> {
         let by_rule = rule.as_ref().filter(|_| !outlet.protocol.is_http());
         let rest = by_rule.map(|rule| rule.rest.as_ref());
         let tcp = match rest.flatten() {
-            Some(to) => filters::tcp_to(self.mesh, &outlet.name, to),
-            None => filters::tcp(self.mesh, &outlet.name),
+            Some(to) => self.tcp_to(outlet, to),
+            None => self.tcp(outlet),
         };
         // Of what a rule tells by names the rest goes nowhere.
         let is_closed = rest.is_some_and(|rest| rest.is_none());

@@ -1,6 +1,7 @@
 //! Chains of rules for connections: by server names, by where they want to go, by where they come from.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
@@ -11,6 +12,7 @@ use crate::common::outlets::Outlet;
 use crate::resources::filters;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
+use crate::rules::destination_rule;
 use crate::rules::virtual_service::connections::{Connections, Shares, Target, connections};
 
 /// What rules have of the room that their chains share: a wildcard must not give each service of a mesh a thousand of them.
@@ -28,6 +30,16 @@ fn weight(connections: &Connections) -> usize {
 }
 
 impl Builder<'_> {
+    /// To all of a port, where no rule tells connections from others.
+    pub(super) fn tcp(&self, outlet: &Outlet) -> Filter {
+        self.tcp_to(outlet, &[(Arc::clone(&outlet.name), 1)])
+    }
+
+    pub(super) fn tcp_to(&self, outlet: &Outlet, to: &[(Arc<str>, u32)]) -> Filter {
+        let by_source = destination_rule::by_source(self.rules, to);
+        filters::tcp_to(self.mesh, &outlet.name, to, by_source)
+    }
+
     /// What a rule says of connections to a port, where there is room for it.
     pub(super) fn connections(&mut self, outlet: &Outlet) -> Option<Connections> {
         let rule = self.rules.connection_rule(outlet.host())?;
@@ -86,11 +98,11 @@ impl Builder<'_> {
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
     ) -> Vec<FilterChain> {
         let Some(rule) = self.connections(outlet) else {
-            return make(Match::any(), filters::tcp(self.mesh, &outlet.name));
+            return make(Match::any(), self.tcp(outlet));
         };
         let mut chains = self.chains(outlet, &rule, matched, &make);
         if let Some(rest) = &rule.rest {
-            let tcp = filters::tcp_to(self.mesh, &outlet.name, rest);
+            let tcp = self.tcp_to(outlet, rest);
             chains.extend(make(Match::any(), tcp));
         }
         from.push(rule.from);
@@ -108,7 +120,7 @@ impl Builder<'_> {
         let mut chains = Vec::new();
         for target in &connections.targets {
             for matching in chain::of_target(target, self.place.families, matched) {
-                let filter = filters::tcp_to(self.mesh, &outlet.name, &target.to);
+                let filter = self.tcp_to(outlet, &target.to);
                 chains.extend(make(matching, filter));
             }
         }
