@@ -14,14 +14,14 @@ const PAGE: u32 = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Page {
-    metadata: PageMetadata,
+struct ListedPage {
+    metadata: ListedEnd,
     items: Vec<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct PageMetadata {
+struct ListedEnd {
     #[serde(rename = "continue")]
     token: String,
 }
@@ -70,7 +70,11 @@ impl Cluster {
                 true => request.list_metadata(&params),
                 false => request.list(&params),
             };
-            let page = match self.exchange(&action, REQUEST).json::<Page>(request).await {
+            let page = match self
+                .exchange(&action, REQUEST)
+                .json::<ListedPage>(request)
+                .await
+            {
                 Ok(page) => page,
                 Err(failure) if failure.code() == Some(404) => return Ok(None),
                 Err(failure) => return Err(failure),

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use self::ledger::{Ledger, Work};
+use self::ledger::{StatusLedger, Work};
 use crate::backoff::Backoff;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
@@ -58,7 +58,7 @@ pub type AllSaid = Arc<BTreeMap<Subject, Said>>;
 /// An object, as far as its status matters.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Seen {
+struct SeenStatus {
     metadata: Metadata,
     status: Status,
 }
@@ -88,19 +88,19 @@ struct Status {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Page {
-    metadata: PageMetadata,
-    items: Vec<Seen>,
+struct StatusPage {
+    metadata: StatusPageEnd,
+    items: Vec<SeenStatus>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct PageMetadata {
+struct StatusPageEnd {
     #[serde(rename = "continue")]
     token: String,
 }
 
-impl Seen {
+impl SeenStatus {
     /// Whether this program has written something of the status. Servers before 1.22 do not name the subresource.
     fn is_ours(&self) -> bool {
         let mut managers = self.metadata.managed_fields.iter();
@@ -164,11 +164,11 @@ impl Served {
 /// Kinds in versions of the server's, by group and plural name.
 type Kinds = BTreeMap<(&'static str, &'static str), Served>;
 
-struct Writer {
+struct StatusWriter {
     cluster: Cluster,
     pace: Pace,
     kinds: Kinds,
-    ledger: Ledger,
+    ledger: StatusLedger,
     backoff: Backoff,
     repeats: LogLimiter,
 }
@@ -180,11 +180,11 @@ pub async fn write_statuses(
     pace: Pace,
     mut told: watch::Receiver<AllSaid>,
 ) {
-    let mut writer = Writer {
+    let mut writer = StatusWriter {
         cluster,
         pace,
         kinds: Kinds::new(),
-        ledger: Ledger::default(),
+        ledger: StatusLedger::default(),
         backoff: Backoff::new(pace.bounds()),
         repeats: LogLimiter::default(),
     };
@@ -199,7 +199,7 @@ pub async fn write_statuses(
     }
 }
 
-impl Writer {
+impl StatusWriter {
     /// Looks for what an earlier process has written: what is right no more is to go.
     async fn begin(&mut self, kinds: &[&'static Kind]) {
         loop {
@@ -232,7 +232,7 @@ impl Writer {
                     ..served.action("list", None)
                 };
                 let asked = self.cluster.exchange(&action, self.pace.request);
-                let page: Page = match asked.json(request).await {
+                let page: StatusPage = match asked.json(request).await {
                     Ok(page) => page,
                     // Discovery itself says what it may not list; a page that ran out is begun anew.
                     Err(failure) if matches!(failure.code(), Some(403 | 404)) => break,
@@ -334,7 +334,7 @@ impl Writer {
             ..served.action("list", Some(key))
         };
         let asked = self.cluster.exchange(&action, REQUEST);
-        let page: Page = asked.json(request).await?;
+        let page: StatusPage = asked.json(request).await?;
         let Some(seen) = page.items.first() else {
             return Ok(());
         };

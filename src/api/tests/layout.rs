@@ -121,6 +121,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("connect", &["answer", "disk", "failure", "kind"]),
             ("decide", &["bundle", "webhook"]),
             ("fake", &["connect"]),
+            ("listed", &["connect", "failure", "kind"]),
             (
                 "validation",
                 &[
@@ -182,6 +183,17 @@ const ROOMS: &[(&str, Rooms)] = &[
             ),
             (
                 "served",
+                &[
+                    "backoff",
+                    "connect",
+                    "failure",
+                    "kind",
+                    "log_limiter",
+                    "watcher",
+                ],
+            ),
+            (
+                "statuses",
                 &[
                     "backoff",
                     "connect",

@@ -55,6 +55,10 @@ fn judge_with(
     let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if let Some(plain) = Plain::of(api_version, kind) {
+        // Nobody else makes anything of them, and what is not there is not shown.
+        if plain == Plain::Secret && !origin.is_whole {
+            return None;
+        }
         let mut judged = Judged::plain(plain, value, origin);
         complain(&mut judged.findings);
         if !judged.findings.is_empty() {

@@ -13,7 +13,7 @@ pub enum Plain {
     Namespace,
     Node,
     Pod,
-    /// Nobody is to see what is in it: see [`super::Entry`].
+    /// Read where certificates of it are given to routers; nobody else is to see what is in it.
     Secret,
     Service,
 }
@@ -273,7 +273,7 @@ mod tests {
             Plain::Service.whole(&service, "shop"),
             r#"{"metadata":{"name":"a","annotations":{"x":"y"},"resourceVersion":"7","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop"},"spec":{"ports":[{"port":80}],"selector":{"app":"a"},"clusterIP":null},"status":{"loadBalancer":{}}}"#
         );
-        // Only who gives certificates to routers reads more of it.
+        // Nothing of it is kept.
         let secret = json!({"metadata": {"name": "a"}, "data": {"tls.key": "eA=="}, "stringData": {"x": "y"}, "type": "t"});
         assert_eq!(
             Plain::Secret.kept(&secret, "d", false),

@@ -18,7 +18,7 @@ pub(super) struct Work {
 
 /// Marks of what was written last, of objects with messages alone.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct StatusLedger {
     known: BTreeMap<Subject, u64>,
     refused: BTreeSet<String>,
 }
@@ -35,7 +35,7 @@ fn mark(said: &Said) -> u64 {
     hasher.finish().max(UNKNOWN + 1)
 }
 
-impl Ledger {
+impl StatusLedger {
     /// A status of ours that says something.
     pub(super) fn found(&mut self, subject: Subject) {
         self.known.insert(subject, UNKNOWN);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_not_written_again() {
-        let mut ledger = Ledger::default();
+        let mut ledger = StatusLedger::default();
         let first = said(&[("a", 1, &["x"]), ("b", 1, &[])]);
         let work = ledger.work(&first);
         assert_eq!(names(&work), ["a"]);
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_an_earlier_process_wrote_goes_or_is_compared() {
-        let mut ledger = Ledger::default();
+        let mut ledger = StatusLedger::default();
         for name in ["a", "b", "gone"] {
             ledger.found(subject(name));
         }

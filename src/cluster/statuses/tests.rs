@@ -1,6 +1,6 @@
 use super::*;
 
-fn seen(status: &Value, managers: &Value) -> Seen {
+fn seen(status: &Value, managers: &Value) -> SeenStatus {
     let object = json!({
         "apiVersion": "g/v1", "kind": "K", "spec": {},
         "metadata": {"name": "a", "namespace": "n", "generation": 3, "managedFields": managers},

@@ -49,7 +49,7 @@ pub(super) struct InCluster {
 }
 
 /// The group, the kind, the namespace and the name.
-type Name = (String, String, String, String);
+type ObjectName = (String, String, String, String);
 
 /// Whether a cluster is asked, and how it is reached: none where no way to one is known, unless it is wanted.
 pub(super) fn access(flags: &AnalyzeFlags) -> Option<Access> {
@@ -99,7 +99,7 @@ pub(super) fn read(
 async fn ask(
     access: &Access,
     flags: &AnalyzeFlags,
-    known: &BTreeSet<Name>,
+    known: &BTreeSet<ObjectName>,
 ) -> Result<InCluster, Failure> {
     let without = "--use-kube=false looks at files alone";
     let cluster = Cluster::open(access)
@@ -149,7 +149,7 @@ impl InCluster {
         resource: Resource,
         kind: &str,
         bare: bool,
-        known: &BTreeSet<Name>,
+        known: &BTreeSet<ObjectName>,
     ) -> bool {
         let most = MOST_OBJECTS.saturating_sub(self.files.len());
         let objects = match cluster.list_all(resource, bare, most).await {
@@ -178,7 +178,7 @@ impl InCluster {
     }
 }
 
-fn name(object: &Json) -> Name {
+fn name(object: &Json) -> ObjectName {
     let text = |pointer: &str| {
         let found = object.pointer(pointer).and_then(Json::as_str);
         found.unwrap_or_default().to_owned()
@@ -198,7 +198,7 @@ fn name(object: &Json) -> Name {
 }
 
 /// Objects of files, by their names.
-fn names(files: &[File], namespace: Option<&str>) -> BTreeSet<Name> {
+fn names(files: &[File], namespace: Option<&str>) -> BTreeSet<ObjectName> {
     let mut all = BTreeSet::new();
     for file in files {
         let documents = document::documents_within(&file.text, COMMAND_LINE);

@@ -43,11 +43,7 @@ const NAMELESS: &str = "default";
 /// The error in flags, or in the output; what is found is no error but the result.
 pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     if flags.list_analyzers {
-        let lines = codes::ALL
-            .iter()
-            .map(|code| format!("{} {:7} {}\n", code.name, code.level.word(), code.about));
-        out(&lines.collect::<String>())?;
-        return Ok(Exit::Done);
+        return list();
     }
     let usage = |message: String| Failure {
         exit: Exit::Usage,
@@ -115,6 +111,15 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
         true => Exit::Failed,
         false => Exit::Done,
     })
+}
+
+/// Prints the codes.
+fn list() -> Result<Exit, Failure> {
+    let lines = codes::ALL
+        .iter()
+        .map(|code| format!("{} {:7} {}\n", code.name, code.level.word(), code.about));
+    out(&lines.collect::<String>())?;
+    Ok(Exit::Done)
 }
 
 fn out(text: &str) -> Result<(), Failure> {

@@ -306,3 +306,39 @@ fn what_a_rule_makes_of_connections_has_a_bound() {
         .filter(|one| one.metric == "gudgeon_rules_too_large");
     assert_eq!(told.count(), 1);
 }
+
+/// Whether connections of the one chain stay together by the client's address, where these are the rules.
+fn is_by_source(rule: &str, route: &str) -> bool {
+    let mut world = mesh(true);
+    destination_rule(&mut world, "d", 1, rule);
+    if !route.is_empty() {
+        virtual_service(&mut world, "r", 1, route);
+    }
+    let listener: Listener = decoded(&*view(world), Type::Listener, "10.96.0.1_7000");
+    let chains = &listener.filter_chains;
+    let chain = chains.last().or(listener.default_filter_chain.as_ref());
+    let Some(filter::ConfigType::TypedConfig(any)) = &chain.unwrap().filters[0].config_type else {
+        panic!("a filter");
+    };
+    let proxy = TcpProxy::decode(any.value.as_slice()).unwrap();
+    proxy.hash_policy.len() == 1
+}
+
+#[test]
+fn connections_stay_together_by_the_clients_address_where_a_rule_says_so() {
+    let hash = |host: &str, key: &str| {
+        format!("host: {host}\ntrafficPolicy: {{loadBalancer: {{consistentHash: {{{key}}}}}}}")
+    };
+    let to_x = "hosts: [s]\ntcp: [{route: [{destination: {host: x, subset: v1}}]}]";
+    let source = "useSourceIp: true";
+    assert!(is_by_source(&hash("s", source), ""));
+    assert!(!is_by_source(&hash("s", "useSourceIp: false"), ""));
+    assert!(!is_by_source(&hash("s", "httpHeaderName: a"), ""));
+    // It is that of where they go, and of its subset.
+    assert!(!is_by_source(&hash("s", source), to_x));
+    assert!(is_by_source(&hash("x", source), to_x));
+    let of_subset = format!(
+        "host: x\nsubsets: [{{name: v1, labels: {{version: v1}}, trafficPolicy: {{loadBalancer: {{consistentHash: {{{source}}}}}}}}}]"
+    );
+    assert!(is_by_source(&of_subset, to_x));
+}
