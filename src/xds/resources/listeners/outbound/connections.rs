@@ -1,6 +1,7 @@
 //! Chains of rules for connections: by server names, by where they want to go, by where they come from.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
@@ -8,6 +9,7 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
 use super::Builder;
 use crate::common::conflict::{Conflict, TOO_LARGE};
 use crate::common::outlets::Outlet;
+use crate::resources::filters;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::virtual_service::connections::{Connections, Shares, Target, connections};
@@ -58,6 +60,18 @@ impl Builder<'_> {
         let conflict = Conflict::new(TOO_LARGE, &*outlet.name, message);
         self.out.conflicts.push(conflict.because_of(&rule.from));
         None
+    }
+
+    /// Carries connections to a port, or where a rule says instead. Adds the rules that had a part in it.
+    pub(super) fn tcp(
+        &self,
+        outlet: &Outlet,
+        to: Option<&[(Arc<str>, u32)]>,
+        from: &mut Vec<ObjectRef>,
+    ) -> Filter {
+        let itself = [(outlet.name.clone(), 0)];
+        let to = to.unwrap_or(&itself);
+        filters::tcp_to((self.mesh, self.rules), &outlet.name, to, from)
     }
 
     /// Adds what a rule tells from others to the listener that services share.
