@@ -342,51 +342,6 @@ impl Stream {
         response
     }
 
-    /// Those that the client may refuse for itself stand alone, behind the others.
-    fn send_secrets(&mut self, found: Found) -> Response {
-        let (alone, mut together): (Vec<_>, Vec<_>) = found
-            .resources
-            .into_iter()
-            .partition(|one| one.is_sent_alone());
-        let names = |one: &Arc<Resource>| one.name.clone();
-        let newer: Vec<_> = alone
-            .iter()
-            .map(names)
-            .chain(found.removed.clone())
-            .collect();
-        self.alone.retain(|one| !newer.contains(&one.name));
-        self.alone.extend(alone);
-        if together.is_empty() && found.removed.is_empty() && !self.alone.is_empty() {
-            together.push(self.alone.remove(0));
-        }
-        let version = self.version_of_secrets();
-        self.respond(Type::Secret, version, together, found.removed)
-    }
-
-    /// Of what was sent, without those that are to come.
-    fn version_of_secrets(&self) -> Version {
-        let left = self.alone.iter().map(|one| one.version);
-        left.fold(self.secrets.version(), |version, one| version - one)
-    }
-
-    /// The next of those, where the client still wants it.
-    fn send_alone(&mut self) -> Option<Response> {
-        if self.alone.is_empty() || !self.ack_states.secrets.is_settled() {
-            return None;
-        }
-        let secrets = &self.secrets;
-        self.alone.retain(|one| {
-            let mut all = secrets.resources();
-            all.any(|sent| sent.name == one.name && sent.version == one.version)
-        });
-        if self.alone.is_empty() {
-            return None;
-        }
-        let next = self.alone.remove(0);
-        let version = self.version_of_secrets();
-        Some(self.respond(Type::Secret, version, vec![next], Vec::new()))
-    }
-
     fn send_named(&mut self, kind: Type, found: Found) -> Response {
         let version = match kind {
             Type::Route => self.routes.version(),
@@ -396,7 +351,7 @@ impl Stream {
         self.respond(kind, version, found.resources, found.removed)
     }
 
-    fn respond(
+    pub(super) fn respond(
         &mut self,
         kind: Type,
         version: Version,

@@ -11,6 +11,7 @@
 //! What a view cannot make, by a mistake of this program, ends the push that wanted it, and the client keeps what it has.
 
 mod ack_state;
+mod alone;
 mod answer;
 mod complete;
 mod lists;

@@ -60,13 +60,16 @@ pub(super) struct IngressRules {
     notes: IngressNotes,
 }
 
+/// Kind, namespace and name of an object.
+type MadeName = (Arc<str>, Arc<str>, Arc<str>);
+
 /// What is said of Ingresses, and which of them objects are made of.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IngressNotes {
     /// Parts that nothing is made of.
     pub(crate) findings: BTreeMap<Key, BTreeSet<String>>,
     /// The first Ingress of each object, by kind, namespace and name.
-    pub(crate) made_of: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Key>,
+    pub(crate) made_of: BTreeMap<MadeName, Key>,
 }
 
 impl IngressNotes {

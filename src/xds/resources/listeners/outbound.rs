@@ -400,18 +400,6 @@ impl Builder<'_> {
         )
     }
 
-    /// Carries connections to a port, or where a rule says instead. Adds the rules that had a part in it.
-    fn tcp(
-        &self,
-        service_port: &ServicePort,
-        to: Option<&[(Arc<str>, u32)]>,
-        from: &mut Vec<ObjectRef>,
-    ) -> envoy_types::pb::envoy::config::listener::v3::Filter {
-        let itself = [(service_port.name.clone(), 0)];
-        let to = to.unwrap_or(&itself);
-        filters::tcp_to((self.mesh, self.rules), &service_port.name, to, from)
-    }
-
     fn insert(
         &mut self,
         frame: Frame,

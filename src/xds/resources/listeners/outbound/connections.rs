@@ -1,6 +1,7 @@
 //! Chains of rules for connections: by server names, by where they want to go, by where they come from.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
@@ -8,6 +9,7 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain};
 use super::Builder;
 use crate::common::conflict::{Conflict, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::service_ports::ServicePort;
+use crate::resources::filters;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::virtual_service::connections::{
@@ -57,6 +59,18 @@ impl Builder<'_> {
         let conflict = Conflict::new(TOO_LARGE, &*service_port.name, message);
         self.out.conflicts.push(conflict.because_of(&rule.from));
         None
+    }
+
+    /// Carries connections to a port, or where a rule says instead. Adds the rules that had a part in it.
+    pub(super) fn tcp(
+        &self,
+        service_port: &ServicePort,
+        to: Option<&[(Arc<str>, u32)]>,
+        from: &mut Vec<ObjectRef>,
+    ) -> Filter {
+        let itself = [(service_port.name.clone(), 0)];
+        let to = to.unwrap_or(&itself);
+        filters::tcp_to((self.mesh, self.rules), &service_port.name, to, from)
     }
 
     /// Adds what a rule tells from others to the listener that services share.
