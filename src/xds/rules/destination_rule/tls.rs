@@ -20,6 +20,7 @@ const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The word for those in place of a file.
 const SYSTEM: &str = "system";
 
+/// A program with gRPC in it refuses a cluster with files, and says so: that is better than to call it in plain text.
 pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purpose: &Purpose<'_>) {
     parts.cluster.transport_socket_matches.clear();
     parts.cluster.transport_socket = match written.mode() {
@@ -35,7 +36,11 @@ pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purp
                     .map(String::as_str)
                     .collect()
             };
-            Some(tls::mutual(purpose.files, place, &accounts))
+            Some(if purpose.grpc {
+                tls::mutual_of_provider(place, &accounts)
+            } else {
+                tls::mutual(purpose.files, place, &accounts)
+            })
         }
         mode @ (TlSmode::Simple | TlSmode::Mutual) => {
             let mut written = written.clone();
@@ -51,7 +56,7 @@ pub(super) fn secure(parts: &mut ClusterParts, written: &ClientTlsSettings, purp
                 &[]
             };
             let carries_http = purpose.protocol.is_http() || purpose.protocol.is_auto();
-            if written.sni.is_empty() && carries_http {
+            if written.sni.is_empty() && carries_http && !purpose.grpc {
                 let http = parts.http.get_or_insert_with(|| speaking(Spoken::Http1));
                 http.upstream_http_protocol_options = Some(UpstreamHttpProtocolOptions {
                     auto_sni: true,
