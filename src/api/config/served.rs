@@ -24,14 +24,15 @@ pub use request_authentication::{LONGEST_FETCH, is_output_header};
 pub use sidecar::MOST_EGRESS_LISTENERS;
 pub use targets::is_service;
 
-/// Why nothing is made of a host of a ServiceEntry; `None`: it is served. `resolves`: proxies or we look up where it is.
+/// Why nothing is made of a host of a ServiceEntry; `None`: it is served. `resolves`: proxies look up the host itself, for there
+/// is no endpoint.
 #[must_use]
 pub fn unserved_host(host: &str, resolves: bool) -> Option<&'static str> {
     if !is_host_pattern(host) {
         return Some("is not served: a wildcard is served as \"*.\" alone");
     }
     (host.starts_with('*') && resolves)
-        .then_some("is not served: a wildcard is served with resolution NONE alone")
+        .then_some("is not served: a wildcard that is to be resolved has endpoints")
 }
 
 /// Whether proxies take a name as one that TLS is told apart by: a wildcard is the first label, and stands for any number of them.
@@ -66,7 +67,9 @@ fn items<'a>(spec: &'a Json, name: &str) -> impl Iterator<Item = (usize, &'a Jso
 fn service_entry(spec: &Json) -> Vec<Finding> {
     let resolution = spec.get("resolution").and_then(Json::as_str);
     let is_dynamic = resolution == Some("DYNAMIC_DNS");
-    let resolves = !is_dynamic && resolution.is_some_and(|resolution| resolution != "NONE");
+    let is_dns = matches!(resolution, Some("DNS" | "DNS_ROUND_ROBIN"));
+    let has_none = items(spec, "endpoints").next().is_none();
+    let resolves = is_dns && has_none && spec.get("workloadSelector").is_none();
     let mut found = Vec::new();
     for (at, host) in items(spec, "hosts") {
         let host = host.as_str().unwrap_or_default();
@@ -404,11 +407,16 @@ mod tests {
         };
         assert_eq!(entry(&["a.b", "*.b"], json!("NONE")), [""; 0]);
         assert_eq!(entry(&["a.b", "*.b"], Json::Null), [""; 0]);
-        let alone = "is not served: a wildcard is served with resolution NONE alone";
         // By name, and by number.
-        for resolution in [json!("STATIC"), json!("DNS"), json!(2)] {
-            let expected = [format!("spec.hosts[1]: {alone}")];
-            assert_eq!(entry(&["a.b", "*.b"], resolution), expected);
+        for resolution in [json!("STATIC"), json!(1)] {
+            assert_eq!(entry(&["a.b", "*.b"], resolution), [""; 0]);
+        }
+        let itself =
+            "spec.hosts[1]: is not served: a wildcard that is to be resolved has endpoints";
+        for resolution in [json!("DNS"), json!(2), json!("DNS_ROUND_ROBIN")] {
+            assert_eq!(entry(&["a.b", "*.b"], resolution.clone()), [itself]);
+            let spec = json!({"hosts": ["*.b"], "ports": port, "resolution": resolution, "endpoints": [{"address": "a.b"}]});
+            assert_eq!(said("ServiceEntry", &spec), [""; 0]);
         }
         let shape = "spec.hosts[0]: is not served: a wildcard is served as \"*.\" alone";
         assert_eq!(entry(&["*-a.b"], json!("NONE")), [shape]);

@@ -11,9 +11,9 @@ use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
 use envoy_types::pb::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
-    SubjectAltNameMatcher, TlsCertificate, UpstreamTlsContext, common_tls_context,
-    subject_alt_name_matcher,
+    CertificateProviderPluginInstance, CertificateValidationContext, CommonTlsContext,
+    DownstreamTlsContext, SdsSecretConfig, SubjectAltNameMatcher, TlsCertificate,
+    UpstreamTlsContext, common_tls_context, subject_alt_name_matcher,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
@@ -88,14 +88,48 @@ pub(crate) fn mutual(
     (port, subset, host): (u16, &str, &str),
     accounts: &[&str],
 ) -> core::TransportSocket {
-    let mut sni = format!("outbound_.{port}_.{subset}_.{host}");
-    // Envoy refuses the cluster for a longer one, and sidecars do not ask for it.
-    if !is_sni(&sni) {
-        sni.clear();
-    }
     let context = UpstreamTlsContext {
         common_tls_context: Some(common(files, &[ALPN], accounts)),
-        sni,
+        sni: server_name(port, subset, host),
+        ..UpstreamTlsContext::default()
+    };
+    wire::transport_socket(TLS, &context)
+}
+
+fn server_name(port: u16, subset: &str, host: &str) -> String {
+    let name = format!("outbound_.{port}_.{subset}_.{host}");
+    // Envoy refuses the cluster for a longer one, and sidecars do not ask for it.
+    if is_sni(&name) { name } else { String::new() }
+}
+
+/// The same by a program with gRPC in it. It takes no names of files: its bootstrap has providers of certificates, which Istio
+/// calls so, and it takes accounts as a field that Envoy has given up (gRFC A29).
+pub(crate) fn mutual_of_provider(
+    (port, subset, host): (u16, &str, &str),
+    accounts: &[&str],
+) -> core::TransportSocket {
+    let provided = |name: &str| CertificateProviderPluginInstance {
+        instance_name: "default".to_owned(),
+        certificate_name: name.to_owned(),
+    };
+    let accounts = accounts.iter().map(|account| StringMatcher {
+        match_pattern: Some(string_matcher::MatchPattern::Exact((*account).to_owned())),
+        ..StringMatcher::default()
+    });
+    #[allow(deprecated, reason = "gRPC knows no other")]
+    let validation = CertificateValidationContext {
+        ca_certificate_provider_instance: Some(provided("ROOTCA")),
+        match_subject_alt_names: accounts.collect(),
+        ..CertificateValidationContext::default()
+    };
+    let validation = common_tls_context::ValidationContextType::ValidationContext(validation);
+    let context = UpstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext {
+            tls_certificate_provider_instance: Some(provided("default")),
+            validation_context_type: Some(validation),
+            ..CommonTlsContext::default()
+        }),
+        sni: server_name(port, subset, host),
         ..UpstreamTlsContext::default()
     };
     wire::transport_socket(TLS, &context)

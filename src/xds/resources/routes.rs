@@ -1,6 +1,7 @@
 //! Routes: from the host of a request to a cluster.
 
 mod gateway;
+mod grpc;
 mod usual;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -11,12 +12,13 @@ use api::model::{Address, ClusterId, ObjectRef};
 use api::networking::VirtualService;
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::config::route::v3::{
-    self as route, Route, RouteAction, RouteConfiguration, VirtualHost,
+    self as route, Route, RouteConfiguration, VirtualHost,
 };
 
 pub(crate) use self::gateway::gateway;
+pub(crate) use self::grpc::grpc;
 pub(crate) use self::usual::inbound;
-use self::usual::{allow_any, block_all, operation, prefix, to};
+use self::usual::{allow_any, block_all, operation};
 use super::domains;
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
 use crate::common::families::Families;
@@ -356,50 +358,4 @@ fn configuration(name: &Arc<str>, virtual_hosts: Vec<VirtualHost>) -> Draft<Rout
 /// The colon of a port, and not one of an address.
 fn is_with_port(domain: &str) -> bool {
     domain.contains("]:") || domain.matches(':').count() == 1
-}
-
-/// For a program with gRPC in it: all requests of one target.
-pub(crate) fn grpc(service_port: &ServicePort, rules: &ProxyRules) -> Draft<RouteConfiguration> {
-    let name = &service_port.name;
-    let context = Context {
-        rules,
-        port: service_port.port.number,
-        grpc: true,
-        gateway: None,
-    };
-    let operation = operation(service_port.host(), service_port.port.number);
-    let rule = rules.virtual_service(service_port.host());
-    let routed = rule.map(|rule| virtual_service::routes(rule, &operation, &context, ROOM_OF_RULE));
-    let (routes, from) = match routed {
-        Some(Routed::Routes(routes, _, from)) => (routes, from),
-        Some(Routed::Unmatched | Routed::TooLarge) | None => {
-            let mut from = Vec::new();
-            let hash = virtual_service::hash_policy(service_port, &context, &mut from);
-            let action = RouteAction {
-                timeout: None,
-                hash_policy: hash.into_iter().collect(),
-                ..to(name)
-            };
-            let route = Route {
-                r#match: Some(prefix("")),
-                action: Some(route::route::Action::Route(action)),
-                ..Route::default()
-            };
-            (vec![route], from)
-        }
-    };
-    let routes = RouteConfiguration {
-        name: name.to_string(),
-        virtual_hosts: vec![VirtualHost {
-            name: name.to_string(),
-            domains: vec!["*".to_owned()],
-            routes,
-            ..VirtualHost::default()
-        }],
-        ..RouteConfiguration::default()
-    };
-    Draft {
-        from,
-        ..Draft::new(name.clone(), routes)
-    }
 }

@@ -290,7 +290,7 @@ pub(crate) fn cluster(
     if let Some(written) = policy.detection {
         detection::detect(parts, written, purpose.protocol);
     }
-    if let Some(written) = policy.tls.filter(|_| !purpose.grpc) {
+    if let Some(written) = policy.tls {
         tls::secure(parts, written, purpose)?;
     }
     // Around the others, so that the server reads it first.

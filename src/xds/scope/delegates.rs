@@ -1,18 +1,19 @@
 //! Routes that a VirtualService leaves to another: they take the place of the one that names it (discovery.md §14). One level
 //! deep: what a delegate leaves to others is left out.
 
+mod matches;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use api::istio::networking::v1alpha3::string_match::MatchType;
-use api::istio::networking::v1alpha3::{Destination, HttpMatchRequest, HttpRoute, StringMatch};
+use api::istio::networking::v1alpha3::{Destination, HttpMatchRequest, HttpRoute};
 use api::model::{Configured, ObjectRef};
 use api::networking::{Kind as _, VirtualService};
 use prost::Message as _;
 
+use self::matches::{combined, fully_named, joined};
 use super::Rule;
 use super::all::Exported;
-use super::gateways::full_name;
 use super::hosts::full_host;
 use crate::common::conflict::{Conflict, DELEGATE, TOO_LARGE};
 
@@ -193,171 +194,6 @@ impl Resolving<'_> {
         );
         self.lose(TOO_LARGE, &why);
     }
-}
-
-/// Matches whose gateways mean the same in every namespace.
-fn fully_named(matches: &[HttpMatchRequest], namespace: &str) -> Vec<HttpMatchRequest> {
-    let mut all = matches.to_vec();
-    for gateway in all.iter_mut().flat_map(|one| &mut one.gateways) {
-        let full = full_name(gateway, namespace).map(|(of, name)| format!("{of}/{name}"));
-        if let Some(full) = full {
-            *gateway = full;
-        }
-    }
-    all
-}
-
-/// Each of the one with each of the other, as far as they do not contradict. `None`: all do.
-fn combined(
-    roots: Vec<HttpMatchRequest>,
-    leaves: Vec<HttpMatchRequest>,
-) -> Option<Vec<HttpMatchRequest>> {
-    if roots.is_empty() {
-        return Some(leaves);
-    }
-    if leaves.is_empty() {
-        return Some(roots);
-    }
-    let pairs = roots
-        .iter()
-        .flat_map(|root| leaves.iter().map(move |leaf| (root, leaf)));
-    let found: Vec<_> = pairs.filter_map(|(root, leaf)| meet(root, leaf)).collect();
-    (!found.is_empty()).then_some(found)
-}
-
-/// Requests that meet both; `None`: there are none, or they cannot be said in one match.
-fn meet(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> Option<HttpMatchRequest> {
-    let (uri, ignores) = uri(root, leaf)?;
-    let equal = |one: &str, other: &str| match (one, other) {
-        ("", only) | (only, "") => Some(only.to_owned()),
-        (one, other) => (one == other).then(|| one.to_owned()),
-    };
-    Some(HttpMatchRequest {
-        uri,
-        scheme: text(root.scheme.as_ref(), leaf.scheme.as_ref())?,
-        method: text(root.method.as_ref(), leaf.method.as_ref())?,
-        authority: text(root.authority.as_ref(), leaf.authority.as_ref())?,
-        headers: texts(&root.headers, &leaf.headers)?,
-        query_params: texts(&root.query_params, &leaf.query_params)?,
-        // Two conditions on one header, each of which must not hold, are no one condition.
-        without_headers: union(&root.without_headers, &leaf.without_headers)?,
-        source_labels: union(&root.source_labels, &leaf.source_labels)?,
-        port: match (root.port, leaf.port) {
-            (0, only) | (only, 0) => only,
-            (one, other) => (one == other).then_some(one)?,
-        },
-        source_namespace: equal(&root.source_namespace, &leaf.source_namespace)?,
-        gateways: at_both(&root.gateways, &leaf.gateways)?,
-        ignore_uri_case: ignores,
-        name: joined(&root.name, &leaf.name),
-        stat_prefix: leaf.stat_prefix.clone(),
-    })
-}
-
-fn joined(root: &str, leaf: &str) -> String {
-    match (root, leaf) {
-        ("", only) | (only, "") => only.to_owned(),
-        (root, leaf) => format!("{root}-{leaf}"),
-    }
-}
-
-/// Gateways of both; none: all. `None`: they have none in common.
-fn at_both(root: &[String], leaf: &[String]) -> Option<Vec<String>> {
-    match (root, leaf) {
-        ([], only) | (only, []) => Some(only.to_vec()),
-        (root, leaf) => {
-            let both: Vec<_> = root.iter().filter(|one| leaf.contains(one)).collect();
-            (!both.is_empty()).then(|| both.into_iter().cloned().collect())
-        }
-    }
-}
-
-/// The narrower one, and whether its case is ignored; `None` where neither is.
-fn uri(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> Option<(Option<StringMatch>, bool)> {
-    let ignore = (root.ignore_uri_case, leaf.ignore_uri_case);
-    let (Some(of_root), Some(of_leaf)) = (&root.uri, &leaf.uri) else {
-        let ignores = if root.uri.is_some() {
-            ignore.0
-        } else {
-            ignore.1
-        };
-        return Some((root.uri.clone().or_else(|| leaf.uri.clone()), ignores));
-    };
-    let (of_root, of_leaf) = ((of_root, ignore.0), (of_leaf, ignore.1));
-    let (narrower, ignores) = narrower(of_root, of_leaf)?;
-    Some((Some(narrower.clone()), ignores))
-}
-
-/// The same of what has its case.
-fn text(root: Option<&StringMatch>, leaf: Option<&StringMatch>) -> Option<Option<StringMatch>> {
-    let (Some(root), Some(leaf)) = (root, leaf) else {
-        return Some(root.or(leaf).cloned());
-    };
-    let (narrower, _) = narrower((root, false), (leaf, false))?;
-    Some(Some(narrower.clone()))
-}
-
-/// A match, and whether it ignores case.
-type Cased<'a> = (&'a StringMatch, bool);
-
-fn narrower<'a>(one: Cased<'a>, other: Cased<'a>) -> Option<Cased<'a>> {
-    if is_within(other, one) {
-        Some(other)
-    } else {
-        is_within(one, other).then_some(one)
-    }
-}
-
-/// Whether all that meets the one is known to meet the other.
-fn is_within((narrow, narrow_ignores): Cased<'_>, (wide, ignores): Cased<'_>) -> bool {
-    let equal = |one: &[u8], other: &[u8]| match ignores {
-        true => one.eq_ignore_ascii_case(other),
-        false => one == other,
-    };
-    // What ignores case has more than one text.
-    let is_cased = ignores || !narrow_ignores;
-    match (&narrow.match_type, &wide.match_type) {
-        // Present is all that is asked.
-        (_, None) => true,
-        (
-            Some(MatchType::Exact(text) | MatchType::Prefix(text)),
-            Some(MatchType::Prefix(prefix)),
-        ) => {
-            let start = text.as_bytes().get(..prefix.len());
-            is_cased && start.is_some_and(|start| equal(start, prefix.as_bytes()))
-        }
-        (Some(MatchType::Exact(text)), Some(MatchType::Exact(all))) => {
-            is_cased && equal(text.as_bytes(), all.as_bytes())
-        }
-        (one, other) => one == other,
-    }
-}
-
-fn texts(
-    root: &BTreeMap<String, StringMatch>,
-    leaf: &BTreeMap<String, StringMatch>,
-) -> Option<BTreeMap<String, StringMatch>> {
-    let mut all = root.clone();
-    for (name, written) in leaf {
-        let both = text(root.get(name), Some(written))?;
-        all.extend(both.map(|both| (name.clone(), both)));
-    }
-    Some(all)
-}
-
-/// `None` where they say two things of one name.
-fn union<V: Clone + PartialEq>(
-    root: &BTreeMap<String, V>,
-    leaf: &BTreeMap<String, V>,
-) -> Option<BTreeMap<String, V>> {
-    let mut all = root.clone();
-    for (name, value) in leaf {
-        if root.get(name).is_some_and(|known| known != value) {
-            return None;
-        }
-        all.insert(name.clone(), value.clone());
-    }
-    Some(all)
 }
 
 /// The delegate's route; what it does not say is as its rule says it. Hosts are those of its own namespace.

@@ -73,7 +73,8 @@ pub(super) fn services(entry: &Configured<ServiceEntry>, cluster: &ClusterId) ->
         Declared::Dns => Resolution::Dns,
         Declared::DnsRoundRobin => Resolution::DnsRoundRobin,
     };
-    let resolves = resolution != Resolution::None;
+    let resolves =
+        resolution.is_dns() && spec.endpoints.is_empty() && spec.workload_selector.is_none();
     let served = |host: &&String| unserved_host(host, resolves).is_none();
     let hosts = spec.hosts.iter().filter(served);
     let hosts: BTreeSet<String> = hosts.map(|host| hostname(host)).collect();

@@ -267,8 +267,17 @@ fn an_entry_is_a_service_for_each_host() {
             "{hosts: [a.example, '*.example', '*-b.example'], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}],
               endpoints: [{network: far}]}",
             &[
+                "*.example STATIC http:80:Http:Number(80)  external",
+                "  local :80 http  w1  ",
                 "a.example STATIC http:80:Http:Number(80)  external",
                 "  local :80 http  w1  ",
+            ],
+        ),
+        (
+            "{hosts: ['*.example'], resolution: DNS, ports: [{number: 443, name: tls, protocol: TLS}], endpoints: [{address: a.example}]}",
+            &[
+                "*.example DNS tls:443:Tls:Number(443)  external",
+                "  local a.example:443 tls  w1  ",
             ],
         ),
         (

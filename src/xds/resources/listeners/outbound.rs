@@ -16,8 +16,7 @@ use super::chain::key;
 use super::chain::{self, Match};
 use super::{Frame, Inspect, is_envoys, is_own, name};
 use crate::common::conflict::{
-    Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, REJECTED_CONFIG, TCP_OVER_HTTP,
-    TCP_OVER_TCP,
+    Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
 };
 use crate::common::families::Families;
 use crate::common::room::FairRoom;
@@ -176,19 +175,6 @@ fn extras(service_port: &ServicePort) -> Extras<'static> {
 }
 
 impl Builder<'_> {
-    /// Tells of a listener of a Sidecar that no service is behind.
-    fn is_for_nothing(&mut self) {
-        let (Some(port), Some(sidecar)) = (self.port, self.rules.imported_by()) else {
-            return;
-        };
-        let message = format!(
-            "the egress listener on {port} of {sidecar} is left out: no service that it imports has that port"
-        );
-        let key = name(self.wildcard.address, port);
-        let conflict = Conflict::new(REJECTED_CONFIG, key, message);
-        self.out.conflicts.push(conflict.because_of(sidecar));
-    }
-
     /// Whether its port may be one of the address that all share: there the proxy needs some for itself.
     fn may_share(&mut self, service_port: &ServicePort) -> bool {
         let port = service_port.port.number;

@@ -20,6 +20,8 @@ const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The word for those in place of a file.
 const SYSTEM: &str = "system";
 
+/// A program with gRPC in it refuses a cluster with files, and says so: that is better than to call it in plain text.
+///
 /// # Errors
 ///
 /// A certificate that it names is not to be had.
@@ -45,7 +47,11 @@ pub(super) fn secure(
                     .map(String::as_str)
                     .collect()
             };
-            Some(tls::mutual(purpose.files, place, &accounts))
+            Some(if purpose.grpc {
+                tls::mutual_of_provider(place, &accounts)
+            } else {
+                tls::mutual(purpose.files, place, &accounts)
+            })
         }
         mode @ (TlSmode::Simple | TlSmode::Mutual) => {
             let mut written = written.clone();
@@ -61,7 +67,7 @@ pub(super) fn secure(
                 &[]
             };
             let carries_http = purpose.protocol.is_http() || purpose.protocol.is_auto();
-            if written.sni.is_empty() && carries_http {
+            if written.sni.is_empty() && carries_http && !purpose.grpc {
                 let http = parts
                     .http
                     .get_or_insert_with(|| speaking(UpstreamHttp::Http1));

@@ -468,6 +468,41 @@ fn a_servers_own_cluster_has_the_limits_of_its_service() {
     assert!(one.typed_extension_protocol_options.is_empty());
 }
 
+/// A program with gRPC in it has providers of certificates, and refuses files: it never calls in plain text what a rule secures.
+#[test]
+fn a_program_with_grpc_is_told_of_tls() {
+    let of = |tls: &str| {
+        let mut world = world();
+        destination_rule(
+            &mut world,
+            "d",
+            1,
+            &format!("host: a\ntrafficPolicy: {{tls: {{{tls}}}}}"),
+        );
+        let mut node = (*node("demo", &[])).clone();
+        node.grpc = true;
+        cluster(&*snapshot(world).view(&Arc::new(node)), A)
+    };
+    let mutual = of("mode: ISTIO_MUTUAL, subjectAltNames: [spiffe://x/ns/y/sa/z]");
+    let context = upstream(&mutual);
+    assert_eq!(context.sni, "outbound_.80_._.a.demo.svc.cluster.local");
+    let shown = format!("{:?}", context.common_tls_context.unwrap());
+    for part in [
+        "\"default\"",
+        "\"ROOTCA\"",
+        "Exact(\"spiffe://x/ns/y/sa/z\")",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains(".pem"), "{shown}");
+    assert!(mutual.transport_socket_matches.is_empty());
+    let simple = of("mode: SIMPLE");
+    assert!(
+        simple.transport_socket.is_some() && simple.typed_extension_protocol_options.is_empty()
+    );
+    assert!(of("mode: DISABLE").transport_socket.is_none());
+}
+
 /// An ingress has the number of where the application is, and the pool is that of the service's port.
 #[test]
 fn an_ingress_has_the_limits_of_its_service() {

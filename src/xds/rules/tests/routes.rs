@@ -612,6 +612,34 @@ fn of_two_rules_for_one_host_the_older_wins_and_the_other_is_told() {
     );
 }
 
+/// A wildcard stands for itself, also where its endpoints are known.
+#[test]
+fn a_wildcard_leads_to_its_endpoints() {
+    let mut world = world();
+    let ports = [(80, "HTTP"), (443, "TLS")];
+    service(&mut world, "w.example", &ports, &[("10.0.8.1", "v1")]);
+    let old = ServiceKey::new("w.example", "demo");
+    let new = ServiceKey::new("*.wild.example", "demo");
+    let services = Arc::make_mut(&mut world.services);
+    let mut service = (*services.remove(&old).unwrap()).clone();
+    service.key = new.clone();
+    services.insert(new.clone(), Arc::new(service));
+    let endpoints = Arc::make_mut(&mut world.endpoints);
+    let places = endpoints.remove(&old).unwrap();
+    endpoints.insert(new, places);
+    let view = view(world);
+    assert_eq!(
+        addresses(&*view, "outbound|443||*.wild.example"),
+        ["10.0.8.1"]
+    );
+    let routes: RouteConfiguration = decoded(&*view, Type::Route, "80");
+    let mut hosts = routes.virtual_hosts.iter();
+    let host = hosts.find(|host| host.name == "*.wild.example:80").unwrap();
+    assert_eq!(host.domains, ["*.wild.example", "*.wild.example:80"]);
+    let listener = view.get(Type::Listener, "0.0.0.0_443").unwrap();
+    assert!(String::from_utf8_lossy(&listener.body).contains("*.wild.example"));
+}
+
 /// A rule for the address of a service comes before what the service has there, on its ports.
 #[test]
 fn a_rule_for_an_address_has_it() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
 use super::{Builder, Claim, Outbound, Place, Shared};
-use crate::common::conflict::{Conflict, INVALID_LISTENER, TCP_OVER_TCP};
+use crate::common::conflict::{Conflict, INVALID_LISTENER, REJECTED_CONFIG, TCP_OVER_TCP};
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::listeners::{Frame, Inspect, fixed, is_envoys, is_own, name};
@@ -130,6 +130,19 @@ impl Builder<'_> {
     fn only_address(&self) -> Option<IpAddr> {
         let Wildcard { address, bound, .. } = self.wildcard;
         (!bound && !address.is_unspecified()).then_some(address)
+    }
+
+    /// Tells of a listener of a Sidecar that no service is behind.
+    pub(super) fn is_for_nothing(&mut self) {
+        let (Some(port), Some(sidecar)) = (self.port, self.rules.imported_by()) else {
+            return;
+        };
+        let message = format!(
+            "the egress listener on {port} of {sidecar} is left out: no service that it imports has that port"
+        );
+        let key = name(self.wildcard.address, port);
+        let conflict = Conflict::new(REJECTED_CONFIG, key, message);
+        self.out.conflicts.push(conflict.because_of(sidecar));
     }
 
     /// The port of a Sidecar that applications use as a proxy.

@@ -1,0 +1,58 @@
+//! Routes of a program with gRPC in it.
+
+use envoy_types::pb::envoy::config::route::v3::{
+    self as route, Route, RouteAction, RouteConfiguration, VirtualHost,
+};
+
+use super::ROOM_OF_RULE;
+use super::usual::{operation, prefix, to};
+use crate::common::service_ports::ServicePort;
+use crate::finish::Draft;
+use crate::rules::virtual_service::{self, Context, Routed};
+use crate::scope::ProxyRules;
+
+/// All requests of one target.
+pub(crate) fn grpc(service_port: &ServicePort, rules: &ProxyRules) -> Draft<RouteConfiguration> {
+    let name = &service_port.name;
+    let context = Context {
+        rules,
+        port: service_port.port.number,
+        grpc: true,
+        gateway: None,
+    };
+    let operation = operation(service_port.host(), service_port.port.number);
+    let rule = rules.virtual_service(service_port.host());
+    let routed = rule.map(|rule| virtual_service::routes(rule, &operation, &context, ROOM_OF_RULE));
+    let (routes, from) = match routed {
+        Some(Routed::Routes(routes, _, from)) => (routes, from),
+        Some(Routed::Unmatched | Routed::TooLarge) | None => {
+            let mut from = Vec::new();
+            let hash = virtual_service::hash_policy(service_port, &context, &mut from);
+            let action = RouteAction {
+                timeout: None,
+                hash_policy: hash.into_iter().collect(),
+                ..to(name)
+            };
+            let route = Route {
+                r#match: Some(prefix("")),
+                action: Some(route::route::Action::Route(action)),
+                ..Route::default()
+            };
+            (vec![route], from)
+        }
+    };
+    let routes = RouteConfiguration {
+        name: name.to_string(),
+        virtual_hosts: vec![VirtualHost {
+            name: name.to_string(),
+            domains: vec!["*".to_owned()],
+            routes,
+            ..VirtualHost::default()
+        }],
+        ..RouteConfiguration::default()
+    };
+    Draft {
+        from,
+        ..Draft::new(name.clone(), routes)
+    }
+}
