@@ -390,5 +390,5 @@ fn twice(outlet: &Outlet, first: &Outlet) -> Conflict {
         first.service.key.namespace,
         first.service.key.hostname
     );
-    Conflict::new(DUPLICATE_CLUSTER, &*outlet.name, message)
+    Conflict::new(DUPLICATE_CLUSTER, &*outlet.name, message).of_service(&outlet.service.key)
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Configured, EndpointAddress, Protocol};
-use api::networking::{CaptureMode, IstioIngressListener, Sidecar, default_endpoint};
+use api::model::{Configured, EndpointAddress, ObjectRef, Protocol};
+use api::networking::{CaptureMode, IstioIngressListener, Kind as _, Sidecar, default_endpoint};
 
 use super::clusters;
 use super::instances::Instance;
@@ -70,7 +70,13 @@ fn door(
         let message = format!(
             "the ingress of Sidecar {namespace}/{name} on {number} is left out: the proxy listens there"
         );
-        lost.push(Conflict::new(INVALID_LISTENER, &*cluster, message));
+        let from = ObjectRef {
+            kind: Sidecar::NAME,
+            namespace: namespace.clone(),
+            name: name.clone(),
+        };
+        let conflict = Conflict::new(INVALID_LISTENER, &*cluster, message);
+        lost.push(conflict.because_of(&from));
         return None;
     }
     let protocol = Protocol::of_service_entry(&port.protocol)?;

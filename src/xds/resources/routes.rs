@@ -263,7 +263,9 @@ impl<'a> Making<'a> {
                 if port.is_none() && number != 80 {
                     domains.retain(|domain| is_with_port(domain));
                 }
-                let domains = self.not_taken(domains, &rule.from.to_string());
+                let domains = self.not_taken(domains, &rule.from.to_string(), |conflict| {
+                    conflict.because_of(&rule.from)
+                });
                 if domains.is_empty() {
                     continue;
                 }
@@ -304,17 +306,24 @@ impl<'a> Making<'a> {
             let suffix = format!(":{port}");
             all.retain(|domain| domain.ends_with(&suffix) && is_with_port(domain));
         }
-        self.not_taken(all, &outlet.authority())
+        self.not_taken(all, &outlet.authority(), |conflict| {
+            conflict.of_service(&outlet.service.key)
+        })
     }
 
     /// Envoy refuses a configuration that has a domain twice.
-    fn not_taken(&mut self, mut domains: Vec<String>, of: &str) -> Vec<String> {
+    fn not_taken(
+        &mut self,
+        mut domains: Vec<String>,
+        of: &str,
+        told_at: impl Fn(Conflict) -> Conflict,
+    ) -> Vec<String> {
         domains.retain(|domain| {
             let new = self.taken.insert(domain.clone());
             if !new {
                 let message = format!("{of} is left out: an older service has it");
-                self.conflicts
-                    .push(Conflict::new(DUPLICATE_DOMAIN, domain, message));
+                let conflict = Conflict::new(DUPLICATE_DOMAIN, &**domain, message);
+                self.conflicts.push(told_at(conflict));
             }
             new
         });

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{EndpointAddress, Protocol};
+use api::model::{EndpointAddress, Protocol, ServiceKey};
 use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 
@@ -88,7 +88,9 @@ pub(crate) fn to_applications(
             "{} is left out: the proxy itself listens on port {port} of {address}",
             door.cluster
         );
-        Conflict::new(INVALID_LISTENER, &*door.cluster, message)
+        // A proxy's own services are those of its namespace.
+        let service = ServiceKey::new(&door.host, &proxy.node.namespace);
+        Conflict::new(INVALID_LISTENER, &*door.cluster, message).of_service(&service)
     }));
     kept
 }

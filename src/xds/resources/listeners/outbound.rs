@@ -175,10 +175,9 @@ impl Builder<'_> {
         };
         if taken {
             let message = format!("{} is left out: the proxy listens there", outlet.name);
-            let key = outlet.name.to_string();
-            self.out
-                .conflicts
-                .push(Conflict::new(INVALID_LISTENER, key, message));
+            let conflict = Conflict::new(INVALID_LISTENER, &*outlet.name, message);
+            let conflict = conflict.of_service(&outlet.service.key);
+            self.out.conflicts.push(conflict);
         }
         !taken
     }
@@ -233,6 +232,7 @@ impl Builder<'_> {
                 outlet.port.number
             );
             let conflict = Conflict::new(HTTP_OVER_HTTPS, outlet.host(), message);
+            let conflict = conflict.of_service(&outlet.service.key);
             self.out.conflicts.push(conflict);
         }
         !takes_tls && self.may_share(outlet)
@@ -252,7 +252,8 @@ impl Builder<'_> {
     fn lose(&mut self, metric: &'static str, outlet: &Outlet, port: u16, winner: &str) {
         let key = name(self.wildcard.address, port);
         let message = format!("{} is left out: {winner} is older", outlet.authority());
-        self.out.conflicts.push(Conflict::new(metric, key, message));
+        let conflict = Conflict::new(metric, key, message).of_service(&outlet.service.key);
+        self.out.conflicts.push(conflict);
     }
 
     fn claim_http(&mut self, outlet: &Arc<Outlet>) {

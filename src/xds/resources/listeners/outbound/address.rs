@@ -26,9 +26,9 @@ impl Builder<'_> {
                     "{} is left out: an older service has it",
                     outlet.authority()
                 );
-                self.out
-                    .conflicts
-                    .push(Conflict::new(TCP_OVER_TCP, name, message));
+                let conflict = Conflict::new(TCP_OVER_TCP, name, message);
+                let conflict = conflict.of_service(&outlet.service.key);
+                self.out.conflicts.push(conflict);
             }
             return;
         }
