@@ -2,6 +2,7 @@
 
 use serde_json::Value as Json;
 
+use super::earlier::replacement;
 use super::{Check, Kind, MIXER};
 use crate::config::{Finding, served};
 
@@ -135,15 +136,17 @@ pub fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     found
 }
 
-/// In one sentence, of a kind with [`Effect::None`].
+/// In one sentence, of a kind with [`Effect::None`]: it names the part that takes the kind's place today.
 #[must_use]
 pub fn without_effect(kind: &Kind) -> String {
     let Kind { group, kind, .. } = kind;
+    let instead = replacement(group, kind);
+    let instead = instead.map_or_else(String::new, |instead| format!("; in its place: {instead}"));
     if *group == MIXER {
-        return format!("{kind} belonged to Mixer and is not used");
+        return format!("{kind} belonged to Mixer and is not used{instead}");
     }
     format!(
-        "{kind} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
+        "{kind} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it{instead}"
     )
 }
 
@@ -213,12 +216,28 @@ mod tests {
         };
         let security = "security.istio.io/v1";
         let networking = "networking.istio.io/v1";
-        for (api_version, name) in [
-            ("authentication.istio.io/v1alpha1", "MeshPolicy"),
-            ("rbac.istio.io/v1alpha1", "ClusterRbacConfig"),
+        let of_peers = "PeerAuthentication for peers, RequestAuthentication for origins";
+        for (api_version, name, instead) in [
+            (
+                "authentication.istio.io/v1alpha1",
+                "MeshPolicy",
+                &*format!("{of_peers}, both in the root namespace"),
+            ),
+            ("authentication.istio.io/v1alpha1", "Policy", of_peers),
+            (
+                "rbac.istio.io/v1alpha1",
+                "ClusterRbacConfig",
+                "AuthorizationPolicy",
+            ),
+            (
+                "rbac.istio.io/v1alpha1",
+                "ServiceRole",
+                "AuthorizationPolicy",
+            ),
         ] {
             let words = format!(
-                "kind: {name} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
+                "kind: {name} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it; \
+                 in its place: {instead}"
             );
             assert_eq!(said(api_version, name, json!({})), [words]);
             assert_eq!(
@@ -230,7 +249,10 @@ mod tests {
         }
         assert_eq!(
             said("config.istio.io/v1alpha2", "handler", json!({})),
-            ["kind: handler belonged to Mixer and is not used"]
+            [
+                "kind: handler belonged to Mixer and is not used; in its place: AuthorizationPolicy for checks, EnvoyFilter for \
+                 quotas, Envoy's own metrics and the mesh's accessLogFile for reports"
+            ]
         );
         // It has a warning of its own.
         assert_eq!(
