@@ -211,9 +211,8 @@ fn add(
 ) {
     let spec = policy.spec();
     let mut tell = |words: &str| {
-        let message = format!("{}: {words}", policy.from);
-        let key = format!("{}: {words}", policy.from);
-        let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, message);
+        let key = policy.from.to_string();
+        let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, words.to_owned());
         told.push(conflict.because_of(&policy.from));
     };
     let Ok(action) = Action::try_from(spec.action) else {

@@ -299,7 +299,7 @@ fn a_provider_that_cannot_be_asked_lets_nothing_in_and_says_why() {
         assert!(first.rules.unwrap().policies.is_empty(), "{why}");
         let first: NetworkRbac = config(&tcp[0]);
         assert!(first.rules.unwrap().policies.is_empty(), "{why}");
-        let words = format!("AuthorizationPolicy demo/p0: nothing is let in: {why}");
+        let words = format!("nothing is let in: {why}");
         assert_eq!(told[0].message, words);
     }
 }
