@@ -8,7 +8,7 @@ use super::{Finding, nearest::nearest};
 use crate::schema::{self, Message};
 
 pub use earlier::EARLIER;
-pub use effect::{Effect, Role, notes, without_effect};
+pub use effect::{Effect, Role, dry_run_note, notes, notes_of, without_effect};
 
 /// How far an object is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -567,6 +567,7 @@ fn what_wants_a_port_of_the_proxys_own_is_told() {
     ];
     sidecar(&mut world, &format!("ingress:\n{}", ingress.concat()));
     let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        dry_run: false,
     let http = (
         "http_proxy".to_owned(),
         "proxyHttpPort 15020 is left out: the proxy listens there".to_owned(),

@@ -4,7 +4,8 @@ use serde_json::Value as Json;
 
 use super::earlier::replacement;
 use super::{Check, Kind, MIXER};
-use crate::config::{Finding, served};
+use crate::config::{Finding, Object, served};
+use crate::model::{DRY_RUN, is_dry_run};
 
 /// A part of gudgeon that acts on objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +137,39 @@ pub fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     found
 }
 
+/// As [`notes`], and of what the annotations of the object change.
+#[must_use]
+pub fn notes_of(object: &Object) -> Vec<Finding> {
+    let mut found = notes(object.kind, &object.spec);
+    let dry_run = object.annotations.get(DRY_RUN).map(String::as_str);
+    found.extend(dry_run_note(object.kind, &object.spec, dry_run));
+    found
+}
+
+/// A warning of a policy that an annotation keeps from being enforced, or says it of in a word that nobody knows.
+#[must_use]
+pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> Option<Finding> {
+    let written = written?.trim();
+    if kind.kind != "AuthorizationPolicy" || written.is_empty() {
+        return None;
+    }
+    let action = spec.get("action").and_then(Json::as_str);
+    let words = match (is_dry_run(Some(written)), action) {
+        (true, None | Some("ALLOW" | "DENY")) => {
+            "the policy is tried and not enforced: proxies leave what they would decide in stats and metadata of RBAC, under istio_dry_run_"
+        }
+        (true, _) => {
+            "the policy is neither enforced nor tried: policies that ALLOW or DENY are tried"
+        }
+        (false, _) if matches!(written, "0" | "f" | "F" | "false" | "FALSE" | "False") => {
+            return None;
+        }
+        (false, _) => "is neither true nor false: the policy is enforced",
+    };
+    let path = format!("metadata.annotations[{DRY_RUN}]");
+    Some(Finding::warning(path, words))
+}
+
 /// In one sentence, of a kind with [`Effect::None`]: it names the part that takes the kind's place today.
 #[must_use]
 pub fn without_effect(kind: &Kind) -> String {
@@ -201,6 +235,49 @@ mod tests {
 
     use super::*;
     use crate::config::{kind, named};
+
+    #[test]
+    fn a_policy_that_is_tried_says_so() {
+        let said = |action: Option<&str>, written: &str| {
+            let object = json!({
+                "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+                "metadata": {"name": "p", "namespace": "n", "annotations": {"istio.io/dry-run": written}},
+                "spec": {"action": action.unwrap_or("ALLOW"), "provider": {"name": "a"}, "rules": [{}]},
+            });
+            let mut object = crate::config::read(&object).0.unwrap();
+            if action.is_none() {
+                object.spec = json!({"rules": [{}]});
+            }
+            let found = notes_of(&object).into_iter();
+            let words = found.map(|note| format!("{}: {}", note.path, note.message));
+            words.collect::<Vec<_>>().join("; ")
+        };
+        for (action, written, words) in [
+            (
+                None,
+                "true",
+                "metadata.annotations[istio.io/dry-run]: the policy is tried and not enforced",
+            ),
+            (Some("DENY"), "1", "tried and not enforced"),
+            (Some("CUSTOM"), "true", "neither enforced nor tried"),
+            (Some("AUDIT"), "true", "neither enforced nor tried"),
+            (
+                Some("DENY"),
+                "yes",
+                "is neither true nor false: the policy is enforced",
+            ),
+            (Some("DENY"), "false", ""),
+            (Some("DENY"), "", ""),
+        ] {
+            let said = said(action, written);
+            assert!(
+                said.contains(words) && said.is_empty() == words.is_empty(),
+                "{written}: {said}"
+            );
+        }
+        let other = kind("security.istio.io/v1", "PeerAuthentication").unwrap();
+        assert_eq!(dry_run_note(other, &json!({}), Some("true")), None);
+    }
 
     #[test]
     fn what_makes_no_difference_is_said_of_the_kind_or_of_the_field() {

@@ -111,7 +111,10 @@ fn status(written: &Written, lost: &[String]) -> Value {
     if kind.effect == Effect::None {
         messages.push(config::without_effect(kind));
     } else if written.accepted {
-        let notes = config::notes(kind, &written.spec.value()).into_iter();
+        let spec = written.spec.value();
+        let dry_run = written.metadata.pointer("/annotations/istio.io~1dry-run");
+        let dry_run = config::dry_run_note(kind, &spec, dry_run.and_then(Value::as_str));
+        let notes = config::notes(kind, &spec).into_iter().chain(dry_run);
         messages.extend(notes.map(|note| format!("{}: {}", note.path, note.message)));
         messages.extend_from_slice(lost);
     }
