@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::config::{self, Effect};
-use api::networking::Kind as _;
+use api::model::ServiceKey;
+use api::networking::{Kind as _, ServiceEntry};
 use api::security::RequestAuthentication;
 use cluster::registry::{Registries, Standing, Status, Written};
 use serde_json::{Value, json};
 
+use super::refusals::Nacks;
 use crate::discovery::hub::Hub;
 use crate::discovery::sources::Sources;
 use crate::log;
@@ -57,6 +59,7 @@ fn named<K: ToString>(counts: &BTreeMap<K, usize>) -> BTreeMap<String, usize> {
 /// Configuration as it was written; `kind`: only that one.
 pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
     let (lost, fetched) = (lost(hub), hub.jwks.notes());
+    let (services, nacks) = (lost_services(hub), Nacks::now(hub));
     let rows = sources
         .written(hub)
         .into_iter()
@@ -69,6 +72,8 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
                 let notes = fetched.get(&(key.1, key.2));
                 lost.extend(notes.into_iter().flatten().cloned());
             }
+            lost.extend(of_services(&written, &services));
+            lost.extend(nacks.of(&written.kind, namespace, name));
             json!({
                 "apiVersion": &*written.api_version,
                 "kind": &*written.kind,
@@ -96,6 +101,36 @@ fn lost(hub: &Hub) -> BTreeMap<Key, Vec<String>> {
         }
     }
     lost
+}
+
+/// What other services keep services from.
+fn lost_services(hub: &Hub) -> BTreeMap<ServiceKey, Vec<String>> {
+    let mut lost: BTreeMap<ServiceKey, Vec<String>> = BTreeMap::new();
+    let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
+    for conflict in conflicts.into_iter().flatten() {
+        if let Some(service) = conflict.service {
+            let message = format!("{}: {}", conflict.key, conflict.message);
+            lost.entry(service).or_default().push(message);
+        }
+    }
+    lost
+}
+
+/// The same at the ServiceEntry that a service was made of: by its hosts, in its namespace.
+fn of_services(written: &Written, lost: &BTreeMap<ServiceKey, Vec<String>>) -> Vec<String> {
+    if lost.is_empty() || *written.kind != *ServiceEntry::NAME {
+        return Vec::new();
+    }
+    let spec = written.spec.value();
+    let hosts = spec.get("hosts").and_then(Value::as_array);
+    let hosts = hosts.into_iter().flatten().filter_map(Value::as_str);
+    let found = hosts.filter_map(|host| {
+        let name = host.to_ascii_lowercase();
+        let as_written = ServiceKey::new(host, &written.namespace);
+        let in_lower_case = || lost.get(&ServiceKey::new(&name, &written.namespace));
+        lost.get(&as_written).or_else(in_lower_case)
+    });
+    found.flatten().cloned().collect()
 }
 
 /// The verdict on an object, and the notes of a valid one: as `validate`, which notes nothing of what is refused.
