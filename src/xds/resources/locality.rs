@@ -19,6 +19,13 @@ pub(crate) enum Preference<'a> {
     Shares(&'a Distribute),
 }
 
+/// Whether the mesh's setting counts where no rule takes its place: shares that are written do unless it says otherwise, and
+/// nearness where it says so.
+pub(crate) fn is_on(of_mesh: &LocalityLoadBalancerSetting) -> bool {
+    let enabled = of_mesh.enabled.as_ref();
+    enabled.map_or(!of_mesh.distribute.is_empty(), |on| on.value)
+}
+
 /// What the mesh says of a service and a client, or a rule of the service in its place: one that is written is on unless it says
 /// otherwise.
 pub(crate) fn preference<'a>(
@@ -27,13 +34,12 @@ pub(crate) fn preference<'a>(
     service: &Service,
     client: &'a Locality,
 ) -> Preference<'a> {
-    let is_on = |setting: &LocalityLoadBalancerSetting, usual: bool| {
-        setting.enabled.as_ref().map_or(usual, |on| on.value)
-    };
+    let enabled =
+        |setting: &LocalityLoadBalancerSetting| setting.enabled.as_ref().map(|on| on.value);
     let setting = match of_rule {
-        Some(setting) if !is_on(setting, true) => return Preference::None,
+        Some(setting) if enabled(setting) == Some(false) => return Preference::None,
         Some(setting) => Some(setting),
-        None => of_mesh.filter(|setting| is_on(setting, false)),
+        None => of_mesh.filter(|setting| is_on(setting)),
     };
     if client.is_unknown() || setting.is_none() && !service.prefers_close {
         return Preference::None;
@@ -45,9 +51,13 @@ pub(crate) fn preference<'a>(
         .distribute
         .iter()
         .find(|distribute| matches(&distribute.from, client));
+    // Of the mesh's setting nearness is asked for by `enabled`.
+    let prefers_near = of_rule.is_some() || enabled(setting) == Some(true);
     match shares {
         Some(shares) => Preference::Shares(shares),
-        None => Preference::Near(client, &setting.failover),
+        None if prefers_near => Preference::Near(client, &setting.failover),
+        None if service.prefers_close => Preference::Near(client, &[]),
+        None => Preference::None,
     }
 }
 

@@ -42,6 +42,7 @@ use crate::resources::endpoints::{Places, Viewer};
 use crate::resources::instances::Directory;
 use crate::resources::listeners::outbound::Place;
 use crate::resources::listeners::{fixed, is_beside};
+use crate::resources::locality;
 use crate::resources::mesh::Mesh;
 use crate::resources::networks::Networks;
 use crate::resources::routes::Caller;
@@ -577,8 +578,7 @@ fn is_same<T: PartialEq>(one: &Arc<T>, other: &Arc<T>) -> bool {
 
 fn resolved_near(world: &World) -> bool {
     let setting = world.mesh.locality_lb_setting.as_ref();
-    let of_mesh =
-        setting.is_some_and(|setting| setting.enabled.as_ref().is_some_and(|on| on.value));
+    let of_mesh = setting.is_some_and(locality::is_on);
     world.services.values().any(|service| {
         let near = service.resolution.is_dns() && (of_mesh || service.prefers_close);
         let mut endpoints = world.endpoints_of(&service.key);
