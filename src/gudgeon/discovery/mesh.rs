@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::mesh::{self, Invalid, MeshConfig, MeshNetworks, Parsed};
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::hub::Hub;
 use super::sources::Sinks;
@@ -43,7 +43,7 @@ impl Files {
         let config = match text {
             Some(text) => mesh.first(parse(&text))?,
             None => {
-                info!(
+                warn!(
                     "no mesh configuration at {}: the defaults are used",
                     mesh.path.display()
                 );
