@@ -4,9 +4,15 @@ use serde_json::Value as Json;
 
 use super::{MOST_SUBSETS, is_header_name, is_one_line, is_percentage, items};
 use crate::config::Finding;
+use crate::names::is_host_pattern;
 
 pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
+    let host = spec.get("host").and_then(Json::as_str);
+    if host.is_some_and(|host| host.starts_with('*') && host != "*" && !is_host_pattern(host)) {
+        let why = "has no effect: a wildcard of services is \"*\" or begins with \"*.\"";
+        found.push(Finding::warning("spec.host", why));
+    }
     policy("spec.trafficPolicy", spec.get("trafficPolicy"), &mut found);
     if items(spec, "subsets").count() > MOST_SUBSETS {
         let why = format!("are served in part: the first {MOST_SUBSETS} of a service count");
@@ -83,6 +89,29 @@ fn policy(path: &str, written: Option<&Json>, found: &mut Vec<Finding>) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_wildcard_that_is_no_service_has_no_effect() {
+        for host in [
+            "*",
+            "*.local",
+            "*.demo.svc.cluster.local",
+            "b",
+            "b.demo",
+            "10.0.0.1",
+        ] {
+            assert_eq!(notes(&json!({"host": host})), [], "{host}");
+        }
+        let found = notes(&json!({"host": "*demo.svc.cluster.local"}));
+        let [note] = found.as_slice() else {
+            panic!("{found:?}");
+        };
+        assert!(!note.is_error() && note.path == "spec.host", "{note:?}");
+        assert!(
+            note.message.starts_with("has no effect: a wildcard"),
+            "{note:?}"
+        );
+    }
 
     #[test]
     fn parts_without_effect_are_named() {
