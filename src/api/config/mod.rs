@@ -43,8 +43,8 @@ use fields::{Unknown, Walker};
 pub use envelope::{MOST_BYTES, MOST_DEPTH};
 pub use finding::{Finding, Severity, push_index, push_key, quoted};
 pub use kinds::{
-    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, TYPE_URL_PREFIX, is_ours, kind, named, notes,
-    without_effect,
+    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, TYPE_URL_PREFIX, dry_run_note, is_ours, kind,
+    named, notes, notes_of, without_effect,
 };
 pub(crate) use nearest::nearest;
 pub(crate) use scalars::{BASE64, canonical};

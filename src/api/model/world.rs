@@ -25,6 +25,8 @@ pub struct Configured<T> {
     pub created: Option<i64>,
     /// Endpoints near the client come first: an annotation says so.
     pub prefers_close: bool,
+    /// An annotation says that a policy is tried and not enforced.
+    pub dry_run: bool,
     pub spec: T,
 }
 
@@ -35,6 +37,15 @@ pub const DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
 #[must_use]
 pub fn is_near(distribution: Option<&str>) -> bool {
     distribution == Some("PreferClose")
+}
+
+/// The annotation of a policy that is tried and not enforced.
+pub const DRY_RUN: &str = "istio.io/dry-run";
+
+/// Whether that annotation says so, in a word that Go reads as true.
+#[must_use]
+pub fn is_dry_run(written: Option<&str>) -> bool {
+    matches!(written, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
 /// Objects of one kind, by namespace and name.

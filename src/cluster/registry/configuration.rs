@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::config::Object;
-use api::model::{Configured, DISTRIBUTION, Objects, World, is_near};
+use api::model::{Configured, DISTRIBUTION, DRY_RUN, Objects, World, is_dry_run, is_near};
 use api::networking::{
     self, DestinationRule, EnvoyFilter, Gateway, Kind, ServiceEntry, Sidecar, VirtualService,
     WorkloadEntry,
@@ -166,6 +166,7 @@ fn configured<T: Spec>(
         namespace: object.namespace.as_str().into(),
         created,
         prefers_close: is_near(near),
+        dry_run: is_dry_run(object.annotations.get(DRY_RUN).map(|text| text.trim())),
         spec,
     }))
 }
@@ -196,7 +197,7 @@ mod tests {
             let spec: serde_json::Value = serde_json::from_str(spec).unwrap();
             let written = serde_json::json!({
                 "apiVersion": "networking.istio.io/v1", "kind": kind,
-                "metadata": {"name": "a", "namespace": "n", "annotations": {DISTRIBUTION: "PreferClose"}},
+                "metadata": {"name": "a", "namespace": "n", "annotations": {DISTRIBUTION: "PreferClose", DRY_RUN: "true"}},
                 "spec": spec,
             });
             api::config::read(&written).0.unwrap()
@@ -216,6 +217,7 @@ mod tests {
         assert!(all.is_same(&before));
         let kept = all.destination_rules.values().next().unwrap();
         assert_eq!((kept.created, kept.prefers_close), (Some(7), true));
+        assert!(kept.dry_run);
         assert_eq!(kept.spec.host, "a.example");
         let counts: Vec<_> = all.counts().filter(|(_, count)| *count > 0).collect();
         assert_eq!(counts, [("DestinationRule", 1)]);

@@ -210,7 +210,7 @@ fn read(part: &Part<'_>, number: usize, namespace: Option<&str>) -> (Option<Item
         part.complain(&mut findings);
         let is_valid = !findings.iter().any(Finding::is_error);
         if let Some(object) = object.as_ref().filter(|_| is_valid) {
-            findings.extend(config::notes(object.kind, &object.spec));
+            findings.extend(config::notes_of(object));
         }
         let said = findings.into_iter().map(|finding| Message {
             code: match finding.is_error() {

@@ -51,7 +51,7 @@ pub struct DiscoveryFlags {
     /// Where the secrets of remote clusters are [default: the own namespace].
     #[arg(long = "clusterRegistriesNamespace", value_name = "NAMESPACE")]
     pub cluster_registries_namespace: Option<String>,
-    /// Watch this namespace only [default: all].
+    /// Watch this namespace of clusters only; files are read whole [default: all].
     #[arg(short = 'a', long = "appNamespace", value_name = "NAMESPACE")]
     pub app_namespace: Option<String>,
     /// What full names of services end in.
@@ -116,7 +116,7 @@ pub struct DiscoveryFlags {
         default_value = ":15014"
     )]
     pub monitoring_addr: String,
-    /// One more plain HTTP listener, whose /debug anybody may read.
+    /// One more plain HTTP listener, whose /debug anybody may read but pages of another Origin.
     #[arg(long = "debugAddr", value_name = "HOST:PORT")]
     pub debug_addr: Option<String>,
     /// Between two pings of a gRPC connection.

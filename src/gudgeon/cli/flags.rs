@@ -72,7 +72,7 @@ pub struct InjectorFlags {
     /// Plain HTTP port for metrics, readiness and the page; 0: a free one, -1: off.
     #[arg(long = "monitoringPort", value_name = "PORT", default_value_t = 15014, value_parser = clap::value_parser!(i32).range(-1..=65535), allow_negative_numbers = true)]
     pub monitoring_port: i32,
-    /// One more plain HTTP listener, whose /debug anybody may read.
+    /// One more plain HTTP listener, whose /debug anybody may read but pages of another Origin.
     #[arg(long = "debugAddr", value_name = "HOST:PORT")]
     pub debug_addr: Option<String>,
     /// How often the health file is written; 0: never.

@@ -373,6 +373,10 @@ where
         let response = session.next(now);
         self.unmade(&self.joined.session.take_unmade());
         if let Some(response) = response {
+            // Assignments are in conflict with nothing.
+            if response.kind != Type::Endpoint {
+                self.hub.made.notify_one();
+            }
             self.writing = Some(response.kind);
             let message = wire::encode(session.protocol, &response, &self.hub.pieces);
             self.sender.put(message);

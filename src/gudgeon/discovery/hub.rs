@@ -82,6 +82,8 @@ pub(crate) struct Hub {
     worker: Semaphore,
     /// A change has come.
     changed: Notify,
+    /// Resources were made, and perhaps some left out.
+    pub(crate) made: Notify,
     /// `None` until all sources were read.
     snapshot: watch::Sender<Option<Arc<Snapshot>>>,
     /// How many there were.
@@ -184,6 +186,7 @@ impl Hub {
             }),
             worker: Semaphore::new(1),
             changed: Notify::new(),
+            made: Notify::new(),
             snapshot: watch::Sender::new(None),
             snapshots: AtomicU64::new(0),
             edge: EdgeInputs::default(),
@@ -316,6 +319,7 @@ impl Hub {
         // Behind the snapshot: what is made of it meanwhile has the number before, and is made once more.
         self.snapshot.send_replace(Some(snapshot));
         self.snapshots.fetch_add(1, Ordering::SeqCst);
+        self.made.notify_one();
     }
 
     /// The number of the snapshot that is current.

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use cluster::registry::Report;
 use tracing::warn;
 use xds::snapshot::Snapshot;
 
+use super::told_conflicts::{ToldConflicts, in_words};
 use crate::log_limiter::LogLimiter;
 
 #[derive(Debug)]
@@ -27,6 +29,10 @@ pub(crate) struct LogLimiters {
     lost: LogLimiter,
     /// Rules that nothing enforces, by their number.
     pub(crate) rules: LogLimiter,
+    /// What was left out of resources.
+    conflicts: LogLimiter,
+    /// Of those what was said already.
+    pub(super) told: Mutex<ToldConflicts>,
     /// Gateways between networks that were said to be of no use.
     gateways: Mutex<BTreeSet<String>>,
 }
@@ -40,6 +46,18 @@ impl LogLimiters {
             warn!("{words}");
         }
         *said = now;
+    }
+
+    /// What is left out of resources now, each once for as long as that is so. Returns when to look again though nothing is made.
+    pub(super) fn conflicts(&self, now: Duration, snapshot: &Snapshot) -> Option<Duration> {
+        let all = snapshot.conflicts();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for conflict in told.news(now, &all) {
+            if let Some(more) = self.conflicts.more() {
+                warn!("{}{more}", in_words(conflict));
+            }
+        }
+        told.deadline()
     }
 
     /// What another object is in the place of, from now on.
@@ -71,6 +89,8 @@ impl Default for LogLimiters {
             plain: LogLimiter::new(100),
             lost: LogLimiter::new(100),
             rules: LogLimiter::new(10),
+            conflicts: LogLimiter::new(100),
+            told: Mutex::default(),
             gateways: Mutex::default(),
         }
     }

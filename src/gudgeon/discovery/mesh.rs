@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::mesh::{self, Invalid, MeshConfig, MeshNetworks, Parsed};
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::hub::Hub;
 use super::sources::Sinks;
@@ -43,7 +43,7 @@ impl Files {
         let config = match text {
             Some(text) => mesh.first(parse(&text))?,
             None => {
-                info!(
+                warn!(
                     "no mesh configuration at {}: the defaults are used",
                     mesh.path.display()
                 );
@@ -95,12 +95,31 @@ impl Files {
 
 /// Says what is asked for and cannot be done.
 fn doubt(mesh: &MeshConfig) {
+    for words in doubts(mesh) {
+        warn!("{words}");
+    }
+}
+
+fn doubts(mesh: &MeshConfig) -> Vec<&'static str> {
+    let mut doubts = Vec::new();
     if mesh.enable_envoy_access_log_service && !xds::knows_log_service(mesh) {
-        warn!(
+        doubts.push(
             "enableEnvoyAccessLogService: defaultConfig.envoyAccessLogService does not say where it is, by HOST:PORT and files of \
-             TLS: only proxies with a cluster envoy_accesslog_service in their own bootstrap send access logs"
+             TLS: only proxies with a cluster envoy_accesslog_service in their own bootstrap send access logs",
         );
     }
+    let setting = mesh.locality_lb_setting.as_ref();
+    if setting.is_some_and(|setting| setting.enabled.is_none() && setting.distribute.is_empty()) {
+        doubts.push(
+            "localityLbSetting has no effect without enabled: true, but for DestinationRules and services that prefer endpoints near \
+             the client themselves",
+        );
+    } else if setting.is_some_and(|setting| setting.enabled.is_none()) {
+        doubts.push(
+            "localityLbSetting without enabled: distribute counts, and clients in places that no from names prefer no endpoints",
+        );
+    }
+    doubts
 }
 
 fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
@@ -120,6 +139,35 @@ mod tests {
             panic!("{words:?}")
         };
         *flags
+    }
+
+    #[test]
+    fn a_preference_for_near_endpoints_that_is_not_switched_on_is_told() {
+        let said = |text: &str| doubts(&parse(text).unwrap().config).join("; ");
+        let share = "distribute: [{from: r1/*, to: {'r1/*': 80, 'r2/*': 20}}]";
+        for (text, words) in [
+            ("{}", ""),
+            ("localityLbSetting: {enabled: true}", ""),
+            ("localityLbSetting: {enabled: false}", ""),
+            (
+                "localityLbSetting: {failover: [{from: r1, to: r2}]}",
+                "has no effect without enabled: true",
+            ),
+            (
+                &format!("localityLbSetting: {{{share}}}"),
+                "distribute counts",
+            ),
+            (
+                &format!("localityLbSetting: {{enabled: true, {share}}}"),
+                "",
+            ),
+        ] {
+            let said = said(text);
+            assert!(
+                said.contains(words) && said.is_empty() == words.is_empty(),
+                "{text}: {said}"
+            );
+        }
     }
 
     #[tokio::test]

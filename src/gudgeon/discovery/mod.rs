@@ -42,6 +42,7 @@ mod sources;
 mod start;
 #[cfg(test)]
 mod testing;
+mod told_conflicts;
 mod wire;
 
 pub(crate) use proxy_status::proxy_status;

@@ -150,8 +150,11 @@ fn limits(variables: &Variables<'_>) -> Result<(usize, u32), Failure> {
 fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
     const SECURITY: &str =
         "--ignoreSecurityPolicies has no effect: all kinds of security.istio.io are enforced";
+    const NAMESPACE: &str = "--appNamespace counts for clusters alone: --configDir is read whole";
     let said = flags.ignore_security_policies.then(|| SECURITY.to_owned());
+    let has_files = flags.app_namespace.is_some() && flags.config_dir.is_some();
     said.into_iter()
+        .chain(has_files.then(|| NAMESPACE.to_owned()))
 }
 
 /// Keys are fetched as often as that at most: an issuer is somebody else.
@@ -368,6 +371,8 @@ mod tests {
     fn registries_in_their_order() {
         for (line, registries, warnings) in [
             ("--configDir d", vec![], 0),
+            ("--configDir d --appNamespace demo", vec![], 1),
+            ("--appNamespace demo", vec![Registry::Kubernetes], 0),
             (
                 "--registries mock,KUBERNETES,Mock",
                 vec![Registry::Memory, Registry::Kubernetes],

@@ -11,7 +11,7 @@ use cluster::registry::{Registries, Standing};
 use xds::node::clipped;
 use xds::view::Type;
 
-use super::debug::{EndpointsByPort, Unserved, objects, sorted};
+use super::debug::{EndpointsByPort, MOST_RULES, Unserved, objects, sorted};
 use super::gauges;
 use super::hub::Hub;
 use super::pushed::Pushed;
@@ -200,11 +200,18 @@ fn proxy(page: &mut String, hub: &Hub, session: &Session) {
             };
             page.push_str(&cell);
             if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
+                let rules = stream.blamed(kind).into_iter().take(MOST_RULES);
+                let rules: Vec<_> = rules.map(|rule| rule.to_string()).collect();
+                let made = match rules.is_empty() {
+                    true => String::new(),
+                    false => format!("(made by {}) ", rules.join(", ")),
+                };
                 let _written = write!(
                     refusals,
-                    "{}: {} ",
+                    "{}: {} {}",
                     kind.word(),
-                    escaped(clipped(&nack.message))
+                    escaped(clipped(&nack.message)),
+                    escaped(&made)
                 );
             }
         }

@@ -17,6 +17,7 @@ use super::monitor::Monitor;
 use super::options::{self, Options};
 use super::ports::Ports;
 use super::sources::Sources;
+use super::told_conflicts;
 use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
 use crate::grpc::{self, Listener, Port};
@@ -94,6 +95,7 @@ impl Role for Discovery {
         } = self;
         let mut serving = listen(ports, &hub, &sources, &stage);
         tokio::spawn(Arc::clone(&hub).run());
+        tokio::spawn(told_conflicts::run(Arc::clone(&hub)));
         tokio::spawn(jwks::run(Arc::clone(&hub)));
         tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
         shared::draining(&mut stage).await;

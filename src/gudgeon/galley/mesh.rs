@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::mesh::{self, MeshConfig};
 use tokio::sync::watch;
-use tracing::info;
+use tracing::warn;
 
 use super::engine::Engine;
 use crate::cli::{GALLEY_MESH_CONFIG, GalleyFlags};
@@ -35,7 +35,7 @@ impl File {
         let config = match text {
             Some(text) => kept.first(mesh::parse_served(&text))?,
             None => {
-                info!(
+                warn!(
                     "no mesh configuration at {}: the defaults are used",
                     kept.path.display()
                 );

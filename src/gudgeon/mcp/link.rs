@@ -98,7 +98,8 @@ impl Link {
                     repeated = api::times(failed)
                 );
             }
-            self.is(LinkState::Broken(now.max(begun), cause));
+            self.is(LinkState::Broken(now.max(begun), cause.clone()));
+            self.held.lose(&cause);
             let again = self.held.sink().broken(now, chance());
             tokio::time::sleep_until(clock.instant(again)).await;
             self.peers.counters.reconnected();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::config::Object;
@@ -77,6 +77,10 @@ pub(crate) struct SourceObjects {
     sink: Mutex<Sink<ReceivedObject>>,
     /// Every collection was given once.
     synced: AtomicBool,
+    /// Streams that are open.
+    streams: AtomicUsize,
+    /// The cause for which no stream gives it anything, until one does.
+    lost: Mutex<Option<Arc<str>>>,
     apply: Apply,
     pub(super) lines: Lines,
 }
@@ -131,6 +135,8 @@ impl SourceObjects {
         Arc::new(Self {
             sink: Mutex::new(Sink::new(settings, types)),
             synced: AtomicBool::new(false),
+            streams: AtomicUsize::new(0),
+            lost: Mutex::default(),
             apply,
             lines: Lines::default(),
         })
@@ -141,8 +147,51 @@ impl SourceObjects {
         self.synced.load(Ordering::Relaxed)
     }
 
+    /// Returns why no stream gives it anything, until one does.
+    pub(crate) fn lost(&self) -> Option<Arc<str>> {
+        self.cause().clone()
+    }
+
+    fn cause(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Marks the source as lost, and tells whoever applies its changes.
+    pub(super) fn lose(&self, cause: &str) {
+        let before = self.cause().replace(cause.into());
+        if before.as_deref() != Some(cause) {
+            (self.apply)(&Changes::default());
+        }
+    }
+
+    /// Marks the source as there again.
+    fn find(&self) {
+        let before = self.cause().take();
+        if before.is_some() {
+            (self.apply)(&Changes::default());
+        }
+    }
+
     pub(crate) fn sink(&self) -> MutexGuard<'_, Sink<ReceivedObject>> {
         self.sink.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An open stream among those of its source: with the last one the source is lost, however that stream ends.
+struct OpenStream<'a>(&'a SourceObjects);
+
+impl<'a> OpenStream<'a> {
+    fn new(held: &'a SourceObjects) -> Self {
+        held.streams.fetch_add(1, Ordering::Relaxed);
+        Self(held)
+    }
+}
+
+impl Drop for OpenStream<'_> {
+    fn drop(&mut self) {
+        if self.0.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.lose("no stream is open");
+        }
     }
 }
 
@@ -163,6 +212,8 @@ where
     /// Runs the stream to its end; returns true if a response was received.
     pub(super) async fn run(mut self) -> (Status, bool) {
         let mut heard = false;
+        let held = Arc::clone(self.held);
+        let _open = OpenStream::new(&held);
         let status = self.talk(&mut heard).await;
         (status, heard)
     }
@@ -186,6 +237,7 @@ where
                         {
                             info!("{} gives configuration{more}", self.name);
                         }
+                        self.held.find();
                         match self.take(response).await {
                             Ok(answer) => self.sender.put([framed(&answer).into()]),
                             Err(status) => return status,

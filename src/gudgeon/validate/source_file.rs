@@ -99,7 +99,7 @@ impl<'a> Sheet<'a> {
                 }
             }
             if !findings.iter().any(Finding::is_error) {
-                findings.extend(config::notes(object.kind, &object.spec));
+                findings.extend(config::notes_of(&object));
             }
         }
         // The count of omitted findings comes last, so the sort comes first.

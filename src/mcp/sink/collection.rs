@@ -60,6 +60,13 @@ pub struct Changes<T> {
     pub broken: Vec<Arc<str>>,
 }
 
+/// No changes of no collection.
+impl<T> Default for Changes<T> {
+    fn default() -> Self {
+        Self::of("".into())
+    }
+}
+
 impl<T> Changes<T> {
     pub(super) fn of(collection: Arc<str>) -> Self {
         Self {

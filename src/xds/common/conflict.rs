@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::model::ObjectRef;
+use api::model::{ObjectRef, ServiceKey};
 
 /// One thing that was left out, and why. Told by metrics and pages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +16,8 @@ pub struct Conflict {
     pub proxy: Arc<str>,
     /// The rule that is to blame, where one is.
     pub object: Option<ObjectRef>,
+    /// The service that is left out, or a part of it: whoever knows the objects that it was made of tells it at those.
+    pub service: Option<ServiceKey>,
 }
 
 pub(crate) const TCP_OVER_TCP: &str = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
@@ -120,12 +122,20 @@ impl Conflict {
             message,
             proxy: "".into(),
             object: None,
+            service: None,
         }
     }
 
     pub(crate) fn because_of(self, object: &ObjectRef) -> Self {
         Self {
             object: Some(object.clone()),
+            ..self
+        }
+    }
+
+    pub(crate) fn of_service(self, service: &ServiceKey) -> Self {
+        Self {
+            service: Some(service.clone()),
             ..self
         }
     }

@@ -393,4 +393,5 @@ fn twice(service_port: &ServicePort, first: &ServicePort) -> Conflict {
         first.service.key.hostname
     );
     Conflict::new(DUPLICATE_CLUSTER, &*service_port.name, message)
+        .of_service(&service_port.service.key)
 }

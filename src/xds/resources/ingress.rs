@@ -90,7 +90,8 @@ fn inbound_port(
         let message = format!(
             "the ingress of Sidecar {namespace}/{name} on {number} is left out: the proxy listens there"
         );
-        lost.push(Conflict::new(INVALID_LISTENER, &*cluster, message));
+        let conflict = Conflict::new(INVALID_LISTENER, &*cluster, message);
+        lost.push(conflict.because_of(&reference(sidecar)));
         return None;
     }
     let protocol = Protocol::of_service_entry(&port.protocol)?;

@@ -70,6 +70,13 @@ pub(crate) struct OfRules<'a> {
     pub(crate) zones: Option<&'a ZoneAwareLoadBalancerSetting>,
 }
 
+/// Whether the mesh's setting counts where no rule takes its place: shares that are written do unless it says otherwise, and
+/// nearness where it says so.
+pub(crate) fn is_on(of_mesh: &LocalityLoadBalancerSetting) -> bool {
+    let enabled = of_mesh.enabled.as_ref();
+    enabled.map_or(!of_mesh.distribute.is_empty(), |on| on.value)
+}
+
 /// What the mesh says of a service and a client, or a rule of the service in its place: one that is written is on unless it says
 /// otherwise.
 pub(crate) fn preference<'a>(
@@ -81,13 +88,12 @@ pub(crate) fn preference<'a>(
     if let Some(zones) = of_rule.zones {
         return of_zones(zones, client);
     }
-    let is_on = |setting: &LocalityLoadBalancerSetting, usual: bool| {
-        setting.enabled.as_ref().map_or(usual, |on| on.value)
-    };
+    let enabled =
+        |setting: &LocalityLoadBalancerSetting| setting.enabled.as_ref().map(|on| on.value);
     let setting = match of_rule.locality {
-        Some(setting) if !is_on(setting, true) => return Preference::None,
+        Some(setting) if enabled(setting) == Some(false) => return Preference::None,
         Some(setting) => Some(setting),
-        None => of_mesh.filter(|setting| is_on(setting, false)),
+        None => of_mesh.filter(|setting| is_on(setting)),
     };
     if setting.is_none() && !service.prefers_close {
         return Preference::None;
@@ -98,6 +104,14 @@ pub(crate) fn preference<'a>(
     let shares = shares.and_then(|all| all.find(|one| matches(&one.from, client.locality)));
     if let Some(shares) = shares {
         return Preference::Shares(shares);
+    }
+    // Of the mesh's setting nearness is asked for by `enabled`.
+    let is_near = |setting: &&LocalityLoadBalancerSetting| {
+        of_rule.locality.is_some() || enabled(setting) == Some(true)
+    };
+    let setting = setting.filter(is_near);
+    if setting.is_none() && !service.prefers_close {
+        return Preference::None;
     }
     let written = setting.map_or(&[][..], |setting| &setting.failover_priority);
     let failover = setting.map_or(&[][..], |setting| &setting.failover);

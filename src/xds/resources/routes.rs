@@ -283,7 +283,9 @@ impl<'a> RoutesBuilder<'a> {
                 if port.is_none() && number != 80 {
                     domains.retain(|domain| is_with_port(domain));
                 }
-                let domains = self.not_taken(domains, &rule.from.to_string());
+                let domains = self.not_taken(domains, &rule.from.to_string(), |conflict| {
+                    conflict.because_of(&rule.from)
+                });
                 if domains.is_empty() {
                     continue;
                 }
@@ -326,18 +328,24 @@ impl<'a> RoutesBuilder<'a> {
             let suffix = format!(":{port}");
             all.retain(|domain| domain.ends_with(&suffix) && is_with_port(domain));
         }
-        self.not_taken(all, &service_port.authority())
+        self.not_taken(all, &service_port.authority(), |conflict| {
+            conflict.of_service(&service_port.service.key)
+        })
     }
 
     /// Envoy refuses a configuration that has a domain twice.
-    fn not_taken(&mut self, mut domains: Vec<String>, of: &str) -> Vec<String> {
+    fn not_taken(
+        &mut self,
+        mut domains: Vec<String>,
+        of: &str,
+        told_at: impl Fn(Conflict) -> Conflict,
+    ) -> Vec<String> {
         domains.retain(|domain| {
             let new = self.taken.insert(domain.clone());
             if !new {
-                self.conflicts.push(DUPLICATE_DOMAIN, None, || {
-                    let message = format!("{of} is left out: an older service has it");
-                    (domain.clone(), message)
-                });
+                let message = format!("{of} is left out: an older service has it");
+                let conflict = Conflict::new(DUPLICATE_DOMAIN, &**domain, message);
+                self.conflicts.add(0, told_at(conflict));
             }
             new
         });

@@ -3,6 +3,9 @@
 //!
 //! Policies whose action is CUSTOM come first: a service of the mesh is asked about what they match ([`custom`]).
 //!
+//! A policy that is tried (`istio.io/dry-run`) decides nothing: the proxy counts what it would have decided, in front of those that
+//! do.
+//!
 //! No policy opens what it cannot decide: of one that lets in, a rule that cannot be made is left out; one that keeps out,
 //! keeps out everything then. Whatever is so is told at the policy.
 
@@ -133,6 +136,17 @@ impl Decisions {
     }
 }
 
+impl Decisions {
+    /// As they are tried, each with the prefix of what the proxy counts.
+    fn tried(self) -> Vec<(message::Rules, &'static str)> {
+        let deny = (!self.deny.is_empty()).then(|| rules(rbac::Action::Deny, self.deny));
+        let allow = self.allow.map(|allow| rules(rbac::Action::Allow, allow));
+        let deny = deny.map(|deny| (deny, "istio_dry_run_deny_"));
+        let allow = allow.map(|allow| (allow, "istio_dry_run_allow_"));
+        deny.into_iter().chain(allow).collect()
+    }
+}
+
 fn rules(action: rbac::Action, policies: Named) -> message::Rules {
     message::Rules {
         action: action.into(),
@@ -155,7 +169,8 @@ pub(crate) fn filters(
     told: &mut Vec<Conflict>,
 ) -> Filters {
     let (mut http, mut tcp) = (Decisions::default(), Decisions::default());
-    for policy in policies {
+    let (of_http, of_tcp) = trials(policies, surroundings, most, told);
+    for policy in policies.iter().filter(|policy| !policy.object.dry_run) {
         // What is written in few bytes may come to many, but not without end.
         let fits = policy.spec().encoded_len() <= most;
         if fits {
@@ -172,15 +187,46 @@ pub(crate) fn filters(
             break;
         }
     }
-    let (of_http, of_tcp) = asking(&mut http, &mut tcp, surroundings.providers);
+    let (asking_http, asking_tcp) = asking(&mut http, &mut tcp, surroundings.providers);
     let rules = http.rules().into_iter().map(message::http);
-    let of_http = of_http.into_iter().chain(rules).collect();
+    let of_http = of_http.into_iter().chain(asking_http).chain(rules);
     let rules = tcp.rules().into_iter().map(message::tcp);
+    let of_tcp = of_tcp.into_iter().chain(asking_tcp).chain(rules);
     Filters {
-        http: of_http,
-        tcp: of_tcp.into_iter().chain(rules).collect(),
+        http: of_http.collect(),
+        tcp: of_tcp.collect(),
         from: policies.iter().map(|policy| policy.from.clone()).collect(),
     }
+}
+
+/// The filters of policies that are tried: they come first, so that each sees all that comes in.
+fn trials(
+    policies: &[Arc<Rule<AuthorizationPolicy>>],
+    surroundings: Surroundings<'_>,
+    most: usize,
+    told: &mut Vec<Conflict>,
+) -> (Vec<HttpFilter>, Vec<Filter>) {
+    let (mut http, mut tcp) = (Decisions::default(), Decisions::default());
+    for policy in policies.iter().filter(|policy| policy.object.dry_run) {
+        let is_tried = matches!(policy.spec().action(), Action::Allow | Action::Deny);
+        if is_tried && policy.spec().encoded_len() <= most {
+            add(policy, surroundings, (&mut http, &mut tcp), told);
+        }
+        if policy.spec().encoded_len() > most || http.bytes.max(tcp.bytes) > most {
+            let message = format!(
+                "no policy is tried: those of one workload come to more than {most} bytes, {} among them",
+                policy.from
+            );
+            let conflict = Conflict::new(TOO_LARGE, policy.from.to_string(), message);
+            told.push(conflict.because_of(&policy.from));
+            return (Vec::new(), Vec::new());
+        }
+    }
+    let of_http = http.tried().into_iter();
+    let of_http = of_http.map(|(rules, prefix)| message::http_shadow(rules, prefix));
+    let of_tcp = tcp.tried().into_iter();
+    let of_tcp = of_tcp.map(|(rules, prefix)| message::tcp_shadow(rules, prefix));
+    (of_http.collect(), of_tcp.collect())
 }
 
 /// The filters that ask providers, in the order of their names; none where nothing is let in anyway.
@@ -211,9 +257,8 @@ fn add(
 ) {
     let spec = policy.spec();
     let mut tell = |words: &str| {
-        let message = format!("{}: {words}", policy.from);
-        let key = format!("{}: {words}", policy.from);
-        let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, message);
+        let key = policy.from.to_string();
+        let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, words.to_owned());
         told.push(conflict.because_of(&policy.from));
     };
     let Ok(action) = Action::try_from(spec.action) else {

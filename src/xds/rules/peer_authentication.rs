@@ -102,6 +102,16 @@ impl PeerModes {
         self.now.from.as_ref()
     }
 
+    /// Whether a policy says anything of a port, now or a while ago; `None`: of any that nothing else is said of.
+    pub(crate) fn is_said(&self, port: Option<u16>) -> bool {
+        let said = |modes: &Modes| match port {
+            Some(port) => modes.of_port(port),
+            None => modes.workload,
+        };
+        let mut all = self.before.iter().chain([&self.now]);
+        all.any(|modes| said(modes).is_some())
+    }
+
     /// `None`: a port that nothing is said of.
     fn modes(&self, port: Option<u16>) -> (PeerMode, Vec<PeerMode>) {
         let of = |modes: &Modes| {

@@ -153,8 +153,8 @@ fn believed(policy: &Rule<RequestAuthentication>, keys: &KeySets) -> Believed {
     let mut made = Believed::default();
     for (at, rule) in policy.spec().jwt_rules.iter().enumerate() {
         let mut tell = |words: &str| {
-            let message = format!("{}: spec.jwtRules[{at}]: {words}", policy.from);
-            let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, message.clone(), message);
+            let message = format!("spec.jwtRules[{at}]: {words}");
+            let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, policy.from.to_string(), message);
             made.told.push(conflict.because_of(&policy.from));
         };
         let keys = keys_of(rule, keys).unwrap_or_else(|why| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::config::served::MOST_FAILOVER_LABELS;
 use api::model::{Labels, World};
 
-use crate::resources::locality::{EndpointPlace, OF_PLACES, named_label};
+use crate::resources::locality::{EndpointPlace, OF_PLACES, is_on, named_label};
 use crate::resources::proxy::Proxy;
 use crate::rules::destination_rule::failover_labels;
 use crate::scope::{Rules, patterns};
@@ -95,8 +95,7 @@ impl FailoverLabels {
 /// Whether names that proxies resolve have several localities, and it matters which is near.
 pub(super) fn resolved_near(world: &World) -> bool {
     let setting = world.mesh.locality_lb_setting.as_ref();
-    let of_mesh =
-        setting.is_some_and(|setting| setting.enabled.as_ref().is_some_and(|on| on.value));
+    let of_mesh = setting.is_some_and(is_on);
     world.services.values().any(|service| {
         let near = service.resolution.is_dns() && (of_mesh || service.prefers_close);
         let mut endpoints = world.endpoints_of(&service.key);

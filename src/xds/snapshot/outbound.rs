@@ -81,11 +81,7 @@ impl ProxyView {
         let message = format!(
             "the endpoint {address}, port {port}, of {namespace}/{hostname} is left out: {why}"
         );
-        Some(Conflict::new(
-            INVALID_LISTENER,
-            &*service_port.name,
-            message,
-        ))
+        Some(Conflict::new(INVALID_LISTENER, &*service_port.name, message).of_service(key))
     }
 
     /// The endpoints of a port that a cluster may have; of a subset those that have its labels.

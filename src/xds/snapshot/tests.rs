@@ -16,6 +16,7 @@ use api::model::{
     Endpoint, EndpointAddress, Labels, Port, Protocol, Registry, Resolution, ServiceKey, Shards,
     Target,
 };
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
@@ -205,7 +206,6 @@ fn grpc_gets_what_it_names_and_nothing_else() {
             );
         }
     }
-    use envoy_types::pb::envoy::config::cluster::v3::Cluster;
     let name = "outbound|8080||b.demo.svc.cluster.local";
     let cluster = Cluster::decode(&*view.get(Type::Cluster, name).unwrap().body).unwrap();
     assert!(cluster.transport_socket_matches.is_empty() && cluster.eds_cluster_config.is_some());
@@ -323,7 +323,6 @@ fn the_ports_of_intercepted_traffic_lead_nowhere() {
 }
 
 fn localities(view: &dyn View, name: &str) -> Vec<(String, u32)> {
-    use envoy_types::pb::envoy::config::cluster::v3::Cluster;
     let cluster = Cluster::decode(&*view.get(Type::Cluster, name).unwrap().body).unwrap();
     let groups = cluster.load_assignment.unwrap().endpoints.into_iter();
     groups
@@ -366,6 +365,73 @@ fn names_that_proxies_resolve_are_preferred_by_their_places() {
         assert_eq!(localities(&*eu, name), both, "{mesh}{prefers_close}");
         let both = [("eu".to_owned(), far), ("us".to_owned(), 0)];
         assert_eq!(localities(&*us, name), both, "{mesh}{prefers_close}");
+    }
+}
+
+/// Shares of the mesh count unless it switches them off, and nearness where it switches it on (discovery.md §10.2).
+#[test]
+fn shares_of_the_mesh_count_unless_they_are_switched_off() {
+    let name = "outbound|80||b.demo.svc.cluster.local";
+    let place = |address: &str, region: &str| {
+        let mut place = endpoint(address, 80, "p80");
+        place.locality = region.into();
+        place
+    };
+    let shares = "distribute: [{from: 'eu', to: {eu: 80, us: 20}}]";
+    let of = |mesh: &str, resolution: Resolution, region: &str| {
+        let mut world = world(&format!("localityLbSetting: {{{mesh}}}\n"));
+        let b = service("b", &[(80, "HTTP")], resolution);
+        let places = vec![place("10.0.0.1", "eu"), place("10.0.0.2", "us")];
+        add(&mut world, b, places);
+        let mut node = (*node(CLIENT, "REDIRECT")).clone();
+        node.locality = region.into();
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        let view = snapshot.view(&Arc::new(node));
+        let body = |kind| view.get(kind, name).unwrap().body.clone();
+        let assignment = if resolution == Resolution::Static {
+            ClusterLoadAssignment::decode(&*body(Type::Endpoint)).unwrap()
+        } else {
+            let cluster = Cluster::decode(&*body(Type::Cluster)).unwrap();
+            cluster.load_assignment.unwrap()
+        };
+        let groups = assignment.endpoints.into_iter();
+        let groups = groups.map(|group| {
+            (
+                group.load_balancing_weight.unwrap_or_default().value,
+                group.priority,
+            )
+        });
+        groups.collect::<Vec<_>>()
+    };
+    let failover = "failover: [{from: eu, to: us}]";
+    for resolution in [Resolution::Static, Resolution::Dns] {
+        for (mesh, region, expected) in [
+            (shares, "eu", [(80, 0), (20, 0)]),
+            (
+                &*format!("enabled: true, {shares}"),
+                "eu",
+                [(80, 0), (20, 0)],
+            ),
+            (
+                &*format!("enabled: false, {shares}"),
+                "eu",
+                [(1, 0), (1, 0)],
+            ),
+            (shares, "us", [(1, 0), (1, 0)]),
+            (&*format!("enabled: true, {shares}"), "us", [(1, 1), (1, 0)]),
+            (failover, "eu", [(1, 0), (1, 0)]),
+            (
+                &*format!("enabled: true, {failover}"),
+                "eu",
+                [(1, 0), (1, 1)],
+            ),
+        ] {
+            assert_eq!(
+                of(mesh, resolution, region),
+                expected,
+                "{mesh} {region} {resolution:?}"
+            );
+        }
     }
 }
 
@@ -535,6 +601,7 @@ fn sidecar(world: &mut World, text: &str) {
         namespace: "demo".into(),
         created: None,
         prefers_close: false,
+        dry_run: false,
         spec: checked.spec.unwrap(),
     };
     let key = (sidecar.namespace.clone(), sidecar.name.clone());
@@ -544,8 +611,6 @@ fn sidecar(world: &mut World, text: &str) {
 /// A port that a Sidecar writes down has the name for figures that the mesh wants, where it is one of a service.
 #[test]
 fn written_doors_have_names_for_figures() {
-    use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-
     let mut world = world("inboundClusterStatName: '%SERVICE%'\n");
     let b = service("b", &[(80, "HTTP")], Resolution::Static);
     add(&mut world, b, vec![endpoint("127.0.0.2", 80, "p80")]);

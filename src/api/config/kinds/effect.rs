@@ -2,8 +2,10 @@
 
 use serde_json::Value as Json;
 
+use super::earlier::replacement;
 use super::{Check, Kind, MIXER};
-use crate::config::{Finding, served};
+use crate::config::{Finding, Object, served};
+use crate::model::{DRY_RUN, is_dry_run};
 
 /// A part of gudgeon that acts on objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,15 +90,50 @@ pub fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     found
 }
 
-/// In one sentence, of a kind with [`Effect::None`].
+/// As [`notes`], and of what the annotations of the object change.
+#[must_use]
+pub fn notes_of(object: &Object) -> Vec<Finding> {
+    let mut found = notes(object.kind, &object.spec);
+    let dry_run = object.annotations.get(DRY_RUN).map(String::as_str);
+    found.extend(dry_run_note(object.kind, &object.spec, dry_run));
+    found
+}
+
+/// A warning of a policy that an annotation keeps from being enforced, or says it of in a word that nobody knows.
+#[must_use]
+pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> Option<Finding> {
+    let written = written?.trim();
+    if kind.kind != "AuthorizationPolicy" || written.is_empty() {
+        return None;
+    }
+    let action = spec.get("action").and_then(Json::as_str);
+    let words = match (is_dry_run(Some(written)), action) {
+        (true, None | Some("ALLOW" | "DENY")) => {
+            "the policy is tried and not enforced: proxies leave what they would decide in stats and metadata of RBAC, under istio_dry_run_"
+        }
+        (true, _) => {
+            "the policy is neither enforced nor tried: policies that ALLOW or DENY are tried"
+        }
+        (false, _) if matches!(written, "0" | "f" | "F" | "false" | "FALSE" | "False") => {
+            return None;
+        }
+        (false, _) => "is neither true nor false: the policy is enforced",
+    };
+    let path = format!("metadata.annotations[{DRY_RUN}]");
+    Some(Finding::warning(path, words))
+}
+
+/// In one sentence, of a kind with [`Effect::None`]: it names the part that takes the kind's place today.
 #[must_use]
 pub fn without_effect(kind: &Kind) -> String {
     let Kind { group, kind, .. } = kind;
+    let instead = replacement(group, kind);
+    let instead = instead.map_or_else(String::new, |instead| format!("; in its place: {instead}"));
     if *group == MIXER {
-        return format!("{kind} belonged to Mixer and is not used");
+        return format!("{kind} belonged to Mixer and is not used{instead}");
     }
     format!(
-        "{kind} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
+        "{kind} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it{instead}"
     )
 }
 
@@ -153,6 +190,49 @@ mod tests {
     use crate::config::{kind, named};
 
     #[test]
+    fn a_policy_that_is_tried_says_so() {
+        let said = |action: Option<&str>, written: &str| {
+            let object = json!({
+                "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+                "metadata": {"name": "p", "namespace": "n", "annotations": {"istio.io/dry-run": written}},
+                "spec": {"action": action.unwrap_or("ALLOW"), "provider": {"name": "a"}, "rules": [{}]},
+            });
+            let mut object = crate::config::read(&object).0.unwrap();
+            if action.is_none() {
+                object.spec = json!({"rules": [{}]});
+            }
+            let found = notes_of(&object).into_iter();
+            let words = found.map(|note| format!("{}: {}", note.path, note.message));
+            words.collect::<Vec<_>>().join("; ")
+        };
+        for (action, written, words) in [
+            (
+                None,
+                "true",
+                "metadata.annotations[istio.io/dry-run]: the policy is tried and not enforced",
+            ),
+            (Some("DENY"), "1", "tried and not enforced"),
+            (Some("CUSTOM"), "true", "neither enforced nor tried"),
+            (Some("AUDIT"), "true", "neither enforced nor tried"),
+            (
+                Some("DENY"),
+                "yes",
+                "is neither true nor false: the policy is enforced",
+            ),
+            (Some("DENY"), "false", ""),
+            (Some("DENY"), "", ""),
+        ] {
+            let said = said(action, written);
+            assert!(
+                said.contains(words) && said.is_empty() == words.is_empty(),
+                "{written}: {said}"
+            );
+        }
+        let other = kind("security.istio.io/v1", "PeerAuthentication").unwrap();
+        assert_eq!(dry_run_note(other, &json!({}), Some("true")), None);
+    }
+
+    #[test]
     fn what_makes_no_difference_is_said_of_the_kind_or_of_the_field() {
         let said = |api_version: &str, name: &str, spec: Json| -> Vec<String> {
             let kind = kind(api_version, name).unwrap();
@@ -166,12 +246,28 @@ mod tests {
         };
         let security = "security.istio.io/v1";
         let networking = "networking.istio.io/v1";
-        for (api_version, name) in [
-            ("authentication.istio.io/v1alpha1", "MeshPolicy"),
-            ("rbac.istio.io/v1alpha1", "ClusterRbacConfig"),
+        let of_peers = "PeerAuthentication for peers, RequestAuthentication for origins";
+        for (api_version, name, instead) in [
+            (
+                "authentication.istio.io/v1alpha1",
+                "MeshPolicy",
+                &*format!("{of_peers}, both in the root namespace"),
+            ),
+            ("authentication.istio.io/v1alpha1", "Policy", of_peers),
+            (
+                "rbac.istio.io/v1alpha1",
+                "ClusterRbacConfig",
+                "AuthorizationPolicy",
+            ),
+            (
+                "rbac.istio.io/v1alpha1",
+                "ServiceRole",
+                "AuthorizationPolicy",
+            ),
         ] {
             let words = format!(
-                "kind: {name} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
+                "kind: {name} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it; \
+                 in its place: {instead}"
             );
             assert_eq!(said(api_version, name, json!({})), [words]);
             assert_eq!(
@@ -183,7 +279,10 @@ mod tests {
         }
         assert_eq!(
             said("config.istio.io/v1alpha2", "handler", json!({})),
-            ["kind: handler belonged to Mixer and is not used"]
+            [
+                "kind: handler belonged to Mixer and is not used; in its place: AuthorizationPolicy for checks, EnvoyFilter for \
+                 quotas, Envoy's own metrics and the mesh's accessLogFile for reports"
+            ]
         );
         // It has a warning of its own.
         assert_eq!(

@@ -7,12 +7,18 @@ use super::{
     largest_ring,
 };
 use crate::config::Finding;
+use crate::names::is_host_pattern;
 
 /// Labels by which one setting prefers endpoints. Chosen: it names a few.
 pub const MOST_FAILOVER_LABELS: usize = 32;
 
 pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
+    let host = spec.get("host").and_then(Json::as_str);
+    if host.is_some_and(|host| host.starts_with('*') && host != "*" && !is_host_pattern(host)) {
+        let why = "has no effect: a wildcard of services is \"*\" or begins with \"*.\"";
+        found.push(Finding::warning("spec.host", why));
+    }
     let selects = spec.get("workloadSelector").is_some();
     // Each port has as many, and a rule does not know those of its services.
     let subsets = items(spec, "subsets").count().min(MOST_SUBSETS);
@@ -208,6 +214,29 @@ mod tests {
         let routers = "counts at routers alone: sidecars want a workloadSelector for it";
         assert_eq!(said("SIMPLE", false), [routers]);
         assert_eq!(said("ISTIO_MUTUAL", true), ["has no effect with this mode"]);
+    }
+
+    #[test]
+    fn a_wildcard_that_is_no_service_has_no_effect() {
+        for host in [
+            "*",
+            "*.local",
+            "*.demo.svc.cluster.local",
+            "b",
+            "b.demo",
+            "10.0.0.1",
+        ] {
+            assert_eq!(notes(&json!({"host": host})), [], "{host}");
+        }
+        let found = notes(&json!({"host": "*demo.svc.cluster.local"}));
+        let [note] = found.as_slice() else {
+            panic!("{found:?}");
+        };
+        assert!(!note.is_error() && note.path == "spec.host", "{note:?}");
+        assert!(
+            note.message.starts_with("has no effect: a wildcard"),
+            "{note:?}"
+        );
     }
 
     #[test]

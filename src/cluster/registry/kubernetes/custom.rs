@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::model::{Configured, DISTRIBUTION, is_near};
+use api::model::{Configured, DISTRIBUTION, DRY_RUN, is_dry_run, is_near};
 use api::networking;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -76,6 +76,7 @@ impl<T: Spec> From<Raw> for Custom<T> {
                 namespace: (*key.namespace).into(),
                 created: raw.metadata.created(),
                 prefers_close: is_near(raw.metadata.annotation(DISTRIBUTION)),
+                dry_run: is_dry_run(raw.metadata.annotation(DRY_RUN)),
                 spec,
             })
         });

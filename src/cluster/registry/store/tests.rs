@@ -61,6 +61,7 @@ pub(super) fn configured<T: Kind>(namespace: &str, name: &str, spec: &str) -> Co
         namespace: namespace.into(),
         created: None,
         prefers_close: false,
+        dry_run: false,
         spec,
     }
 }

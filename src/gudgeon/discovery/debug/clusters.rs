@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::config::{self, Effect};
-use api::networking::Kind as _;
+use api::model::ServiceKey;
+use api::networking::{Kind as _, ServiceEntry};
 use api::security::RequestAuthentication;
 use cluster::registry::{Registries, Standing, Status, Written};
 use serde_json::{Value, json};
 
+use super::refusals::Nacks;
 use crate::discovery::hub::Hub;
 use crate::discovery::sources::Sources;
 use crate::log;
@@ -103,6 +105,8 @@ fn ingresses(hub: &Hub, lost: &BTreeMap<Key, Vec<String>>) -> Vec<Value> {
 pub(crate) struct ToldOf {
     lost: BTreeMap<Key, Vec<String>>,
     fetched: BTreeMap<(Arc<str>, Arc<str>), Vec<String>>,
+    services: BTreeMap<ServiceKey, Vec<String>>,
+    nacks: Nacks,
 }
 
 impl ToldOf {
@@ -110,6 +114,8 @@ impl ToldOf {
         Self {
             lost: lost(hub),
             fetched: hub.jwks.notes(),
+            services: lost_services(hub),
+            nacks: Nacks::now(hub),
         }
     }
 
@@ -122,6 +128,8 @@ impl ToldOf {
             let notes = self.fetched.get(&(key.1, key.2));
             lost.extend(notes.into_iter().flatten().cloned());
         }
+        lost.extend(of_services(written, &self.services));
+        lost.extend(self.nacks.of(&written.kind, namespace, name));
         status(written, &lost)
     }
 }
@@ -143,6 +151,36 @@ fn lost(hub: &Hub) -> BTreeMap<Key, Vec<String>> {
     lost
 }
 
+/// What other services keep services from.
+fn lost_services(hub: &Hub) -> BTreeMap<ServiceKey, Vec<String>> {
+    let mut lost: BTreeMap<ServiceKey, Vec<String>> = BTreeMap::new();
+    let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
+    for conflict in conflicts.into_iter().flatten() {
+        if let Some(service) = conflict.service {
+            let message = format!("{}: {}", conflict.key, conflict.message);
+            lost.entry(service).or_default().push(message);
+        }
+    }
+    lost
+}
+
+/// The same at the ServiceEntry that a service was made of: by its hosts, in its namespace.
+fn of_services(written: &Written, lost: &BTreeMap<ServiceKey, Vec<String>>) -> Vec<String> {
+    if lost.is_empty() || *written.kind != *ServiceEntry::NAME {
+        return Vec::new();
+    }
+    let spec = written.spec.value();
+    let hosts = spec.get("hosts").and_then(Value::as_array);
+    let hosts = hosts.into_iter().flatten().filter_map(Value::as_str);
+    let found = hosts.filter_map(|host| {
+        let name = host.to_ascii_lowercase();
+        let as_written = ServiceKey::new(host, &written.namespace);
+        let in_lower_case = || lost.get(&ServiceKey::new(&name, &written.namespace));
+        lost.get(&as_written).or_else(in_lower_case)
+    });
+    found.flatten().cloned().collect()
+}
+
 /// The verdict on an object, and the notes of a valid one: as `validate`, which notes nothing of what is refused.
 fn status(written: &Written, lost: &[String]) -> Value {
     let group = written
@@ -156,7 +194,10 @@ fn status(written: &Written, lost: &[String]) -> Value {
     if kind.effect == Effect::None {
         messages.push(config::without_effect(kind));
     } else if written.accepted {
-        let notes = config::notes(kind, &written.spec.value()).into_iter();
+        let spec = written.spec.value();
+        let dry_run = written.metadata.pointer("/annotations/istio.io~1dry-run");
+        let dry_run = config::dry_run_note(kind, &spec, dry_run.and_then(Value::as_str));
+        let notes = config::notes(kind, &spec).into_iter().chain(dry_run);
         messages.extend(notes.map(|note| format!("{}: {}", note.path, note.message)));
         messages.extend_from_slice(lost);
     }

@@ -3,6 +3,7 @@
 mod clusters;
 mod dump;
 mod printed;
+mod refusals;
 mod security;
 mod services;
 mod streams;
@@ -24,7 +25,7 @@ use crate::serve::{Answer, Query, as_json, full, text};
 pub(super) use clusters::ToldOf;
 pub(super) use clusters::objects;
 pub(super) use services::{EndpointsByPort, registration};
-pub(super) use streams::sorted;
+pub(super) use streams::{MOST_RULES, sorted};
 pub(super) use unserved::Unserved;
 
 /// Whether [`answer`] has one for this path.

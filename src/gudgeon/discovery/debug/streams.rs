@@ -13,7 +13,7 @@ use crate::discovery::session::Session;
 use crate::log;
 
 /// So many are named beside a refusal.
-const MOST_RULES: usize = 20;
+pub(crate) const MOST_RULES: usize = 20;
 
 /// The word of a type in this document.
 const fn word(kind: Type) -> &'static str {

@@ -75,6 +75,7 @@ mod tests {
                 namespace: "n".into(),
                 created: None,
                 prefers_close: false,
+                dry_run: false,
                 spec: PeerAuthentication::default(),
             };
             (("n".into(), (*name).into()), Arc::new(one))

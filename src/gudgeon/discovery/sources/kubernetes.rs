@@ -129,11 +129,29 @@ async fn follow(
     mut all: watch::Receiver<bool>,
     mut counts: watch::Receiver<bool>,
 ) {
-    if all.wait_for(|all| *all).await.is_err() {
-        return;
-    }
-    // Nothing was told yet: whether rules count is no news.
+    // Whether rules count is no news where nothing was told yet.
     let mut has_told = false;
+    loop {
+        tokio::select! {
+            lost = async { all.wait_for(|all| *all).await.is_err() } => match lost {
+                true => return,
+                false => break,
+            },
+            changed = told.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                // Why nothing comes is shown all the same.
+                has_told = true;
+                let now = told.borrow_and_update().clone();
+                hub.facts.put(&id(&local), &now);
+            }
+        }
+    }
+    if has_told {
+        let now = told.borrow_and_update().clone();
+        tell(&hub, &local, &now, *counts.borrow_and_update());
+    }
     loop {
         tokio::select! {
             changed = told.changed() => match changed {
@@ -193,6 +211,36 @@ mod tests {
     use crate::discovery::testing::hub;
     use std::time::SystemTime;
     use tokio::time::{Instant, advance};
+
+    #[tokio::test(start_paused = true)]
+    async fn why_a_cluster_cannot_be_read_is_shown_before_all_clusters_are_known() {
+        let (hub, local) = (hub(), ClusterId::from("east"));
+        let (to, told) = watch::channel(Told::default());
+        let (joined, all) = watch::channel(false);
+        let (_counts, counts) = watch::channel(true);
+        tokio::spawn(follow(Arc::clone(&hub), local.clone(), told, all, counts));
+        let step = || tokio::time::sleep(Duration::from_millis(1));
+        to.send_replace(Told {
+            error: Some("refused".into()),
+            ..Told::default()
+        });
+        step().await;
+        let error = || hub.facts.of(&id(&local)).and_then(|fact| fact.error);
+        assert_eq!(error().as_deref(), Some("refused"));
+        let sources = || hub.look(cluster::registry::Registries::sources);
+        assert!(sources().iter().all(|one| one.standing != Standing::Synced));
+        // It has come by the time that the others are known.
+        to.send_replace(Told {
+            standing: Standing::Synced,
+            ..Told::default()
+        });
+        step().await;
+        assert!(sources().iter().all(|one| one.standing != Standing::Synced));
+        joined.send_replace(true);
+        step().await;
+        assert_eq!(error(), None);
+        assert!(sources().iter().any(|one| one.standing == Standing::Synced));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_lost_cluster_is_shown_at_once_with_the_time_when_it_was_lost() {

@@ -25,7 +25,7 @@ use tracing::{error, info, warn};
 
 use self::local::Local;
 use self::objects::OfFiles;
-use self::source::{Named, Origin, Source, missing};
+use self::source::{Named, Origin, Source, lost, missing};
 use super::names;
 use super::own::Own;
 use super::rules::Rules;
@@ -373,8 +373,10 @@ impl Sinks {
         let has_services = state.has_services;
         // Who is already served does not wait for those who come later.
         state.late |= is_synced;
+        let lost = lost(&state.sources);
         let standing = match (is_synced, state.late) {
-            (true, _) => Standing::Synced,
+            (true, _) if lost.is_empty() => Standing::Synced,
+            (true, _) => Standing::Stale { error: lost.into() },
             (false, true) => Standing::Stale {
                 error: missing(&state.sources).into(),
             },

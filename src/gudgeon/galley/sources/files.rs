@@ -55,7 +55,13 @@ impl Files {
     ) -> Result<Self, Failure> {
         file::is_there(path).await.map_err(|cause| {
             let path = path.display();
-            Failure::config(format!("cannot read --configPath {path}: {cause}"))
+            // The role that acts on them has the flag then.
+            let flag = if rules.is_some() {
+                "configDir"
+            } else {
+                "configPath"
+            };
+            Failure::config(format!("cannot read --{flag} {path}: {cause}"))
         })?;
         Ok(Self {
             path: path.to_owned(),

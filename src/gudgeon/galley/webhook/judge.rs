@@ -177,7 +177,7 @@ pub(super) fn judge(
             if let Some(object) = &checked
                 && !has_errors(&findings)
             {
-                findings.extend(config::notes(object.kind, &object.spec));
+                findings.extend(config::notes_of(object));
             }
             (checked.map(|object| object.kind), findings)
         }

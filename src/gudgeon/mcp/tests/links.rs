@@ -146,6 +146,14 @@ async fn a_source_that_comes_back_sends_the_difference() {
         .unwrap()
         .unwrap();
     until("the loss", || matches!(link.state(), LinkState::Broken(..))).await;
+    assert!(link.held.lost().is_some());
+    // Whoever applies changes was told.
+    assert!(
+        log.lock()
+            .unwrap()
+            .iter()
+            .any(|(set, gone)| set.is_empty() && gone.is_empty())
+    );
     assert_eq!(link.held.sink().held(ENTRIES).count(), 500);
     log.lock().unwrap().clear();
     // Another process at the same address, with one object added and one removed.

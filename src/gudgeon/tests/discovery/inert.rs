@@ -30,7 +30,8 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
         (&role["accepted"], &role["effect"]),
         (&json!(true), &json!("none"))
     );
-    let words = "ServiceRole has no effect in this release: it is accepted, and gudgeon discovery does not enforce it";
+    let words = "ServiceRole has no effect in this release: it is accepted, and gudgeon discovery does not enforce it; in its \
+                 place: AuthorizationPolicy";
     assert_eq!(role["messages"], json!([words]));
     let entry = status(&discovery, "ServiceEntry");
     assert_eq!(

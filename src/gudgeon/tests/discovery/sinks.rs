@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::client::*;
 use crate::galley::Galley;
-use crate::place::{Address, OWN_PORTS, Place, documents, entry, gudgeon, put, until};
+use crate::place::{Address, Discovery, OWN_PORTS, Place, documents, entry, gudgeon, put, until};
 
 pub const A: &str = "outbound|80||a.demo.svc.cluster.local";
 
@@ -184,6 +184,52 @@ fn an_address_that_is_none_is_a_mistake() {
     }
 }
 
+/// Waits until the sources count as lost in all places, because of this one.
+fn lost(discovery: &Discovery, name: &str) {
+    until("readiness says that it is stale", || {
+        let (code, body) = discovery.get("/ready");
+        assert_eq!(code, 200);
+        body.starts_with("stale: External/Kubernetes since ")
+            .then_some(())
+    });
+    let cluster = discovery.json("/debug/clusterz")[0].clone();
+    assert_eq!(cluster["state"], "stale");
+    assert!(
+        cluster["error"].as_str().unwrap().contains(name),
+        "{cluster}"
+    );
+    assert!(
+        discovery.metric("gudgeon_source_stale_seconds{source=\"External/Kubernetes\"}") >= 5.0
+    );
+}
+
+fn found(discovery: &Discovery) {
+    assert_eq!(discovery.get("/ready").1.trim(), "ok");
+    let cluster = discovery.json("/debug/clusterz")[0].clone();
+    assert_eq!(
+        (&cluster["state"], &cluster["error"]),
+        (&"synced".into(), &Value::Null)
+    );
+}
+
+#[test]
+fn a_directory_that_is_moved_away_is_stale_and_comes_back() {
+    let place = place(&["one"]).with("one/a.yaml", &a("10.0.0.1"));
+    let discovery = place.start();
+    let (one, away) = (discovery.place.path("one"), discovery.place.path("away"));
+    std::fs::rename(&one, &away).unwrap();
+    lost(&discovery, "one: ");
+    assert_eq!(
+        address(&discovery.json("/debug/endpointz")).as_deref(),
+        Some("10.0.0.1")
+    );
+    std::fs::rename(&away, &one).unwrap();
+    until("it is read again", || {
+        (discovery.get("/ready").1.trim() == "ok").then_some(())
+    });
+    found(&discovery);
+}
+
 #[tokio::test]
 async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it() {
     let root = tempfile::tempdir().unwrap();
@@ -226,6 +272,7 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     let before = discovery.taken();
     drop(galley);
     soon("the loss is seen", || source("state") == "broken").await;
+    lost(&discovery, &at);
     client.is_quiet().await;
     let requests = source("requests").as_array().unwrap().len();
     let _galley = serve();
@@ -235,6 +282,7 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     })
     .await;
     client.is_quiet().await;
+    found(&discovery);
     write(&a("10.0.0.1"));
     let third = client.hear(EDS).await;
     client.ack(&third, &[A]);

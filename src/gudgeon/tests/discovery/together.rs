@@ -296,6 +296,12 @@ fn one_that_cannot_start_says_which_and_why() {
         code == Some(78) && line.contains("--selfSigned makes a certificate"),
         "{line}"
     );
+    // As the flag is called here, whichever role reads it.
+    let (code, line) = ends(&["--selfSigned", "--configDir", "/none"]);
+    assert!(
+        code == Some(78) && line.contains("cannot read --configDir /none: "),
+        "{line}"
+    );
     let (code, line) = ends(&["--selfSigned"]);
     assert!(
         code == Some(78) && line.contains("--configDir reads them from files"),

@@ -140,6 +140,85 @@ async fn conflicts_of_one_key_are_all_on_the_page() {
     }
     assert_eq!(message.matches("left out").count(), 2, "{page}");
     assert_eq!(found["proxy"], json!(node().id));
+    // At the objects that the services are made of, and in the log, once each.
+    let said = |name: &str| {
+        let all = discovery.json("/debug/configz?kind=ServiceEntry");
+        let mut all = all.as_array().unwrap().iter();
+        let row = all.find(|row| row["metadata"]["name"] == name).unwrap();
+        row["status"]["messages"].clone()
+    };
+    assert_eq!(said("one"), json!([]));
+    let line = |name: &str| format!("service demo/{}: 127.0.0.1_9000: ", host(name));
+    for name in ["three", "two"] {
+        let why = format!(
+            "{}:9000 is left out: {}:9000 is older",
+            host(name),
+            host("one")
+        );
+        assert_eq!(said(name), json!([format!("127.0.0.1_9000: {why}")]));
+        soon("a line", || discovery.logged(&line(name)) == 1).await;
+    }
+    let last = entry(&host("zwei"), 9000, "TCP", &[("10.0.0.2", 80)]);
+    discovery.place.write("config/d.yaml", &last);
+    soon("a line of the new one", || {
+        discovery.logged(&line("zwei")) == 1
+    })
+    .await;
+    for name in ["three", "two"] {
+        assert_eq!(discovery.logged(&line(name)), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_at_the_objects_that_the_resource_was_made_from() {
+    let filter = "{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {name: limit, namespace: demo}, spec: \
+                  {configPatches: [{applyTo: LISTENER, match: {context: SIDECAR_OUTBOUND}, patch: {operation: MERGE, value: \
+                  {perConnectionBufferLimitBytes: 1000}}}]}}\n";
+    let b = entry(&host("b"), 9000, "TCP", &[("10.0.0.2", 80)]);
+    let discovery = Place::new()
+        .with("config/b.yaml", &documents(&[b, filter.to_owned()]))
+        .start();
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.ask(LDS, &[]);
+    let heard = stream.hear(LDS).await;
+    let words = "Error adding/updating listener(s) 127.0.0.1_9000: not <today>";
+    stream.nack(&heard, "", words);
+    let said = || {
+        let row = discovery.json("/debug/configz?kind=EnvoyFilter")[0].clone();
+        row["status"]["messages"].clone()
+    };
+    let wanted = json!([format!(
+        "1 stream refused lds that it has a part in: {words}"
+    )]);
+    soon("the filter's message", || said() == wanted).await;
+    let row = &discovery.json("/debug/configz?kind=ServiceEntry")[0];
+    assert_eq!(row["status"]["messages"], json!([]));
+    let page = discovery.get("/debug").1;
+    let shown = "not &lt;today&gt; (made by EnvoyFilter demo/limit)";
+    assert!(page.contains(shown), "{page}");
+    // Another version, which is taken.
+    let b = entry(&host("b"), 9000, "TCP", &[("10.0.0.2", 80)]);
+    let filter = filter.replace("1000", "2000");
+    discovery
+        .place
+        .write("config/b.yaml", &documents(&[b, filter]));
+    let heard = stream.hear(LDS).await;
+    stream.ack(&heard, &[]);
+    soon("no message", || said() == json!([])).await;
+}
+
+/// A policy that is tried is served in shadows, and says so.
+#[tokio::test]
+async fn a_policy_that_is_tried_says_so() {
+    let policy = "{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {name: trial, namespace: demo, \
+                  annotations: {istio.io/dry-run: 'true'}}, spec: {action: DENY, rules: [{}]}}\n";
+    let discovery = Place::new().with("config/b.yaml", policy).start();
+    let row = &discovery.json("/debug/configz?kind=AuthorizationPolicy")[0];
+    let messages = row["status"]["messages"].to_string();
+    assert!(
+        messages.contains("the policy is tried and not enforced"),
+        "{row}"
+    );
 }
 
 fn asked(arguments: &[&str], discovery: &Discovery) -> (Option<i32>, String) {

@@ -330,3 +330,52 @@ fn who_comes_in_is_what_authorization_policies_say() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count > 200, "{count}");
 }
+
+/// Policies that would let nothing in are tried: everything comes in, and the proxy says what it would have kept out.
+#[test]
+fn policies_that_are_tried_keep_nothing_out_and_say_so() {
+    let web = Address::new();
+    let mesh = "enableTracing: false\nenableAutoMtls: true\naccessLogFile: /dev/stdout\naccessLogFormat: \"trial \
+                %DYNAMIC_METADATA(envoy.filters.http.rbac:istio_dry_run_deny_shadow_engine_result)% \
+                %DYNAMIC_METADATA(envoy.filters.http.rbac:istio_dry_run_allow_shadow_engine_result)%\\n\"\n";
+    let application = Backend::new([127, 0, 0, 1], "web");
+    let application = SocketAddr::from(([127, 0, 0, 1], application.port));
+    let discovery = Place::new()
+        .with("mesh", mesh)
+        .with("config/all.yaml", &doors("begin", application))
+        .start();
+    let root = Root::new();
+    let web = workload(&discovery, web, &root);
+    let mut clients = Clients::new(root);
+    let deny = policy(
+        "AuthorizationPolicy",
+        "demo",
+        "deny",
+        "{action: DENY, rules: [{}]}",
+    );
+    let allow = policy("AuthorizationPolicy", "demo", "allow", "{action: ALLOW}");
+    let tried = |text: &str| {
+        text.replace(
+            "namespace: demo}",
+            "namespace: demo, annotations: {istio.io/dry-run: 'true'}}",
+        )
+    };
+    let mut config = vec![doors("tried", application), tried(&deny), tried(&allow)];
+    comes(&discovery, &web, "tried", &config);
+    for row in ["http GET /", "tcp", "http as=td/ns/demo/sa/a GET /"] {
+        assert_eq!(outcome(row, web.ip, &mut clients), 200, "{row}");
+    }
+    until("two lines of the access log", || {
+        let log = web.log();
+        let lines = log
+            .lines()
+            .filter(|line| line.contains("trial denied denied"));
+        (lines.count() == 2).then_some(())
+    });
+    // The same is enforced without the word.
+    config[0] = doors("enforced", application);
+    config[1] = deny;
+    comes(&discovery, &web, "enforced", &config);
+    assert_eq!(outcome("http GET /", web.ip, &mut clients), 403);
+    assert_eq!(outcome("tcp", web.ip, &mut clients), 0);
+}

@@ -42,6 +42,7 @@ const EJECTED: &str =
 const MOVED: &str = "rules.rs weights_move_and_subsets_are_exchanged_without_a_lost_request";
 const ENDURED: &str = "endurance.rs a_hundred_changes_a_minute_with_hot_restarts_lose_no_request";
 const PEERS: &str = "peers.rs mutual_tls_is_switched_by_policies_under_load_without_a_lost_request";
+const TRIED: &str = "policies.rs policies_that_are_tried_keep_nothing_out_and_say_so";
 const POLICIES: &str = "policies.rs who_comes_in_is_what_authorization_policies_say";
 const AT_ROUTERS: &str = "gateways.rs requests_go_by_the_host_that_they_ask_for";
 const AT_ROUTERS_TLS: &str = "gateways.rs tls_ends_at_a_router_or_goes_on_by_its_name";
@@ -80,6 +81,7 @@ const RESOURCES: Rows = &[
     ("tokens", &[TOKENS, CLAIMS]),
     ("keys that are fetched", &[KEYS]),
     ("policies with the action CUSTOM", &[ASKED, AT_EDGE]),
+    ("policies that are tried", &[TRIED]),
     // Clusters.
     ("outbound, endpoints by EDS", &[WALK]),
     ("outbound, names one by one", &[PORTS, KINDS]),

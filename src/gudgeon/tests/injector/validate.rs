@@ -357,7 +357,8 @@ fn kinds_of_mixer_are_named() {
     let done = piped(&["validate", "-"], text);
     assert_eq!(
         err(&done),
-        "-:2: logentry default/a: warning: kind: logentry belonged to Mixer and is not used\n"
+        "-:2: logentry default/a: warning: kind: logentry belonged to Mixer and is not used; in its place: the mesh's \
+         accessLogFile\n"
     );
     assert_eq!(code(&done), Some(0));
 }

@@ -71,6 +71,7 @@ fn world() -> World {
         namespace: "demo".into(),
         created: None,
         prefers_close: false,
+        dry_run: false,
         spec: checked.spec.unwrap(),
     };
     let mut world = World::new(Arc::new(mesh::discovery_defaults()));

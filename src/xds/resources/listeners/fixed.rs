@@ -104,21 +104,28 @@ fn passthrough(proxy: &Proxy, own: &Own<'_>) -> Vec<FilterChain> {
         .into_iter()
         .filter_map(|(range, cluster)| Some((range?, cluster)))
         .flat_map(|(range, cluster)| {
-            let chain = move |port| {
+            let chains = move |port| {
                 let matching = Match::any().port(port).ranges(&[range]);
-                let filters = own.tcp(cluster);
-                if own.mode(port) == PeerMode::Strict {
-                    let socket = tls::server(&proxy.node.server, false);
-                    chain::secured(matching.tls().chain_of(filters), socket)
-                } else {
-                    matching.chain_of(filters)
+                let passed = |matching: &Match| matching.clone().chain_of(own.tcp(cluster));
+                let ended = |matching: &Match| {
+                    chain::secured(passed(matching), tls::server(&proxy.node.server, false))
+                };
+                match own.mode(port) {
+                    PeerMode::Strict => vec![ended(&matching.tls())],
+                    // The application's own TLS goes on as it is: Envoy looks for it among chains for TLS alone.
+                    PeerMode::Permissive if own.peers.is_said(port) => vec![
+                        ended(&matching.clone().mesh_tls()),
+                        passed(&matching.clone().tls()),
+                        passed(&matching),
+                    ],
+                    PeerMode::Permissive | PeerMode::Disable => vec![passed(&matching)],
                 }
             };
             // A policy may say something else of one of them.
             let others = own.peers.ports().into_iter();
             let others = others.filter(|port| *port != INBOUND_PORT && !own.intercepts(*port));
             let others = others.filter(|port| own.mode(Some(*port)) != own.mode(None));
-            others.map(Some).chain([None]).map(chain)
+            others.map(Some).chain([None]).flat_map(chains)
         })
         .collect()
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::istio::networking::v1alpha3::{ConnectionPoolSettings, ServerTlsSettings};
-use api::model::{Credentials, EndpointAddress, ObjectRef, Protocol};
+use api::model::{Credentials, EndpointAddress, ObjectRef, Protocol, ServiceKey};
 use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 
@@ -104,7 +104,9 @@ pub(crate) fn to_applications(
             "{} is left out: the proxy itself listens on port {port} of {address}",
             inbound_port.cluster
         );
-        Conflict::new(INVALID_LISTENER, &*inbound_port.cluster, message)
+        // A proxy's own services are those of its namespace.
+        let service = ServiceKey::new(&inbound_port.host, &proxy.node.namespace);
+        Conflict::new(INVALID_LISTENER, &*inbound_port.cluster, message).of_service(&service)
     }));
     kept
 }

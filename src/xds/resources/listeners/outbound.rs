@@ -185,10 +185,9 @@ impl Builder<'_> {
         };
         if taken {
             let message = format!("{} is left out: the proxy listens there", service_port.name);
-            let key = service_port.name.to_string();
-            self.out
-                .conflicts
-                .push(Conflict::new(INVALID_LISTENER, key, message));
+            let conflict = Conflict::new(INVALID_LISTENER, &*service_port.name, message);
+            let conflict = conflict.of_service(&service_port.service.key);
+            self.out.conflicts.push(conflict);
         }
         !taken
     }
@@ -243,6 +242,7 @@ impl Builder<'_> {
                 service_port.port.number
             );
             let conflict = Conflict::new(HTTP_OVER_HTTPS, service_port.host(), message);
+            let conflict = conflict.of_service(&service_port.service.key);
             self.out.conflicts.push(conflict);
         }
         !takes_tls && self.may_share(service_port)
@@ -265,7 +265,8 @@ impl Builder<'_> {
             "{} is left out: {winner} is older",
             service_port.authority()
         );
-        self.out.conflicts.push(Conflict::new(metric, key, message));
+        let conflict = Conflict::new(metric, key, message).of_service(&service_port.service.key);
+        self.out.conflicts.push(conflict);
     }
 
     fn claim_http(&mut self, service_port: &Arc<ServicePort>) {

@@ -372,7 +372,8 @@ fn one_that_is_not_enforced_as_written_keeps_out_and_says_so() {
         conflict.object.as_ref().unwrap().to_string(),
         "AuthorizationPolicy demo/p1"
     );
-    let words = "AuthorizationPolicy demo/p1: nothing is let in: the mesh has no extensionProviders named \"a\"";
+    assert_eq!(conflict.key, "AuthorizationPolicy demo/p1");
+    let words = "nothing is let in: the mesh has no extensionProviders named \"a\"";
     assert_eq!(conflict.message, words);
     // Too long for a proxy: a rule that lets in is none, and one that keeps out keeps out everything.
     let of = |action: &str| {

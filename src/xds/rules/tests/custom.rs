@@ -299,7 +299,71 @@ fn a_provider_that_cannot_be_asked_lets_nothing_in_and_says_why() {
         assert!(first.rules.unwrap().policies.is_empty(), "{why}");
         let first: NetworkRbac = config(&tcp[0]);
         assert!(first.rules.unwrap().policies.is_empty(), "{why}");
-        let words = format!("AuthorizationPolicy demo/p0: nothing is let in: {why}");
+        let words = format!("nothing is let in: {why}");
         assert_eq!(told[0].message, words);
     }
+}
+
+/// A policy that is tried decides nothing; what it would decide is counted in front of what does.
+#[test]
+fn a_policy_that_is_tried_stands_in_shadows_alone() {
+    use api::security::AuthorizationPolicy;
+    let tried = |specs: &[&str], enforced: &[&str]| {
+        let mut world = with(HTTP, enforced);
+        for (at, spec) in specs.iter().enumerate() {
+            let mut object = object::<AuthorizationPolicy>(&format!("trial{at}"), 1, spec);
+            Arc::make_mut(&mut object).dry_run = true;
+            insert(&mut world.authorization_policies, object);
+        }
+        made(world)
+    };
+    let deny = "action: DENY\nrules: [{to: [{operation: {paths: [/a]}}]}]";
+    let allow = "action: ALLOW\nrules: [{to: [{operation: {paths: [/b]}}]}]";
+    let (filters, tcp, told) = tried(&[deny, allow], &["action: DENY\nrules: [{}]"]);
+    assert_eq!(told, []);
+    assert_eq!(names(&filters)[..3], ["rbac", "rbac", "rbac"]);
+    let shadows: Vec<Rbac> = filters[..3].iter().map(http_config).collect();
+    for (shadow, prefix, name) in [
+        (
+            &shadows[0],
+            "istio_dry_run_deny_",
+            "ns[demo]-policy[trial0]-rule[0]",
+        ),
+        (
+            &shadows[1],
+            "istio_dry_run_allow_",
+            "ns[demo]-policy[trial1]-rule[0]",
+        ),
+    ] {
+        assert!(shadow.rules.is_none(), "{shadow:?}");
+        assert_eq!(shadow.shadow_rules_stat_prefix, prefix);
+        let policies = &shadow.shadow_rules.as_ref().unwrap().policies;
+        assert_eq!(policies.keys().collect::<Vec<_>>(), [name]);
+    }
+    let enforced = shadows[2].rules.as_ref().unwrap();
+    assert_eq!(
+        enforced.policies.keys().collect::<Vec<_>>(),
+        ["ns[demo]-policy[p0]-rule[0]"]
+    );
+    // Of connections a rule for requests keeps out all, and lets in none.
+    let shadow: NetworkRbac = config(&tcp[0]);
+    assert!(shadow.rules.is_none() && shadow.stat_prefix == "tcp.");
+    assert_eq!(shadow.shadow_rules.unwrap().policies.len(), 1);
+    // Nothing is asked, and nothing is logged.
+    let custom = custom("nobody", "");
+    let (filters, tcp, told) = tried(&[&custom, "action: AUDIT\nrules: [{}]"], &[]);
+    assert!(!names(&filters).contains(&"rbac") && tcp.len() == 1);
+    assert_eq!(told, []);
+    // One that is too large is left out, and closes nothing.
+    let paths: Vec<_> = (0..30_000).map(|at| format!("/path-{at:05}")).collect();
+    let large = format!(
+        "action: DENY\nrules: [{{to: [{{operation: {{paths: [{}]}}}}]}}]",
+        paths.join(", ")
+    );
+    let (filters, _, told) = tried(&[&large], &[]);
+    assert!(!names(&filters).contains(&"rbac"));
+    assert!(
+        told[0].message.starts_with("no policy is tried: "),
+        "{told:?}"
+    );
 }

@@ -770,6 +770,7 @@ fn patches_that_cannot_be_read_leave_the_others() {
         namespace: "demo".into(),
         created: None,
         prefers_close: false,
+        dry_run: false,
         spec: EnvoyFilter::decode(&*body).unwrap(),
     };
     insert(&mut world.envoy_filters, Arc::new(object));

@@ -150,6 +150,7 @@ fn object<T: Kind>(name: &str, created: i64, spec: &str) -> Arc<Configured<T>> {
         namespace: namespace.into(),
         created: Some(created),
         prefers_close: false,
+        dry_run: false,
         spec: checked
             .spec
             .unwrap_or_else(|| panic!("{text}: {:?}", checked.findings)),

@@ -110,14 +110,14 @@ fn the_policy_that_is_nearest_to_a_port_says_what_it_takes() {
         (AUTO, vec![], "pt pt p t t"),
         (ALL, vec![], "t t t t t"),
         (OFF, vec![(root, strict)], "t t t t t"),
-        (OFF, vec![(root, permissive)], "pt pt p t t"),
+        (OFF, vec![(root, permissive)], "pt pt pt t t"),
         (ALL, vec![(root, disable)], "p p p p p"),
         (AUTO, vec![(root, disable)], "p p p p p"),
         (AUTO, vec![(root, unset)], "pt pt p t t"),
         (
             OFF,
             vec![(root, strict), ("demo", permissive)],
-            "pt pt p t t",
+            "pt pt pt t t",
         ),
         (OFF, vec![(root, strict), ("demo", unset)], "t t t t t"),
         (OFF, vec![(root, strict), ("other", disable)], "t t t t t"),
@@ -136,14 +136,14 @@ fn the_policy_that_is_nearest_to_a_port_says_what_it_takes() {
         (
             OFF,
             vec![("demo", permissive), ("demo", strict)],
-            "pt pt p t t",
+            "pt pt pt t t",
         ),
         (OFF, vec![("demo", others)], "p p p p p"),
-        (OFF, vec![("demo", &by_port)], "t p p t p"),
+        (OFF, vec![("demo", &by_port)], "t p pt t p"),
         (
             OFF,
             vec![("demo", permissive), ("demo", &inherits)],
-            "pt t p t t",
+            "pt t pt t t",
         ),
         (ALL, vec![("demo", &inherits)], "t t t t t"),
         // In the root namespace one for some workloads is for those of all namespaces.
@@ -160,17 +160,36 @@ fn a_change_has_a_while_in_which_both_count() {
     let strict = [("demo", "mtls: {mode: STRICT}")];
     let permissive = [("demo", "mtls: {mode: PERMISSIVE}")];
     for (before, now, expected) in [
-        (&[][..], &permissive[..], "pt pt p p p"),
-        (&[], &strict, "pt pt p p p"),
+        (&[][..], &permissive[..], "pt pt pt p p"),
+        (&[], &strict, "pt pt pt p p"),
         (&permissive, &strict, "t t t t t"),
-        (&strict, &permissive, "pt pt p t t"),
-        (&strict, &[], "pt pt p p p"),
-        (&permissive, &[], "pt pt p p p"),
+        (&strict, &permissive, "pt pt pt t t"),
+        (&strict, &[], "pt pt pt p p"),
+        (&permissive, &[], "pt pt pt p p"),
     ] {
         let mut world = peer_world(OFF, now);
         world.earlier_peer_authentications = vec![objects(before)];
         assert_eq!(taken(world), expected, "{before:?} {now:?}");
     }
+}
+
+/// Mutual TLS ends at the proxy; TLS that is the application's own goes on, and so does the rest.
+#[test]
+fn a_port_of_no_service_takes_both_where_a_policy_says_so() {
+    let spec = "selector: {matchLabels: {app: web}}\nportLevelMtls: {7: {mode: PERMISSIVE}}";
+    let snapshot = snapshot(peer_world(OFF, &[("demo", spec)]));
+    let view = snapshot.view(&node("demo", &LABELS));
+    let listener: Listener = decoded(&*view, Type::Listener, "virtualInbound");
+    let chains = listener.filter_chains.iter().filter_map(|chain| {
+        let matching = chain.filter_chain_match.as_ref()?;
+        let is_it = matching.destination_port.as_ref()?.value == 7;
+        let words = matching.application_protocols.join(" ");
+        let transport = matching.transport_protocol.as_str();
+        let ends = chain.transport_socket.is_some();
+        is_it.then(|| format!("{transport} {words} {ends}"))
+    });
+    let expected = ["tls istio true", "tls  false", "  false"];
+    assert_eq!(chains.collect::<Vec<_>>(), expected);
 }
 
 /// Where both are taken, a proxy without certificates takes what it can, and its clients know.

@@ -211,6 +211,7 @@ fn checked<T: Rule>(name: &str, text: &str) -> Result<Keyed<T>, String> {
         namespace: "demo".into(),
         created: None,
         prefers_close: false,
+        dry_run: false,
         spec,
     };
     Ok((("demo".into(), name.into()), Arc::new(one)))

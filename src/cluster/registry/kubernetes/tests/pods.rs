@@ -56,6 +56,30 @@ fn a_place_is_said_by_the_pod_then_by_its_node_then_by_the_slice() {
 }
 
 #[test]
+fn a_pod_whose_address_is_null_has_none_yet() {
+    let mut objects = objects();
+    for status in [
+        json!({"podIP": null}),
+        json!({"podIP": null, "podIPs": null}),
+        json!({"podIP": null, "podIPs": [{"ip": null}, {}]}),
+        json!({"podIP": "", "podIPs": [{"ip": ""}]}),
+        json!({"podIPs": [], "conditions": [{"type": null, "status": null}]}),
+    ] {
+        let mut waiting = pod("p", "10.0.0.1", json!({}));
+        waiting["status"] = status.clone();
+        set(&mut objects, waiting);
+        let workloads = objects.contribution().workloads;
+        let workload = workloads.values().next().unwrap();
+        assert!(workload.addresses.is_empty(), "{status}");
+    }
+    let mut known = pod("p", "10.0.0.1", json!({}));
+    known["status"]["podIPs"] = json!([{"ip": null}]);
+    set(&mut objects, known);
+    let workloads = objects.contribution().workloads;
+    assert_eq!(workloads.values().next().unwrap().addresses.len(), 1);
+}
+
+#[test]
 fn a_network_is_said_by_the_pod_or_by_its_namespace() {
     let mut objects = objects();
     let network = "topology.istio.io/network";

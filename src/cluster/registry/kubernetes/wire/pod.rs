@@ -94,6 +94,7 @@ struct RawContainer {
 #[serde(rename_all = "camelCase", default)]
 struct RawPort {
     name: Option<Box<str>>,
+    #[serde(deserialize_with = "or_default")]
     container_port: i64,
     protocol: Option<Box<str>>,
 }
@@ -113,8 +114,9 @@ struct RawStatus {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawCondition {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "or_default")]
     what: Box<str>,
+    #[serde(deserialize_with = "or_default")]
     status: Box<str>,
 }
 
@@ -136,7 +138,7 @@ impl RawStatus {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawIp {
-    ip: String,
+    ip: Option<String>,
 }
 
 impl From<Raw> for Pod {
@@ -148,15 +150,11 @@ impl From<Raw> for Pod {
         } = raw;
         let mut wrong = Wrong::default();
         let health = status.health(metadata.deletion_timestamp.is_some());
-        let texts = if status.pod_ips.is_empty() {
-            status.pod_ip.into_iter().collect()
-        } else {
-            status
-                .pod_ips
-                .into_iter()
-                .map(|ip| ip.ip)
-                .collect::<Vec<_>>()
-        };
+        let texts = status.pod_ips.into_iter().filter_map(|ip| ip.ip);
+        let mut texts: Vec<_> = texts.filter(|text| !text.is_empty()).collect();
+        if texts.is_empty() {
+            texts.extend(status.pod_ip.filter(|text| !text.is_empty()));
+        }
         let addresses = texts.iter();
         let addresses = addresses.filter_map(|text| wrong.address("status.podIPs.ip", text));
         let addresses = addresses.collect();

@@ -33,6 +33,7 @@ const OFTEN: Duration = Duration::from_secs(1);
 pub(super) struct Local {
     pub(super) name: String,
     synced: AtomicBool,
+    lost: Mutex<Option<Arc<str>>>,
     report: Mutex<Arc<Report>>,
     tally: Mutex<Tally>,
 }
@@ -80,6 +81,7 @@ impl Local {
         Self {
             name,
             synced: AtomicBool::new(false),
+            lost: Mutex::default(),
             report: Mutex::default(),
             tally: Mutex::default(),
         }
@@ -138,6 +140,7 @@ impl Local {
                         pause = OFTEN;
                     }
                     self.log(&look.report, &path);
+                    self.lose(None);
                     self.take(&look.changes, &collections, &apply);
                     // What changed between the look and the watch.
                     if watcher.follow(look.folders).await {
@@ -148,6 +151,9 @@ impl Local {
                     if !std::mem::replace(&mut lost, true) {
                         let path = path.display();
                         error!("cannot read {path}: {cause}: what it said last is served on");
+                    }
+                    if self.lose(Some(cause.to_string().into())) {
+                        apply(&Changes::default());
                     }
                     pause = OFTEN;
                 }
@@ -220,12 +226,19 @@ impl Local {
         // Not before: what is served begins with all of it.
         self.synced.store(true, Ordering::Relaxed);
         // Even nothing: it may be the last source that was missing.
-        apply(&Changes {
-            collection: "".into(),
-            set: Vec::new(),
-            removed: Vec::new(),
-            broken: Vec::new(),
-        });
+        apply(&Changes::default());
+    }
+
+    /// The cause for which it cannot be read, since it was read last.
+    pub(super) fn lost(&self) -> Option<Arc<str>> {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.clone()
+    }
+
+    /// Whether it was not lost for this cause before.
+    fn lose(&self, cause: Option<Arc<str>>) -> bool {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *lost, cause.clone()) != cause
     }
 
     fn apply(&self, all: &[Change], collections: &[String], apply: &Apply) {

@@ -63,6 +63,16 @@ impl Source {
         }
     }
 
+    /// The cause for which it says nothing any more, though it has said all before.
+    pub(super) fn lost(&self) -> Option<Arc<str>> {
+        let lost = match &self.origin {
+            Origin::Link(link) => link.held.lost(),
+            Origin::Local(local) => local.lost(),
+            Origin::Port(_, held) => held.lost(),
+        };
+        lost.filter(|_| self.is_synced())
+    }
+
     pub(super) fn gives_services(&self) -> bool {
         match &self.wanted {
             Named::Dialled(wanted) => wanted.has(SYNTHETIC),
@@ -81,4 +91,15 @@ pub(super) fn missing(sources: &[Source]) -> String {
         return String::new();
     }
     format!("{} has not said all", names.join(", "))
+}
+
+/// The sources that are lost, with the cause of each, in one line; empty: none.
+pub(super) fn lost(sources: &[Source]) -> String {
+    let stay = sources.iter().filter(|source| !source.leaves);
+    let lost = stay.filter_map(|source| {
+        let cause = source.lost()?;
+        Some(format!("{}: {cause}", source.shown()))
+    });
+    let lost: BTreeSet<_> = lost.collect();
+    lost.into_iter().collect::<Vec<_>>().join("; ")
 }

@@ -31,9 +31,9 @@ impl Builder<'_> {
                     "{} is left out: an older service has it",
                     service_port.authority()
                 );
-                self.out
-                    .conflicts
-                    .push(Conflict::new(TCP_OVER_TCP, name, message));
+                let conflict = Conflict::new(TCP_OVER_TCP, name, message);
+                let conflict = conflict.of_service(&service_port.service.key);
+                self.out.conflicts.push(conflict);
             }
             return;
         }

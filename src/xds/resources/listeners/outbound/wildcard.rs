@@ -67,7 +67,12 @@ impl Builder<'_> {
         if self.out.listeners.contains_key(&name) {
             let message = format!("{name} is left out: a listener before it has its place");
             let conflict = Conflict::new(TCP_OVER_TCP, name, message);
-            self.out.conflicts.push(conflict);
+            self.out.conflicts.push(match &shared.claim {
+                Some(Claim::Tcp(service_port) | Claim::Auto(service_port)) => {
+                    conflict.of_service(&service_port.service.key)
+                }
+                Some(Claim::Http) | None => conflict,
+            });
             return;
         }
         let mut chains = shared.chains;

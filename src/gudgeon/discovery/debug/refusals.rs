@@ -1,0 +1,112 @@
+//! Refusals of proxies, joined to the objects that the refused resources were made from.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::model::ObjectRef;
+use xds::node::clipped;
+use xds::view::Type;
+
+use crate::discovery::hub::Hub;
+
+/// Refusals that are told of one object: proxies choose their words themselves.
+const MOST: usize = 3;
+
+/// Words of refusals by type, with the streams that say them.
+type Refusals = BTreeMap<(Type, String), usize>;
+
+/// What proxies that are connected refuse, by the objects that have a part in it.
+#[derive(Debug, Default)]
+pub(super) struct Nacks(BTreeMap<ObjectRef, Refusals>);
+
+impl Nacks {
+    pub(super) fn now(hub: &Hub) -> Self {
+        let mut all = Self::default();
+        for session in hub.sessions() {
+            session.look(|stream| {
+                for kind in Type::ALL {
+                    let Some(nack) = stream.status(kind).and_then(|status| status.nack) else {
+                        continue;
+                    };
+                    for object in stream.blamed(kind) {
+                        all.add(object, kind, &nack.message);
+                    }
+                }
+            });
+        }
+        all
+    }
+
+    fn add(&mut self, object: ObjectRef, kind: Type, words: &str) {
+        let key = (kind, clipped(words).to_owned());
+        let of_object = self.0.entry(object).or_default();
+        *of_object.entry(key).or_default() += 1;
+    }
+
+    /// In words, of one object.
+    pub(super) fn of(&self, kind: &str, namespace: &Arc<str>, name: &Arc<str>) -> Vec<String> {
+        let kind = api::config::KINDS.iter().find(|row| row.kind == kind);
+        let found = kind.and_then(|row| {
+            self.0.get(&ObjectRef {
+                kind: row.kind,
+                namespace: Arc::clone(namespace),
+                name: Arc::clone(name),
+            })
+        });
+        let Some(found) = found else {
+            return Vec::new();
+        };
+        let first = found.iter().take(MOST);
+        let mut words: Vec<_> = first
+            .map(|((kind, words), streams)| {
+                let streams = api::counted(*streams, "stream");
+                format!(
+                    "{streams} refused {} that it has a part in: {words}",
+                    kind.word()
+                )
+            })
+            .collect();
+        if found.len() > MOST {
+            words.push(format!("and {} other refusals", found.len() - MOST));
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_of_an_object_are_counted_and_have_a_bound() {
+        let object = |name: &str| ObjectRef {
+            kind: "EnvoyFilter",
+            namespace: "n".into(),
+            name: name.into(),
+        };
+        let mut nacks = Nacks::default();
+        let of = |nacks: &Nacks, name: &str| nacks.of("EnvoyFilter", &"n".into(), &name.into());
+        assert_eq!(of(&nacks, "a"), [""; 0]);
+        for _ in 0..2 {
+            nacks.add(object("a"), Type::Listener, "script load error");
+        }
+        assert_eq!(
+            of(&nacks, "a"),
+            ["2 streams refused lds that it has a part in: script load error"]
+        );
+        assert_eq!(of(&nacks, "b"), [""; 0]);
+        for at in 0..10_000 {
+            nacks.add(
+                object("b"),
+                Type::Listener,
+                &format!("{at:05}{}", "x".repeat(500)),
+            );
+        }
+        let said = of(&nacks, "b");
+        assert_eq!(
+            (said.len(), &*said[MOST]),
+            (MOST + 1, "and 9997 other refusals")
+        );
+        assert!(said.iter().all(|words| words.len() < 400));
+    }
+}
