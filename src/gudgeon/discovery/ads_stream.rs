@@ -373,15 +373,11 @@ where
         let response = session.next(now);
         self.unmade(&self.joined.session.take_unmade());
         if let Some(response) = response {
-            // Assignments are in conflict with nothing.
-            if response.kind != Type::Endpoint {
-                self.hub.made.notify_one();
-            }
             self.writing = Some(response.kind);
             let message = wire::encode(session.protocol, &response, &self.hub.pieces);
             self.sender.put(message);
             let took = self.hub.clock.now().saturating_sub(now);
-            self.hub.metrics.sent(response.kind, took);
+            self.hub.sent(response.kind, took);
         } else if let Some((pending, _)) = self.push.take() {
             self.hub
                 .metrics

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use xds::node::clipped;
 use xds::snapshot::Conflict;
+use xds::view::Type;
 
 use super::hub::Hub;
 
@@ -79,6 +80,17 @@ pub(super) fn in_words(conflict: &Conflict) -> String {
         proxy => format!(", found for {}", clipped(proxy)),
     };
     format!("{what}:{at} {message} ({metric}{found})")
+}
+
+impl Hub {
+    /// A response is on its way, that took so long to make.
+    pub(super) fn sent(&self, kind: Type, took: Duration) {
+        self.metrics.sent(kind, took);
+        // Assignments are in conflict with nothing.
+        if kind != Type::Endpoint {
+            self.made.notify_one();
+        }
+    }
 }
 
 /// Logs conflicts as they come up, for ever.

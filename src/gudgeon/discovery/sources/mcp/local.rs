@@ -140,7 +140,7 @@ impl Local {
                         pause = OFTEN;
                     }
                     self.log(&look.report, &path);
-                    self.lose(None);
+                    self.find();
                     self.take(&look.changes, &collections, &apply);
                     // What changed between the look and the watch.
                     if watcher.follow(look.folders).await {
@@ -152,7 +152,7 @@ impl Local {
                         let path = path.display();
                         error!("cannot read {path}: {cause}: what it said last is served on");
                     }
-                    if self.lose(Some(cause.to_string().into())) {
+                    if self.lose(&cause.to_string()) {
                         apply(&Changes::default());
                     }
                     pause = OFTEN;
@@ -236,9 +236,14 @@ impl Local {
     }
 
     /// Whether it was not lost for this cause before.
-    fn lose(&self, cause: Option<Arc<str>>) -> bool {
+    fn lose(&self, cause: &str) -> bool {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *lost, cause.clone()) != cause
+        lost.replace(cause.into()).as_deref() != Some(cause)
+    }
+
+    fn find(&self) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        *lost = None;
     }
 
     fn apply(&self, all: &[Change], collections: &[String], apply: &Apply) {

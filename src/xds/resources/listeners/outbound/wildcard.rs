@@ -67,12 +67,7 @@ impl Builder<'_> {
         if self.out.listeners.contains_key(&name) {
             let message = format!("{name} is left out: a listener before it has its place");
             let conflict = Conflict::new(TCP_OVER_TCP, name, message);
-            self.out.conflicts.push(match &shared.claim {
-                Some(Claim::Tcp(service_port) | Claim::Auto(service_port)) => {
-                    conflict.of_service(&service_port.service.key)
-                }
-                Some(Claim::Http) | None => conflict,
-            });
+            self.out.conflicts.push(of_claim(conflict, &shared));
             return;
         }
         let mut chains = shared.chains;
@@ -186,5 +181,15 @@ impl Builder<'_> {
         };
         let routes = vec![HTTP_PROXY.into()];
         self.insert(frame, routes, self.only_address(), false, Vec::new());
+    }
+}
+
+/// With the service that has the port alone.
+fn of_claim(conflict: Conflict, shared: &Shared) -> Conflict {
+    match &shared.claim {
+        Some(Claim::Tcp(service_port) | Claim::Auto(service_port)) => {
+            conflict.of_service(&service_port.service.key)
+        }
+        Some(Claim::Http) | None => conflict,
     }
 }
