@@ -58,7 +58,7 @@ fn named<K: ToString>(counts: &BTreeMap<K, usize>) -> BTreeMap<String, usize> {
 
 /// Configuration as it was written; `kind`: only that one.
 pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
-    let told = ToldOf::now(hub);
+    let told = ToldOf::now(hub).with_refusals(hub);
     let of_ingresses = ingresses(hub, &told.lost).into_iter();
     let of_ingresses = of_ingresses.filter(|_| kind.is_none_or(|kind| kind == INGRESS));
     let rows = sources
@@ -106,7 +106,8 @@ pub(crate) struct ToldOf {
     lost: BTreeMap<Key, Vec<String>>,
     fetched: BTreeMap<(Arc<str>, Arc<str>), Vec<String>>,
     services: BTreeMap<ServiceKey, Vec<String>>,
-    nacks: Nacks,
+    /// Refusals of the proxies of this replica: pages show them, and a status that all replicas write does not.
+    nacks: Option<Nacks>,
 }
 
 impl ToldOf {
@@ -115,7 +116,14 @@ impl ToldOf {
             lost: lost(hub),
             fetched: hub.jwks.notes(),
             services: lost_services(hub),
-            nacks: Nacks::now(hub),
+            nacks: None,
+        }
+    }
+
+    fn with_refusals(self, hub: &Hub) -> Self {
+        Self {
+            nacks: Some(Nacks::now(hub)),
+            ..self
         }
     }
 
@@ -129,7 +137,8 @@ impl ToldOf {
             lost.extend(notes.into_iter().flatten().cloned());
         }
         lost.extend(of_services(written, &self.services));
-        lost.extend(self.nacks.of(&written.kind, namespace, name));
+        let nacks = self.nacks.iter();
+        lost.extend(nacks.flat_map(|nacks| nacks.of(&written.kind, namespace, name)));
         status(written, &lost)
     }
 }
