@@ -9,8 +9,9 @@ const ROLE: &str = "apiVersion: rbac.istio.io/v1alpha1\nkind: ServiceRole\nmetad
                     spec: {rules: [{services: ['*']}]}\n";
 const BINDING: &str = "apiVersion: rbac.istio.io/v1alpha1\nkind: ServiceRoleBinding\nmetadata: {name: b, namespace: shop}\n\
                        spec: {subjects: [{user: '*'}], roleRef: {kind: ServiceRole, name: front}}\n";
-const SIDECAR: &str = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: only-own, namespace: shop}\n\
-                       spec: {egress: [{hosts: ['./*']}], inboundConnectionPool: {tcp: {maxConnections: 1}}}\n";
+const GATEWAY: &str = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: edge, namespace: shop}\n\
+                       spec: {selector: {istio: edge}, servers: [{port: {number: 80, name: a, protocol: HTTP}, hosts: ['*'], \
+                       defaultEndpoint: '127.0.0.1:80'}]}\n";
 
 fn status(discovery: &Discovery, kind: &str) -> Value {
     let rows = discovery.json(&format!("/debug/configz?kind={kind}"));
@@ -19,7 +20,7 @@ fn status(discovery: &Discovery, kind: &str) -> Value {
 
 #[test]
 fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody_looks() {
-    let config = documents(&[a("10.0.0.1"), ROLE.to_owned(), SIDECAR.to_owned()]);
+    let config = documents(&[a("10.0.0.1"), ROLE.to_owned(), GATEWAY.to_owned()]);
     let discovery = Place::new().with("config/a.yaml", &config).start();
     assert_eq!(
         discovery.logged("1 ServiceRole have no effect in this release"),
@@ -38,10 +39,10 @@ fn what_has_no_effect_is_said_at_the_start_when_it_changes_and_wherever_somebody
         (&entry["effect"], &entry["messages"]),
         (&json!("enforced"), &json!([]))
     );
-    let sidecar = status(&discovery, "Sidecar");
+    let gateway = status(&discovery, "Gateway");
     assert_eq!(
-        sidecar["messages"],
-        json!(["spec.inboundConnectionPool: has no effect in this release"])
+        gateway["messages"],
+        json!(["spec.servers[0].defaultEndpoint: has no effect in this release"])
     );
     let gauge = |kind: &str| {
         discovery.figure(&format!(

@@ -58,10 +58,17 @@ const ROUTER: &str = "router~127.0.0.1~edge-1.demo~demo.svc.cluster.local";
 async fn given(mut stream: Sotw, node: Node) -> (bool, usize) {
     stream.ask_as(node, LDS, &[]);
     let listeners = stream.next(QUIET).await.map(Result::unwrap);
-    let count = listeners.as_ref().map_or(0, |all| all.resources.len());
+    let mut count = listeners.as_ref().map_or(0, |all| all.resources.len());
     stream.say(request(SDS, &[NAME]));
-    let Some(secrets) = stream.next(QUIET).await.map(Result::unwrap) else {
-        return (false, count);
+    let secrets = loop {
+        let Some(next) = stream.next(QUIET).await.map(Result::unwrap) else {
+            return (false, count);
+        };
+        if next.type_url != LDS {
+            break next;
+        }
+        // The files have changed meanwhile.
+        count = next.resources.len();
     };
     assert_eq!(secrets.type_url, SDS);
     assert_eq!(secrets.resources.len(), 1);

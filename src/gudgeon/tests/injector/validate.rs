@@ -101,13 +101,13 @@ fn a_good_file_is_0_and_says_so() {
             Some(0)
         )
     );
-    // A kind with an effect has no warning, except for the field without one.
+    // A kind with an effect has no warning, except for a field that has one at some proxies alone.
     let rule = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a}\nspec:\n  host: a.example\n  \
                 exportTo: ['.']\n  trafficPolicy:\n    tls: {mode: SIMPLE, credentialName: b}\n";
     let done = piped(&["validate", "-f", "-"], rule);
     assert_eq!(
         err(&done),
-        "-:8: DestinationRule default/a: warning: spec.trafficPolicy.tls.credentialName: has no effect in this release\n"
+        "-:8: DestinationRule default/a: warning: spec.trafficPolicy.tls.credentialName: counts at routers alone: sidecars want a workloadSelector for it\n"
     );
     assert_eq!(code(&done), Some(0));
     let done = piped(
