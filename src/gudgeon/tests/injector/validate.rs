@@ -30,7 +30,7 @@ spec:
 
 /// Of any ServiceRole that is valid.
 const NOTE: &str = "warning: kind: ServiceRole has no effect in this release: it is accepted, and gudgeon discovery does \
-                    not enforce it";
+                    not enforce it; in its place: AuthorizationPolicy";
 
 struct Folder(tempfile::TempDir);
 
