@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -48,6 +49,14 @@ fn envoy() -> PathBuf {
         path.display()
     );
     path
+}
+
+/// An id for hot restarts. `auto` finds those that its own network has free, but networks share `/dev/shm`: of two proxies with one
+/// id the later one takes the memory of the other.
+fn base_id() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let of_program = std::process::id() % 4_000_000 * 64;
+    100_000 + of_program + NEXT.fetch_add(1, Ordering::Relaxed) % 64
 }
 
 /// The proxy's own ports: its address is its own, and no service's listener may take them.
@@ -174,7 +183,7 @@ impl Setup {
             .args(["--proxy-admin-address", &self.own().to_string()])
             .args(["--status-port", &STATUS.to_string()])
             .args(["--status-address", &self.own().to_string()])
-            .args(["--base-id", "auto", "--concurrency", "1"])
+            .args(["--base-id", &base_id().to_string(), "--concurrency", "1"])
             .args(["--drain-duration", "2s", "--parent-shutdown-duration", "4s"])
             .args([
                 "--termination-drain-duration",
