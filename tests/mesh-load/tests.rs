@@ -92,7 +92,7 @@ impl Pair {
         let request = xds::stream::Request {
             version: said.version,
             nonce: said.nonce,
-            names: said.names,
+            names: said.names.into(),
             unsubscribe: said.unsubscribe,
             ..xds::stream::Request::of(kind)
         };
