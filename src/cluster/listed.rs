@@ -16,7 +16,8 @@ const PAGE: u32 = 200;
 #[serde(default)]
 struct ListedPage {
     metadata: ListedEnd,
-    items: Vec<Value>,
+    /// Servers before 1.22 write null for metadata of no objects.
+    items: Option<Vec<Value>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -79,7 +80,7 @@ impl Cluster {
                 Err(failure) if failure.code() == Some(404) => return Ok(None),
                 Err(failure) => return Err(failure),
             };
-            all.extend(page.items.into_iter().map(trimmed));
+            all.extend(page.items.into_iter().flatten().map(trimmed));
             if all.len() > most {
                 let cause = Cause::Malformed(format!("there are more than {most} objects"));
                 return Err(Failure { action, cause });
@@ -112,5 +113,13 @@ mod tests {
             json!({"metadata": {"name": "a"}, "spec": {"b": 1}})
         );
         assert_eq!(trimmed(json!("a")), json!("a"));
+    }
+
+    #[test]
+    fn a_list_of_nothing_may_be_null() {
+        for text in [r#"{"items": null, "metadata": {}}"#, r#"{"metadata": {}}"#] {
+            let page: ListedPage = serde_json::from_str(text).unwrap();
+            assert!(page.items.is_none() && page.metadata.token.is_empty());
+        }
     }
 }
