@@ -192,7 +192,7 @@ def main(discovery):
 
     discovery.serve("b", [(one, ", labels: {version: v1}"), (two, ", labels: {version: v2}")])
     discovery.rule("DestinationRule", "host: b\nsubsets: [{name: v1, labels: {version: v1}}, {name: v2, labels: {version: v2}}]\n"
-                   "trafficPolicy: {loadBalancer: {simple: LEAST_REQUEST}, tls: {mode: ISTIO_MUTUAL}, outlierDetection: {consecutive5xxErrors: 3},"
+                   "trafficPolicy: {loadBalancer: {simple: LEAST_REQUEST}, outlierDetection: {consecutive5xxErrors: 3},"
                    " connectionPool: {http: {http2MaxRequests: 1000, idleTimeout: 60s}}}")
     route = "  route: [{destination: {host: b, subset: v1}, weight: %d}, {destination: {host: b, subset: v2}, weight: %d}]"
     rest = ("  timeout: 5s\n  retries: {attempts: 2, perTryTimeout: 2s, retryOn: 'unavailable,503'}\n"
