@@ -43,10 +43,10 @@ pub struct Subject {
     pub key: Key,
 }
 
-/// What is told of an object.
+/// Messages about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said {
-    /// Of its spec: the messages are about this one.
+    /// Hash of the spec that the messages are about.
     pub content: u64,
     /// As `status.validationMessages` has them; none where nothing is wrong.
     pub messages: Vec<Value>,
@@ -101,7 +101,7 @@ struct StatusPageEnd {
 }
 
 impl SeenStatus {
-    /// Whether this program has written something of the status. Servers before 1.22 do not name the subresource.
+    /// Returns whether this program has written something of the status. Servers before 1.22 do not name the subresource.
     fn is_ours(&self) -> bool {
         let mut managers = self.metadata.managed_fields.iter();
         managers

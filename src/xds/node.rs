@@ -145,7 +145,7 @@ pub struct Node {
     pub warnings: Vec<String>,
 }
 
-/// What routers have beyond sidecars.
+/// Parts that routers have beyond sidecars.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouterTraits {
     /// TLS that does not end at it is led to services by its server name (metadata `ROUTER_MODE: sni-dnat`).

@@ -205,7 +205,7 @@ pub fn is_cookie_attribute(name: &str, value: &str) -> bool {
 /// Bytes of the name of a server that a client says in TLS (envoy/extensions/transport_sockets/tls/v3/tls.proto).
 const LONGEST_SNI: usize = 255;
 
-/// Whether proxies take a name of a server that they are to say.
+/// Returns whether proxies take a name of a server that they are to say.
 #[must_use]
 pub fn is_sni(name: &str) -> bool {
     name.len() <= LONGEST_SNI && is_one_line(name)
@@ -271,7 +271,7 @@ fn is_plain(operator: &str, inside: &str) -> bool {
 /// Entries of rings and tables that all clusters of one service have together. Chosen: Envoy has some 50 bytes for one of a ring,
 /// and makes all of them anew, on the thread that all else waits for, whenever an endpoint comes or goes.
 const ENTRIES: u64 = 1 << 20;
-/// Of one ring at most, and of one at least, as Envoy's own. Chosen: that is 3 MiB, and 20 ms.
+/// Bounds of one ring; the lower one is Envoy's own. Chosen: the upper one takes 3 MiB, and 20 ms.
 const LARGEST_RING: u64 = 1 << 16;
 const SMALLEST_RING: u64 = 1 << 10;
 
@@ -281,7 +281,7 @@ pub fn largest_ring(clusters: usize) -> u64 {
     share(clusters).clamp(SMALLEST_RING, LARGEST_RING)
 }
 
-/// Whether a table of Maglev is served where a service has so many clusters.
+/// Returns whether a table of Maglev is served where a service has so many clusters.
 #[must_use]
 pub fn is_table(size: u64, clusters: usize) -> bool {
     /// Envoy's own.

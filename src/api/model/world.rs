@@ -42,7 +42,7 @@ pub fn is_near(distribution: Option<&str>) -> bool {
 /// The annotation of a policy that is tried and not enforced.
 pub const DRY_RUN: &str = "istio.io/dry-run";
 
-/// Whether that annotation says so, in a word that Go reads as true.
+/// Returns whether that annotation says so, in a word that Go reads as true.
 #[must_use]
 pub fn is_dry_run(written: Option<&str>) -> bool {
     matches!(written, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))

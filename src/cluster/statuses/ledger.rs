@@ -23,7 +23,7 @@ pub(super) struct StatusLedger {
     refused: BTreeSet<String>,
 }
 
-/// Of a status that an earlier process has written.
+/// Mark of a status that an earlier process has written.
 const UNKNOWN: u64 = 0;
 
 fn mark(said: &Said) -> u64 {

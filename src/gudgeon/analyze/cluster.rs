@@ -51,7 +51,7 @@ pub(super) struct InCluster {
 /// The group, the kind, the namespace and the name.
 type ObjectName = (String, String, String, String);
 
-/// Whether a cluster is asked, and how it is reached: none where no way to one is known, unless it is wanted.
+/// Returns whether a cluster is asked, and how it is reached: none where no way to one is known, unless it is wanted.
 pub(super) fn access(flags: &AnalyzeFlags) -> Option<Access> {
     let named = || Access::Kubeconfig {
         file: flags.kubeconfig.clone(),

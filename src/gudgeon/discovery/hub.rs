@@ -266,7 +266,7 @@ impl Hub {
         at(&self.state().registries)
     }
 
-    /// What is said of Ingresses.
+    /// Messages about Ingresses.
     pub(crate) fn ingress_notes(&self) -> IngressNotes {
         self.state().ingresses.notes().clone()
     }

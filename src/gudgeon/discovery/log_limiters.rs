@@ -29,7 +29,7 @@ pub(crate) struct LogLimiters {
     lost: LogLimiter,
     /// Rules that nothing enforces, by their number.
     pub(crate) rules: LogLimiter,
-    /// What was left out of resources.
+    /// Conflicts by which parts were left out of resources.
     conflicts: LogLimiter,
     /// Of those what was said already.
     pub(super) told: Mutex<ToldConflicts>,

@@ -82,7 +82,7 @@ impl Conflicts {
         }
     }
 
-    /// Whether one more is told.
+    /// Returns whether one more is told.
     fn counts(&mut self, cause: Cause) -> bool {
         let namespace = cause.1.as_ref();
         let namespace = namespace.map_or_else(|| "".into(), |object| object.namespace.clone());

@@ -33,7 +33,7 @@ impl FairRoom {
         }
     }
 
-    /// What a rule still has; `None`: it was given up.
+    /// Room that a rule still has; `None`: the rule was given up.
     pub(crate) fn of(&self, rule: &ObjectRef) -> Option<usize> {
         let spent = self.by_rule.get(rule).copied().unwrap_or_default();
         let own = self.of_rule.checked_sub(spent)?;

@@ -167,7 +167,7 @@ pub(crate) fn tcp(mesh: &Mesh, cluster: &str) -> listener::Filter {
     tcp_filter(&tcp_proxy_to(mesh, cluster, &[(cluster.into(), 0)]))
 }
 
-/// What carries connections to several clusters by their weights, or to one. `name`: of its statistics.
+/// Returns the proxy of connections to several clusters by their weights, or to one. `name`: of its statistics.
 pub(crate) fn tcp_proxy_to(mesh: &Mesh, name: &str, to: &[(Arc<str>, u32)]) -> TcpProxy {
     let cluster = match to {
         [(only, _)] => tcp_proxy::ClusterSpecifier::Cluster(only.to_string()),

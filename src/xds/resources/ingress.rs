@@ -51,7 +51,7 @@ pub(crate) fn reference(sidecar: &Configured<Sidecar>) -> ObjectRef {
     }
 }
 
-/// Whether TLS ends there.
+/// Returns whether TLS ends there.
 fn ends(tls: &ServerTlsSettings) -> bool {
     match tls.mode() {
         TlSmode::Simple | TlSmode::Mutual | TlSmode::OptionalMutual => true,

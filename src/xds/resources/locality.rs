@@ -62,7 +62,7 @@ pub(crate) struct Standpoint<'a> {
     pub(crate) labels: &'a Labels,
 }
 
-/// What rules say of a service in place of the mesh.
+/// Settings of rules for a service, in place of the mesh's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OfRules<'a> {
     pub(crate) locality: Option<&'a LocalityLoadBalancerSetting>,
@@ -157,7 +157,7 @@ pub(crate) fn named_label(written: &str) -> Option<&str> {
     (!written.contains('=')).then_some(written)
 }
 
-/// Where an endpoint is, or a gateway in its place.
+/// Place of an endpoint, or of a gateway that stands for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndpointPlace<'a> {
     pub(crate) cluster: Option<&'a ClusterId>,
@@ -267,7 +267,7 @@ impl<'a> Preference<'a> {
         matches!(self, Self::Shares(_))
     }
 
-    /// Whether labels of the client count.
+    /// Returns whether labels of the client count.
     pub(crate) const fn is_by_labels(&self) -> bool {
         matches!(
             self,

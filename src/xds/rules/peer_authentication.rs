@@ -102,7 +102,7 @@ impl PeerModes {
         self.now.from.as_ref()
     }
 
-    /// Whether a policy says anything of a port, now or a while ago; `None`: of any that nothing else is said of.
+    /// Returns whether a policy says anything of a port, now or a while ago; `None`: of any that nothing else is said of.
     pub(crate) fn is_said(&self, port: Option<u16>) -> bool {
         let said = |modes: &Modes| match port {
             Some(port) => modes.of_port(port),

@@ -229,7 +229,7 @@ impl Visible {
         })
     }
 
-    /// Whether a DestinationRule says something of connections where they come in.
+    /// Returns whether a DestinationRule says something of connections where they come in.
     fn rules_carry(&self) -> bool {
         let of_namespaces = self.destination_rules.values();
         let mut all = of_namespaces.flat_map(ByHost::values).flatten();
@@ -400,7 +400,7 @@ fn policies(rule: &DestinationRule) -> impl Iterator<Item = &TrafficPolicy> {
     subsets.chain([&rule.traffic_policy]).flatten()
 }
 
-/// Whether listeners depend on a policy.
+/// Returns whether listeners depend on a policy.
 fn carries(policy: &TrafficPolicy) -> bool {
     let limits = |pool: &Option<ConnectionPoolSettings>| {
         let tcp = pool.as_ref().and_then(|pool| pool.tcp.as_ref());

@@ -260,7 +260,7 @@ impl ProxyView {
         address.is_none_or(|address| !self.proxy.node.addresses.contains(&address))
     }
 
-    /// Whether one of services is there by this name that is only intercepted.
+    /// Returns whether one of services is there by this name that is only intercepted.
     fn intercepts(&self, shared: &Outbound, name: &str) -> bool {
         let built = shared.listeners.get(name);
         built.is_some_and(|built| !built.bound && self.has(built))

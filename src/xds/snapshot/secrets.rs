@@ -162,7 +162,7 @@ impl Base {
 }
 
 impl Snapshot {
-    /// Whether it matters to a proxy which certificates there are by name.
+    /// Returns whether it matters to a proxy which certificates there are by name.
     #[must_use]
     pub fn has_credentials_for(&self, node: &Node) -> bool {
         node.kind == Kind::Router || self.base.client_secrets(node).is_some()

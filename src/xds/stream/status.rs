@@ -102,7 +102,7 @@ impl Stream {
     }
 }
 
-/// Whether a text has the place in it of one of a secret's files: Envoy says no more of those.
+/// Returns whether a text has the place in it of one of a secret's files: Envoy says no more of those.
 fn has_place(text: &str, secret: &Resource) -> bool {
     let mut files = secret.files();
     files.any(|file| {

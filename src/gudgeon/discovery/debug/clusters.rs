@@ -101,7 +101,7 @@ fn ingresses(hub: &Hub, lost: &BTreeMap<Key, Vec<String>>) -> Vec<Value> {
     rows.collect()
 }
 
-/// What is told of objects beside what they say themselves.
+/// Messages about objects that they do not say themselves.
 pub(crate) struct ToldOf {
     lost: BTreeMap<Key, Vec<String>>,
     fetched: BTreeMap<(Arc<str>, Arc<str>), Vec<String>>,
@@ -160,7 +160,7 @@ fn lost(hub: &Hub) -> BTreeMap<Key, Vec<String>> {
     lost
 }
 
-/// What other services keep services from.
+/// Conflicts that services lose, by service.
 fn lost_services(hub: &Hub) -> BTreeMap<ServiceKey, Vec<String>> {
     let mut lost: BTreeMap<ServiceKey, Vec<String>> = BTreeMap::new();
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());

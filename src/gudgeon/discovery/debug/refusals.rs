@@ -15,7 +15,7 @@ const MOST: usize = 3;
 /// Words of refusals by type, with the streams that say them.
 type Refusals = BTreeMap<(Type, String), usize>;
 
-/// What proxies that are connected refuse, by the objects that have a part in it.
+/// Refusals of connected proxies, by the objects that have a part in them.
 #[derive(Debug, Default)]
 pub(super) struct Nacks(BTreeMap<ObjectRef, Refusals>);
 

@@ -63,7 +63,7 @@ pub(super) struct IngressRules {
 /// Kind, namespace and name of an object.
 type MadeName = (Arc<str>, Arc<str>, Arc<str>);
 
-/// What is said of Ingresses, and which of them objects are made of.
+/// Messages about Ingresses, and the Ingress that each made object comes from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IngressNotes {
     /// Parts that nothing is made of.

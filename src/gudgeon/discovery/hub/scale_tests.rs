@@ -203,7 +203,7 @@ async fn a_rule_of_one_namespace_costs_its_own_proxies_alone() {
     assert_eq!((streams, bytes), (vec![0; NAMESPACES], 0));
 }
 
-/// Who rests does not miss what concerns him later, nor what he asks for himself.
+/// A stream that rests misses no later change that concerns it, and is answered when it asks.
 #[tokio::test]
 async fn a_stream_that_rests_is_woken_by_what_concerns_it() {
     let hub = hub();

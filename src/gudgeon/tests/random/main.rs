@@ -192,7 +192,7 @@ fn node(id: &str, mode: &str, certificates: &str) -> Arc<Node> {
     Arc::new(read.unwrap())
 }
 
-/// What the proxies of a mesh are given.
+/// Resources of the proxies of a mesh.
 fn bootstraps(seed: u64, objects: &[Json], certificates: &str) -> Vec<Bootstrap> {
     let names = Names {
         cluster: Memory::CLUSTER.into(),

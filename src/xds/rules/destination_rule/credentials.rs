@@ -17,7 +17,7 @@ pub(crate) struct ClientSecrets<'a> {
     pub(crate) initial_fetch_timeout: Duration,
 }
 
-/// What is asked for by name.
+/// Secrets that a rule asks for by name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NamedSecrets {
     pub(crate) pair: Option<String>,
@@ -89,7 +89,7 @@ fn all(rule: &DestinationRule) -> impl Iterator<Item = &ClientTlsSettings> {
     all.flatten()
 }
 
-/// Whether a rule names certificates.
+/// Returns whether a rule names certificates.
 pub(crate) fn has_credentials(rule: &DestinationRule) -> bool {
     all(rule).any(|tls| name(tls).is_some())
 }

@@ -15,7 +15,7 @@ use crate::scope::gateways::is_of_ingresses;
 /// In front of the name of an object of the cluster.
 const KUBERNETES: &str = "kubernetes://";
 
-/// What a proxy may have.
+/// Secrets that a proxy may have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProxySecrets<'a> {
     pub(crate) all: &'a Credentials,

@@ -9,7 +9,7 @@ use super::*;
 
 const LISTENER: &str = "0.0.0.0_90";
 
-/// What carries the connections of a listener, chain by chain.
+/// Filters that carry the connections of a listener, chain by chain.
 fn carriers(view: &dyn View, name: &str) -> Vec<TcpProxy> {
     let listener: Listener = decoded(view, Type::Listener, name);
     let all = listener.filter_chains.iter();

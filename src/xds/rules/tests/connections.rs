@@ -307,7 +307,7 @@ fn what_a_rule_makes_of_connections_has_a_bound() {
     assert_eq!(told.count(), 1);
 }
 
-/// Whether connections of the one chain stay together by the client's address, where these are the rules.
+/// Returns whether connections of the one chain stay together by the client's address, where these are the rules.
 fn is_by_source(rule: &str, route: &str) -> bool {
     let mut world = mesh(true);
     destination_rule(&mut world, "d", 1, rule);

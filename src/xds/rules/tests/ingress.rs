@@ -17,7 +17,7 @@ fn with(spec: &str) -> World {
     world
 }
 
-/// What ends TLS of a chain, and what it asks of clients: nothing, the mesh's, or files.
+/// Certificate that ends TLS of a chain, and what the chain asks of clients: nothing, the mesh's, or files.
 fn ends(chain: &FilterChain) -> String {
     use envoy_types::pb::envoy::config::core::v3::transport_socket::ConfigType;
     let Some(socket) = &chain.transport_socket else {

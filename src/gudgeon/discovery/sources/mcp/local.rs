@@ -235,7 +235,7 @@ impl Local {
         lost.clone()
     }
 
-    /// Whether it was not lost for this cause before.
+    /// Returns whether it was not lost for this cause before.
     fn lose(&self, cause: &str) -> bool {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.replace(cause.into()).as_deref() != Some(cause)
