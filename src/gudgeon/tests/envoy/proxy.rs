@@ -51,12 +51,14 @@ fn envoy() -> PathBuf {
     path
 }
 
-/// An id for hot restarts. `auto` finds those that its own network has free, but networks share `/dev/shm`: of two proxies with one
-/// id the later one takes the memory of the other.
+/// An id for hot restarts that no other test has. `auto` finds those that its own network has free, but networks share `/dev/shm`:
+/// of two proxies with one id the later one takes the memory of the other. Envoy takes ids below 429,496,729 (`u32::MAX / 10`).
 fn base_id() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let of_program = std::process::id() % 4_000_000 * 64;
-    100_000 + of_program + NEXT.fetch_add(1, Ordering::Relaxed) % 64
+    let of_program = std::process::id() % 400_000 * 1000;
+    let of_proxy = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(of_proxy < 1000, "more proxies than ids");
+    100_000 + of_program + of_proxy
 }
 
 /// The proxy's own ports: its address is its own, and no service's listener may take them.

@@ -25,6 +25,22 @@ pub fn within<T>(limit: Duration, what: &str, mut check: impl FnMut() -> Option<
     }
 }
 
+/// Waits until `objection` finds nothing to object to in three rounds on end. Envoy exchanges a listener while both of its versions
+/// accept connections: a single answer may come from either. The last objection is what the test fails with.
+#[allow(dead_code, reason = "not every test program asks a proxy")]
+pub fn settled(mut objection: impl FnMut() -> Option<String>) {
+    let end = Instant::now() + SOON;
+    let mut rounds = 0;
+    while rounds < 3 {
+        match objection() {
+            None => rounds += 1,
+            Some(text) if Instant::now() >= end => panic!("waited in vain: {text}"),
+            Some(_) => rounds = 0,
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 pub fn gudgeon() -> Command {
     Command::new(env!("CARGO_BIN_EXE_gudgeon"))
 }
