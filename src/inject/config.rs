@@ -16,7 +16,8 @@ use crate::fragment::Fragment;
 use crate::interface::{ConfigurationError, Parameters, Source, Sources};
 use crate::release::Agents;
 use crate::render_cache::RenderCache;
-use crate::template::{Delimiters, Dialect, Template, of_json, version};
+use crate::template::{Delimiters, Dialect, Template, version};
+use crate::value::of_json;
 use crate::yaml;
 
 /// The way in which a template's output is applied to the pod.

@@ -24,10 +24,11 @@ use crate::probes::ProbeRewrite;
 use crate::reinject::{self, Placement};
 use crate::render_cache::{RenderCache, TextTree};
 use crate::schema::{self, Kind};
-use crate::status::{self, STATUS, Status};
+use crate::status::{STATUS, Status};
 use crate::template::Template;
 use crate::template_data::TemplateData;
 use crate::typing::{self, Findings};
+use crate::uninject::uninject;
 use crate::variables::{self, Containers};
 use crate::warnings::{self, MAX_WARNING, capped};
 use crate::yaml;
@@ -242,7 +243,7 @@ impl Injection<'_> {
     ) -> Result<(Value, Status, reinject::Fresh), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
-        let originals = status::take_out(&mut made, &earlier);
+        let originals = uninject(&mut made, &earlier);
         let before = made.get("metadata").cloned();
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);

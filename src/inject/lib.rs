@@ -58,6 +58,8 @@ pub mod template;
 mod template_data;
 mod text_slots;
 pub mod typing;
+mod uninject;
+mod value;
 mod variables;
 mod warnings;
 pub mod yaml;

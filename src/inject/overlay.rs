@@ -17,15 +17,16 @@ use crate::merge::{self, Layer};
 use crate::metrics;
 use crate::native;
 use crate::output_error::OutputError;
-use crate::overrides::{CONTAINERS, Overrides};
-use crate::pod::{self, LISTS, PROXY};
+use crate::overrides::Overrides;
+use crate::pod::{self, CONTAINERS, LISTS, PROXY};
 use crate::probes::{self, OriginalProbes, ProbeRewrite};
 use crate::reinject::{self, Fresh, Placement};
 use crate::release::Release;
 use crate::rights::{ProtectedContainers, Protection};
 use crate::schema::{self, Kind};
-use crate::status::{self, OVERRIDES, STATUS, Status};
+use crate::status::{OVERRIDES, STATUS, Status};
 use crate::typing::{self, Findings, TypingOptions};
+use crate::uninject::uninject;
 use crate::warnings;
 use crate::yaml::{Node, Value as Tree};
 use crate::yaml_safe;
@@ -288,7 +289,7 @@ impl Injection<'_> {
     ) -> Result<(Value, Status), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_default();
-        let originals = status::take_out(&mut made, &earlier);
+        let originals = uninject(&mut made, &earlier);
         let before = made.get("metadata").cloned();
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);

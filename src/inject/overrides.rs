@@ -5,15 +5,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::{Map, Value, json};
 
 use crate::merge::{self, Layer};
-use crate::pod::{self, PROXY};
-use crate::reinject::element;
+use crate::pod::{self, CONTAINERS, PROXY};
 use crate::rights::ProtectedContainers;
 use crate::schema::{self, Kind};
 use crate::status::{OVERRIDES, Status};
 use crate::typing;
-
-/// The lists that hold containers.
-pub(crate) const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 
 /// An image that the template is to choose.
 const AUTO: &str = "auto";
@@ -91,7 +87,7 @@ impl Overrides {
         if self.0.iter().all(Vec::is_empty) {
             return;
         }
-        let kind = element("containers");
+        let kind = schema::element_of("containers");
         // The first of a name: in the one list, or else in the other.
         let mut places: HashMap<String, (&str, usize)> = HashMap::new();
         for list in CONTAINERS {

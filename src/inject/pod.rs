@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// The lists that hold containers.
+pub(crate) const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
+
 /// The lists of a pod that an injection adds to, in the order in which they are patched.
 pub const LISTS: [&str; 4] = [
     "initContainers",

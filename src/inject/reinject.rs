@@ -5,8 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::Value;
 
 use crate::metrics;
-use crate::overrides::CONTAINERS;
-use crate::pod::{self, LISTS, PROXY, merge_key};
+use crate::pod::{self, CONTAINERS, LISTS, PROXY, merge_key};
 use crate::probes;
 use crate::quantity;
 use crate::rights;
@@ -38,7 +37,7 @@ pub(crate) fn reinject(
     let mut fresh = Fresh::new();
     let same_version = earlier.version == now.version;
     for list in LISTS {
-        let kind = element(list);
+        let kind = schema::element_of(list);
         let before = pod::list(sent, list);
         let Some(elements) = pod::existing_list_mut(wanted, list) else {
             continue;
@@ -101,15 +100,6 @@ fn tells_more(kept: &Value, made: &Value) -> bool {
     };
     let mut ours = [metrics::VARIABLE, probes::VARIABLE].into_iter();
     ours.any(|name| has(kept, name) && !has(made, name))
-}
-
-/// The type of a list's elements.
-pub(crate) fn element(list: &str) -> Kind {
-    let field = schema::object("PodSpec").and_then(|spec| spec.field(list));
-    match field.map(|field| field.kind) {
-        Some(Kind::List(element)) => element.kind(),
-        _ => Kind::Any,
-    }
 }
 
 /// Elements that were there first, in their order, then the others in theirs.

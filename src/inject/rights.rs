@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::overrides::CONTAINERS;
-use crate::pod::{self, PROXY};
+use crate::pod::{self, CONTAINERS, PROXY};
 
 /// Settings that are the template's in each of them.
 const TEMPLATES: [&str; 5] = [

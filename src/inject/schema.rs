@@ -73,6 +73,15 @@ pub fn object(name: &str) -> Option<ObjectType> {
         .map(ObjectType)
 }
 
+/// The type of the elements of a list of `PodSpec`; [`Kind::Any`] for a name that is no list of it.
+pub(crate) fn element_of(list: &str) -> Kind {
+    let field = object("PodSpec").and_then(|spec| spec.field(list));
+    match field.map(|field| field.kind) {
+        Some(Kind::List(element)) => element.kind(),
+        _ => Kind::Any,
+    }
+}
+
 impl Id {
     #[must_use]
     pub fn kind(self) -> Kind {

@@ -1,14 +1,10 @@
-//! The status annotation of an injection, and the removal of an earlier injection.
+//! The status annotation of an injection.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::fragment;
-use crate::metrics;
-use crate::overrides::Overrides;
 use crate::pod::{self, LISTS, PROXY};
-use crate::probes::{self, OriginalProbes};
 
 /// The annotation that lists the injected elements.
 pub(crate) const STATUS: &str = "sidecar.istio.io/status";
@@ -180,60 +176,6 @@ impl Status {
         found.reverse();
         found
     }
-}
-
-/// Removes an earlier injection from `pod`; restores the rewritten probes, and returns the originals that it had stored.
-pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> OriginalProbes {
-    let originals = probes::restore(pod, earlier);
-    let metrics = metrics::originals(pod, earlier);
-    let mut kept = Overrides::kept(pod, earlier).into_pending();
-    for list in LISTS {
-        let Some(elements) = pod::existing_list_mut(pod, list) else {
-            continue;
-        };
-        let before = elements.len();
-        let mut put_in = earlier.put_in(list, elements).into_iter();
-        elements.retain_mut(|element| {
-            if put_in.next() != Some(true) {
-                return true;
-            }
-            let name = pod::name(element);
-            // The user's version of it comes back to its place.
-            let own = kept.take(list, name);
-            own.map(|own| *element = own).is_some()
-        });
-        // Fields that came with the first element go with the last.
-        if elements.is_empty()
-            && before > 0
-            && let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut)
-        {
-            spec.shift_remove(list);
-        }
-    }
-    kept.put_back(pod);
-    let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
-        return originals;
-    };
-    let added = [STATUS, OVERRIDES];
-    for (map, keys, added) in [
-        ("labels", &earlier.labels, &[][..]),
-        ("annotations", &earlier.annotations, &added[..]),
-    ] {
-        let Some(entries) = metadata.get_mut(map).and_then(Value::as_object_mut) else {
-            continue;
-        };
-        let before = entries.len();
-        let keys: HashSet<&str> = keys.iter().map(String::as_str).collect();
-        entries.retain(|key, _| !keys.contains(key.as_str()) && !added.contains(&key.as_str()));
-        if entries.is_empty() && before > 0 {
-            metadata.shift_remove(map);
-        }
-    }
-    let metrics = metrics
-        .into_iter()
-        .map(|(key, value)| (key, Value::from(value)));
-    fragment::set_annotations(pod, metrics);
-    originals
 }
 
 #[cfg(test)]

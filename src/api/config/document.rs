@@ -13,8 +13,8 @@ use std::mem;
 use serde_json::Value as Json;
 
 use super::envelope::MOST_DEPTH;
-use super::finding::Finding;
 use super::path::Path;
+use crate::finding::Finding;
 use crate::yaml::{self, Limits, Malformed, Node, Plain, Scalar, Value};
 use lists::Objects;
 

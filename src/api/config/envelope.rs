@@ -7,11 +7,11 @@ use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
 use super::fields::{Walker, unknown_field, wanted};
-use super::finding::quoted;
 use super::kinds::{self, Check, Kind};
-use super::nearest::nearest;
 use super::{Finding, Object, Severity};
+use crate::finding::quoted;
 use crate::names::is_label;
+use crate::nearest::nearest;
 use crate::schema::{Key, Kind as Of};
 use crate::wire;
 

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value as Json};
 
-use super::finding::{Findings, quoted};
-use super::nearest::distance;
 use super::path::Path;
 use super::scalars;
 use super::{Finding, Severity};
+use crate::finding::{Findings, quoted};
+use crate::nearest::distance;
 use crate::schema::{Field, Key, Kind, Message, Shape};
 
 /// So many errors of one object are kept, and so many warnings, which is more than anybody reads.

@@ -4,7 +4,8 @@
 mod earlier;
 mod effect;
 
-use super::{Finding, nearest::nearest};
+use super::Finding;
+use crate::nearest::nearest;
 use crate::schema::{self, Message};
 
 pub use earlier::EARLIER;

@@ -15,9 +15,7 @@ mod crds;
 pub mod document;
 mod envelope;
 mod fields;
-mod finding;
 mod kinds;
-mod nearest;
 mod path;
 pub mod regex_size;
 pub mod rules;
@@ -40,14 +38,12 @@ use crate::schema::Message;
 use crate::wire::{self, Malformed};
 use fields::{Unknown, Walker};
 
+pub use crate::finding::{Finding, Severity, push_index, push_key, quoted};
 pub use envelope::{MOST_BYTES, MOST_DEPTH};
-pub use finding::{Finding, Severity, push_index, push_key, quoted};
 pub use kinds::{
     Check, EARLIER, Effect, KINDS, Kind, LATER, Role, TYPE_URL_PREFIX, dry_run_note, is_ours, kind,
     named, notes, notes_of, without_effect,
 };
-pub(crate) use nearest::nearest;
-pub(crate) use scalars::{BASE64, canonical};
 
 /// An object of a known kind.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Where in an object a walk is, as findings say it.
 
-use super::finding::{push_index, push_key};
+use crate::finding::{push_index, push_key};
 
 /// A path that grows and shrinks with the walk.
 #[derive(Debug, Default)]

@@ -1,26 +1,14 @@
 //! One value as proto JSON writes it: what was meant, or why it cannot be read.
 
 use base64::Engine as _;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Number, Value as Json};
 
 use super::fields::QUOTE;
-use super::finding::quoted;
 use crate::duration;
+use crate::finding::quoted;
+use crate::proto_json::{BASE64, canonical, whole_of};
 use crate::schema::{Enum, Kind};
 use crate::timestamp;
-
-/// Up to here a double holds every whole number.
-const EXACT: f64 = 9_007_199_254_740_992.0;
-
-/// Bytes are written so; they are read with and without padding.
-pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new()
-        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
-        .with_decode_allow_trailing_bits(true),
-);
 
 /// The value in its one spelling.
 pub(super) fn read(kind: Kind, value: &Json) -> Result<Json, String> {
@@ -115,15 +103,6 @@ fn whole(number: &Number) -> Option<i128> {
     number.as_f64().and_then(whole_of)
 }
 
-fn whole_of(value: f64) -> Option<i128> {
-    // More than that is in no range anyway, and an error all the same.
-    const MOST: f64 = 1e30;
-    if value.fract() != 0.0 || value.abs() > MOST {
-        return None;
-    }
-    format!("{value:.0}").parse().ok()
-}
-
 fn digits(text: &str) -> Option<i128> {
     /// More are in no range.
     const MOST: usize = 30;
@@ -158,18 +137,6 @@ fn decimal(text: &str) -> Option<f64> {
 /// As Go writes a double that has no fraction.
 pub(super) fn whole_if_it_is(number: &Number) -> Json {
     canonical(number.as_f64().unwrap_or_default())
-}
-
-/// A double in its one spelling.
-pub(crate) fn canonical(value: f64) -> Json {
-    // Minus zero is no integer.
-    let is_whole =
-        value.fract() == 0.0 && value.abs() <= EXACT && value.to_bits() != (-0.0_f64).to_bits();
-    let whole = if is_whole { whole_of(value) } else { None };
-    match whole.and_then(|whole| i64::try_from(whole).ok()) {
-        Some(whole) => Json::from(whole),
-        None => Number::from_f64(value).map_or(Json::Null, Json::Number),
-    }
 }
 
 /// An enumeration by name, or by one of its numbers.

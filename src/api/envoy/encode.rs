@@ -10,8 +10,10 @@ use serde_json::{Map, Value as Json};
 use super::descriptions::{DescribedField, DescribedMessage, Descriptions, kind};
 use super::numbers::{float, signed, unsigned, zigzag};
 use super::{TYPE_URL, described};
-use crate::config::{BASE64, Finding, nearest, push_index, push_key, quoted};
+use crate::finding::{Finding, push_index, push_key, quoted};
 use crate::google::protobuf::Struct;
+use crate::nearest::nearest;
+use crate::proto_json::BASE64;
 use crate::wire::{DEEPEST, Scalar, decode_struct, encode_struct, encode_value, length_delimited};
 use crate::{duration, timestamp};
 

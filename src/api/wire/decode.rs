@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value as Json};
 use super::raw::{Malformed, Raw, low_bits, next, text, value};
 use super::structs::read_struct;
 use super::{BYTES, DEEPEST, FIXED32, FIXED64, VARINT};
-use crate::config::BASE64;
+use crate::proto_json::BASE64;
 use crate::schema::{Enum, Field, Key, Kind, Message, Shape};
 use crate::{duration, timestamp};
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 
 use super::structs::write_struct;
 use super::{BYTES, FIXED32, FIXED64, VARINT};
-use crate::config::BASE64;
+use crate::proto_json::BASE64;
 use crate::schema::{Field, Key, Kind, Message, Shape};
 use crate::{duration, timestamp};
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 use super::DEEPEST;
 use super::encode::{Scalar, length_delimited};
 use super::raw::{Malformed, Raw, next, text};
-use crate::config::canonical;
+use crate::proto_json::canonical;
 
 /// The bytes of a Struct.
 #[must_use]

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use serde_json::{Map, Value as Json, json};
 
 use super::*;
-use crate::config::{BASE64, Severity, canonical, read_message};
+use crate::config::{Severity, read_message};
+use crate::proto_json::{BASE64, canonical};
 use crate::schema::{self, Field, Key, Kind, Message, Shape};
 use crate::{duration, timestamp};
 

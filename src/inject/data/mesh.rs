@@ -8,7 +8,7 @@ use gotmpl::{TemplateError, Value};
 use serde_json::{Map, Value as Json};
 
 use super::unknown;
-use crate::template::{ObjectValue, copied, first, object, of_json, strings_of_json};
+use crate::value::{ObjectValue, copied, first, object, of_json, strings_of_json};
 
 /// The field of a duration that prints as Go does. No template can name it.
 pub(crate) const GO_DURATION: &str = " go";

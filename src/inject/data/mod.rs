@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use gotmpl::{TemplateError, Value};
 use serde_json::Value as Json;
 
-use crate::template::{ObjectValue, first, object};
+use crate::value::{ObjectValue, first, object};
 
 pub(crate) use mesh::{GO_DURATION, absent, message};
 pub(crate) use owner::Owner;

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::unknown;
 use crate::schema::{Field, Kind, ObjectType};
-use crate::template::{self, ObjectValue, first, object, strings_of_json};
+use crate::value::{ObjectValue, charged_of_json, copied, first, object, session, strings_of_json};
 
 /// A part of the pod; `null` is an empty one.
 pub(crate) fn part(json: Json, record: ObjectType) -> Value {
@@ -142,7 +142,7 @@ impl ObjectValue for Part {
     }
 
     fn json(&self) -> Result<Json, TemplateError> {
-        let mut json = self.here().map(template::copied).transpose()?;
+        let mut json = self.here().map(copied).transpose()?;
         let json = json.get_or_insert_default();
         if !self.said.is_empty() && json.is_null() {
             *json = Json::Object(serde_json::Map::new());
@@ -198,7 +198,7 @@ fn value(
         (Kind::Map(_), None) => Value::from(std::collections::BTreeMap::<String, Value>::new()),
         (Kind::List(element), Some(Json::Array(items))) => {
             // A part of the pod for each, with its way from the pod.
-            template::charge_elements(items.len(), PART_BYTES)?;
+            session::charge_elements(items.len(), PART_BYTES)?;
             let mut made = Vec::with_capacity(items.len());
             for (index, item) in items.iter().enumerate() {
                 path.push(Step::Index(index));
@@ -211,6 +211,6 @@ fn value(
             Part::value(Arc::clone(root), path.clone(), record, Vec::new())
         }
         (Kind::Object(record), None) => part(Json::Null, record),
-        (_, Some(json)) => template::charged_of_json(json)?,
+        (_, Some(json)) => charged_of_json(json)?,
     })
 }

@@ -3,9 +3,7 @@
 mod field;
 pub(crate) mod functions;
 mod marks;
-mod object;
 mod rewrite;
-mod session;
 mod syntax;
 
 use std::cell::RefCell;
@@ -17,27 +15,14 @@ use gotmpl::parse::Parser;
 use gotmpl::{TemplateError, Value};
 use sha2::{Digest as _, Sha256};
 
+pub use crate::value::Dialect;
+use crate::value::session::MAX_OUTPUT;
+use crate::value::{object, session};
 use marks::Marks;
-pub(crate) use object::{
-    ObjectValue, charged_of_json, copied, first, object, of_json, strings_of_json,
-};
-pub(crate) use session::MAX_OUTPUT;
-
-/// Charges the current rendering for so many elements of that size.
-pub(crate) fn charge_elements(count: usize, bytes: usize) -> Result<(), TemplateError> {
-    session::charge_elements(count, bytes)
-}
 
 /// The sha256 of the templates of a configuration; several texts are joined by a newline.
 pub(crate) fn version(texts: &[&str]) -> String {
     functions::hex(&Sha256::digest(texts.join("\n")))
-}
-
-/// Selects the functions' meanings: `toJson` is of a string map in fragments, and Sprig's in overlays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    Fragment,
-    Overlay,
 }
 
 /// Left and right delimiter.

@@ -5,7 +5,7 @@
 //! word of capitals that is in it, in each way of writing an operator; its documentation ("Substitution Formatter") names no
 //! other. What a parameter says (a header's name, an expression) is not looked at.
 
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 
 /// Why Envoy would refuse the format.
 pub(crate) fn fault(format: &str) -> Option<String> {

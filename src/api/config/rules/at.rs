@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use crate::config::finding::{Finding, Findings, Severity, push_index, push_key};
 use crate::duration;
+use crate::finding::{Finding, Findings, Severity, push_index, push_key};
 
 /// What a predicate says: nothing, or what is wrong.
 pub(super) type Wrong = Option<String>;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::at::At;
 use super::context::Context;
 use super::{parts, predicates as is};
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 
 pub(super) fn policy(context: &Context<'_>) {
     let targets = context.spec.get("targets");

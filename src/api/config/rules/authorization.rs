@@ -3,7 +3,7 @@
 use super::at::{At, Wrong};
 use super::context::Context;
 use super::{parts, predicates as is, security};
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 
 /// What a source may be told by, with its not-form.
 const SOURCE: [&str; 14] = [

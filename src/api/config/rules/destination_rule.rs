@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::at::At;
 use super::context::Context;
 use super::{client_tls, locality, parts, pool, predicates as is};
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 
 pub(super) fn check(context: &Context<'_>) {
     let spec = &context.spec;

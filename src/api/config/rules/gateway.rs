@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::at::{At, Wrong};
 use super::context::Context;
 use super::{parts, predicates as is, server_tls};
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 
 pub(super) fn check(context: &Context<'_>) {
     // Empty is for the API server to complete.

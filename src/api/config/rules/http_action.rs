@@ -2,8 +2,8 @@
 
 use super::at::{At, Wrong};
 use super::{parts, predicates as is};
-use crate::config::finding::quoted;
 use crate::config::served::grpc_status;
+use crate::finding::quoted;
 
 pub(super) fn redirect(at: &At<'_>) {
     let known = ["uri", "authority", "scheme", "port", "derivePort"];

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::at::At;
 use super::predicates as is;
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 
 /// Region, zone, subzone: deeper there is nothing.
 const DEEPEST: usize = 3;

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::at::{At, Out, Wrong};
 use super::{access_log, locality, parts, predicates as is};
-use crate::config::finding::{Finding, quoted};
 use crate::duration;
+use crate::finding::{Finding, quoted};
 use crate::names::is_name;
 
 const SECOND: i128 = 1_000_000_000;

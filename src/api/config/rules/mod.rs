@@ -35,7 +35,7 @@ mod workload_entry;
 use serde_json::Value;
 
 use super::Object;
-use super::finding::Finding;
+use crate::finding::Finding;
 use at::Out;
 use context::Context;
 pub use gateway::served_host;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::at::At;
 use super::predicates as is;
 use super::regex::regex;
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 
 /// DUR, where there is one.
 pub(super) fn duration(at: &At<'_>) {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::at::Wrong;
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 use crate::names::{LONGEST_SOCKET, ROOM_FOR_SOCKET};
 
 const LONGEST_LABEL: usize = 63;

@@ -4,7 +4,7 @@ use super::at::At;
 use super::authentication::named_default;
 use super::context::Context;
 use super::predicates as is;
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 
 pub(super) fn role(context: &Context<'_>) {
     let rules = context.spec.get("rules");

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::at::At;
 use super::context::Context;
 use super::{parts, predicates as is};
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 use crate::security::KeySet;
 
 /// What a policy of today's kinds is for; true where it selects by labels.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::at::At;
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 
 const CERTIFICATES: [&str; 6] = [
     "serverCertificate",

@@ -7,7 +7,7 @@ use super::at::{At, Wrong};
 use super::context::Context;
 use super::hosts::Hosts;
 use super::{parts, pool, predicates as is, server_tls};
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 
 pub(super) fn check(context: &Context<'_>) {
     let spec = &context.spec;

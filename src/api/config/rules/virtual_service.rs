@@ -9,7 +9,7 @@ use super::context::Context;
 use super::hosts::Hosts;
 use super::predicates as is;
 use super::{http_route, parts};
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 
 /// What rules of routes must know of the whole.
 pub(super) struct Whole<'a> {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::at::At;
 use super::context::Context;
 use super::{parts, predicates as is, service_entry};
-use crate::config::finding::quoted;
+use crate::finding::quoted;
 use crate::size;
 
 pub(super) fn check(context: &Context<'_>) {

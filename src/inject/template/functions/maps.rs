@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gotmpl::{TemplateError, Value};
 
 use super::{Function, MANY, arg, json, nested, object, printed, session, string, wrong};
-use crate::template::session::strings;
+use crate::value::session::strings;
 use crate::yaml;
 
 type Entries = BTreeMap<Arc<str>, Value>;

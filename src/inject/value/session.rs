@@ -31,21 +31,21 @@ pub(crate) const MAX_NESTING: usize = 100;
 type Strings = Arc<BTreeMap<Arc<str>, Value>>;
 
 #[derive(Default)]
-pub(super) struct Session {
+pub(crate) struct Session {
     steps: u64,
     made: usize,
     calls: usize,
     line: usize,
     /// Maps of strings: what such a map lacks is `""`, what others lack is nil. Held here, so that no other map gets their address.
     strings: HashMap<usize, Strings>,
-    pub(super) environment: Arc<BTreeMap<String, String>>,
-    pub(super) data: Option<Value>,
-    pub(super) delimiters: (Arc<str>, Arc<str>),
-    pub(super) dialect: Option<super::Dialect>,
+    pub(crate) environment: Arc<BTreeMap<String, String>>,
+    pub(crate) data: Option<Value>,
+    pub(crate) delimiters: (Arc<str>, Arc<str>),
+    pub(crate) dialect: Option<super::Dialect>,
 }
 
 impl Session {
-    pub(super) fn new(
+    pub(crate) fn new(
         environment: Arc<BTreeMap<String, String>>,
         data: Value,
         delimiters: (Arc<str>, Arc<str>),
@@ -64,7 +64,7 @@ thread_local! {
 }
 
 /// Ends the session with the rendering, however that ends.
-pub(super) struct SessionGuard;
+pub(crate) struct SessionGuard;
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
@@ -72,13 +72,13 @@ impl Drop for SessionGuard {
     }
 }
 
-pub(super) fn begin(session: Session) -> SessionGuard {
+pub(crate) fn begin(session: Session) -> SessionGuard {
     SESSION.with(|cell| *cell.borrow_mut() = Some(session));
     SessionGuard
 }
 
 /// Runs `work` with the session; an error outside of a rendering.
-pub(super) fn with<T>(work: impl FnOnce(&mut Session) -> T) -> Result<T, TemplateError> {
+pub(crate) fn with<T>(work: impl FnOnce(&mut Session) -> T) -> Result<T, TemplateError> {
     SESSION.with(|cell| match cell.borrow_mut().as_mut() {
         Some(session) => Ok(work(session)),
         None => Err(TemplateError::Exec("no rendering is going on".to_owned())),
@@ -86,12 +86,12 @@ pub(super) fn with<T>(work: impl FnOnce(&mut Session) -> T) -> Result<T, Templat
 }
 
 /// The line that was last begun.
-pub(super) fn line() -> usize {
+pub(crate) fn line() -> usize {
     with(|session| session.line).unwrap_or_default()
 }
 
 /// A node of the template begins; it counts as much as a call that counts.
-pub(super) fn at(line: usize) -> Result<(), TemplateError> {
+pub(crate) fn at(line: usize) -> Result<(), TemplateError> {
     with(|session| session.line = line)?;
     charge(2)
 }
@@ -134,7 +134,7 @@ pub(crate) fn charge_elements(count: usize, bytes: usize) -> Result<(), Template
 }
 
 /// A template is entered by name.
-pub(super) fn enter() -> Result<(), TemplateError> {
+pub(crate) fn enter() -> Result<(), TemplateError> {
     let calls = with(|session| {
         session.calls += 1;
         session.calls
@@ -147,7 +147,7 @@ pub(super) fn enter() -> Result<(), TemplateError> {
     charge(1)
 }
 
-pub(super) fn leave() -> Result<(), TemplateError> {
+pub(crate) fn leave() -> Result<(), TemplateError> {
     with(|session| session.calls = session.calls.saturating_sub(1))
 }
 

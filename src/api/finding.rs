@@ -46,7 +46,7 @@ impl Finding {
 /// Findings up to a bound. Errors and warnings have one each: an object with many warnings must not lose what it is refused
 /// for.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(crate) struct Findings {
     all: Vec<Finding>,
     errors: usize,
     warnings: usize,
@@ -54,7 +54,7 @@ pub(super) struct Findings {
 
 impl Findings {
     /// Whether one more of this severity is kept. What is not kept need not be worked out.
-    pub(super) fn has_room(&self, severity: Severity, most: usize) -> bool {
+    pub(crate) fn has_room(&self, severity: Severity, most: usize) -> bool {
         let kept = match severity {
             Severity::Error => self.errors,
             Severity::Warning => self.warnings,
@@ -62,7 +62,7 @@ impl Findings {
         kept < most
     }
 
-    pub(super) fn push(&mut self, finding: Finding) {
+    pub(crate) fn push(&mut self, finding: Finding) {
         match finding.severity {
             Severity::Error => self.errors += 1,
             Severity::Warning => self.warnings += 1,
@@ -70,11 +70,11 @@ impl Findings {
         self.all.push(finding);
     }
 
-    pub(super) fn has_errors(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
-    pub(super) fn into_vec(self) -> Vec<Finding> {
+    pub(crate) fn into_vec(self) -> Vec<Finding> {
         self.all
     }
 }
