@@ -12,6 +12,19 @@
 //! This crate knows none of the others. It is pure: no socket, no file, no clock, no environment and no tokio; what it judges
 //! is an argument, and equal input gives equal output.
 //!
+//! # Map
+//!
+//! Each room knows rooms above it alone.
+//!
+//! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: the order of releases. `size`: the size of
+//!   an object whose lists multiply. `names`: names of hosts and of objects. `nearest`: the known name that a typing error meant.
+//! * `finding`: an error or a warning, with its path in an object. `proto_json`: base64 and doubles in their one spelling.
+//! * `schema`: tables of messages. `yaml`: text to a tree, bounded. `wire`: JSON to protobuf's bytes and back. `overlay`: a message
+//!   over its defaults. `envoy`: Envoy's messages by their descriptions.
+//! * `security`: rules of `security.istio.io` as plain values. `model`: services, endpoints and workloads as the registries make them.
+//! * `config`: kinds, documents, rules and findings; the one judgement of an object. `read`: an object to its type.
+//! * `networking`: rules of `networking.istio.io` as plain values. `mesh`: the mesh configuration and its networks.
+//!
 //! # From text to a type
 //!
 //! [`yaml`] makes a tree, bounded; [`config`] holds it against the table of a message ([`schema`]) and says the path of what

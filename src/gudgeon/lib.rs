@@ -32,7 +32,7 @@
 //! * `exit`: codes and failures that the program ends with. `cli`: programs, commands and flags. `log`: lines of the log, and
 //!   `log_limiter`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
 //! * `file`: regular files, read with bounds and deadlines; `beside`: files that are written without holding up the loop.
-//!   `tracked` and `kept`: what was read of a file last. `watch`: inotify along a file's link chain. `tls`: certificates, from
+//!   `config_file`: the last content of a file that is reloaded. `watch`: inotify along a file's link chain. `tls`: certificates, from
 //!   files or made in memory.
 //! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `redact` and
 //!   `secrets`: redaction of what may be a secret.
@@ -68,6 +68,7 @@ mod analyze;
 mod beside;
 pub mod cli;
 mod clock;
+mod config_file;
 mod descriptors;
 mod discovery;
 #[cfg(test)]
@@ -81,7 +82,6 @@ mod galley;
 mod grpc;
 mod html;
 mod injector;
-mod kept;
 mod log;
 mod log_limiter;
 mod manifest;
@@ -96,7 +96,6 @@ mod secrets;
 mod serve;
 mod shared;
 mod tls;
-mod tracked;
 mod validate;
 mod watch;
 mod webhook_configuration;

@@ -9,6 +9,28 @@
 //!                     │                                                                        │
 //! pod ──────────── decision ── annotations ── status (an earlier injection goes) ───────► probes ── patch ──► Outcome
 //! ```
+//!
+//! # Map
+//!
+//! Each room knows rooms above it alone.
+//!
+//! * `interface`: the types that callers use. `ids`: user and group of the proxy. `operation` and `patch`: a JSON Patch, and the
+//!   difference of two pods as one; `json_eq`: equality of JSON.
+//! * `pod`: a pod as JSON. `schema`: the schema of core/v1 Pod. `quantity`: quantities. `selector`: label selectors. `yaml`: the tree of
+//!   `api` with types for its scalars. `yaml_safe`: characters that a pod's author may not use in text that templates paste.
+//! * `value`: values of templates, and the budget of a rendering. `data`: the data of a template under Go's names. `template`: Go's
+//!   text/template with Istio's functions. `text_slots` and `render_cache`: outputs that are parsed once for many pods. `typing`: an
+//!   output to Kubernetes' types; `output_error`: its errors.
+//! * `file`: the configuration file as it is written. `catalog`: overlay templates by name. `builtin`: the built-in template.
+//!   `config`: policy, templates, values and mesh, checked once. `describe`: a configuration for pages. `dry_run`: one rendering of each
+//!   template when a configuration is loaded. `template_data`: the data of one rendering; `concurrency`: threads of the proxy.
+//! * `decision`: whether a pod is injected. `annotations`: their validation. `labels`: labels of a workload. `warnings`: warnings for a
+//!   pod's author. `release`: the release of an agent's image.
+//! * `status`: the status annotation. `rights`: what users may not change. `merge`: a strategic merge. `overrides`: the user's version
+//!   of containers that a template makes. `probes` and `metrics`: both by way of the proxy's status port. `native`: native sidecars.
+//!   `reinject`: defaults that the API server has filled in. `uninject`: the removal of an earlier injection. `variables`: variables
+//!   that keep a proxy from starting.
+//! * `fragment`: templates that print things to add. `overlay`: templates that print partial pods. `engine`: from a pod to an outcome.
 
 #![forbid(unsafe_code)]
 

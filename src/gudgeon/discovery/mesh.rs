@@ -1,7 +1,6 @@
 //! Mesh configuration and networks: two files that need not be there, watched for as long as the program runs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::mesh::{self, Invalid, MeshConfig, MeshNetworks, Parsed};
 use tracing::warn;
@@ -9,20 +8,15 @@ use tracing::warn;
 use super::hub::Hub;
 use super::sources::Sinks;
 use crate::cli::{DiscoveryFlags, MESH_CONFIG, MESH_NETWORKS};
+use crate::config_file::ConfigFile;
 use crate::exit::Failure;
-use crate::kept::Kept;
-use crate::watch::Watcher;
-
-/// From the first event to the look: who writes a file often writes another.
-const SETTLE: Duration = Duration::from_millis(100);
-/// A look in any case.
-const SELDOM: Duration = Duration::from_secs(60);
+use crate::watch::Follower;
 
 /// Both.
 #[derive(Debug)]
 pub(super) struct Files {
-    mesh: Kept,
-    networks: Kept,
+    mesh: ConfigFile,
+    networks: ConfigFile,
 }
 
 /// What they say.
@@ -39,20 +33,20 @@ impl Files {
     /// One that a flag names is missing, or one is not valid.
     pub(super) async fn open(flags: &DiscoveryFlags) -> Result<(Self, Read), Failure> {
         let given = flags.mesh_config.as_deref();
-        let (mesh, text) = Kept::open("meshConfig", given, MESH_CONFIG).await?;
+        let (mesh, text) = ConfigFile::open("meshConfig", given, MESH_CONFIG).await?;
         let config = match text {
             Some(text) => mesh.first(parse(&text))?,
             None => {
                 warn!(
                     "no mesh configuration at {}: the defaults are used",
-                    mesh.path.display()
+                    mesh.named.path.display()
                 );
                 mesh::discovery_defaults()
             }
         };
         doubt(&config);
         let given = flags.networks_config.as_deref();
-        let (networks, text) = Kept::open("networksConfig", given, MESH_NETWORKS).await?;
+        let (networks, text) = ConfigFile::open("networksConfig", given, MESH_NETWORKS).await?;
         let known = match text {
             Some(text) => networks.first(mesh::parse_networks(&text))?,
             None => MeshNetworks::default(),
@@ -66,10 +60,9 @@ impl Files {
 
     /// Tells of changes, for ever. A file that is not valid any more, or gone, changes nothing.
     pub(super) async fn follow(mut self, hub: Arc<Hub>, sinks: Option<Arc<Sinks>>) {
-        let mut watcher = Watcher::new(vec![self.mesh.path.clone(), self.networks.path.clone()]);
-        watcher.follow().await;
+        let mut follower = Follower::new([&self.mesh, &self.networks], true).await;
         loop {
-            if let Some(text) = self.mesh.changed().await
+            if let Some(text) = self.mesh.changed_text().await
                 && let Some(config) = self.mesh.later(parse(&text))
             {
                 doubt(&config);
@@ -79,16 +72,12 @@ impl Files {
                     sinks.configure(&config.config_sources);
                 }
             }
-            if let Some(text) = self.networks.changed().await
+            if let Some(text) = self.networks.changed_text().await
                 && let Some(networks) = self.networks.later(mesh::parse_networks(&text))
             {
                 hub.update(|registries| registries.set_networks(Arc::new(networks)));
             }
-            let pause = self.networks.pause(self.mesh.pause(SELDOM));
-            tokio::select! {
-                () = watcher.changed() => tokio::time::sleep(SETTLE).await,
-                () = tokio::time::sleep(pause) => watcher.follow().await,
-            }
+            follower.changed([&self.mesh, &self.networks]).await;
         }
     }
 }
@@ -187,18 +176,18 @@ mod tests {
         let (mut files, read) = Files::open(&flags(&path)).await.unwrap();
         let seconds = |mesh: &MeshConfig| mesh.connect_timeout.as_ref().unwrap().seconds;
         assert_eq!(seconds(&read.mesh), 3);
-        assert_eq!(files.mesh.changed().await, None);
+        assert_eq!(files.mesh.changed_text().await, None);
         for (text, seen) in [
             ("connectTimeout: x\n", None),
             ("connectTimeout: 4s\n", Some(4)),
         ] {
             std::fs::write(&path, text).unwrap();
-            let text = files.mesh.changed().await.unwrap();
+            let text = files.mesh.changed_text().await.unwrap();
             let now = files.mesh.later(parse(&text));
             assert_eq!(now.as_ref().map(seconds), seen);
         }
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(files.mesh.changed().await, None);
-        assert!(files.mesh.complained.is_some());
+        assert_eq!(files.mesh.changed_text().await, None);
+        assert!(files.mesh.error.is_some());
     }
 }

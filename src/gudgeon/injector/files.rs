@@ -11,8 +11,8 @@ use tracing::warn;
 
 use super::engine::Engine;
 use super::metrics::Metrics;
+use crate::config_file::{ConfigFile, Named, SOON};
 use crate::tls::{self, BundleFile, Looked, Pair, PairFiles, utf8};
-use crate::tracked::{Named, SOON, Tracked};
 use crate::watch::Look;
 
 /// The files to read; an absent text is the built-in one.
@@ -58,7 +58,7 @@ impl<E> Served<E> {
 #[derive(Debug)]
 struct Text {
     source: Source,
-    file: Tracked,
+    file: ConfigFile,
     good: Option<String>,
     /// Read, and not accepted yet.
     candidate: Option<String>,
@@ -89,7 +89,7 @@ impl<E: Engine> Files<E> {
         let mut texts = Vec::new();
         for (source, named) in named {
             let Some(named) = named else { continue };
-            let mut file = Tracked::new(named);
+            let mut file = ConfigFile::new(named);
             let text = file
                 .changed()
                 .await
@@ -168,7 +168,7 @@ impl<E: Engine> Files<E> {
         self.pair.as_ref().map(|files| files.pair.subscribe())
     }
 
-    fn all(&self) -> impl Iterator<Item = &Tracked> {
+    fn all(&self) -> impl Iterator<Item = &ConfigFile> {
         let texts = self.texts.iter().map(|text| &text.file);
         let pair = self.pair.iter().flat_map(PairFiles::files);
         texts
@@ -182,7 +182,7 @@ impl<E: Engine> Files<E> {
     }
 
     fn publish(&self) {
-        let report = self.all().map(Tracked::json).collect();
+        let report = self.all().map(ConfigFile::json).collect();
         *self
             .served
             .report

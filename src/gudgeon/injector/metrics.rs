@@ -10,8 +10,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::decision::Verdict;
+use crate::config_file::Counts;
 use crate::exposition::{self, Format, up_to};
-use crate::tracked::Counts;
 use crate::{log, process};
 
 /// Seconds: a quarter of a millisecond to five seconds.

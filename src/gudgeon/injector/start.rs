@@ -23,11 +23,11 @@ use super::status::{Status, Telling};
 use super::webhook::{self, Webhook};
 use crate::beside::Beside;
 use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
+use crate::config_file::{Named, chosen};
 use crate::exit::Failure;
 use crate::serve::{self, Routes, Stage};
 use crate::shared::{self, Inspect, Role, Shared, Webhooks};
 use crate::tls::{self, Authority, Names};
-use crate::tracked::{Named, chosen};
 use crate::watch::{Watcher, keep_looking};
 use crate::{parameters, webhook_configuration};
 

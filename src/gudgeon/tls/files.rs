@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Current, Pair, PairError, certificates, expiry, is_bundle};
+use crate::config_file::{ConfigFile, Counts, Named, SOON};
 use crate::file;
-use crate::tracked::{Counts, Named, SOON, Tracked};
 
 /// The time for which a mismatch of certificate and key counts as an incomplete update, and is retried.
 pub(crate) const HALF_WAY: Duration = Duration::from_secs(10);
@@ -19,8 +19,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(250);
 /// A chain and its key.
 #[derive(Debug)]
 pub(crate) struct PairFiles {
-    chain: Tracked,
-    key: Tracked,
+    chain: ConfigFile,
+    key: ConfigFile,
     half_way_since: Option<Instant>,
     current: Arc<Current>,
     /// The last good one; `None`: there was none yet.
@@ -30,8 +30,8 @@ pub(crate) struct PairFiles {
 impl PairFiles {
     pub(crate) fn new(chain: Named, key: Named) -> Self {
         Self {
-            chain: Tracked::new(chain),
-            key: Tracked::new(key),
+            chain: ConfigFile::new(chain),
+            key: ConfigFile::new(key),
             half_way_since: None,
             current: Current::empty(),
             pair: watch::Sender::new(None),
@@ -50,7 +50,7 @@ impl PairFiles {
         Arc::clone(&self.current)
     }
 
-    pub(crate) fn files(&self) -> [&Tracked; 2] {
+    pub(crate) fn files(&self) -> [&ConfigFile; 2] {
         [&self.chain, &self.key]
     }
 
@@ -130,11 +130,11 @@ pub(crate) enum Looked {
 
 /// The certificates of a CA, as a file.
 #[derive(Debug)]
-pub(crate) struct BundleFile(pub(crate) Tracked);
+pub(crate) struct BundleFile(pub(crate) ConfigFile);
 
 impl BundleFile {
     pub(crate) fn new(named: Named) -> Self {
-        Self(Tracked::new(named))
+        Self(ConfigFile::new(named))
     }
 
     pub(crate) async fn look(&mut self, counts: &dyn Counts, now: SystemTime) -> Looked {

@@ -7,6 +7,7 @@
 
 mod chain;
 mod folders;
+mod follower;
 mod look;
 mod place;
 
@@ -24,6 +25,7 @@ use tokio::time::timeout;
 
 use crate::process;
 
+pub(crate) use follower::Follower;
 pub(crate) use look::{Look, keep_looking};
 pub(crate) use place::PlaceWatcher;
 

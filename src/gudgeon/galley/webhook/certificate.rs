@@ -7,11 +7,11 @@ use tokio::sync::watch;
 
 use super::service::Reviews;
 use crate::cli::GalleyFlags;
+use crate::config_file::Named;
 use crate::exit::Failure;
 use crate::galley::readiness::Readiness;
 use crate::shared::Webhooks;
 use crate::tls::{self, Authority, BundleFile, Current, Looked, Names, Pair, PairFiles};
-use crate::tracked::Named;
 use crate::watch::{Look, Watcher, keep_looking};
 
 /// The interval of checks for files that do not exist yet.

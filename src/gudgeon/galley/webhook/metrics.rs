@@ -9,8 +9,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::admission::Group;
+use crate::config_file::Counts;
 use crate::exposition::up_to;
-use crate::tracked::Counts;
 
 use super::judge::Reason;
 

@@ -8,10 +8,10 @@ use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::json;
 
 use super::*;
+use crate::config_file::chosen;
 use crate::exposition::Format;
 use crate::file;
 use crate::tls::HALF_WAY;
-use crate::tracked::chosen;
 
 /// Texts are valid unless they contain "broken"; a config with "needs new" is valid beside values with "new".
 #[derive(Debug, PartialEq, Eq)]

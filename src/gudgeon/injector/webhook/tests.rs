@@ -14,9 +14,9 @@ use tokio::sync::watch;
 
 use super::super::files::{Files, Wanted};
 use super::*;
+use crate::config_file::Named;
 use crate::exposition::Format;
 use crate::serve::{self, Listener, Stage};
-use crate::tracked::Named;
 
 #[test]
 fn pairs_of_a_path() {

@@ -1,11 +1,13 @@
-//! One file: its last content, its validity, and its last error.
+//! A configuration file that is reloaded: its last content, its validity, and its last error.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use api::mesh::{Invalid, Parsed};
 use serde_json::{Value, json};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
+use crate::exit::Failure;
 use crate::{file, log};
 
 /// Counts events of files.
@@ -35,9 +37,9 @@ impl Named {
     }
 }
 
-/// One file, with the state of its last load.
+/// A configuration file, with the state of its last load.
 #[derive(Debug)]
-pub(crate) struct Tracked {
+pub(crate) struct ConfigFile {
     pub(crate) named: Named,
     /// The hash of the bytes that were validated last, or the error of the read.
     pub(crate) seen: Option<Result<String, String>>,
@@ -50,12 +52,14 @@ pub(crate) struct Tracked {
     pub(crate) needed: bool,
     /// The last read hung.
     pub(crate) hangs: bool,
+    /// The hash of the last text that [`Self::changed_text`] returned.
+    text: Option<String>,
 }
 
 /// The delay before a file that did not answer is read again.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
-impl Tracked {
+impl ConfigFile {
     pub(crate) fn new(named: Named) -> Self {
         Self {
             named,
@@ -65,6 +69,7 @@ impl Tracked {
             times: 0,
             needed: false,
             hangs: false,
+            text: None,
         }
     }
 
@@ -80,6 +85,92 @@ impl Tracked {
         }
         self.seen = Some(seen);
         Some(read)
+    }
+
+    /// Reads a file that is parsed as one text: as given, or at its usual place, where it need not be.
+    ///
+    /// # Errors
+    /// It is missing though given, or cannot be read.
+    pub(crate) async fn open(
+        flag: &'static str,
+        given: Option<&Path>,
+        usual: &str,
+    ) -> Result<(Self, Option<String>), Failure> {
+        let path = given.unwrap_or_else(|| Path::new(usual)).to_owned();
+        let mut this = Self::new(Named { flag, path });
+        let wrong = |this: &Self, cause: &str| {
+            let path = this.named.path.display();
+            Failure::config(format!("cannot read --{flag} {path}: {cause}"))
+        };
+        let is_there = given.is_some() || file::is_there_first(&this.named.path).is_ok();
+        if !is_there {
+            return Ok((this, None));
+        }
+        let read = this.changed().await.unwrap_or_else(|| Ok(Vec::new()));
+        let bytes = read.map_err(|cause| wrong(&this, &cause))?;
+        let text = String::from_utf8(bytes).map_err(|_| wrong(&this, "not UTF-8"))?;
+        this.text = this.sha256().map(str::to_owned);
+        Ok((this, Some(text)))
+    }
+
+    fn sha256(&self) -> Option<&str> {
+        self.seen.as_ref()?.as_deref().ok()
+    }
+
+    /// Returns the text if it differs from the last one. An optional file that never existed is not an error.
+    pub(crate) async fn changed_text(&mut self) -> Option<String> {
+        let text = match self.changed().await? {
+            Ok(_) if self.text.as_deref() == self.sha256() => {
+                self.error = None;
+                return None;
+            }
+            Ok(bytes) => {
+                self.text = self.sha256().map(str::to_owned);
+                String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())
+            }
+            Err(_) if self.text.is_none() => return None,
+            Err(cause) => Err(cause),
+        };
+        text.map_err(|cause| self.complain(&cause)).ok()
+    }
+
+    fn warn(&self, warnings: &[String]) {
+        for warning in warnings {
+            warn!("{}: {warning}", self.named.path.display());
+        }
+    }
+
+    /// Returns the first configuration; an error is fatal.
+    pub(crate) fn first<T>(&self, parsed: Result<Parsed<T>, Invalid>) -> Result<T, Failure> {
+        let parsed =
+            parsed.map_err(|invalid| Failure::config(self.named.line(&invalid.to_string())))?;
+        self.warn(&parsed.warnings);
+        Ok(parsed.config)
+    }
+
+    /// Returns a later configuration; on an error the last one stays.
+    pub(crate) fn later<T>(&mut self, parsed: Result<Parsed<T>, Invalid>) -> Option<T> {
+        match parsed {
+            Ok(parsed) => {
+                self.warn(&parsed.warnings);
+                let Named { flag, path } = &self.named;
+                info!("--{flag} {} has changed", path.display());
+                self.error = None;
+                Some(parsed.config)
+            }
+            Err(invalid) => {
+                self.complain(&invalid.to_string());
+                None
+            }
+        }
+    }
+
+    /// Logs each cause once.
+    fn complain(&mut self, cause: &str) {
+        if self.error.as_deref() != Some(cause) {
+            error!("{}: the last good one is used on", self.named.line(cause));
+            self.error = Some(cause.to_owned());
+        }
     }
 
     pub(crate) fn good(&mut self, counts: &dyn Counts, now: SystemTime) {
@@ -113,11 +204,10 @@ impl Tracked {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let sha256 = self.seen.as_ref().and_then(|seen| seen.as_ref().ok());
         json!({
             "flag": self.named.flag,
             "path": self.named.path,
-            "sha256": sha256,
+            "sha256": self.sha256(),
             "loaded": self.loaded.map(log::stamp),
             "valid": self.error.is_none(),
             "error": self.error,
