@@ -71,7 +71,7 @@ pub(crate) fn walk(
 }
 
 /// Returns true if an object has a key in its JSON; `None` if the value is no object.
-pub(super) fn has(value: &Value, key: &str) -> Option<Result<bool, TemplateError>> {
+pub(crate) fn has(value: &Value, key: &str) -> Option<Result<bool, TemplateError>> {
     let Value::Function(function) = value else {
         return None;
     };
