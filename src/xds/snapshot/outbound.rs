@@ -28,7 +28,7 @@ const MOST_SUBSETS: usize = 10_000;
 /// And their bytes.
 const SUBSET_BYTES: usize = 32 << 20;
 
-/// What is left of both: tenants share it.
+/// The remainder of both bounds, which tenants share.
 struct Room {
     subsets: FairRoom,
     bytes: FairRoom,
@@ -52,7 +52,7 @@ impl ProxyView {
         locality::preference(setting, of_rules, &service_port.service, client)
     }
 
-    /// How the endpoints of a cluster are found.
+    /// The way in which a cluster finds its endpoints.
     pub(super) fn resolution(&self, service_port: &ServicePort, policy: &Policy<'_>) -> Resolution {
         let client = &self.client;
         if policy.is_passthrough() && client.intercepts && !client.grpc {
@@ -235,7 +235,7 @@ impl ProxyView {
         (draft, secured)
     }
 
-    /// Of a cluster that resolves names itself; an entry that names no endpoints means its own name.
+    /// Endpoints of a cluster that resolves names itself; an entry that names no endpoints means its own name.
     fn resolved(
         &self,
         service_port: &ServicePort,

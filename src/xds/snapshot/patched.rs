@@ -1,4 +1,4 @@
-//! What EnvoyFilters make of one proxy's resources.
+//! EnvoyFilters, applied to one proxy's resources.
 
 use std::sync::Arc;
 
@@ -49,7 +49,8 @@ impl ProxyView {
         Patcher::new(patches, is_sidecar, resources)
     }
 
-    /// Whether patches leave a cluster with endpoints by EDS, where it is made so: nobody is to wait for those of another.
+    /// Returns true if a cluster that is made with EDS keeps it after patches. No stream may wait for endpoints of one that does
+    /// not.
     pub(super) fn is_by_eds(&self, name: &str) -> bool {
         if self.rules.patches_of_clusters().is_empty() {
             return true;
