@@ -137,8 +137,7 @@ impl Rules {
     }
 
     /// The rules of a proxy in this namespace. `labels`: its workload's, and those that its node declares; Sidecars and Gateways
-    /// may
-    /// select by either.
+    /// may select by either.
     pub(crate) fn of(
         &self,
         namespace: &Arc<str>,

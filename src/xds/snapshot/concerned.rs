@@ -135,8 +135,7 @@ impl Concerned {
     }
 
     /// Returns true if these rules see a part of the change. Services of the proxy's namespace count even unseen: one may be its
-    /// own
-    /// application.
+    /// own application.
     fn is_seen(&self, rules: &ProxyRules, namespace: &Arc<str>) -> bool {
         let mut services = self.services.iter();
         let mut changed = self.rules.iter();

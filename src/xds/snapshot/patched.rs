@@ -49,8 +49,7 @@ impl ProxyView {
         Patcher::new(patches, is_sidecar, resources)
     }
 
-    /// Returns true if a cluster that is made with EDS keeps it after patches. No stream may wait for endpoints of one that does
-    /// not.
+    /// Returns true if a cluster that is made with EDS keeps it after patches. Streams never wait for the endpoints of others.
     pub(super) fn is_by_eds(&self, name: &str) -> bool {
         if self.rules.patches_of_clusters().is_empty() {
             return true;

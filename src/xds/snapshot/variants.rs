@@ -46,8 +46,7 @@ struct Known<K, V> {
     /// Used last, the latest at the end.
     spare: VecDeque<Arc<V>>,
     /// The number of keys at which the next sweep of dead ones begins: twice what the last one left, so that sweeps cost a
-    /// constant
-    /// for each.
+    /// constant for each.
     sweep: usize,
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::message::{Fault, NAME_BYTES, UNKNOWN_NAMES};
 use crate::view::Type;
 
-/// Of one stream, by type.
+/// The unknown names of one stream, by type.
 #[derive(Debug, Default)]
 pub(super) struct UnknownNames([BTreeSet<Arc<str>>; 5]);
 
@@ -22,7 +22,7 @@ pub(super) struct RequestedNames<'a> {
     pub(super) all: bool,
     /// The stream has it already.
     pub(super) is_held: &'a dyn Fn(&str) -> bool,
-    /// There is something of that name.
+    /// Returns true if a resource has that name.
     pub(super) is_there: &'a dyn Fn(&str) -> bool,
 }
 
