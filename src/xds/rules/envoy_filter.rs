@@ -68,7 +68,7 @@ pub(crate) struct Patcher<'a> {
     lost: RefCell<Conflicts>,
 }
 
-/// What is left for one resource, and what has been done to it.
+/// The work that is left for one resource, and whether it was changed.
 pub(crate) struct Work<'a> {
     added: Cell<usize>,
     work: Cell<usize>,
@@ -154,7 +154,8 @@ impl<'a> Patcher<'a> {
         Some(draft.finish_canonical(&M::Whole::full_name()))
     }
 
-    /// What patches add to the resources of a type. `is_taken`: whether there is one of a name. What is for both sides is added on the outbound one.
+    /// Makes the resources of a type that patches add. `is_taken`: returns true if a name has a resource. Those for both sides
+    /// are added on the outbound one.
     pub(crate) fn added<M: Patched>(
         &self,
         is_inbound: bool,

@@ -51,7 +51,7 @@ struct Authentication {
     bypass_cors_preflight: bool,
 }
 
-/// What one policy comes to.
+/// The tokens that one policy makes a workload believe.
 #[derive(Debug, Default)]
 struct Believed {
     /// One for each of its rules, by name.
@@ -62,7 +62,7 @@ struct Believed {
     told: Vec<Conflict>,
 }
 
-/// What the policies of one state of the mesh come to, each made when somebody asks first: its keys are read once, however many
+/// The tokens of the policies of one state of the mesh, each policy read at its first use: its keys are read once, however many
 /// workloads it holds for.
 #[derive(Debug, Default)]
 pub(crate) struct TokenProviders(Mutex<HashMap<ObjectRef, Arc<Believed>>>);
