@@ -59,8 +59,8 @@ impl fmt::Display for BadNode {
 }
 
 /// Longest id, and longest string of those that have a meaning here (discovery.md §9). A name of Kubernetes has 253 bytes, an id
-/// has two of them and a domain; a path rarely has more than a few hundred. What has no meaning here, such as the annotations
-/// that an injector may put into metadata, has no bound but [`METADATA_BYTES`]: nothing of it is kept.
+/// has two of them and a domain; a path rarely has more than a few hundred. Strings without a meaning here, such as the
+/// annotations that an injector may put into metadata, have no bound but [`METADATA_BYTES`]: they are not kept.
 pub const STRING_BYTES: usize = 1 << 10;
 /// Labels of a node (discovery.md §9).
 pub const LABELS: usize = 256;

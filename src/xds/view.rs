@@ -201,7 +201,7 @@ impl FromIterator<Arc<Resource>> for Set {
 
 /// The resources of one proxy.
 ///
-/// Clusters and listeners are asked for as a whole or by name, endpoints and routes by name. What `all` has, `get` has too.
+/// Clusters and listeners are asked for as a whole or by name, endpoints and routes by name. All that `all` has, `get` has.
 /// A cluster whose endpoints come by EDS has its assignment under the cluster's own name, empty at worst: that is how a stream
 /// knows which clusters wait for one.
 pub trait View: fmt::Debug + Send + Sync {

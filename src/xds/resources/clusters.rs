@@ -34,8 +34,8 @@ pub(crate) const INBOUND_V6: &str = "InboundPassthroughClusterIpv6";
 /// The name of the extension.
 const DNS_CLUSTER: &str = "envoy.cluster.dns";
 
-/// The cluster of what no service is meant by; `None`: there is nowhere to go. Whoever was not intercepted cannot be sent where he
-/// wanted to.
+/// The cluster of connections to no known service; `None`: they are refused. A connection that was not intercepted has no
+/// original destination.
 pub(crate) fn of_unknown(unknown: &Unknown, intercepted: bool) -> Option<Arc<str>> {
     match unknown {
         Unknown::Anywhere => intercepted.then(|| PASSTHROUGH.into()),

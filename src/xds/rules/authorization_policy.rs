@@ -6,8 +6,8 @@
 //! A policy that is tried (`istio.io/dry-run`) decides nothing: the proxy counts what it would have decided, in front of those that
 //! do.
 //!
-//! No policy opens what it cannot decide: of one that lets in, a rule that cannot be made is left out; one that keeps out,
-//! keeps out everything then. Whatever is so is told at the policy.
+//! No policy opens what it cannot decide: of one that lets in, a rule that cannot be made is left out; one that keeps out, keeps
+//! out everything then. Either is told at the policy.
 
 mod conditions;
 mod custom;

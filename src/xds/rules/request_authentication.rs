@@ -1,7 +1,7 @@
 //! RequestAuthentication: whose tokens are believed, and where requests have them (discovery.md §18).
 //!
-//! Proxies are given keys and fetch none. Where no key is known, a key stands that nobody can sign with, so that tokens are
-//! refused. Of several rules each is a way to be believed; a request without a token passes, and is nobody's.
+//! Proxies are given keys and fetch none. A rule without a known key is given a key for which no private key exists, so that its
+//! tokens are refused. Each of several rules is a way to be believed; a request without a token passes, without a principal.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};

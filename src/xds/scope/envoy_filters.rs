@@ -285,7 +285,7 @@ fn selector(spec: &EnvoyFilter) -> Labels {
     }
 }
 
-/// Reads the patches of an object. Those that do not decode are notes of the object: see `api::config::served`.
+/// Reads the patches of an object. A patch that does not decode is a note of the object: see `api::config::served`.
 fn read(object: &Arc<Configured<EnvoyFilter>>) -> Read {
     let from = Rule::new(object, Vec::new()).from;
     let mut patches = Vec::new();

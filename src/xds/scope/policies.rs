@@ -177,8 +177,8 @@ fn selectors(world: &World) -> Selectors<'_> {
     all.collect()
 }
 
-/// Labels of the workloads that a policy of a namespace is for. What is for gateways of the Gateway API, or for waypoints, is for
-/// nobody here, and what is for a service is for the workloads behind it.
+/// Labels of the workloads that a policy of a namespace is for. A policy for gateways of the Gateway API, or for waypoints, is
+/// for none here, and one for a service is for the workloads behind it.
 fn wanted<T: Policy>(spec: &T, namespace: &str, services: &Selectors<'_>) -> Vec<Labels> {
     let targets = spec.targets();
     if targets.is_empty() {

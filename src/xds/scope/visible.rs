@@ -326,8 +326,8 @@ fn has_connections(spec: &VirtualService) -> bool {
     !spec.tcp.is_empty() || !spec.tls.is_empty()
 }
 
-/// All that the listeners of a Sidecar import. What it does not import hides nothing of it, however old that is: so all that
-/// is exported is looked through.
+/// All that the listeners of a Sidecar import. A rule that it does not import hides none that it does, however old it is: so all
+/// that is exported is looked through.
 fn imported_by_any(
     rules: &Rules,
     namespace: Option<&Arc<str>>,

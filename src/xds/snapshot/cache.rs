@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::variants::Weigh;
 use crate::view::{Resource, Set};
 
-/// Values by what they were made of. What an earlier cache had is taken where the new value is equal, so that the bytes that
+/// Values by what they were made of. An equal value of an earlier cache takes the place of a new one, so that the bytes that
 /// streams hold stay the same bytes.
 #[derive(Debug)]
 pub(super) struct Cache<K, V> {

@@ -253,8 +253,8 @@ impl Snapshot {
         })
     }
 
-    /// Makes what proxies like these will ask for next, so that whoever serves them only hands it out. `earlier`: what they
-    /// have. Of assignments those are made that somebody asked for, and those of new ports.
+    /// Makes the resources that proxies like these will ask for next, so that serving them only hands them out. `earlier`: the
+    /// snapshot that they have. Assignments are made if they were asked for before, or if their ports are new.
     pub fn make_ahead(self: &Arc<Self>, earlier: &Self, nodes: &[Arc<Node>]) {
         let names = self.assignments_ahead(earlier);
         let mut known = HashSet::new();

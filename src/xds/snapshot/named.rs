@@ -111,8 +111,8 @@ impl ProxyView {
             .sum()
     }
 
-    /// Ports of all services, with what each of them has that makes more of it: addresses, and names of who may answer. Where
-    /// endpoints have listeners of their own, those, too.
+    /// Ports of all services, with the parts of each that make more of it: addresses, and the accounts that may answer. If
+    /// endpoints have listeners of their own, those count, too.
     pub(super) fn unmade_of_services(&self) -> usize {
         let snapshot = &self.snapshot;
         let service_ports = self.rules.service_ports();

@@ -61,8 +61,8 @@ impl ProxyView {
         clusters::resolution(service_port, client)
     }
 
-    /// Why a cluster may not lead to a place; `None`: it may. What stands for every proxy itself is for nobody, and what is
-    /// beside it is for those of the service's namespace.
+    /// The conflict of a place that a cluster may not lead to; `None`: it may. A place that means every proxy itself is for no
+    /// cluster, and one beside each proxy is for proxies of the service's namespace.
     fn refuses(
         &self,
         service_port: &ServicePort,

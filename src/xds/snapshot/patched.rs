@@ -37,7 +37,7 @@ impl Base {
 }
 
 impl ProxyView {
-    /// For resources of one type. Of each there are as many as ports of services, about.
+    /// For resources of one type. Each type has about as many as there are ports of services.
     pub(super) fn patcher(&self) -> Patcher<'_> {
         let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
         let patches = &self.rules.patches;

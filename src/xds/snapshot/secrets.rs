@@ -1,4 +1,4 @@
-//! Secrets that a router is given. Nothing of them is kept beside what streams have, and nothing of them is printed.
+//! Secrets that a router is given. No cache keeps them beside what streams have, and they are never printed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -100,7 +100,7 @@ impl Complete {
         self.wildcard || !self.names.is_empty()
     }
 
-    /// State of the world, first request. Whether the client has all of it already.
+    /// State of the world, first request. Returns true if the client has all of it already.
     pub(super) fn begin(&mut self, request: &Request, client: Client, view: &dyn View) -> bool {
         let names = sorted(request.names.iter());
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
@@ -151,8 +151,8 @@ impl Complete {
         found.is_ok() || self.sent.get(name).is_some()
     }
 
-    /// Delta, first request. Whether the client has all of it already; and how many of the names that it has and that there is
-    /// nothing of are too many to be told that they are gone: they come again on its next stream.
+    /// Delta, first request. Returns true if the client has all of it already, and the number of names without a resource that it
+    /// has and that are too many to be told that they are gone: they come again on its next stream.
     pub(super) fn begin_delta(
         &mut self,
         request: &Request,

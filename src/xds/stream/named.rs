@@ -25,8 +25,8 @@ pub(super) struct Named {
     last_nonces: LastNonces,
 }
 
-/// Which response was the last to speak of a name, for those that are not answered yet. Of state of the world only: a client
-/// of the other protocol says what it lets go.
+/// Which response was the last to speak of a name, for those that are not answered yet. Used in state of the world only: a delta
+/// client says what it lets go.
 #[derive(Debug, Default)]
 struct LastNonces {
     /// The last one that spoke of all names, and those after it.
@@ -206,7 +206,7 @@ impl Named {
         true
     }
 
-    /// Delta: a client comes back with these versions, sorted by name. Whether nothing is owed to it.
+    /// Delta: a client comes back with these versions, sorted by name. Returns true if nothing is owed to it.
     pub(super) fn agree_each(&mut self, initial: &[(&str, &str)], source: &Source<'_>) -> bool {
         let mut changes = Vec::new();
         let mut version = self.version;

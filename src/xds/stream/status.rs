@@ -50,7 +50,7 @@ impl Stream {
         Watches { wildcard, names }
     }
 
-    /// The resources that the client was sent and should still have. Those that it came with may have a version and no body.
+    /// The resources that the client was sent and should still have. Resources that it came with may have a version and no body.
     pub fn resources(&self, kind: Type) -> Vec<Arc<Resource>> {
         match kind {
             Type::Cluster => self.clusters.sent().members().to_vec(),

@@ -37,7 +37,7 @@ impl UnknownNames {
         }
     }
 
-    /// Takes a request's names in. Where they are too many, or one is too long, nothing changes.
+    /// Takes a request's names in. If they are too many, or one is too long, nothing changes.
     pub(super) fn ask(&mut self, kind: Type, asked: &RequestedNames<'_>) -> Result<(), Fault> {
         let place = Self::at(kind);
         let of_others = self.0.iter().enumerate().filter(|(at, _)| *at != place);

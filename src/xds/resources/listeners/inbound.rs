@@ -391,7 +391,7 @@ impl Own<'_> {
         lost.collect()
     }
 
-    /// TLS that a Sidecar ends for clients that are not of the mesh. Where it cannot, nobody comes in.
+    /// TLS that a Sidecar ends for clients that are not of the mesh. If it cannot, the chain lets no client in.
     fn own_tls(
         &self,
         written: &ServerTlsSettings,
