@@ -45,7 +45,7 @@ impl Batch {
     }
 }
 
-/// How long changes are collected.
+/// The time for which changes are collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quiet {
     /// Without a change.
@@ -96,7 +96,7 @@ pub struct Debounce {
     busy: bool,
 }
 
-/// What is due, and since when it waited.
+/// A batch that is due, and the time since which it waited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
     pub batch: Batch,
@@ -140,7 +140,7 @@ impl Debounce {
         waiting.last = now;
     }
 
-    /// What goes out now. Nothing more does until [`Self::done`] is called.
+    /// Returns the batch that is due now. No other is until [`Self::done`] is called.
     pub fn due(&mut self, now: Duration) -> Option<Due> {
         if self.deadline()? > now {
             return None;

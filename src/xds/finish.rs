@@ -35,7 +35,7 @@ pub(crate) struct ClusterParts {
     pub(crate) endpoints: ClusterTail,
 }
 
-/// What the options of HTTP are called among a cluster's extensions.
+/// The name of the HTTP options among a cluster's extensions.
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// A message of a resource.
@@ -175,7 +175,7 @@ fn sort(body: &mut [u8], fields: &[Field]) {
 /// A field with content of a known length.
 struct Part {
     number: u32,
-    /// Of its key.
+    /// The start of its key.
     start: usize,
     content: Range<usize>,
 }

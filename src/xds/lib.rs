@@ -43,7 +43,7 @@ pub mod view;
 
 pub use api::version;
 
-/// Whether it says where the service is that access logs go to.
+/// Returns true if the mesh configuration has a service for access logs that proxies can use.
 #[must_use]
 pub fn knows_log_service(mesh: &api::mesh::MeshConfig) -> bool {
     resources::log_service::LogService::new(mesh).is_some()

@@ -18,7 +18,7 @@ pub use dns::Dns;
 use metadata::{Metadata, labels};
 pub use pairs::MetadataPairs;
 
-/// What a proxy is for.
+/// The role of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Sidecar,
@@ -26,12 +26,12 @@ pub enum Kind {
     Router,
 }
 
-/// How traffic comes into a proxy.
+/// The way in which traffic is intercepted by a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     Redirect,
     Tproxy,
-    /// Nothing is intercepted: applications name the proxy.
+    /// No interception: applications name the proxy.
     None,
 }
 
@@ -59,8 +59,8 @@ impl fmt::Display for BadNode {
 }
 
 /// Longest id, and longest string of those that have a meaning here (discovery.md §9). A name of Kubernetes has 253 bytes, an id
-/// has two of them and a domain; a path rarely has more than a few hundred. What has no meaning here, such as the annotations
-/// that an injector may put into metadata, has no bound but [`METADATA_BYTES`]: nothing of it is kept.
+/// has two of them and a domain; a path rarely has more than a few hundred. Strings without a meaning here, such as the
+/// annotations that an injector may put into metadata, have no bound but [`METADATA_BYTES`]: they are not kept.
 pub const STRING_BYTES: usize = 1 << 10;
 /// Labels of a node (discovery.md §9).
 pub const LABELS: usize = 256;
@@ -99,7 +99,7 @@ const KEYS: [&str; 26] = [
 
 impl std::error::Error for BadNode {}
 
-/// What a proxy says of itself.
+/// A proxy, as its node describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// As it came.
@@ -109,39 +109,39 @@ pub struct Node {
     pub word: &'static str,
     /// The primary one first, without link-local ones and without duplicates.
     pub addresses: Vec<IpAddr>,
-    /// Of its pod.
+    /// The name of its pod.
     pub name: Arc<str>,
     pub namespace: Arc<str>,
-    /// What short names are completed with, `demo.svc.cluster.local`.
+    /// The domain that completes short names, `demo.svc.cluster.local`.
     pub domain: Arc<str>,
     /// `None`: the local one.
     pub cluster: Option<ClusterId>,
     pub network: Option<Arc<str>>,
-    /// EgressListener in for those of its pod while that is not known.
+    /// Stand in for the labels of its pod while that is not known.
     pub labels: Arc<Labels>,
     pub locality: Locality,
     pub mode: Mode,
-    /// Where it listens for itself, as far as it says: its admin page, its status, its metrics.
+    /// Ports that it listens on for itself, as far as it says: its admin page, its status, its metrics.
     pub ports: Vec<u16>,
     pub server: Files,
     pub client: Files,
     /// It says that those are not there (metadata `CERTIFICATES: none`).
     pub without_certificates: bool,
-    /// Of HTTP connections.
+    /// The idle timeout of HTTP connections.
     pub idle_timeout: Option<Duration>,
     pub http10: bool,
     pub router: RouterTraits,
     /// No Envoy, but a program with gRPC in it.
     pub grpc: bool,
-    /// How it wants to be told by which rules names are resolved.
+    /// The part of a cluster in which it expects DNS options.
     pub dns: Dns,
-    /// Of the control plane that it was injected by.
+    /// The version of the control plane that it was injected by.
     pub version: Arc<str>,
-    /// Of the proxy itself.
+    /// The version of the proxy itself.
     pub proxy_version: Arc<str>,
     pub account: Option<Arc<str>>,
     pub metadata: MetadataPairs,
-    /// What was not understood, for the log.
+    /// Metadata that was not understood, for the log.
     pub warnings: Vec<String>,
 }
 
@@ -150,7 +150,8 @@ pub struct Node {
 pub struct RouterTraits {
     /// TLS that does not end at it is led to services by its server name (metadata `ROUTER_MODE: sni-dnat`).
     pub leads_by_server_name: bool,
-    /// Whoever serves it has seen that it is of its namespace: it may have what is secret there. No node says that of itself.
+    /// True if the server has verified that it is of its namespace, so that it may have secrets of that. No node can claim this
+    /// itself.
     pub may_have_secrets: bool,
 }
 
@@ -310,7 +311,7 @@ fn bounded(node: &core::Node) -> Result<(), BadNode> {
     Ok(())
 }
 
-/// Whether a program with gRPC in it asks, by Istio's word for what it is to get or by its own name.
+/// Returns true if the client is a program with gRPC in it, by its metadata (`GENERATOR: grpc`) or by its user agent.
 fn is_grpc(node: &core::Node, metadata: &Metadata<'_>) -> bool {
     metadata.text("GENERATOR").as_deref() == Some("grpc")
         || node.user_agent_name.starts_with("gRPC")

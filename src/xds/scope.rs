@@ -37,14 +37,14 @@ use crate::common::service_ports::ServicePorts;
 /// The gateway that stands for all sidecars.
 const MESH: &str = "mesh";
 
-/// What proxies with the same rules have in common.
+/// The key of what is made for proxies with the same rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Scope {
-    /// Where rules tell the proxy's namespace from others.
+    /// The proxy's namespace, if rules tell it from others.
     namespace: Option<Arc<str>>,
     /// That says what they call.
     sidecar: Option<ObjectRef>,
-    /// Those of [`Visible::selectors`] that the proxy's labels meet, by their places.
+    /// Indices in [`Visible::selectors`] of the selectors that the proxy's labels meet.
     selected: Arc<[usize]>,
     /// Patches that hold for it, by hashes of their names.
     patches: Arc<[u64]>,
@@ -78,10 +78,10 @@ impl<T: Kind> Rule<T> {
     }
 }
 
-/// Where requests and connections go that no service is meant by.
+/// The target of requests and connections to no known service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Unknown {
-    /// Where they wanted to go.
+    /// Their original destination.
     Anywhere,
     Nowhere,
     /// To this cluster.
@@ -127,7 +127,7 @@ impl<T> Rule<T> {
     }
 }
 
-/// What one proxy sees, and the rules that hold for it.
+/// The services that one proxy sees, and the rules that hold for it.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyRules {
     pub(crate) scope: Scope,
@@ -142,7 +142,7 @@ pub(crate) struct ProxyRules {
     /// That it listens for, in order.
     pub(crate) gateways: Arc<[Arc<Rule<Gateway>>]>,
     visible: Arc<Visible>,
-    /// What the routes are for that are made.
+    /// The services and VirtualServices that routes are made for.
     sight: Arc<Sight>,
     domain: Arc<str>,
     root: Arc<str>,
@@ -154,7 +154,7 @@ impl ProxyRules {
         &self.visible.service_ports
     }
 
-    /// How many namespaces' VirtualServices it sees.
+    /// The number of namespaces whose VirtualServices it sees.
     pub(crate) fn namespaces(&self) -> usize {
         self.visible.namespaces
     }
@@ -169,12 +169,12 @@ impl ProxyRules {
         self.listeners.sidecar.as_ref()
     }
 
-    /// Those that have routes.
+    /// Ports of the services that have routes.
     pub(crate) fn routed(&self) -> &ServicePorts {
         &self.sight.service_ports
     }
 
-    /// Where it listens for services, each with what that is for.
+    /// Its listeners for services, each with the rules of that listener alone.
     pub(crate) fn listeners_of(&self) -> Vec<(&EgressListener, Self)> {
         let all = self.visible.listeners.iter();
         all.map(|(stand, sight)| {
@@ -229,7 +229,7 @@ impl ProxyRules {
         self
     }
 
-    /// What clusters of proxies have in common that the same patches hold for.
+    /// Ids of its patches of clusters, equal for proxies that share patched clusters.
     pub(crate) fn patches_of_clusters(&self) -> &Arc<[u64]> {
         &self.clusters.patches
     }
@@ -239,7 +239,7 @@ impl ProxyRules {
         gateways::bound(&self.visible.bound, gateway)
     }
 
-    /// Whether a rule has a part in what a proxy of this namespace is given.
+    /// Returns true if a rule contributes to the resources of a proxy of this namespace.
     pub(crate) fn is_made_by(&self, rule: &ObjectRef, namespace: &str) -> bool {
         if self.patches.are_of(rule) {
             return true;
@@ -322,14 +322,14 @@ impl ProxyRules {
         }
     }
 
-    /// Whether the proxy has these labels.
+    /// Returns true if the proxy's workload has these labels.
     pub(crate) fn meets(&self, wanted: &BTreeMap<String, String>) -> bool {
         let wanted = labels(wanted);
         let at = self.visible.selectors.binary_search(&wanted);
         wanted.is_empty() || at.is_ok_and(|at| self.scope.selected.binary_search(&at).is_ok())
     }
 
-    /// Whether the proxy is in this namespace.
+    /// Returns true if the proxy is in this namespace; the empty name means any.
     pub(crate) fn is_in(&self, namespace: &str) -> bool {
         namespace.is_empty() || self.scope.namespace.as_deref() == Some(namespace)
     }
@@ -340,7 +340,7 @@ impl ProxyRules {
     }
 }
 
-/// Whether a rule, or one of its matches, holds for sidecars.
+/// Returns true if a rule, or one of its matches, holds for sidecars: it names `mesh`, or no gateway.
 pub(crate) fn is_of_mesh(gateways: &[String]) -> bool {
     gateways.is_empty() || gateways.iter().any(|one| one == MESH)
 }

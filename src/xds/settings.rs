@@ -1,4 +1,4 @@
-//! What the program was started with, as far as resources depend on it.
+//! The settings of the program that resources depend on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ pub struct Settings {
     pub cluster: ClusterId,
     /// Services of Kubernetes end in it: hosts without a dot that rules write are `HOST.NAMESPACE.svc.` and this.
     pub domain: Arc<str>,
-    /// Of the mesh's identities, where the mesh configuration names no other.
+    /// The trust domain of the mesh's identities, unless the mesh configuration names another.
     pub trust_domain: Arc<str>,
-    /// How long Envoy waits for the resources that another names; 0 is for ever.
+    /// The time for which Envoy waits for the resources that another names; 0 is for ever.
     pub initial_fetch_timeout: Duration,
     /// Percent of requests that are traced.
     pub trace_sampling: f64,
-    /// What undeclared ports speak is found out by the proxy; else they are TCP.
+    /// Directions in which proxies detect the protocol of undeclared ports; otherwise these are TCP.
     pub sniffing: Sniffing,
     /// HTTP/1.0 is taken from every proxy's clients.
     pub http10: bool,
@@ -29,14 +29,14 @@ pub struct Settings {
     pub gateways_of_own_namespace: bool,
 }
 
-/// Of undeclared ports.
+/// Protocol detection on undeclared ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sniffing {
     pub outbound: bool,
     pub inbound: bool,
 }
 
-/// Of services without an address.
+/// The handling of services without an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headless {
     /// A listener for each endpoint of a port that is not HTTP.

@@ -1,4 +1,4 @@
-//! What one proxy is to have at one moment: the seam between whoever makes resources and the streams that carry them.
+//! The resources of one proxy at one moment: the seam between the rooms that make resources and the streams that carry them.
 //!
 //! A view is made of a snapshot, which never changes, so a view does not either: a name that is asked for twice gives the same
 //! bytes. Resources are shared: proxies that see the same hold the same `Arc`, encoded once.
@@ -33,7 +33,7 @@ impl Type {
         Self::Secret,
     ];
 
-    /// What a request and a response name it.
+    /// The type URL in requests and responses.
     pub const fn url(self) -> &'static str {
         match self {
             Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
@@ -59,7 +59,7 @@ impl Type {
         }
     }
 
-    /// Whether a response of state of the world holds all that there is: what is missing in it is gone.
+    /// Returns true if a response of state of the world holds all resources of this type: one that is missing in it is gone.
     pub const fn is_complete(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener)
     }
@@ -97,7 +97,8 @@ impl Resource {
         paths.into_iter().flat_map(|paths| paths.split('~'))
     }
 
-    /// Whether the client may refuse it for a reason that is its own: Envoy takes nothing of a response behind what it refuses.
+    /// Returns true if the client may refuse it for a reason that is its own: Envoy takes nothing of a response behind what it
+    /// refuses.
     pub(crate) fn is_sent_alone(&self) -> bool {
         self.name.starts_with(IN_FILES)
     }
@@ -122,7 +123,7 @@ impl Resource {
         }
     }
 
-    /// What a name of endpoints or routes has that is not there: an assignment without endpoints, a route configuration
+    /// The resource of a name of endpoints or routes that does not exist: an assignment without endpoints, a route configuration
     /// without virtual hosts. Both are a message with nothing but its name, which is the first field of both.
     pub fn empty(name: &Arc<str>) -> Self {
         let message = Named {
@@ -198,9 +199,9 @@ impl FromIterator<Arc<Resource>> for Set {
     }
 }
 
-/// What one proxy is to have.
+/// The resources of one proxy.
 ///
-/// Clusters and listeners are asked for as a whole or by name, endpoints and routes by name. What `all` has, `get` has too.
+/// Clusters and listeners are asked for as a whole or by name, endpoints and routes by name. All that `all` has, `get` has.
 /// A cluster whose endpoints come by EDS has its assignment under the cluster's own name, empty at worst: that is how a stream
 /// knows which clusters wait for one.
 pub trait View: fmt::Debug + Send + Sync {
@@ -216,8 +217,8 @@ pub trait View: fmt::Debug + Send + Sync {
         self.get(kind, name).map(|resource| resource.name.clone())
     }
 
-    /// How much is to be made for these names of a type, as far as nobody has asked for it yet: ports of services and their
-    /// endpoints. Whoever must not stop for long has it made elsewhere.
+    /// The work that is left for these names of a type, in ports of services and their endpoints. A caller that must not stop for
+    /// long has it done elsewhere.
     fn unmade(&self, _kind: Type, _names: &ResourceNames) -> usize {
         0
     }
@@ -225,7 +226,7 @@ pub trait View: fmt::Debug + Send + Sync {
     /// Makes that, so that whoever asks for it later finds it.
     fn make_ahead(&self, _kind: Type, _names: &ResourceNames) {}
 
-    /// Whether this proxy's workload is one of a service's, where it ought to be one.
+    /// Returns true unless this proxy is a sidecar whose workload belongs to no service.
     fn serves(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! What was left out of the resources, because two services want one place.
+//! Parts that are left out of the resources, because two services want one place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use api::model::{ObjectRef, ServiceKey};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
     pub metric: &'static str,
-    /// What is in two minds: the name of a listener, of a cluster, a domain.
+    /// The name in conflict: of a listener, of a cluster, a domain.
     pub key: String,
     pub message: String,
     /// The id of a proxy that it was found for; empty: it is all proxies' alike.

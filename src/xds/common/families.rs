@@ -1,4 +1,4 @@
-//! Which addresses a proxy has.
+//! The families of addresses that a proxy has.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(crate) struct Families {
     pub(crate) v4: bool,
     pub(crate) v6: bool,
-    /// Of its primary address.
+    /// True if its primary address is IPv6.
     pub(crate) primary_v6: bool,
 }
 

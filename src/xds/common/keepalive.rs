@@ -1,4 +1,4 @@
-//! How TCP finds out that nobody is there any more.
+//! TCP keepalive, by which a peer that is gone is noticed.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) fn keepalive(given: &Given) -> TcpKeepalive {
     }
 }
 
-/// Of one that was checked when it was read.
+/// Converts a duration that was checked when it was read.
 pub(crate) fn plain(given: &api::mesh::Duration) -> Option<Duration> {
     let seconds = u64::try_from(given.seconds).ok()?;
     Some(Duration::new(seconds, u32::try_from(given.nanos).ok()?))

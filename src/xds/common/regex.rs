@@ -12,7 +12,7 @@ pub(crate) fn matcher(regex: &str) -> RegexMatcher {
     }
 }
 
-/// Whether proxies take a program of this size.
+/// Returns true if proxies accept a program of this expression's size.
 pub(crate) fn fits(regex: &str) -> bool {
     program_size(regex) <= MOST
 }

@@ -1,4 +1,4 @@
-//! How often requests are tried again.
+//! The default retry policy of requests.
 
 use envoy_types::pb::envoy::config::route::v3::{RetryPolicy, retry_policy};
 use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
@@ -7,7 +7,7 @@ use super::wire;
 
 const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,resource-exhausted,retriable-status-codes";
 
-/// Of requests that no rule has others for.
+/// The policy of requests for which no rule has another.
 pub(crate) fn retries() -> RetryPolicy {
     RetryPolicy {
         retry_on: RETRY_ON.to_owned(),

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use api::model::ObjectRef;
 
-/// What is left of it.
+/// The room that is left.
 #[derive(Debug)]
 pub(crate) struct FairRoom {
     common: usize,
-    /// Of each namespace, while nothing is taken of it.
+    /// Room kept for each namespace, while it has taken nothing.
     kept: usize,
     of_rule: usize,
     by_namespace: BTreeMap<Arc<str>, usize>,

@@ -17,14 +17,14 @@ pub(crate) struct ServicePort {
     pub(crate) port: Port,
     /// As clients are to speak it.
     pub(crate) protocol: Protocol,
-    /// Of its cluster and its assignment.
+    /// The name of its cluster and its assignment.
     pub(crate) name: Arc<str>,
     /// HTTP, or undeclared, where clients speak TLS: it must not have all connections to that port, for its listener would
     /// break those of every client to whatever else is there.
     pub(crate) is_plain_on_https: bool,
 }
 
-/// Where clients speak TLS to the world outside.
+/// The port on which clients speak TLS to the world outside.
 const HTTPS: u16 = 443;
 
 impl ServicePort {
@@ -50,7 +50,7 @@ impl ServicePort {
         format!("{}:{}", self.host(), self.port.number)
     }
 
-    /// Whether each of its endpoints may have a listener.
+    /// Returns true if each of its endpoints may have a listener.
     pub(crate) fn has_listeners(&self) -> bool {
         self.service.is_headless() && !self.protocol.is_http()
     }
@@ -70,7 +70,7 @@ impl ServicePort {
             .collect()
     }
 
-    /// Whether it has an address at all, of whatever family.
+    /// Returns true if it has an address at all, of whatever family.
     pub(crate) fn has_address(&self, cluster: &str) -> bool {
         self.service
             .addresses_in(cluster)
@@ -78,7 +78,7 @@ impl ServicePort {
             .any(|address| !matches!(address, Address::Plain(address) if address.is_unspecified()))
     }
 
-    /// Whether one of them is not a range.
+    /// Returns true if one of its addresses is not a range.
     pub(crate) fn has_plain_address(&self, cluster: &str) -> bool {
         self.service
             .addresses_in(cluster)
@@ -109,7 +109,7 @@ struct Index {
     by_address: HashMap<IpAddr, Vec<usize>>,
     /// By number of port.
     by_port: BTreeMap<u16, Vec<usize>>,
-    /// Of each what it is made of: itself, its addresses, and names of who may answer.
+    /// The number of parts that each is made of: itself, its addresses, and the accounts that may answer.
     sizes: Vec<usize>,
 }
 
@@ -199,7 +199,7 @@ impl ServicePorts {
         }
     }
 
-    /// Of all ports those of services that somebody sees. Of one name the first counts.
+    /// All ports of services that `sees` accepts. The first one of each name counts; the others are conflicts.
     pub(crate) fn seeing(&self, sees: impl Fn(&Service) -> bool) -> Self {
         let index = &self.index;
         let mut seen = vec![0; index.all.len().div_ceil(BITS)];
@@ -236,7 +236,7 @@ impl ServicePorts {
         }
     }
 
-    /// Those of these that are of services that are kept; nothing is in conflict there that was not before.
+    /// The ports of those services among these that `keeps` accepts; nothing is in conflict there that was not before.
     pub(crate) fn keeping(&self, keeps: impl Fn(&Service) -> bool) -> Self {
         let mut seen = vec![0; self.seen.len()];
         let mut size: usize = 0;
@@ -279,14 +279,14 @@ impl ServicePorts {
         }
     }
 
-    /// Whether a port of this service is one of these.
+    /// Returns true if a port of this service is one of these.
     pub(crate) fn has(&self, service: &ServiceKey) -> bool {
         let host = service.hostname.to_ascii_lowercase();
         self.by_host(&host)
             .any(|service_port| service_port.service.key == *service)
     }
 
-    /// Whether a host or a wildcard means one of these, or a service of this namespace.
+    /// Returns true if a host or a wildcard means one of these, or a service of this namespace.
     pub(crate) fn are_meant(&self, host: &str, namespace: &str) -> bool {
         let is_meant = |at: usize, service_port: &ServicePort| {
             bit(&self.seen, at) || *service_port.service.key.namespace == *namespace
@@ -306,7 +306,7 @@ impl ServicePorts {
         all.any(|(at, service_port)| is_meant(at, service_port) && ends(service_port))
     }
 
-    /// Whether both see the same ports of the same world.
+    /// Returns true if both see the same ports of the same world.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.index, &other.index) && self.seen == other.seen
     }
@@ -378,7 +378,7 @@ impl ServicePorts {
         self.at(self.index.by_host.get(host))
     }
 
-    /// Whether somebody sees a service of this name.
+    /// Returns true if one of these belongs to a service of this name.
     pub(crate) fn has_host(&self, host: &str) -> bool {
         self.by_host(host).next().is_some()
     }

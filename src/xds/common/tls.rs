@@ -22,13 +22,13 @@ use super::wire;
 use crate::node::Files;
 use crate::version::Version;
 
-/// What mutual TLS of the mesh is negotiated by.
+/// The ALPN protocol by which the mesh negotiates mutual TLS.
 pub(crate) const ALPN: &str = "istio";
 const TLS: &str = "envoy.transport_sockets.tls";
 const ANNOUNCED: &str = "envoy.transport_sockets.upstream_proxy_protocol";
 const RAW: &str = "envoy.transport_sockets.raw_buffer";
 
-/// What a server presents and asks for.
+/// The transport socket of a server that presents its certificate and requires the client's.
 pub(crate) fn server(files: &Files, http: bool) -> core::TransportSocket {
     let protocols: &[&str] = if http {
         &[ALPN, "h2", "http/1.1"]
@@ -253,7 +253,7 @@ pub(crate) fn either(name: &str) -> [SubjectAltNameMatcher; 2] {
     })
 }
 
-/// Where TLS ends.
+/// The transport socket of a server with this context.
 pub(crate) fn socket(context: &DownstreamTlsContext) -> core::TransportSocket {
     wire::transport_socket(TLS, context)
 }

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
 
 use super::wire;
 
-/// Of one connection, as Envoy's own default.
+/// Concurrent streams of one connection, as Envoy's own default.
 const MOST_STREAMS: u32 = 1_073_741_824;
 
 /// HTTP/2 where the port says so; where nobody said anything, what the client speaks.
@@ -63,7 +63,7 @@ pub(crate) fn speaking(spoken: UpstreamHttp) -> HttpProtocolOptions {
     }
 }
 
-/// Whether HTTP/2 alone is spoken.
+/// Returns true if the options allow HTTP/2 alone.
 pub(crate) fn is_http2(options: &HttpProtocolOptions) -> bool {
     use http_protocol_options::UpstreamProtocolOptions;
     use http_protocol_options::explicit_http_config::ProtocolConfig;

@@ -216,7 +216,7 @@ pub(crate) struct Place {
     pub(crate) address: Option<core::Address>,
 }
 
-/// What is written behind a cluster that has its endpoints in it: fields of one message may come in parts.
+/// A part that is appended to an encoded cluster with endpoints of its own: fields of one message may come in parts.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ClusterTail {
     #[prost(message, optional, tag = "33")]

@@ -1,6 +1,6 @@
-//! By which rules the names of a cluster are resolved, and where an Envoy wants to be told.
+//! DNS options of a cluster, and the part of it in which an Envoy expects them.
 
-/// Where a cluster says by which rules its names are resolved.
+/// The part of a cluster that has its DNS options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dns {
     /// In fields of the cluster: every Envoy knows them, and those of today call them deprecated with each cluster.
@@ -11,7 +11,7 @@ pub enum Dns {
 }
 
 impl Dns {
-    /// Of an Envoy by its version. The type came with 1.33; the release after it has it whole.
+    /// The part that an Envoy of this version expects. The type came with 1.33; the release after it has it whole.
     pub(super) fn of(version: &str) -> Self {
         let mut numbers = version.split(['.', '-']).map(str::parse::<u32>);
         match (numbers.next(), numbers.next()) {

@@ -88,7 +88,7 @@ impl<'node> Metadata<'node> {
         }
     }
 
-    /// Of the configuration that it runs with, and of Istio's own agent.
+    /// Ports of the configuration that it runs with, and of Istio's own agent.
     pub(super) fn ports(&self) -> Vec<u16> {
         let port = |value: &Value| scalar(value.kind.as_ref()?)?.parse::<u16>().ok();
         let config = match self.json("PROXY_CONFIG") {

@@ -1,6 +1,6 @@
 //! Metadata that EnvoyFilters may ask for: any key with any value.
 //!
-//! Nothing of it is kept but a hash for each pair, so that a proxy that says much costs no more than one that says little.
+//! Each pair is kept as a hash alone, so that a proxy that says much costs no more than one that says little.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a proxy writes of each request and of each connection.
+//! Access logs: the items that a proxy writes of each request and of each connection.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use prost::Name;
 use super::log_service;
 use crate::common::wire::{self, JsonFileLog, JsonFormat, JsonStreamLog, Object};
 
-/// What is logged of each request, by its name in JSON.
+/// The items logged of each request, by their names in JSON.
 const ITEMS: [(&str, &str); 23] = [
     ("start_time", "%START_TIME%"),
     ("method", "%REQ(:METHOD)%"),

@@ -34,8 +34,8 @@ pub(crate) const INBOUND_V6: &str = "InboundPassthroughClusterIpv6";
 /// The name of the extension.
 const DNS_CLUSTER: &str = "envoy.cluster.dns";
 
-/// The cluster of what no service is meant by; `None`: there is nowhere to go. Whoever was not intercepted cannot be sent where he
-/// wanted to.
+/// The cluster of connections to no known service; `None`: they are refused. A connection that was not intercepted has no
+/// original destination.
 pub(crate) fn of_unknown(unknown: &Unknown, intercepted: bool) -> Option<Arc<str>> {
     match unknown {
         Unknown::Anywhere => intercepted.then(|| PASSTHROUGH.into()),
@@ -44,7 +44,7 @@ pub(crate) fn of_unknown(unknown: &Unknown, intercepted: bool) -> Option<Arc<str
     }
 }
 
-/// Whether a client has what mutual TLS takes.
+/// The presence of a client's certificates, which mutual TLS takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Certificates {
     Present,
@@ -52,7 +52,7 @@ pub(crate) enum Certificates {
     Missing,
 }
 
-/// Whether TLS is led to clusters by its server name.
+/// The forwarding of TLS to clusters by its server name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ByServerName {
     Never,
@@ -60,7 +60,7 @@ pub(crate) enum ByServerName {
     Always,
 }
 
-/// What the clusters of two proxies differ by.
+/// The properties of a proxy that its clusters depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     /// A sidecar has a cluster to where a connection wanted to go.
@@ -83,7 +83,7 @@ pub(crate) struct Client {
     pub(crate) beside: Option<Arc<str>>,
 }
 
-/// How the endpoints of a cluster are found by this client.
+/// The way in which this client finds the endpoints of a cluster.
 pub(crate) fn resolution(service_port: &ServicePort, client: &Client) -> Resolution {
     let resolution = service_port.service.resolution;
     let headless_eds = service_port.service.is_headless() && client.headless_eds;
@@ -94,7 +94,7 @@ pub(crate) fn resolution(service_port: &ServicePort, client: &Client) -> Resolut
     resolution
 }
 
-/// What is the same for every cluster.
+/// A cluster with the fields that all clusters have.
 pub(super) fn base(name: &str, mesh: &Mesh, kind: DiscoveryType) -> Cluster {
     Cluster {
         name: name.to_owned(),
@@ -145,7 +145,8 @@ pub(crate) fn passthrough(mesh: &Mesh) -> Draft<ClusterParts> {
     draft(PASSTHROUGH, cluster)
 }
 
-/// What no port of a service is meant for goes on to the application, from an address by which it is known as the proxy's.
+/// The cluster of inbound connections to no port of a service: they go on to the application, from an address by which it is
+/// known as the proxy's.
 pub(crate) fn inbound_passthrough(mesh: &Mesh, v6: bool) -> Draft<ClusterParts> {
     let (name, source) = if v6 {
         (INBOUND_V6, IpAddr::from([0, 0, 0, 0, 0, 0, 0, 6]))
@@ -163,19 +164,19 @@ pub(crate) fn inbound_passthrough(mesh: &Mesh, v6: bool) -> Draft<ClusterParts> 
     draft(name, cluster)
 }
 
-/// What a cluster is made of beyond its port.
+/// The inputs of a cluster besides its port.
 pub(crate) struct Inputs<'a> {
     pub(crate) mesh: &'a Mesh,
     pub(crate) client: &'a Client,
-    /// Who may answer, sorted.
+    /// Accounts that may answer, sorted.
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
     /// Addresses of its endpoints where nobody has certificates.
     pub(crate) plain: BTreeSet<IpAddr>,
     /// Weights of localities count.
     pub(crate) weighted: bool,
-    /// Of a cluster that resolves names itself.
+    /// Endpoints of a cluster that resolves names itself.
     pub(crate) groups: Vec<Group>,
-    /// Of the endpoints these alone; empty: all.
+    /// The subset of its endpoints; empty: all.
     pub(crate) subset: &'a str,
     pub(crate) resolution: Resolution,
 }

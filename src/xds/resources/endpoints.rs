@@ -17,7 +17,7 @@ use crate::finish::Draft;
 use crate::rules::peer_authentication::{PeerMode, PeerModes};
 use crate::scope::policies::Policies;
 
-/// What the assignments of two proxies differ by.
+/// The properties of a proxy that its assignments depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Viewer {
     pub(crate) families: Families,
@@ -25,13 +25,13 @@ pub(crate) struct Viewer {
     pub(crate) network: Option<Arc<str>>,
     /// Unknown where localities make no difference.
     pub(crate) locality: Locality,
-    /// Those by which endpoints are preferred that have the same; none where they make no difference.
+    /// Labels of the client: endpoints that have the same are preferred; none where they make no difference.
     pub(crate) labels: Arc<Labels>,
     /// Its namespace, where services of that are beside their proxies.
     pub(crate) beside: Option<Arc<str>>,
 }
 
-/// What becomes of endpoints that have a name in place of an address.
+/// The handling of endpoints that have a name in place of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     /// The proxy resolves them.
@@ -40,7 +40,7 @@ pub(crate) enum Names {
     LeftOut,
 }
 
-/// What endpoints are looked up in, of the whole mesh.
+/// The parts of the mesh's state that endpoints depend on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
     pub(crate) networks: &'a Networks,
@@ -51,7 +51,7 @@ pub(crate) struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// Whether clients are to speak mutual TLS to an endpoint of a service in this namespace.
+    /// Returns true if clients are to speak mutual TLS to an endpoint of a service in this namespace.
     pub(crate) fn takes_tls(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> bool {
         if endpoint.tls != TlsMode::Istio {
             return false;
@@ -75,7 +75,7 @@ impl Places<'_> {
 /// One endpoint that is to be used, or a gateway in its place.
 struct Entry<'a> {
     place: core::Address,
-    /// Of what has an address and no name.
+    /// Its IP address, unless it has a name or a path.
     ip: Option<IpAddr>,
     /// For the order of a group.
     sort: (String, u16),
@@ -189,8 +189,8 @@ fn served<'a>(
 /// Endpoints by their localities, and by how little they have in common with the client.
 type Grouped<'a> = BTreeMap<(&'a Locality, u32), Vec<Entry<'a>>>;
 
-/// Of two families the proxy takes its own; where there is only the other, that is the best there is. What a gateway stands for
-/// may have any.
+/// Keeps the endpoints of the proxy's own families, or all if it can reach none by those: that is the best there is. Endpoints
+/// behind a gateway may have any.
 fn of_families<'a>(mut localities: Grouped<'a>, families: Families) -> Grouped<'a> {
     let has = |ip: IpAddr| families.has(ip);
     let some_own = localities
@@ -331,7 +331,7 @@ fn peer(entry: Entry<'_>, weight: u32) -> Peer {
     }
 }
 
-/// Of `NAMESPACE/POD`.
+/// The UID of the pod `NAMESPACE/POD`.
 fn uid(pod: &str) -> String {
     match pod.split_once('/') {
         Some((namespace, name)) => format!("kubernetes://{name}.{namespace}"),

@@ -28,7 +28,7 @@ use crate::common::wire;
 use crate::rules::destination_rule;
 use crate::scope::ProxyRules;
 
-/// What the connection managers of two proxies differ by.
+/// The properties of a proxy that its connection managers depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HttpOptions {
     pub(crate) idle_timeout: Option<Duration>,
@@ -46,7 +46,7 @@ pub(crate) struct Extras<'a> {
     pub(crate) at_edge: bool,
 }
 
-/// Where a connection manager has its routes from.
+/// The source of a connection manager's routes.
 pub(crate) enum Routes {
     Named(String),
     Inside(Box<RouteConfiguration>),
@@ -97,7 +97,7 @@ pub(crate) fn http(
     wire::filter("envoy.filters.network.http_connection_manager", &manager)
 }
 
-/// What applications are told of a client's certificate.
+/// The parts of a client's certificate that applications are told.
 fn client_certificate() -> http_connection_manager::SetCurrentClientCertDetails {
     http_connection_manager::SetCurrentClientCertDetails {
         subject: wire::boolean(true),
@@ -152,7 +152,7 @@ pub(crate) fn grpc(mesh: &Mesh, routes: String) -> HttpConnectionManager {
     }
 }
 
-/// Of the bootstrap's provider.
+/// Tracing by the bootstrap's provider. `random`: percent of requests.
 fn tracing(random: f64) -> http_connection_manager::Tracing {
     let percent = |value| Some(Percent { value });
     http_connection_manager::Tracing {

@@ -1,4 +1,4 @@
-//! What programs with gRPC in them ask for: everything by name.
+//! Resources for programs with gRPC in them, which ask for everything by name.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::common::service_ports::{ServicePort, ServicePorts};
 use crate::common::wire;
 use crate::finish::Draft;
 
-/// Who asks, as far as one name means another service elsewhere.
+/// The properties of a client that decide which service a name means.
 pub(crate) struct Asker<'a> {
     pub(crate) domain: &'a str,
     pub(crate) cluster: &'a str,
@@ -54,7 +54,7 @@ impl Target {
         Some(Self { host, port })
     }
 
-    /// Whether this is how it is written usually. Of other ways there is no end.
+    /// Returns true if this is the usual form of the name. It has other forms without end.
     pub(crate) fn is_written(&self, name: &str) -> bool {
         let host = match &self.host {
             Host::Name(host) => host.clone(),
@@ -117,7 +117,7 @@ fn full_names(host: &str, domain: &str) -> Vec<String> {
     names
 }
 
-/// Of exactly this name; requests go to the port's cluster by a route of its name.
+/// The listener of exactly this name; requests go to the port's cluster by a route of its name.
 pub(crate) fn listener(
     name: &Arc<str>,
     service_port: &ServicePort,

@@ -16,7 +16,7 @@ use crate::node::Node;
 pub(crate) struct Instance {
     pub(crate) service: Arc<Service>,
     pub(crate) port: Port,
-    /// Where the workload listens.
+    /// The port on which the workload listens.
     pub(crate) target: u16,
 }
 
@@ -96,7 +96,7 @@ impl Directory {
         instances
     }
 
-    /// Where an entry outside of Kubernetes says that this node is.
+    /// The locality of this node, as an entry outside of Kubernetes says it.
     pub(crate) fn locality(&self, node: &Node, world: &World) -> Option<Locality> {
         let known = |endpoint: &Endpoint| {
             let locality = endpoint.locality.clone();
@@ -110,7 +110,7 @@ impl Directory {
         self.said(node, world, |endpoint| endpoint.network.clone())
     }
 
-    /// What entries of its namespace say of the node: those of its first address of which one says anything.
+    /// A property of the node, as entries of its namespace say it: those of its first address of which one says anything.
     fn said<T: Ord>(
         &self,
         node: &Node,
@@ -131,7 +131,7 @@ impl Directory {
     }
 }
 
-/// Whether an endpoint is this proxy's workload. Pods may share the address of their machine.
+/// Returns true if an endpoint is this proxy's workload. Pods may share the address of their machine.
 fn is_of(proxy: &Proxy, cluster: &ClusterId, endpoint: &Endpoint) -> bool {
     let here = endpoint
         .address
@@ -150,13 +150,13 @@ fn is_of(proxy: &Proxy, cluster: &ClusterId, endpoint: &Endpoint) -> bool {
     }
 }
 
-/// Whether nothing in their labels says that an entry is another workload with this node's address.
+/// Returns true unless labels say that an entry is another workload with this node's address.
 fn may_be(node: &Node, endpoint: &Endpoint) -> bool {
     let either_is_silent = endpoint.labels.is_empty() || node.labels.is_empty();
     either_is_silent || selects(&endpoint.labels, &node.labels)
 }
 
-/// Where the workload listens, as its endpoints say it: the first of each port counts. Looked through once for all ports.
+/// Ports on which the workload listens, as its endpoints say them, the first for each name. One look finds them all.
 fn said<'a>(proxy: &Proxy, world: &'a World, service: &Service) -> HashMap<&'a str, u16> {
     let mut said = HashMap::new();
     for (cluster, endpoint) in world.endpoints_of(&service.key) {
@@ -167,7 +167,7 @@ fn said<'a>(proxy: &Proxy, world: &'a World, service: &Service) -> HashMap<&'a s
     said
 }
 
-/// What an endpoint says, else the service, by the workload's names of ports.
+/// The target that an endpoint says, else the service, by the workload's names of ports.
 fn target(proxy: &Proxy, said: &HashMap<&str, u16>, port: &Port) -> Option<u16> {
     let said = said.get(&*port.name).copied();
     let target = said.or_else(|| match &port.target {

@@ -18,7 +18,7 @@ const NETWORK: &str = "topology.istio.io/network";
 
 pub(crate) const OF_PLACES: [&str; 5] = [REGION, ZONE, SUB_ZONE, CLUSTER, NETWORK];
 
-/// How the groups of an assignment stand to a client.
+/// The preference of a client among the groups of an assignment.
 #[derive(Clone, Debug)]
 pub(crate) enum Preference<'a> {
     /// All alike.
@@ -58,7 +58,7 @@ struct Nearness<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standpoint<'a> {
     pub(crate) locality: &'a Locality,
-    /// Those that settings name.
+    /// The client's labels that settings name.
     pub(crate) labels: &'a Labels,
 }
 
@@ -70,15 +70,15 @@ pub(crate) struct OfRules<'a> {
     pub(crate) zones: Option<&'a ZoneAwareLoadBalancerSetting>,
 }
 
-/// Whether the mesh's setting counts where no rule takes its place: shares that are written do unless it says otherwise, and
-/// nearness where it says so.
+/// Returns true if the mesh's setting counts where no rule takes its place: shares that are written do unless it says otherwise,
+/// and nearness where it says so.
 pub(crate) fn is_on(of_mesh: &LocalityLoadBalancerSetting) -> bool {
     let enabled = of_mesh.enabled.as_ref();
     enabled.map_or(!of_mesh.distribute.is_empty(), |on| on.value)
 }
 
-/// What the mesh says of a service and a client, or a rule of the service in its place: one that is written is on unless it says
-/// otherwise.
+/// The preference of a client, by the mesh's setting or by a rule of the service in its place: a rule's setting is on unless it
+/// says otherwise.
 pub(crate) fn preference<'a>(
     of_mesh: Option<&'a LocalityLoadBalancerSetting>,
     of_rule: OfRules<'a>,
@@ -220,7 +220,7 @@ impl Ranking<'_> {
 }
 
 impl Nearness<'_> {
-    /// How far an endpoint is: 0 is the same place.
+    /// The distance of an endpoint: 0 is the same place.
     fn distance(&self, other: &Locality) -> u32 {
         if self.client.region() != other.region() {
             let mut rules = self.failover.iter();
@@ -278,7 +278,7 @@ impl<'a> Preference<'a> {
         )
     }
 
-    /// How little an endpoint has in common with the client.
+    /// The rank of an endpoint by the labels that it has in common with the client: 0 comes first.
     pub(crate) fn rank(&self, place: &EndpointPlace<'_>) -> u32 {
         match self {
             Self::Levels(levels) => levels.labels.map_or(0, |labels| labels.rank(place)),

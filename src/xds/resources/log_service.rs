@@ -19,10 +19,10 @@ use crate::common::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
 use crate::common::{keepalive, tls, upstream_http};
 use crate::finish::{ClusterParts, Draft};
 
-/// What the loggers name.
+/// The name of the cluster that the loggers go to.
 pub(crate) const NAME: &str = "envoy_accesslog_service";
 
-/// Where it is.
+/// The address and the settings of the service.
 #[derive(Clone, Debug)]
 pub(crate) struct LogService {
     host: String,
@@ -31,7 +31,7 @@ pub(crate) struct LogService {
 }
 
 impl LogService {
-    /// Nothing where nobody wants it, nobody says where it is, or every proxy would refuse what is said of TLS.
+    /// `None` if the service is not enabled, has no address, or has TLS settings that every proxy would refuse.
     pub(crate) fn new(mesh: &MeshConfig) -> Option<Self> {
         if !mesh.enable_envoy_access_log_service {
             return None;

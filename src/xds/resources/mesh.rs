@@ -12,17 +12,17 @@ use crate::common::keepalive::{keepalive, plain};
 use crate::rules::peer_authentication::PeerMode;
 use crate::settings::Settings;
 
-/// Who speaks mutual TLS.
+/// The mesh's setting for mutual TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MutualTls {
     Off,
-    /// Whoever can.
+    /// Every client and server that can speak it.
     Auto,
     /// Everybody, and nothing else.
     Strict,
 }
 
-/// What all resources of a snapshot have in common.
+/// The mesh configuration that all resources of a snapshot share.
 #[derive(Clone, Debug)]
 pub(crate) struct Mesh {
     pub(crate) connect_timeout: Duration,
@@ -30,7 +30,7 @@ pub(crate) struct Mesh {
     pub(crate) dns_refresh_rate: Duration,
     pub(crate) keepalive: Option<TcpKeepalive>,
     pub(crate) listen_port: u16,
-    /// Where a proxy that says nothing else has its admin and its status page.
+    /// Ports of the admin page and the status page of a proxy that says nothing else.
     pub(crate) proxy_ports: [u16; 2],
     /// 0: none.
     pub(crate) http_port: u16,
@@ -81,17 +81,17 @@ impl Mesh {
 }
 
 impl Mesh {
-    /// Whether clients speak mutual TLS to any of the mesh's workloads.
+    /// Returns true if clients speak mutual TLS to any of the mesh's workloads.
     pub(crate) fn has_tls(&self) -> bool {
         self.tls != MutualTls::Off || self.tls_by_policies
     }
 
-    /// Whether that is so where it can be had, and else not.
+    /// Returns true if clients speak mutual TLS to servers that can, and plain text to the others.
     pub(crate) fn has_auto_tls(&self) -> bool {
         self.tls != MutualTls::Strict && self.has_tls()
     }
 
-    /// What a workload takes where no policy says anything. `takes_tls`: it could.
+    /// The mode of a workload without a policy. `takes_tls`: it could take mutual TLS.
     pub(crate) const fn usual_mode(&self, takes_tls: bool) -> PeerMode {
         match self.tls {
             MutualTls::Auto if takes_tls => PeerMode::Permissive,

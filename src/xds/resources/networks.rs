@@ -68,7 +68,7 @@ impl Networks {
         all
     }
 
-    /// What nothing closer says anything of: by its address, else by its cluster, else no name.
+    /// The network of an address for which nothing closer says one: by the address, else by its cluster, else no name.
     pub(crate) fn of(&self, cluster: &ClusterId, address: Option<IpAddr>) -> &str {
         let by_address = address.and_then(|address| {
             self.ranges
@@ -100,7 +100,7 @@ impl Networks {
         !self.gateways.is_empty()
     }
 
-    /// Those that a proxy of these families can call; where there is none, all.
+    /// The gateways of a network that a proxy of these families can call; all if it can call none.
     pub(crate) fn gateways(&self, network: &str, families: Families) -> Vec<(IpAddr, u16)> {
         self.gateways
             .get(network)

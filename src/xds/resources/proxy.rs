@@ -82,7 +82,7 @@ impl Proxy {
         self.node.mode != Mode::None
     }
 
-    /// Where it listens for its own machine: a proxy on one of many loopback addresses has that one.
+    /// The address on which it listens for its own machine: a proxy on one of many loopback addresses has that one.
     pub(crate) fn loopback(&self) -> IpAddr {
         match self.address {
             IpAddr::V4(address) if address.is_loopback() => IpAddr::V4(address),

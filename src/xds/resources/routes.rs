@@ -32,13 +32,13 @@ use crate::scope::{ProxyRules, Rule};
 /// All HTTP ports behind one listener that applications use as a proxy.
 pub(crate) const HTTP_PROXY: &str = "http_proxy";
 
-/// What the routes of two proxies differ by.
+/// The properties of a proxy that its routes depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     pub(crate) domain: Arc<str>,
     pub(crate) cluster: ClusterId,
     pub(crate) families: Families,
-    /// Where what is unknown goes; `None`: it is refused.
+    /// The cluster of requests to no known service; `None`: they are refused.
     pub(crate) unknown: Option<Arc<str>>,
     /// Ports of servers of Gateways, each with where the router listens for it.
     pub(crate) listens: Arc<[(u16, u16)]>,
@@ -123,8 +123,8 @@ fn body(route: &Route) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Of one configuration, and of one rule in it. Chosen: what a rule of the longest there may be (1 MiB) comes to fits, also for
-/// some hosts, and a wildcard that gives every service of a mesh a thousand routes does not.
+/// Bytes of one configuration, and of one rule in it. Chosen: the routes of a rule of the longest there may be (1 MiB) fit, also
+/// for some hosts, and a wildcard that gives every service of a mesh a thousand routes does not.
 pub(crate) const ROOM: usize = 32 << 20;
 pub(crate) const ROOM_OF_RULE: usize = 4 << 20;
 
@@ -141,7 +141,7 @@ impl<'a> RoutesBuilder<'a> {
         }
     }
 
-    /// Of requests that come in at a Gateway.
+    /// The context of requests that come in at a Gateway.
     const fn at(&self, port: u16, gateway: &'a ObjectRef) -> Context<'a> {
         Context {
             gateway: Some(gateway),

@@ -6,8 +6,8 @@
 //! A policy that is tried (`istio.io/dry-run`) decides nothing: the proxy counts what it would have decided, in front of those that
 //! do.
 //!
-//! No policy opens what it cannot decide: of one that lets in, a rule that cannot be made is left out; one that keeps out,
-//! keeps out everything then. Whatever is so is told at the policy.
+//! No policy opens what it cannot decide: of one that lets in, a rule that cannot be made is left out; one that keeps out, keeps
+//! out everything then. Either is told at the policy.
 
 mod conditions;
 mod custom;
@@ -50,7 +50,7 @@ impl Filters {
     }
 }
 
-/// What a filter looks at.
+/// The kind of traffic that a filter looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transport {
     Http,
@@ -66,19 +66,19 @@ enum Unfit {
     Because(String),
 }
 
-/// What the parts of a rule are made with.
+/// The inputs to the parts of a rule, besides the rule.
 #[derive(Clone, Copy, Debug)]
 struct Context<'a> {
     transport: Transport,
-    /// What connections do not have is left out of a rule that keeps out, so that it keeps out more.
+    /// True if conditions that connections do not have are left out of a rule that keeps out, so that it keeps out more.
     leaves_out: bool,
     domains: &'a TrustDomains,
-    /// Of the policy: service accounts without a namespace are of this one.
+    /// The namespace of the policy: service accounts without one are of this.
     namespace: &'a str,
 }
 
 impl Context<'_> {
-    /// Whether a field that only requests have counts here. `given`: the rule has it.
+    /// Returns true if a field that only requests have counts here. `given`: the rule has it.
     fn takes_http(&self, given: bool) -> Result<bool, Unfit> {
         match self.transport {
             Transport::Http => Ok(given),
@@ -94,7 +94,7 @@ type Named = BTreeMap<String, Policy>;
 /// The decisions of one transport, in the order in which they are made.
 #[derive(Debug, Default)]
 struct Decisions {
-    /// Nothing is let in at all.
+    /// True if nothing is let in at all.
     closed: bool,
     /// About which a provider is asked, by its name.
     custom: BTreeMap<String, Named>,
@@ -154,7 +154,7 @@ fn rules(action: rbac::Action, policies: Named) -> message::Rules {
     }
 }
 
-/// What policies are made with.
+/// The parts of the mesh that policies refer to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) domains: &'a TrustDomains,
@@ -326,7 +326,7 @@ fn add(
     }
 }
 
-/// Who is asked; `None`: the policy decides itself.
+/// The provider that is asked; `None`: the policy decides itself.
 fn provider<'a>(
     spec: &AuthorizationPolicy,
     action: Action,

@@ -41,11 +41,11 @@ pub(crate) use credentials::{ClientSecrets, has_credentials, named_by};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policies {
     rules: Vec<Arc<Rule<DestinationRule>>>,
-    /// Of the service.
+    /// The number of the service's ports.
     ports: usize,
 }
 
-/// What holds for one port, of one subset or of all endpoints.
+/// The policy for one port, of one subset or of all endpoints.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Policy<'a> {
     balancer: Option<&'a LoadBalancerSettings>,
@@ -58,7 +58,7 @@ pub(crate) struct Policy<'a> {
 }
 
 impl Policies {
-    /// Those that hold for a proxy's connections to a service.
+    /// The rules that hold for a proxy's connections to a service.
     pub(crate) fn of_service(rules: &ProxyRules, service: &Service) -> Self {
         Self {
             rules: rules.destination_rules(service),
@@ -137,7 +137,7 @@ impl<'a> Policy<'a> {
         };
     }
 
-    /// How clients secure their connections, where anything says it.
+    /// TLS settings of the client, if a rule has any.
     pub(crate) const fn tls(&self) -> Option<&'a ClientTlsSettings> {
         self.tls
     }
@@ -146,7 +146,7 @@ impl<'a> Policy<'a> {
         self.pool
     }
 
-    /// Whether connections go where the client wanted to go.
+    /// Returns true if connections go to their original destination.
     pub(crate) fn is_passthrough(&self) -> bool {
         self.simple() == SimpleLb::Passthrough
     }
@@ -176,7 +176,7 @@ impl<'a> Policy<'a> {
     }
 }
 
-/// Whether a rule asks servers for who they are, whatever the mesh does.
+/// Returns true if a rule makes clients check the accounts of servers, whatever the mesh does.
 pub(crate) fn ask_for_accounts(rules: &Rules) -> bool {
     let policies = rules.all_destination_rules().flat_map(policies);
     let ports = |policy: &'_ TrafficPolicy| {
@@ -198,7 +198,7 @@ fn policies(rule: &DestinationRule) -> impl Iterator<Item = &TrafficPolicy> {
     subsets.chain([&rule.traffic_policy]).flatten()
 }
 
-/// Whether the locality of a client matters to what a rule says.
+/// Returns true if the locality of a client matters to a rule.
 pub(crate) fn have_localities(rules: &Rules) -> bool {
     rules.all_destination_rules().any(has_locality)
 }
@@ -230,7 +230,7 @@ pub(crate) fn failover_labels(rule: &DestinationRule) -> impl Iterator<Item = &s
     all.map(String::as_str)
 }
 
-/// Whether an endpoint is one of a subset: it has all its labels.
+/// Returns true if an endpoint is in a subset: it has all its labels.
 pub(crate) fn is_in(subset: &Subset, endpoint: &Endpoint) -> bool {
     let mut wanted = subset.labels.iter();
     wanted.all(|(name, value)| {
@@ -239,7 +239,7 @@ pub(crate) fn is_in(subset: &Subset, endpoint: &Endpoint) -> bool {
     })
 }
 
-/// Whose cluster it is.
+/// The proxy that a cluster belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Client,
@@ -247,14 +247,14 @@ enum Side {
     Server,
 }
 
-/// What a cluster is for, as far as rules ask.
+/// The properties of a cluster that rules depend on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purpose<'a> {
     pub(crate) protocol: Protocol,
     pub(crate) port: u16,
     pub(crate) subset: &'a str,
     pub(crate) host: &'a str,
-    /// Who may answer with a certificate of the mesh.
+    /// Accounts that may answer with a certificate of the mesh.
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
     /// The client's files for that.
     pub(crate) files: &'a Files,
@@ -309,7 +309,7 @@ pub(crate) fn inbound(
     pool::limit(parts, written, protocol, Side::Server);
 }
 
-/// Where the rule is, as an API server's path has it.
+/// Metadata with the place of the rule, in the form of an API server's path.
 fn metadata(rule: &ObjectRef) -> core::Metadata {
     let path = format!(
         "/apis/networking.istio.io/v1alpha3/namespaces/{}/destination-rule/{}",

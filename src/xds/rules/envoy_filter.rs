@@ -4,7 +4,8 @@
 //! Draft ──► matching (which places) ──► list (what is done to one of several) ──► lay (merge) ──► finish
 //! ```
 //!
-//! A patch that cannot be applied changes nothing, and is told. What one proxy's patches come to has a bound in bytes, and in what it takes to make it.
+//! A patch that cannot be applied changes nothing, and is told. The patches of one proxy are bounded in the bytes that they add,
+//! and in the work of adding them.
 
 mod clusters;
 mod list;
@@ -68,7 +69,7 @@ pub(crate) struct Patcher<'a> {
     lost: RefCell<Conflicts>,
 }
 
-/// What is left for one resource, and what has been done to it.
+/// The work that is left for one resource, and whether it was changed.
 pub(crate) struct Work<'a> {
     added: Cell<usize>,
     work: Cell<usize>,
@@ -154,7 +155,8 @@ impl<'a> Patcher<'a> {
         Some(draft.finish_canonical(&M::Whole::full_name()))
     }
 
-    /// What patches add to the resources of a type. `is_taken`: whether there is one of a name. What is for both sides is added on the outbound one.
+    /// Makes the resources of a type that patches add. `is_taken`: returns true if a name has a resource. A resource for both
+    /// sides is added on the outbound one.
     pub(crate) fn added<M: Patched>(
         &self,
         is_inbound: bool,

@@ -17,7 +17,7 @@ use self::hosts::ServerHosts;
 use crate::common::conflict::{Conflict, REJECTED_CONFIG};
 use crate::scope::Rule;
 
-/// What a server does with connections.
+/// The handling of connections by a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
     /// Requests in plain text.
@@ -71,7 +71,7 @@ pub(crate) struct Serving {
     pub(crate) number: u16,
     /// Without those that an older server of the port has.
     pub(crate) hosts: Arc<ServerHosts>,
-    /// Of its requests.
+    /// The name of the routes of its requests.
     pub(crate) routes: Arc<str>,
 }
 
@@ -96,7 +96,7 @@ impl Serving {
     }
 }
 
-/// Where a router listens: an address, if it is not all, and a port.
+/// The address and the port that a router listens on; `None`: all addresses.
 pub(crate) type BoundPort = (Option<IpAddr>, u16);
 
 /// All servers of a router.
@@ -109,7 +109,7 @@ pub(crate) struct Merged {
 
 /// Ports of one router.
 pub(crate) trait Ports {
-    /// Where it listens for a port that clients know; as its services say it.
+    /// The ports on which it listens for a port that clients know, as its services say them.
     fn targets(&self, port: u16) -> Vec<u16>;
 
     /// Reports whether the proxy has that port itself.
@@ -158,7 +158,7 @@ impl Merged {
         self.conflicts.push(lost(gateway, at, what));
     }
 
-    /// Those of a server that no older server of its port has; `None`: there are none.
+    /// The hosts of a server that no older server of its port has; `None`: there are none.
     fn hosts(
         &mut self,
         gateway: &Rule<Gateway>,
@@ -250,7 +250,7 @@ impl Merged {
     }
 }
 
-/// What is told of a server. `what` becomes of it.
+/// The conflict of a server. `what`: the words behind its name.
 fn lost(gateway: &Rule<Gateway>, at: usize, what: &str) -> Conflict {
     let key = format!("{} servers[{at}]", gateway.from);
     let message = format!("spec.servers[{at}] of {} {what}", gateway.from);
@@ -258,7 +258,7 @@ fn lost(gateway: &Rule<Gateway>, at: usize, what: &str) -> Conflict {
 }
 
 impl Serving {
-    /// What is told of it.
+    /// The conflict of this server. `what`: the words behind its name.
     pub(crate) fn lost(&self, what: &str) -> Conflict {
         lost(&self.gateway, self.at, what)
     }
@@ -276,7 +276,7 @@ const fn fits(one: Ends, older: Ends) -> bool {
     }
 }
 
-/// What routes of requests to a server are called; all servers in plain text of one port have the same.
+/// The name of the routes of requests to a server; all servers in plain text of one port share it.
 fn routes_name(
     (bind, port): BoundPort,
     ends: Ends,

@@ -1,4 +1,4 @@
-//! What rules do to Envoy's messages, one file for each kind: pure functions of a message and a rule.
+//! Rules, applied to Envoy's messages, one file for each kind: pure functions of a message and a rule.
 //!
 //! ```text
 //! resources ── Draft ──► destination_rule (clusters)       ──► finish

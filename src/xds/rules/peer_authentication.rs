@@ -14,7 +14,7 @@ use api::security::peer_authentication::mutual_tls::Mode as Written;
 use crate::scope::Rule;
 use crate::scope::policies::{PeerPolicies, Policies};
 
-/// What a port takes.
+/// The connections that a port accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PeerMode {
     /// Plain connections alone.
@@ -25,7 +25,7 @@ pub(crate) enum PeerMode {
     Strict,
 }
 
-/// What the policies of one workload say; `None` where none says anything.
+/// The modes that the policies of one workload set; `None` where no policy sets one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Modes {
     /// The most specific policy.
@@ -35,8 +35,8 @@ struct Modes {
 }
 
 impl Modes {
-    /// Of the policies that hold for a workload, in order: the oldest counts of those for the whole mesh, of those for its
-    /// namespace, and of those for the workload itself.
+    /// The modes of the policies that hold for a workload, in order: the oldest counts of those for the whole mesh, of those for
+    /// its namespace, and of those for the workload itself.
     fn of(policies: &[Arc<Rule<PeerAuthentication>>], root: &str) -> Self {
         let is_whole = |rule: &Rule<PeerAuthentication>| {
             let selector = rule.spec().selector.as_ref();
@@ -67,16 +67,16 @@ impl Modes {
         }
     }
 
-    /// Of a port; of any other one where it says nothing of this.
+    /// The mode of a port, or of the workload if the port has none of its own.
     fn of_port(&self, port: u16) -> Option<PeerMode> {
         self.ports.get(&port).copied().or(self.workload)
     }
 }
 
-/// What one workload takes, as its server and as its clients go by it.
+/// The modes of one workload, for itself as a server and for its clients.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerModes {
-    /// Of the mesh, where no policy says anything.
+    /// The mesh's mode, where no policy sets one.
     usual: PeerMode,
     now: Modes,
     before: Vec<Modes>,
@@ -124,13 +124,13 @@ impl PeerModes {
         (of(&self.now), self.before.iter().map(of).collect())
     }
 
-    /// What the server takes at a port; `None`: at any that nothing is said of.
+    /// The mode of the server at a port; `None`: at every port without one of its own.
     pub(crate) fn of_server(&self, port: Option<u16>) -> PeerMode {
         let (now, before) = self.modes(port);
         of_server(now, &before)
     }
 
-    /// What clients are told of a port.
+    /// The mode of clients at a port.
     pub(crate) fn of_clients(&self, port: u16) -> PeerMode {
         let (now, before) = self.modes(Some(port));
         of_clients(now, &before)
@@ -153,13 +153,13 @@ fn mode(written: &MutualTls) -> Option<PeerMode> {
     }
 }
 
-/// Whether a policy makes any workload take mutual TLS.
+/// Returns true if a policy makes any workload accept mutual TLS.
 pub(crate) fn takes_tls(policy: &PeerAuthentication) -> bool {
     let all = policy.mtls.iter().chain(policy.port_level_mtls.values());
     all.filter_map(mode).any(|mode| mode != PeerMode::Disable)
 }
 
-/// What a server takes while some of its clients still go by what was said before.
+/// The mode of a server while some of its clients still go by earlier policies.
 fn of_server(now: PeerMode, before: &[PeerMode]) -> PeerMode {
     let mut before = before.iter();
     let takes_more = match now {
@@ -175,7 +175,7 @@ fn of_server(now: PeerMode, before: &[PeerMode]) -> PeerMode {
     }
 }
 
-/// What its clients are told meanwhile.
+/// The mode of its clients meanwhile.
 fn of_clients(now: PeerMode, before: &[PeerMode]) -> PeerMode {
     if before.contains(&PeerMode::Disable) {
         return PeerMode::Disable;

@@ -1,7 +1,7 @@
 //! RequestAuthentication: whose tokens are believed, and where requests have them (discovery.md §18).
 //!
-//! Proxies are given keys and fetch none. Where no key is known, a key stands that nobody can sign with, so that tokens are
-//! refused. Of several rules each is a way to be believed; a request without a token passes, and is nobody's.
+//! Proxies are given keys and fetch none. A rule without a known key is given a key for which no private key exists, so that its
+//! tokens are refused. Each of several rules is a way to be believed; a request without a token passes, without a principal.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +51,7 @@ struct Authentication {
     bypass_cors_preflight: bool,
 }
 
-/// What one policy comes to.
+/// The tokens that one policy makes a workload believe.
 #[derive(Debug, Default)]
 struct Believed {
     /// One for each of its rules, by name.
@@ -62,7 +62,7 @@ struct Believed {
     told: Vec<Conflict>,
 }
 
-/// What the policies of one state of the mesh come to, each made when somebody asks first: its keys are read once, however many
+/// The tokens of the policies of one state of the mesh, each policy read at its first use: its keys are read once, however many
 /// workloads it holds for.
 #[derive(Debug, Default)]
 pub(crate) struct TokenProviders(Mutex<HashMap<ObjectRef, Arc<Believed>>>);

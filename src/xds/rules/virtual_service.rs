@@ -22,7 +22,7 @@ use crate::common::service_ports::{ServicePort, subset_name};
 use crate::scope::gateways::holds_at;
 use crate::scope::{ProxyRules, Rule};
 
-/// What routes depend on, besides their rule.
+/// The inputs to routes, besides their rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) rules: &'a ProxyRules,
@@ -34,14 +34,14 @@ pub(crate) struct Context<'a> {
     pub(crate) gateway: Option<&'a ObjectRef>,
 }
 
-/// What a rule makes of requests to a port.
+/// The routes of a rule for requests to a port.
 #[derive(Debug)]
 pub(crate) enum Routed {
     /// Routes, their bytes, and what else they were made from.
     Routes(Vec<Route>, usize, Vec<ObjectRef>),
-    /// Nothing of it is for this proxy and this port: it is as if there were no rule.
+    /// No match of it is for this proxy and this port: the port has its routes as if without a rule.
     Unmatched,
-    /// There is no room for its routes.
+    /// Its routes are larger than the room for them.
     TooLarge,
 }
 
@@ -114,8 +114,8 @@ pub(crate) fn is_catch_all(route: &Route) -> bool {
     route.r#match.as_ref().is_some_and(matching::is_everything)
 }
 
-/// Where a host is served that no service has: the ports that destinations name, or all that they have for HTTP. One whose
-/// requests go to no service that is known is served where HTTP usually is.
+/// The ports on which a host is served that no service has: those that destinations name, or all that they have for HTTP. A host
+/// whose requests go to no known service is served on the usual port of HTTP.
 pub(crate) fn ports(rule: &Rule<VirtualService>, rules: &ProxyRules) -> BTreeSet<u16> {
     const USUAL: u16 = 80;
     let routes = rule.spec().http.iter().flat_map(|http| &http.route);
@@ -217,7 +217,7 @@ struct RouteBuilder<'a> {
 }
 
 impl RouteBuilder<'_> {
-    /// What all its matches have in common.
+    /// The parts of a route that all its matches have in common.
     fn route(&mut self, operation: &str) -> Option<Route> {
         let action = self.action()?;
         let is_alone = matches!(

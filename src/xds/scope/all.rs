@@ -35,7 +35,7 @@ pub(crate) struct Rules {
     special: BTreeSet<Arc<str>>,
     /// Parts of rules that come to nothing, whoever sees them.
     left_out: Vec<Conflict>,
-    /// Where the mesh sends what is unknown.
+    /// The mesh's target of requests and connections to no known service.
     unknown: Unknown,
     /// As many as there are of those, and one; of each as many as there are Sidecars for it, and one.
     visible: Mutex<HashMap<Class, Arc<Visible>>>,
@@ -131,12 +131,13 @@ impl Rules {
         )
     }
 
-    /// Whether proxies of a namespace see a service.
+    /// Returns true if proxies of a namespace see a service.
     pub(super) fn is_seen(&self, service: &Service, namespace: Option<&Arc<str>>) -> bool {
         self.audience(service).has(namespace)
     }
 
-    /// Those of a proxy in this namespace and with these labels. `labels`: of its workload, and those that it says itself.
+    /// The rules of a proxy in this namespace. `labels`: its workload's, and those that its node declares; Sidecars and Gateways
+    /// may select by either.
     pub(crate) fn of(
         &self,
         namespace: &Arc<str>,
@@ -206,7 +207,7 @@ impl Rules {
         self.destination_rules.iter().map(|one| one.rule.spec())
     }
 
-    /// Those with their hosts, in full and in lower case.
+    /// DestinationRules with their hosts, in full and in lower case.
     pub(crate) fn hosts_of_destination_rules(
         &self,
     ) -> impl Iterator<Item = (&[String], &DestinationRule)> {
@@ -214,7 +215,7 @@ impl Rules {
         all.map(|one| (one.rule.hosts(), one.rule.spec()))
     }
 
-    /// What proxies see that nothing tells from others.
+    /// The view of proxies whose namespace nothing tells from others.
     pub(crate) fn common(&self) -> Arc<Visible> {
         self.visible(None, None)
     }

@@ -21,7 +21,7 @@ use crate::common::conflict::{Conflict, DELEGATE, TOO_LARGE};
 /// as the routes of one rule may have, and the other a few of those; a thousand rules that leave all to one do not.
 const ROOM: usize = 4 << 20;
 const ROOM_OF_NAMESPACE: usize = 16 << 20;
-/// What it takes to compare two matches, in bytes.
+/// Bytes of [`ROOM`] that comparing two matches costs, and again for each gateway that they name.
 const COMPARED: usize = 64;
 
 /// A delegate by its namespace and name.

@@ -1,7 +1,7 @@
 //! EnvoyFilters: which patches hold for a proxy, in order, and what they say as Envoy's messages.
 //!
-//! Those of the root namespace come first, then those of the proxy's own; within a namespace by their priority, then in the order of all rules. An
-//! object is read once, however many snapshots have it.
+//! Patches of the root namespace come first, then those of the proxy's own; within a namespace by their priority, then in the
+//! order of all rules. An object is read once, however many snapshots have it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -36,7 +36,7 @@ pub(crate) struct Patch {
     pub(crate) from: ObjectRef,
     /// Its place in its object.
     pub(crate) at: usize,
-    /// Of the object's name and that place: the same in every snapshot.
+    /// A hash of the object's name and that place: the same in every snapshot.
     id: u64,
     pub(crate) apply_to: ApplyTo,
     pub(crate) operation: Operation,
@@ -47,10 +47,10 @@ pub(crate) struct Patch {
     pub(crate) value: Vec<u8>,
 }
 
-/// What proxies say that patches ask for.
+/// The properties of a proxy's node that patches match.
 pub(crate) struct ProxyFacts<'a> {
     pub(crate) version: &'a str,
-    /// Whether a key of metadata has a value.
+    /// Returns true if a key of metadata has a value.
     pub(crate) has: &'a dyn Fn(&str, &str) -> bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct ProxyFacts<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patches {
     all: Vec<Arc<Patch>>,
-    /// How many different ones proxies of the namespace have.
+    /// The number of different sets of patches that filters of the proxy's own namespace make.
     pub(crate) sets: usize,
     /// Why there are no more of them, where that is for a bound.
     pub(crate) lost: Option<Conflict>,
@@ -77,7 +77,7 @@ struct Filter {
 pub(crate) struct EnvoyFilters {
     root: Arc<str>,
     by_namespace: HashMap<Arc<str>, Vec<Filter>>,
-    /// How many different sets of patches each namespace's own filters make.
+    /// The number of different sets of patches that each namespace's own filters make.
     sets: HashMap<Arc<str>, usize>,
     /// Each object as it was read, by namespace and name.
     read: HashMap<(Arc<str>, Arc<str>), WithObject>,
@@ -117,7 +117,7 @@ impl EnvoyFilters {
         all
     }
 
-    /// Those of a proxy in this namespace whose workload has these labels.
+    /// The patches of a proxy in this namespace whose workload has these labels.
     pub(crate) fn of(
         &self,
         namespace: &Arc<str>,
@@ -154,7 +154,7 @@ impl EnvoyFilters {
         found
     }
 
-    /// What of them is not applied, whoever has it.
+    /// Patches that no proxy gets, because they cannot be read.
     pub(crate) fn conflicts(&self) -> impl Iterator<Item = &Conflict> {
         let all = self.read.values();
         all.flat_map(|(_, (_, left_out))| left_out.iter())
@@ -205,7 +205,7 @@ impl Patch {
         .because_of(from)
     }
 
-    /// What it asks of a proxy besides its labels.
+    /// The version and the metadata that it requires of a proxy, besides labels.
     fn asked(&self) -> Option<(&str, BTreeMap<&String, &String>)> {
         let proxy = self.matching.proxy.as_ref()?;
         Some((&proxy.proxy_version, proxy.metadata.iter().collect()))
@@ -239,15 +239,15 @@ impl Patches {
         self.all.iter().any(|patch| patch.from == *object)
     }
 
-    /// What proxies have in common whose patches of this sort are the same.
+    /// Ids of the patches of this sort: the key of what is made for proxies with the same ones.
     pub(super) fn key(&self, is_wanted: impl Fn(&Patch) -> bool) -> Arc<[u64]> {
         let wanted = self.all.iter().filter(|patch| is_wanted(patch));
         wanted.map(|patch| patch.id).collect()
     }
 }
 
-/// How many sets of patches filters of one namespace make: as many as there are conditions in them, and as many as its workloads
-/// meet in different ways. What proxies say that are no workloads of the world is not known here.
+/// The number of sets of patches that filters of one namespace make: at least one for each condition in them, and one for each
+/// combination of the selected labels that its workloads have. Proxies that are no workloads of the world are not counted.
 fn sets(filters: &[Filter], world: &World) -> usize {
     let patches = filters.iter().flat_map(|filter| {
         let patches = filter.patches.iter();
@@ -285,7 +285,7 @@ fn selector(spec: &EnvoyFilter) -> Labels {
     }
 }
 
-/// What of them cannot be read is a note of the object: see `api::config::served`.
+/// Reads the patches of an object. A patch that does not decode is a note of the object: see `api::config::served`.
 fn read(object: &Arc<Configured<EnvoyFilter>>) -> Read {
     let from = Rule::new(object, Vec::new()).from;
     let mut patches = Vec::new();

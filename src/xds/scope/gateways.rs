@@ -45,7 +45,7 @@ impl Gateways {
         Self(all)
     }
 
-    /// Those of a router. `labels`: each of these may meet a selector. `own`: those of its namespace alone.
+    /// The Gateways of a router. `labels`: each of these may meet a selector. `own`: Gateways of its namespace alone.
     pub(super) fn of(
         &self,
         namespace: &str,
@@ -89,7 +89,7 @@ pub(super) fn bind(rule: &Arc<Rule<VirtualService>>, to: &mut BoundRules) {
     }
 }
 
-/// Those that are bound to a Gateway, in order.
+/// VirtualServices that are bound to a Gateway, in order.
 pub(super) fn bound<'a>(
     all: &'a BoundRules,
     gateway: &ObjectRef,

@@ -24,7 +24,7 @@ pub(crate) fn spelled(host: &str) -> String {
     }
 }
 
-/// Whether all services that a host means are of this namespace.
+/// Returns true if all services that a host means are of this namespace.
 pub(super) fn is_of(host: &str, namespace: &Arc<str>, service_ports: &ServicePorts) -> bool {
     if host.contains('*') {
         return false;

@@ -82,7 +82,7 @@ pub(crate) struct Policies {
 /// Policies about mutual TLS.
 pub(crate) type PeerPolicies = Vec<Arc<Rule<PeerAuthentication>>>;
 
-/// Those that hold for one workload.
+/// AuthorizationPolicies and RequestAuthentications that hold for one workload.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadPolicies {
     pub(crate) authorization: Vec<Arc<Rule<AuthorizationPolicy>>>,
@@ -109,7 +109,7 @@ impl Policies {
         }
     }
 
-    /// Those of a workload in this namespace and with these labels.
+    /// The policies of a workload in this namespace and with these labels.
     pub(crate) fn of(&self, namespace: &Arc<str>, labels: &Labels) -> WorkloadPolicies {
         WorkloadPolicies {
             authorization: self.selected(&self.authorization, namespace, labels),
@@ -127,14 +127,14 @@ impl Policies {
         (of(&self.peers), self.earlier_peers.iter().map(of).collect())
     }
 
-    /// Of all workloads, as they are or were.
+    /// PeerAuthentications of all workloads, as they are or were.
     pub(crate) fn all_peers(&self) -> impl Iterator<Item = &PeerAuthentication> {
         let all = self.earlier_peers.iter().chain([&self.peers]);
         let all = all.flat_map(HashMap::values).flatten();
         all.map(|one| one.rule.spec())
     }
 
-    /// Whether any policy says something of mutual TLS, or did.
+    /// Returns true if there is a PeerAuthentication, or one that some proxies may still know.
     pub(crate) fn has_peers(&self) -> bool {
         !self.peers.is_empty() || !self.earlier_peers.is_empty()
     }
@@ -143,7 +143,7 @@ impl Policies {
         &self.root
     }
 
-    /// Those of the root namespace come first.
+    /// The policies that select a workload, those of the root namespace first.
     fn selected<T>(
         &self,
         all: &ByNamespace<T>,
@@ -162,7 +162,7 @@ impl Policies {
     }
 }
 
-/// What services of Kubernetes select; none where nobody asks for it.
+/// Selectors of Kubernetes Services; empty if no policy has a `targetRef`.
 fn selectors(world: &World) -> Selectors<'_> {
     let mut authorization = world.authorization_policies.values();
     let mut requests = world.request_authentications.values();
@@ -177,8 +177,8 @@ fn selectors(world: &World) -> Selectors<'_> {
     all.collect()
 }
 
-/// Labels of the workloads that a policy of a namespace is for. What is for gateways of the Gateway API, or for waypoints, is for
-/// nobody here, and what is for a service is for the workloads behind it.
+/// Labels of the workloads that a policy of a namespace is for. A policy for gateways of the Gateway API, or for waypoints, is
+/// for none here, and one for a service is for the workloads behind it.
 fn wanted<T: Policy>(spec: &T, namespace: &str, services: &Selectors<'_>) -> Vec<Labels> {
     let targets = spec.targets();
     if targets.is_empty() {

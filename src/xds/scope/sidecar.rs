@@ -59,7 +59,7 @@ impl Sidecars {
         narrow.map(|(namespace, _)| namespace)
     }
 
-    /// Whether the one for all namespaces means each one's own services.
+    /// Returns true if a Sidecar for all namespaces imports `./`, each namespace's own services.
     pub(super) fn means_own(&self, root: &str) -> bool {
         let all = self.0.get(root).into_iter().flatten();
         let mut hosts = all.flat_map(|rule| &rule.spec().egress);
@@ -72,7 +72,7 @@ fn wanted(spec: &Sidecar) -> Labels {
     selector.map_or_else(Labels::new, |selector| labels(&selector.labels))
 }
 
-/// Whether it says anything of what proxies call; else it is about what calls them alone.
+/// Returns true if it restricts outbound traffic; else it is about inbound traffic alone.
 pub(super) fn narrows(spec: &Sidecar) -> bool {
     !spec.egress.is_empty() || spec.outbound_traffic_policy.is_some()
 }
@@ -90,7 +90,7 @@ pub(super) struct Imports {
 struct Hosts {
     all: bool,
     exact: HashSet<String>,
-    /// What wildcards have behind `*.`.
+    /// Wildcards without their `*.`.
     suffixes: HashSet<String>,
     /// All of them, each from its end: those that end alike stand together.
     reversed: BTreeSet<String>,
@@ -120,7 +120,7 @@ impl Hosts {
             .any(|suffix| self.suffixes.contains(suffix))
     }
 
-    /// Whether a wildcard means one of them.
+    /// Returns true if a wildcard means one of them.
     fn have_below(&self, wildcard: &str) -> bool {
         let Some(suffix) = wildcard.strip_prefix('*') else {
             return false;
@@ -166,7 +166,7 @@ impl Imports {
         imports
     }
 
-    /// Whether a service of this namespace is imported: its full name in lower case.
+    /// Returns true if a service of this namespace is imported. `host`: its full name in lower case.
     pub(super) fn have(&self, namespace: &str, host: &str) -> bool {
         let named = self.named.get(namespace);
         let is_in = self.any.have(host) || named.is_some_and(|own| own.have(host));
@@ -174,7 +174,7 @@ impl Imports {
         is_in && !without.is_some_and(|out| out.have(host))
     }
 
-    /// Whether a host of a rule is: a wildcard is where it means one that is imported.
+    /// Returns true if a host of a rule is imported, or is a wildcard that means an imported one.
     pub(super) fn have_host(&self, namespace: &str, host: &str) -> bool {
         let named = self.named.get(namespace);
         let mut hosts = [Some(&self.any), named].into_iter().flatten();
@@ -182,7 +182,7 @@ impl Imports {
     }
 }
 
-/// Where proxies listen for services, as a Sidecar says it.
+/// A listener for services, as a Sidecar declares it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EgressListener {
     /// `None`: each service has its own port.

@@ -24,31 +24,31 @@ use crate::common::service_ports::{ServicePorts, subset_name};
 /// Rules of one namespace by their host, each list in order.
 type ByHost = BTreeMap<String, Vec<Arc<Rule<DestinationRule>>>>;
 
-/// What one listener is for, or all together.
+/// The services and VirtualServices of one listener, or of all together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sight {
     /// Ports of services.
     pub(crate) service_ports: ServicePorts,
     /// For sidecars, by host; of two with one host the older.
     pub(super) virtual_services: RulesByHost,
-    /// Those that say something of connections without requests.
+    /// VirtualServices with routes for connections (`tcp`, `tls`), by host.
     pub(super) connections: RulesByHost,
 }
 
 type RulesByHost = BTreeMap<String, Arc<Rule<VirtualService>>>;
 
-/// What one class of namespaces sees, as far as the Sidecar goes that holds there.
+/// The services and rules that one class of namespaces sees, through the Sidecar that holds there.
 #[derive(Debug, Default)]
 pub(crate) struct Visible {
     /// Ports of services that have clusters.
     pub(crate) service_ports: ServicePorts,
-    /// What their listeners and routes are for.
+    /// The services and VirtualServices of all their listeners.
     pub(super) whole: Arc<Sight>,
-    /// Where they listen, each with what that is for.
+    /// Their listeners for services, each with the services and VirtualServices that it is for.
     pub(super) listeners: Vec<(EgressListener, Arc<Sight>)>,
     /// They are others than most have.
     pub(super) has_own_listeners: bool,
-    /// Where a Sidecar sends what is unknown; `None`: the mesh says it.
+    /// The Sidecar's target of requests and connections to no known service; `None`: the mesh's holds.
     pub(super) unknown: Option<Unknown>,
     /// By their own namespace.
     pub(super) destination_rules: Arc<HashMap<Arc<str>, ByHost>>,
@@ -63,7 +63,7 @@ pub(crate) struct Visible {
     /// And of those that only rules at Gateways ask for.
     pub(super) of_routers: BTreeSet<usize>,
     pub(super) conflicts: Vec<Conflict>,
-    /// Of its VirtualServices, how many.
+    /// The number of namespaces whose VirtualServices it sees.
     pub(super) namespaces: usize,
 }
 
@@ -126,7 +126,7 @@ impl Visible {
         visible
     }
 
-    /// What is left of it where a Sidecar holds. `common`: what others have of that.
+    /// Restricts it to the imports of a Sidecar. `common`: the view of most namespaces through that Sidecar.
     pub(super) fn through(
         &self,
         rules: &Rules,
@@ -202,7 +202,7 @@ impl Visible {
         visible
     }
 
-    /// Whether other listeners come of it than of what most have.
+    /// Returns true if its listeners may differ from those of `common`, the view of most namespaces.
     fn differs(&self, common: Option<&Self>, namespace: Option<&Arc<str>>) -> bool {
         let (Some(common), Some(namespace)) = (common, namespace) else {
             return false;
@@ -326,8 +326,8 @@ fn has_connections(spec: &VirtualService) -> bool {
     !spec.tcp.is_empty() || !spec.tls.is_empty()
 }
 
-/// All that the listeners of a Sidecar import. What it does not import hides nothing of it, however old that is: so all that
-/// is exported is looked through.
+/// All that the listeners of a Sidecar import. A rule that it does not import hides none that it does, however old it is: so all
+/// that is exported is looked through.
 fn imported_by_any(
     rules: &Rules,
     namespace: Option<&Arc<str>>,
@@ -361,7 +361,7 @@ fn imports_service(stand: &EgressListener, imports: &Imports, service: &Service)
 }
 
 impl Sight {
-    /// What one listener imports of it.
+    /// Restricts it to the imports of one listener.
     fn through(
         &self,
         rules: &Rules,

@@ -1,4 +1,4 @@
-//! What was made once and is shared by all who need the same.
+//! A cache of values that are made once and shared by all that need the same.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::variants::Weigh;
 use crate::view::{Resource, Set};
 
-/// Values by what they were made of. What an earlier cache had is taken where the new value is equal, so that the bytes that
+/// Values by what they were made of. An equal value of an earlier cache takes the place of a new one, so that the bytes that
 /// streams hold stay the same bytes.
 #[derive(Debug)]
 pub(super) struct Cache<K, V> {
@@ -26,7 +26,7 @@ impl<K, V> Default for Cache<K, V> {
     }
 }
 
-/// What can be the same as an older one.
+/// A value that can take over an older equal one, or its parts.
 pub(super) trait Shared: Clone {
     /// The older one where nothing differs, else this, with all parts of the older one that do not.
     fn or_older(self, older: &Self) -> Self;

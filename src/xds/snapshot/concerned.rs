@@ -1,4 +1,4 @@
-//! Whom a change concerns: proxies whose scope holds something of it (discovery.md §17).
+//! The proxies that a change concerns: those whose scope holds something of it (discovery.md §17).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,12 +11,12 @@ use super::{Base, Snapshot};
 use crate::node::{self, Node};
 use crate::scope::{ProxyRules, Scope};
 
-/// What differs between two snapshots.
+/// The difference between two snapshots.
 #[derive(Debug)]
 pub(super) struct Concerned {
     before: (World, Arc<Base>),
     after: (World, Arc<Base>),
-    /// What all proxies have in common.
+    /// True if something changed that all proxies depend on.
     everybody: bool,
     services: BTreeSet<ServiceKey>,
     rules: BTreeSet<ObjectRef>,
@@ -24,11 +24,11 @@ pub(super) struct Concerned {
     guarded: BTreeSet<Arc<str>>,
     /// Namespaces with secrets that came, changed or went.
     secrets: BTreeSet<Arc<str>>,
-    /// Of proxies that see the same and are of one namespace all are concerned, or none.
+    /// The answers by class: a change concerns all proxies of a class, or none.
     known: Mutex<HashMap<Class, bool>>,
 }
 
-/// What proxies see before and after, and their namespace.
+/// The scopes of a proxy before and after, and its namespace.
 type Class = (Scope, Scope, Arc<str>);
 
 impl Concerned {
@@ -90,7 +90,7 @@ impl Concerned {
         }
     }
 
-    /// Whether this proxy is to look at all that it has.
+    /// Returns true if this proxy has to look at all its resources.
     pub(super) fn has(&self, node: &Node, local: &api::model::ClusterId) -> bool {
         let mut both = [&self.before, &self.after].into_iter();
         let may_have = node.kind == node::Kind::Router
@@ -134,7 +134,8 @@ impl Concerned {
         })
     }
 
-    /// What is of its own namespace may be its own application.
+    /// Returns true if these rules see a part of the change. Services of the proxy's namespace count even unseen: one may be its
+    /// own application.
     fn is_seen(&self, rules: &ProxyRules, namespace: &Arc<str>) -> bool {
         let mut services = self.services.iter();
         let mut changed = self.rules.iter();

@@ -1,4 +1,4 @@
-//! What a snapshot was found to leave out, and for whom.
+//! Conflicts that a snapshot has found, with the proxies that they were found for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::resources::listeners::fixed;
 const LOST: usize = 1000;
 
 impl Snapshot {
-    /// What was left out so far, each once, sorted.
+    /// The conflicts found so far, each once, sorted.
     #[must_use]
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut all: BTreeSet<Conflict> = self.base.rules.conflicts().into_iter().collect();

@@ -65,7 +65,7 @@ impl FailoverLabels {
         !self.is_used
     }
 
-    /// Those of a client that count, with those that its place says.
+    /// The labels of a client that count, with those that its place gives.
     pub(super) fn labels_of(&self, proxy: &Proxy) -> Labels {
         if self.names.is_empty() {
             return Labels::new();

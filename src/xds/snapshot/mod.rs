@@ -79,7 +79,7 @@ pub struct Snapshot {
     changed: Option<BTreeSet<Arc<str>>>,
 }
 
-/// What is read off the world once.
+/// The parts of a snapshot that are read off the world once.
 #[derive(Debug)]
 struct Base {
     mesh: Mesh,
@@ -101,7 +101,7 @@ struct Base {
     beside: BTreeSet<Arc<str>>,
 }
 
-/// What a set was made of: the key of its shared part, and its own parts by name and version.
+/// The key of a set: that of its shared part, and its own parts by name and version.
 type Own<K> = (K, Vec<(Arc<str>, Version)>);
 
 /// A route configuration, if there is one of the name, and what was left out of it.
@@ -116,7 +116,7 @@ type AssignmentKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>);
 /// By what the clusters of two proxies differ.
 type ClientKey = (Client, api::model::Locality, Arc<Labels>);
 
-/// What does not depend on endpoints that only EDS carries.
+/// Resources that do not depend on endpoints that only EDS carries.
 #[derive(Debug, Default)]
 struct Made {
     clusters: Variants<ClientKey, Clusters>,
@@ -141,7 +141,7 @@ pub struct Next {
 }
 
 impl Next {
-    /// Whether something changed of what this proxy sees. Nothing else of it can be different.
+    /// Returns true if something that this proxy sees changed. If not, none of its resources can differ.
     #[must_use]
     pub fn concerns(&self, node: &Node) -> bool {
         let local = &self.snapshot.settings.cluster;
@@ -239,7 +239,7 @@ impl Snapshot {
         }
     }
 
-    /// Those that this viewer sees; of the snapshot before all that did not change.
+    /// The assignments that this viewer sees; unchanged ones are those of the snapshot before.
     fn assignments(&self, viewer: Viewer) -> Arc<Assignments> {
         self.assignments.get(viewer, |older| {
             Arc::new(match (older, &self.changed) {
@@ -253,8 +253,8 @@ impl Snapshot {
         })
     }
 
-    /// Makes what proxies like these will ask for next, so that whoever serves them only hands it out. `earlier`: what they
-    /// have. Of assignments those are made that somebody asked for, and those of new ports.
+    /// Makes the resources that proxies like these will ask for next, so that serving them only hands them out. `earlier`: the
+    /// snapshot that they have. Assignments are made if they were asked for before, or if their ports are new.
     pub fn make_ahead(self: &Arc<Self>, earlier: &Self, nodes: &[Arc<Node>]) {
         let names = self.assignments_ahead(earlier);
         let mut known = HashSet::new();
@@ -270,7 +270,7 @@ impl Snapshot {
         let _first = self.ahead.set(known);
     }
 
-    /// Whether all was made ahead for proxies like this one: whoever serves it need not ask for how much is to be made.
+    /// Returns true if everything was made ahead for proxies like this one: serving it needs no estimate of the work.
     #[must_use]
     pub fn is_ahead(&self, node: &Node) -> bool {
         let ahead = self.ahead.get();
@@ -303,7 +303,7 @@ impl Snapshot {
             .collect()
     }
 
-    /// How much there is in a world: ports of services, their addresses and endpoints.
+    /// The size of a world: its ports of services, their addresses and endpoints, in number.
     #[must_use]
     pub fn size(world: &World) -> usize {
         let services = world.services.values();
@@ -316,7 +316,7 @@ impl Snapshot {
         services.sum::<usize>() + endpoints.map(|shard| shard.len()).sum::<usize>()
     }
 
-    /// What this proxy is to have.
+    /// The resources of this proxy.
     #[must_use]
     pub fn view(self: &Arc<Self>, node: &Arc<Node>) -> Arc<dyn View> {
         Arc::new(proxy::ProxyView::new(self, node))
@@ -348,18 +348,18 @@ impl Snapshot {
         self.by_port.get_or_init(|| ByPort::new(&self.world))
     }
 
-    /// Whether gateways stand for what is in other networks: they take nothing but mutual TLS.
+    /// Returns true if gateways stand for endpoints in other networks. They accept mutual TLS only.
     fn replaces(&self) -> bool {
         self.base.mesh.has_tls() && self.base.networks.has_gateways()
     }
 
-    /// Whether a proxy does without mutual TLS, though the mesh has it where it can be had: it has no certificates.
+    /// Returns true if a proxy goes without automatic mutual TLS, because it has no certificates.
     #[must_use]
     pub fn is_plain(&self, node: &Node) -> bool {
         node.without_certificates && self.base.mesh.has_auto_tls()
     }
 
-    /// How clients are told to speak to an endpoint of a service in this namespace.
+    /// The mode in which clients speak to an endpoint of a service in this namespace.
     #[must_use]
     pub fn tls_of(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> TlsMode {
         if self.places().takes_tls(namespace, endpoint) {
@@ -399,7 +399,7 @@ impl Snapshot {
         self.base.networks.of_endpoint(cluster, endpoint)
     }
 
-    /// Whether nothing but assignments depends on the endpoints that changed.
+    /// Returns true if nothing but assignments depends on the endpoints that changed.
     fn only_assignments(&self, world: &World, hosts: &BTreeSet<Arc<str>>) -> bool {
         let same_services = Arc::ptr_eq(&self.world.services, &world.services)
             || self.world.services == world.services;
@@ -466,7 +466,7 @@ impl Snapshot {
 }
 
 impl Base {
-    /// What a proxy sees whose workload has these labels.
+    /// The rules of a proxy whose workload has these labels, with the patches that hold for it.
     fn rules_of(&self, node: &Node, labels: &Labels) -> ProxyRules {
         let is_sidecar = node.kind == Kind::Sidecar;
         let labels = [labels, &node.labels];
@@ -517,7 +517,7 @@ impl Made {
 /// have is made when they ask.
 const KINDS_AHEAD: usize = variants::SPARE / 2;
 
-/// What proxies have in common that are given the same, but for what is each one's own.
+/// The properties of a node that its shared resources depend on, besides rules and preferred labels.
 fn likeness(node: &Node) -> impl Hash + use<> {
     let options = (node.idle_timeout, node.http10);
     let place = (
@@ -541,7 +541,7 @@ fn hash(what: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// What did not change is the same pointer mostly.
+/// Compares pointers first: values that did not change mostly share one.
 fn is_same<T: PartialEq>(one: &Arc<T>, other: &Arc<T>) -> bool {
     Arc::ptr_eq(one, other) || one == other
 }
@@ -578,7 +578,7 @@ fn addresses<'a>(
         .filter_map(|(_, endpoint)| Some((endpoint, endpoint.address.ip()?)))
 }
 
-/// Who may answer for a service: what its source names, and those of its endpoints.
+/// The accounts that may answer for a service: those that its source names, and those of its endpoints.
 fn accounts(world: &World, service: &Service) -> BTreeSet<Arc<str>> {
     let of_endpoints = world
         .endpoints_of(&service.key)

@@ -1,4 +1,4 @@
-//! What a proxy is given by name: assignments, and all that a program with gRPC in it asks for.
+//! Resources that are made by name: assignments, and all that a program with gRPC in it asks for.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::rules::destination_rule::{Policies, Policy};
 use crate::view::{Resource, Type};
 
 impl ProxyView {
-    /// Where assignments are, for all who see the same.
+    /// The cache of assignments with this preference, shared by all who see the same.
     fn assignments_by(&self, preference: &Preference<'_>) -> &Assignments {
         match preference {
             Preference::None => &self.parts.assignments,
@@ -66,7 +66,7 @@ impl ProxyView {
         clusters.get(name).map(|cluster| cluster.name.clone())
     }
 
-    /// What an assignment is kept by: its name, whose service it is, and the rules that had a part in it.
+    /// The key of an assignment: its name, the service's namespace, and the rules that had a part in it.
     fn assignment_key(
         (name, namespace): (Arc<str>, &Arc<str>),
         policies: &Policies,
@@ -111,8 +111,8 @@ impl ProxyView {
             .sum()
     }
 
-    /// Ports of all services, with what each of them has that makes more of it: addresses, and names of who may answer. Where
-    /// endpoints have listeners of their own, those, too.
+    /// Ports of all services, with the parts of each that make more of it: addresses, and the accounts that may answer. If
+    /// endpoints have listeners of their own, those count, too.
     pub(super) fn unmade_of_services(&self) -> usize {
         let snapshot = &self.snapshot;
         let service_ports = self.rules.service_ports();

@@ -28,7 +28,7 @@ const MOST_SUBSETS: usize = 10_000;
 /// And their bytes.
 const SUBSET_BYTES: usize = 32 << 20;
 
-/// What is left of both: tenants share it.
+/// The remainder of both bounds, which tenants share.
 struct Room {
     subsets: FairRoom,
     bytes: FairRoom,
@@ -52,7 +52,7 @@ impl ProxyView {
         locality::preference(setting, of_rules, &service_port.service, client)
     }
 
-    /// How the endpoints of a cluster are found.
+    /// The way in which a cluster finds its endpoints.
     pub(super) fn resolution(&self, service_port: &ServicePort, policy: &Policy<'_>) -> Resolution {
         let client = &self.client;
         if policy.is_passthrough() && client.intercepts && !client.grpc {
@@ -61,8 +61,8 @@ impl ProxyView {
         clusters::resolution(service_port, client)
     }
 
-    /// Why a cluster may not lead to a place; `None`: it may. What stands for every proxy itself is for nobody, and what is
-    /// beside it is for those of the service's namespace.
+    /// The conflict of a place that a cluster may not lead to; `None`: it may. A place that means every proxy itself is for no
+    /// cluster, and one beside each proxy is for proxies of the service's namespace.
     fn refuses(
         &self,
         service_port: &ServicePort,
@@ -235,7 +235,7 @@ impl ProxyView {
         (draft, secured)
     }
 
-    /// Of a cluster that resolves names itself; an entry that names no endpoints means its own name.
+    /// Endpoints of a cluster that resolves names itself; an entry that names no endpoints means its own name.
     fn resolved(
         &self,
         service_port: &ServicePort,

@@ -12,10 +12,10 @@ use crate::scope::Scope;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type};
 
-/// What programs with gRPC in them ask for: its type and name, the port that is meant, and the rules that hold.
+/// The key of a resource for programs with gRPC in them: its type and name, the port that is meant, and the rules that hold.
 type Named = (Type, Arc<str>, Arc<str>, Scope);
 
-/// Those of services, for all proxies that are alike.
+/// Clusters of services, for all proxies that are alike.
 #[derive(Debug, Default)]
 pub(super) struct Clusters {
     pub(super) all: Cache<Scope, Arc<Set>>,
@@ -30,7 +30,7 @@ type ClusterKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>, Arc<[u64]>);
 /// A name, what it has, and the rules that it is made from.
 type ListenerKey = (Arc<str>, Version, Arc<[ObjectRef]>);
 
-/// Those of services, for all proxies whose listeners are alike.
+/// Listeners of services, for all proxies whose listeners are alike.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     pub(super) all: Cache<Scope, Arc<Outbound>>,

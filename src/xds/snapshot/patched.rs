@@ -1,4 +1,4 @@
-//! What EnvoyFilters make of one proxy's resources.
+//! EnvoyFilters, applied to one proxy's resources.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Base {
 }
 
 impl ProxyView {
-    /// For resources of one type. Of each there are as many as ports of services, about.
+    /// For resources of one type. Each type has about as many as there are ports of services.
     pub(super) fn patcher(&self) -> Patcher<'_> {
         let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
         let patches = &self.rules.patches;
@@ -49,7 +49,7 @@ impl ProxyView {
         Patcher::new(patches, is_sidecar, resources)
     }
 
-    /// Whether patches leave a cluster with endpoints by EDS, where it is made so: nobody is to wait for those of another.
+    /// Returns true if a cluster that is made with EDS keeps it after patches. Streams never wait for the endpoints of others.
     pub(super) fn is_by_eds(&self, name: &str) -> bool {
         if self.rules.patches_of_clusters().is_empty() {
             return true;

@@ -13,7 +13,8 @@ use crate::scope::ProxyRules;
 /// ports.
 const POLICY_BYTES: usize = 8 << 20;
 
-/// Of the policies that hold for the workload of a proxy, a sidecar or a router. `chains`: so many of its chains have them.
+/// The filters of policies that hold for the workload of a proxy, a sidecar or a router. `chains`: the number of its chains that
+/// have them, among which they share [`POLICY_BYTES`].
 pub(super) fn filters(
     snapshot: &Arc<Snapshot>,
     proxy: &Proxy,

@@ -9,7 +9,7 @@ use api::model::{ClusterId, Endpoint, Service, ServiceKey, World};
 /// A service with so many ports or fewer is looked through as it is: that is as quick, and takes no memory.
 const FEW: usize = 8;
 
-/// Of the services with more.
+/// Endpoints of the services with more ports than [`FEW`].
 #[derive(Debug, Default)]
 pub(super) struct ByPort(HashMap<ServiceKey, Many>);
 
@@ -19,7 +19,7 @@ struct Many {
     accounts: Arc<BTreeSet<Arc<str>>>,
 }
 
-/// Those that one cluster knows of a port: their places in its shard, in order.
+/// Endpoints that one cluster knows of a port: their indices in its shard, in order.
 #[derive(Debug)]
 struct Part {
     cluster: ClusterId,
@@ -60,7 +60,7 @@ impl ByPort {
         }))
     }
 
-    /// How many there are of a port, at least where that is quick to say.
+    /// The number of a port's endpoints; for a service with few ports the number of all its endpoints, which is quicker.
     pub(super) fn count(&self, world: &World, service: &ServiceKey, port: &str) -> usize {
         match self.0.get(service) {
             Some(many) => {
@@ -71,7 +71,7 @@ impl ByPort {
         }
     }
 
-    /// Who may answer for a service.
+    /// The accounts that may answer for a service.
     pub(super) fn accounts(&self, world: &World, service: &Service) -> Arc<BTreeSet<Arc<str>>> {
         match self.0.get(&service.key) {
             Some(many) => Arc::clone(&many.accounts),

@@ -1,4 +1,4 @@
-//! What one proxy is to have: the shared parts that its place in the mesh gives it, and its own.
+//! The resources of one proxy: the shared parts that its place in the mesh gives it, and its own.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -43,7 +43,7 @@ pub(super) struct ProxyView {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) proxy: Proxy,
     inbound_ports: Vec<InboundPort>,
-    /// Of what comes in.
+    /// Filters of the policies for inbound traffic.
     pub(super) filters: Filters,
     peers: PeerModes,
     serves: bool,
@@ -59,17 +59,17 @@ pub(super) struct ProxyView {
     pub(super) sets: [OnceLock<Arc<Set>>; 5],
 }
 
-/// What it shares with proxies that see the same. A view has its parts from its beginning, while there is still the view
-/// before it, of which they take what does not differ; and as long as there is one, they are there.
+/// The parts that it shares with proxies that see the same. A view has them from its beginning, while the view before it still
+/// exists, from which they take over what does not differ; and they last as long as a view has them.
 pub(super) struct Parts {
     pub(super) clusters: Arc<Clusters>,
     listeners: Arc<Listeners>,
     pub(super) routes: Arc<Cache<Arc<str>, Routes>>,
-    /// Of services whose endpoints are the same from everywhere.
+    /// Assignments of services whose endpoints are the same from everywhere.
     pub(super) assignments: Arc<Assignments>,
-    /// Of those for which it matters which endpoint is near.
+    /// Assignments that depend on the client's locality.
     pub(super) near: Arc<Assignments>,
-    /// Of those for which labels of a client matter.
+    /// Assignments that depend on the client's labels, too.
     pub(super) ranked: Arc<Assignments>,
 }
 
@@ -191,7 +191,7 @@ impl ProxyView {
         })
     }
 
-    /// Of the applications beside it; limits that rules set for their services count there, too.
+    /// Clusters of the applications beside it, with the limits that rules set for their services.
     fn inbound_clusters(&self) -> Vec<Draft<ClusterParts>> {
         let own = self.own();
         let mut drafts = own.clusters();
@@ -266,7 +266,7 @@ impl ProxyView {
         built.is_some_and(|built| !built.bound && self.has(built))
     }
 
-    /// Where its applications are, as listeners are called: no bound listener of services takes that place from them.
+    /// The addresses of its applications, as names of listeners: no bound listener of services takes one of them.
     fn applications(&self) -> BTreeSet<String> {
         self.inbound_ports
             .iter()
@@ -349,7 +349,7 @@ impl ProxyView {
         conflicts.map(|conflict| conflict.of(proxy)).collect()
     }
 
-    /// Whether a listener does.
+    /// Returns true if a listener refers to this route configuration.
     fn refers_to(&self, name: &str) -> bool {
         name == HTTP_PROXY || self.outbound_listeners().routes.contains(name)
     }
@@ -536,7 +536,7 @@ pub(super) fn network(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> Op
     uses_gateways.then(|| proxy.network.clone())
 }
 
-/// Where localities make no difference, all proxies see the same.
+/// The key of a proxy's clusters, without its locality if that makes no difference, so that all proxies share them.
 fn client_key(
     snapshot: &Snapshot,
     proxy: &Proxy,
@@ -558,7 +558,7 @@ fn client_key(
     (client.clone(), locality, labels)
 }
 
-/// Those that patches leave.
+/// Patches and finishes drafts, without those that patches remove.
 pub(super) fn finished<M: Patched>(
     patcher: &Patcher<'_>,
     drafts: impl IntoIterator<Item = Draft<M>>,
@@ -582,21 +582,21 @@ pub(super) fn versions(resources: &[Arc<Resource>]) -> Vec<(Arc<str>, crate::ver
         .collect()
 }
 
-/// What is told of a listener of services where the proxy has one of its own.
+/// The conflict of a listener of services where the proxy has one of its own.
 fn no_room(name: &str) -> Conflict {
     let message =
         format!("listener {name} of services is left out: the proxy has one of its own there");
     Conflict::new(INVALID_LISTENER, name, message)
 }
 
-/// What is told of a listener of services that would be bound where the application is.
+/// The conflict of a listener of services that would be bound where the application is.
 fn in_the_way(name: &str) -> Conflict {
     let message =
         format!("listener {name} of services is left out: the proxy's application is there");
     Conflict::new(INVALID_LISTENER, name, message)
 }
 
-/// What is told of a listener of services at an address of the proxy's own.
+/// The conflict of a listener of services at an address of the proxy's own.
 fn of_its_address(name: &str) -> Conflict {
     let message =
         format!("listener {name} of services is left out: the address is the proxy's own");

@@ -1,4 +1,4 @@
-//! What a router has beyond clusters: listeners for its Gateways, and routes of what comes in there.
+//! Resources of a router beyond clusters: listeners for its Gateways, and routes of the requests that come in there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -173,7 +173,7 @@ pub(super) fn by_server_name(
     Draft { name, ..draft }
 }
 
-/// What its routes and those of another router differ by, beyond its Gateways: where it listens for each port.
+/// The ports of a router's servers, each with the port that it listens on: routers that differ in these share no routes.
 pub(super) fn places(merged: &Merged) -> Arc<[(u16, u16)]> {
     let all = merged.by_port.iter();
     let all = all.flat_map(|((_, port), servers)| servers.iter().map(|one| (one.number, *port)));

@@ -1,4 +1,4 @@
-//! Secrets that a router is given. Nothing of them is kept beside what streams have, and nothing of them is printed.
+//! Secrets that a router is given. No cache keeps them beside what streams have, and they are never printed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ pub fn named_credentials(world: &World, settings: &Settings) -> BTreeSet<Credent
     wanted
 }
 
-/// Where pods are that listen for a Gateway.
+/// Namespaces of the pods that listen for a Gateway, and its own.
 fn namespaces_of(
     gateway: &Configured<Gateway>,
     world: &World,
@@ -124,7 +124,7 @@ fn namespaces_of(
     namespaces
 }
 
-/// Whom rules for connections name certificates for.
+/// The proxies for which rules for connections name certificates.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientCredentials {
     /// For all routers.
@@ -179,7 +179,7 @@ impl ProxyView {
         }
     }
 
-    /// Those that the cluster of these rules may have; `None`: they name nothing for this proxy.
+    /// The credentials that a cluster with these rules may have; `None`: the rules name none for this proxy.
     pub(super) fn client_credentials(&self, policies: &Policies) -> Option<ClientSecrets<'_>> {
         let (namespace, is_trusted) = self.client.secrets.as_ref()?;
         let may = self.client.kind == Kind::Router || policies.are_for_sidecars();

@@ -1,5 +1,5 @@
-//! What is in force about a proxy's security, for those who look at it: policies of its workload, and whether it agrees with
-//! servers about mutual TLS.
+//! The security in force at a proxy, for the debug pages: policies of its workload, and whether it agrees with servers about
+//! mutual TLS.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::rules::destination_rule::Policies as TrafficPolicies;
 use crate::rules::peer_authentication::{PeerMode, PeerModes};
 use crate::scope::Rule;
 
-/// Whether a client and the servers of one port agree.
+/// The agreement of a client with the servers of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
     Agree,
@@ -52,7 +52,7 @@ pub struct PoliciesInForce {
 }
 
 impl Snapshot {
-    /// Those of this proxy's workload.
+    /// The policies of this proxy's workload.
     #[must_use]
     pub fn policies_in_force(self: &Arc<Self>, node: &Arc<Node>) -> PoliciesInForce {
         fn objects<T>(rules: &[Arc<Rule<T>>]) -> Vec<Arc<Configured<T>>> {
@@ -101,7 +101,7 @@ impl Snapshot {
         all
     }
 
-    /// What the servers of a port take, and by which policies.
+    /// The modes of the servers of a port, and the policies that set them.
     fn servers(&self, service_port: &ServicePort) -> (Vec<PeerMode>, BTreeSet<ObjectRef>) {
         let (key, mesh) = (&service_port.service.key, &self.base.mesh);
         let (mut modes, mut policies) = (Vec::new(), BTreeSet::new());

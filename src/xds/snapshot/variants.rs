@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// Parts that are kept although no connected proxy may use them (discovery.md §12).
 pub(super) const SPARE: usize = 64;
 
-/// What those may have together. Chosen: 32 kinds of proxies of a mesh with 1,000 services; names of files as long as they may be
-/// make each of them four times as large.
+/// Bytes that those may have together. Chosen: 32 kinds of proxies of a mesh with 1,000 services; names of files as long as they
+/// may be make each of them four times as large.
 const SPARE_BYTES: usize = 32 << 20;
 
-/// What can be weighed.
+/// A value of which the size can be estimated.
 pub(super) trait Weigh {
     /// About how many bytes it keeps from being given back.
     fn weight(&self) -> usize;
@@ -36,7 +36,7 @@ impl<T: Weigh> Weigh for Option<T> {
 #[derive(Debug)]
 pub(super) struct Variants<K, V> {
     known: Mutex<Known<K, V>>,
-    /// Those of the snapshot before, as far as somebody uses them.
+    /// Parts of the snapshot before that are still used.
     before: HashMap<K, Weak<V>>,
 }
 
@@ -45,8 +45,8 @@ struct Known<K, V> {
     all: HashMap<K, Weak<V>>,
     /// Used last, the latest at the end.
     spare: VecDeque<Arc<V>>,
-    /// How many there are when those that are gone are looked for: twice what was left the last time, so that each costs a
-    /// constant.
+    /// The number of keys at which the next sweep of dead ones begins: twice what the last one left, so that sweeps cost a
+    /// constant for each.
     sweep: usize,
 }
 
@@ -112,12 +112,12 @@ impl<K: Hash + Eq + Clone, V: Weigh> Variants<K, V> {
         part
     }
 
-    /// Those that are there.
+    /// The parts that still exist.
     pub(super) fn all(&self) -> Vec<Arc<V>> {
         self.lock().all.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Those, and older ones that streams use which no change since has concerned.
+    /// The same, and older parts that streams still use because no change since has concerned them.
     pub(super) fn all_in_use(&self) -> Vec<Arc<V>> {
         let known = self.lock();
         let older = self.before.iter();

@@ -34,7 +34,7 @@ impl AckState {
         self.sent = Some(version);
     }
 
-    /// Whether no response has gone out.
+    /// Returns true if no response has gone out.
     pub(super) fn is_silent(&self) -> bool {
         self.nonce == 0
     }
@@ -52,7 +52,7 @@ impl AckState {
         self.answered >= self.nonce
     }
 
-    /// What a request says by its nonce, when it is not the first one.
+    /// Classifies a request that is not the first one, by its nonce.
     ///
     /// A nonce that was answered before is an ACK no more: Envoy asks for new names with the last nonce that it has seen,
     /// even after it has refused that response.

@@ -10,7 +10,7 @@ use crate::version::Version;
 use crate::view::{Resource, Type};
 
 impl Stream {
-    /// Those that the client may refuse for itself stand alone, behind the others.
+    /// Sends secrets together, except those that the client may refuse for a reason of its own: these follow one by one.
     pub(super) fn send_secrets(&mut self, found: Found) -> Response {
         let (alone, mut together): (Vec<_>, Vec<_>) = found
             .resources
@@ -31,7 +31,7 @@ impl Stream {
         self.respond(Type::Secret, version, together, found.removed)
     }
 
-    /// Of what was sent, without those that are to come.
+    /// The version of the secrets sent, without those that are still to come.
     fn version_of_secrets(&self) -> Version {
         let left = self.alone.iter().map(|one| one.version);
         left.fold(self.secrets.version(), |version, one| version - one)

@@ -14,7 +14,7 @@ use crate::version::Version;
 use crate::view::{Resource, Set, Type};
 
 impl Stream {
-    /// What goes out next. The writer holds it until [`Self::written`] is called; until then there is no other.
+    /// Returns the next response. The writer holds it until [`Self::written`] is called; until then there is no other.
     pub fn next(&mut self, now: Duration) -> Option<Response> {
         if self.writer.is_busy() {
             return None;

@@ -1,6 +1,6 @@
-//! What a client has of clusters or listeners: all of them, or some by name.
+//! The clusters or listeners of a client: all of them, or some by name.
 //!
-//! What was sent is a set, shared with every stream that has the same. So a stream with all clusters keeps one pointer.
+//! The resources sent are a set, shared with every stream that has the same. So a stream with all clusters keeps one pointer.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Difference {
         self.is_kept() && self.gone.is_empty()
     }
 
-    /// Nothing came and nothing changed.
+    /// Returns true if no resource came or changed.
     pub(super) fn is_kept(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty()
     }
@@ -80,7 +80,7 @@ impl Complete {
         &self.names
     }
 
-    /// What the client is to have.
+    /// The resources that the client is to have.
     pub(super) fn target(&self, kind: Type, view: &dyn View) -> Result<Arc<Set>, Unmade> {
         made(|| {
             if self.wildcard {
@@ -91,7 +91,7 @@ impl Complete {
         })
     }
 
-    /// What is owed cannot be made: whoever waits for it waits for the next push.
+    /// Gives up a response that cannot be made: its client waits for the next push.
     pub(super) fn give_up(&mut self) {
         self.owed = false;
     }
@@ -100,7 +100,7 @@ impl Complete {
         self.wildcard || !self.names.is_empty()
     }
 
-    /// State of the world, first request. Whether the client has all of it already.
+    /// State of the world, first request. Returns true if the client has all of it already.
     pub(super) fn begin(&mut self, request: &Request, client: Client, view: &dyn View) -> bool {
         let names = sorted(request.names.iter());
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
@@ -151,8 +151,8 @@ impl Complete {
         found.is_ok() || self.sent.get(name).is_some()
     }
 
-    /// Delta, first request. Whether the client has all of it already; and how many of the names that it has and that there is
-    /// nothing of are too many to be told that they are gone: they come again on its next stream.
+    /// Delta, first request. Returns true if the client has all of it already, and the number of names without a resource that it
+    /// has and that are too many to be told that they are gone: they come again on its next stream.
     pub(super) fn begin_delta(
         &mut self,
         request: &Request,
@@ -265,7 +265,7 @@ impl Complete {
     }
 }
 
-/// What one response has.
+/// The content of one response, and the difference that it makes.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) resources: Vec<Arc<Resource>>,
@@ -287,14 +287,14 @@ fn by_name(names: &[&str]) -> Vec<Arc<str>> {
     names.map(|name| Arc::from(*name)).collect()
 }
 
-/// Of two sorted lists one, each name once.
+/// Merges a sorted list into another, each name once.
 fn merge(into: &mut Vec<Arc<str>>, names: &[Arc<str>]) {
     into.extend(names.iter().cloned());
     into.sort();
     into.dedup();
 }
 
-/// What a client says that it has. A version that was never given out differs from every one that was.
+/// A resource that a client reports to have, by its version. A version that was never given out differs from every one that was.
 fn known(name: Arc<str>, version: &str) -> Arc<Resource> {
     let version = Version::parse(version).unwrap_or_else(|| Version::of(version.as_bytes()));
     Arc::new(Resource::without_body(name, version))

@@ -28,8 +28,8 @@ pub struct Lists(Mutex<ListIndex>);
 #[derive(Debug, Default)]
 struct ListIndex {
     lists: BTreeMap<(Version, usize), Vec<Weak<List>>>,
-    /// How many there are when the next sweep begins: twice what the last one has left, so that sweeps cost a constant
-    /// for each list.
+    /// The number of keys at which the next sweep begins: twice what the last one has left, so that sweeps cost a constant for
+    /// each list.
     sweep: usize,
 }
 

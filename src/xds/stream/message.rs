@@ -1,4 +1,4 @@
-//! What goes over a stream, without the words of gRPC: requests, responses, and what became of a request.
+//! Messages of a stream, without the words of gRPC: requests, responses, and the outcome of a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use crate::resource_names::ResourceNames;
 use crate::version::Version;
 use crate::view::{Resource, Type};
 
-/// How a stream speaks.
+/// The variant of xDS that a stream speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     StateOfTheWorld,
     Delta,
 }
 
-/// Who is at the other end. gRPC names everything it wants, and takes what is missing in a response for not there.
+/// The kind of client. gRPC names everything it wants, and takes a resource that is missing in a response for deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     Envoy,
@@ -64,7 +64,7 @@ pub struct Response {
     pub removed: Vec<Arc<str>>,
 }
 
-/// What a request was.
+/// The meaning of a request, by its nonce and its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
     /// The first of its type on this stream.
@@ -112,7 +112,7 @@ impl std::error::Error for Fault {}
 /// A refusal that stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nack {
-    /// What was refused.
+    /// The version that was refused.
     pub version: Version,
     /// The client's words, cut after [`WORDS`] bytes.
     pub message: Arc<str>,
@@ -129,10 +129,10 @@ pub const UNKNOWN_NAMES: usize = 1000;
 /// Longest of them (discovery.md §9): a host of 253 bytes with what stands around it.
 pub const NAME_BYTES: usize = 512;
 
-/// Of a refusal's words.
+/// Bytes kept of a refusal's message.
 pub const WORDS: usize = 4096;
 
-/// How long a step waits for its ACKs.
+/// The time for which a step waits for its ACKs.
 pub const STEP: Duration = Duration::from_secs(2);
 
 /// After this time a response that is not read counts once.

@@ -1,4 +1,4 @@
-//! What one xDS stream is owed.
+//! The state of one xDS stream, and the responses that it owes to its client.
 //!
 //! A stream knows what its client has (what it was sent, by type) and what it is to have (a [`View`]). A request and a push
 //! only say where the two may differ; [`Stream::next`], asked whenever the writer is free, compares and makes one response.
@@ -8,7 +8,8 @@
 //! *listeners and routes* too, but not before its new clusters are warm: until then requests for them are answered with what
 //! the push before had. The steps are those of `rollout`.
 //!
-//! What a view cannot make, by a mistake of this program, ends the push that wanted it, and the client keeps what it has.
+//! A view that fails to make a resource, by a bug of this program, ends the push that wanted it, and the client keeps what it
+//! has.
 
 mod ack_state;
 mod alone;
@@ -106,11 +107,11 @@ pub struct Stream {
     phase: Phase,
     waiting: Option<Waiting>,
     last: Option<LastPush>,
-    /// Of the endpoints-only push that was not looked at yet.
+    /// Reasons of the endpoints-only push that was not looked at yet.
     reasons: Reasons,
     nonce: u64,
     writer: Writer,
-    /// What could not be made since somebody last asked.
+    /// Types with a resource that could not be made since [`Stream::take_unmade`] was last called.
     unmade: BTreeSet<Type>,
     lists: Arc<Lists>,
     unknown: UnknownNames,
@@ -120,10 +121,10 @@ pub struct Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unmade;
 
-/// What a name has, where that could be made.
+/// The resource of a name, `None` without one; [`Unmade`] if it could not be made.
 type Lookup = Result<Option<Arc<Resource>>, Unmade>;
 
-/// What a view makes. What it keeps while it works is whole at every moment.
+/// Calls a view, and catches a panic: the caches that a view fills are whole at every moment.
 fn made<T>(make: impl FnOnce() -> T) -> Result<T, Unmade> {
     catch_unwind(AssertUnwindSafe(make)).map_err(|_| Unmade)
 }
@@ -364,7 +365,7 @@ impl Stream {
         ack_state.asked && ack_state.is_silent() && !self.clusters.is_owed()
     }
 
-    /// What it has, or is on its way to.
+    /// The view of the latest push, which the client has or is on its way to.
     pub fn view(&self) -> &Arc<dyn View> {
         &self.views.latest
     }
@@ -410,7 +411,7 @@ impl Stream {
         self.writer.end();
     }
 
-    /// Whether a response has waited for too long for its client to read.
+    /// Reports a response that has waited too long for its client to read.
     pub fn stall(&mut self, now: Duration) -> Option<Stall> {
         self.writer.stall(now)
     }

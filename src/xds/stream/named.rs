@@ -1,4 +1,4 @@
-//! What a client has of endpoints or routes: names that it asked for, and what it was sent for each.
+//! The endpoints, routes or secrets of a client: names that it asked for, and the resource that it was sent for each.
 //!
 //! A list has two words per name: the resource that was sent, shared with everyone who has it, and a mark. Names are sorted, so
 //! that a request with all of them is one walk over two lists. Streams whose lists are equal share one (see
@@ -25,8 +25,8 @@ pub(super) struct Named {
     last_nonces: LastNonces,
 }
 
-/// Which response was the last to speak of a name, for those that are not answered yet. Of state of the world only: a client
-/// of the other protocol says what it lets go.
+/// Which response was the last to speak of a name, for those that are not answered yet. Used in state of the world only: a delta
+/// client says what it lets go.
 #[derive(Debug, Default)]
 struct LastNonces {
     /// The last one that spoke of all names, and those after it.
@@ -41,7 +41,7 @@ impl LastNonces {
 }
 
 impl Named {
-    /// Of what was sent.
+    /// The version of the resources sent.
     pub(super) fn version(&self) -> Version {
         self.version
     }
@@ -58,7 +58,7 @@ impl Named {
         self.slots.iter().map(Slot::name)
     }
 
-    /// What the client has.
+    /// The resources that the client has.
     pub(super) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
         let sent = self.slots.iter();
         sent.filter(|slot| slot.state == State::Sent)
@@ -150,7 +150,7 @@ impl Named {
         self.be(slots);
     }
 
-    /// Of these names, those that are subscribed are sent once more: their clusters are new to the client.
+    /// Marks these names, if they are subscribed, to be sent once more: their clusters are new to the client, or changed.
     pub(super) fn again<'a>(&mut self, names: impl Iterator<Item = &'a Arc<str>>) {
         let found: Vec<_> = names.filter_map(|name| self.find(name)).collect();
         if found.is_empty() {
@@ -206,7 +206,7 @@ impl Named {
         true
     }
 
-    /// Delta: a client comes back with these versions, sorted by name. Whether nothing is owed to it.
+    /// Delta: a client comes back with these versions, sorted by name. Returns true if nothing is owed to it.
     pub(super) fn agree_each(&mut self, initial: &[(&str, &str)], source: &Source<'_>) -> bool {
         let mut changes = Vec::new();
         let mut version = self.version;
@@ -232,7 +232,7 @@ impl Named {
         self.unsent == 0
     }
 
-    /// What was asked for, and what is dirty and differs from what was sent.
+    /// Finds the resources that were asked for, and those that are dirty and differ from what was sent.
     pub(super) fn changed(&mut self, dirty: &Dirty, source: &Source<'_>) -> Found {
         let (found, changes) = self.look_at(dirty, source);
         self.unsent = 0;
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use crate::stream::Lists;
 
-    /// What there is, as a snapshot has it: one copy for everyone.
+    /// The resources of a snapshot: one copy for everyone.
     #[derive(Default)]
     struct Mesh {
         resources: BTreeMap<String, Arc<Resource>>,
@@ -359,7 +359,7 @@ mod tests {
             self.resources.keys().map(String::as_str).collect()
         }
 
-        /// What a stream is mentioned that has these to look at.
+        /// Returns the names that a stream is sent when it looks at these.
         fn record_nonces(&self, named: &mut Named, dirty: &Dirty, nonce: u32) -> Vec<String> {
             let get = |name: &str| Ok(self.resources.get(name).cloned());
             let source = Source {

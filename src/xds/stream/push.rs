@@ -1,4 +1,4 @@
-//! What a stream is told to look at again, and how two such tellings become one.
+//! Pushes: the parts of a view that a stream has to look at again, and the merging of two pushes into one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct Push {
     pub reasons: Reasons,
 }
 
-/// What may differ.
+/// The resources that may differ in a view.
 #[derive(Clone, Debug)]
 pub enum Scope {
     /// Assignments of these names, and nothing else.
@@ -29,7 +29,7 @@ pub enum Scope {
 pub(super) enum Dirty {
     #[default]
     None,
-    /// Those of one push are shared by all streams.
+    /// Assignments of these names; all streams share the set of one push.
     Names(Arc<BTreeSet<Arc<str>>>),
     All,
 }
@@ -61,6 +61,6 @@ pub(super) struct Waiting {
 pub struct LastPush {
     pub at: Duration,
     pub reasons: Reasons,
-    /// Of which something was sent for it.
+    /// Types of which the push sent a response.
     pub types: Vec<Type>,
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::ack_state::AckState;
 use super::message::STEP;
 
-/// How far a push has come.
+/// The progress of a push.
 #[derive(Debug, Default)]
 pub(super) enum Phase {
     #[default]
@@ -80,14 +80,14 @@ impl Phase {
     }
 }
 
-/// What the third step waits for.
+/// The wait of the third step for new clusters to be warm.
 #[derive(Debug)]
 pub(super) struct Warming {
-    /// Of the response with the new clusters.
+    /// The nonce of the response with the new clusters.
     clusters: u64,
     /// New clusters whose assignments were not sent yet: the client has not asked for them.
     wanted: BTreeSet<Arc<str>>,
-    /// Of the response that had the last one of them.
+    /// The nonce of the last response with assignments of them.
     endpoints: u64,
     until: Duration,
 }

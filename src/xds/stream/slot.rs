@@ -8,7 +8,7 @@ use super::message::{Client, Protocol};
 use crate::version::Version;
 use crate::view::{Resource, Type};
 
-/// Where a name stands.
+/// The state of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Asked for: the next response has it, whatever was sent before.
@@ -44,8 +44,8 @@ impl Slot {
         }
     }
 
-    /// Whether one can stand for the other. Of what was sent it is the same copy, not only the same content: whoever holds
-    /// an older copy keeps an older snapshot's bytes.
+    /// Returns true if one slot can stand for the other. A resource that was sent must be the same copy, not only the same
+    /// content: a stream with an older copy keeps an older snapshot's bytes.
     pub(super) fn is(&self, other: &Self) -> bool {
         let (one, two) = (&self.resource, &other.resource);
         self.state == other.state
@@ -55,7 +55,7 @@ impl Slot {
                     && one.name == two.name))
     }
 
-    /// What it adds to the version.
+    /// The version that it adds to its list's.
     pub(super) fn version(&self) -> Version {
         match self.state {
             State::Unsent => Version::EMPTY,
@@ -69,7 +69,7 @@ fn nothing(name: Arc<str>) -> Arc<Resource> {
     Arc::new(Resource::without_body(name, Version::EMPTY))
 }
 
-/// How a client learns that a name has nothing.
+/// The way in which a client learns that a name has no resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Absence {
     /// By an empty resource of that name.
@@ -90,7 +90,7 @@ impl Absence {
     }
 }
 
-/// What a response has.
+/// The content of a response.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) resources: Vec<Arc<Resource>>,
@@ -99,7 +99,7 @@ pub(super) struct Found {
     pub(super) held: bool,
     /// Something could not be made, and was left as it was.
     pub(super) failed: bool,
-    /// Of all that the client has after it.
+    /// The version of everything that the client has after it.
     pub(super) version: Version,
 }
 
@@ -118,13 +118,13 @@ impl Found {
         self.resources.is_empty() && self.removed.is_empty()
     }
 
-    /// Whether a request is answered by it: one that wanted only what cannot be made is not.
+    /// Returns true if it answers a request. One that wanted only what cannot be made has no answer.
     pub(super) fn is_answer(&self) -> bool {
         !(self.failed && self.is_empty())
     }
 }
 
-/// What comes of looking at some of the names.
+/// A slot of a list that a look at its name has changed.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) at: usize,
@@ -133,13 +133,13 @@ pub(super) struct Change {
     pub(super) mentioned: bool,
 }
 
-/// How names become resources.
+/// The lookup of resources by name, for one response.
 pub(super) struct Source<'a> {
     pub(super) get: &'a dyn Fn(&str) -> Lookup,
     pub(super) absence: Absence,
-    /// What is gone stays as it was sent.
+    /// True if resources that are gone stay as they were sent.
     pub(super) hold: bool,
-    /// Of the response that is made; 0: there is none.
+    /// The nonce of the response that is made; 0: there is none.
     pub(super) nonce: u32,
     pub(super) lists: &'a Lists,
 }

@@ -1,4 +1,4 @@
-//! What can be seen of a stream, for the pages: versions sent and accepted, refusals that stand, names, content.
+//! The state of a stream as the pages show it: versions sent and accepted, refusals that stand, names, resources.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct Status<'a> {
     pub nack: Option<&'a Nack>,
 }
 
-/// What a client subscribes of one type.
+/// The subscriptions of a client to one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watches {
     pub wildcard: bool,
@@ -50,7 +50,7 @@ impl Stream {
         Watches { wildcard, names }
     }
 
-    /// What the client was sent and is to have kept. Where it came with the content, versions alone may be known.
+    /// The resources that the client was sent and should still have. Resources that it came with may have a version and no body.
     pub fn resources(&self, kind: Type) -> Vec<Arc<Resource>> {
         match kind {
             Type::Cluster => self.clusters.sent().members().to_vec(),
@@ -87,7 +87,7 @@ impl Stream {
         u8::try_from(percent).unwrap_or(100)
     }
 
-    /// Whether the client's workload is one of a service's, where it ought to be one.
+    /// Returns true unless the client is a sidecar whose workload belongs to no service.
     pub fn serves(&self) -> bool {
         self.views.latest.serves()
     }
@@ -111,7 +111,7 @@ fn has_place(text: &str, secret: &Resource) -> bool {
     })
 }
 
-/// Whether a text has a name in it that is no part of a longer one.
+/// Returns true if a text has a name in it that is no part of a longer one.
 fn names(text: &str, name: &str) -> bool {
     let is_part = |byte: Option<&u8>| {
         byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || b".|_-".contains(byte))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::message::{Fault, NAME_BYTES, UNKNOWN_NAMES};
 use crate::view::Type;
 
-/// Of one stream, by type.
+/// The unknown names of one stream, by type.
 #[derive(Debug, Default)]
 pub(super) struct UnknownNames([BTreeSet<Arc<str>>; 5]);
 
@@ -22,7 +22,7 @@ pub(super) struct RequestedNames<'a> {
     pub(super) all: bool,
     /// The stream has it already.
     pub(super) is_held: &'a dyn Fn(&str) -> bool,
-    /// There is something of that name.
+    /// Returns true if a resource has that name.
     pub(super) is_there: &'a dyn Fn(&str) -> bool,
 }
 
@@ -37,7 +37,7 @@ impl UnknownNames {
         }
     }
 
-    /// Takes a request's names in. Where they are too many, or one is too long, nothing changes.
+    /// Takes a request's names in. If they are too many, or one is too long, nothing changes.
     pub(super) fn ask(&mut self, kind: Type, asked: &RequestedNames<'_>) -> Result<(), Fault> {
         let place = Self::at(kind);
         let of_others = self.0.iter().enumerate().filter(|(at, _)| *at != place);

@@ -10,12 +10,12 @@ use crate::view::{Type, View};
 pub(super) struct Views {
     pub(super) latest: Arc<dyn View>,
     pub(super) rolling: Arc<dyn View>,
-    /// Of listeners and routes.
+    /// The view of listeners and routes.
     pub(super) shown: Arc<dyn View>,
 }
 
 impl Views {
-    /// What a name has. What the newer view has lost is as it was until its cluster or listener goes.
+    /// The resource of a name. One that the newer view has lost stays as it was until its cluster or listener goes.
     pub(super) fn get(&self, kind: Type, name: &str) -> Lookup {
         let views: &[&Arc<dyn View>] = match kind {
             Type::Cluster => &[&self.rolling],

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::message::{CLOSED, SLOW};
 
-/// What a response that is not read comes to.
+/// The consequence of a response that is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
     /// Said once per response.

@@ -12,7 +12,7 @@ use crate::common::tls;
 use crate::common::wire;
 use crate::rules::virtual_service::connections::Target;
 
-/// What the inspector calls HTTP.
+/// The application protocols by which the inspector marks HTTP.
 const HTTP: [&str; 3] = ["http/1.0", "http/1.1", "h2c"];
 const TLS: &str = "tls";
 
@@ -62,7 +62,7 @@ impl Match {
         self
     }
 
-    /// Whatever is TLS.
+    /// Matches all TLS.
     pub(crate) fn tls(mut self) -> Self {
         self.0.transport_protocol = TLS.to_owned();
         self
@@ -102,8 +102,8 @@ pub(crate) fn secured(chain: FilterChain, socket: TransportSocket) -> FilterChai
     }
 }
 
-/// What is not declared: requests by their first bytes, and the rest as it is. TLS is a part of the rest, even if it says that
-/// there is HTTP in it.
+/// Chains of a port that is not declared: requests by their first bytes, and the rest as it is. TLS is a part of the rest, even
+/// if it says that there is HTTP in it.
 pub(crate) fn sniffed(matching: &Match, http: Filter, tcp: Vec<Filter>) -> Vec<FilterChain> {
     vec![
         matching.clone().http().chain(http),
@@ -118,7 +118,7 @@ pub(crate) fn key(range: Option<&Network>, name: &str, source: Option<&Network>)
     format!("{} {} {name}", text(range), text(source))
 }
 
-/// What tells connections of a rule from others, as far as no chain before has the same. `matched`: what those have.
+/// Matches for the connections of a rule's target, without those that a chain before has. `matched`: the conditions of those.
 pub(crate) fn of_target(
     target: &Target,
     families: Families,

@@ -21,7 +21,7 @@ use crate::resources::routes::HTTP_PROXY;
 use crate::rules::peer_authentication::PeerMode;
 use crate::scope::Unknown;
 
-/// Where connections go that nobody knows.
+/// The filter for connections to no known service.
 pub(crate) fn unknown(mesh: &Mesh, to: &Unknown, intercepted: bool) -> Filter {
     let cluster = clusters::of_unknown(to, intercepted);
     filters::tcp(mesh, cluster.as_deref().unwrap_or(clusters::BLACK_HOLE))
@@ -63,8 +63,8 @@ pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh, to: &Unknown) -> Draft<Listen
     super::draft(listener)
 }
 
-/// Whoever calls the port itself wanted to go nowhere else: passed on, one connection would come in again and again until the
-/// proxy has no descriptors left.
+/// A chain that ends connections to the port itself, which were not intercepted: passed on, one connection would come in again
+/// and again until the proxy has no descriptors left.
 fn direct(mesh: &Mesh, port: u16) -> FilterChain {
     let matching = Match::any().port(Some(port));
     matching.chain(filters::tcp(mesh, clusters::BLACK_HOLE))
@@ -130,7 +130,7 @@ fn passthrough(proxy: &Proxy, own: &Own<'_>) -> Vec<FilterChain> {
         .collect()
 }
 
-/// What is told where `proxyHttpPort` is a port of the proxy's own: applications have no port to use it through then.
+/// The conflict of a `proxyHttpPort` that is a port of the proxy's own: applications have no port to use it through then.
 pub(crate) fn no_http_proxy(mesh: &Mesh) -> Option<Conflict> {
     let port = mesh.http_port;
     (port != 0 && is_own(port, mesh)).then(|| {

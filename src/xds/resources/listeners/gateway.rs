@@ -32,7 +32,7 @@ pub(crate) struct Edge<'a> {
     pub(crate) mesh: &'a Mesh,
     pub(crate) rules: &'a ProxyRules,
     pub(crate) merged: &'a Merged,
-    /// Who may come in.
+    /// Filters of the policies for requests and connections that come in.
     pub(crate) filters: &'a Filters,
     pub(crate) secrets: ProxySecrets<'a>,
 }
@@ -152,7 +152,7 @@ impl Edge<'_> {
         Ok(())
     }
 
-    /// How TLS ends at a server; where it cannot, why not.
+    /// The socket that ends TLS at a server, or the reason why it cannot.
     fn socket(&self, server: &Serving) -> Result<TransportSocket, String> {
         let own = RouterCertificates {
             files: &self.proxy.node.server,
@@ -166,7 +166,7 @@ impl Edge<'_> {
         tls::socket(&written, server.ends, own)
     }
 
-    /// What a rule makes of connections to a server. `None`: there is no room for it.
+    /// The targets of a rule's connections to a server. `None`: there is no room for them.
     fn targets(
         &self,
         server: &Serving,
@@ -252,7 +252,7 @@ impl Edge<'_> {
     }
 }
 
-/// What a server is told apart by; none: whatever name the client says.
+/// The server names that a server's chain matches; none: any.
 fn names(server: &Serving) -> Vec<String> {
     let mut names: Vec<String> = server.hosts.names().collect();
     if names.iter().any(|name| name == "*") {

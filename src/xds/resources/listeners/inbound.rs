@@ -33,7 +33,7 @@ const BOUND: &str = "_inbound";
 /// One port that the proxy takes for its application.
 #[derive(Clone, Debug)]
 pub(crate) struct InboundPort {
-    /// Where connections come in.
+    /// The address on which connections come in.
     pub(crate) bind: IpAddr,
     pub(crate) port: u16,
     /// A real port; else what is intercepted only.
@@ -46,10 +46,10 @@ pub(crate) struct InboundPort {
     pub(crate) service_port: u16,
     /// The port of the service whose pool counts here.
     pub(crate) pool_port: u16,
-    /// Where the application is.
+    /// The address and the port of the application.
     pub(crate) place: (EndpointAddress, u16),
     pub(crate) alt_stat_name: String,
-    /// How TLS ends that is not the mesh's; nothing plain comes in then.
+    /// TLS that it ends besides the mesh's; it accepts no plain text then.
     pub(crate) tls: Option<Arc<ServerTlsSettings>>,
     /// Limits of what goes on to the application.
     pub(crate) pool: Option<Arc<ConnectionPoolSettings>>,
@@ -62,9 +62,9 @@ pub(crate) struct Own<'a> {
     pub(crate) proxy: &'a Proxy,
     pub(crate) mesh: &'a Mesh,
     pub(crate) inbound_ports: &'a [InboundPort],
-    /// Who may come in.
+    /// Filters of the policies for requests and connections that come in.
     pub(crate) filters: &'a Filters,
-    /// Whether by mutual TLS.
+    /// The modes of mutual TLS of its ports.
     pub(crate) peers: &'a PeerModes,
 }
 
@@ -72,8 +72,8 @@ pub(crate) fn cluster_name(port: u16, port_name: &str, host: &str) -> Arc<str> {
     format!("inbound|{port}|{port_name}|{host}").into()
 }
 
-/// Those that lead to an application. An inbound port to where the proxy itself listens would open its admin page to the network,
-/// or lead in a circle; who asked for it makes no difference. `lost`: what was left out.
+/// Keeps the inbound ports that lead to an application. One to where the proxy itself listens would open its admin page to the
+/// network, or lead in a circle, no matter who asked for it. `lost`: the conflicts of those left out.
 pub(crate) fn to_applications(
     inbound_ports: Vec<InboundPort>,
     proxy: &Proxy,
@@ -268,7 +268,7 @@ impl Own<'_> {
             .collect()
     }
 
-    /// Whether there are chains for a port among those.
+    /// Returns true if [`Self::intercepted`] has chains for a port.
     pub(crate) fn intercepts(&self, port: u16) -> bool {
         let mut inbound_ports = self.inbound_ports.iter();
         inbound_ports.any(|inbound_port| !inbound_port.bound && inbound_port.port == port)
@@ -280,8 +280,8 @@ impl Own<'_> {
             .any(|inbound_port| !inbound_port.bound && inbound_port.protocol.is_auto())
     }
 
-    /// What a port takes; `None`: any that nothing is said of. Where both are taken, and there are no certificates, nothing is
-    /// lost without.
+    /// The mode of a port; `None`: any port without a policy of its own. A permissive port of a proxy without certificates takes
+    /// plain text alone, which loses nothing.
     pub(crate) fn mode(&self, port: Option<u16>) -> PeerMode {
         let mode = self.peers.of_server(port);
         if mode == PeerMode::Permissive && self.proxy.node.without_certificates {
@@ -363,7 +363,7 @@ impl Own<'_> {
         gateway::tls::socket(written, ends, own)
     }
 
-    /// What is told of TLS that a Sidecar wants to end and does not.
+    /// The conflicts of TLS that a Sidecar wants to end and does not.
     pub(crate) fn lost_tls(&self) -> Vec<Conflict> {
         let all = self.inbound_ports.iter();
         let all = all.filter_map(|inbound_port| {
@@ -391,7 +391,7 @@ impl Own<'_> {
         lost.collect()
     }
 
-    /// TLS that a Sidecar ends for clients that are not of the mesh. Where it cannot, nobody comes in.
+    /// TLS that a Sidecar ends for clients that are not of the mesh. If it cannot, the chain lets no client in.
     fn own_tls(
         &self,
         written: &ServerTlsSettings,

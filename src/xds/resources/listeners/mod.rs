@@ -20,21 +20,21 @@ use crate::common::wire;
 use crate::finish::Draft;
 use crate::node::Node;
 
-/// Where Envoy itself, or pintle beside it, listens.
+/// Ports on which Envoy itself, or pintle beside it, listens.
 const OWN_PORTS: [u16; 6] = [15000, 15001, 15006, 15020, 15021, 15090];
 
-/// Whether a listener that is bound would be in the proxy's own way there.
+/// Returns true if a bound listener on this port would be in the proxy's own way.
 pub(crate) fn is_own(port: u16, mesh: &Mesh) -> bool {
     OWN_PORTS.contains(&port) || port == mesh.listen_port
 }
 
-/// Whether something of the proxy itself is behind a port of its loopback: its admin page, its status, a listener. No
-/// connection from outside may be led there.
+/// Returns true if the proxy itself listens on a port of its loopback: its admin page, its status, a listener. No connection from
+/// outside may be led there.
 pub(crate) fn is_proxys(port: u16, node: &Node, mesh: &Mesh) -> bool {
     is_usual(port, mesh) || node.ports.contains(&port)
 }
 
-/// Whether that is so of every proxy of the mesh that says nothing else.
+/// Returns true if that is so of every proxy of the mesh that says nothing else.
 fn is_usual(port: u16, mesh: &Mesh) -> bool {
     let others = mesh.proxy_ports.iter().chain([&mesh.http_port]);
     is_own(port, mesh)
@@ -43,15 +43,15 @@ fn is_usual(port: u16, mesh: &Mesh) -> bool {
             .any(|other| *other == port)
 }
 
-/// Whether a place means whatever proxy calls it, and there a port that the proxy itself has.
+/// Returns true if an address means every proxy that calls it, and the port is one of such a proxy's own.
 pub(crate) fn is_every_proxys(address: &EndpointAddress, port: u16, mesh: &Mesh) -> bool {
     let is_pipe = matches!(address, EndpointAddress::Pipe(_));
     !is_pipe && is_beside(address) && is_usual(port, mesh)
 }
 
-/// Whether a place is beside whatever proxy calls it: on the loopback of its pod, or a socket of its files. What is there is
-/// nobody else's: applications listen so that the network does not reach them, and interception as Istio 1.1 had it looks for
-/// what comes in among the listeners of services.
+/// Returns true if an address is beside every proxy that calls it: on the loopback of its pod, or a socket of its files. Servers
+/// there belong to the pod alone: applications listen so that the network does not reach them, and interception as Istio 1.1 had
+/// it looks for inbound traffic among the listeners of services.
 pub(crate) fn is_beside(address: &EndpointAddress) -> bool {
     match address {
         EndpointAddress::Ip(address) => {
@@ -67,16 +67,17 @@ pub(crate) fn is_beside(address: &EndpointAddress) -> bool {
     }
 }
 
-/// Whether a listener on all addresses would be in the way of one that Envoy has there: its own two for intercepted traffic
-/// and the one for Prometheus in its bootstrap. Envoy compares addresses also where nothing is bound, and refuses the later.
+/// Returns true if a listener on all addresses would be in the way of one that Envoy has there: its own two for intercepted
+/// traffic and the one for Prometheus in its bootstrap. Envoy compares addresses also where nothing is bound, and refuses the
+/// later.
 pub(crate) fn is_envoys(port: u16, mesh: &Mesh) -> bool {
     [15001, INBOUND_PORT, 15090].contains(&port) || port == mesh.listen_port
 }
 
-/// Where inbound traffic is caught.
+/// The port of the listener that catches inbound traffic.
 pub(crate) const INBOUND_PORT: u16 = 15006;
 
-/// How the first bytes of a connection are looked at.
+/// The inspectors that look at the first bytes of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inspect {
     pub(crate) tls: bool,
@@ -88,7 +89,7 @@ pub(crate) fn name(address: IpAddr, port: u16) -> String {
     format!("{address}_{port}")
 }
 
-/// What makes a listener one: its place, and its chains.
+/// The parts of a listener: its place, its inspectors and its chains.
 pub(crate) struct Frame {
     pub(crate) name: String,
     pub(crate) address: IpAddr,

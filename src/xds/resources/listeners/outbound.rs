@@ -29,16 +29,16 @@ use crate::rules::envoy_filter::Patcher;
 use crate::scope::{ProxyRules, Unknown};
 use crate::view::Resource;
 
-/// What the outbound listeners of two proxies differ by.
+/// The properties of a proxy that its outbound listeners depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) cluster: ClusterId,
     pub(crate) families: Families,
-    /// Where nothing is intercepted: the address that applications call.
+    /// The address that applications call, if nothing is intercepted.
     pub(crate) loopback: Option<IpAddr>,
     pub(crate) options: HttpOptions,
     pub(crate) headless: bool,
-    /// What is unknown goes there.
+    /// The target of connections to no known service.
     pub(crate) unknown: Unknown,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Outbound {
     pub(crate) conflicts: Vec<Conflict>,
 }
 
-/// Who has what no chain of a port matches.
+/// The owner of the connections to a port that no chain matches.
 enum Claim {
     Http,
     Tcp(Arc<ServicePort>),
@@ -89,7 +89,7 @@ struct Builder<'a> {
     rules: &'a ProxyRules,
     mesh: &'a Mesh,
     place: &'a Place,
-    /// Of the group that is made.
+    /// The address that services share in the group that is made.
     wildcard: Wildcard,
     /// Its ports are those of services; else all are at this one.
     port: Option<u16>,
@@ -175,7 +175,8 @@ fn extras(service_port: &ServicePort) -> Extras<'static> {
 }
 
 impl Builder<'_> {
-    /// Whether its port may be one of the address that all share: there the proxy needs some for itself.
+    /// Returns true if its port may be one of the shared address, where the proxy needs some for itself; otherwise adds a
+    /// conflict.
     fn may_share(&mut self, service_port: &ServicePort) -> bool {
         let port = service_port.port.number;
         let taken = if self.wildcard.bound {
@@ -230,7 +231,7 @@ impl Builder<'_> {
         service_port.has_address(self.place.cluster.as_str())
     }
 
-    /// Whether it may have all connections to its port that no other service is meant by.
+    /// Returns true if it may have all connections to its port that are for no other service; otherwise adds a conflict.
     fn may_have_all(&mut self, service_port: &ServicePort) -> bool {
         let takes_tls = service_port.is_plain_on_https && !self.has_address(service_port);
         if takes_tls {
@@ -287,7 +288,7 @@ impl Builder<'_> {
         shared.grpc_web |= service_port.protocol == Protocol::GrpcWeb;
     }
 
-    /// What is TCP, or may be.
+    /// Claims the connections to a port that is TCP, or may be.
     fn claim_connections(&mut self, service_port: &Arc<ServicePort>) {
         let port = service_port.port.number;
         let shared = self.shared.entry(port).or_default();

@@ -21,7 +21,7 @@ use crate::scope::ProxyRules;
 /// One host while rules add to it.
 #[derive(Default)]
 struct GatewayHost {
-    /// Of the first server that has it.
+    /// The port of the first server that has it.
     number: u16,
     routes: Vec<Route>,
     /// A route that leaves no request for others, and the rule that it is of.
@@ -170,7 +170,7 @@ impl GatewayHost {
     }
 }
 
-/// What answers where no rule is bound to a port.
+/// The answer of a port for which no rule has routes.
 fn black_hole(port: u16) -> VirtualHost {
     let answer = DirectResponseAction {
         status: 404,

@@ -88,7 +88,7 @@ pub(super) fn block_all() -> VirtualHost {
     }
 }
 
-/// Of an inbound port; it stands inside of its listener.
+/// Routes of an inbound port; they stand inside of its listener.
 pub(crate) fn inbound(cluster: &str, host: &str, port: u16) -> RouteConfiguration {
     RouteConfiguration {
         name: cluster.to_owned(),

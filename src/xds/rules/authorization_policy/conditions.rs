@@ -1,4 +1,4 @@
-//! What else must be so: `when` of a rule.
+//! Conditions of a rule: its `when`.
 
 use api::security::Condition;
 use envoy_types::pb::envoy::config::rbac::v3::{Permission, Principal, permission, principal};
@@ -69,7 +69,7 @@ pub(super) fn add(
     }
 }
 
-/// What a filter of this name left under a key: a text, or with `[x]` a list that has it.
+/// Matches the text that a filter of this name left under a key, or with `[x]` a list that has it.
 fn left_by(filter: &str, name: &str, value: &str) -> Principal {
     let inside = value
         .strip_prefix('[')

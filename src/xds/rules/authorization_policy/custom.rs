@@ -36,7 +36,7 @@ use crate::common::wire;
 
 /// For an answer, as in Istio.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// What RBAC's shadow leaves of what it would refuse.
+/// The key under which RBAC's shadow leaves its result, and the result of a refusal.
 const RESULT: &str = "shadow_engine_result";
 const REFUSED: &str = "denied";
 

@@ -33,7 +33,7 @@ pub(super) const fn identifier(identifier: principal::Identifier) -> Principal {
     }
 }
 
-/// What is combined of several.
+/// A condition that can be combined of several.
 pub(super) trait Combined: Sized {
     /// All of them; none is anything.
     fn all(parts: Vec<Self>) -> Self;
@@ -114,7 +114,7 @@ pub(super) fn add<M: Combined>(
     Ok(())
 }
 
-/// What a value asks of a text.
+/// The condition of a value on a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pattern<'a> {
     Anything,
@@ -133,7 +133,7 @@ impl<'a> Pattern<'a> {
         }
     }
 
-    /// Of a text that is not empty.
+    /// The matcher of this pattern; [`Self::Anything`] matches each text that is not empty.
     pub(super) fn matcher(self) -> StringMatcher {
         string(match self {
             Self::Anything => return regular(".+"),

@@ -1,4 +1,4 @@
-//! What is asked for: `to` of a rule.
+//! Operations that a rule is for: its `to`.
 
 use api::security::Operation;
 use envoy_types::pb::envoy::config::rbac::v3::{Permission, permission};

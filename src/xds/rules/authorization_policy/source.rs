@@ -1,4 +1,4 @@
-//! Who asks: `from` of a rule.
+//! Sources that a rule is for: its `from`.
 
 use api::security::Source;
 use envoy_types::pb::envoy::config::rbac::v3::{Principal, principal};

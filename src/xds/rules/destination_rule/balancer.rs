@@ -1,4 +1,4 @@
-//! How requests are spread over the endpoints of a cluster.
+//! Load balancing over the endpoints of a cluster.
 
 use api::config::served::{is_cookie_attribute, is_header_name, is_table, largest_ring};
 use api::istio::networking::v1alpha3::load_balancer_settings::SimpleLb;
@@ -18,7 +18,7 @@ use envoy_types::pb::google::protobuf::UInt64Value;
 
 use super::{Policy, time};
 
-/// Of a ring, where nobody says another (the same as Envoy's own).
+/// Size of a ring for which no rule says another (the same as Envoy's own).
 const SMALLEST_RING: u64 = 1024;
 /// The runtime key that Envoy wants beside a value; no operator can set it by such a name, as Istio's.
 const NO_RUNTIME_KEY: &str = "(";

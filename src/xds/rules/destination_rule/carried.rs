@@ -62,7 +62,7 @@ fn shape(proxy: &mut TcpProxy, policy: &Policy<'_>) -> bool {
         || policy.tunnel.is_some()
 }
 
-/// How long connections may be idle, and live.
+/// Limits the idle time and the lifetime of connections.
 pub(crate) fn limit_connections(proxy: &mut TcpProxy, pool: Option<&ConnectionPoolSettings>) {
     let limits = pool.and_then(|pool| pool.tcp.as_ref());
     proxy.idle_timeout = limits.and_then(|tcp| tcp.idle_timeout.as_ref()).map(time);

@@ -43,7 +43,7 @@ fn checks(tls: &ClientTlsSettings) -> bool {
     !skips.is_some_and(|skips| skips.value)
 }
 
-/// What TLS to a server takes by name; where it cannot be had, why not. `None`: it names nothing.
+/// Secrets that TLS to a server names, or the reason why it cannot have them. `None`: it names none.
 pub(super) fn asked(
     tls: &ClientTlsSettings,
     secrets: ProxySecrets<'_>,
@@ -60,8 +60,8 @@ pub(super) fn asked(
 }
 
 impl Policies {
-    /// Whether the names of certificates in the rules count for sidecars: a rule that says which workloads it is for is for
-    /// those of its own namespace, and no other gives them what is secret there.
+    /// Returns true if the names of certificates in the rules count for sidecars: a rule that says which workloads it is for is
+    /// for those of its own namespace, and no other rule gives them the secrets there.
     pub(crate) fn are_for_sidecars(&self) -> bool {
         let mut rules = self.rules.iter();
         rules.all(|rule| {

@@ -149,7 +149,7 @@ fn http(
     }
 }
 
-/// Those of HTTP/2, where it is spoken.
+/// The options of HTTP/2, if connections may speak it.
 fn http2(options: &mut HttpProtocolOptions) -> Option<&mut core::Http2ProtocolOptions> {
     match options.upstream_protocol_options.as_mut()? {
         UpstreamProtocolOptions::ExplicitHttpConfig(explicit) => {

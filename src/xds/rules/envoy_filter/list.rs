@@ -6,13 +6,13 @@ use prost::{Message, Name};
 use super::Work;
 use crate::scope::envoy_filters::Patch;
 
-/// What an operation on a list means, and what it does not find by itself.
+/// The items of a list that a patch is for.
 pub(super) struct Place<'a, T> {
-    /// Whether one is meant.
+    /// Returns true if the patch is for this item.
     pub(super) is_meant: &'a dyn Fn(&T) -> bool,
     /// The patch says which one; else all are meant.
     pub(super) is_chosen: bool,
-    /// Nothing may be behind it: what is added comes before.
+    /// Returns true if no item may be behind this one: added ones come before it.
     pub(super) is_last: &'a dyn Fn(&T) -> bool,
 }
 

@@ -166,7 +166,7 @@ pub(super) fn of_route(patch: &Patch) -> Option<&RouteMatch> {
     of_host(patch)?.route.as_ref()
 }
 
-/// What the name of a route configuration says: its port, the name of the gateway's port, and the gateway.
+/// The parts of a route configuration's name: its port, the name of the gateway's port, and the gateway.
 fn parts(name: &str) -> (Option<u32>, &str, Option<(&str, &str)>) {
     if let Some(rest) = name.strip_prefix("http.") {
         return (rest.parse().ok(), "", None);

@@ -13,7 +13,7 @@ use crate::scope::envoy_filters::Patch;
 
 impl Patched for RouteConfiguration {
     type Whole = Self;
-    /// Nothing would refer to it: no patch adds one.
+    /// No patch adds one: no listener would refer to it.
     const ADDED_BY: ApplyTo = ApplyTo::RouteConfiguration;
 
     fn of(whole: Self) -> (Arc<str>, Self) {

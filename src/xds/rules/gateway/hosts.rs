@@ -69,7 +69,7 @@ impl ServerHosts {
         self.reversed.keys().map(|host| reversed(host))
     }
 
-    /// Those that a host or a wildcard of a rule of this namespace means as well: the narrower of each two.
+    /// Its hosts that a host or a wildcard of a rule of this namespace means as well: the narrower of each two.
     fn each<'a>(&'a self, host: &'a str, namespace: &'a str) -> impl Iterator<Item = String> + 'a {
         let is_open =
             move |of: &Namespaces| of.is_empty() || of.iter().any(|one| **one == *namespace);

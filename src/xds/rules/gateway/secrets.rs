@@ -105,7 +105,7 @@ impl<'a> ProxySecrets<'a> {
         self.all.get(&key).map(|one| &**one)
     }
 
-    /// What the certificate of this name is asked for by; where it cannot be had, why not.
+    /// The resource name of a certificate, or the reason why the proxy cannot have it.
     pub(crate) fn pair(&self, written: &str) -> Result<String, String> {
         let name = self.own(written)?;
         let found = self.get(name).filter(|one| one.pair.is_some());
@@ -137,7 +137,7 @@ impl<'a> ProxySecrets<'a> {
         own.or_else(|| self.get(name)?.root.as_ref())
     }
 
-    /// What is behind a name that it asks for.
+    /// The secret of a resource name.
     pub(crate) fn asked(&self, name: &str) -> Option<Secret<'a>> {
         let name = name.strip_prefix(KUBERNETES).filter(|_| self.is_trusted)?;
         if let Some(of) = name.strip_suffix(ROOT_SUFFIX) {
@@ -148,7 +148,7 @@ impl<'a> ProxySecrets<'a> {
     }
 }
 
-/// Of one name.
+/// The content of one secret.
 pub(crate) enum Secret<'a> {
     Pair(&'a [u8], &'a [u8]),
     Root(&'a [u8]),

@@ -21,7 +21,7 @@ use crate::common::{tls, wire};
 use crate::node::Files;
 use crate::view::IN_FILES;
 
-/// Where a router's own pod has certificates, when a Gateway does not say another place.
+/// Paths of certificates in a router's own pod, for Gateways that name no others.
 const CERTIFICATE: &str = "/etc/istio/ingress-certs/tls.crt";
 const KEY: &str = "/etc/istio/ingress-certs/tls.key";
 const CLIENT_ROOT: &str = "/etc/istio/ingress-ca-certs/ca-chain.cert.pem";
@@ -37,7 +37,7 @@ pub(crate) struct RouterCertificates<'a> {
     pub(crate) files_by_name: bool,
     /// By name.
     pub(crate) secrets: ProxySecrets<'a>,
-    /// How long it waits for those.
+    /// The time for which it waits for those.
     pub(crate) initial_fetch_timeout: Duration,
 }
 
@@ -45,7 +45,7 @@ fn or<'a>(written: &'a str, usual: &'a str) -> &'a str {
     if written.is_empty() { usual } else { written }
 }
 
-/// How TLS ends; where it cannot, why not.
+/// The socket that ends TLS, or the reason why it cannot.
 pub(crate) fn socket(
     written: &ServerTlsSettings,
     ends: Ends,
@@ -162,7 +162,7 @@ fn certificates(
     }
 }
 
-/// What is asked of clients beyond a root.
+/// The checks of a client's certificate beyond its root.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What becomes of a request: it is forwarded, redirected or answered.
+//! Actions of a route: it forwards, redirects or answers a request.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Where connections go that carry no requests: a rule's `tls` by server names, and its `tcp` (discovery.md §14).
+//! Targets of connections that carry no requests: a rule's `tls` by server names, and its `tcp` (discovery.md §14).
 
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ pub(crate) type Shares = Vec<(Arc<str>, u32)>;
 pub(crate) struct Target {
     /// In lower case; none: whatever name the client says.
     pub(crate) names: Vec<String>,
-    /// Where the client wanted to go; none: anywhere.
+    /// Original destinations of connections; none: any.
     pub(crate) ranges: Vec<Network>,
     pub(crate) source: Option<Network>,
     pub(crate) to: Shares,
 }
 
-/// What a rule makes of connections to a port.
+/// The targets of a rule for connections to a port.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Connections {
     /// In order: of two with the same conditions the first counts.
     pub(crate) targets: Vec<Target>,
-    /// What none of these is for; `None`: it goes nowhere.
+    /// The clusters of connections that no target matches; `None`: they go nowhere.
     pub(crate) rest: Option<Shares>,
     pub(crate) from: ObjectRef,
 }
@@ -148,7 +148,7 @@ pub(crate) fn lacks_server_names(rules: &ProxyRules, service_port: &ServicePort)
     })
 }
 
-/// Where connections come in that a rule of a namespace may be for.
+/// A port at which connections come in, as matches of a rule see it.
 #[derive(Clone, Copy)]
 struct At<'a> {
     rules: &'a ProxyRules,

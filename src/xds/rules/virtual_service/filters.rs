@@ -1,4 +1,4 @@
-//! What happens to a request on its way: headers, faults, CORS.
+//! Filters for requests on their way: headers, faults, CORS.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub(super) struct Changes {
     pub(super) remove: Vec<String>,
 }
 
-/// Of both.
+/// Changes of the headers of a request and of its response.
 #[derive(Debug, Default)]
 pub(super) struct Both {
     pub(super) request: Changes,
@@ -187,7 +187,8 @@ pub(super) fn headers(route: &mut Route, written: &Headers) {
     route.response_headers_to_remove.truncate(MOST_HEADERS);
 }
 
-/// What filters of the connection manager do for this route. A program with gRPC in it has none, and refuses what it has not.
+/// Configures the connection manager's filters for this route. A program with gRPC in it has none, and refuses their
+/// configuration.
 pub(super) fn add(route: &mut Route, http: &HttpRoute, grpc: bool) {
     if grpc {
         return;

@@ -53,7 +53,7 @@ pub(super) fn route_match(written: Option<&HttpMatchRequest>) -> RouteMatch {
     }
 }
 
-/// Whether no request is left for the routes after it.
+/// Returns true if a match leaves no request for the routes after it.
 pub(super) fn is_everything(matching: &RouteMatch) -> bool {
     let all =
         matches!(&matching.path_specifier, Some(PathSpecifier::Prefix(prefix)) if prefix == "/");
@@ -69,7 +69,7 @@ fn path(written: Option<&StringMatch>) -> PathSpecifier {
     }
 }
 
-/// Whether Envoy takes all regular expressions of a match.
+/// Returns true if Envoy accepts all regular expressions of a match.
 pub(super) fn is_taken(written: &HttpMatchRequest) -> bool {
     let single = [
         &written.uri,

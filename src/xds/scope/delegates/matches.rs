@@ -1,4 +1,4 @@
-//! What two matches have in common: requests that meet that of a rule and that of its delegate (discovery.md §14).
+//! The intersection of two matches: requests that meet that of a rule and that of its delegate (discovery.md §14).
 
 use std::collections::BTreeMap;
 

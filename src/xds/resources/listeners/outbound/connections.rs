@@ -24,7 +24,7 @@ fn weight(connections: &Connections) -> usize {
 }
 
 impl Builder<'_> {
-    /// What a rule says of connections to a port, where there is room for it.
+    /// Connections to a port as a rule sends them; `None` without a rule, or without room for its chains.
     pub(super) fn connections(&mut self, service_port: &ServicePort) -> Option<Connections> {
         let rule = self.rules.connection_rule(service_port.host())?;
         let left = self.room.of(&rule.from)?;

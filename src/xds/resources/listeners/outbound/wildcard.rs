@@ -13,13 +13,13 @@ use crate::resources::listeners::{Frame, Inspect, fixed, is_envoys, is_own, name
 use crate::resources::routes::HTTP_PROXY;
 use crate::scope::EgressListener;
 
-/// Where the services of one group listen that have no address of their own.
+/// The address that services of one group share which have none of their own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wildcard {
     pub(super) address: IpAddr,
     pub(super) more: Option<IpAddr>,
     pub(super) bound: bool,
-    /// Those with an address are there, too.
+    /// True if services with an address of their own are there, too.
     pub(super) for_all: bool,
 }
 
