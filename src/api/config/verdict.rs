@@ -45,7 +45,7 @@ impl Unread {
         Self(errors.map(|found| found.path.clone()).collect())
     }
 
-    /// Whether it is one of them, or below one.
+    /// Returns true if the path is one of them, or below one.
     fn holds(&self, path: &str) -> bool {
         let mut ends = path.match_indices(['.', '[']).map(|(at, _)| at);
         !self.0.is_empty()
@@ -173,7 +173,7 @@ mod tests {
         );
     }
 
-    /// What cannot be read might be anything: rules that look at it from elsewhere say nothing either.
+    /// A value that cannot be read might be anything: rules that look at it from elsewhere say nothing either.
     #[test]
     fn what_could_not_be_read_breaks_no_rule_elsewhere() {
         const NETWORKING: &str = "networking.istio.io/v1";

@@ -26,7 +26,7 @@ const WHOLE: [&str; 11] = [
 ];
 const ANY: &str = "google.protobuf.Any";
 
-/// What becomes of a list that both have.
+/// The result of merging two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lists {
     Joined,
@@ -153,7 +153,7 @@ impl Merger<'_> {
         Ok(())
     }
 
-    /// Of a map: what its entries hold.
+    /// Returns the field of a map's values; `None` for a field that is no map.
     fn value_of_map(
         &self,
         field: &DescribedField<'_>,

@@ -1,4 +1,4 @@
-//! What became different between two worlds, so that a push does no more than it must.
+//! The difference between two worlds, so that a push does no more than it must.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub enum Reason {
     /// Mesh configuration, networks.
     Global,
     Proxy,
-    /// Somebody asked for it.
+    /// A request to the debug endpoints.
     Debug,
     Unknown,
 }

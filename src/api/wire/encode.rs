@@ -113,7 +113,7 @@ fn map(field: &Field, by: Key, entries: &Map<String, Json>, out: &mut Vec<u8>) {
     }
 }
 
-/// What a message-like value is made of; false where it is none, and nothing shall be written.
+/// Writes the content of a value that has a message's form; false if the value is none, and the field is not to be written.
 fn body(kind: Kind, value: &Json, out: &mut Vec<u8>) -> bool {
     match (kind, value) {
         (Kind::Message(message), Json::Object(values)) => {
@@ -153,7 +153,7 @@ fn timestamp(seconds: i64, nanos: i32, out: &mut Vec<u8>) {
     }
 }
 
-/// What has no fields.
+/// A value without fields.
 pub(crate) enum Scalar<'value> {
     Varint(u64),
     Double(f64),

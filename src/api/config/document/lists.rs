@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::config::kinds;
 use crate::yaml::{self, Documents, Limits, Malformed, Node, Outline, Piece, Scalar, Value};
 
-/// What a list says of items that do not say it themselves; empty for a `List`.
+/// The type of a list's items that do not state their own; empty for a `List`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ItemType {
     api_version: String,

@@ -105,7 +105,7 @@ struct Group {
     /// In order.
     names: &'static [&'static str],
     parameter: Parameter,
-    /// What it gives may be cut.
+    /// True if the operators take a maximum length, `%OPERATOR:N%`.
     length: bool,
 }
 

@@ -106,7 +106,7 @@ fn parts_of_match(place: &At<'_>, apply_to: &At<'_>) {
     }
 }
 
-/// What a patch puts in: types that Envoy knows.
+/// Checks the types that a patch puts in: Envoy knows them.
 fn configured(at: &At<'_>) {
     match at.value() {
         Some(Value::Object(_)) => {
