@@ -19,7 +19,7 @@ pub type Ingresses = BTreeMap<ObjectKey, Arc<str>>;
 /// The annotation that names a class.
 const CLASS: &str = "kubernetes.io/ingress.class";
 
-/// What is kept of one.
+/// Keeps the fields of an Ingress that rules are made of, as JSON.
 pub(in crate::registry) fn trimmed(written: &Value) -> Arc<str> {
     let of = |path: &str| written.pointer(path);
     let class = of("/metadata/annotations").and_then(|all| all.get(CLASS));
