@@ -42,9 +42,9 @@ const KUBERNETES: [(&str, &str, &str, &str, bool); 12] = [
 #[derive(Debug, Default)]
 pub(super) struct InCluster {
     pub(super) files: Vec<File>,
-    /// Of what cannot be read.
+    /// Failures to read a kind.
     pub(super) unread: Vec<String>,
-    /// What is told: `None`, all.
+    /// The namespace whose findings are told; `None`: all.
     pub(super) namespace: Option<String>,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Files {
     networks: Kept,
 }
 
-/// What they say.
+/// The mesh configuration and the networks that the files hold.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) mesh: Arc<MeshConfig>,

@@ -73,7 +73,7 @@ impl Plaintext {
         self.expire(now);
     }
 
-    /// Where only proxies with certificates are left it is one address like others.
+    /// Forgets an address that only proxies with certificates still use: it is served as its labels say.
     fn settle(&mut self, address: IpAddr) {
         let known = self.addresses.get(&address);
         if known.is_some_and(|streams| streams.without == 0 && streams.with > 0) {
@@ -170,7 +170,7 @@ mod tests {
         is_changed.then(|| plaintext.addresses.keys().copied().collect())
     }
 
-    /// Of two epochs the older one, which has no certificates, is still there when the newer one comes.
+    /// The older of two epochs, which has no certificates, is still there when the newer one comes.
     #[test]
     fn an_address_is_plain_until_only_proxies_with_certificates_are_there() {
         let mut all = Plaintext::default();

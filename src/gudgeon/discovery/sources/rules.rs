@@ -29,12 +29,12 @@ struct Known {
 }
 
 impl Rules {
-    /// What is used.
+    /// The rules that are used.
     pub(super) fn said(&self) -> Contribution {
         self.said.clone()
     }
 
-    /// What is written, used or not. Made when it is asked for.
+    /// All objects, used or not; made on demand.
     pub(super) fn written(&self) -> impl Iterator<Item = Written> {
         self.known.values().map(Known::written)
     }
@@ -117,7 +117,7 @@ fn key(object: &Object) -> ObjectKey {
     )
 }
 
-/// What it says; it was read before.
+/// The spec of an object, whose body was valid when it came.
 fn spec(object: &Object) -> Result<Value, String> {
     let read = Object::of_resource(object.kind, &object.full_name(), object.body.clone());
     read.map(|object| object.spec)
