@@ -32,12 +32,12 @@ pub const COMMAND_LINE: Limits = Limits {
     ..LIMITS
 };
 
-/// The documents of a text, in order; blank ones are left out. What cannot be read ends it.
+/// The documents of a text, in order; blank ones are left out. One that cannot be read is the last.
 pub fn documents(text: &str) -> impl Iterator<Item = Result<Document, Malformed>> + '_ {
     documents_within(text, LIMITS)
 }
 
-/// The same with other limits. Of a list, each item is a document.
+/// The same with other limits. Each item of a list is a document.
 pub fn documents_within(
     text: &str,
     limits: Limits,

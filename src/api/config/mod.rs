@@ -115,8 +115,7 @@ pub fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
     envelope::read(value)
 }
 
-/// An object, and what is wrong with it, fields and rules, in the order of what was written. Of many findings a hundred are
-/// there, see [`limit`].
+/// An object, and what is wrong with it, fields and rules, in the order of the text. At most a hundred are kept, see [`limit`].
 #[must_use]
 pub fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
     verdict::check(value)

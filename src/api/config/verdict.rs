@@ -31,8 +31,8 @@ pub(super) fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
     (object, findings)
 }
 
-/// Places that could not be read, which was said when it was tried: rules have nothing to add. Of a message with two members
-/// of a oneof all was read.
+/// Places that could not be read, which was said when it was tried: rules have nothing to add. A message with two members of a
+/// oneof is not among them, since all of it was read.
 struct Unread(HashSet<String>);
 
 impl Unread {

@@ -1,8 +1,8 @@
 //! Messages laid over others, on the wire.
 //!
-//! As protobuf merges: a value takes the place of another, messages are merged field by field, lists are joined, entries of maps count by their keys,
-//! and of a choice the later counts. Where protobuf would mix two values into a third, the whole value counts: durations, times, and scalars that can
-//! be absent. What is packed into an Any is merged where the types agree, and else replaced.
+//! As protobuf merges: a value takes the place of another, messages are merged field by field, lists are joined, entries of maps
+//! count by their keys, and of a choice the later counts. A value that protobuf would mix with another into a third counts as a
+//! whole: durations, times, and scalars that can be absent. Messages in an Any are merged if the types agree, and else replaced.
 
 use std::collections::BTreeMap;
 

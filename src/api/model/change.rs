@@ -44,7 +44,7 @@ impl Reason {
     }
 }
 
-/// One change of the world. What changes nothing that is served is none.
+/// One change of the world. A change that affects nothing served yields no `Change`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Only endpoints of these services, by full name; the services themselves are as they were.

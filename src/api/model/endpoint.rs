@@ -183,8 +183,8 @@ pub struct Endpoint {
     pub port_name: Arc<str>,
     pub labels: Arc<Labels>,
     pub locality: Locality,
-    /// As its source says it: its own field, the label of its pod or namespace. What the mesh's networks say of its address
-    /// or its cluster comes after that, and is not here.
+    /// As its source says it: its own field, the label of its pod or namespace. The mesh's networks add theirs later, by its
+    /// address or its cluster.
     pub network: Option<Arc<str>>,
     /// Its identity, `spiffe://cluster.local/ns/demo/sa/b`.
     pub account: Option<Arc<str>>,

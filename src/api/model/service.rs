@@ -48,7 +48,7 @@ impl Registry {
     }
 }
 
-/// The way to the address of one request.
+/// The way in which a client finds the address of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resolution {
     /// The proxy chooses among the endpoints.

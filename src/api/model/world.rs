@@ -76,7 +76,7 @@ pub struct World {
     /// speak, and clients speak what all of them take.
     pub earlier_peer_authentications: Vec<Arc<Objects<PeerAuthentication>>>,
     pub request_authentications: Arc<Objects<RequestAuthentication>>,
-    /// Keys that were fetched. Of a place that is missing here none were fetched yet.
+    /// Keys that were fetched. A place that is missing here has none yet.
     pub key_sets: Arc<BTreeMap<KeysPlace, KeySet>>,
     /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
     pub plaintext: Arc<BTreeSet<IpAddr>>,

@@ -1,7 +1,7 @@
 //! Objects of configuration as types: services that no registry has, what a proxy listens on, and the rules of the mesh.
 //!
-//! [`config`] alone says whether one is valid, whoever has it. What discovery makes of a valid one that it cannot
-//! serve as it is written is in [`config::served`], beside the notes that say so.
+//! [`config`] alone says whether one is valid, whoever has it. [`config::served`] says what discovery makes of a valid one that
+//! it cannot serve as it is written, beside the notes about it.
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use crate::proto_json::BASE64;
 use crate::schema::{Field, Key, Kind, Message, Shape};
 use crate::{duration, timestamp};
 
-/// The bytes of a message. What is not of its field's type, such as the `null` of what could not be read, is left out.
+/// The bytes of a message. A value that is not of its field's type, such as the `null` of an unreadable one, is left out.
 #[must_use]
 pub fn encode(message: &'static Message, value: &Json) -> Vec<u8> {
     let mut out = Vec::new();

@@ -172,7 +172,7 @@ impl Builder {
         }
     }
 
-    /// An item that is whole. What comes next has an account of its own.
+    /// Takes an item that is whole. The next one has an account of its own.
     pub(super) fn item(&mut self) -> Option<Node> {
         let item = self.item.take()?;
         self.account = self.kept;

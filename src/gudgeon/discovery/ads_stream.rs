@@ -323,7 +323,7 @@ where
         Ok(())
     }
 
-    /// The end of a stream that names what it may not. What it can be told is on its way before.
+    /// Ends a stream that names what it may not. Responses that can be made are on their way before.
     fn refuse(&mut self, fault: Fault) -> Status {
         let words = fault.to_string();
         let session = &self.joined.session;

@@ -206,7 +206,7 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A source has something to say. What that changes goes out after the debounce.
+    /// Applies a source's update. The changes go out after the debounce.
     pub(crate) fn update(&self, step: impl FnOnce(&mut Registries) -> Effect) {
         let mut state = self.state();
         let effect = step(&mut state.registries);

@@ -45,7 +45,7 @@ impl ProxyKinds {
     }
 
     /// # Errors
-    /// There are as many kinds of its address as there may be, and it is of another one.
+    /// The address has all the kinds that it may have, and the proxy is of another one.
     pub(crate) fn enter(
         self: &Arc<Self>,
         address: &Address,

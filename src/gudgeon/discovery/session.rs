@@ -168,7 +168,7 @@ impl Session {
         self.inner().pending.is_some()
     }
 
-    /// Takes in what was posted. Where this proxy's view cannot be made, it keeps the one it has.
+    /// Takes in the pending push. A proxy whose view cannot be made keeps the one it has.
     pub(super) fn take_pending(&self) -> Option<(PendingPush, Made)> {
         let pending = {
             let mut inner = self.inner();

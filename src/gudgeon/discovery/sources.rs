@@ -61,7 +61,7 @@ impl Sources {
     /// Reads what must be there at the start, and starts all.
     ///
     /// # Errors
-    /// What a source lacks.
+    /// A source that cannot be used, or no source at all.
     pub(super) async fn start(
         shared: &Shared,
         flags: &DiscoveryFlags,

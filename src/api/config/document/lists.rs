@@ -129,7 +129,7 @@ pub(super) struct Objects<'a> {
     documents: Documents<'a>,
     limits: Limits,
     lists: BTreeMap<usize, ItemType>,
-    /// The first document that is no YAML. Nothing of it is read, whether it is a list or not.
+    /// The first document that is no YAML: it is not read, whether it is a list or not.
     broken: Option<(usize, Malformed)>,
 }
 

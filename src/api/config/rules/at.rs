@@ -1,8 +1,8 @@
 //! A place in an object while rules look at it: the value, the path that leads there, and where to say what is wrong.
 //!
-//! Paths are written out only for what is wrong. What is absent, and what is of another type than its field, is as if it were
-//! not there: types were judged before. What a rule says at one place because of another must hold whatever the other was
-//! meant to be: such rules ask whether it `is_broken`.
+//! Paths are written out only for what is wrong. A value that is absent, or of another type than its field, is as if it were not
+//! there: types were judged before. A rule about one place that depends on another must hold whatever the other was meant to be:
+//! such rules ask whether it `is_broken`.
 
 use std::cell::RefCell;
 use std::rc::Rc;

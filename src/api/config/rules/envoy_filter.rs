@@ -1,4 +1,4 @@
-//! EnvoyFilter: patches of what Envoy gets. Whether they apply is seen where they are applied.
+//! EnvoyFilter: patches of what Envoy gets. Applying them shows whether they apply.
 
 use serde_json::Value;
 

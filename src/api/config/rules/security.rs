@@ -64,7 +64,7 @@ fn jwt(rule: &At<'_>) {
     parts::duration(&rule.get("timeout"));
 }
 
-/// A set of keys in text. What it holds is not repeated in messages.
+/// A set of keys in text. Messages do not repeat its content.
 fn keys(at: &At<'_>) {
     /// Parameters of private keys of RSA and of curves, and of shared secrets.
     const PRIVATE: [&str; 7] = ["d", "p", "q", "dp", "dq", "qi", "k"];

@@ -12,7 +12,7 @@ use crate::kind::Resource;
 use crate::store::{Changes, Reader, Writer, store};
 use crate::watcher::{Pace, Peers, Selection, Watcher};
 
-/// Objects in a page. Those of configuration are small.
+/// Objects in a page: objects of configuration are small.
 const PAGE: u32 = 500;
 
 /// Changes of a kind, with the number of the watch that sends them.

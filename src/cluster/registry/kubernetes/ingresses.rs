@@ -72,7 +72,7 @@ impl Kind for ServedIngress {
 }
 
 /// Watches all of them, or those of a namespace, and tells what there is, for as long as somebody listens. `None`: it is not
-/// known yet. Where the account has no right to them there are none.
+/// known yet. An account without the right to read them gets none.
 pub async fn ingresses(
     cluster: Cluster,
     namespace: Option<String>,

@@ -1,8 +1,8 @@
-//! Addresses of proxies that have no certificates. Whoever calls one speaks plain to it until it says that it has some: with
-//! the labels of a pod alone clients would try mutual TLS, and find nobody who answers.
+//! Addresses of proxies that have no certificates. Clients speak plain to such an address until its proxy says that it has some:
+//! with the labels of a pod alone they would try mutual TLS, which the proxy cannot answer.
 //!
-//! A proxy is believed for the address that it calls from, and no other: nobody may take mutual TLS from a neighbour. What one
-//! replica knows of its proxies the others do not; their clients try mutual TLS.
+//! A proxy is believed for the address that it calls from, and no other: no proxy may take mutual TLS from a neighbour. Replicas
+//! do not tell each other of their proxies; clients of the others try mutual TLS.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ pub(super) struct Plaintext {
 }
 
 impl Plaintext {
-    /// A stream has begun. Whether one of its addresses is news.
+    /// Counts a stream that has begun. Returns true if one of its addresses is new.
     fn join(&mut self, addresses: &[IpAddr], has_certificates: bool, now: Duration) -> bool {
         let before = self.addresses.len();
         for address in addresses {

@@ -50,7 +50,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Places that nobody wants any more are forgotten, with their keys. Whether there were any of those.
+    /// Replaces the wanted places. Places that no rule wants any more are forgotten, with their keys; returns true if there
+    /// were any.
     pub(super) fn want(&mut self, all: WantedKeys, now: Duration) -> bool {
         let WantedKeys { wanted, left_out } = all;
         self.left_out = left_out;
@@ -99,7 +100,7 @@ impl Schedule {
         found
     }
 
-    /// When something is due. What is due already waits for a turn, which is there when a fetch ends.
+    /// The time when the next fetch becomes due. One that is due already waits for a turn, which comes when a fetch ends.
     pub(super) fn next(&self, now: Duration) -> Option<Duration> {
         let waiting = self.entries.values().filter(|entry| !entry.under_way);
         waiting

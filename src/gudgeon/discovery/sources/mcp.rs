@@ -171,7 +171,7 @@ impl Sinks {
         }
     }
 
-    /// These from now on. What the others have stays until the new ones have said all.
+    /// Follows these sources from now on. Objects of the others stay until the new ones have sent all.
     fn follow(self: &Arc<Self>, mut configured: Vec<Named>) {
         configured.extend(self.named.iter().cloned());
         let mut state = self.state();
@@ -263,7 +263,7 @@ impl Sinks {
         }
     }
 
-    /// Hears the role that reads for this one. What it says of Kubernetes' own kinds comes to services here.
+    /// Hears the role that reads for this one. Its objects of Kubernetes' own kinds become services here.
     fn hear(self: &Arc<Self>, local: Arc<Local>, apply: Apply) -> impl Future<Output = ()> + use<> {
         let updates = {
             let mut updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);

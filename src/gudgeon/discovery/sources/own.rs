@@ -25,7 +25,7 @@ impl Own {
         self.counts.subscribe()
     }
 
-    /// Returns true if the others' rules count now. Those take over when all of them have sent all, and give back when none of
+    /// Returns true if the others' rules count now. They take over when all of them have sent all, and give back when none of
     /// them is left.
     pub(super) fn yields(&self, others_are_named: bool, others_are_synced: bool) -> bool {
         let counts = *self.counts.borrow();

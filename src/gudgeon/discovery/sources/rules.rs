@@ -72,8 +72,8 @@ impl Rules {
         facts.route(source, routes.count());
     }
 
-    /// An object came or changed, under its collection and name. What is wrong with it, if discovery cannot use it; then what
-    /// it said before stays.
+    /// Puts an object that came or changed under its collection and name. An error says why discovery cannot use it; its last
+    /// usable version then stays.
     pub(super) fn set(
         &mut self,
         collection: &Arc<str>,

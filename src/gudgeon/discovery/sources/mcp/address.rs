@@ -29,7 +29,7 @@ const MESH: [&str; 3] = [
 ];
 
 /// # Errors
-/// What cannot be used.
+/// A source that cannot be used.
 pub(super) fn named(source: &ConfigSource, received: usize) -> Result<Named, String> {
     match source.address.strip_prefix("fs://") {
         Some(path) if path.starts_with('/') => {
@@ -43,7 +43,7 @@ pub(super) fn named(source: &ConfigSource, received: usize) -> Result<Named, Str
 /// All that somebody names.
 ///
 /// # Errors
-/// What cannot be used.
+/// A source that cannot be used.
 pub(super) fn all(sources: &[ConfigSource], received: usize) -> Result<Vec<Named>, String> {
     let wanted = sources.iter().map(|source| named(source, received));
     wanted.collect()

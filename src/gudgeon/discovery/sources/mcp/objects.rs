@@ -85,7 +85,7 @@ impl OfFiles {
         }
     }
 
-    /// All that they come to. What is wrong with one is logged while it is new.
+    /// The contribution of all of them. A problem is logged while it is new.
     pub(super) fn contribution(&mut self) -> Contribution {
         let said = self.objects.contribution();
         let now: BTreeSet<_> = self.objects.problems().collect();
