@@ -9,7 +9,7 @@ pub fn counted(count: impl TryInto<u64>, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-/// How a line that says a repeated event ends: ` (4 times)`, and nothing for the first.
+/// The suffix of a log line about a repeated event: ` (4 times)`; empty for one occurrence.
 #[must_use]
 pub fn times(count: u64) -> String {
     match count {

@@ -2,7 +2,7 @@
 
 use crate::google::protobuf::Duration;
 
-/// What proto JSON allows, either way: 10,000 years.
+/// The range that proto JSON allows, in either direction: 10,000 years.
 const MOST_SECONDS: i128 = 315_576_000_000;
 const NANOS: i128 = 1_000_000_000;
 /// More digits behind the point say nothing at a nanosecond's precision.

@@ -1,10 +1,10 @@
-//! What is wrong with an object: where, in whose words, and whether it is refused for it.
+//! A finding about an object: path, message and severity.
 //!
-//! Whoever finds something names its place by the same path, so that a reader is led to the line, whoever it was.
+//! All checks name a place by the same path, so that each caller can find the line from it.
 
 use std::fmt;
 
-/// Whether an object is refused for it.
+/// An error refuses the object; a warning does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     Error,
@@ -53,7 +53,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Whether one more of this severity is kept. What is not kept need not be worked out.
+    /// Returns true if one more finding of this severity is kept. Callers skip the work for a finding that would be dropped.
     pub(crate) fn has_room(&self, severity: Severity, most: usize) -> bool {
         let kept = match severity {
             Severity::Error => self.errors,

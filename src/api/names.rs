@@ -1,4 +1,4 @@
-//! What a name of the network may look like.
+//! Checks for host names, port names and socket paths.
 
 /// A DNS name; services may have underscores in front of them, numbers alone are a broken address.
 #[must_use]
@@ -26,7 +26,7 @@ pub fn is_name(host: &str) -> bool {
 /// end, as it does for the name of an abstract one.
 pub(crate) const LONGEST_SOCKET: usize = 107;
 
-/// What a message says of [`LONGEST_SOCKET`].
+/// The reason for [`LONGEST_SOCKET`] in messages.
 pub(crate) const ROOM_FOR_SOCKET: &str = "sun_path of sockaddr_un has 108 with the NUL at its end";
 
 /// As [`is_name`], or `*.` and such a name.
@@ -34,7 +34,7 @@ pub(crate) fn is_host_pattern(host: &str) -> bool {
     is_name(host.strip_prefix("*.").unwrap_or(host))
 }
 
-/// What a port is called: letters, digits and dashes, as a label of DNS.
+/// Returns true for a port name: letters, digits and dashes, as in a label of DNS.
 #[must_use]
 pub fn is_label(text: &str) -> bool {
     const LONGEST: usize = 63;

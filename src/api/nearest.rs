@@ -1,4 +1,4 @@
-//! What somebody meant who wrote a name that does not exist.
+//! "Did you mean": the known name nearest to one that does not exist.
 
 /// More than so many letters apart is another word.
 const FARTHEST: usize = 3;

@@ -13,18 +13,18 @@ use crate::schema::{Field, Kind, Message, Shape, Typed};
 use crate::wire;
 use crate::yaml::{Malformed, Node, Value};
 
-/// What is wrong, and where.
+/// An error in a text, with its path and line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     /// `defaultConfig.drainDuration`, empty for the text as a whole.
     pub path: String,
-    /// Where it begins; 0: nowhere in particular.
+    /// The line where the value begins; 0 for an error of the text as a whole.
     pub line: usize,
     pub cause: String,
 }
 
 impl Invalid {
-    /// Of no place in particular.
+    /// An error of the text as a whole, without path or line.
     pub(crate) fn whole(cause: impl fmt::Display) -> Self {
         Self {
             path: String::new(),
@@ -33,7 +33,7 @@ impl Invalid {
         }
     }
 
-    /// What was found in a tree.
+    /// An error from a finding about a tree, with the line of the finding's path.
     pub(crate) fn at(finding: Finding, tree: &Node) -> Self {
         Self {
             line: Part::new(tree).line(&finding.path),
@@ -67,7 +67,7 @@ impl From<Malformed> for Invalid {
     }
 }
 
-/// What was read: proto JSON in its one spelling.
+/// A message that was read from a tree, as proto JSON in its one spelling.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) fields: Map<String, Json>,

@@ -1,4 +1,4 @@
-//! What messages exist and what fields they have: tables that are generated from the `.proto` files.
+//! Tables of messages and their fields, generated from the `.proto` files.
 //!
 //! Text is read by them (`config`), laid over other text by them (`overlay`), and the wire is read and written by them
 //! (`wire`).
@@ -33,7 +33,7 @@ pub struct Field {
     pub deprecated: bool,
 }
 
-/// How often a field occurs.
+/// The cardinality of a field: single, repeated or a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     One,
@@ -49,7 +49,7 @@ pub enum Key {
     Uint32,
 }
 
-/// What a field holds.
+/// The type of a field's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     String,

@@ -1,4 +1,4 @@
-//! How much an object may come to, where its lists multiply: a small file must not be a large answer to every proxy.
+//! Bounds on objects whose lists multiply: a small file must not be a large answer to every proxy.
 
 /// hosts × ports of one ServiceEntry, and ports of one Service, each of which is a cluster, an assignment and a virtual host of
 /// every proxy: 4,096 are some 6 MB of them. So are ports that are not HTTP × addresses, each of which is a listener of its own.
@@ -10,27 +10,28 @@ pub const SERVICE_PORTS: usize = 4_096;
 /// has.
 pub const SERVICE_PLACES: usize = 100_000;
 
-/// What a text may have that stands in an answer for each place: longer is no name, no locality and no identity.
+/// The most bytes of a text that stands in an answer for each place: longer is no name, no locality and no identity.
 pub const TEXT: usize = 1 << 10;
 
 /// A text of so many bytes is as much as the place that it stands at.
 const STEP: usize = 64;
 
-/// How many places texts that stand in each cluster, or at each endpoint, come to.
+/// The number of places that texts come to which stand in each cluster, or at each endpoint.
 #[must_use]
 pub fn weight<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
     let texts = texts.into_iter();
     texts.map(|text| text.len().div_ceil(STEP)).sum()
 }
 
-/// How many places an endpoint with these texts comes to, for each port: one, where they are as short as they are meant to be.
+/// The number of places that an endpoint with these texts comes to, for each port: one, if they are as short as they are meant to
+/// be.
 #[must_use]
 pub fn endpoint<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
     let bytes: usize = texts.into_iter().map(str::len).sum();
     bytes.div_ceil(STEP * 4).max(1)
 }
 
-/// What is said of a text that is too long to stand at each place.
+/// Returns the error message for a text that is longer than [`TEXT`].
 pub(crate) fn text(text: &str) -> Option<String> {
     let length = text.len();
     (length > TEXT).then(|| format!("want at most {TEXT} bytes, got {length}"))
@@ -41,19 +42,19 @@ pub(crate) fn text(text: &str) -> Option<String> {
 pub(crate) struct ServiceEntry {
     pub(crate) hosts: usize,
     pub(crate) ports: usize,
-    /// Those of the ports that are not HTTP.
+    /// The number of ports that are not HTTP.
     pub(crate) streams: usize,
     /// In places, as [`endpoint`] counts them.
     pub(crate) endpoints: usize,
     pub(crate) addresses: usize,
-    /// Those of the addresses that are no ranges.
+    /// The number of addresses that are no ranges.
     pub(crate) plain: usize,
     /// `subjectAltNames` in places, as [`weight`] counts them.
     pub(crate) names: usize,
 }
 
 impl ServiceEntry {
-    /// What of it is too much: the field, and the cause. Every reader of ServiceEntries refuses it in these words.
+    /// Returns the field that is too much, with the cause. Every reader of ServiceEntries refuses it in these words.
     pub(crate) fn too_much(&self) -> Option<(&'static str, String)> {
         let Self { hosts, ports, .. } = *self;
         let pairs = hosts.saturating_mul(ports);
@@ -89,7 +90,7 @@ impl ServiceEntry {
     }
 }
 
-/// How many addresses or selected workloads count, of a service of so many hosts and ports.
+/// The most addresses or selected workloads that are used of a service with so many hosts and ports.
 #[must_use]
 pub fn places(hosts: usize, ports: usize) -> usize {
     SERVICE_PLACES / hosts.saturating_mul(ports).max(1)

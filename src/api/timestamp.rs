@@ -3,7 +3,7 @@
 use crate::google::protobuf::Timestamp;
 
 const DAY: i64 = 86_400;
-/// What proto JSON allows: the years 1 to 9999.
+/// The range that proto JSON allows: the years 1 to 9999.
 const FIRST: i64 = -62_135_596_800;
 const LAST: i64 = 253_402_300_799;
 

@@ -29,7 +29,7 @@ impl Version {
         self.0.is_multiple_of(many)
     }
 
-    /// What [`Display`](fmt::Display) has written; anything else is a version that was never given out.
+    /// Parses the text that [`Display`](fmt::Display) writes; `None` for any other text, which was never given out as a version.
     pub fn parse(text: &str) -> Option<Self> {
         let well_formed = text.len() == 32
             && text

@@ -43,7 +43,7 @@ fn trimmed(mut object: Value) -> Value {
 
 impl Cluster {
     /// Returns the objects of a kind in all namespaces; `None` if the server does not have the kind. `bare`: their metadata
-    /// alone, so that nothing else of them leaves the server. Of more than `most` the read ends with an error.
+    /// alone, so that nothing else of them leaves the server. More than `most` objects are an error.
     ///
     /// # Errors
     /// The request failed.

@@ -260,7 +260,7 @@ impl<K: Kind> Writer<K> {
         });
     }
 
-    /// An object is no such thing any more: its last version stays. How many there are.
+    /// Records an object that can no longer be read; its last version stays. Returns the number of such objects.
     pub(crate) fn cannot_read(&mut self, key: &Key, why: &str) -> usize {
         let mut count = 0;
         self.sender.send_if_modified(|inner| {

@@ -19,8 +19,7 @@ use crate::yaml;
 const NAMESPACE: &str = "default";
 
 impl Configuration {
-    /// Renders each template for a pod with one container. Of the errors only an unknown field counts: all others may be the
-    /// pod's.
+    /// Renders each template for a pod with one container. Only an unknown field counts as an error: all others may be the pod's.
     ///
     /// Charts have templates of other resources beside those of pods (`waypoint`, `kube-gateway`); they have other data, so
     /// a template that no pod gets by default is a warning.

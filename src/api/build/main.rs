@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use prost_types::FileDescriptorSet;
 
-/// What they are in JSON is no matter of tables.
+/// The package of Google's well-known types: their JSON is special, so that the tables leave them out.
 const WELL_KNOWN: &str = "google.protobuf";
 
 fn main() {

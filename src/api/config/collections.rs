@@ -1,4 +1,4 @@
-//! What a sink may ask for: the collections of kinds, two that are made here, and those of older releases that stay empty.
+//! Collections that a sink may ask for: those of kinds, two that are made here, and those of older releases that stay empty.
 
 use super::kinds::{EARLIER, KINDS, Kind, TYPE_URL_PREFIX};
 use crate::schema;
@@ -12,7 +12,7 @@ pub const MESH_RESOURCE: &str = "istio-system/meshconfig";
 /// ServiceEntries made of Services.
 pub const SYNTHETIC: &str = "istio/networking/v1alpha3/synthetic/serviceentries";
 
-/// Of Kubernetes' own objects, which are not served.
+/// Collections of Kubernetes' own objects, which are not served.
 const KUBERNETES: [&str; 6] = [
     "k8s/core/v1/namespaces",
     "k8s/core/v1/services",
@@ -22,11 +22,11 @@ const KUBERNETES: [&str; 6] = [
     "k8s/extensions/v1beta1/ingresses",
 ];
 
-/// Of the kind that 1.2 had for a release, before it came as `istio/security/v1beta1/authorizationpolicies`. Pilot of 1.2 asks
-/// for it.
+/// The collection of the kind that 1.2 had for a release, before it came as `istio/security/v1beta1/authorizationpolicies`. Pilot
+/// of 1.2 asks for it.
 const EARLY_POLICIES: &str = "istio/rbac/v1alpha1/authorizationpolicies";
 
-/// Of [`EARLIER`].
+/// The prefix of the collections of [`EARLIER`].
 const LEGACY_PREFIX: &str = "istio/config/v1alpha2/legacy/";
 
 /// The kind that a collection is of; `None` for those that no object is written for.
@@ -43,7 +43,7 @@ pub fn served() -> impl Iterator<Item = &'static str> {
         .chain([MESH, SYNTHETIC])
 }
 
-/// Those that a sink may ask for and that never have anything in them.
+/// Collections that a sink may ask for and that never have anything in them.
 pub fn always_empty() -> impl Iterator<Item = String> {
     let legacy = EARLIER
         .iter()
@@ -55,7 +55,7 @@ pub fn always_empty() -> impl Iterator<Item = String> {
         .chain(legacy)
 }
 
-/// Whether a sink may ask for it and always gets nothing.
+/// Returns true if a sink may ask for the collection and always gets nothing.
 #[must_use]
 pub fn is_always_empty(collection: &str) -> bool {
     KUBERNETES.contains(&collection)
@@ -65,13 +65,13 @@ pub fn is_always_empty(collection: &str) -> bool {
             .is_some_and(|name| EARLIER.iter().any(|row| row.plural == name))
 }
 
-/// Whether a sink may ask for it.
+/// Returns true if a sink may ask for the collection.
 #[must_use]
 pub fn is_known(collection: &str) -> bool {
     served().any(|known| known == collection) || is_always_empty(collection)
 }
 
-/// What bodies of a collection say of their type; `None` where there are none.
+/// The type URL of the bodies in a collection; `None` for a collection that stays empty.
 #[must_use]
 pub fn type_url_of(collection: &str) -> Option<String> {
     let made = match collection {

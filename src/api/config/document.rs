@@ -32,12 +32,12 @@ pub const COMMAND_LINE: Limits = Limits {
     ..LIMITS
 };
 
-/// The documents of a text, in order; blank ones are left out. What cannot be read ends it.
+/// The documents of a text, in order; blank ones are left out. One that cannot be read is the last.
 pub fn documents(text: &str) -> impl Iterator<Item = Result<Document, Malformed>> + '_ {
     documents_within(text, LIMITS)
 }
 
-/// The same with other limits. Of a list, each item is a document.
+/// The same with other limits. Each item of a list is a document.
 pub fn documents_within(
     text: &str,
     limits: Limits,
@@ -69,7 +69,7 @@ pub fn utf8(bytes: &[u8]) -> Result<&str, Malformed> {
     })
 }
 
-/// Whether there is no object in a text, and no list of them that might be empty.
+/// Returns true if a text has no object, and no list that might be empty.
 #[must_use]
 pub fn is_blank(text: &str) -> bool {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -135,7 +135,7 @@ fn endless(node: &Node, path: &mut Path, found: &mut Vec<Finding>) {
 #[derive(Clone, Debug)]
 pub struct Part<'a> {
     node: &'a Node,
-    /// Of maps that were asked for: where their keys are.
+    /// Indices of the keys of maps that were looked into, by their node.
     maps: RefCell<HashMap<*const Node, HashMap<String, usize>>>,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Part<'a> {
         size(self.node)
     }
 
-    /// Where it begins.
+    /// The line where the object begins.
     #[must_use]
     pub fn begin(&self) -> usize {
         self.node.line
@@ -228,7 +228,7 @@ impl<'a> Part<'a> {
         true
     }
 
-    /// How many steps of a path there are, and how many of them the tree has.
+    /// The number of steps in a path, and the number of them that the tree has.
     #[cfg(test)]
     pub(super) fn steps(&self, path: &str) -> (usize, usize) {
         let mut there = 0;
@@ -317,7 +317,7 @@ fn value(node: &Node) -> Json {
     }
 }
 
-/// What kubectl takes for a boolean.
+/// A boolean as kubectl reads it.
 fn word(scalar: &Scalar) -> Option<bool> {
     if scalar.plain() == Plain::Text && !scalar.plain {
         return None;

@@ -28,7 +28,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 
 const LONGEST_NAME: usize = 253;
 
-/// Whether it is within the limits. What is deeper is not walked.
+/// Checks an object against [`MOST_BYTES`] and [`MOST_DEPTH`]; parts that are deeper are not walked.
 pub(super) fn measure(value: &Json) -> Result<(), &'static str> {
     let mut bytes = 0_usize;
     add(value, 1, &mut bytes)?;
@@ -159,7 +159,7 @@ fn word<'json>(
     None
 }
 
-/// What of an object's metadata matters here.
+/// The fields of an object's metadata that matter here.
 #[derive(Default)]
 struct Metadata {
     name: String,
@@ -203,7 +203,7 @@ impl Metadata {
     }
 }
 
-/// What is wrong with the full name of a resource, of which nobody has read the metadata.
+/// Checks the full name of a resource, whose metadata was not read.
 pub(super) fn misnamed(kind: &Kind, full_name: &str) -> Vec<Finding> {
     let (namespace, name) = match (kind.cluster, full_name.split_once('/')) {
         (true, _) => (None, full_name),
@@ -249,7 +249,7 @@ fn texts(value: &Json, walker: &mut Walker) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Of Kubernetes: labels that may be longer than DNS has them, with dots between.
+/// Returns true for a name of a Kubernetes object: labels of DNS, which may be longer than 63 bytes, with dots between.
 fn is_dns_name(name: &str) -> bool {
     name.len() <= LONGEST_NAME
         && name.split('.').all(|label| {

@@ -1,7 +1,7 @@
 //! JSON against the table of a message: out comes the same in one spelling, and everything that is wrong with it.
 //!
-//! What was written and could not be read is `null` in the outcome, so that rules can tell it from what was not written, and
-//! items of lists stay where they were.
+//! A value that could not be read is `null` in the outcome, so that rules can tell it from an absent one, and items of lists stay
+//! where they were.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ const SHOWN: usize = 64;
 
 pub(super) const QUOTE: &str = "expected a string; quote the value";
 
-/// Where a null is no absence: releases to 1.3 wrote mutual TLS so.
+/// The field whose null is no absence: releases to 1.3 wrote mutual TLS so.
 const NULL_IS_EMPTY: (&str, &str) = (
     "istio.authentication.v1alpha1.PeerAuthenticationMethod",
     "mtls",
@@ -35,7 +35,7 @@ pub(super) struct Walker {
     pub(super) unknown: Unknown,
 }
 
-/// What becomes of fields that the table lacks.
+/// The treatment of fields that the table lacks.
 pub(super) enum Unknown {
     /// They are so bad.
     Said(Severity),
@@ -118,7 +118,7 @@ impl Walker {
         Json::Object(out)
     }
 
-    /// Of each group one member may be there. They are named as the table has them.
+    /// Allows one member of each oneof. Messages name the members as the table has them.
     fn oneofs(&mut self, message: &'static Message, there: impl Iterator<Item = &'static Field>) {
         let numbers: BTreeSet<u32> = there
             .filter(|field| field.oneof.is_some())
@@ -248,7 +248,7 @@ impl Walker {
         }
     }
 
-    /// What no table describes. Its numbers are doubles.
+    /// A value that no table describes. Its numbers are doubles.
     fn free(&mut self, value: &Json) -> Json {
         match value {
             Json::Null | Json::Bool(_) | Json::String(_) => value.clone(),
@@ -283,7 +283,7 @@ impl Walker {
     }
 }
 
-/// What is wrong where something else stands, in the words of the API server.
+/// The message for a value of a wrong type, in the words of the API server.
 pub(super) fn wanted(what: &str, value: &Json) -> String {
     let got = match value {
         Json::Null => "null".to_owned(),

@@ -11,7 +11,7 @@ use crate::schema::{self, Message};
 pub use earlier::EARLIER;
 pub use effect::{Effect, Role, dry_run_note, notes, notes_of, without_effect};
 
-/// How far an object is checked.
+/// The depth to which an object is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Fields and rules.
@@ -51,7 +51,7 @@ impl PartialEq for Kind {
 impl Eq for Kind {}
 
 impl Kind {
-    /// What the body of a resource says of its type.
+    /// The type URL in the body of a resource.
     #[must_use]
     pub fn type_url(&self) -> String {
         let name = match self.verbatim {
@@ -107,7 +107,7 @@ macro_rules! kinds {
     (patches) => { effect::PATCHES };
 }
 
-/// What is served and checked.
+/// Kinds that are served and checked.
 pub static KINDS: &[Kind] = kinds! {
     "networking.istio.io" ["v1alpha3", "v1beta1", "v1"], "istio/networking/v1alpha3/": {
         "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed routes
@@ -169,7 +169,7 @@ const fn later(group: &'static str, kind: &'static str, plural: &'static str) ->
     }
 }
 
-/// What releases after 1.5 brought: accepted, and not looked at.
+/// Kinds that releases after 1.5 brought: accepted, and not looked at.
 pub static LATER: &[Kind] = &[
     later("networking.istio.io", "WorkloadGroup", "workloadgroups"),
     later("networking.istio.io", "ProxyConfig", "proxyconfigs"),
@@ -182,7 +182,7 @@ pub static LATER: &[Kind] = &[
     ),
 ];
 
-/// What somebody may mean who writes something today.
+/// Kinds that a user may mean today: without those of [`EARLIER`].
 fn current() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().chain(LATER)
 }
@@ -207,7 +207,7 @@ pub(super) fn unchecked(kind: &Kind) -> String {
     }
 }
 
-/// Whether objects of this apiVersion concern us at all.
+/// Returns true if objects of this apiVersion are Istio's.
 #[must_use]
 pub fn is_ours(api_version: &str) -> bool {
     group_of(api_version).ends_with(OURS)

@@ -59,7 +59,7 @@ pub struct Object {
     /// written otherwise: in the same order, and what is written with its default is there. A `null` in it could not be
     /// read, which a finding says already.
     pub spec: Json,
-    /// What a resource carries; empty where there is an error.
+    /// The body of the resource; empty if there is an error.
     pub body: Bytes,
 }
 
@@ -73,7 +73,7 @@ impl Object {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// What is wrong with the name that a resource carries, as a door would say it of the object's metadata.
+    /// Checks the name that a resource carries, with the findings that the object's metadata would get.
     #[must_use]
     pub fn misnamed(kind: &Kind, full_name: &str) -> Vec<Finding> {
         envelope::misnamed(kind, full_name)
@@ -115,8 +115,7 @@ pub fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
     envelope::read(value)
 }
 
-/// An object, and what is wrong with it, fields and rules, in the order of what was written. Of many findings a hundred are
-/// there, see [`limit`].
+/// An object, and what is wrong with it, fields and rules, in the order of the text. At most a hundred are kept, see [`limit`].
 #[must_use]
 pub fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
     verdict::check(value)

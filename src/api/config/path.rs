@@ -1,4 +1,4 @@
-//! Where in an object a walk is, as findings say it.
+//! The place of a walk in an object, as findings say it.
 
 use crate::finding::{push_index, push_key};
 

@@ -1,4 +1,4 @@
-//! How large a program RE2 makes of a pattern, at most: Envoy refuses large ones.
+//! An upper bound of the program that RE2 makes of a pattern: Envoy refuses large ones.
 
 /// Instructions that proxies take where a resource says so, as istiod's own have it; else [`USUAL`].
 pub const MOST: u32 = 32_768;

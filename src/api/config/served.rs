@@ -35,7 +35,7 @@ pub fn unserved_host(host: &str, resolves: bool) -> Option<&'static str> {
         .then_some("is not served: a wildcard that is to be resolved has endpoints")
 }
 
-/// Whether proxies take a name as one that TLS is told apart by: a wildcard is the first label, and stands for any number of them.
+/// Returns true if proxies can match SNI against this name: a wildcard is the first label, and stands for any number of them.
 #[must_use]
 pub fn is_server_name(name: &str) -> bool {
     let rest = name.strip_prefix("*.").unwrap_or(name);
@@ -155,7 +155,7 @@ pub fn is_percentage(percent: f64) -> bool {
     (0.0..=100.0).contains(&percent)
 }
 
-/// Whether proxies take a text where a line of a head is made of it.
+/// Returns true if a text can be a part of one header line.
 #[must_use]
 pub fn is_one_line(text: &str) -> bool {
     !text.contains(['\0', '\r', '\n'])
@@ -163,13 +163,13 @@ pub fn is_one_line(text: &str) -> bool {
 
 const TOO_LARGE_REGEX: &str = "is not served: proxies refuse so large a regular expression";
 
-/// Whether proxies take a valid regular expression: RE2 makes too large a program of some.
+/// Returns true if proxies take a valid regular expression: RE2 makes too large a program of some.
 #[must_use]
 pub fn is_regex(pattern: &str) -> bool {
     program_size(pattern) <= MOST
 }
 
-/// Those of a match.
+/// The regular expressions of a match.
 fn regexes(one: &Json) -> impl Iterator<Item = &str> {
     let fields = one
         .as_object()
@@ -190,13 +190,14 @@ const LONGEST_HEADER: usize = 16_384;
 /// Bytes of a parameter's name (envoy/config/route/v3/route_components.proto).
 const LONGEST_PARAMETER: usize = 1024;
 
-/// Whether proxies take a name of a header.
+/// Returns true if proxies take a name of a header.
 #[must_use]
 pub fn is_header_name(name: &str) -> bool {
     (1..=LONGEST_HEADER).contains(&name.len()) && is_one_line(name)
 }
 
-/// Whether proxies take an attribute of a cookie: a name, and a value that may be empty (envoy/config/route/v3/route_components.proto).
+/// Returns true if proxies take an attribute of a cookie: a name, and a value that may be empty
+/// (envoy/config/route/v3/route_components.proto).
 #[must_use]
 pub fn is_cookie_attribute(name: &str, value: &str) -> bool {
     is_header_name(name) && value.len() <= LONGEST_HEADER && is_one_line(value)
@@ -211,14 +212,14 @@ pub fn is_sni(name: &str) -> bool {
     name.len() <= LONGEST_SNI && is_one_line(name)
 }
 
-/// Whether proxies take a name of a parameter of a query.
+/// Returns true if proxies take the name of a query parameter.
 #[must_use]
 pub fn is_parameter(name: &str) -> bool {
     (1..=LONGEST_PARAMETER).contains(&name.len())
 }
 
-/// Whether proxies know all operators in the value of a header, `%REQ(X)%`. What stands in parentheses has a grammar for each
-/// operator: where it is not plain, it is not taken.
+/// Returns true if proxies know all operators in the value of a header, `%REQ(X)%`. The text in parentheses has a grammar for
+/// each operator: if it is not plain, it is not taken.
 #[must_use]
 pub fn is_header_value(value: &str) -> bool {
     value.len() <= LONGEST_HEADER
@@ -375,7 +376,7 @@ pub fn grpc_status(name: &str) -> Option<u32> {
     u32::try_from(at).ok()
 }
 
-/// Whether proxies redirect with this code; 0 is the usual one.
+/// Returns true if proxies redirect with this code; 0 is the usual one.
 #[must_use]
 pub const fn is_redirect(code: u64) -> bool {
     matches!(code, 0 | 301 | 302 | 303 | 307 | 308)
@@ -533,7 +534,7 @@ mod tests {
         assert_eq!(said("DestinationRule", &rule).len(), 4);
     }
 
-    /// Nothing is made of a host that is not one.
+    /// A name that is not a host is never served.
     #[test]
     fn hosts_that_are_valid_are_served_or_named() {
         for (host, served, resolved) in [

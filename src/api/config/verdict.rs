@@ -31,8 +31,8 @@ pub(super) fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
     (object, findings)
 }
 
-/// Places that could not be read, which was said when it was tried: rules have nothing to add. Of a message with two members
-/// of a oneof all was read.
+/// Places that could not be read, which was said when it was tried: rules have nothing to add. A message with two members of a
+/// oneof is not among them, since all of it was read.
 struct Unread(HashSet<String>);
 
 impl Unread {
@@ -45,7 +45,7 @@ impl Unread {
         Self(errors.map(|found| found.path.clone()).collect())
     }
 
-    /// Whether it is one of them, or below one.
+    /// Returns true if the path is one of them, or below one.
     fn holds(&self, path: &str) -> bool {
         let mut ends = path.match_indices(['.', '[']).map(|(at, _)| at);
         !self.0.is_empty()
@@ -173,7 +173,7 @@ mod tests {
         );
     }
 
-    /// What cannot be read might be anything: rules that look at it from elsewhere say nothing either.
+    /// A value that cannot be read might be anything: rules that look at it from elsewhere say nothing either.
     #[test]
     fn what_could_not_be_read_breaks_no_rule_elsewhere() {
         const NETWORKING: &str = "networking.istio.io/v1";

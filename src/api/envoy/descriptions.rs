@@ -14,7 +14,7 @@ const DEEPEST: usize = 32;
 /// The option of a message that says what an earlier version called it (udpa/annotations/versioning.proto).
 const VERSIONING: u32 = 7_881_811;
 
-/// How descriptions number the types of fields (google/protobuf/descriptor.proto).
+/// Numbers of the types of fields (google/protobuf/descriptor.proto).
 pub mod kind {
     pub const DOUBLE: u64 = 1;
     pub const FLOAT: u64 = 2;
@@ -51,7 +51,7 @@ impl fmt::Debug for Descriptions<'_> {
     }
 }
 
-/// What a message is made of, by the numbers.
+/// The fields of a message, ordered by number.
 #[derive(Debug)]
 pub struct DescribedMessage<'a> {
     pub all: Vec<DescribedField<'a>>,
@@ -65,7 +65,7 @@ pub struct DescribedField<'a> {
     pub name: &'a str,
     pub number: u32,
     pub is_list: bool,
-    /// Of [`kind`].
+    /// One of the constants in [`kind`].
     pub kind: u64,
     /// The message or enumeration that it holds.
     pub of: &'a str,
@@ -151,7 +151,7 @@ impl<'a> Descriptions<'a> {
         Ok(())
     }
 
-    /// Whatever has a name, which all have first.
+    /// Adds a message, an enumeration or a service under its full name, which is its first field in each description.
     fn thing(&mut self, at: usize, scope: &str, bytes: &'a [u8]) -> Result<String, Malformed> {
         let mut name = scope.to_owned();
         for part in parts(bytes) {
@@ -200,7 +200,7 @@ impl<'a> Descriptions<'a> {
         self.files.get(*at).map(|(_, bytes)| *bytes)
     }
 
-    /// What a message is made of; `None` where nothing describes it.
+    /// Returns a message's fields; `None` if the descriptions lack it.
     ///
     /// # Errors
     ///
@@ -217,7 +217,7 @@ impl<'a> Descriptions<'a> {
         Ok(Some(read))
     }
 
-    /// What an enumeration calls a number.
+    /// Returns the name of a number in an enumeration.
     ///
     /// # Errors
     ///

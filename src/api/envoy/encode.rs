@@ -1,7 +1,7 @@
 //! JSON as users write it to bytes, by descriptions.
 //!
-//! What is written counts: a zero, a `false` or an empty text is on the wire, too, so that it replaces another value where it is merged. `null` is
-//! nothing. Types of Envoy's v2 API are read as the messages that took their place.
+//! Every written value counts: a zero, a `false` or an empty text is on the wire, too, so that it replaces another value in a
+//! merge. `null` is nothing. Types of Envoy's v2 API are read as the messages that took their place.
 
 use base64::Engine as _;
 use prost::Message as _;

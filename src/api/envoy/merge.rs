@@ -1,8 +1,8 @@
 //! Messages laid over others, on the wire.
 //!
-//! As protobuf merges: a value takes the place of another, messages are merged field by field, lists are joined, entries of maps count by their keys,
-//! and of a choice the later counts. Where protobuf would mix two values into a third, the whole value counts: durations, times, and scalars that can
-//! be absent. What is packed into an Any is merged where the types agree, and else replaced.
+//! As protobuf merges: a value takes the place of another, messages are merged field by field, lists are joined, entries of maps
+//! count by their keys, and of a choice the later counts. A value that protobuf would mix with another into a third counts as a
+//! whole: durations, times, and scalars that can be absent. Messages in an Any are merged if the types agree, and else replaced.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ const WHOLE: [&str; 11] = [
 ];
 const ANY: &str = "google.protobuf.Any";
 
-/// What becomes of a list that both have.
+/// The result of merging two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lists {
     Joined,
@@ -153,7 +153,7 @@ impl Merger<'_> {
         Ok(())
     }
 
-    /// Of a map: what its entries hold.
+    /// Returns the field of a map's values; `None` for a field that is no map.
     fn value_of_map(
         &self,
         field: &DescribedField<'_>,

@@ -1,4 +1,4 @@
-//! What a mesh configuration says where nobody wrote anything.
+//! Defaults of the mesh configuration.
 
 use crate::google::protobuf::{BoolValue, Duration};
 
@@ -6,7 +6,7 @@ use super::mesh_config::outbound_traffic_policy::Mode;
 use super::mesh_config::{IngressControllerMode, OutboundTrafficPolicy};
 use super::{AuthenticationPolicy, MeshConfig, ProxyConfig, proxy_config};
 
-/// Of the whole.
+/// The defaults of a mesh configuration.
 #[must_use]
 pub fn mesh_config() -> MeshConfig {
     MeshConfig {
@@ -22,7 +22,7 @@ pub fn mesh_config() -> MeshConfig {
     }
 }
 
-/// Of the whole, as discovery takes it: what the injector does not read, and no access log unless somebody asks for one.
+/// The defaults of discovery: with fields that the injector does not read, and no access log unless the file asks for one.
 #[must_use]
 pub fn discovery() -> MeshConfig {
     MeshConfig {
@@ -40,7 +40,7 @@ pub fn discovery() -> MeshConfig {
     }
 }
 
-/// Of the whole, as galley takes and serves it.
+/// The defaults that galley takes and serves.
 #[must_use]
 pub fn galley() -> MeshConfig {
     let everywhere = || vec!["*".to_owned()];
@@ -65,7 +65,7 @@ pub fn galley() -> MeshConfig {
     }
 }
 
-/// Of one proxy.
+/// The defaults of one proxy's configuration.
 #[must_use]
 pub fn proxy_config() -> ProxyConfig {
     ProxyConfig {

@@ -52,7 +52,7 @@ const POD_LIMITS: Limits = Limits {
     ..LIMITS
 };
 
-/// What was read, and what the reader should know of it.
+/// A configuration, and the warnings of reading it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed<T> {
     pub config: T,
@@ -63,7 +63,7 @@ pub struct Parsed<T> {
 ///
 /// # Errors
 ///
-/// What is malformed, of a wrong type or not valid, with its path.
+/// A text that is malformed, of a wrong type or not valid, with its path.
 pub fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     over(&defaults(), text, LIMITS, |merged, written| {
         rules::whole(merged, written, Use::Own)
@@ -139,7 +139,7 @@ pub fn written_defaults(text: &str) -> Result<Map<String, Json>, Invalid> {
     }
 }
 
-/// What two texts wrote of one ProxyConfig: `later` laid over `earlier`.
+/// Merges the fields that two texts wrote of one ProxyConfig: `later` laid over `earlier`.
 #[must_use]
 pub fn written_over(earlier: &Map<String, Json>, later: Map<String, Json>) -> Map<String, Json> {
     let mut merged = earlier.clone();
@@ -151,7 +151,7 @@ pub fn written_over(earlier: &Map<String, Json>, later: Map<String, Json>) -> Ma
 ///
 /// # Errors
 ///
-/// Of a message that was made by hand: one that is nested too deeply.
+/// Only for a message that was made by hand: one that is nested too deeply.
 pub fn json(message: &impl Typed) -> Result<Map<String, Json>, Invalid> {
     read::shown(message)
 }
@@ -224,7 +224,7 @@ fn over<T: Typed>(
     })
 }
 
-/// What is odd about fields, each with its line.
+/// Warnings about fields, each with its line.
 fn warnings(node: &Node) -> Vec<String> {
     let part = Part::new(node);
     let value = read::written(MeshConfig::MESSAGE, node);

@@ -12,7 +12,7 @@ use crate::schema::Typed;
 ///
 /// # Errors
 ///
-/// What is malformed, of a wrong type or not valid, with its path.
+/// A text that is malformed, of a wrong type or not valid, with its path.
 pub fn parse(text: &str) -> Result<Parsed<MeshNetworks>, Invalid> {
     let Some(node) = document(text, super::LIMITS)? else {
         return Ok(Parsed {

@@ -1,4 +1,4 @@
-//! Where a service is said to be: one address, or a range of them.
+//! An address that a service is declared with: one IP address, or a range of them.
 
 use std::fmt;
 use std::net::IpAddr;

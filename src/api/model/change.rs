@@ -1,4 +1,4 @@
-//! What became different between two worlds, so that a push does no more than it must.
+//! The difference between two worlds, so that a push does no more than it must.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub enum Reason {
     /// Mesh configuration, networks.
     Global,
     Proxy,
-    /// Somebody asked for it.
+    /// A request to the debug endpoints.
     Debug,
     Unknown,
 }
@@ -44,7 +44,7 @@ impl Reason {
     }
 }
 
-/// One change of the world. What changes nothing that is served is none.
+/// One change of the world. A change that affects nothing served yields no `Change`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Only endpoints of these services, by full name; the services themselves are as they were.

@@ -34,7 +34,8 @@ impl fmt::Debug for Credential {
 pub const ROOT_SUFFIX: &str = "-cacert";
 
 impl Credential {
-    /// Of the data of a Secret: `tls.crt`, `tls.key` and `ca.crt`, or `cert`, `key` and `cacert`. `None`: it has none of them.
+    /// Reads the data of a Secret: `tls.crt`, `tls.key` and `ca.crt`, or `cert`, `key` and `cacert`. `None` if it has none of
+    /// them.
     #[must_use]
     pub fn of_data<'a>(mut data: impl FnMut(&str) -> Option<&'a [u8]>) -> Option<Self> {
         let mut of = |names: [&str; 2]| {

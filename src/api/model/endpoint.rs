@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Labels;
 
-/// Where an endpoint listens.
+/// The address that an endpoint listens at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointAddress {
     Ip(IpAddr),
@@ -53,7 +53,7 @@ impl fmt::Display for EndpointAddress {
     }
 }
 
-/// Where something is: `region/zone/sub-zone`, the last parts may be missing. Empty: unknown.
+/// The location of a workload, `region/zone/sub-zone`; the last parts may be missing. Empty: unknown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Locality(Arc<str>);
 
@@ -122,7 +122,7 @@ impl fmt::Display for Locality {
     }
 }
 
-/// Whether something takes the mesh's mutual TLS.
+/// The mutual TLS that an endpoint takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TlsMode {
     #[default]
@@ -151,7 +151,7 @@ impl TlsMode {
     }
 }
 
-/// Whether an endpoint is used.
+/// The readiness of an endpoint, which decides whether requests go to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Health {
     #[default]
@@ -177,14 +177,14 @@ impl Health {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
     pub address: EndpointAddress,
-    /// Where it listens; 0 for a pipe.
+    /// The port that it listens at; 0 for a pipe.
     pub port: u16,
     /// The name of the service's port.
     pub port_name: Arc<str>,
     pub labels: Arc<Labels>,
     pub locality: Locality,
-    /// As its source says it: its own field, the label of its pod or namespace. What the mesh's networks say of its address
-    /// or its cluster comes after that, and is not here.
+    /// As its source says it: its own field, the label of its pod or namespace. The mesh's networks add theirs later, by its
+    /// address or its cluster.
     pub network: Option<Arc<str>>,
     /// Its identity, `spiffe://cluster.local/ns/demo/sa/b`.
     pub account: Option<Arc<str>>,
@@ -221,7 +221,7 @@ impl Endpoint {
         }
     }
 
-    /// Whose it is, whether or not more is known of that pod.
+    /// `NAMESPACE/NAME` of its pod, whether or not more is known of that pod.
     #[must_use]
     pub fn named_pod(&self) -> Option<&Arc<str>> {
         self.pod.as_ref().or(self.unknown_pod.as_ref())

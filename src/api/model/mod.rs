@@ -31,7 +31,8 @@ pub use world::{Configured, DISTRIBUTION, DRY_RUN, Objects, Shards, World, is_dr
 /// Labels of a pod, or the labels that a selector wants.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Whether `labels` have all that `selector` wants. An empty selector selects all: who means none asks first.
+/// Returns true if `labels` have all that `selector` wants. An empty selector selects all: a caller for which it means none
+/// checks that first.
 #[must_use]
 pub fn selects(selector: &Labels, labels: &Labels) -> bool {
     selector

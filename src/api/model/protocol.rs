@@ -1,8 +1,8 @@
-//! What a port speaks, and how that is found out.
+//! The protocol of a port, and its detection from names and numbers.
 
 use std::fmt;
 
-/// What a port speaks. Detection looks at the words that people wrote, never at traffic; what nobody said is `Auto`, and
+/// The protocol of a port. Detection looks at the words that people wrote, never at traffic; a port without any is `Auto`, and
 /// there the proxy looks at the first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
@@ -62,8 +62,8 @@ impl std::str::FromStr for Protocol {
 }
 
 impl Protocol {
-    /// Of a port of a Kubernetes Service, from its transport (`protocol`, absent is TCP), its `appProtocol`, its name and its
-    /// number. `None`: the port carries what no proxy here does, and is dropped.
+    /// The protocol of a port of a Kubernetes Service, from its transport (`protocol`, absent is TCP), its `appProtocol`, its
+    /// name and its number. `None`: the port carries what no proxy here does, and is dropped.
     #[must_use]
     pub fn of_kubernetes(
         transport: &str,
@@ -81,7 +81,7 @@ impl Protocol {
         (protocol != Self::Udp).then_some(protocol)
     }
 
-    /// Of a port of a ServiceEntry. `None`: dropped.
+    /// The protocol of a port of a ServiceEntry. `None`: UDP; the port is dropped.
     #[must_use]
     pub fn of_service_entry(word: &str) -> Option<Self> {
         let protocol = word.parse().unwrap_or(Self::Auto);
@@ -109,7 +109,7 @@ impl Protocol {
         name.split('-').next().and_then(|word| word.parse().ok())
     }
 
-    /// Who speaks first on these ports is the server: waiting for the client's bytes would cost every connection a timeout.
+    /// On these ports the server speaks first: waiting for the client's bytes would cost every connection a timeout.
     const fn of_number(number: u16) -> Self {
         match number {
             25 | 53 | 3306 | 27017 => Self::Tcp,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Address, ClusterId, Labels, Protocol};
 
-/// What makes a service one: its full name and its namespace.
+/// The identity of a service: its full name and its namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceKey {
     /// The full name, `b.demo.svc.cluster.local`; may begin with `*.`.
@@ -25,14 +25,14 @@ impl ServiceKey {
     }
 }
 
-/// Where a service was found.
+/// The source of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Registry {
     Kubernetes,
     /// ServiceEntries.
     External,
     Consul,
-    /// What a request put into memory.
+    /// Services that requests put into memory.
     Memory,
 }
 
@@ -48,7 +48,7 @@ impl Registry {
     }
 }
 
-/// How a client finds the address of one request.
+/// The way in which a client finds the address of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resolution {
     /// The proxy chooses among the endpoints.
@@ -57,7 +57,7 @@ pub enum Resolution {
     Dns,
     /// The proxy resolves, and takes one answer for each new connection.
     DnsRoundRobin,
-    /// Where the client wanted to go.
+    /// The address that the client connected to.
     None,
 }
 
@@ -78,7 +78,7 @@ impl Resolution {
     }
 }
 
-/// Where a workload listens for a port of its service.
+/// The port that a workload listens at for a port of its service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     Number(u16),
@@ -91,10 +91,10 @@ pub enum Target {
 pub struct Port {
     /// Endpoints belong to a port by this name; may be empty.
     pub name: Arc<str>,
-    /// What clients use.
+    /// The number that clients use.
     pub number: u16,
     pub protocol: Protocol,
-    /// What a workload has when no endpoint says it: the number again where the source says nothing.
+    /// The workload's port if no endpoint says it: the number again if the source says nothing.
     pub target: Target,
 }
 
@@ -122,7 +122,7 @@ pub struct Service {
     pub prefers_close: bool,
     /// Namespaces that its source means it for, as they are written: `.` is its own, `*` all, `~` none. Empty: nothing is said.
     pub exported_to: Vec<Arc<str>>,
-    /// Where a load balancer of its cluster answers for it: used as a gateway between networks only.
+    /// Addresses of the load balancers of each cluster that answer for it: used as gateways between networks only.
     pub balancers: BTreeMap<ClusterId, Vec<IpAddr>>,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of the pod, or of the WorkloadEntry, that a proxy stands beside.
+//! The pod, or the WorkloadEntry, that a proxy stands beside.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{ClusterId, Health, Labels, Locality};
 
-/// What makes a workload one. A proxy names the three in its node.
+/// The identity of a workload. A proxy names the three in its node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadKey {
     pub cluster: ClusterId,
@@ -30,6 +30,6 @@ pub struct Workload {
     pub ports: BTreeMap<Arc<str>, u16>,
     /// The name of what it belongs to, such as its Deployment.
     pub owner: Option<Arc<str>>,
-    /// Whether a ServiceEntry that selects it by its labels sends it requests.
+    /// Tells whether a ServiceEntry that selects it by its labels sends it requests.
     pub health: Health,
 }

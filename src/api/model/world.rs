@@ -33,7 +33,7 @@ pub struct Configured<T> {
 /// The annotation of a service that says which of its endpoints come first.
 pub const DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
 
-/// Whether that annotation wants those near the client.
+/// Returns true if that annotation wants the endpoints near the client.
 #[must_use]
 pub fn is_near(distribution: Option<&str>) -> bool {
     distribution == Some("PreferClose")
@@ -54,11 +54,11 @@ pub type Objects<T> = BTreeMap<(Arc<str>, Arc<str>), Arc<Configured<T>>>;
 /// Everything that one snapshot is made of, at one moment. Cloning copies pointers; a registry changes its own with
 /// [`Arc::make_mut`] and gives clones away.
 ///
-/// Nothing here is in the order of arrival: equal state makes an equal world.
+/// The order of arrival leaves no trace: equal state makes an equal world.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
     pub services: Arc<BTreeMap<ServiceKey, Arc<Service>>>,
-    /// Of the services; one without endpoints may be missing here, and what is here without a service is not served.
+    /// Endpoints of the services. A service without any may be missing here, and endpoints without a service are not served.
     pub endpoints: Arc<BTreeMap<ServiceKey, Arc<Shards>>>,
     pub workloads: Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
     pub mesh: Arc<MeshConfig>,
@@ -72,11 +72,11 @@ pub struct World {
     pub envoy_filters: Arc<Objects<EnvoyFilter>>,
     pub authorization_policies: Arc<Objects<AuthorizationPolicy>>,
     pub peer_authentications: Arc<Objects<PeerAuthentication>>,
-    /// Those that some proxies may still go by, a moment after changes. Servers take what any of them lets clients speak, and
-    /// clients speak what all of them take.
+    /// PeerAuthentications that some proxies may still go by, a moment after changes. Servers take what any of them lets clients
+    /// speak, and clients speak what all of them take.
     pub earlier_peer_authentications: Vec<Arc<Objects<PeerAuthentication>>>,
     pub request_authentications: Arc<Objects<RequestAuthentication>>,
-    /// Keys that were fetched. Of a place that is missing here none were fetched yet.
+    /// Keys that were fetched. A place that is missing here has none yet.
     pub key_sets: Arc<BTreeMap<KeysPlace, KeySet>>,
     /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
     pub plaintext: Arc<BTreeSet<IpAddr>>,

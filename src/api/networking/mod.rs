@@ -1,7 +1,7 @@
 //! Objects of configuration as types: services that no registry has, what a proxy listens on, and the rules of the mesh.
 //!
-//! [`config`] alone says whether one is valid, whoever has it. What discovery makes of a valid one that it cannot
-//! serve as it is written is in [`config::served`], beside the notes that say so.
+//! [`config`] alone says whether one is valid, whoever has it. [`config::served`] says what discovery makes of a valid one that
+//! it cannot serve as it is written, beside the notes about it.
 
 #[cfg(test)]
 mod tests;
@@ -30,9 +30,9 @@ pub trait Kind: Typed {
     const VERSIONS: &'static [&'static str];
 }
 
-/// Of the kinds that say where traffic goes.
+/// The group of the kinds that say where traffic goes.
 const NETWORKING: &str = "networking.istio.io";
-/// Of the kinds that say who may do what.
+/// The group of the kinds that say who may do what.
 const SECURITY: &str = "security.istio.io";
 
 macro_rules! kinds {
@@ -107,13 +107,13 @@ pub fn spec<T: Kind>(object: &Object) -> Result<T, DecodeError> {
 ///
 /// # Errors
 ///
-/// Of one that was made by hand: as [`mesh::json`](crate::mesh::json).
+/// Only for a spec that was made by hand: as [`mesh::json`](crate::mesh::json).
 pub fn json(spec: &impl Kind) -> Result<Map<String, Json>, Invalid> {
     read::shown(spec)
 }
 
 impl WorkloadEntry {
-    /// How many places it is, for each port that it serves: its texts stand in an answer for each.
+    /// The number of places that it comes to, for each port that it serves: its texts stand in an answer for each.
     #[must_use]
     pub fn places(&self) -> usize {
         size::endpoint([

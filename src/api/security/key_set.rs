@@ -201,7 +201,7 @@ fn written(keys: &[PublicKey<'_>]) -> Arc<str> {
     text.unwrap_or_default().into()
 }
 
-/// What a proxy needs of a key that it can use.
+/// Returns the fields of a key that a proxy needs; `None` for a key that it cannot use.
 fn usable(key: &Map<String, Value>) -> Option<PublicKey<'_>> {
     /// Algorithms of RSA, of shared secrets, and of each curve with the bytes of its coordinates (RFC 7518).
     const RSA: [&str; 6] = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"];

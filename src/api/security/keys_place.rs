@@ -1,4 +1,4 @@
-//! Where keys of an issuer are fetched from, for rules that hold none.
+//! The URL from which keys of an issuer are fetched, for rules that hold none.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use super::JwtRule;
 /// A URL, http or https.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeysPlace {
-    /// Of the set itself: `jwksUri`.
+    /// The URL of the set itself: `jwksUri`.
     Set(Arc<str>),
-    /// Of the document that says where the set is (OpenID Connect Discovery 1.0, section 4): the issuer is a URL.
+    /// The URL of the document that names the set (OpenID Connect Discovery 1.0, section 4): the issuer is a URL.
     Discovery(Arc<str>),
 }
 

@@ -94,7 +94,7 @@ fn one(
     Ok(())
 }
 
-/// Of a scalar without presence: as if it were not there.
+/// Returns true for the default of a scalar without presence, which JSON leaves out.
 fn is_default(kind: Kind, value: &Json) -> bool {
     match (kind, value) {
         (Kind::Wrapper(_), _) => false,
@@ -241,7 +241,7 @@ fn single(kind: Kind, raw: Raw<'_>, depth: usize) -> Result<Json, Malformed> {
     })
 }
 
-/// What JSON has no number for is text.
+/// A number of JSON; text for infinities and NaN, for which JSON has no number.
 fn number(value: f64) -> Json {
     Number::from_f64(value).map_or_else(|| Json::String(value.to_string()), Json::Number)
 }

@@ -9,7 +9,7 @@ use crate::proto_json::BASE64;
 use crate::schema::{Field, Key, Kind, Message, Shape};
 use crate::{duration, timestamp};
 
-/// The bytes of a message. What is not of its field's type, such as the `null` of what could not be read, is left out.
+/// The bytes of a message. A value that is not of its field's type, such as the `null` of an unreadable one, is left out.
 #[must_use]
 pub fn encode(message: &'static Message, value: &Json) -> Vec<u8> {
     let mut out = Vec::new();
@@ -113,7 +113,7 @@ fn map(field: &Field, by: Key, entries: &Map<String, Json>, out: &mut Vec<u8>) {
     }
 }
 
-/// What a message-like value is made of; false where it is none, and nothing shall be written.
+/// Writes the content of a value that has a message's form; false if the value is none, and the field is not to be written.
 fn body(kind: Kind, value: &Json, out: &mut Vec<u8>) -> bool {
     match (kind, value) {
         (Kind::Message(message), Json::Object(values)) => {
@@ -153,7 +153,7 @@ fn timestamp(seconds: i64, nanos: i32, out: &mut Vec<u8>) {
     }
 }
 
-/// What has no fields.
+/// A value without fields.
 pub(crate) enum Scalar<'value> {
     Varint(u64),
     Double(f64),

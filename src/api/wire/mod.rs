@@ -1,7 +1,7 @@
 //! Protobuf's wire by the tables of messages: JSON in its one spelling (as `config` reads it) to bytes, and back.
 //!
-//! Equal values are equal bytes: fields by their numbers, entries of maps by their keys. What a newer writer knows and the table
-//! does not is skipped.
+//! Equal values are equal bytes: fields by their numbers, entries of maps by their keys. Fields of a newer writer that the table
+//! lacks are skipped.
 
 mod decode;
 mod encode;

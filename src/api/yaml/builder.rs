@@ -29,13 +29,13 @@ impl Account {
 #[derive(Clone, Copy, Default)]
 struct Cost {
     nodes: usize,
-    /// Of text.
+    /// Bytes of text.
     bytes: usize,
     /// Lists and objects within each other.
     levels: usize,
 }
 
-/// What is open while its parts come.
+/// A list or an object whose end has not come yet.
 struct Open {
     line: usize,
     anchor: usize,
@@ -67,14 +67,14 @@ pub(super) struct Builder {
     strict: bool,
     open: Vec<Open>,
     anchors: BTreeMap<usize, Built>,
-    /// There was an anchor: what follows may be a part of it.
+    /// True once an anchor was read: any later scalar may be a part of it.
     anchored: bool,
     /// Items of the document's own `items` are handed out as they come.
     splits: bool,
     item: Option<Node>,
-    /// What is paid for.
+    /// All nodes and bytes so far, against the limits.
     account: Account,
-    /// Of that, copies that wait for aliases: they stay from item to item.
+    /// The part of it that copies for aliases cost: they stay from item to item.
     kept: Account,
     pub(super) root: Option<Built>,
 }
@@ -160,7 +160,7 @@ impl Builder {
         }
     }
 
-    /// Whether a tag may stand here.
+    /// Refuses a tag that is not of the core, if the text is strict.
     fn known(&self, line: usize, tag: Option<&Tag>, core: &[&str]) -> Result<(), Malformed> {
         let is_core = |tag: &Tag| tag.core_suffix().is_some_and(|name| core.contains(&name));
         match tag {
@@ -172,7 +172,7 @@ impl Builder {
         }
     }
 
-    /// An item that is whole. What comes next has an account of its own.
+    /// Takes an item that is whole. The next one has an account of its own.
     pub(super) fn item(&mut self) -> Option<Node> {
         let item = self.item.take()?;
         self.account = self.kept;
@@ -257,7 +257,7 @@ impl Builder {
         self.place(built, line)
     }
 
-    /// Whether what comes is an item of the document's own `items`.
+    /// Returns true inside the document's own list `items`, so that the next value is one of them.
     fn is_in_items(&self) -> bool {
         let [Open { parts: root, .. }, Open { parts, .. }] = self.open.as_slice() else {
             return false;
@@ -347,7 +347,7 @@ fn merge_one(
     }
 }
 
-/// Whether a scalar may be something else than text.
+/// Returns true if a scalar may be something else than text.
 fn is_plain(style: ScalarStyle, tag: Option<&Tag>) -> bool {
     match tag.and_then(Tag::core_suffix) {
         Some("str" | "binary") => false,

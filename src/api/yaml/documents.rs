@@ -16,13 +16,13 @@ pub struct Documents<'a> {
     indents: Indents<'a>,
     limits: Limits,
     strict: bool,
-    /// Where the current one begins.
+    /// The line where the current document begins.
     line: usize,
-    /// Whose `items` come one by one.
+    /// Indices of the documents whose `items` come one by one.
     split: BTreeSet<usize>,
-    /// Of such a one, between two items.
+    /// The builder of a document that is split, between two of its items.
     builder: Option<Builder>,
-    /// How many are behind.
+    /// The number of documents that have ended.
     behind: usize,
     too_long: bool,
     ended: bool,
@@ -32,7 +32,7 @@ pub struct Documents<'a> {
 #[derive(Clone, Debug)]
 pub struct Piece {
     pub node: Node,
-    /// How many documents stand before it.
+    /// The index of its document in the text.
     pub document: usize,
     pub is_item: bool,
 }
@@ -91,13 +91,13 @@ impl<'a> Documents<'a> {
         self
     }
 
-    /// Where the document that came last begins.
+    /// The line where the document that came last begins.
     #[must_use]
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// How many documents have come to their end.
+    /// The number of documents that have ended.
     #[must_use]
     pub fn behind(&self) -> usize {
         self.behind

@@ -12,7 +12,7 @@ impl<'a> Text<'a> {
         Self(StrInput::new(text))
     }
 
-    /// Whether the scalar goes on where the parser's own rule stops it.
+    /// Returns true if the plain scalar goes on at a colon where the parser's own rule ends it.
     fn goes_on(&self, in_flow: bool) -> bool {
         in_flow && self.0.peek() == ':' && is_flow(self.0.peek_nth(1))
     }

@@ -1,7 +1,7 @@
 //! YAML (and JSON, which is a part of it) into a tree that keeps what was written: text, quotes and lines.
 //!
-//! What a scalar means is decided by whoever knows what is wanted (`read`), so that `15000` may be text and `OFF` a name.
-//! Bounded by bytes, depth and nodes; an alias counts all that it stands for, before it is copied.
+//! The reader of a field decides what a scalar means (`read`), so that `15000` may be text and `OFF` a name. Bounded by bytes,
+//! depth and nodes; an alias counts all that it stands for, before it is copied.
 
 mod builder;
 mod documents;
@@ -18,7 +18,7 @@ pub use outline::{Outline, Outlines, outlines};
 
 pub use scalar::{Plain, Scalar};
 
-/// How much text may be, and what it may become.
+/// Bounds on a text and on the tree that it becomes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub bytes: usize,
@@ -38,12 +38,12 @@ impl Limits {
 #[derive(Clone, Debug)]
 pub struct Node {
     pub line: usize,
-    /// Where a scalar begins, in bytes of the text; `None` where it may stand in other places, too, by an alias.
+    /// The place where a scalar begins, in bytes of the text; `None` if it may stand in other places, too, by an alias.
     pub begin: Option<usize>,
     pub value: Value,
 }
 
-/// What was written.
+/// A value as it was written.
 #[derive(Clone, Debug)]
 pub enum Value {
     Scalar(Scalar),
@@ -67,7 +67,7 @@ impl Node {
         }
     }
 
-    /// Whether it says nothing.
+    /// Returns true for a null: an empty plain scalar, `~` or `null`.
     #[must_use]
     pub fn is_null(&self) -> bool {
         match &self.value {
@@ -99,7 +99,7 @@ impl std::error::Error for Malformed {}
 ///
 /// # Errors
 ///
-/// What is no YAML, more than the limits allow, a key twice, a key that is no scalar, a second document.
+/// A text that is no YAML, more than the limits allow, a key twice, a key that is no scalar, a second document.
 pub fn read(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
     only(Documents::new(text, limits, false))
 }

@@ -1,4 +1,4 @@
-//! What documents say of themselves at their top, without a tree of them.
+//! The tops of documents (`apiVersion`, `kind` and `items`), read without a tree.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a scalar may stand for.
+//! Scalars and their meanings.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct Scalar {
     pub plain: bool,
 }
 
-/// What a scalar is by itself.
+/// The meaning of a scalar by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Plain {
     Null,
@@ -21,7 +21,7 @@ pub enum Plain {
 }
 
 impl Scalar {
-    /// What it is where nothing is wanted: the words of YAML 1.2.
+    /// Its meaning if the reader wants no certain type: the words of YAML 1.2.
     #[must_use]
     pub fn plain(&self) -> Plain {
         if !self.plain {
@@ -38,7 +38,7 @@ impl Scalar {
         }
     }
 
-    /// What it is where a boolean is wanted: the words of YAML 1.1 too.
+    /// Its meaning if the reader wants a boolean: the words of YAML 1.1 too.
     #[must_use]
     pub fn boolean(&self) -> Option<bool> {
         if !self.plain {
@@ -55,7 +55,7 @@ impl Scalar {
     }
 }
 
-/// What the text is as a number, if it is one: decimal, `0x`, `0o`, with a point or an exponent.
+/// Parses a number: decimal, `0x`, `0o`, with a point or an exponent. `None` for other text.
 fn number(text: &str) -> Option<Plain> {
     let (negative, unsigned) = match text.as_bytes().first()? {
         b'-' => (true, text.get(1..)?),
@@ -90,7 +90,7 @@ fn number(text: &str) -> Option<Plain> {
     if decimal { float(text) } else { None }
 }
 
-/// What is beyond all numbers is text, as kubectl reads it: the short name of a commit may be `12e4567`.
+/// A number beyond all floats stays text, as kubectl reads it: the short name of a commit may be `12e4567`.
 fn float(text: &str) -> Option<Plain> {
     let value: f64 = text.parse().ok()?;
     value.is_finite().then_some(Plain::Float(value))

@@ -21,8 +21,8 @@ pub(super) const LIMITS: Limits = Limits {
 
 pub(super) const WHAT: &str = "cannot use the kubeconfig";
 
-/// Opens the named file, or those of `KUBECONFIG`, or the one in the home directory. Of several files the first value of a
-/// field counts.
+/// Opens the named file, or those of `KUBECONFIG`, or the one in the home directory. If several files have a field, the first
+/// value counts.
 pub(super) fn find(file: Option<&Path>) -> Result<Kubeconfig, CannotConnect> {
     if let Some(file) = file {
         return open(file);

@@ -59,7 +59,7 @@ impl SecretData {
     ///
     /// # Errors
     ///
-    /// What a proxy would refuse, in words that have nothing of it.
+    /// Data that a proxy would refuse, in words that quote nothing of it.
     pub(in crate::registry) fn whole(&self) -> Result<Option<Arc<Credential>>, String> {
         let Some(one) = &self.0 else {
             return Ok(None);
@@ -78,7 +78,7 @@ impl SecretData {
 ///
 /// # Errors
 ///
-/// What a proxy would refuse, in words that have nothing of it.
+/// Data that a proxy would refuse, in words that quote nothing of it.
 pub fn credential_of(json: &str) -> Result<Option<Arc<Credential>>, String> {
     let read: SecretData = serde_json::from_str(json)
         .map_err(|_| "its data is not base64, or its stringData no text".to_owned())?;

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(&*memory.body(), entry("a", 80).as_bytes());
     }
 
-    /// Whoever asks for the body gets it.
+    /// Certificates are refused because any client can read the body.
     #[test]
     fn certificates_are_not_taken() {
         let key = rcgen::KeyPair::generate().unwrap();

@@ -1,4 +1,4 @@
-//! What statuses say as far as it is known, and what is left to write.
+//! The last known statuses of objects, and the statuses that are still to be written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -144,7 +144,7 @@ impl AdmissionRequest {
         reader.end()
     }
 
-    /// Decodes the object. Of one beyond the limits only the deletion is known.
+    /// Decodes the object. If it is beyond the limits, only its deletion is known.
     fn take(&mut self, text: &str, options: ReadOptions) -> Result<(), serde_json::Error> {
         // One that was written before it goes first: there is never room for two.
         (self.object, self.excess) = (Value::Null, None);

@@ -15,8 +15,8 @@ use crate::named_files::{File, put_namespace};
 /// Objects of all kinds together.
 const MOST_OBJECTS: usize = 100_000;
 
-/// Kinds of Kubernetes that objects of ours speak of: version and group, kind, plural, and whether its metadata is enough. Of
-/// Secrets nothing else is to leave the server.
+/// Kinds of Kubernetes that objects of ours speak of: version and group, kind, plural, and whether its metadata is enough:
+/// for Secrets no more is to leave the server.
 const KUBERNETES: [(&str, &str, &str, &str, bool); 12] = [
     ("", "v1", "Endpoints", "endpoints", false),
     ("", "v1", "Namespace", "namespaces", true),
@@ -42,9 +42,9 @@ const KUBERNETES: [(&str, &str, &str, &str, bool); 12] = [
 #[derive(Debug, Default)]
 pub(super) struct InCluster {
     pub(super) files: Vec<File>,
-    /// Of what cannot be read.
+    /// Failures to read a kind.
     pub(super) unread: Vec<String>,
-    /// What is told: `None`, all.
+    /// The namespace whose findings are told; `None`: all.
     pub(super) namespace: Option<String>,
 }
 
@@ -79,7 +79,7 @@ fn has_kubeconfig() -> bool {
 /// Reads the cluster; what files have, too, counts as they have it.
 ///
 /// # Errors
-/// There is no way to it, or it does not answer.
+/// No client of the cluster can be built, or the cluster does not answer.
 pub(super) fn read(
     access: &Access,
     flags: &AnalyzeFlags,

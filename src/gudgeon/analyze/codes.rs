@@ -5,7 +5,7 @@ use crate::cli::Level;
 /// A kind of finding.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Code {
-    /// Of `istioctl analyze` (its `messages.yaml`), or `GDN` where it has none.
+    /// The code of `istioctl analyze` (its `messages.yaml`), or `GDN` if it has none.
     pub(super) name: &'static str,
     pub(super) level: Level,
     /// One line for `--list-analyzers`.

@@ -33,7 +33,7 @@ const KUBERNETES: [(&str, &[&str]); 5] = [
     ("discovery.k8s.io/v1", &["EndpointSlice"]),
 ];
 
-/// What names no namespace is there.
+/// The namespace of objects that name none.
 const NAMELESS: &str = "default";
 
 /// Reads, looks, tells.

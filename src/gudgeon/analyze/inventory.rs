@@ -13,7 +13,7 @@ pub(super) struct Item {
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// Of an object of ours: its spec in one spelling. Of others: all of it.
+    /// The spec in one spelling for an object of Istio's kinds, the whole object for others.
     pub(super) body: Json,
     pub(super) annotations: Json,
 }
@@ -24,7 +24,7 @@ pub(super) struct KnownHost {
     pub(super) namespace: String,
     /// Their numbers.
     pub(super) ports: Vec<u64>,
-    /// Of workloads of its namespace.
+    /// Selects workloads of its namespace.
     pub(super) selector: Labels,
     /// Namespaces that see it; empty: all.
     pub(super) exported_to: Vec<String>,

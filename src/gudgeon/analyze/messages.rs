@@ -1,4 +1,4 @@
-//! What was found, where.
+//! Findings and their places.
 
 use super::codes::{self, Code};
 

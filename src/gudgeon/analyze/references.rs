@@ -264,7 +264,7 @@ fn secrets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     }
 }
 
-/// Where namespaces are among the objects, one that is not is a mistake.
+/// Reports unknown namespaces if the objects have any Namespace among them.
 fn namespaces(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     if all.namespaces.is_empty() {
         return;

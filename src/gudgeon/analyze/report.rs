@@ -1,4 +1,4 @@
-//! What was found, for stdout: lines, JSON or YAML.
+//! The output of findings on stdout: lines, JSON or YAML.
 
 use api::counted;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ pub(super) enum OutputFormat {
     Yaml,
 }
 
-/// Where the codes of Istio are explained.
+/// The pages that explain the codes of Istio.
 const DOCUMENTATION: &str = "https://istio.io/docs/reference/config/analysis/";
 
 fn row(found: &Located) -> Value {
@@ -39,7 +39,7 @@ fn row(found: &Located) -> Value {
 ///
 /// # Errors
 ///
-/// What cannot be written as YAML.
+/// A finding that cannot be written as JSON or YAML.
 pub(super) fn written(found: &[Located], format: OutputFormat) -> Result<String, String> {
     let rows = || -> Vec<Value> { found.iter().map(row).collect() };
     match format {

@@ -1,4 +1,4 @@
-//! What is not to be told: `CODE=KIND NAME.NAMESPACE`.
+//! Findings that are not to be told: `CODE=KIND NAME.NAMESPACE`.
 
 use super::messages::Located;
 

@@ -1,4 +1,4 @@
-//! What selects workloads, and which of them there are.
+//! Checks of selectors against the workloads that exist.
 
 use api::model::{Labels, selects};
 use serde_json::Value as Json;

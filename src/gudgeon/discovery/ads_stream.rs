@@ -28,12 +28,12 @@ use crate::log;
 
 /// So long a stream that does not read keeps others from beginning with a push.
 const HOLD: Duration = Duration::from_secs(1);
-/// How long the reason is offered to a client that was closed because it does not read.
+/// The time for which the reason is offered to a client that was closed because it does not read.
 const PARTING: Duration = Duration::from_secs(1);
-/// How often a stream's types that nobody serves are named in the log.
+/// The number of log lines that a stream's unknown types get.
 const UNKNOWN: u64 = 1;
 
-/// What a stream is made of.
+/// One ADS stream: its client, its permit and its protocol.
 pub(super) struct AdsStream<B> {
     pub(super) hub: Arc<Hub>,
     pub(super) sender: Arc<ResponseSender>,
@@ -81,7 +81,7 @@ where
         }
     }
 
-    /// Whether the client goes by itself.
+    /// Returns true if the client goes by itself within [`PARTING`].
     async fn is_left(&self) -> bool {
         let left = async {
             while !self.sender.is_gone() {
@@ -323,7 +323,7 @@ where
         Ok(())
     }
 
-    /// The end of a stream that names what it may not. What it can be told is on its way before.
+    /// Ends a stream that names what it may not. Responses that can be made are on their way before.
     fn refuse(&mut self, fault: Fault) -> Status {
         let words = fault.to_string();
         let session = &self.joined.session;
@@ -337,7 +337,7 @@ where
         }
     }
 
-    /// Whatever can be done now.
+    /// Does all that can be done now.
     fn step(&mut self) -> Result<(), Status> {
         if self.sender.is_gone() {
             return Err(Status::cancelled("the client is gone"));
@@ -476,7 +476,7 @@ mod tests {
     use crate::exposition::Format;
     use crate::grpc::{Address, AddressLimit, Messages, framed};
 
-    /// What a client says at first; it stays, and says nothing more.
+    /// A client's first message; the stream then stays open and silent.
     struct Says(Option<Bytes>);
 
     impl Body for Says {
@@ -517,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Nothing of it can be made but clusters.
+    /// A view that can make nothing but clusters.
     #[derive(Debug)]
     struct Broken;
 

@@ -13,7 +13,7 @@ use super::hub::Hub;
 use crate::grpc::{self, Certificates, Listener, Port};
 use crate::serve::{self, Stage};
 
-/// Of a directory, by the names that the mesh mounts them under.
+/// The certificates in a directory, by the names that the mesh mounts them under.
 pub(super) fn inside(directory: &Path) -> Certificates {
     Certificates {
         chain: directory.join("cert-chain.pem"),

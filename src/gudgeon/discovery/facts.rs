@@ -1,5 +1,5 @@
-//! What sources said of their objects beyond what is served: how many there are, what happened to them, and which of them
-//! cannot be used.
+//! Facts about the objects of sources beyond what is served: their number, the events about them, and the objects that cannot be
+//! used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use super::inert::RuleCounts;
 
 type Events = BTreeMap<(&'static str, Event), u64>;
 
-/// Of all clusters.
+/// Facts about all sources.
 #[derive(Debug, Default)]
 pub(crate) struct Facts(Mutex<Known>);
 
@@ -25,7 +25,7 @@ struct Known {
     /// Configuration that counts, whether or not it changes anything.
     rules: BTreeMap<SourceId, RuleCounts>,
     rules_changed: u64,
-    /// Of clusters that are gone: what was counted does not become less.
+    /// Totals of sources that are gone: a counter never decreases.
     gone: Totals,
 }
 
@@ -38,20 +38,20 @@ pub(crate) type Object = (Arc<str>, String);
 /// Objects by kind.
 pub(crate) type Counts = BTreeMap<Arc<str>, usize>;
 
-/// Of one source.
+/// Facts about one source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fact {
     /// Objects by kind.
     pub(crate) counts: Counts,
     /// Why the server is not heard.
     pub(crate) error: Option<Arc<str>>,
-    /// What is said of objects that are no such thing.
+    /// A message about objects that cannot be read.
     pub(crate) unreadable: Option<String>,
     podless: usize,
     totals: Totals,
 }
 
-/// What only grows.
+/// Numbers that only grow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) events: Events,
@@ -68,7 +68,7 @@ impl Totals {
     }
 }
 
-/// How many objects cannot be read, and the first of them.
+/// A message with the number of objects that cannot be read, and the first of them.
 fn unreadable(told: &Told) -> Option<String> {
     let is_one = |problem: &&Problem| problem.is_unreadable;
     let mut all = told.problems.iter().filter(is_one);
@@ -117,13 +117,13 @@ impl Facts {
         self.route(source, routes);
     }
 
-    /// How many objects of each kind a source has that nobody tells more of.
+    /// Sets the counts of objects by kind, for a source that reports nothing else.
     pub(crate) fn count(&self, source: &SourceId, counts: Counts) {
         let mut known = self.known();
         known.sources.entry(source.clone()).or_default().counts = counts;
     }
 
-    /// How many VirtualServices of a source can be used.
+    /// Sets the number of VirtualServices of a source that can be used.
     pub(crate) fn route(&self, source: &SourceId, count: usize) {
         self.known().routes.insert(source.clone(), count);
     }
@@ -137,12 +137,12 @@ impl Facts {
         }
     }
 
-    /// How often [`Self::rules`] has changed.
+    /// The number of changes of [`Self::rules`].
     pub(crate) fn rules_changed(&self) -> u64 {
         self.known().rules_changed
     }
 
-    /// Of all sources.
+    /// The counted configuration of all sources.
     pub(crate) fn rules(&self) -> RuleCounts {
         let mut all = RuleCounts::default();
         for counts in self.known().rules.values() {
@@ -151,7 +151,7 @@ impl Facts {
         all
     }
 
-    /// Of all sources.
+    /// The number of VirtualServices of all sources that can be used.
     pub(crate) fn routes(&self) -> usize {
         self.known().routes.values().sum()
     }
@@ -162,7 +162,7 @@ impl Facts {
         self.known().rejected.insert(source.clone(), objects);
     }
 
-    /// Of all sources.
+    /// Objects of all sources that cannot be used.
     pub(crate) fn rejected(&self) -> BTreeSet<Object> {
         self.known().rejected.values().flatten().cloned().collect()
     }

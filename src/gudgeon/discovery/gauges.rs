@@ -123,7 +123,7 @@ pub(super) fn read(hub: &Hub) -> Gauges {
     gauges
 }
 
-/// Whether sidecars ask for its endpoints. Others are resolved by name, or are where a connection wanted to go.
+/// Returns true if sidecars ask for its endpoints. Others are resolved by name, or keep the original destination.
 fn is_eds(hub: &Hub, service: &Service) -> bool {
     let is_headless = || service.is_headless() && hub.options.settings.headless.eds;
     service.resolution == Resolution::Static || is_headless()

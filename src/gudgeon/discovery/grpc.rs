@@ -19,7 +19,7 @@ use crate::grpc::{
     ResponseSender, refused, streaming,
 };
 
-/// What of a request is read. It may name as many resources as a stream may, and then be refused for that.
+/// Bounds on a request. It may name as many resources as a stream may, and then be refused for that.
 pub(super) const BOUNDS: Bounds = Bounds {
     bytes: 4 << 20,
     beyond: Code::OutOfRange,

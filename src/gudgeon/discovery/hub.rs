@@ -1,4 +1,4 @@
-//! Where changes come together: one state of the mesh, its snapshot, and all streams that are to hear of it.
+//! The hub: one state of the mesh, its snapshot, and all streams that are to hear of it.
 //!
 //! ```text
 //!  sources ──► registries ──► debounce ──► snapshot ──► pending for each stream
@@ -63,17 +63,17 @@ pub(crate) struct Hub {
     pub(crate) metrics: Metrics,
     pub(crate) options: Options,
     pub(crate) pieces: Pieces,
-    /// Of the names that streams have.
+    /// Lists of resource names, shared by streams with equal ones.
     lists: Arc<Lists>,
     pub(crate) facts: Facts,
     pub(crate) log_limiters: LogLimiters,
     /// The port where sources of configuration dial, where there is one.
     pub(crate) port_access: OnceLock<PortAccess>,
-    /// Of sources that are waited for, what has not come, by the names that somebody has given it.
+    /// The servers that a source still waits for, by the names that its configuration gives them.
     pub(crate) awaited: Mutex<BTreeMap<SourceId, String>>,
     pub(crate) refused: RefusedStreams,
     pub(crate) jwks: Jwks,
-    /// Of the proxies that are connected.
+    /// The kinds of the proxies that are connected.
     pub(crate) kinds: Arc<ProxyKinds>,
     /// Streams that may begin with a push at once.
     pub(crate) throttle: Arc<Semaphore>,
@@ -86,7 +86,7 @@ pub(crate) struct Hub {
     pub(crate) made: Notify,
     /// `None` until all sources were read.
     snapshot: watch::Sender<Option<Arc<Snapshot>>>,
-    /// How many there were.
+    /// The number of snapshots that were served.
     snapshots: AtomicU64,
     /// Routers wait for them.
     pub(crate) edge: EdgeInputs,
@@ -94,7 +94,7 @@ pub(crate) struct Hub {
     pub(crate) answers: Arc<SharedAnswers>,
     /// The mesh's trust domain.
     trust: watch::Sender<Arc<str>>,
-    /// Those whose keys may have to be fetched.
+    /// RequestAuthentications whose keys may have to be fetched.
     requests: watch::Sender<Requests>,
     draining: AtomicBool,
     /// From the first snapshot until TERM.
@@ -206,7 +206,7 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A source has something to say. What that changes goes out after the debounce.
+    /// Applies a source's update. The changes go out after the debounce.
     pub(crate) fn update(&self, step: impl FnOnce(&mut Registries) -> Effect) {
         let mut state = self.state();
         let effect = step(&mut state.registries);
@@ -261,7 +261,7 @@ impl Hub {
         self.requests.subscribe()
     }
 
-    /// What the sources are at, for the pages.
+    /// Calls a function with the registries, under the lock of the state.
     pub(crate) fn look<T>(&self, at: impl FnOnce(&Registries) -> T) -> T {
         at(&self.state().registries)
     }
@@ -271,7 +271,7 @@ impl Hub {
         self.state().ingresses.notes().clone()
     }
 
-    /// Somebody wants everyone to look at everything. How many that are.
+    /// Makes all streams look at everything, as a debug request asks. Returns the number of streams.
     pub(crate) fn push_all(&self) -> usize {
         let mut state = self.state();
         let (now, all) = (self.clock.now(), Change::Full(Reason::Debug));
@@ -332,7 +332,7 @@ impl Hub {
         self.snapshot.borrow().clone()
     }
 
-    /// Those that are current, one after the other.
+    /// Receives each snapshot when it becomes the current one.
     pub(crate) fn watch_snapshots(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
         self.snapshot.subscribe()
     }
@@ -368,7 +368,7 @@ impl Hub {
         self.serving.subscribe()
     }
 
-    /// Of the mesh, now.
+    /// The mesh's trust domain, now.
     pub(crate) fn trust_domain(&self) -> Arc<str> {
         let mesh = self.look(|registries| registries.world().mesh);
         if mesh.trust_domain.is_empty() {
@@ -378,13 +378,13 @@ impl Hub {
         }
     }
 
-    /// Whose certificates count, now; `None`: nobody asks for whom a client speaks.
+    /// Trust domains whose certificates count, now; `None` if the identities of clients are not checked.
     pub(super) fn trusted(&self) -> Option<TrustDomains> {
         let is_checked = self.options.identity_check;
         is_checked.then(|| self.trust_domains_now())
     }
 
-    /// Whose certificates count, whether or not somebody asks for whom a client speaks.
+    /// Trust domains whose certificates count, whether or not the identities of clients are checked.
     pub(super) fn trust_domains_now(&self) -> TrustDomains {
         let mesh = self.look(|registries| registries.world().mesh);
         TrustDomains {
@@ -393,7 +393,7 @@ impl Hub {
         }
     }
 
-    /// Of the mesh, as it changes.
+    /// The mesh's trust domain, as it changes.
     pub(crate) fn trust_domains(&self) -> watch::Receiver<Arc<str>> {
         self.trust.subscribe()
     }
@@ -565,7 +565,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever would wait for it on the loop would wait for ever: another task of the loop ends it.
+    /// On the loop the wait would never end: another task of the loop ends it.
     #[tokio::test]
     async fn what_is_large_is_done_beside_the_loop_one_after_the_other() {
         let hub = hub();

@@ -18,8 +18,8 @@ struct Identity<'a> {
 }
 
 impl<'a> Identity<'a> {
-    /// Of the URIs among a certificate's names. SPIFFE allows one: whoever takes one of several may take another one than the
-    /// next program does.
+    /// Reads the one URI among a certificate's names. SPIFFE allows no more: a program that takes one of several may take another
+    /// one than the next program does.
     fn of(uris: &'a [String]) -> Result<Self, String> {
         let [uri] = uris else {
             return Err(match uris.len() {
@@ -47,7 +47,7 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// Whose word counts in this mesh.
+/// Trust domains whose certificates count in this mesh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TrustDomains {
     pub(super) own: Arc<str>,
@@ -112,8 +112,8 @@ pub(super) fn speaks_for(
     Ok(())
 }
 
-/// Whether a client may have what is secret in the namespace of its node: it is on this machine, or its certificate is for a
-/// workload there. Whatever the check of identities says of others, no certificate of another namespace has it.
+/// Returns true if a client may have what is secret in the namespace of its node: it is on this machine, or its certificate is
+/// for a workload there. A certificate of another namespace is never enough, whatever the check of identities allows otherwise.
 pub(super) fn may_have_secrets(peer: &Peer, node: &Node, trusted: &TrustDomains) -> bool {
     match (&peer.leaf, &peer.address) {
         (Some(_), _) => speaks_for(peer, node, Some(trusted)).is_ok(),

@@ -1,5 +1,5 @@
-//! How many kinds of proxies come from one address: each kind has resources of its own for as long as one of it is connected, and
-//! what makes a kind is what proxies say of themselves.
+//! Bounds the kinds of proxies from one address: each kind has resources of its own for as long as one of it is connected, and
+//! proxies themselves state what sets a kind apart.
 //!
 //! A proxy like another one of its address costs nothing here, so thousands may come through one translation of addresses.
 
@@ -24,7 +24,7 @@ pub(crate) struct ProxyKinds {
     all: Mutex<HashMap<IpAddr, OfAddress>>,
 }
 
-/// How many proxies there are of each kind, by a hash of it.
+/// The number of proxies of each kind, by a hash of it.
 #[derive(Debug, Default)]
 struct OfAddress {
     kinds: HashMap<u64, usize>,
@@ -45,7 +45,7 @@ impl ProxyKinds {
     }
 
     /// # Errors
-    /// There are as many kinds of its address as there may be, and it is of another one.
+    /// The address has all the kinds that it may have, and the proxy is of another one.
     pub(crate) fn enter(
         self: &Arc<Self>,
         address: &Address,

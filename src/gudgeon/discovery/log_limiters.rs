@@ -1,5 +1,5 @@
-//! What others make the log say, all of them together: whoever reaches the port may begin as many streams as he likes, and
-//! whoever writes objects may let each of them lose against another one.
+//! Limits on log lines that others cause, all of them together: any client that reaches the port may begin as many streams as it
+//! likes, and any author of objects may let each of them lose against another one.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::log_limiter::LogLimiter;
 
 #[derive(Debug)]
 pub(crate) struct LogLimiters {
-    /// What is odd about a node.
+    /// Warnings about the fields of nodes.
     pub(crate) nodes: LogLimiter,
     /// Types that nobody serves.
     pub(crate) unknown: LogLimiter,
@@ -31,7 +31,7 @@ pub(crate) struct LogLimiters {
     pub(crate) rules: LogLimiter,
     /// Conflicts by which parts were left out of resources.
     conflicts: LogLimiter,
-    /// Of those what was said already.
+    /// Conflicts that were logged already.
     pub(super) told: Mutex<ToldConflicts>,
     /// Gateways between networks that were said to be of no use.
     gateways: Mutex<BTreeSet<String>>,
@@ -48,7 +48,7 @@ impl LogLimiters {
         *said = now;
     }
 
-    /// What is left out of resources now, each once for as long as that is so. Returns when to look again though nothing is made.
+    /// Logs each conflict once for as long as it stands. Returns the time of the next look, which is due even if nothing is made.
     pub(super) fn conflicts(&self, now: Duration, snapshot: &Snapshot) -> Option<Duration> {
         let all = snapshot.conflicts();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ impl LogLimiters {
         told.deadline()
     }
 
-    /// What another object is in the place of, from now on.
+    /// Logs objects that others take the place of, from now on.
     pub(super) fn left_out(&self, reports: &[Report]) {
         for report in reports {
             if let Some(more) = self.lost.more() {

@@ -19,7 +19,7 @@ pub(super) struct Files {
     networks: ConfigFile,
 }
 
-/// What they say.
+/// The mesh configuration and the networks that the files hold.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) mesh: Arc<MeshConfig>,

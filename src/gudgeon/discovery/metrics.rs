@@ -29,11 +29,11 @@ const NODES: usize = 1000;
 
 type By = Family<[(&'static str, String); 1], Counter>;
 
-/// What is counted while it happens.
+/// Metrics that are counted as events happen.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    /// Of sources of configuration.
+    /// Metrics of sources of configuration.
     mcp: Arc<Peers>,
     pushes: By,
     push_time: Family<[(&'static str, String); 1], Histogram>,
@@ -76,7 +76,7 @@ pub(crate) struct Metrics {
     resident: Gauge,
 }
 
-/// What is read off the state when it is asked for.
+/// Values that are read off the state for each scrape.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     pub(crate) streams: usize,
@@ -361,7 +361,7 @@ fn by(reason: RefusalReason) -> [(&'static str, String); 1] {
     [("reason", reason.as_str().to_owned())]
 }
 
-/// What the original calls objects of a kind.
+/// The name of a kind in Istio's metrics.
 const fn original(kind: &'static str) -> &'static str {
     match kind.as_bytes() {
         b"Service" => "Services",

@@ -8,8 +8,8 @@
 //!
 //! Keys that tokens are signed with come from issuers (`jwks`), whom no push waits for.
 //!
-//! What a stream is owed is decided in `xds`; here are sockets, tasks and clocks. The hub alone knows all streams, and puts
-//! its mail into each; nobody waits for anybody's client.
+//! The crate `xds` decides what a stream is owed; here are sockets, tasks and clocks. The hub alone knows all streams, and puts a
+//! pending push into each; no stream waits for another one's client.
 
 mod ads_stream;
 mod certificates;

@@ -25,7 +25,7 @@ use crate::shared::Inspect;
 /// Endpoints of all services, as the original's first version had them.
 const REGISTRATION: &str = "/v1/registration";
 const METRICS: &str = "/metrics";
-/// What requests put into memory.
+/// The path of the objects that requests put into memory.
 const MEMORY: &str = "/debug/memory";
 const NO_MEMORY: &str = "not there: see --registries Mock";
 /// For a body to come.
@@ -46,7 +46,7 @@ struct Head {
     method: Method,
     path: String,
     query: String,
-    /// Of metrics.
+    /// The format of metrics that the client accepts.
     format: Format,
 }
 
@@ -104,7 +104,7 @@ impl Monitor {
         })
     }
 
-    /// What takes a while.
+    /// Makes a document that takes a while.
     fn document(&self, head: &Head) -> Answer {
         let (path, query) = (&*head.path, &*head.query);
         match path {
@@ -129,7 +129,7 @@ impl Monitor {
         self.hub.metrics.text(&gauges, format)
     }
 
-    /// Where there is a memory.
+    /// The objects in memory, to read or replace; `None` without `--registries Mock`.
     fn put(&self) -> Option<Put<'_>> {
         let memory = self.sources.memory()?;
         Some(Put {

@@ -1,4 +1,4 @@
-//! What is told of objects, into their `status` where `PILOT_ENABLE_STATUS` asks for it: the messages of `/debug/configz`.
+//! Writes the messages of `/debug/configz` into the `status` of objects, if `PILOT_ENABLE_STATUS` asks for it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -43,7 +43,7 @@ pub(super) fn start(hub: &Arc<Hub>, sources: &Sources, cluster: Option<Cluster>)
     });
 }
 
-/// Those whose status the manifest's role may write.
+/// The kinds whose status the manifest's role may write.
 fn kinds() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().filter(|kind| GROUPS.contains(&kind.group))
 }

@@ -1,4 +1,4 @@
-//! What flags and variables say, checked once.
+//! The options of discovery, from flags and variables, checked once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     /// In their order, none twice.
     pub(crate) registries: Vec<Registry>,
     pub(crate) certificates: std::path::PathBuf,
-    /// What is told of objects is written into their status.
+    /// True if messages about objects are written into their status.
     pub(crate) writes_status: bool,
     /// Between two fetches of the keys of one issuer.
     pub(crate) jwks_refresh: Duration,
@@ -50,7 +50,7 @@ const IDLE: usize = 256;
 /// Variables, by name.
 pub(crate) type Environment = BTreeMap<String, String>;
 
-/// Those of the process.
+/// The variables of the process.
 pub(crate) fn environment() -> Environment {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -146,7 +146,7 @@ fn limits(variables: &Variables<'_>) -> Result<(usize, u32), Failure> {
     Ok((throttle, streams))
 }
 
-/// What is said of flags that mean nothing any more.
+/// Warnings about flags that have no effect.
 fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
     const SECURITY: &str =
         "--ignoreSecurityPolicies has no effect: all kinds of security.istio.io are enforced";
@@ -169,7 +169,7 @@ fn jwks_refresh(variables: &Variables<'_>) -> Result<Duration, Failure> {
     Ok(refresh)
 }
 
-/// How long changes are collected.
+/// The time for which changes are collected.
 fn quiet(variables: &Variables<'_>) -> Result<Quiet, Failure> {
     let usual = Quiet::default();
     Ok(Quiet {

@@ -293,7 +293,7 @@ fn services(page: &mut String, hub: &Hub) {
     });
 }
 
-/// What is not used, or not as it was meant.
+/// Lists objects that are not used, or not as they were meant.
 fn told(page: &mut String, hub: &Hub, sources: &Sources) {
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
     let conflicts = conflicts.unwrap_or_default();
@@ -332,7 +332,7 @@ fn told(page: &mut String, hub: &Hub, sources: &Sources) {
     page.push_str("</table>\n");
 }
 
-/// Where keys are fetched from that tokens are signed with.
+/// Lists the places that issuers' keys are fetched from.
 fn jwks(page: &mut String, hub: &Hub) {
     let rows = hub.jwks.rows();
     if rows.is_empty() {

@@ -14,7 +14,7 @@ use crate::grpc;
 const RUN: u128 = 32;
 const LONG_BYTES: usize = 16 << 10;
 
-/// What a piece is made of. Versions are content.
+/// The identity of a piece: versions stand for the content of its resources.
 type Key = (Protocol, Type, Vec<Version>);
 
 /// Pieces that somebody holds.

@@ -20,7 +20,7 @@ const TYPES: [(&str, &str); 4] = [
 /// Asks `/debug/syncz`, and says what is to be printed.
 ///
 /// # Errors
-/// Nobody answers, or another program does.
+/// The server does not answer, or is another program.
 pub(crate) fn proxy_status(flags: &ProxyStatusFlags) -> Result<String, Failure> {
     let asks = RequestFlags {
         method: Method::GET.to_string(),

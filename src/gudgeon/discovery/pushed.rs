@@ -54,8 +54,8 @@ pub(super) fn assignments(world: &World, hosts: &BTreeSet<Arc<str>>) -> BTreeSet
     all
 }
 
-/// Whether a rule of a namespace that writes one host may be about another. A name too many costs a comparison of what a stream
-/// has; one too few would leave its endpoints as they were.
+/// Returns true if a rule of a namespace that writes one host may be about another. A name too many costs a comparison of what a
+/// stream has; one too few would leave its endpoints as they were.
 fn may_mean(written: &str, namespace: &str, host: &str) -> bool {
     let (written, host) = (written.to_ascii_lowercase(), host.to_ascii_lowercase());
     match written.strip_prefix('*') {

@@ -23,7 +23,7 @@ const ANSWER_BYTES: usize = 1 << 30;
 /// Asks, and says what is to be printed and with which code to end.
 ///
 /// # Errors
-/// Nobody answers, or the answer says no.
+/// A flag is not valid, or the server does not answer, or it refuses.
 pub(crate) fn request(flags: &RequestFlags) -> Result<(Exit, Vec<u8>), Failure> {
     let usage = |message: String| Failure {
         exit: Exit::Usage,

@@ -54,7 +54,7 @@ pub(crate) struct PendingPush {
     pub(crate) put: Duration,
 }
 
-/// What became of a push that was taken in.
+/// The outcome of a push that was taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Made {
     View,
@@ -122,7 +122,7 @@ impl Session {
         format!("{}-{}", clipped(&self.node.id), self.number)
     }
 
-    /// What it is at, for the pages.
+    /// Calls a function with the stream, under its lock.
     pub(crate) fn look<T>(&self, at: impl FnOnce(&Stream) -> T) -> T {
         at(&self.inner().stream)
     }
@@ -168,7 +168,7 @@ impl Session {
         self.inner().pending.is_some()
     }
 
-    /// Takes in what was posted. Where this proxy's view cannot be made, it keeps the one it has.
+    /// Takes in the pending push. A proxy whose view cannot be made keeps the one it has.
     pub(super) fn take_pending(&self) -> Option<(PendingPush, Made)> {
         let pending = {
             let mut inner = self.inner();

@@ -39,11 +39,11 @@ pub(crate) struct Sources {
     /// `None`: that registry is not on.
     memory: Option<Arc<Mutex<Memory>>>,
     directory: WrittenObjects,
-    /// What the local API server told last, with that cluster's name; `None`: that registry is not on.
+    /// The last state of the local API server, with that cluster's name; `None`: that registry is not on.
     cluster: Option<(ClusterId, watch::Receiver<Told>)>,
     /// Rules are read of it, here or by another role.
     of_api_server: bool,
-    /// Who gives rules in the place of a directory and of clusters.
+    /// MCP sources, whose rules replace those of a directory and of clusters.
     sinks: Option<Arc<Sinks>>,
 }
 
@@ -61,7 +61,7 @@ impl Sources {
     /// Reads what must be there at the start, and starts all.
     ///
     /// # Errors
-    /// What a source lacks.
+    /// A source that cannot be used, or no source at all.
     pub(super) async fn start(
         shared: &Shared,
         flags: &DiscoveryFlags,
@@ -136,7 +136,7 @@ impl Sources {
         Ok(this)
     }
 
-    /// Whether rules are read off a directory or clusters.
+    /// Returns true if the rules of a directory or of clusters count.
     fn own_count(&self) -> bool {
         let sinks = self.sinks.as_ref();
         sinks.is_none_or(|sinks| *sinks.own.counts().borrow())
@@ -171,7 +171,7 @@ impl Sources {
         all.rows
     }
 
-    /// Of those the ones that the local API server has: by this role or by the one that reads rules in its place.
+    /// Configuration from the local API server, read by this role or by the one that reads rules in its place.
     pub(super) fn of_api_server(&self, hub: &Hub) -> Vec<Arc<Written>> {
         let mut all = DebugView::new(hub.look(Registries::reports));
         if !self.of_api_server {
@@ -192,17 +192,17 @@ impl Sources {
         all.rows
     }
 
-    /// What the mesh configuration names, if it names anything.
+    /// The MCP sources, if any is named.
     pub(super) fn sinks(&self) -> Option<&Arc<Sinks>> {
         self.sinks.as_ref().filter(|sinks| sinks.are_named())
     }
 
-    /// Who is told when it names others.
+    /// The MCP sources, which are to follow the mesh configuration, even if none is named yet.
     pub(super) fn named(&self) -> Option<Arc<Sinks>> {
         self.sinks.clone()
     }
 
-    /// What requests put into memory.
+    /// The objects that requests put into memory.
     pub(super) fn memory(&self) -> Option<&Arc<Mutex<Memory>>> {
         self.memory.as_ref()
     }

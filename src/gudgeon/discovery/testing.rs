@@ -1,4 +1,4 @@
-//! What several unit tests begin with.
+//! A hub for unit tests.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ const OVER: Duration = Duration::from_secs(10);
 pub(super) struct ToldConflicts(BTreeMap<u64, Option<Duration>>);
 
 impl ToldConflicts {
-    /// Those among all that stand now that were not told yet.
+    /// Returns the conflicts among `all` that were not told yet.
     pub(super) fn news<'a>(&mut self, now: Duration, all: &'a [Conflict]) -> Vec<&'a Conflict> {
         let mut standing = BTreeMap::new();
         let mut news = Vec::new();

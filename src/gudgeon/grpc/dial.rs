@@ -33,9 +33,9 @@ const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
 /// The initial flow-control windows: of the stream, and of the connection.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// There is one stream, so the connection never has more than its window. But half of the connection's window is what the
-/// HTTP/2 library grants small frames that are not consumed yet, at 256 bytes less their length each; beyond it ends the
-/// connection.
+/// The connection has one stream, so it never has more than that stream's window in flight. But half of the connection's window
+/// is what the HTTP/2 library grants small frames that are not consumed yet, at 256 bytes less their length each; beyond it ends
+/// the connection.
 const CONNECTION_WINDOW: u32 = 2 << 20;
 /// Bytes of the stream that wait in the connection to be written.
 const WRITTEN_AHEAD: usize = 64 << 10;

@@ -1,5 +1,5 @@
 //! The sending end of one stream: a request, a snapshot or its free writer wakes it, and each time it takes one step.
-//! Nothing is queued for it; a client that does not read costs one response.
+//! It queues nothing; a client that does not read costs one response.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! The connections of one listener: a fixed number of slots, and the choice of the one to evict.
 //!
-//! Clients without an answered request are evicted first; then established ones with a request that does not arrive; then
-//! idle ones; and last the busy ones of an address with more than a quarter of all slots. Of these one from the address with
-//! the most, and there the one without progress for the longest time, whether silent or slow. So a crowd evicts itself, not
+//! Clients without an answered request are evicted first; then established ones with a request that does not arrive; then idle
+//! ones; and last the busy ones of an address with more than a quarter of all slots. Within each group the address with the most
+//! connections loses one: the one without progress for the longest time, whether silent or slow. So a crowd evicts itself, not
 //! the API server's kept connections.
 
 use std::cmp::Reverse;

@@ -172,7 +172,7 @@ fn note<S: Service>(service: &S, ended: &Result<(), JoinError>) {
     }
 }
 
-/// The next connection, once it has a place. Where all are taken by requests in work it waits in the kernel's queue.
+/// The next connection, once it has a place. If requests in work take all places, it waits in the kernel's queue.
 async fn accept(
     listener: &TcpListener,
     connection_limit: &Arc<ConnectionLimit>,

@@ -122,7 +122,7 @@ impl Shared {
     /// The client of a cluster.
     ///
     /// # Errors
-    /// There is no way to it.
+    /// No client can be built.
     pub(crate) async fn cluster(&self, access: &Access) -> Result<Cluster, CannotConnect> {
         let known = {
             let clusters = self.clusters.lock();

@@ -27,7 +27,7 @@ pub(crate) struct Secure {
 /// TLS 1.2 or newer, HTTP/2.
 ///
 /// # Errors
-/// There is no root.
+/// The set of roots is empty.
 pub(crate) fn client(secure: Secure) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(ring::default_provider());
     let roots = secure.roots.map(Arc::new);

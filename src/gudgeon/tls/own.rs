@@ -170,7 +170,7 @@ impl Authority {
     /// Renews the CA and the leaf if they are due.
     ///
     /// # Errors
-    /// There are no random numbers; the present certificates stay.
+    /// The system has no random numbers; the present certificates stay.
     pub(crate) fn step(&mut self, now: SystemTime) -> Result<Changed, String> {
         let mut changed = Changed::default();
         let before = self.old.len();

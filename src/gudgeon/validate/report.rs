@@ -149,7 +149,7 @@ impl Report {
         }
     }
 
-    /// What an object says of another. What is said of one by itself has been told.
+    /// Adds a finding about a reference to another object. Findings about one object alone have been told already.
     pub(super) fn reference(&mut self, found: &Located) {
         if found.is_of_one() {
             return;

@@ -55,7 +55,7 @@ pub(crate) struct Watcher {
     aside: Aside<(Names, Option<String>)>,
 }
 
-/// Work on the file system that is not waited for beyond the deadline. Of one kind, one is under way at a time.
+/// Work on the file system that is not waited for beyond the deadline. One piece of it is under way at a time.
 #[derive(Debug)]
 struct Aside<T>(Option<JoinHandle<T>>);
 

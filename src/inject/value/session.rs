@@ -1,8 +1,8 @@
 //! The budget of one rendering, and the state that functions share during it.
 //!
-//! Functions of the template language are plain closures without a place for state, and a rendering runs on one thread from
-//! begin to end: so its state lies in a thread-local that exists only while it runs. There is no clock here; time is counted in
-//! steps, of which a machine of today does a million in well under a second, and equal templates end equally everywhere.
+//! Functions of the template language are plain closures without a place for state, and a rendering runs on one thread from begin
+//! to end: so its state lies in a thread-local that exists only while it runs. Time is counted in steps and not by a clock: a
+//! machine of today does a million of them in well under a second, and equal templates end equally everywhere.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};

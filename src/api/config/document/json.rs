@@ -30,7 +30,7 @@ pub(super) fn documents(
     (odd || count > 1).then(|| Values::new(text, limits).filter(is_there))
 }
 
-/// What is none is left out, as a blank document of YAML.
+/// Leaves out a null, as a blank document of YAML.
 fn is_there(read: &Result<Node, Malformed>) -> bool {
     !read.as_ref().is_ok_and(Node::is_null)
 }
@@ -56,7 +56,7 @@ struct Values<'a> {
     text: &'a str,
     limits: Limits,
     values: StreamDeserializer<'a, StrRead<'a>, &'a RawValue>,
-    /// Of the list that came last.
+    /// Items of the list that came last.
     items: vec::IntoIter<&'a RawValue>,
     of: ItemType,
     /// Up to where lines are counted, and how many there are.
@@ -75,7 +75,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// How many lines stand above a piece of the text; they come in order.
+    /// The number of lines above a piece of the text; callers ask in the text's order.
     fn above(&mut self, piece: &str) -> usize {
         let begin = piece
             .as_ptr()
@@ -130,7 +130,7 @@ impl Iterator for Values<'_> {
     }
 }
 
-/// Whether JSON may have it where YAML does not.
+/// Returns true for a character that JSON may have unescaped and YAML may not.
 fn is_only_json(letter: char) -> bool {
     matches!(
         letter,

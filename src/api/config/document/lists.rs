@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::config::kinds;
 use crate::yaml::{self, Documents, Limits, Malformed, Node, Outline, Piece, Scalar, Value};
 
-/// What a list says of items that do not say it themselves; empty for a `List`.
+/// The type of a list's items that do not state their own; empty for a `List`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ItemType {
     api_version: String,
@@ -129,7 +129,7 @@ pub(super) struct Objects<'a> {
     documents: Documents<'a>,
     limits: Limits,
     lists: BTreeMap<usize, ItemType>,
-    /// The first document that is no YAML. Nothing of it is read, whether it is a list or not.
+    /// The first document that is no YAML: it is not read, whether it is a list or not.
     broken: Option<(usize, Malformed)>,
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Kind, MIXER, later};
 
-/// What releases up to 1.2 had for each of Mixer's adapters and templates, before there were handlers and instances: accepted,
-/// and not looked at. A cluster that was moved on has objects of them still.
+/// Kinds that releases up to 1.2 had for each of Mixer's adapters and templates, before there were handlers and instances:
+/// accepted, and not looked at. A cluster that was moved on has objects of them still.
 pub static EARLIER: &[Kind] = &[
     later(MIXER, "apikey", "apikeys"),
     later(MIXER, "authorization", "authorizations"),

@@ -32,7 +32,7 @@ pub enum Effect {
     },
     /// Objects of another kind use them.
     Read,
-    /// Nothing acts on them.
+    /// No role acts on them.
     None,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The operators and what they take are those of Envoy 1.40.0. They were asked of the program itself, with a listener for each
 //! word of capitals that is in it, in each way of writing an operator; its documentation ("Substitution Formatter") names no
-//! other. What a parameter says (a header's name, an expression) is not looked at.
+//! other. The content of a parameter (a header's name, an expression) is not looked at.
 
 use crate::finding::quoted;
 
@@ -105,7 +105,7 @@ struct Group {
     /// In order.
     names: &'static [&'static str],
     parameter: Parameter,
-    /// What it gives may be cut.
+    /// True if the operators take a maximum length, `%OPERATOR:N%`.
     length: bool,
 }
 

@@ -1,8 +1,8 @@
 //! A place in an object while rules look at it: the value, the path that leads there, and where to say what is wrong.
 //!
-//! Paths are written out only for what is wrong. What is absent, and what is of another type than its field, is as if it were
-//! not there: types were judged before. What a rule says at one place because of another must hold whatever the other was
-//! meant to be: such rules ask whether it `is_broken`.
+//! Paths are written out only for what is wrong. A value that is absent, or of another type than its field, is as if it were not
+//! there: types were judged before. A rule about one place that depends on another must hold whatever the other was meant to be:
+//! such rules ask whether it `is_broken`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,13 +12,13 @@ use serde_json::Value;
 use crate::duration;
 use crate::finding::{Finding, Findings, Severity, push_index, push_key};
 
-/// What a predicate says: nothing, or what is wrong.
+/// The result of a predicate: `None`, or the message of an error.
 pub(super) type Wrong = Option<String>;
 
 /// More errors, or more warnings, are not kept: they are for a person.
 const MOST: usize = 1000;
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 pub(super) struct Out {
     findings: RefCell<Findings>,
@@ -272,7 +272,7 @@ impl<'a> At<'a> {
         self.check(self.is_empty().then(|| "must not be empty".to_owned()))
     }
 
-    /// Those of its fields that are there, and not empty; none that could not be read.
+    /// The names of its fields that are set and not empty; none of those that could not be read.
     pub(super) fn given(&self, names: &[&'static str]) -> Vec<&'static str> {
         let given = names.iter().filter(|name| {
             self.value

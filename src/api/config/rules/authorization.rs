@@ -5,7 +5,7 @@ use super::context::Context;
 use super::{parts, predicates as is, security};
 use crate::finding::quoted;
 
-/// What a source may be told by, with its not-form.
+/// Conditions of a source, with their not-forms.
 const SOURCE: [&str; 14] = [
     "principals",
     "notPrincipals",
@@ -280,7 +280,7 @@ fn known_key(key: &str) -> Wrong {
     (!holds).then(|| format!("unknown key {}", quoted(key)))
 }
 
-/// Whether a rule asks only for what a TCP connection does not have.
+/// Returns true if a rule asks only for what a TCP connection does not have.
 fn only_http(rule: &At<'_>) -> bool {
     let http_source = ["requestPrincipals", "notRequestPrincipals"];
     let http_operation = [

@@ -9,7 +9,7 @@ pub(super) struct Context<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) spec: At<'a>,
-    /// Where its name stands.
+    /// The place of its name.
     pub(super) name_at: At<'a>,
 }
 

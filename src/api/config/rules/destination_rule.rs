@@ -94,7 +94,7 @@ fn traffic_policy(at: &At<'_>) {
     }
 }
 
-/// What a port may have of its own, too.
+/// Settings of a policy that a port may have of its own, too.
 fn settings(at: &At<'_>) {
     for (name, rule) in [
         ("loadBalancer", load_balancer as fn(&At<'_>)),

@@ -1,4 +1,4 @@
-//! EnvoyFilter: patches of what Envoy gets. Whether they apply is seen where they are applied.
+//! EnvoyFilter: patches of what Envoy gets. Applying them shows whether they apply.
 
 use serde_json::Value;
 
@@ -106,7 +106,7 @@ fn parts_of_match(place: &At<'_>, apply_to: &At<'_>) {
     }
 }
 
-/// What a patch puts in: types that Envoy knows.
+/// Checks the types that a patch puts in: Envoy knows them.
 fn configured(at: &At<'_>) {
     match at.value() {
         Some(Value::Object(_)) => {

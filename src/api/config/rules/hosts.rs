@@ -8,7 +8,7 @@ use std::ops::Bound;
 pub(super) struct Hosts<'a> {
     /// Backwards, so that all that end alike stand together.
     backwards: BTreeMap<String, &'a str>,
-    /// What follows the star.
+    /// Hosts with a wildcard, by the text behind the star.
     wildcards: HashMap<String, &'a str>,
 }
 

@@ -1,4 +1,4 @@
-//! What a rule of a VirtualService does: redirect, rewrite, answer, try again, break on purpose, allow other origins.
+//! The actions of a VirtualService's rule: redirect, rewrite, direct response, retries, faults, CORS.
 
 use super::at::{At, Wrong};
 use super::{parts, predicates as is};

@@ -1,4 +1,4 @@
-//! What a VirtualService does to headers.
+//! A VirtualService's operations on headers.
 
 use super::at::{At, Wrong};
 
@@ -61,7 +61,7 @@ fn value(text: &str) -> Wrong {
     None
 }
 
-/// What follows `COMMAND%`, `COMMAND(X)%` or either with `:N` before the end.
+/// Returns the rest of a text behind `COMMAND%`, `COMMAND(X)%` or either with `:N` before the end.
 fn command(text: &str) -> Option<&str> {
     let end = text.find(|letter: char| {
         !letter.is_ascii_uppercase() && !letter.is_ascii_digit() && letter != '_'

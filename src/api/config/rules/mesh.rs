@@ -1,4 +1,4 @@
-//! What a mesh configuration must be beyond its types, and the part of it that is one proxy's.
+//! Rules for a mesh configuration beyond its types, and for the part of it that is one proxy's.
 //!
 //! Judged is what comes out: the file over the defaults, which are right by themselves.
 
@@ -19,16 +19,16 @@ const LONGEST_DRAIN: i128 = 3600 * SECOND;
 /// Envoy counts in nanoseconds of 64 bits: what has a second more is "out of range".
 const LONGEST_OF_ENVOY: i128 = 9_223_372_035 * SECOND;
 
-/// What Linux takes for a connection (`MAX_TCP_KEEPIDLE`, `MAX_TCP_KEEPINTVL` and `MAX_TCP_KEEPCNT` of net/tcp.h). Else Envoy
-/// cannot make one, whatever it is for.
+/// The range that Linux takes for a connection (`MAX_TCP_KEEPIDLE`, `MAX_TCP_KEEPINTVL` and `MAX_TCP_KEEPCNT` of net/tcp.h).
+/// Envoy cannot make one with another value, whatever it is for.
 const KEEPALIVE_SECONDS: std::ops::RangeInclusive<i128> = 1..=32767;
 const KEEPALIVE_PROBES: i64 = 127;
 
-/// Where the proxy itself listens, beside `proxyListenPort`: administration, inbound traffic, status, health and metrics. Envoy
-/// refuses a second listener of one address.
+/// Ports that the proxy itself listens at, beside `proxyListenPort`: administration, inbound traffic, status, health and metrics.
+/// Envoy refuses a second listener of one address.
 const OWN_PORTS: [i64; 5] = [15000, 15006, 15020, 15021, 15090];
 
-/// Whose rules: roles that work by a configuration want more of it than one that hands it on.
+/// The user of a configuration: roles that work by one want more of it than one that hands it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Own,
@@ -80,7 +80,7 @@ fn durations(at: &At<'_>) {
     parts::duration_or_none(&at.get("protocolDetectionTimeout"));
 }
 
-/// What whoever works by it wants besides.
+/// Rules of the roles that work by a configuration, in addition.
 fn works(at: &At<'_>) {
     parts::port(&at.get("proxyInboundListenPort"));
     parts::port_or_none(&at.get("proxyHttpPort"));
@@ -103,7 +103,7 @@ fn works(at: &At<'_>) {
     }
 }
 
-/// What only a proxy with these resources would notice.
+/// Rules for values that only a proxy with these resources would notice.
 fn resources(at: &At<'_>) {
     let listen = at.get("proxyListenPort");
     let port = listen.number();
@@ -135,7 +135,7 @@ fn operators(at: &At<'_>) {
     }
 }
 
-/// What is called, and how.
+/// The addresses that are called, and the settings of the calls.
 fn calls(at: &At<'_>) {
     keepalive(&at.get("tcpKeepalive"));
     let authority = at.get("ca");
@@ -147,7 +147,7 @@ fn calls(at: &At<'_>) {
     }
 }
 
-/// What is absent is the system's, and so are 0 probes.
+/// An absent value is the system's, and so are 0 probes.
 fn keepalive(at: &At<'_>) {
     for name in ["time", "interval"] {
         let at = at.get(name);
@@ -201,7 +201,7 @@ fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
     }
 }
 
-/// Of all that a proxy calls.
+/// The addresses that a proxy calls.
 fn addresses(at: &At<'_>, by: Use) {
     let check = |at: &At<'_>| {
         let text = at.text();
@@ -237,7 +237,7 @@ fn addresses(at: &At<'_>, by: Use) {
     }
 }
 
-/// What whoever starts a proxy wants besides.
+/// Rules of a role that starts proxies, in addition.
 fn starts(at: &At<'_>) {
     for name in [
         "parentShutdownDuration",

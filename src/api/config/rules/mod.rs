@@ -1,4 +1,4 @@
-//! What an object must be beyond its types: one file for each kind, over places (`at`) and predicates that they share.
+//! The rules for objects beyond their types: one file for each kind, over places (`at`) and predicates that they share.
 //!
 //! Rules look at what was written, in canonical JSON: names of fields in camelCase, enums by name, durations in seconds.
 //! All that is wrong is said, not only the first of it. Each costs time in proportion to the object.
@@ -67,7 +67,7 @@ const RULES: [(&str, Rule); 20] = [
     ("QuotaSpecBinding", mixer::quota_binding),
 ];
 
-/// What rules say of an object, in no particular order; nothing of what could not be read.
+/// Checks an object by the rules of its kind: findings in no particular order, and none about values that could not be read.
 #[must_use]
 pub fn check(object: &Object) -> Vec<Finding> {
     judge(

@@ -169,7 +169,7 @@ pub(super) fn weights(at: &At<'_>) {
     }
 }
 
-/// What a match has that is about the connection and its source; each of them where it is written.
+/// The fields of a match that are about the connection and its source; each is checked where it is written.
 pub(super) fn connection_match(at: &At<'_>) {
     each(&at.get("destinationSubnets"), is::cidr);
     at.get("sourceSubnet").check_text(is::cidr);
@@ -179,7 +179,7 @@ pub(super) fn connection_match(at: &At<'_>) {
     at.get("sourceNamespace").check_text(is::label);
 }
 
-/// Where a listener may be bound, if it is a socket in the file system: whether it is one.
+/// Checks the address of a listener if it is a socket in the file system. Returns true if it is one.
 pub(super) fn unix_bind(at: &At<'_>) -> bool {
     match is::unix(at.text()) {
         Some(path) => {

@@ -1,4 +1,4 @@
-//! What a single value may be, each with its message; they know nothing of where it stands.
+//! Predicates on single values, each with its message; they know nothing of the value's place.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -122,7 +122,7 @@ pub(super) fn fqdn_or_ip(text: &str) -> Wrong {
     if is_ip(text) { None } else { fqdn(text) }
 }
 
-/// What stands after `unix://`, where a text begins so.
+/// The text behind `unix://`; `None` for text that does not begin so.
 pub(super) fn unix(text: &str) -> Option<&str> {
     text.strip_prefix("unix://")
 }

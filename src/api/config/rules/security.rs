@@ -8,7 +8,7 @@ use super::{parts, predicates as is};
 use crate::finding::quoted;
 use crate::security::KeySet;
 
-/// What a policy of today's kinds is for; true where it selects by labels.
+/// Checks the scope of a policy of today's kinds; true if it selects by labels.
 pub(super) fn scope(spec: &At<'_>) -> bool {
     let selected = parts::selector(&spec.get("selector"), "matchLabels");
     parts::targets(spec);
@@ -64,9 +64,9 @@ fn jwt(rule: &At<'_>) {
     parts::duration(&rule.get("timeout"));
 }
 
-/// A set of keys in text. What it holds is not repeated in messages.
+/// A set of keys in text. Messages do not repeat its content.
 fn keys(at: &At<'_>) {
-    /// Of RSA, of curves, and of shared secrets.
+    /// Parameters of private keys of RSA and of curves, and of shared secrets.
     const PRIVATE: [&str; 7] = ["d", "p", "q", "dp", "dq", "qi", "k"];
     if at.is_empty() {
         return;

@@ -14,7 +14,7 @@ const CERTIFICATES: [&str; 6] = [
     "tlsCertificates",
 ];
 
-/// Whether it names a certificate in any way.
+/// Returns true if it names a certificate in any way.
 pub(super) fn has_certificates(at: &At<'_>) -> bool {
     !at.given(&CERTIFICATES).is_empty()
 }
@@ -27,7 +27,7 @@ pub(super) fn mode<'a>(at: &At<'a>) -> &'a str {
     }
 }
 
-/// What modes and versions want; warnings about ports are the caller's.
+/// Checks what modes and versions want; warnings about ports are the caller's.
 pub(super) fn check(at: &At<'_>) {
     let by_name = !at.lacks(&["credentialName", "credentialNames"]);
     let mode = mode(at);

@@ -20,7 +20,7 @@ const SCRIPTS: &str = "
     Zanabazar_Square
 ";
 
-/// Whether RE2 knows a class by this name; `^` before it negates.
+/// Returns true if RE2 knows a class by this name; `^` before it negates.
 pub(super) fn is_class(name: &str) -> bool {
     let name = name.strip_prefix('^').unwrap_or(name);
     let mut known = CATEGORIES

@@ -11,9 +11,9 @@ use super::predicates as is;
 use super::{http_route, parts};
 use crate::finding::quoted;
 
-/// What rules of routes must know of the whole.
+/// The facts about the whole VirtualService that rules of its routes need.
 pub(super) struct Whole<'a> {
-    /// There are gateways, and the mesh is none of them; or nobody can tell.
+    /// True if there are gateways, and the mesh is none of them; also if `gateways` could not be read.
     pub(super) only_gateways: bool,
     pub(super) delegate: bool,
     /// None where one of them could not be read: it might cover any name.

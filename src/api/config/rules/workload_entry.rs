@@ -26,7 +26,7 @@ pub(super) fn check(context: &Context<'_>) {
     parts::labels(&spec.get("labels"));
 }
 
-/// What of it stands in an answer for each port that it serves.
+/// The fields whose text stands in an answer for each port that it serves.
 const TEXTS: [&str; 3] = ["locality", "network", "serviceAccount"];
 
 pub(super) fn texts(entry: &At<'_>) {
@@ -36,7 +36,7 @@ pub(super) fn texts(entry: &At<'_>) {
     }
 }
 
-/// How many places it is, for each port that it serves.
+/// The number of places that it comes to, for each port that it serves.
 pub(super) fn places(entry: &At<'_>) -> usize {
     size::endpoint(TEXTS.map(|field| entry.get(field).text()))
 }

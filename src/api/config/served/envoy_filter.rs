@@ -26,7 +26,8 @@ pub fn patched_message(apply_to: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether an operation can be done to what a patch is applied to: an order have filters and routes alone, and a route configuration is there or is not.
+/// Returns true if an operation can be done to what a patch is applied to: only filters and routes have an order, and a route
+/// configuration is there or is not.
 #[must_use]
 pub fn is_applied(apply_to: &str, operation: &str) -> bool {
     let has_order = matches!(
@@ -41,7 +42,8 @@ pub fn is_applied(apply_to: &str, operation: &str) -> bool {
     }
 }
 
-/// Whether conditions of a match have no meaning here, so that its patch is not applied: waypoints, and names of ports of listeners.
+/// Returns true if a match has conditions without a meaning here, so that its patch is not applied: waypoints, and names of ports
+/// of listeners.
 #[must_use]
 pub fn is_unapplied_match(is_waypoint: bool, port_name: &str) -> bool {
     is_waypoint || !port_name.is_empty()

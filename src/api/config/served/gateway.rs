@@ -30,7 +30,8 @@ pub fn is_key_pin(text: &str) -> bool {
         && b"AEIMQUYcgkosw048".contains(&last)
 }
 
-/// Whether proxies take a text as the hash of a certificate: SHA-256 in hexadecimal digits, as they are or in pairs with colons.
+/// Returns true if proxies take a text as the hash of a certificate: SHA-256 in hexadecimal digits, as they are or in pairs with
+/// colons.
 #[must_use]
 pub fn is_certificate_hash(text: &str) -> bool {
     const BYTES: usize = 32;

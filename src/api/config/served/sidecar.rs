@@ -1,4 +1,4 @@
-//! What discovery makes of a Sidecar that it cannot serve as it is written.
+//! Notes about a Sidecar that discovery cannot serve as it is written.
 
 use serde_json::Value as Json;
 

@@ -12,7 +12,7 @@ use crate::kind::Resource;
 use crate::store::{Changes, Reader, Writer, store};
 use crate::watcher::{Pace, Peers, Selection, Watcher};
 
-/// Objects in a page. Those of configuration are small.
+/// Objects in a page: objects of configuration are small.
 const PAGE: u32 = 500;
 
 /// Changes of a kind, with the number of the watch that sends them.
@@ -26,7 +26,7 @@ pub(super) struct Watching {
     pub(super) peers: Peers,
     /// The interval of look-ups for a kind that the server lacks. `None`: the server has the kind.
     pub(super) again: Option<Duration>,
-    /// Nothing is watched while the server has this kind and allows it to be listed.
+    /// The watch does not start while the server has this kind and allows it to be listed.
     pub(super) unless: Option<Resource>,
     /// If listing is forbidden, another kind replaces this one.
     pub(super) replaceable: bool,

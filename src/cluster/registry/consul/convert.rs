@@ -185,7 +185,7 @@ fn endpoint(instance: &Instance, port: u16, port_name: &Arc<str>) -> Result<Endp
     })
 }
 
-/// Tags of the form `key|value`. Of a key with two values the smaller counts.
+/// Tags of the form `key|value`. If a key has two values, the smaller one counts.
 fn labels(tags: &[String]) -> Labels {
     let mut labels = Labels::new();
     let mut sorted: Vec<_> = tags.iter().filter_map(|tag| tag.split_once('|')).collect();

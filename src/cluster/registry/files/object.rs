@@ -82,7 +82,7 @@ pub(in crate::registry) struct Object {
 }
 
 impl Object {
-    /// Nobody may see it.
+    /// Returns true for certificates with their keys, which no output shows.
     pub(in crate::registry) const fn is_secret(&self) -> bool {
         matches!(self.meaning, Meaning::Credential(_))
     }
@@ -327,13 +327,13 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
     }
 }
 
-/// Whoever makes something of it says what is wrong with it.
+/// Only trims the Ingress: the transformation to Gateway and VirtualService reports its faults.
 fn ingress(mut value: Json, namespace: &str) -> Arc<str> {
     place(&mut value, namespace);
     trimmed(&value)
 }
 
-/// Nobody is to see anything of it, so no cause has any of its words.
+/// No output may show anything of a Secret, so no cause quotes it.
 fn secret(value: Json) -> Result<Meaning, String> {
     let read: SecretData = serde_json::from_value(value)
         .map_err(|_| "its data is not base64, or its stringData no text".to_owned())?;

@@ -21,11 +21,11 @@ pub const MOST_CREDENTIALS: usize = 200;
 /// Secrets by their namespaces and names.
 pub type WantedCredentials = BTreeSet<CredentialKey>;
 
-/// What was found.
+/// Certificates from the Secrets that were wanted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FoundCredentials {
     pub all: Arc<Credentials>,
-    /// Those of which it is known whether they are there.
+    /// Secrets that need no more waiting: the API server has answered for them, or there are too many to look for.
     pub known: WantedCredentials,
 }
 
@@ -70,7 +70,7 @@ impl Kind for NamedSecret {
     }
 }
 
-/// What is heard of one.
+/// The answer of the API server about one Secret.
 enum Heard {
     Read(Option<Arc<NamedSecret>>),
     /// The account has no right to it.

@@ -19,7 +19,7 @@ pub type Ingresses = BTreeMap<ObjectKey, Arc<str>>;
 /// The annotation that names a class.
 const CLASS: &str = "kubernetes.io/ingress.class";
 
-/// What is kept of one.
+/// Keeps the fields of an Ingress that rules are made of, as JSON.
 pub(in crate::registry) fn trimmed(written: &Value) -> Arc<str> {
     let of = |path: &str| written.pointer(path);
     let class = of("/metadata/annotations").and_then(|all| all.get(CLASS));
@@ -72,7 +72,7 @@ impl Kind for ServedIngress {
 }
 
 /// Watches all of them, or those of a namespace, and tells what there is, for as long as somebody listens. `None`: it is not
-/// known yet. Where the account has no right to them there are none.
+/// known yet. An account without the right to read them gets none.
 pub async fn ingresses(
     cluster: Cluster,
     namespace: Option<String>,

@@ -1,4 +1,4 @@
-//! What routers listen for beside rules: certificates, and Ingresses.
+//! Sources of routers beside rules: certificates, and Ingresses.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Registries {
         all.filter(|ingresses| !ingresses.is_empty())
     }
 
-    /// Of one name in two places the first counts.
+    /// If two places have a certificate of one name, the first one counts.
     pub(super) fn credentials(&mut self, effects: &mut Effects) {
         let of_sources = self.sources.values().map(|source| &source.said.credentials);
         let mut lists = of_sources

@@ -72,7 +72,7 @@ pub struct Registries {
     world: World,
     /// Certificates that were looked for by name.
     watched: Arc<Credentials>,
-    /// Of the local API server.
+    /// Ingresses of the local API server.
     served_ingresses: Arc<Ingresses>,
     left_out: BTreeMap<ServiceKey, Vec<Report>>,
     said: Said,
@@ -172,7 +172,7 @@ impl Registries {
         effects.finish()
     }
 
-    /// Whether an endpoint at one of these addresses would take mutual TLS by its labels.
+    /// Returns true if an endpoint at one of these addresses would take mutual TLS by its labels.
     fn would_take_tls(&self, addresses: &BTreeSet<IpAddr>) -> bool {
         let shards = self.world.endpoints.values();
         let mut endpoints =

@@ -146,7 +146,7 @@ impl ToldOf {
 /// Kind, namespace and name.
 type Key = (Arc<str>, Arc<str>, Arc<str>);
 
-/// What others keep objects from.
+/// Messages about the conflicts that objects lose, by object.
 fn lost(hub: &Hub) -> BTreeMap<Key, Vec<String>> {
     let mut lost: BTreeMap<Key, Vec<String>> = BTreeMap::new();
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());

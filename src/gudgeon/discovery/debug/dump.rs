@@ -1,7 +1,7 @@
-//! What one proxy has, as Envoy's own dump of its configuration is written.
+//! The resources of one proxy, in the form of Envoy's own configuration dump.
 //!
-//! Resources are bytes here; what is in them is read by descriptions of Envoy's messages, which are parsed for each look and
-//! dropped with it: nobody pays for them while nobody looks.
+//! Resources are bytes here. Descriptions of Envoy's messages read them, parsed for each request and dropped with it: they take
+//! no memory between requests.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) fn answer(hub: &Hub, query: &Query<'_>) -> Answer {
     }
 }
 
-/// What is said to whoever names no proxy.
+/// The answer to a request that names no proxy.
 pub(super) fn no_proxy() -> Answer {
     text(StatusCode::BAD_REQUEST, "want ?proxyID=NAME.NAMESPACE")
 }

@@ -1,4 +1,4 @@
-//! What is known of sources, services and streams, as JSON: one document for each path.
+//! Sources, services and streams, as JSON: one document for each path.
 
 mod clusters;
 mod dump;
@@ -28,7 +28,7 @@ pub(super) use services::{EndpointsByPort, registration};
 pub(super) use streams::{MOST_RULES, sorted};
 pub(super) use unserved::Unserved;
 
-/// Whether [`answer`] has one for this path.
+/// Returns true if [`answer`] has a document for this path.
 pub(super) fn is_path(path: &str) -> bool {
     const PAGES: [&str; 19] = [
         "",
@@ -55,7 +55,7 @@ pub(super) fn is_path(path: &str) -> bool {
     page.is_some_and(|page| PAGES.contains(&page))
 }
 
-/// Whether `?push=1` makes a push there.
+/// Returns true if `?push=1` makes a push on this path.
 pub(super) fn is_pushed(path: &str) -> bool {
     matches!(
         path,
@@ -63,7 +63,7 @@ pub(super) fn is_pushed(path: &str) -> bool {
     )
 }
 
-/// Whether a document is made of the snapshot and of nothing else.
+/// Returns true if a document is made of the snapshot alone.
 pub(super) fn is_of_snapshot(path: &str) -> bool {
     matches!(
         path,
@@ -71,7 +71,7 @@ pub(super) fn is_of_snapshot(path: &str) -> bool {
     )
 }
 
-/// What makes an answer another one than that of the same path. The rest of the query is nobody's business.
+/// The cache key of a document: its path, with the one parameter of the query that changes it.
 pub(super) fn key(path: &str, query: &str) -> String {
     let query = Query::new(query);
     let word = match path {
@@ -125,7 +125,7 @@ pub(super) fn answer(hub: &Arc<Hub>, sources: &Sources, path: &str, query: &str)
     as_json(&document)
 }
 
-/// Of the last snapshot: by metric, then by what is in two minds.
+/// Conflicts of the last snapshot: by metric, then by the key that they are about.
 fn conflicts(hub: &Hub) -> Value {
     let mut all = serde_json::Map::new();
     let Some(snapshot) = hub.snapshot() else {

@@ -1,7 +1,6 @@
 //! Bytes of a message as proto JSON, with the names of its `.proto` file: by descriptions, without a type.
 //!
-//! What the descriptions lack is skipped, except for the type of what is packed into an Any: there is nothing to say of it, and
-//! so it is an error.
+//! Fields that the descriptions lack are skipped. An Any of a type that they lack is an error: nothing of it can be shown.
 
 use std::collections::BTreeMap;
 
@@ -166,7 +165,7 @@ fn map(
     Ok(Value::Object(out))
 }
 
-/// What is not written.
+/// The value of a field that is not on the wire.
 fn nothing(kind: u64) -> Raw<'static> {
     match packed(kind) {
         Some(FIXED64) => Raw::Fixed64([0; 8]),
@@ -216,7 +215,7 @@ const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
-/// What JSON has no number for is text.
+/// A number of JSON; text for infinities and NaN, for which JSON has no number.
 fn number(value: f64) -> Value {
     let text = || match value.is_nan() {
         true => "NaN",
@@ -273,7 +272,7 @@ fn well_known(
     }))
 }
 
-/// What is packed, with its type.
+/// The message in an Any, with its type.
 fn any(all: &Descriptions<'_>, bytes: &[u8], depth: usize) -> Result<Value, String> {
     let (mut url, mut packed): (&str, &[u8]) = ("", &[]);
     for part in parts(bytes) {

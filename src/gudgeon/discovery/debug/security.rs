@@ -15,14 +15,14 @@ use crate::discovery::hub::Hub;
 use crate::secrets;
 use crate::serve::{Answer, Query, as_json, full};
 
-/// Where no object says anything.
+/// Stands in a column without a value.
 const NONE: &str = "-";
 
 fn unknown(document: &'static str) -> Answer {
     full(StatusCode::NOT_FOUND, "application/json", document.into())
 }
 
-/// How a proxy and the services that it sees do mutual TLS, port by port.
+/// Mutual TLS between a proxy and the services that it sees, port by port.
 pub(super) fn authentication(hub: &Hub, query: &Query<'_>) -> Answer {
     let Some(wanted) = query.get("proxyID").filter(|wanted| !wanted.is_empty()) else {
         return no_proxy();

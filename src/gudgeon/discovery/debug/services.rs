@@ -11,7 +11,7 @@ use xds::snapshot::Snapshot;
 use super::Unserved;
 use crate::discovery::hub::Hub;
 
-/// Nothing is served before the first snapshot.
+/// The world of the current snapshot; `None` before the first one.
 fn world(hub: &Hub) -> Option<World> {
     hub.snapshot().map(|snapshot| snapshot.world().clone())
 }
@@ -35,7 +35,7 @@ impl<'a> EndpointsByPort<'a> {
         Self(all)
     }
 
-    /// How many endpoints there are, and the first names of their ports.
+    /// The number of endpoints, and the first names of their ports.
     pub(super) fn names(&self, most: usize) -> (usize, Vec<&'a str>) {
         let count = self.0.values().map(Vec::len).sum();
         let names: BTreeSet<&str> = self.0.keys().copied().collect();
@@ -46,7 +46,7 @@ impl<'a> EndpointsByPort<'a> {
         self.0.get(&*port.name).into_iter().flatten().copied()
     }
 
-    /// Those of a port that get requests: while none is ready, those that serve until they end.
+    /// The endpoints of a port that get requests: while none is ready, those that serve until they end.
     pub(crate) fn served(&self, port: &Port) -> impl Iterator<Item = &'a Endpoint> {
         let of = |health: Health| {
             self.of(port)

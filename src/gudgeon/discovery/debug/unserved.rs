@@ -74,7 +74,7 @@ impl<'a> Unserved<'a> {
 struct Pods<'a> {
     all: usize,
     ready: usize,
-    /// Of their ports.
+    /// The names of their ports.
     names: BTreeSet<&'a str>,
 }
 
@@ -90,7 +90,7 @@ fn selected<'a>(world: &'a World, service: &Service) -> Pods<'a> {
     found
 }
 
-/// Of a service without any endpoint.
+/// The cause for a service without any endpoint.
 fn without_any(service: &Service, port: &Port, pods: &Pods<'_>) -> String {
     let name = &*port.name;
     if service.selector.is_empty() {
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// What is said of the one port, where the namespace has pods with these labels.
+    /// The cause for the one port of a service, in a namespace that has pods with these labels.
     fn said(
         service: &Service,
         endpoints: Vec<Endpoint>,

@@ -12,15 +12,15 @@ use super::Hub;
 use crate::discovery::identity::may_have_secrets;
 use crate::grpc::Peer;
 
-/// How long after the start routers wait for that at most. Chosen: an API server that is there answers in less; without one, what is
-/// known is served.
+/// The longest wait of routers for that, from the start. Chosen: an API server that is there answers in less; without one, the
+/// known objects are served.
 const LATE: Duration = Duration::from_secs(5);
 
-/// How many look for something that routers wait for, and how long these do.
+/// The number of searches that routers wait for, and the end of that wait.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EdgeInputs(Arc<watch::Sender<(usize, Option<Instant>)>>);
 
-/// Somebody looks, until this is dropped.
+/// One search, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Looking(EdgeInputs);
 

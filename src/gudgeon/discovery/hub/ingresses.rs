@@ -13,7 +13,7 @@ use transform::Key;
 use transform::ingress::{GATEWAYS, Generated, Settings, transform};
 use transform::kubernetes::Ingress;
 
-/// What rules are made of.
+/// The objects that rules are made of.
 #[derive(Debug)]
 struct IngressInputs {
     ingresses: Vec<Arc<Ingresses>>,
@@ -48,14 +48,14 @@ impl<T> Default for Joint<T> {
     }
 }
 
-/// What was made of Ingresses last, kept so that what did not change is the same pointer.
+/// Rules that were made of Ingresses last, kept so that unchanged ones stay the same pointer.
 #[derive(Debug, Default)]
 pub(super) struct IngressRules {
     inputs: Option<IngressInputs>,
     made: Configuration,
     gateways: Joint<Gateway>,
     virtual_services: Joint<VirtualService>,
-    /// What was said of them already.
+    /// Findings that were logged already.
     said: BTreeSet<String>,
     notes: IngressNotes,
 }

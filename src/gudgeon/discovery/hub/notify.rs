@@ -1,4 +1,4 @@
-//! Who is told of a snapshot: streams that it concerns take it in at once, others find it when something else wakes them.
+//! Tells streams of a snapshot: streams that it concerns take it in at once, others find it when something else wakes them.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -46,7 +46,7 @@ impl Peers {
         self.earlier.front().map(|(_, until)| *until)
     }
 
-    /// Whether some are gone by none any more: all proxies are to hear of it.
+    /// Drops policies whose time is over. Returns true if there were any: all proxies are to hear of it.
     pub(super) fn settle(&mut self, now: Duration) -> bool {
         let before = self.earlier.len();
         self.earlier.retain(|(_, until)| *until > now);

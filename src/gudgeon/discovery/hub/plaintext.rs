@@ -1,8 +1,8 @@
-//! Addresses of proxies that have no certificates. Whoever calls one speaks plain to it until it says that it has some: with
-//! the labels of a pod alone clients would try mutual TLS, and find nobody who answers.
+//! Addresses of proxies that have no certificates. Clients speak plain to such an address until its proxy says that it has some:
+//! with the labels of a pod alone they would try mutual TLS, which the proxy cannot answer.
 //!
-//! A proxy is believed for the address that it calls from, and no other: nobody may take mutual TLS from a neighbour. What one
-//! replica knows of its proxies the others do not; their clients try mutual TLS.
+//! A proxy is believed for the address that it calls from, and no other: no proxy may take mutual TLS from a neighbour. Replicas
+//! do not tell each other of their proxies; clients of the others try mutual TLS.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ pub(super) struct Plaintext {
 }
 
 impl Plaintext {
-    /// A stream has begun. Whether one of its addresses is news.
+    /// Counts a stream that has begun. Returns true if one of its addresses is new.
     fn join(&mut self, addresses: &[IpAddr], has_certificates: bool, now: Duration) -> bool {
         let before = self.addresses.len();
         for address in addresses {
@@ -73,7 +73,7 @@ impl Plaintext {
         self.expire(now);
     }
 
-    /// Where only proxies with certificates are left it is one address like others.
+    /// Forgets an address that only proxies with certificates still use: it is served as its labels say.
     fn settle(&mut self, address: IpAddr) {
         let known = self.addresses.get(&address);
         if known.is_some_and(|streams| streams.without == 0 && streams.with > 0) {
@@ -170,7 +170,7 @@ mod tests {
         is_changed.then(|| plaintext.addresses.keys().copied().collect())
     }
 
-    /// Of two epochs the older one, which has no certificates, is still there when the newer one comes.
+    /// The older of two epochs, which has no certificates, is still there when the newer one comes.
     #[test]
     fn an_address_is_plain_until_only_proxies_with_certificates_are_there() {
         let mut all = Plaintext::default();

@@ -17,10 +17,10 @@ use crate::discovery::testing::hub;
 use crate::grpc::Address;
 
 const NAMESPACES: usize = 20;
-/// Of each namespace.
+/// Services of each namespace.
 const SERVICES: usize = 50;
 const PROXIES: usize = 100;
-/// Whose rule changes.
+/// The namespace whose rule changes.
 const CHANGED: usize = 7;
 
 /// Each namespace has services for all, and a rule of its own. `timeout`: of the one that changes, in seconds.
@@ -44,7 +44,7 @@ fn objects(timeout: usize) -> String {
     text
 }
 
-/// Where the objects come from.
+/// The source of the objects.
 struct TestObjects {
     memory: Memory,
     id: SourceId,

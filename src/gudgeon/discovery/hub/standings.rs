@@ -1,4 +1,4 @@
-//! How far each source is, and since when.
+//! The standing of each source, and the time since it has that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use cluster::registry::{Effect, SourceId, Standing};
 use super::Hub;
 
 impl Hub {
-    /// How far a source is.
+    /// Sets the standing of a source, from now on.
     pub(crate) fn stand(&self, id: &SourceId, standing: Standing) {
         self.stand_since(id, standing, self.clock.now());
     }
 
-    /// How far a source is, and since when.
+    /// Sets the standing of a source. `since` counts only if its variant changes.
     pub(crate) fn stand_since(&self, id: &SourceId, standing: Standing, since: Duration) {
         let mut state = self.state();
         let kind = std::mem::discriminant::<Standing>;

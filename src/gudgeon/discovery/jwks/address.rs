@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use api::model::Network;
 
-/// Where clouds answer whoever asks with what his machine may do, beside `169.254.0.0/16`: Alibaba, Azure, Oracle, AWS, Google.
+/// Metadata services of clouds, which tell any client what its machine may do, beside `169.254.0.0/16`: Alibaba, Azure, Oracle,
+/// AWS, Google.
 const METADATA: [IpAddr; 5] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),

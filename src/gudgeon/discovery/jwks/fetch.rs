@@ -114,7 +114,7 @@ pub(super) struct Fetcher {
     lookups: Arc<Semaphore>,
 }
 
-/// What is written and read.
+/// A connection to an issuer: TCP, or TLS over it.
 trait IssuerConnection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> IssuerConnection for T {}
@@ -192,7 +192,7 @@ impl Fetcher {
         ask(stream, authority, path).await
     }
 
-    /// Where the name is now: nobody says another address after this one was looked at.
+    /// Connects to an address that was checked itself: the name is not resolved again after the check.
     async fn connect(
         &self,
         host: &str,

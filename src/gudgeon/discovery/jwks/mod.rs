@@ -38,7 +38,7 @@ const MOST: usize = 1000;
 /// A place that somebody wants keys of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// Of the first who wants it.
+    /// The namespace of the first policy that wants it.
     pub(super) namespace: Arc<str>,
     /// The longest that any rule gives.
     pub(super) timeout: Duration,
@@ -60,14 +60,14 @@ struct WantedKeys {
 pub(crate) struct Row {
     /// `https://HOST:PORT`: the rest of a URL may be nobody's business.
     pub(crate) origin: String,
-    /// How many there are; `None`: none were fetched.
+    /// The number of keys; `None`: none were fetched.
     pub(crate) keys: Option<usize>,
     pub(crate) fetched: Option<Duration>,
     /// Why the last try failed.
     pub(crate) error: Option<String>,
 }
 
-/// What the hub knows of keys.
+/// The keys of issuers: the schedule of their fetches, and its settings.
 #[derive(Debug)]
 pub(crate) struct Jwks {
     state: Mutex<Schedule>,
@@ -109,12 +109,12 @@ impl Jwks {
         all.wanted.keys().all(|place| state.is_settled(place, now))
     }
 
-    /// What is still waited for before anything is served.
+    /// The number of places that the first snapshot still waits for.
     pub(crate) fn awaited(&self, now: Duration) -> usize {
         self.state().count_awaited(now)
     }
 
-    /// How many places have no keys, for metrics.
+    /// The number of places that have no keys, for metrics.
     pub(crate) fn without_keys(&self) -> usize {
         self.rows().iter().filter(|row| row.keys.is_none()).count()
     }
@@ -123,7 +123,7 @@ impl Jwks {
         self.state().rows()
     }
 
-    /// What is said of policies, by namespace and name.
+    /// Notes on policies, by namespace and name.
     pub(crate) fn notes(&self) -> BTreeMap<(Arc<str>, Arc<str>), Vec<String>> {
         self.state().notes()
     }

@@ -11,12 +11,12 @@ use super::{MOST, MOST_OF_NAMESPACE, Row, RuleOf, Wanted, WantedKeys, origin};
 
 /// Fetches at once: an answer may be a megabyte.
 const AT_ONCE: usize = 16;
-/// Of one namespace: whoever names places that do not answer keeps others from theirs no longer than that.
+/// Fetches at once for one namespace: places that do not answer keep other namespaces from theirs no longer.
 const OF_NAMESPACE_AT_ONCE: usize = 2;
 /// After the first failure; doubled with each one after it.
 const FIRST_AGAIN: Duration = Duration::from_secs(1);
 const LAST_AGAIN: Duration = Duration::from_secs(60);
-/// Nothing is served before keys were asked for once, but no longer than that: proxies that have keys would lose them.
+/// The longest wait of the first snapshot for a first try at keys. Without it proxies that have keys would lose them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ struct Entry {
     is_tried: bool,
 }
 
-/// What came of a fetch that is worth telling.
+/// The outcome of a fetch, as far as it is worth telling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FetchOutcome {
     /// Keys are others than before.
@@ -50,7 +50,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Places that nobody wants any more are forgotten, with their keys. Whether there were any of those.
+    /// Replaces the wanted places. Places that no rule wants any more are forgotten, with their keys; returns true if there
+    /// were any.
     pub(super) fn want(&mut self, all: WantedKeys, now: Duration) -> bool {
         let WantedKeys { wanted, left_out } = all;
         self.left_out = left_out;
@@ -74,7 +75,7 @@ impl Schedule {
         forgets
     }
 
-    /// Those to fetch now, each with how long that may take.
+    /// The places to fetch from now, each with its timeout.
     pub(super) fn due(&mut self, now: Duration) -> Vec<(KeysPlace, Duration)> {
         let mut count = 0;
         let mut busy = HashMap::<Arc<str>, usize>::new();
@@ -99,7 +100,7 @@ impl Schedule {
         found
     }
 
-    /// When something is due. What is due already waits for a turn, which is there when a fetch ends.
+    /// The time when the next fetch becomes due. One that is due already waits for a turn, which comes when a fetch ends.
     pub(super) fn next(&self, now: Duration) -> Option<Duration> {
         let waiting = self.entries.values().filter(|entry| !entry.under_way);
         waiting
@@ -160,7 +161,7 @@ impl Schedule {
         until.filter(move |until| *until > now)
     }
 
-    /// How many those are.
+    /// The number of places that are waited for.
     pub(super) fn count_awaited(&self, now: Duration) -> usize {
         self.awaited(now).count()
     }
@@ -188,7 +189,7 @@ impl Schedule {
             .collect()
     }
 
-    /// What is said of those who want keys and have none, or old ones, or not all.
+    /// Notes on the rules that want keys and have none, or old ones, or not all.
     pub(super) fn notes(&self) -> BTreeMap<(Arc<str>, Arc<str>), Vec<String>> {
         let mut notes = BTreeMap::<_, Vec<String>>::new();
         for (namespace, name, at) in &self.left_out {

@@ -81,7 +81,7 @@ async fn follow(
     }
 }
 
-/// What names come of.
+/// The objects that `named_credentials` takes names from, compared by pointer.
 type Named = (
     Arc<Objects<Gateway>>,
     Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,

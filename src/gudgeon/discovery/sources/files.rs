@@ -33,12 +33,12 @@ struct Directory {
     kubernetes: bool,
     files: Files,
     watcher: PlaceWatcher,
-    /// Somebody asks for all files to be read again.
+    /// Requests to read all files again.
     again: watch::Receiver<u64>,
     shelf: WrittenObjects,
-    /// Whether what it says counts.
+    /// True while the directory's rules count.
     counts: watch::Receiver<bool>,
-    /// What was said of it already.
+    /// Messages that were logged already.
     told: BTreeSet<Message>,
     lost: bool,
     /// Something in it does not answer.
@@ -85,7 +85,7 @@ pub(super) async fn start(
     Ok(())
 }
 
-/// Of which nothing is read yet.
+/// The files of a directory, none of them read yet.
 fn files(hub: &Hub, path: &Path, kubernetes: bool) -> Files {
     let cluster = hub.options.settings.cluster.clone();
     Files::new(path, names(hub, cluster), kubernetes)

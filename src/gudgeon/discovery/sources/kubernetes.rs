@@ -38,7 +38,7 @@ pub(super) fn access(flags: &DiscoveryFlags) -> Option<Access> {
 /// Reads the local cluster and the remote ones from now on; their rules, if any are read, while they count. Returns the local one's name, and what it tells.
 ///
 /// # Errors
-/// There is no way to a cluster.
+/// No client of the local cluster can be built.
 pub(super) async fn start(
     shared: &Shared,
     access: &Access,

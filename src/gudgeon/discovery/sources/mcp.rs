@@ -36,7 +36,7 @@ use crate::log_limiter::LogLimiter;
 use crate::mcp::{Apply, Link, ReceivedObject, Server, SourceObjects};
 use crate::shared::RuleUpdate;
 
-/// What is made of Services is a registry of its own, by the name that Istio has for it.
+/// The registry of ServiceEntries that are made of Services, by the name that Istio has for it.
 const SERVICES: &str = "SSEMCP";
 
 /// In the place of an address.
@@ -49,7 +49,7 @@ pub(crate) struct Sinks {
     pub(super) own: Own,
     rules: SourceId,
     services: SourceId,
-    /// Of flags: in addition to those of the mesh configuration.
+    /// Sources that flags name, in addition to those of the mesh configuration.
     named: Vec<Named>,
     received: usize,
     patience: Duration,
@@ -70,9 +70,9 @@ struct State {
     union: Union<ReceivedObject>,
     rules: Rules,
     services: Rules,
-    /// Of another role.
+    /// Objects of Kubernetes' own kinds in files that another role reads.
     of_files: OfFiles,
-    /// What they have is served, whether or not all have said all.
+    /// True if the objects that have come are served, whether or not all sources have sent all.
     late: bool,
     has_services: bool,
 }
@@ -158,7 +158,7 @@ impl Sinks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is one at all.
+    /// Returns true if there is any source.
     pub(crate) fn are_named(&self) -> bool {
         !self.state().sources.is_empty()
     }
@@ -171,7 +171,7 @@ impl Sinks {
         }
     }
 
-    /// These from now on. What the others have stays until the new ones have said all.
+    /// Follows these sources from now on. Objects of the others stay until the new ones have sent all.
     fn follow(self: &Arc<Self>, mut configured: Vec<Named>) {
         configured.extend(self.named.iter().cloned());
         let mut state = self.state();
@@ -263,7 +263,7 @@ impl Sinks {
         }
     }
 
-    /// Hears the role that reads for this one. What it says of Kubernetes' own kinds comes to services here.
+    /// Hears the role that reads for this one. Its objects of Kubernetes' own kinds become services here.
     fn hear(self: &Arc<Self>, local: Arc<Local>, apply: Apply) -> impl Future<Output = ()> + use<> {
         let updates = {
             let mut updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -307,7 +307,7 @@ impl Sinks {
         self.settle(state);
     }
 
-    /// What is other now.
+    /// Applies changes to the rules and the services.
     fn take(&self, state: &mut State, changes: Vec<Change<ReceivedObject>>) {
         for Change {
             collection,
@@ -395,7 +395,7 @@ impl Sinks {
         hub.stand(&self.rules, standing);
     }
 
-    /// Nobody is waited for longer than this.
+    /// Ends the wait for sources after `patience`, so that the objects that have come are served.
     async fn wait(self: Arc<Self>) {
         tokio::time::sleep(self.patience).await;
         let mut state = self.state();

@@ -1,4 +1,4 @@
-//! What requests put into memory, for trying things out.
+//! Objects that requests put into memory, for trying things out.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,7 +44,7 @@ pub(in crate::discovery) struct Put<'a> {
 }
 
 impl Put<'_> {
-    /// How many objects there are now, or all that is wrong.
+    /// Replaces all objects by those of a body. Returns their number, or all errors.
     pub(in crate::discovery) fn take(&self, body: &[u8]) -> Result<usize, Vec<String>> {
         let put = lock(self.memory).put(body);
         let put = put.map_err(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>())?;

@@ -20,13 +20,13 @@ impl Own {
         }
     }
 
-    /// Whether they count now.
+    /// Receives true while they count.
     pub(super) fn counts(&self) -> watch::Receiver<bool> {
         self.counts.subscribe()
     }
 
-    /// Whether what the others have said counts now. They take over when all of them have said all, and give back when there
-    /// are none.
+    /// Returns true if the others' rules count now. They take over when all of them have sent all, and give back when none of
+    /// them is left.
     pub(super) fn yields(&self, others_are_named: bool, others_are_synced: bool) -> bool {
         let counts = *self.counts.borrow();
         match (counts, others_are_named) {

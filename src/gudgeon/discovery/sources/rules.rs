@@ -29,12 +29,12 @@ struct Known {
 }
 
 impl Rules {
-    /// What is used.
+    /// The rules that are used.
     pub(super) fn said(&self) -> Contribution {
         self.said.clone()
     }
 
-    /// What is written, used or not. Made when it is asked for.
+    /// All objects, used or not; made on demand.
     pub(super) fn written(&self) -> impl Iterator<Item = Written> {
         self.known.values().map(Known::written)
     }
@@ -72,8 +72,8 @@ impl Rules {
         facts.route(source, routes.count());
     }
 
-    /// An object came or changed, under its collection and name. What is wrong with it, if discovery cannot use it; then what
-    /// it said before stays.
+    /// Puts an object that came or changed under its collection and name. An error says why discovery cannot use it; its last
+    /// usable version then stays.
     pub(super) fn set(
         &mut self,
         collection: &Arc<str>,
@@ -117,7 +117,7 @@ fn key(object: &Object) -> ObjectKey {
     )
 }
 
-/// What it says; it was read before.
+/// The spec of an object, whose body was valid when it came.
 fn spec(object: &Object) -> Result<Value, String> {
     let read = Object::of_resource(object.kind, &object.full_name(), object.body.clone());
     read.map(|object| object.spec)

@@ -27,7 +27,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// # Errors
-    /// There is no way to it.
+    /// No client of the cluster can be built.
     pub(crate) async fn new(
         shared: &Shared,
         access: &Access,

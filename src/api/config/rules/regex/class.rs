@@ -1,4 +1,4 @@
-//! What stands in brackets: `[a-z[:digit:]\d]`.
+//! A class in brackets: `[a-z[:digit:]\d]`.
 
 use super::Fault;
 use super::escape;

@@ -1,4 +1,4 @@
-//! What a backslash makes of the letters behind it.
+//! Escapes: a backslash and the letters behind it.
 
 use super::super::unicode::is_class;
 use super::Fault;

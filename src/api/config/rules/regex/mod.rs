@@ -4,19 +4,19 @@
 //! another dialect takes and refuses other things in a hundred corners (a dash behind a class, a repetition behind a flag),
 //! and each pattern that is refused here and runs there is a route that works and cannot be changed any more.
 //!
-//! What RE2 finds too large when it compiles it is not found here.
+//! A pattern that RE2 finds too large when it compiles it is no error here.
 
 mod class;
 mod escape;
 
 use super::at::Wrong;
 
-/// What is wrong with a pattern.
+/// An error in a pattern.
 type Fault = &'static str;
 
 const LONGEST: usize = 1024;
 const MOST_REPEATS: u32 = 1000;
-/// Of what repeats without a count.
+/// Stands for `*`, `+` and `?`: none of them reaches the limit by itself.
 const ANY: Count = Count {
     least: 0,
     most: None,
@@ -34,7 +34,7 @@ pub(super) fn regex(text: &str) -> Wrong {
     Some(format!("not a regular expression: {reason}"))
 }
 
-/// What was read of a group. Items count by how often their innermost letter repeats.
+/// A group so far. Items count by how often their innermost letter repeats.
 #[derive(Default)]
 struct Group {
     /// The item that a repetition would repeat.
@@ -65,7 +65,7 @@ impl Group {
     }
 }
 
-/// How often something repeats; no most is any number.
+/// The bounds of a repetition; `most` is `None` for any number.
 struct Count {
     least: u32,
     most: Option<u32>,
@@ -129,7 +129,7 @@ fn read(text: &str) -> Result<(), Fault> {
     }
 }
 
-/// What stands behind a bracket that opens: whether it opens a group, or sets flags for what follows.
+/// Reads the text behind a bracket that opens; true if it opens a group, false if it sets flags for the rest.
 fn opening(text: &str) -> Result<(bool, &str), Fault> {
     let Some(text) = text.strip_prefix('?') else {
         return Ok((true, text));
@@ -151,7 +151,7 @@ fn opening(text: &str) -> Result<(bool, &str), Fault> {
     flags(text)
 }
 
-/// Whether a group may be called so. RE2 goes by tables of Unicode; all that is not ASCII is taken.
+/// Returns true for a valid name of a group. RE2 goes by tables of Unicode; here any letter that is not ASCII is taken.
 fn is_name(name: &str) -> bool {
     let known =
         |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || !letter.is_ascii();
@@ -196,7 +196,7 @@ fn escaped<'a>(text: &'a str, group: &mut Group) -> Result<&'a str, Fault> {
     }
 }
 
-/// What follows a brace, where it is a count: `3}`, `3,}`, `3,5}`; and the text behind it. Otherwise the brace is a letter.
+/// Reads a count behind a brace, `3}`, `3,}` or `3,5}`, and returns the text behind it. Otherwise the brace is a letter.
 fn count(text: &str) -> Option<(Count, &str)> {
     let (inside, after) = text.split_once('}')?;
     let (least, most) = match inside.split_once(',') {

@@ -1,4 +1,4 @@
-//! Where a source is and how it is reached, out of what somebody wrote.
+//! Addresses of sources, and the way to dial them, from the mesh configuration and flags.
 
 use std::path::PathBuf;
 
@@ -19,9 +19,9 @@ const GROUPS: [&str; 4] = [
     "authentication.istio.io",
     "rbac.istio.io",
 ];
-/// What we call ourselves, where it is about configuration.
+/// The id of discovery as a sink of configuration.
 pub(super) const ID: &str = "gudgeon-discovery";
-/// Where the mesh mounts a workload's certificates.
+/// The files of a workload's certificates, as the mesh mounts them.
 const MESH: [&str; 3] = [
     "/etc/certs/cert-chain.pem",
     "/etc/certs/key.pem",
@@ -29,7 +29,7 @@ const MESH: [&str; 3] = [
 ];
 
 /// # Errors
-/// What cannot be used.
+/// A source that cannot be used.
 pub(super) fn named(source: &ConfigSource, received: usize) -> Result<Named, String> {
     match source.address.strip_prefix("fs://") {
         Some(path) if path.starts_with('/') => {
@@ -43,13 +43,13 @@ pub(super) fn named(source: &ConfigSource, received: usize) -> Result<Named, Str
 /// All that somebody names.
 ///
 /// # Errors
-/// What cannot be used.
+/// A source that cannot be used.
 pub(super) fn all(sources: &[ConfigSource], received: usize) -> Result<Vec<Named>, String> {
     let wanted = sources.iter().map(|source| named(source, received));
     wanted.collect()
 }
 
-/// What is asked for.
+/// The collections that discovery asks for.
 pub(super) fn collections() -> Vec<String> {
     let kinds = KINDS.iter().filter(|kind| GROUPS.contains(&kind.group));
     kinds.map(|kind| kind.collection.to_owned()).collect()

@@ -21,14 +21,14 @@ use crate::secrets;
 use crate::shared::RuleUpdate;
 use crate::watch::PlaceWatcher;
 
-/// Who writes a file often writes another: so long nothing may happen, and so long it is waited for in any case.
+/// The quiet time that ends a batch of changes, and the longest wait for it: a program that writes a file often writes another.
 const QUIET: Duration = Duration::from_millis(100);
 const MOST: Duration = Duration::from_millis(500);
 /// A look in any case, and where the kernel does not tell of changes.
 const SELDOM: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_secs(1);
 
-/// What a source in this process has said.
+/// The state of a source in this process.
 #[derive(Debug)]
 pub(super) struct Local {
     pub(super) name: String,
@@ -38,7 +38,7 @@ pub(super) struct Local {
     tally: Mutex<Tally>,
 }
 
-/// How many objects there are of each collection, and its version: what a galley over the same directory would give.
+/// The number of objects of each collection, and its version: as a galley over the same directory would give them.
 #[derive(Debug, Default)]
 struct Tally {
     collections: BTreeMap<&'static str, (usize, Sum)>,
@@ -87,7 +87,7 @@ impl Local {
         }
     }
 
-    /// What there is of each collection that something was read of: how many objects, and which version.
+    /// The number of objects and the version of each collection that was read.
     pub(super) fn collections(&self) -> BTreeMap<&'static str, (usize, Sum)> {
         self.tally().collections.clone()
     }
@@ -96,7 +96,7 @@ impl Local {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it was read once.
+    /// Returns true once the source was read.
     pub(super) fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Relaxed)
     }

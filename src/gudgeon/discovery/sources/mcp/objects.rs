@@ -9,7 +9,7 @@ use cluster::registry::kubernetes::{Ingresses, Objects, Problem};
 use cluster::registry::{Contribution, ObjectKey, credential_of};
 use tracing::warn;
 
-/// What they come to.
+/// Such objects, with the certificates and Ingresses among them.
 #[derive(Debug)]
 pub(super) struct OfFiles {
     pub(super) objects: Objects,
@@ -20,7 +20,7 @@ pub(super) struct OfFiles {
     /// An API server has services: those of files are not used, which is said once.
     is_ignored: bool,
     was_said: bool,
-    /// What was said of what is wrong with them.
+    /// Problems that were logged already.
     problems: BTreeSet<Problem>,
 }
 
@@ -85,7 +85,7 @@ impl OfFiles {
         }
     }
 
-    /// All that they come to. What is wrong with one is logged while it is new.
+    /// The contribution of all of them. A problem is logged while it is new.
     pub(super) fn contribution(&mut self) -> Contribution {
         let said = self.objects.contribution();
         let now: BTreeSet<_> = self.objects.problems().collect();

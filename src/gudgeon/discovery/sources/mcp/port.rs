@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::mcp::{Server, Settings, SourceObjects, WithoutList};
 use crate::serve::Stage;
 
-/// Of one connection.
+/// The most streams of one connection.
 const STREAMS: u32 = 64;
 
 /// With certificates as every secured port of discovery has them, and a list without which nobody is let in: who dials says
@@ -41,7 +41,7 @@ pub(super) fn open(
     })
 }
 
-/// Those who dial, until streams are to end.
+/// Serves sources that dial, until streams are to end.
 pub(super) async fn take(server: Option<Server>, held: Arc<SourceObjects>, hub: Arc<Hub>) {
     let Some(server) = server else { return };
     let (stage, watched) = watch::channel(Stage::Serving);

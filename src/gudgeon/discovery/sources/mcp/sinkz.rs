@@ -1,4 +1,4 @@
-//! What is known of each source, as JSON.
+//! The state of each source, as JSON.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -74,7 +74,7 @@ impl Source {
 }
 
 impl Sinks {
-    /// What breaks a rule, by kind and name: whoever counts what is not valid counts it, too.
+    /// Objects that break a rule, by kind and name: the gauge of objects that are not valid counts them, too.
     pub(crate) fn refused(&self) -> BTreeSet<Object> {
         let mut refused = BTreeSet::new();
         for source in &self.state().sources {
@@ -85,7 +85,7 @@ impl Sinks {
         refused
     }
 
-    /// What is written, used or not.
+    /// Adds all objects, used or not.
     pub(in super::super) fn written(&self, all: &mut DebugView) {
         let state = self.state();
         all.add(&self.rules, state.rules.written().map(Arc::new));

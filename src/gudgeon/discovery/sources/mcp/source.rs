@@ -19,13 +19,13 @@ pub(super) struct Source {
     pub(super) leaves: bool,
 }
 
-/// What somebody has named.
+/// A source that the mesh configuration or a flag names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Named {
     Dialled(Wanted),
     /// And what is wanted of it.
     Folder(PathBuf, Vec<String>),
-    /// Those who dial.
+    /// All sources that dial discovery's port.
     Dialling,
     /// Another role of this process, which reads and checks rules for this one.
     Role,
