@@ -81,6 +81,10 @@ mod template_data;
 mod text_slots;
 pub mod typing;
 mod uninject;
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "of the kinds of a template's values and of JSON, all others are one case"
+)]
 mod value;
 mod variables;
 mod warnings;
