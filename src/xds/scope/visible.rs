@@ -138,7 +138,7 @@ impl Visible {
         let full = |host: &str, rule: &str| full_host(host, rule, &rules.domain);
         let written = spec.egress.iter().take(MOST_EGRESS_LISTENERS);
         let imported = written.filter_map(|written| {
-            let stand = EgressListener::new(written)?;
+            let stand = EgressListener::new(written, &mut routes)?;
             let imports = Imports::new(&written.hosts, namespace, sidecar, &rules.domain);
             Some((stand, imports))
         });

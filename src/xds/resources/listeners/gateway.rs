@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::{TrafficDirection, TransportSocket
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 
 use super::chain::{self, Match};
-use super::{Frame, Inspect, name};
+use super::{Frame, Inspect, ListenAddress, name};
 use crate::common::conflict::{Conflict, TOO_LARGE};
 use crate::common::room::FairRoom;
 use crate::finish::Draft;
@@ -95,9 +95,7 @@ impl Edge<'_> {
         (!made.chains.is_empty()).then_some(())?;
         let frame = Frame {
             name: own_name,
-            address,
-            more: more.filter(|_| bind.is_none()),
-            port,
+            address: ListenAddress::Port(address, more.filter(|_| bind.is_none()), port),
             direction: TrafficDirection::Outbound,
             bound: true,
             inspect: Inspect {

@@ -545,10 +545,7 @@ fn gateways_on_one_port_are_merged_and_the_older_wins() {
             .iter()
             .map(|one| {
                 assert_eq!(one.metric, "pilot_total_rejected_configs");
-                assert_eq!(
-                    one.object.as_ref().unwrap().to_string(),
-                    "Gateway demo/second"
-                );
+                assert_eq!(one.objects[0].to_string(), "Gateway demo/second");
                 &*one.message
             })
             .collect();

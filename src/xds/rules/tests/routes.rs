@@ -606,10 +606,7 @@ fn of_two_rules_for_one_host_the_older_wins_and_the_other_is_told() {
         conflict.message,
         "VirtualService demo/x is left out: VirtualService demo/y is older"
     );
-    assert_eq!(
-        conflict.object.as_ref().unwrap().to_string(),
-        "VirtualService demo/x"
-    );
+    assert_eq!(conflict.objects[0].to_string(), "VirtualService demo/x");
 }
 
 /// A wildcard stands for itself, also where its endpoints are known.

@@ -118,7 +118,7 @@ fn a_listener_that_is_for_nothing_is_told() {
         let snapshot = snapshot(world);
         let _made = snapshot.view(&node("demo", &[])).all(Type::Listener);
         let told = snapshot.conflicts().into_iter();
-        told.map(|one| (one.object.unwrap().to_string(), one.message))
+        told.map(|one| (one.objects[0].to_string(), one.message))
             .collect::<Vec<_>>()
     };
     assert_eq!(told(80, "HTTP"), []);
