@@ -4,7 +4,7 @@ mod gateway;
 mod grpc;
 mod usual;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -101,7 +101,8 @@ pub(crate) fn outbound(
 struct RoutesBuilder<'a> {
     caller: &'a Caller,
     rules: &'a ProxyRules,
-    taken: HashSet<String>,
+    /// Domains, each with the service or the rule that has it.
+    taken: HashMap<String, Arc<str>>,
     /// Addresses that rules have in place of services, each with its port.
     of_rules: HashSet<(IpAddr, u16)>,
     conflicts: Conflicts,
@@ -140,7 +141,7 @@ impl<'a> RoutesBuilder<'a> {
         Self {
             caller,
             rules,
-            taken: HashSet::new(),
+            taken: HashMap::new(),
             of_rules: HashSet::new(),
             conflicts: Conflicts::default(),
             from: Vec::new(),
@@ -347,14 +348,18 @@ impl<'a> RoutesBuilder<'a> {
         of: &str,
         told_at: impl Fn(Conflict) -> Conflict,
     ) -> Vec<String> {
-        domains.retain(|domain| {
-            let new = self.taken.insert(domain.clone());
-            if !new {
-                let message = format!("{of} is left out: an older service has it");
+        let own: Arc<str> = of.into();
+        domains.retain(|domain| match self.taken.entry(domain.clone()) {
+            hash_map::Entry::Vacant(free) => {
+                free.insert(own.clone());
+                true
+            }
+            hash_map::Entry::Occupied(taken) => {
+                let message = format!("{of} is left out: {} has it", taken.get());
                 let conflict = Conflict::new(DUPLICATE_DOMAIN, &**domain, message);
                 self.conflicts.add(0, told_at(conflict));
+                false
             }
-            new
         });
         domains
     }
