@@ -41,7 +41,7 @@ use crate::view::{Resource, Set, Type, View};
 pub(super) struct ProxyView {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) proxy: Proxy,
-    inbound_ports: Vec<InboundPort>,
+    pub(super) inbound_ports: Vec<InboundPort>,
     /// Of what comes in.
     pub(super) filters: Filters,
     peers: PeerModes,
@@ -268,10 +268,12 @@ impl ProxyView {
             let rest = file.strip_prefix(socket);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let mut applications = self.inbound_ports.iter();
-        if applications.any(|inbound_port| {
-            matches!(&inbound_port.place, (EndpointAddress::Pipe(path), _) if is_at(path))
-        }) {
+        let places = self.inbound_ports.iter().map(|one| &one.place);
+        let mut applications = places.filter_map(|(address, _)| match address {
+            EndpointAddress::Pipe(path) => Some(path),
+            EndpointAddress::Ip(_) | EndpointAddress::Name(_) => None,
+        });
+        if applications.any(|path| is_at(path)) {
             return Some("the proxy's application is there");
         }
         let node = &self.proxy.node;

@@ -1,6 +1,7 @@
 //! Outbound listeners: one for each port that clients use, and who wins where two services want the same.
 
 mod address;
+mod built;
 mod connections;
 mod socket;
 mod wildcard;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use api::model::{Address, ClusterId, Endpoint, Network, ObjectRef, Protocol, ServiceKey};
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
+use self::built::MOST_NAMED;
+pub(crate) use self::built::{Built, Outbound};
 use self::wildcard::Wildcard;
 use super::chain::key;
 use super::chain::{self, Match};
@@ -28,7 +31,6 @@ use crate::resources::mesh::Mesh;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::envoy_filter::Patcher;
 use crate::scope::{ProxyRules, Socket, Unknown};
-use crate::view::Resource;
 
 /// What the outbound listeners of two proxies differ by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,46 +43,6 @@ pub(crate) struct Place {
     pub(crate) headless: bool,
     /// What is unknown goes there.
     pub(crate) unknown: Unknown,
-}
-
-/// A listener.
-#[derive(Clone, Debug)]
-pub(crate) struct Built {
-    pub(crate) resource: Arc<Resource>,
-    /// The one address that it is for; not for the proxy that has that address itself.
-    pub(crate) address: Option<IpAddr>,
-    /// That is an endpoint's.
-    pub(crate) endpoint: bool,
-    /// Applications call it themselves.
-    pub(crate) bound: bool,
-    /// In place of an address: a path, or `@NAME`.
-    pub(crate) socket: Option<Arc<str>>,
-    /// That it is for, at most [`MOST_NAMED`].
-    services: Arc<[ServiceKey]>,
-}
-
-/// Services of one listener that are named where it is left out: whoever reads of so many knows which port is meant.
-const MOST_NAMED: usize = 100;
-
-impl Built {
-    /// What is told of it where it is left out: at the services that it is for, and at the rules that it is made by.
-    pub(crate) fn lost(&self, why: &str) -> Conflict {
-        let name = &*self.resource.name;
-        let message = format!("listener {name} of services is left out: {why}");
-        let mut conflict = Conflict::new(INVALID_LISTENER, name, message);
-        conflict.objects = self.resource.from.to_vec();
-        conflict.services = self.services.to_vec();
-        conflict
-    }
-}
-
-/// All of them, and what was left out.
-#[derive(Debug, Default)]
-pub(crate) struct Outbound {
-    pub(crate) listeners: BTreeMap<String, Built>,
-    /// The names of all their routes.
-    pub(crate) routes: BTreeSet<Arc<str>>,
-    pub(crate) conflicts: Vec<Conflict>,
 }
 
 /// Who has what no chain of a port matches.

@@ -74,9 +74,9 @@ impl Builder<'_> {
         if carries_http {
             let shared = self.shared.entry(PORT).or_default();
             shared.claim = Some(Claim::Http);
-            all.iter()
-                .filter(|one| one.carries_http())
-                .for_each(|one| shared.is_for(one));
+            for service_port in all.iter().filter(|one| one.carries_http()) {
+                shared.is_for(service_port);
+            }
             shared.grpc_web = all.iter().any(|one| one.protocol == Protocol::GrpcWeb);
         }
     }
