@@ -23,7 +23,6 @@ use crate::rules::gateway::secrets::ProxySecrets;
 use crate::rules::gateway::tls::{self, RouterCertificates};
 use crate::rules::gateway::{BoundPort, Ends, Merged, Serving};
 use crate::rules::virtual_service::connections::{self, Target};
-use crate::scope::gateways::is_of_ingresses;
 use crate::scope::{ProxyRules, Rule};
 
 /// A router with what its listeners need.
@@ -155,7 +154,6 @@ impl Edge<'_> {
         let own = RouterCertificates {
             files: &self.proxy.node.server,
             are_missing: self.proxy.node.without_certificates,
-            files_by_name: is_of_ingresses(server.from()),
             secrets: self.secrets,
             initial_fetch_timeout: self.mesh.initial_fetch_timeout,
         };

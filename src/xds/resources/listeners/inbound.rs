@@ -352,7 +352,6 @@ impl Own<'_> {
         let own = RouterCertificates {
             files: &self.proxy.node.server,
             are_missing: self.proxy.node.without_certificates,
-            files_by_name: false,
             // A Sidecar names files alone.
             secrets: ProxySecrets {
                 all: &Credentials::new(),
