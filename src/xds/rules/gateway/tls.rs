@@ -119,9 +119,10 @@ pub(crate) fn socket(
 /// A certificate with its key in files of a proxy.
 ///
 /// They are asked for by name, though the proxy has them itself. Envoy 1.40 refuses a whole listener for one file that a chain of
-/// it names and that is not there, and reads it again in no case; of a secret it closes its own chain alone, takes it up as soon as
-/// the files are moved into their directory, and where that was not there either, when it starts again (pintle does so at a change
-/// of the files that it watches). `path_config_source` is no way: Envoy refuses the listener where that file is missing.
+/// it names and that is not there, and reads it again in no case; of a secret it closes its own chain alone, takes a pair up as soon
+/// as its files are moved into their directory, and where that was not there either, or the file is a root, when it starts again
+/// (pintle has it do so at a change of the files that it watches). `path_config_source` is no way: Envoy refuses the listener where
+/// that file is missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilePair<'a> {
     pub(crate) chain: &'a str,
