@@ -30,7 +30,7 @@ pub(crate) use self::all::Rules;
 use self::envoy_filters::{Patch, Patches};
 use self::hosts::{full_host, most_specific};
 pub(crate) use self::hosts::{patterns, spelled};
-pub(crate) use self::sidecar::EgressListener;
+pub(crate) use self::sidecar::{EgressListener, Socket};
 use self::visible::{Sight, Visible};
 use crate::common::service_ports::ServicePorts;
 
@@ -192,6 +192,19 @@ impl ProxyRules {
         most_specific(&self.sight.connections, host)
     }
 
+    /// The same for the routes of what comes in at a socket. `None`: no socket of a Sidecar has routes of this name.
+    pub(crate) fn at_socket(&self, routes: &str) -> Option<Self> {
+        let mut all = self.visible.listeners.iter();
+        let (_, sight) = all.find(|(stand, _)| {
+            let socket = stand.socket.as_ref();
+            socket.is_some_and(|socket| *socket.routes == *routes)
+        })?;
+        Some(Self {
+            sight: sight.clone(),
+            ..self.clone()
+        })
+    }
+
     /// The same for the routes of one listener: of that of the port, or of the one whose services have their own ports.
     /// `None`: the port of an application's proxy.
     pub(crate) fn within(&self, port: Option<u16>) -> Self {
@@ -201,9 +214,12 @@ impl ProxyRules {
                 let of_port = all.iter().find(|(stand, _)| stand.port == Some(port));
                 let is_proxys = of_port.is_some_and(|(stand, _)| stand.is_proxy);
                 let of_port = of_port.filter(|_| !is_proxys);
-                of_port.or_else(|| all.iter().find(|(stand, _)| stand.port.is_none()))
+                of_port.or_else(|| all.iter().find(|(stand, _)| stand.is_of_all_ports()))
             }
-            None => all.iter().find(|(stand, _)| stand.is_proxy),
+            None => {
+                let is_port = |stand: &EgressListener| stand.is_proxy && stand.socket.is_none();
+                all.iter().find(|(stand, _)| is_port(stand))
+            }
         };
         let sight = match (found, port) {
             (Some((_, sight)), _) => sight.clone(),

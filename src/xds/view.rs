@@ -80,8 +80,25 @@ pub struct Resource {
     pub from: Arc<[ObjectRef]>,
 }
 
-/// In front of the name of a secret that is in files of a client, of which nobody else knows whether they are there.
-pub(crate) const IN_FILES: &str = "file-cert:";
+/// In front of the name of a certificate that is in files of a client, of which nobody else knows whether they are there.
+pub(crate) const PAIR: &str = "file-cert:";
+/// The same of a root.
+pub(crate) const ROOT: &str = "file-root:";
+
+/// Bytes of such a name. One that is gone may still be asked for, and no stream takes a longer one of nothing.
+pub(crate) const LONGEST_IN_FILES: usize = 512;
+
+/// The name of a secret in files, so that no other files have it: paths have no `~` in it.
+pub(crate) fn name_in_files(word: &str, paths: &[&str]) -> String {
+    let escaped = paths
+        .iter()
+        .map(|path| path.replace('%', "%25").replace('~', "%7E"));
+    let name = word.to_owned() + &escaped.collect::<Vec<_>>().join("~");
+    match name.len() > LONGEST_IN_FILES {
+        true => format!("{word}{}", Version::of(name.as_bytes())),
+        false => name,
+    }
+}
 
 /// The first field of an assignment and of a route configuration.
 #[derive(Clone, PartialEq, Message)]
@@ -91,16 +108,10 @@ struct Named {
 }
 
 impl Resource {
-    /// Paths of what it has in files of the client.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &str> {
-        let paths = self.name.strip_prefix(IN_FILES);
-        paths.into_iter().flat_map(|paths| paths.split('~'))
-    }
-
     /// Returns true if the client may refuse it for a reason that is its own: Envoy takes nothing of a response behind what it
     /// refuses.
     pub(crate) fn is_sent_alone(&self) -> bool {
-        self.name.starts_with(IN_FILES)
+        [PAIR, ROOT].iter().any(|word| self.name.starts_with(word))
     }
 
     pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Self {
@@ -260,6 +271,26 @@ mod tests {
         assert_eq!(set.get("a"), Some(&a));
         assert_eq!(set.get("d"), None);
         assert_eq!(set.len(), 3);
+    }
+
+    #[test]
+    fn no_two_pairs_of_files_have_one_name() {
+        let name = |paths: &[&str]| name_in_files(PAIR, paths);
+        assert_eq!(
+            name(&["/a/tls.crt", "/a/tls.key"]),
+            "file-cert:/a/tls.crt~/a/tls.key"
+        );
+        let all = [
+            ["/a~/b", "/c"],
+            ["/a", "/b~/c"],
+            ["/a%7E/b", "/c"],
+            ["/a", "/b%7E/c"],
+        ];
+        let names: std::collections::BTreeSet<_> = all.iter().map(|pair| name(pair)).collect();
+        assert_eq!(names.len(), all.len(), "{names:?}");
+        let long = "/x".repeat(LONGEST_IN_FILES);
+        let [one, other] = ["1", "2"].map(|end| name(&[&long, &format!("{long}{end}")]));
+        assert!(one != other && one.len() < LONGEST_IN_FILES && one.starts_with(PAIR));
     }
 
     #[test]

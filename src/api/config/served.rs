@@ -21,7 +21,7 @@ pub use destination_rule::{MOST_FAILOVER_LABELS, is_status};
 pub use envoy_filter::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
 pub use gateway::{is_certificate_hash, is_cipher_suite, is_key_pin};
 pub use request_authentication::{LONGEST_FETCH, is_output_header};
-pub use sidecar::MOST_EGRESS_LISTENERS;
+pub use sidecar::{MOST_EGRESS_LISTENERS, egress_socket};
 pub use targets::is_service;
 
 /// Why nothing is made of a host of a ServiceEntry; `None`: it is served. `resolves`: proxies look up the host itself, for there

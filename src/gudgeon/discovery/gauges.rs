@@ -99,10 +99,8 @@ pub(super) fn read(hub: &Hub) -> Gauges {
     for conflict in snapshot.conflicts() {
         *gauges.conflicts.entry(conflict.metric).or_insert(0) += 1;
         // Of this one each object is counted by its name.
-        let object = conflict
-            .object
-            .filter(|_| conflict.metric == REJECTED_CONFIG);
-        if let Some(object) = object {
+        let objects = conflict.objects.into_iter();
+        for object in objects.filter(|_| conflict.metric == REJECTED_CONFIG) {
             let name = format!("{}/{}", object.namespace, object.name);
             gauges.rejected.insert((object.kind.into(), name));
         }

@@ -63,13 +63,13 @@ pub(super) fn in_words(conflict: &Conflict) -> String {
         key,
         message,
         proxy,
-        object,
-        service,
+        objects,
+        services,
     } = conflict;
-    let what = match (object, service) {
-        (Some(object), _) => object.to_string(),
-        (None, Some(service)) => format!("service {}/{}", service.namespace, service.hostname),
-        (None, None) => key.clone(),
+    let what = match (objects.as_slice(), services.as_slice()) {
+        ([object, ..], _) => object.to_string(),
+        ([], [service, ..]) => format!("service {}/{}", service.namespace, service.hostname),
+        ([], []) => key.clone(),
     };
     let at = match *what == **key {
         true => String::new(),
@@ -127,8 +127,8 @@ mod tests {
             key: key.to_owned(),
             message: format!("{key} is left out"),
             proxy: "".into(),
-            object: None,
-            service: None,
+            objects: Vec::new(),
+            services: Vec::new(),
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
             "AuthorizationPolicy n/p: nothing is let in (m)"
         );
         one.key = "0.0.0.0_9000".to_owned();
-        one.service = Some(api::model::ServiceKey::new("b.n", "n"));
+        one.services = vec![api::model::ServiceKey::new("b.n", "n")];
         one.proxy = "sidecar~x".into();
         assert_eq!(
             in_words(&one),

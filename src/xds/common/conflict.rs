@@ -1,6 +1,6 @@
 //! Parts that are left out of the resources, because two services want one place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::model::{ObjectRef, ServiceKey};
@@ -14,10 +14,10 @@ pub struct Conflict {
     pub message: String,
     /// The id of a proxy that it was found for; empty: it is all proxies' alike.
     pub proxy: Arc<str>,
-    /// The rule that is to blame, where one is.
-    pub object: Option<ObjectRef>,
-    /// The service that is left out, or a part of it: whoever knows the objects that it was made of tells it at those.
-    pub service: Option<ServiceKey>,
+    /// The rules that are to blame, where some are.
+    pub objects: Vec<ObjectRef>,
+    /// The services that are left out, or parts of them: whoever knows the objects that they were made of tells it at those.
+    pub services: Vec<ServiceKey>,
 }
 
 pub(crate) const TCP_OVER_TCP: &str = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
@@ -76,7 +76,7 @@ impl Conflicts {
 
     /// One of a part of a rule: each is told by itself, and what is told already is not told again.
     pub(crate) fn add(&mut self, part: usize, conflict: Conflict) {
-        let cause = (conflict.metric, conflict.object.clone(), part);
+        let cause = (conflict.metric, conflict.objects.first().cloned(), part);
         if !self.all.contains(&conflict) && self.counts(cause) {
             self.all.push(conflict);
         }
@@ -121,23 +121,34 @@ impl Conflict {
             key: key.into(),
             message,
             proxy: "".into(),
-            object: None,
-            service: None,
+            objects: Vec::new(),
+            services: Vec::new(),
         }
     }
 
-    pub(crate) fn because_of(self, object: &ObjectRef) -> Self {
-        Self {
-            object: Some(object.clone()),
-            ..self
-        }
+    /// Returns whether two say the same in the same words, be it for other proxies.
+    pub(crate) fn says_what(&self, other: &Self) -> bool {
+        self.metric == other.metric && self.key == other.key && self.message == other.message
     }
 
-    pub(crate) fn of_service(self, service: &ServiceKey) -> Self {
-        Self {
-            service: Some(service.clone()),
-            ..self
-        }
+    /// Tells it at the objects of one that says the same, too.
+    pub(crate) fn add(&mut self, other: Self) {
+        let known = std::mem::take(&mut self.objects);
+        let all: BTreeSet<_> = known.into_iter().chain(other.objects).collect();
+        self.objects = all.into_iter().collect();
+        let known = std::mem::take(&mut self.services);
+        let all: BTreeSet<_> = known.into_iter().chain(other.services).collect();
+        self.services = all.into_iter().collect();
+    }
+
+    pub(crate) fn because_of(mut self, object: &ObjectRef) -> Self {
+        self.objects.push(object.clone());
+        self
+    }
+
+    pub(crate) fn of_service(mut self, service: &ServiceKey) -> Self {
+        self.services.push(service.clone());
+        self
     }
 
     pub(crate) fn of(self, proxy: &Arc<str>) -> Self {
@@ -175,6 +186,6 @@ mod tests {
         assert_eq!(all.len(), 2 * MOST_OF_NAMESPACE + 1);
         let more = all.last().unwrap();
         assert!(more.message.starts_with("10 more of "), "{more:?}");
-        assert!(more.object.is_some());
+        assert!(!more.objects.is_empty());
     }
 }

@@ -386,7 +386,7 @@ impl ServicePorts {
 
 fn twice(service_port: &ServicePort, first: &ServicePort) -> Conflict {
     let message = format!(
-        "{}/{} is left out: {}/{} is older",
+        "{}/{} is left out for proxies that see {}/{}, too, which is older",
         service_port.service.key.namespace,
         service_port.service.key.hostname,
         first.service.key.namespace,

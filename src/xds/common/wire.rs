@@ -56,6 +56,16 @@ pub(crate) fn address(address: IpAddr, port: u16) -> core::Address {
     }
 }
 
+/// A socket; `mode`: of its file, 0: as Envoy makes it.
+pub(crate) fn pipe(path: &str, mode: u32) -> core::Address {
+    core::Address {
+        address: Some(core::address::Address::Pipe(core::Pipe {
+            path: path.to_owned(),
+            mode,
+        })),
+    }
+}
+
 pub(crate) fn range(address: IpAddr, bits: u8) -> core::CidrRange {
     core::CidrRange {
         address_prefix: address.to_string(),

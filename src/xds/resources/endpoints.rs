@@ -214,19 +214,10 @@ fn place(endpoint: &Endpoint, names: Names) -> Option<(core::Address, (String, u
         EndpointAddress::Name(name) if endpoint.port > 0 && names == Names::Resolved => {
             named(name, endpoint.port)
         }
-        EndpointAddress::Pipe(path) => pipe(path),
+        EndpointAddress::Pipe(path) => wire::pipe(path, 0),
         EndpointAddress::Ip(_) | EndpointAddress::Name(_) => return None,
     };
     Some((place, sort))
-}
-
-pub(crate) fn pipe(path: &str) -> core::Address {
-    core::Address {
-        address: Some(core::address::Address::Pipe(core::Pipe {
-            path: path.to_owned(),
-            mode: 0,
-        })),
-    }
 }
 
 pub(super) fn named(name: &str, port: u16) -> core::Address {

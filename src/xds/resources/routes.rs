@@ -4,7 +4,7 @@ mod gateway;
 mod grpc;
 mod usual;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ pub(crate) use self::gateway::gateway;
 pub(crate) use self::grpc::grpc;
 pub(crate) use self::usual::inbound;
 use self::usual::{allow_any, block_all, operation};
+use super::clusters::PASSTHROUGH;
 use super::domains;
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
 use crate::common::families::Families;
@@ -50,12 +51,16 @@ pub(crate) fn outbound(
     caller: &Caller,
     rules: &ProxyRules,
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
-    let is_proxy = &**name == HTTP_PROXY;
+    let at_socket = rules.at_socket(name);
+    let has_port = at_socket.is_none();
+    // Requests to all ports come in there.
+    let is_proxy = &**name == HTTP_PROXY || at_socket.is_some();
     // Of a port of one service alone the services of all listeners count.
-    let rules = &rules.within(name.parse().ok());
+    let rules = &at_socket.unwrap_or_else(|| rules.within(name.parse().ok()));
     let service_ports = rules.routed();
     let mut making = RoutesBuilder::new(caller, rules);
-    if let Some((host, port)) = name.rsplit_once(':') {
+    let of_one = name.rsplit_once(':').filter(|_| has_port);
+    if let Some((host, port)) = of_one {
         let all = rules.service_ports();
         let service_port = all.by_name(&cluster_name(port.parse().ok()?, host))?;
         return service_port.protocol.is_auto().then(|| {
@@ -85,7 +90,9 @@ pub(crate) fn outbound(
     }));
     hosts.extend(making.hosts_alone(port, |host| host.parse::<IpAddr>().is_err()));
     hosts.sort_by(|one, other| one.name.cmp(&other.name));
+    // Nothing says at a socket where a request wanted to go.
     let unknown = caller.unknown.as_deref();
+    let unknown = unknown.filter(|cluster| has_port || *cluster != PASSTHROUGH);
     hosts.push(unknown.map_or_else(block_all, allow_any));
     Some(making.finish(name, hosts))
 }
@@ -94,7 +101,8 @@ pub(crate) fn outbound(
 struct RoutesBuilder<'a> {
     caller: &'a Caller,
     rules: &'a ProxyRules,
-    taken: HashSet<String>,
+    /// Domains, each with the service or the rule that has it.
+    taken: HashMap<String, Arc<str>>,
     /// Addresses that rules have in place of services, each with its port.
     of_rules: HashSet<(IpAddr, u16)>,
     conflicts: Conflicts,
@@ -133,7 +141,7 @@ impl<'a> RoutesBuilder<'a> {
         Self {
             caller,
             rules,
-            taken: HashSet::new(),
+            taken: HashMap::new(),
             of_rules: HashSet::new(),
             conflicts: Conflicts::default(),
             from: Vec::new(),
@@ -340,14 +348,18 @@ impl<'a> RoutesBuilder<'a> {
         of: &str,
         told_at: impl Fn(Conflict) -> Conflict,
     ) -> Vec<String> {
-        domains.retain(|domain| {
-            let new = self.taken.insert(domain.clone());
-            if !new {
-                let message = format!("{of} is left out: an older service has it");
+        let own: Arc<str> = of.into();
+        domains.retain(|domain| match self.taken.entry(domain.clone()) {
+            hash_map::Entry::Vacant(free) => {
+                free.insert(own.clone());
+                true
+            }
+            hash_map::Entry::Occupied(taken) => {
+                let message = format!("{of} is left out: {} has it", taken.get());
                 let conflict = Conflict::new(DUPLICATE_DOMAIN, &**domain, message);
                 self.conflicts.add(0, told_at(conflict));
+                false
             }
-            new
         });
         domains
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api::config::served::egress_socket;
 use api::model::{Labels, Protocol, World, selects};
 use api::networking::{CaptureMode, Destination, IstioEgressListener, Sidecar, VirtualService};
 
@@ -182,11 +183,22 @@ impl Imports {
     }
 }
 
+/// A socket that has no address of the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Socket {
+    /// Or `@NAME`.
+    pub(crate) path: Arc<str>,
+    /// The name of the routes of requests that come in there.
+    pub(crate) routes: Arc<str>,
+}
+
 /// A listener for services, as a Sidecar declares it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EgressListener {
-    /// `None`: each service has its own port.
+    /// `None`, and there is no socket: each service has its own port.
     pub(crate) port: Option<u16>,
+    /// In place of a port.
+    pub(crate) socket: Option<Socket>,
     pub(crate) bind: Option<IpAddr>,
     /// Applications call the listener itself.
     pub(crate) bound: bool,
@@ -197,13 +209,24 @@ pub(crate) struct EgressListener {
 }
 
 impl EgressListener {
-    /// `None`: such a listener is not served (it is a socket of the file system).
-    pub(super) fn new(written: &IstioEgressListener) -> Option<Self> {
+    /// Returns whether each service has its own port there.
+    pub(crate) const fn is_of_all_ports(&self) -> bool {
+        self.port.is_none() && self.socket.is_none()
+    }
+
+    /// `None`: such a listener is not served, which is a note of the Sidecar. `routes`: names that routes of sockets have already.
+    pub(super) fn new(
+        written: &IstioEgressListener,
+        routes: &mut BTreeSet<Arc<str>>,
+    ) -> Option<Self> {
         let port = written.port.as_ref();
         let number = port.map(|port| u16::try_from(port.number).ok().filter(|one| *one > 0));
-        let number = match number {
-            Some(None) => return None,
-            Some(number) => number,
+        let number = number.flatten();
+        let socket = match port.filter(|_| number.is_none()) {
+            Some(port) => Some(Socket {
+                path: egress_socket(&written.bind).ok()?.into(),
+                routes: routes_of_socket(&port.name, &written.bind, routes),
+            }),
             None => None,
         };
         let word = port.map_or("", |port| &port.protocol);
@@ -211,12 +234,23 @@ impl EgressListener {
         let protocol = Protocol::of_service_entry(word).filter(|one| !one.is_auto());
         Some(Self {
             port: number,
+            socket,
             bind: written.bind.parse().ok(),
             bound: written.capture_mode() == CaptureMode::None,
             protocol: protocol.filter(|_| !is_proxy),
             is_proxy,
         })
     }
+}
+
+/// The port's name, where no other routes have it: those of a port are called by its number.
+fn routes_of_socket(port: &str, bind: &str, taken: &mut BTreeSet<Arc<str>>) -> Arc<str> {
+    let is_number = port.bytes().all(|letter| letter.is_ascii_digit());
+    let name = Some(Arc::from(port)).filter(|_| !is_number);
+    let name = name.filter(|name| !taken.contains(name));
+    let name = name.unwrap_or_else(|| bind.into());
+    taken.insert(name.clone());
+    name
 }
 
 /// Full names of services that rules send requests and connections to.

@@ -89,13 +89,16 @@ impl Visible {
             has_requests(spec)
         };
         let sees = |_: &_, _: &str| true;
-        let lost = |host: &str, rule: &_, older: &_| is_older(&mut conflicts, host, rule, older);
+        let lost =
+            |host: &str, rule: &_, older: &_| is_older(&mut conflicts, "http", host, rule, older);
         let virtual_services = by_host(rules, namespace, keeps, sees, lost);
         let keeps = |spec: &VirtualService| {
             of_listeners.extend(sources(spec).map(|(source, _)| labels(source)));
             has_connections(spec)
         };
-        let lost = |host: &str, rule: &_, older: &_| is_older(&mut conflicts, host, rule, older);
+        let lost = |host: &str, rule: &_, older: &_| {
+            is_older(&mut conflicts, "tls or tcp", host, rule, older);
+        };
         let connections = by_host(rules, namespace, keeps, sees, lost);
         visible.conflicts = conflicts.finish();
         visible.whole = Arc::new(Sight {
@@ -137,8 +140,9 @@ impl Visible {
         let spec = sidecar.spec();
         let full = |host: &str, rule: &str| full_host(host, rule, &rules.domain);
         let written = spec.egress.iter().take(MOST_EGRESS_LISTENERS);
+        let mut routes = BTreeSet::new();
         let imported = written.filter_map(|written| {
-            let stand = EgressListener::new(written)?;
+            let stand = EgressListener::new(written, &mut routes)?;
             let imports = Imports::new(&written.hosts, namespace, sidecar, &rules.domain);
             Some((stand, imports))
         });
@@ -305,15 +309,20 @@ fn by_host(
     all
 }
 
-/// Tells that an older rule has the host.
+/// Tells that an older rule has the host. `part`: of the younger one, for the rest of it may count.
 fn is_older(
     conflicts: &mut Conflicts,
+    part: &str,
     host: &str,
     rule: &Rule<VirtualService>,
     older: &Rule<VirtualService>,
 ) {
     conflicts.push(DUPLICATE_DOMAIN, Some(&rule.from), || {
-        let message = format!("{} is left out: {} is older", rule.from, older.from);
+        // Routers merge them, and a Sidecar may import the younger one alone.
+        let message = format!(
+            "{part} of {} is left out at sidecars that see {}, too, which is older",
+            rule.from, older.from
+        );
         (host.to_owned(), message)
     });
 }

@@ -27,12 +27,15 @@ impl Snapshot {
         for (_, conflicts) in routes.iter().flat_map(|caller| caller.values()) {
             all.extend(conflicts.iter().cloned());
         }
-        let mut all: Vec<_> = all.into_iter().collect();
-        // Proxies of several kinds may have found the same.
-        all.dedup_by(|later, first| {
-            (later.metric, &later.key, &later.message) == (first.metric, &first.key, &first.message)
-        });
-        all
+        let mut told: Vec<Conflict> = Vec::new();
+        for one in all {
+            match told.last_mut() {
+                // Proxies of several kinds may have found the same.
+                Some(last) if last.says_what(&one) => last.add(one),
+                _ => told.push(one),
+            }
+        }
+        told
     }
 
     /// Takes over what was left out for proxies that look at `earlier` still, because nothing is different for them. `rests`: whether

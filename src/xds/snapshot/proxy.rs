@@ -13,7 +13,6 @@ use super::parts::{Clusters, Listeners};
 use super::policies::filters;
 use super::router;
 use super::{Assignments, ClientKey, Conflict, Own, Routes, Snapshot};
-use crate::common::conflict::INVALID_LISTENER;
 use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Mode, Node};
@@ -42,7 +41,7 @@ use crate::view::{Resource, Set, Type, View};
 pub(super) struct ProxyView {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) proxy: Proxy,
-    inbound_ports: Vec<InboundPort>,
+    pub(super) inbound_ports: Vec<InboundPort>,
     /// Filters of the policies for inbound traffic.
     pub(super) filters: Filters,
     peers: PeerModes,
@@ -254,10 +253,34 @@ impl ProxyView {
         self.patched_listeners(own)
     }
 
-    /// A listener for one address is not for the proxy of that address: what comes in there is its application's.
+    /// A listener for one address is not for the proxy of that address: what comes in there is its application's. And none is
+    /// where a file is that the proxy needs.
     fn has(&self, built: &outbound::Built) -> bool {
         let address = built.address;
-        address.is_none_or(|address| !self.proxy.node.addresses.contains(&address))
+        let is_own = address.is_some_and(|address| self.proxy.node.addresses.contains(&address));
+        let socket = built.socket.as_deref();
+        !is_own && socket.is_none_or(|path| self.file_at(path).is_none())
+    }
+
+    /// A file where Envoy would make a socket: it would remove that, or be refused a directory.
+    fn file_at(&self, socket: &str) -> Option<&'static str> {
+        let is_at = |file: &str| {
+            let rest = file.strip_prefix(socket);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let places = self.inbound_ports.iter().map(|one| &one.place);
+        let mut applications = places.filter_map(|(address, _)| match address {
+            EndpointAddress::Pipe(path) => Some(path),
+            EndpointAddress::Ip(_) | EndpointAddress::Name(_) => None,
+        });
+        if applications.any(|path| is_at(path)) {
+            return Some("the proxy's application is there");
+        }
+        let node = &self.proxy.node;
+        let certificates = [&node.server, &node.client].into_iter();
+        let mut files = certificates.flat_map(|files| [&*files.chain, &*files.key, &*files.root]);
+        let log = &self.snapshot.world.mesh.access_log_file;
+        (is_at(log) || files.any(is_at)).then_some("a file of the proxy's own is there")
     }
 
     /// Returns whether one of services is there by this name that is only intercepted.
@@ -293,20 +316,20 @@ impl ProxyView {
         let names = own.iter().map(|one| &*one.name);
         let bound = bound.iter().map(String::as_str);
         let names: BTreeSet<&str> = names.chain(bound).collect();
-        let taken = names.into_iter().filter(|&name| {
-            shared
-                .listeners
-                .get(name)
-                .is_some_and(|built| !built.endpoint || self.has(built))
-        });
-        let taken = taken.map(no_room);
+        let of_names = names.into_iter();
+        let taken = of_names.filter_map(|name| shared.listeners.get(name));
+        let taken = taken.filter(|built| !built.endpoint || self.has(built));
+        let taken = taken.map(|built| built.lost("the proxy has one of its own there"));
         let behind = applications.iter();
-        let is_bound = |name: &str| shared.listeners.get(name).is_some_and(|one| one.bound);
-        let behind = behind.filter(|name| is_bound(name));
-        let behind = behind.map(|name| in_the_way(name));
-        let others = shared.listeners.iter();
-        let others = others.filter(|(_, built)| !built.endpoint && !self.has(built));
-        let others = others.map(|(name, _)| of_its_address(name));
+        let behind = behind.filter_map(|name| shared.listeners.get(name));
+        let behind = behind.filter(|built| built.bound);
+        let behind = behind.map(|built| built.lost("the proxy's application is there"));
+        let others = shared.listeners.values();
+        let others = others.filter(|built| !built.endpoint && !self.has(built));
+        let others = others.map(|built| {
+            let file = built.socket.as_deref().and_then(|path| self.file_at(path));
+            built.lost(file.unwrap_or("the address is the proxy's own"))
+        });
         let told = taken.chain(behind).chain(others);
         self.snapshot.made.tell(told, &self.proxy.node.id);
         let skipped = shared.listeners.values().filter(|built| !has(built));
@@ -580,27 +603,6 @@ pub(super) fn versions(resources: &[Arc<Resource>]) -> Vec<(Arc<str>, crate::ver
         .iter()
         .map(|resource| (resource.name.clone(), resource.version))
         .collect()
-}
-
-/// The conflict of a listener of services where the proxy has one of its own.
-fn no_room(name: &str) -> Conflict {
-    let message =
-        format!("listener {name} of services is left out: the proxy has one of its own there");
-    Conflict::new(INVALID_LISTENER, name, message)
-}
-
-/// The conflict of a listener of services that would be bound where the application is.
-fn in_the_way(name: &str) -> Conflict {
-    let message =
-        format!("listener {name} of services is left out: the proxy's application is there");
-    Conflict::new(INVALID_LISTENER, name, message)
-}
-
-/// The conflict of a listener of services at an address of the proxy's own.
-fn of_its_address(name: &str) -> Conflict {
-    let message =
-        format!("listener {name} of services is left out: the address is the proxy's own");
-    Conflict::new(INVALID_LISTENER, name, message)
 }
 
 /// The properties of a client that its clusters depend on.

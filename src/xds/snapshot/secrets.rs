@@ -14,11 +14,9 @@ use prost::Message as _;
 
 use super::proxy::ProxyView;
 use super::{Base, Snapshot};
-use crate::common::tls;
 use crate::node::{Kind, Node};
 use crate::rules::destination_rule::{ClientSecrets, Policies, has_credentials, named_by};
-use crate::rules::gateway::secrets::{ProxySecrets, Secret, named};
-use crate::rules::gateway::tls::FilePair;
+use crate::rules::gateway::secrets::{FileSecrets, ProxySecrets, Secret, named};
 use crate::settings::Settings;
 use crate::view::{Resource, Set};
 
@@ -43,17 +41,6 @@ fn resource(name: &str, secret: &Secret<'_>) -> Resource {
                 ..CertificateValidationContext::default()
             }),
         }),
-    };
-    Resource::new(name, message.encode_to_vec())
-}
-
-/// Places of what a proxy has itself: nothing of it is known here.
-fn in_files(name: &str, pair: FilePair<'_>) -> Resource {
-    let message = Message {
-        name: name.to_owned(),
-        r#type: Some(secret::Type::TlsCertificate(tls::pair((
-            pair.chain, pair.key,
-        )))),
     };
     Resource::new(name, message.encode_to_vec())
 }
@@ -226,12 +213,24 @@ impl ProxyView {
         };
         let all = names.into_iter();
         let all = all.filter_map(|name| Some(Arc::new(resource(&name, &secrets.asked(&name)?))));
-        let files = self.merged.files().into_iter();
-        let files = files.map(|(name, (pair, from))| {
-            let resource = in_files(&name, pair);
+        // Places of what a proxy has itself: nothing of it is known here.
+        let files = self.files().0.into_iter();
+        let files = files.map(|(name, (message, from))| {
+            let resource = Resource::new(name, message.encode_to_vec());
             let from = from.into();
             Arc::new(Resource { from, ..resource })
         });
         Arc::new(all.chain(files).collect())
+    }
+
+    /// What servers of a router name, and the ingress of a Sidecar.
+    fn files(&self) -> FileSecrets {
+        let mut all = self.merged.files();
+        for inbound_port in &self.inbound_ports {
+            if let (Some(tls), [from, ..]) = (&inbound_port.tls, &*inbound_port.from) {
+                all.add(tls, from);
+            }
+        }
+        all
     }
 }

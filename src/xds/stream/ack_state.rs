@@ -113,7 +113,7 @@ impl AckState {
 }
 
 /// The first [`WORDS`] bytes, at the border of a character.
-fn cut(words: &str) -> &str {
+pub(super) fn cut(words: &str) -> &str {
     let end = (0..=WORDS.min(words.len()))
         .rev()
         .find(|end| words.is_char_boundary(*end));

@@ -1,13 +1,50 @@
 //! Secrets that a client may refuse for a reason of its own: each goes out by itself, behind all others, for Envoy takes nothing of a
-//! response behind what it refuses.
+//! response behind what it refuses. What it says of one stands until it takes that one, whatever it says of others.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Stream;
-use super::message::Response;
+use super::ack_state::cut;
+use super::message::{NAME_BYTES, Nack, Request, Response};
 use super::slot::Found;
 use crate::version::Version;
-use crate::view::{Resource, Type};
+use crate::view::{LONGEST_IN_FILES, Resource, Type};
+
+const _: () = assert!(LONGEST_IN_FILES <= NAME_BYTES);
+
+/// Those of one stream.
+#[derive(Debug, Default)]
+pub(super) struct AloneSecrets {
+    /// They count as sent, and go out one by one when the last response is answered.
+    waiting: Vec<Arc<Resource>>,
+    /// The last one, and the nonce of its response, until that is answered.
+    sent: Option<(u64, Arc<Resource>)>,
+    /// By name.
+    refused: BTreeMap<Arc<str>, (Arc<Resource>, Nack)>,
+}
+
+impl AloneSecrets {
+    /// Takes what the client says of the last one, also where a newer response was on its way.
+    pub(super) fn hear(&mut self, now: Duration, request: &Request) {
+        let nonce = request.nonce.parse::<u64>().ok();
+        let Some((_, secret)) = self.sent.take_if(|(sent, _)| Some(*sent) == nonce) else {
+            return;
+        };
+        match &request.error {
+            Some(words) => {
+                let nack = Nack {
+                    version: secret.version,
+                    message: cut(words).into(),
+                    at: now,
+                };
+                self.refused.insert(secret.name.clone(), (secret, nack));
+            }
+            None => drop(self.refused.remove(&secret.name)),
+        }
+    }
+}
 
 impl Stream {
     /// Sends secrets together, except those that the client may refuse for a reason of its own: these follow one by one.
@@ -22,36 +59,61 @@ impl Stream {
             .map(names)
             .chain(found.removed.clone())
             .collect();
-        self.alone.retain(|one| !newer.contains(&one.name));
-        self.alone.extend(alone);
-        if together.is_empty() && found.removed.is_empty() && !self.alone.is_empty() {
-            together.push(self.alone.remove(0));
+        let waiting = &mut self.alone.waiting;
+        waiting.retain(|one| !newer.contains(&one.name));
+        waiting.extend(alone);
+        let mut first = None;
+        if together.is_empty() && found.removed.is_empty() && !waiting.is_empty() {
+            let one = waiting.remove(0);
+            together.push(one.clone());
+            first = Some(one);
         }
         let version = self.version_of_secrets();
-        self.respond(Type::Secret, version, together, found.removed)
+        let response = self.respond(Type::Secret, version, together, found.removed);
+        if let Some(first) = first {
+            self.alone.sent = Some((response.nonce, first));
+        }
+        response
     }
 
     /// The version of the secrets sent, without those that are still to come.
     fn version_of_secrets(&self) -> Version {
-        let left = self.alone.iter().map(|one| one.version);
+        let left = self.alone.waiting.iter().map(|one| one.version);
         left.fold(self.secrets.version(), |version, one| version - one)
     }
 
     /// The next of those, where the client still wants it.
     pub(super) fn send_alone(&mut self) -> Option<Response> {
-        if self.alone.is_empty() || !self.ack_states.secrets.is_settled() {
+        if self.alone.waiting.is_empty() || !self.ack_states.secrets.is_settled() {
             return None;
         }
         let secrets = &self.secrets;
-        self.alone.retain(|one| {
+        self.alone.waiting.retain(|one| {
             let mut all = secrets.resources();
             all.any(|sent| sent.name == one.name && sent.version == one.version)
         });
-        if self.alone.is_empty() {
+        if self.alone.waiting.is_empty() {
             return None;
         }
-        let next = self.alone.remove(0);
+        let next = self.alone.waiting.remove(0);
         let version = self.version_of_secrets();
-        Some(self.respond(Type::Secret, version, vec![next], Vec::new()))
+        let response = self.respond(Type::Secret, version, vec![next.clone()], Vec::new());
+        self.alone.sent = Some((response.nonce, next));
+        Some(response)
+    }
+
+    /// Refusals of secrets that the client was sent by themselves and is to have still, each with that secret.
+    pub(super) fn refused_alone(&self) -> impl Iterator<Item = &(Arc<Resource>, Nack)> {
+        let refused = self.alone.refused.values();
+        refused.filter(|(one, _)| {
+            let mut all = self.secrets.resources();
+            all.any(|sent| sent.name == one.name && sent.version == one.version)
+        })
+    }
+
+    /// Forgets what was said of secrets that nobody asks for any more.
+    pub(super) fn forget_refused(&mut self) {
+        let secrets = &self.secrets;
+        self.alone.refused.retain(|name, _| secrets.has(name));
     }
 }

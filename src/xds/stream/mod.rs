@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::ack_state::AckState;
+use self::alone::AloneSecrets;
 use self::complete::{Complete, sorted};
 pub use self::lists::Lists;
 pub use self::message::{
@@ -97,8 +98,8 @@ pub struct Stream {
     listeners: Complete,
     routes: Named,
     secrets: Named,
-    /// Secrets that count as sent, and go out one by one when the last response is answered.
-    alone: Vec<Arc<Resource>>,
+    /// Secrets that go out one by one.
+    alone: AloneSecrets,
     ack_states: AckStates,
     /// Assignments that a push has changed.
     dirty: Dirty,
@@ -145,7 +146,7 @@ impl Stream {
             listeners: Complete::default(),
             routes: Named::default(),
             secrets: Named::default(),
-            alone: Vec::new(),
+            alone: AloneSecrets::default(),
             ack_states: AckStates::default(),
             dirty: Dirty::None,
             held: false,
@@ -175,6 +176,9 @@ impl Stream {
         bounded(request.unsubscribe.len())?;
         bounded(request.initial.len())?;
         let kind = request.kind;
+        if kind == Type::Secret {
+            self.alone.hear(now, request);
+        }
         let ack_state = self.ack_states.of_mut(kind);
         let heard = if ack_state.asked {
             ack_state.hear(now, self.protocol, &request.nonce, request.error.as_deref())
@@ -195,6 +199,9 @@ impl Stream {
             self.rename_complete(request, heard == RequestOutcome::Subscribed)?;
         } else {
             self.rename_named(request, heard == RequestOutcome::Subscribed)?;
+        }
+        if kind == Type::Secret {
+            self.forget_refused();
         }
         if self.ack_states.of(kind).is_settled()
             && let Some(watch) = self.named(kind)

@@ -29,10 +29,14 @@ impl Stream {
     /// `None`: the client has not asked for this type.
     pub fn status(&self, kind: Type) -> Option<Status<'_>> {
         let ack_state = self.ack_states.of(kind);
-        ack_state.asked.then_some(Status {
+        let alone = || {
+            let mut refused = self.refused_alone().map(|(_, nack)| nack);
+            refused.next().filter(|_| kind == Type::Secret)
+        };
+        ack_state.asked.then(|| Status {
             sent: ack_state.sent,
             acked: ack_state.acked,
-            nack: ack_state.nack.as_ref(),
+            nack: ack_state.nack.as_ref().or_else(alone),
         })
     }
 
@@ -61,18 +65,34 @@ impl Stream {
         }
     }
 
-    /// Rules that had a part in the resources that the standing refusal of a type names; sorted, each once.
+    /// Rules that had a part in the resources that a standing refusal of a type names; sorted, each once.
     pub fn blamed(&self, kind: Type) -> Vec<ObjectRef> {
-        let Some(nack) = self.status(kind).and_then(|status| status.nack) else {
-            return Vec::new();
-        };
-        let resources = self.resources(kind);
-        let named = resources
-            .iter()
-            .filter(|one| !one.from.is_empty())
-            .filter(|one| names(&nack.message, &one.name) || has_place(&nack.message, one));
-        let rules: BTreeSet<_> = named.flat_map(|one| one.from.iter().cloned()).collect();
+        let refusals = self.refusals(kind).into_iter();
+        let rules: BTreeSet<_> = refusals.flat_map(|(_, rules)| rules).collect();
         rules.into_iter().collect()
+    }
+
+    /// Standing refusals of a type, each with the rules that had a part in the resources that it names. Of secrets there may be
+    /// several.
+    pub fn refusals(&self, kind: Type) -> Vec<(&Nack, Vec<ObjectRef>)> {
+        let mut all: Vec<_> = match kind {
+            Type::Secret => self
+                .refused_alone()
+                .map(|(secret, nack)| (nack, secret.from.to_vec()))
+                .collect(),
+            Type::Cluster | Type::Endpoint | Type::Listener | Type::Route => Vec::new(),
+        };
+        let nack = self.ack_states.of(kind).nack.as_ref();
+        let is_told = |nack: &&Nack| !all.iter().any(|(other, _)| other.message == nack.message);
+        if let Some(nack) = nack.filter(is_told) {
+            let resources = self.resources(kind);
+            let named = resources
+                .iter()
+                .filter(|one| !one.from.is_empty() && names(&nack.message, &one.name));
+            let rules: BTreeSet<_> = named.flat_map(|one| one.from.iter().cloned()).collect();
+            all.push((nack, rules.into_iter().collect()));
+        }
+        all
     }
 
     /// The share of the EDS clusters, of those that were sent, that are subscribed.
@@ -102,15 +122,6 @@ impl Stream {
     }
 }
 
-/// Returns whether a text has the place in it of one of a secret's files: Envoy says no more of those.
-fn has_place(text: &str, secret: &Resource) -> bool {
-    let mut files = secret.files();
-    files.any(|file| {
-        let place = file.rsplit_once('/').map(|(place, _)| place);
-        place.is_some_and(|place| !place.is_empty() && text.contains(place))
-    })
-}
-
 /// Returns true if a text has a name in it that is no part of a longer one.
 fn names(text: &str, name: &str) -> bool {
     let is_part = |byte: Option<&u8>| {
@@ -132,25 +143,6 @@ fn names(text: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_secret_is_found_by_the_place_of_its_files() {
-        let secret = Resource::new("file-cert:/etc/certs/tls.crt~/etc/keys/tls.key", "");
-        for (text, found) in [
-            (
-                "unable to add filesystem watch for file /etc/certs/: No such file",
-                true,
-            ),
-            ("Invalid path: /etc/keys/tls.key", true),
-            ("Invalid path: /etc/other/tls.crt", false),
-        ] {
-            assert_eq!(has_place(text, &secret), found, "{text}");
-        }
-        assert!(!has_place(
-            "/etc/certs",
-            &Resource::new("kubernetes:///etc/certs/a", "")
-        ));
-    }
 
     #[test]
     fn a_name_is_found_as_a_whole() {

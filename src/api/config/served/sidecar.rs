@@ -4,17 +4,84 @@ use serde_json::Value as Json;
 
 use super::items;
 use crate::config::Finding;
+use crate::names::LONGEST_SOCKET;
 
 /// Listeners of a Sidecar's egress that discovery makes. Chosen: each port of a proxy that somebody could tell from another.
 pub const MOST_EGRESS_LISTENERS: usize = 256;
+
+/// In front of the path of a socket.
+const UNIX: &str = "unix://";
+
+/// Envoy calls the sockets of its hot restart so, in the same network.
+const HOT_RESTART: &str = "@envoy_domain_socket";
+
+/// Directories in which proxies, their images and their kernels have files. Envoy removes whatever file it finds where it is to
+/// listen: a certificate, its own configuration, the socket that it gets secrets by.
+const OF_PROXIES: [&str; 15] = [
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/run/sds",
+    "/run/secrets",
+    "/sbin",
+    "/sys",
+    "/usr",
+    "/var/lib/istio",
+    "/var/run/sds",
+    "/var/run/secrets",
+];
+
+/// The path, or `@NAME`, at which proxies listen for a Sidecar's `bind`.
+///
+/// # Errors
+///
+/// Proxies do not listen there, and why: Envoy would refuse the listener, or take something from the proxy.
+pub fn egress_socket(bind: &str) -> Result<&str, String> {
+    let path = bind
+        .strip_prefix(UNIX)
+        .ok_or("it is no socket unix://PATH")?;
+    if path.len() > LONGEST_SOCKET {
+        return Err(format!("it is longer than {LONGEST_SOCKET} bytes"));
+    }
+    if path.contains('\0') {
+        return Err("it has a NUL in it".to_owned());
+    }
+    if let Some(name) = path.strip_prefix('@') {
+        return match name.is_empty() || path.starts_with(HOT_RESTART) {
+            true => Err(format!("{HOT_RESTART}… are names of Envoy's hot restart")),
+            false => Ok(path),
+        };
+    }
+    let parts = path.strip_prefix('/').ok_or("it is no absolute path")?;
+    // Two spellings of one path would be two listeners, the later of which takes the socket from the earlier.
+    if parts.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err("a path has no empty part, no . and no ..".to_owned());
+    }
+    let is_in = |directory: &&&str| {
+        let rest = path.strip_prefix(**directory);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    match OF_PROXIES.iter().find(is_in) {
+        Some(directory) => Err(format!("proxies have files of their own in {directory}")),
+        None => Ok(path),
+    }
+}
 
 pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, listener) in items(spec, "egress") {
         let number = listener.get("port").map(|port| port.get("number"));
-        if number.is_some_and(|number| number.and_then(Json::as_u64).is_none_or(|one| one == 0)) {
-            let why = "is not served in this release: it is a socket of the file system";
-            found.push(Finding::warning(format!("spec.egress[{at}]"), why));
+        if number.is_none_or(|number| number.and_then(Json::as_u64).is_some_and(|one| one > 0)) {
+            continue;
+        }
+        let bind = listener.get("bind").and_then(Json::as_str);
+        if let Err(why) = egress_socket(bind.unwrap_or_default()) {
+            let why = format!("is not served: {why}");
+            found.push(Finding::warning(format!("spec.egress[{at}].bind"), why));
         }
     }
     if items(spec, "egress").count() > MOST_EGRESS_LISTENERS {
@@ -31,4 +98,50 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_listen_where_they_have_no_files() {
+        for path in [
+            "/run/app",
+            "/var/run/app/s",
+            "/tmp/s",
+            "@app",
+            "@/etc/app",
+            "/etcetera",
+            "/run/secrets-of-mine/s",
+            "/a.b/..c/.d",
+        ] {
+            assert_eq!(egress_socket(&format!("unix://{path}")), Ok(path));
+        }
+        let long = format!("/{}", "a".repeat(LONGEST_SOCKET));
+        for (path, why) in [
+            ("/etc/certs/key.pem", "in /etc"),
+            ("/etc", "in /etc"),
+            ("/var/run/sds/uds_path", "in /var/run/sds"),
+            ("/run/secrets/tokens/istio-token", "in /run/secrets"),
+            ("/usr/local/bin/envoy", "in /usr"),
+            ("/dev/stdout", "in /dev"),
+            ("/tmp//s", "no empty part"),
+            ("/tmp/../etc/certs/key.pem", "no .."),
+            ("/tmp/./s", "no . and"),
+            ("/tmp/", "no empty part"),
+            ("/", "no empty part"),
+            ("tmp/s", "no absolute path"),
+            ("", "no absolute path"),
+            ("/a\0b", "a NUL"),
+            ("@a\0b", "a NUL"),
+            ("@", "hot restart"),
+            ("@envoy_domain_socket_child_1", "hot restart"),
+            (&*long, "longer than 107 bytes"),
+        ] {
+            let found = egress_socket(&format!("unix://{path}")).unwrap_err();
+            assert!(found.contains(why), "{path}: {found}");
+        }
+        assert!(egress_socket("127.0.0.1").is_err());
+    }
 }

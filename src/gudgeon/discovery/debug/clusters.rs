@@ -151,10 +151,10 @@ fn lost(hub: &Hub) -> BTreeMap<Key, Vec<String>> {
     let mut lost: BTreeMap<Key, Vec<String>> = BTreeMap::new();
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
     for conflict in conflicts.into_iter().flatten() {
-        if let Some(object) = conflict.object {
+        let message = format!("{}: {}", conflict.key, conflict.message);
+        for object in conflict.objects {
             let key = (object.kind.into(), object.namespace, object.name);
-            let message = format!("{}: {}", conflict.key, conflict.message);
-            lost.entry(key).or_default().push(message);
+            lost.entry(key).or_default().push(message.clone());
         }
     }
     lost
@@ -165,9 +165,9 @@ fn lost_services(hub: &Hub) -> BTreeMap<ServiceKey, Vec<String>> {
     let mut lost: BTreeMap<ServiceKey, Vec<String>> = BTreeMap::new();
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
     for conflict in conflicts.into_iter().flatten() {
-        if let Some(service) = conflict.service {
-            let message = format!("{}: {}", conflict.key, conflict.message);
-            lost.entry(service).or_default().push(message);
+        let message = format!("{}: {}", conflict.key, conflict.message);
+        for service in conflict.services {
+            lost.entry(service).or_default().push(message.clone());
         }
     }
     lost

@@ -25,11 +25,10 @@ impl Nacks {
         for session in hub.sessions() {
             session.look(|stream| {
                 for kind in Type::ALL {
-                    let Some(nack) = stream.status(kind).and_then(|status| status.nack) else {
-                        continue;
-                    };
-                    for object in stream.blamed(kind) {
-                        all.add(object, kind, &nack.message);
+                    for (nack, objects) in stream.refusals(kind) {
+                        for object in objects {
+                            all.add(object, kind, &nack.message);
+                        }
                     }
                 }
             });

@@ -39,7 +39,7 @@ const CONFLICTS: [(&str, &str); 12] = [
     ),
     (
         "pilot_vservice_dup_domain",
-        "Domains that an older service has already",
+        "Domains that another service or rule has already",
     ),
     (
         "gudgeon_policies_not_enforced_as_written",

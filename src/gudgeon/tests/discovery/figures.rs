@@ -205,7 +205,7 @@ async fn who_loses_a_place_to_an_older_one_is_counted() {
         assert_eq!(discovery.figure(metric), Some(1.0), "{metric}");
         let message = told[metric][key]["message"].as_str();
         let message = message.unwrap_or_else(|| panic!("{key} of {metric}: {told}"));
-        assert!(message.contains(" is left out: "), "{message}");
+        assert!(message.contains(" is left out"), "{message}");
     }
     std::fs::remove_file(discovery.place.path("config/second.yaml")).unwrap();
     for (metric, _) in metrics {

@@ -36,6 +36,7 @@ mod issuer;
 mod kills;
 mod kinds;
 mod logged;
+mod missing_files;
 mod nearness;
 mod network;
 mod patches;
@@ -51,6 +52,7 @@ mod scopes;
 mod secured;
 mod served;
 mod signer;
+mod sockets;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;

@@ -1,6 +1,6 @@
 //! Sidecars in a pod whose traffic is intercepted, by the rules that istio-init writes, with the real iptables.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
@@ -8,6 +8,7 @@ use crate::backend::{self, Backend};
 use crate::bare::greeted;
 use crate::network::{NODE, NODE6, Network, OTHERS, POD, POD6, USER, inside, is_root};
 use crate::place::{Discovery, Place, documents, until};
+use crate::policies::{Clients, policy};
 use crate::proxy::{Proxy, Setup, in_sync, in_sync_with};
 use crate::secured::Root;
 
@@ -502,10 +503,67 @@ fn strict(network: &Network) {
 }
 
 /// Files that the proxy's user may read.
-fn certify(root: &Path, volume: &Path) {
+fn certify(root: &Path, volume: &Path) -> Root {
     use std::os::unix::fs::PermissionsExt as _;
-    Root::new().certify(volume, "web");
+    let signer = Root::new();
+    signer.certify(volume, "web");
     std::fs::set_permissions(root, std::fs::Permissions::from_mode(0o755)).unwrap();
+    signer
+}
+
+/// A port that no service names takes what a policy says of all.
+#[test]
+fn ports_of_no_service_take_what_policies_say() {
+    if !is_root() {
+        return;
+    }
+    let network = Network::new();
+    network.redirect(9090);
+    inside(Some(&network.node), || {
+        applications(&network);
+        let place = Place::new();
+        let volume = place.path("certs").join("web");
+        let root = certify(place.root.path(), &volume);
+        let mut clients = Clients::new(root);
+        let (discovery, at) = discover(
+            place
+                .with("mesh", MESH)
+                .with("config/all.yaml", &documents(&[own()])),
+        );
+        let proxy = Setup::bare("web-1", POD.parse().unwrap(), at)
+            .within(&network.pod)
+            .args(&["--proxy-user", &USER.to_string()])
+            .secured(&volume)
+            .start();
+        let plain = || backend::say(from_node(5555).ok()?, "hello");
+        let mut mutual = || {
+            let stream = from_node(5555).ok()?;
+            stream.set_read_timeout(Some(crate::place::SOON)).unwrap();
+            let mut stream = clients.secured(stream, "cluster.local/ns/demo/sa/any", "web");
+            stream.write_all(b"hello\n").ok()?;
+            let mut line = String::new();
+            BufReader::new(stream).read_line(&mut line).ok()?;
+            Some(line.trim_end().to_owned()).filter(|line| !line.is_empty())
+        };
+        let answer = || Some("other hello".to_owned());
+        until("plain connections", || (plain() == answer()).then_some(()));
+        assert_eq!(mutual(), None, "nothing is said of it");
+        let says = |mode: &str| {
+            let spec = format!("{{mtls: {{mode: {mode}}}}}");
+            let written = policy("PeerAuthentication", "demo", "default", &spec);
+            discovery.place.write("config/peers.yaml", &written);
+        };
+        says("PERMISSIVE");
+        until("mutual TLS", || (mutual() == answer()).then_some(()));
+        assert_eq!(plain(), answer());
+        says("STRICT");
+        until("the end of plain connections", || {
+            is_cut(from_node(5555)).then_some(())
+        });
+        assert_eq!(mutual(), answer());
+        let row = in_sync_with(&discovery, "web-1", |_| true);
+        assert_eq!(row["errors"], serde_json::json!({}), "{}", proxy.log());
+    });
 }
 
 /// Case 23.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, Load};
 use crate::place::{Address, Discovery, Place, SOON, documents, until};
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, Setup};
 
 const PORT: u16 = 18120;
 
@@ -100,9 +100,13 @@ fn requests_go_where_a_virtual_service_says() {
         service("b", ip.ip, &[("v1", b.port)]),
     ]);
     let discovery = Place::new().with("config/services.yaml", &services).start();
-    let proxy = Proxy::start(discovery.grpc);
+    // Envoy keeps what it counts for routes where the annotation says so, as in Istio.
+    let kept = r#"{"sidecar.istio.io/statsInclusionPrefixes": "vhost"}"#;
+    let proxy = Setup::new("client-1", discovery.grpc)
+        .env("ISTIO_METAJSON_ANNOTATIONS", kept)
+        .start();
     let http = "\
-- {match: [{uri: {exact: /exact}}], route: [{destination: {host: a, subset: v1}}]}
+- {match: [{uri: {exact: /exact}, statPrefix: counted}], route: [{destination: {host: a, subset: v1}}]}
 - {match: [{uri: {prefix: /case}, ignoreUriCase: true}], route: [{destination: {host: a, subset: v2}}]}
 - {match: [{uri: {regex: '/number/[0-9]+'}}], route: [{destination: {host: b}}]}
 - {match: [{headers: {x-who: {exact: me}}}], route: [{destination: {host: b}}]}
@@ -145,6 +149,9 @@ fn requests_go_where_a_virtual_service_says() {
     };
     is("/exact", &[], 200, "v1");
     is("/exact/more", &[], 404, "");
+    // Envoy counts requests of a match by its own name, and no others.
+    let counted = format!("vhost.a.demo.svc.cluster.local:{PORT}.route.counted.upstream_rq_2xx");
+    until("the count", || (proxy.stat(&counted) == 1).then_some(()));
     is("/CASE/x", &[], 200, "v2");
     is("/number/12", &[], 200, "b");
     is("/number/x", &[], 404, "");

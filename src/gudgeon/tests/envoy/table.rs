@@ -68,6 +68,9 @@ const INSIDE: &str = "traffic.rs a_sidecar_ends_tls_and_limits_what_comes_in";
 const PRESENTED: &str = "traffic.rs clients_present_certificates_that_rules_name";
 const LEVELS: &str = "traffic.rs endpoints_are_preferred_by_labels_and_left_out_by_statuses";
 const EXAMPLES: &str = "conformance.rs the_examples_of_each_kind_do_what_its_documentation_says";
+const AT_SOCKETS: &str = "sockets.rs applications_call_services_through_a_socket";
+const MISSING: &str = "missing_files.rs files_that_are_missing_close_their_own_server";
+const UNNAMED: &str = "redirect.rs ports_of_no_service_take_what_policies_say";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
 /// Resources, by their effect.
@@ -76,6 +79,7 @@ const RESOURCES: Rows = &[
     // Rules of the edge and of security.
     ("hosts, redirects and conflicts of Gateways", &[AT_ROUTERS]),
     ("TLS of Gateways in each mode", &[AT_ROUTERS_TLS]),
+    ("certificates of Gateways in files", &[MISSING]),
     ("certificates by SDS", &[SECRETS]),
     ("Ingresses", &[INGRESSES, HELD]),
     ("tokens", &[TOKENS, CLAIMS]),
@@ -174,7 +178,7 @@ const RESOURCES: Rows = &[
     ("a virtual service: weights", &[MOVED, ENDURED]),
     ("a destination rule: subsets", &[ROUTED, MOVED]),
     ("an authorization policy", &[POLICIES]),
-    ("a peer authentication", &[PEERS]),
+    ("a peer authentication", &[PEERS, UNNAMED]),
     ("patches of an EnvoyFilter", PATCHED),
     (
         "a destination rule: outlier detection and consistent hashes",
@@ -190,6 +194,7 @@ const RESOURCES: Rows = &[
     ("a sidecar's ingress", &[INGRESS, CAUGHT]),
     ("a sidecar's own TLS and limits", &[INSIDE]),
     ("a sidecar's egress, and exports of services", &[SCOPED]),
+    ("a sidecar's egress at sockets", &[AT_SOCKETS]),
     ("mutual TLS, automatic", &[TLS]),
     ("mutual TLS, strict", &[TLS, STRICT]),
 ];

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener
 
 use super::chain::{self, Match};
 use super::inbound::Own;
-use super::{Frame, INBOUND_PORT, Inspect, is_own, name};
+use super::{Frame, INBOUND_PORT, Inspect, ListenAddress, is_own, name};
 use crate::common::conflict::{Conflict, INVALID_LISTENER};
 use crate::common::{tls, wire};
 use crate::finish::Draft;
@@ -42,9 +42,7 @@ pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh, to: &Unknown) -> Draft<Listen
     let itself = Match::any().addresses(&proxy.node.addresses);
     let frame = Frame {
         name: "virtualOutbound".to_owned(),
-        address,
-        more,
-        port: mesh.listen_port,
+        address: ListenAddress::Port(address, more, mesh.listen_port),
         direction: TrafficDirection::Outbound,
         bound: true,
         inspect: Inspect::default(),
@@ -78,9 +76,7 @@ pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Draft<Listen
     chains.extend(passthrough(proxy, own));
     let frame = Frame {
         name: "virtualInbound".to_owned(),
-        address,
-        more,
-        port: INBOUND_PORT,
+        address: ListenAddress::Port(address, more, INBOUND_PORT),
         direction: TrafficDirection::Inbound,
         bound: true,
         inspect: Inspect {
@@ -151,9 +147,7 @@ pub(crate) fn http_proxy(address: IpAddr, mesh: &Mesh, options: HttpOptions) -> 
     );
     let frame = Frame {
         name,
-        address,
-        more: None,
-        port: mesh.http_port,
+        address: ListenAddress::Port(address, None, mesh.http_port),
         direction: TrafficDirection::Outbound,
         bound: true,
         inspect: Inspect::default(),

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::{TrafficDirection, TransportSocket
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 
 use super::chain::{self, Match};
-use super::{Frame, Inspect, name};
+use super::{Frame, Inspect, ListenAddress, name};
 use crate::common::conflict::{Conflict, TOO_LARGE};
 use crate::common::room::FairRoom;
 use crate::finish::Draft;
@@ -23,7 +23,6 @@ use crate::rules::gateway::secrets::ProxySecrets;
 use crate::rules::gateway::tls::{self, RouterCertificates};
 use crate::rules::gateway::{BoundPort, Ends, Merged, Serving};
 use crate::rules::virtual_service::connections::{self, Target};
-use crate::scope::gateways::is_of_ingresses;
 use crate::scope::{ProxyRules, Rule};
 
 /// A router with what its listeners need.
@@ -95,9 +94,7 @@ impl Edge<'_> {
         (!made.chains.is_empty()).then_some(())?;
         let frame = Frame {
             name: own_name,
-            address,
-            more: more.filter(|_| bind.is_none()),
-            port,
+            address: ListenAddress::Port(address, more.filter(|_| bind.is_none()), port),
             direction: TrafficDirection::Outbound,
             bound: true,
             inspect: Inspect {
@@ -157,7 +154,6 @@ impl Edge<'_> {
         let own = RouterCertificates {
             files: &self.proxy.node.server,
             are_missing: self.proxy.node.without_certificates,
-            files_by_name: is_of_ingresses(server.from()),
             secrets: self.secrets,
             initial_fetch_timeout: self.mesh.initial_fetch_timeout,
         };

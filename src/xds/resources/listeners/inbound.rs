@@ -10,11 +10,10 @@ use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 
 use super::chain::{self, Match};
-use super::{Frame, INBOUND_PORT, Inspect, is_proxys, name};
+use super::{Frame, INBOUND_PORT, Inspect, ListenAddress, is_proxys, name};
 use crate::common::conflict::{Conflict, INVALID_LISTENER, REJECTED_CONFIG};
 use crate::common::{tls, wire};
 use crate::finish::{ClusterParts, Draft};
-use crate::resources::endpoints;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::instances::Instance;
 use crate::resources::mesh::Mesh;
@@ -106,7 +105,11 @@ pub(crate) fn to_applications(
         );
         // A proxy's own services are those of its namespace.
         let service = ServiceKey::new(&inbound_port.host, &proxy.node.namespace);
-        Conflict::new(INVALID_LISTENER, &*inbound_port.cluster, message).of_service(&service)
+        let conflict = Conflict::new(INVALID_LISTENER, &*inbound_port.cluster, message);
+        let of_rules = inbound_port.from.iter();
+        of_rules.fold(conflict.of_service(&service), |conflict, rule| {
+            conflict.because_of(rule)
+        })
     }));
     kept
 }
@@ -169,7 +172,7 @@ impl Own<'_> {
                 let place: core::Address = match &inbound_port.place {
                     (EndpointAddress::Ip(address), port) => wire::address(*address, *port),
                     (EndpointAddress::Pipe(path) | EndpointAddress::Name(path), _) => {
-                        endpoints::pipe(path)
+                        wire::pipe(path, 0)
                     }
                 };
                 let draft = clusters::inbound(
@@ -216,9 +219,7 @@ impl Own<'_> {
                 }
                 let frame = Frame {
                     name,
-                    address: inbound_port.bind,
-                    more: None,
-                    port: inbound_port.port,
+                    address: ListenAddress::Port(inbound_port.bind, None, inbound_port.port),
                     direction: TrafficDirection::Inbound,
                     bound: inbound_port.bound,
                     inspect: Inspect {
@@ -351,7 +352,6 @@ impl Own<'_> {
         let own = RouterCertificates {
             files: &self.proxy.node.server,
             are_missing: self.proxy.node.without_certificates,
-            files_by_name: false,
             // A Sidecar names files alone.
             secrets: ProxySecrets {
                 all: &Credentials::new(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::EndpointAddress;
-use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
+use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
 use envoy_types::pb::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Listener};
 
 use super::filters;
@@ -89,12 +89,37 @@ pub(crate) fn name(address: IpAddr, port: u16) -> String {
     format!("{address}_{port}")
 }
 
+/// Where a listener is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ListenAddress {
+    /// A port of an address, and of one of the other family.
+    Port(IpAddr, Option<IpAddr>, u16),
+    /// A socket: a path, or `@NAME`.
+    Socket(Arc<str>),
+}
+
+/// Whoever reaches the directory of a socket may connect, as to a port of the loopback: applications run as other users than
+/// their proxy, and Envoy's umask would keep them out.
+const SOCKET_MODE: u32 = 0o666;
+
+impl ListenAddress {
+    fn addresses(&self) -> (core::Address, Option<core::Address>) {
+        match self {
+            Self::Port(address, more, port) => {
+                let more = more.map(|address| wire::address(address, *port));
+                (wire::address(*address, *port), more)
+            }
+            // Envoy refuses a mode of what is no file.
+            Self::Socket(path) if path.starts_with('@') => (wire::pipe(path, 0), None),
+            Self::Socket(path) => (wire::pipe(path, SOCKET_MODE), None),
+        }
+    }
+}
+
 /// The parts of a listener: its place, its inspectors and its chains.
 pub(crate) struct Frame {
     pub(crate) name: String,
-    pub(crate) address: IpAddr,
-    pub(crate) more: Option<IpAddr>,
-    pub(crate) port: u16,
+    pub(crate) address: ListenAddress,
     pub(crate) direction: TrafficDirection,
     pub(crate) bound: bool,
     pub(crate) inspect: Inspect,
@@ -113,13 +138,13 @@ impl Frame {
             inspectors.push(filters::http_inspector());
         }
         let looks = !inspectors.is_empty();
+        let (address, more) = self.address.addresses();
         Listener {
             name: self.name,
-            address: Some(wire::address(self.address, self.port)),
-            additional_addresses: self
-                .more
+            address: Some(address),
+            additional_addresses: more
                 .map(|address| AdditionalAddress {
-                    address: Some(wire::address(address, self.port)),
+                    address: Some(address),
                     ..AdditionalAddress::default()
                 })
                 .into_iter()

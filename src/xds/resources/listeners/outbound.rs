@@ -1,16 +1,20 @@
 //! Outbound listeners: one for each port that clients use, and who wins where two services want the same.
 
 mod address;
+mod built;
 mod connections;
+mod socket;
 mod wildcard;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Address, ClusterId, Endpoint, Network, ObjectRef, Protocol};
+use api::model::{Address, ClusterId, Endpoint, Network, ObjectRef, Protocol, ServiceKey};
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
+use self::built::MOST_NAMED;
+pub(crate) use self::built::{Built, Outbound};
 use self::wildcard::Wildcard;
 use super::chain::key;
 use super::chain::{self, Match};
@@ -26,8 +30,7 @@ use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::Mesh;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::envoy_filter::Patcher;
-use crate::scope::{ProxyRules, Unknown};
-use crate::view::Resource;
+use crate::scope::{ProxyRules, Socket, Unknown};
 
 /// The properties of a proxy that its outbound listeners depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,27 +43,6 @@ pub(crate) struct Place {
     pub(crate) headless: bool,
     /// The target of connections to no known service.
     pub(crate) unknown: Unknown,
-}
-
-/// A listener.
-#[derive(Clone, Debug)]
-pub(crate) struct Built {
-    pub(crate) resource: Arc<Resource>,
-    /// The one address that it is for; not for the proxy that has that address itself.
-    pub(crate) address: Option<IpAddr>,
-    /// That is an endpoint's.
-    pub(crate) endpoint: bool,
-    /// Applications call it themselves.
-    pub(crate) bound: bool,
-}
-
-/// All of them, and what was left out.
-#[derive(Debug, Default)]
-pub(crate) struct Outbound {
-    pub(crate) listeners: BTreeMap<String, Built>,
-    /// The names of all their routes.
-    pub(crate) routes: BTreeSet<Arc<str>>,
-    pub(crate) conflicts: Vec<Conflict>,
 }
 
 /// The owner of the connections to a port that no chain matches.
@@ -79,6 +61,8 @@ struct Shared {
     matched: BTreeSet<String>,
     /// Rules that have a part in it.
     from: Vec<ObjectRef>,
+    /// Services, at most [`MOST_NAMED`].
+    services: Vec<ServiceKey>,
     grpc_web: bool,
     inspect: Inspect,
     /// Requests of ranges have the routes of the port.
@@ -93,10 +77,24 @@ struct Builder<'a> {
     wildcard: Wildcard,
     /// Its ports are those of services; else all are at this one.
     port: Option<u16>,
+    /// Or at this socket.
+    socket: Option<Socket>,
+    /// That says where this group is.
+    sidecar: Option<&'a ObjectRef>,
     shared: BTreeMap<u16, Shared>,
     room: &'a mut FairRoom,
     patcher: &'a Patcher<'a>,
     out: Outbound,
+}
+
+impl Shared {
+    fn is_for(&mut self, service_port: &ServicePort) {
+        let key = &service_port.service.key;
+        // The ports of a service stand together.
+        if self.services.len() < MOST_NAMED && self.services.last() != Some(key) {
+            self.services.push(key.clone());
+        }
+    }
 }
 
 /// `endpoints`: of a headless service's port.
@@ -123,11 +121,18 @@ pub(crate) fn build<'a>(
             place,
             wildcard,
             port: stand.port,
+            socket: stand.socket.clone(),
+            sidecar: rules.imported_by().filter(|_| !stand.is_of_all_ports()),
             shared: BTreeMap::new(),
             room: &mut room,
             patcher,
             out,
         };
+        if stand.socket.is_some() {
+            builder.at_socket(service_ports, stand);
+            out = builder.finish();
+            continue;
+        }
         if stand.is_proxy {
             builder.proxy();
             out = builder.out;
@@ -260,12 +265,9 @@ impl Builder<'_> {
         }
     }
 
-    fn lose(&mut self, metric: &'static str, service_port: &ServicePort, port: u16, winner: &str) {
-        let key = name(self.wildcard.address, port);
-        let message = format!(
-            "{} is left out: {winner} is older",
-            service_port.authority()
-        );
+    fn lose(&mut self, metric: &'static str, service_port: &ServicePort, port: u16, why: &str) {
+        let key = self.name(port);
+        let message = format!("{} is left out: {why}", service_port.authority());
         let conflict = Conflict::new(metric, key, message).of_service(&service_port.service.key);
         self.out.conflicts.push(conflict);
     }
@@ -278,13 +280,14 @@ impl Builder<'_> {
         let shared = self.shared.entry(port).or_default();
         match &shared.claim {
             Some(Claim::Tcp(winner)) => {
-                let winner = winner.authority();
-                self.lose(HTTP_OVER_TCP, service_port, port, &winner);
+                let why = format!("{} is older", winner.authority());
+                self.lose(HTTP_OVER_TCP, service_port, port, &why);
                 return;
             }
             Some(Claim::Http | Claim::Auto(_)) => {}
             None => shared.claim = Some(Claim::Http),
         }
+        shared.is_for(service_port);
         shared.grpc_web |= service_port.protocol == Protocol::GrpcWeb;
     }
 
@@ -294,26 +297,38 @@ impl Builder<'_> {
         let shared = self.shared.entry(port).or_default();
         let auto = service_port.protocol.is_auto();
         match &shared.claim {
-            Some(Claim::Http) => self.lose(TCP_OVER_HTTP, service_port, port, "an HTTP service"),
-            // Requests of both are told apart by their hosts.
-            Some(Claim::Auto(_)) if auto => {}
-            Some(Claim::Tcp(winner) | Claim::Auto(winner)) => {
-                let winner = winner.authority();
-                self.lose(TCP_OVER_TCP, service_port, port, &winner);
+            Some(Claim::Http) => {
+                self.lose(
+                    TCP_OVER_HTTP,
+                    service_port,
+                    port,
+                    "an HTTP service is older",
+                );
             }
-            None if auto => shared.claim = Some(Claim::Auto(service_port.clone())),
-            None => shared.claim = Some(Claim::Tcp(service_port.clone())),
+            // Requests of both are told apart by their hosts.
+            Some(Claim::Auto(_)) if auto => shared.is_for(service_port),
+            Some(Claim::Tcp(winner) | Claim::Auto(winner)) => {
+                let why = format!("{} is older", winner.authority());
+                self.lose(TCP_OVER_TCP, service_port, port, &why);
+            }
+            None => {
+                let claim = if auto { Claim::Auto } else { Claim::Tcp };
+                shared.claim = Some(claim(service_port.clone()));
+                shared.is_for(service_port);
+            }
         }
     }
 
     fn server_name(&mut self, service_port: &Arc<ServicePort>) {
-        let port = service_port.port.number;
+        let port = self.port_of(service_port);
         let host = service_port.host().to_ascii_lowercase();
         if let Some(rule) = self.connections(service_port) {
             self.add_chains(service_port, rule, |matching, tcp| {
                 vec![matching.chain(tcp)]
             });
-            self.shared.entry(port).or_default().inspect.tls = true;
+            let shared = self.shared.entry(port).or_default();
+            shared.inspect.tls = true;
+            shared.is_for(service_port);
             return;
         }
         let mut from = Vec::new();
@@ -321,12 +336,14 @@ impl Builder<'_> {
         let shared = self.shared.entry(port).or_default();
         if shared.matched.insert(key(None, &host, None)) {
             shared.inspect.tls = true;
+            shared.is_for(service_port);
             shared.from.extend(from);
             shared
                 .chains
                 .push(Match::any().server_name(&host).chain(filter));
         } else {
-            self.lose(TCP_OVER_TCP, service_port, port, "a service of that name");
+            let why = "connections by that server name go elsewhere already";
+            self.lose(TCP_OVER_TCP, service_port, port, why);
         }
     }
 
@@ -359,7 +376,8 @@ impl Builder<'_> {
         let mut own: Vec<_> = ranges.to_vec();
         own.retain(|range| shared.matched.insert(key(Some(range), "", None)));
         if own.len() < ranges.len() {
-            self.lose(TCP_OVER_TCP, service_port, port, "a service of that range");
+            let why = "connections to a range of it go elsewhere already";
+            self.lose(TCP_OVER_TCP, service_port, port, why);
         }
         if own.is_empty() {
             return;
@@ -369,6 +387,7 @@ impl Builder<'_> {
         shared.inspect.tls |= auto;
         shared.inspect.http |= auto;
         shared.routed |= auto || http;
+        shared.is_for(service_port);
         shared.from.extend(from);
         shared.chains.extend(chains);
     }
@@ -394,9 +413,13 @@ impl Builder<'_> {
         routes: Vec<Arc<str>>,
         address: Option<IpAddr>,
         endpoint: bool,
-        from: Vec<ObjectRef>,
+        mut from: Vec<ObjectRef>,
+        services: &[ServiceKey],
     ) {
         let (name, bound) = (frame.name.clone(), frame.bound);
+        from.extend(self.sidecar.cloned());
+        from.sort();
+        from.dedup();
         let draft = Draft {
             from,
             ..super::draft(frame.listener(self.mesh))
@@ -409,6 +432,8 @@ impl Builder<'_> {
             address,
             endpoint,
             bound,
+            socket: self.socket.as_ref().map(|socket| socket.path.clone()),
+            services: services.into(),
         };
         self.out.routes.extend(routes);
         self.out.listeners.insert(name, built);

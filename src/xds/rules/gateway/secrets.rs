@@ -8,9 +8,10 @@ use api::model::{Credential, Credentials, ObjectRef, ROOT_SUFFIX};
 use api::networking::server_tls_settings::TlSmode;
 use api::networking::{Gateway, ServerTlsSettings};
 
-use super::tls::FilePair;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret as Message;
+
+use super::tls::in_files;
 use super::{Ends, Merged};
-use crate::scope::gateways::is_of_ingresses;
 
 /// In front of the name of an object of the cluster.
 const KUBERNETES: &str = "kubernetes://";
@@ -154,21 +155,31 @@ pub(crate) enum Secret<'a> {
     Root(&'a [u8]),
 }
 
+/// What a proxy has in files, by name, each with the objects that name it.
+#[derive(Debug, Default)]
+pub(crate) struct FileSecrets(pub(crate) BTreeMap<String, (Message, Vec<ObjectRef>)>);
+
+impl FileSecrets {
+    pub(crate) fn add(&mut self, tls: &ServerTlsSettings, from: &ObjectRef) {
+        for secret in in_files(tls) {
+            let name = secret.name.clone();
+            let (_, all) = self.0.entry(name).or_insert((secret, Vec::new()));
+            if !all.contains(from) {
+                all.push(from.clone());
+            }
+        }
+    }
+}
+
 impl Merged {
-    /// Files that routers ask for by name: those of Gateways that are made of Ingresses. Each with the objects that name it.
-    pub(crate) fn files(&self) -> BTreeMap<String, (FilePair<'_>, Vec<ObjectRef>)> {
-        let mut all: BTreeMap<String, (FilePair<'_>, Vec<ObjectRef>)> = BTreeMap::new();
-        let servers = self.by_port.values().flatten();
-        for server in servers.filter(|server| is_of_ingresses(server.from())) {
+    /// Secrets that routers have in files, each with the objects that name it.
+    pub(crate) fn files(&self) -> FileSecrets {
+        let mut all = FileSecrets::default();
+        for server in self.by_port.values().flatten() {
             let tls = server.spec().and_then(|server| server.tls.as_ref());
             let ends = matches!(server.ends, Ends::Https | Ends::Tls);
-            let Some(tls) = tls.filter(|tls| ends && names(tls).is_empty()) else {
-                continue;
-            };
-            let pair = FilePair::of(tls);
-            let (_, from) = all.entry(pair.name()).or_insert((pair, Vec::new()));
-            if !from.contains(server.from()) {
-                from.push(server.from().clone());
+            if let Some(tls) = tls.filter(|_| ends) {
+                all.add(tls, server.from());
             }
         }
         all

@@ -11,15 +11,15 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::common_tls_c
     CombinedCertificateValidationContext, ValidationContextType,
 };
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
-    TlsCertificate, TlsParameters, tls_parameters,
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, Secret,
+    TlsParameters, secret, tls_parameters,
 };
 
 use super::Ends;
 use super::secrets::{self, ProxySecrets};
 use crate::common::{tls, wire};
 use crate::node::Files;
-use crate::view::IN_FILES;
+use crate::view;
 
 /// Paths of certificates in a router's own pod, for Gateways that name no others.
 const CERTIFICATE: &str = "/etc/istio/ingress-certs/tls.crt";
@@ -32,9 +32,6 @@ pub(crate) struct RouterCertificates<'a> {
     /// Files of the mesh's, where the proxy is.
     pub(crate) files: &'a Files,
     pub(crate) are_missing: bool,
-    /// Its own files are asked for by name, so that one that is missing holds back its own server: nobody who made an Ingress
-    /// has a hand in which files a router has.
-    pub(crate) files_by_name: bool,
     /// By name.
     pub(crate) secrets: ProxySecrets<'a>,
     /// The time for which it waits for those.
@@ -70,11 +67,12 @@ pub(crate) fn socket(
         tls_params: Some(parameters(written)),
         ..CommonTlsContext::default()
     };
-    if named.is_empty() && own.files_by_name && !of_mesh {
-        let name = FilePair::of(written).name();
-        context.tls_certificate_sds_secret_configs = vec![by_name(&name)];
+    if of_mesh {
+        context.tls_certificates = vec![tls::pair((&own.files.chain, &own.files.key))];
     } else if named.is_empty() {
-        context.tls_certificates = certificates(written, of_mesh, own);
+        let pairs = FilePair::all(written).into_iter();
+        context.tls_certificate_sds_secret_configs =
+            pairs.map(|pair| by_name(&pair.name())).collect();
     }
     for name in &named {
         let config = by_name(&own.secrets.pair(name)?);
@@ -91,18 +89,23 @@ pub(crate) fn socket(
             };
             Some(ValidationContextType::CombinedValidationContext(combined))
         }
-        (true, None) => {
-            let root = match of_mesh {
-                true => &own.files.root,
-                false => or(&written.ca_certificates, CLIENT_ROOT),
-            };
+        (true, None) if of_mesh => {
             let crl = &written.ca_crl;
             let validation = CertificateValidationContext {
-                trusted_ca: Some(wire::file(root)),
+                trusted_ca: Some(wire::file(&own.files.root)),
                 crl: (!crl.is_empty()).then(|| wire::file(crl)),
                 ..validation(written)?
             };
             Some(ValidationContextType::ValidationContext(validation))
+        }
+        (true, None) => {
+            let root = FileRoot::of(written).name();
+            let combined = CombinedCertificateValidationContext {
+                default_validation_context: Some(validation(written)?),
+                validation_context_sds_secret_config: Some(by_name(&root)),
+                ..CombinedCertificateValidationContext::default()
+            };
+            Some(ValidationContextType::CombinedValidationContext(combined))
         }
     };
     let socket = DownstreamTlsContext {
@@ -113,25 +116,97 @@ pub(crate) fn socket(
     Ok(tls::socket(&socket))
 }
 
-/// A certificate with its key in files of a router.
+/// A certificate with its key in files of a proxy.
+///
+/// They are asked for by name, though the proxy has them itself. Envoy 1.40 refuses a whole listener for one file that a chain of
+/// it names and that is not there, and reads it again in no case; of a secret it closes its own chain alone, takes a pair up as soon
+/// as its files are moved into their directory, and where that was not there either, or the file is a root, when it starts again
+/// (pintle has it do so at a change of the files that it watches). `path_config_source` is no way: Envoy refuses the listener where
+/// that file is missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilePair<'a> {
     pub(crate) chain: &'a str,
     pub(crate) key: &'a str,
 }
 
+/// Who signs certificates of clients, and which he takes back, in the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileRoot<'a> {
+    root: &'a str,
+    crl: &'a str,
+}
+
 impl<'a> FilePair<'a> {
-    pub(crate) fn of(written: &'a ServerTlsSettings) -> Self {
-        Self {
+    /// Those of a server that names its certificates by their files.
+    fn all(written: &'a ServerTlsSettings) -> Vec<Self> {
+        let several = written.tls_certificates.iter().map(|one| Self {
+            chain: &one.server_certificate,
+            key: &one.private_key,
+        });
+        let several: Vec<_> = several.collect();
+        if !several.is_empty() {
+            return several;
+        }
+        vec![Self {
             chain: or(&written.server_certificate, CERTIFICATE),
             key: or(&written.private_key, KEY),
+        }]
+    }
+
+    /// As Istio's agent calls it.
+    fn name(&self) -> String {
+        view::name_in_files(view::PAIR, &[self.chain, self.key])
+    }
+}
+
+impl<'a> FileRoot<'a> {
+    fn of(written: &'a ServerTlsSettings) -> Self {
+        Self {
+            root: or(&written.ca_certificates, CLIENT_ROOT),
+            crl: &written.ca_crl,
         }
     }
 
     /// As Istio's agent calls it.
-    pub(crate) fn name(&self) -> String {
-        format!("{IN_FILES}{}~{}", self.chain, self.key)
+    fn name(&self) -> String {
+        match self.crl {
+            "" => view::name_in_files(view::ROOT, &[self.root]),
+            crl => view::name_in_files(view::ROOT, &[self.root, crl]),
+        }
     }
+}
+
+/// Secrets that name files of a proxy for a server's TLS.
+pub(crate) fn in_files(written: &ServerTlsSettings) -> Vec<Secret> {
+    let by_files = match written.mode() {
+        TlSmode::Simple | TlSmode::Mutual | TlSmode::OptionalMutual => {
+            secrets::names(written).is_empty()
+        }
+        TlSmode::IstioMutual | TlSmode::Passthrough | TlSmode::AutoPassthrough => false,
+    };
+    if !by_files {
+        return Vec::new();
+    }
+    let pairs = FilePair::all(written).into_iter();
+    let pairs = pairs.map(|pair| Secret {
+        name: pair.name(),
+        r#type: Some(secret::Type::TlsCertificate(tls::pair((
+            pair.chain, pair.key,
+        )))),
+    });
+    let root = (written.mode() != TlSmode::Simple).then(|| {
+        let root = FileRoot::of(written);
+        let validation = CertificateValidationContext {
+            trusted_ca: Some(wire::file(root.root)),
+            crl: (!root.crl.is_empty()).then(|| wire::file(root.crl)),
+            ..CertificateValidationContext::default()
+        };
+        Secret {
+            name: root.name(),
+            r#type: Some(secret::Type::ValidationContext(validation)),
+        }
+    });
+    pairs.chain(root).collect()
 }
 
 fn alpn(ends: Ends, of_mesh: bool) -> Vec<String> {
@@ -142,24 +217,6 @@ fn alpn(ends: Ends, of_mesh: bool) -> Vec<String> {
     };
     let all = of_mesh.iter().chain(requests);
     all.map(|name| (*name).to_owned()).collect()
-}
-
-fn certificates(
-    written: &ServerTlsSettings,
-    of_mesh: bool,
-    own: RouterCertificates<'_>,
-) -> Vec<TlsCertificate> {
-    let several = written.tls_certificates.iter();
-    let several = several.map(|one| tls::pair((&one.server_certificate, &one.private_key)));
-    let several: Vec<_> = several.collect();
-    match of_mesh {
-        true => vec![tls::pair((&own.files.chain, &own.files.key))],
-        false if several.is_empty() => {
-            let chain = or(&written.server_certificate, CERTIFICATE);
-            vec![tls::pair((chain, or(&written.private_key, KEY)))]
-        }
-        false => several,
-    }
 }
 
 /// The checks of a client's certificate beyond its root.

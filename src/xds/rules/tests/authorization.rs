@@ -369,7 +369,7 @@ fn one_that_is_not_enforced_as_written_keeps_out_and_says_so() {
     let conflict = &conflicts[0];
     assert_eq!(conflict.metric, "gudgeon_policies_not_enforced_as_written");
     assert_eq!(
-        conflict.object.as_ref().unwrap().to_string(),
+        conflict.objects[0].to_string(),
         "AuthorizationPolicy demo/p1"
     );
     assert_eq!(conflict.key, "AuthorizationPolicy demo/p1");

@@ -220,7 +220,7 @@ fn tcp_is_not_for_ports_of_tls() {
             "as without the rule"
         );
         let told = snapshot.conflicts().into_iter();
-        let of_rule = told.filter(|one| one.object.is_some());
+        let of_rule = told.filter(|one| !one.objects.is_empty());
         of_rule.map(|one| one.message).collect::<Vec<_>>()
     };
     let said = "tcp of VirtualService demo/r is not for s.demo.svc.cluster.local:443: connections of TLS and HTTPS are told by tls";

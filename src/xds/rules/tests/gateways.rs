@@ -545,10 +545,7 @@ fn gateways_on_one_port_are_merged_and_the_older_wins() {
             .iter()
             .map(|one| {
                 assert_eq!(one.metric, "pilot_total_rejected_configs");
-                assert_eq!(
-                    one.object.as_ref().unwrap().to_string(),
-                    "Gateway demo/second"
-                );
+                assert_eq!(one.objects[0].to_string(), "Gateway demo/second");
                 &*one.message
             })
             .collect();
@@ -707,15 +704,23 @@ fn tls_ends_as_its_mode_says() {
             core::data_source::Specifier::Filename(name) => name,
             other => panic!("{other:?}"),
         };
+        // The mesh's own are in the listener, others by the names of their files.
+        let by_name = common.tls_certificate_sds_secret_configs.into_iter();
+        let by_name = by_name.map(|one| one.name.strip_prefix("file-cert:").unwrap().replace('~', " "));
         let found: Vec<_> = common
             .tls_certificates
             .into_iter()
             .flat_map(|one| [file(one.certificate_chain), file(one.private_key)])
+            .chain(by_name)
             .collect();
         assert_eq!(found.join(" "), certificates, "{tls}");
         let found = common.validation_context_type.map(|validation| match validation {
             common_tls_context::ValidationContextType::ValidationContext(validation) => {
                 file(validation.trusted_ca)
+            }
+            common_tls_context::ValidationContextType::CombinedValidationContext(both) => {
+                let name = both.validation_context_sds_secret_config.unwrap().name;
+                name.strip_prefix("file-root:").unwrap().to_owned()
             }
             other => panic!("{other:?}"),
         });
@@ -748,15 +753,17 @@ fn versions_ciphers_and_pins_are_as_written() {
         parameters.cipher_suites,
         ["AES128-SHA", "ECDHE-RSA-AES128-GCM-SHA256"]
     );
-    let Some(common_tls_context::ValidationContextType::ValidationContext(validation)) =
+    let Some(common_tls_context::ValidationContextType::CombinedValidationContext(both)) =
         common.validation_context_type
     else {
         panic!("a context");
     };
+    let validation = both.default_validation_context.unwrap();
     assert_eq!(validation.match_typed_subject_alt_names.len(), 2);
     assert_eq!(validation.verify_certificate_spki, [pin]);
     assert_eq!(validation.verify_certificate_hash, [hash]);
-    assert!(validation.crl.is_some());
+    let root = both.validation_context_sds_secret_config.unwrap().name;
+    assert_eq!(root, "file-root:/r~/crl");
     // Without what it asks for more clients would be let in.
     assert!(tls("verifyCertificateSpki: [x]").is_none());
     assert!(tls("verifyCertificateHash: [x]").is_none());

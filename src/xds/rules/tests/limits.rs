@@ -24,7 +24,7 @@ fn too_large(snapshot: &Snapshot) -> Vec<Conflict> {
 }
 
 fn namespaces(conflicts: &[Conflict]) -> BTreeSet<String> {
-    let objects = conflicts.iter().filter_map(|one| one.object.as_ref());
+    let objects = conflicts.iter().flat_map(|one| &one.objects);
     objects.map(|one| one.namespace.to_string()).collect()
 }
 

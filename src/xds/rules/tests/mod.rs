@@ -24,6 +24,7 @@ mod secrets;
 mod secured;
 mod services;
 mod sidecars;
+mod sockets;
 mod targets;
 mod tokens;
 mod upstream;

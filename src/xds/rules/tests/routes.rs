@@ -604,12 +604,9 @@ fn of_two_rules_for_one_host_the_older_wins_and_the_other_is_told() {
     assert_eq!(conflict.key, "a.demo.svc.cluster.local");
     assert_eq!(
         conflict.message,
-        "VirtualService demo/x is left out: VirtualService demo/y is older"
+        "http of VirtualService demo/x is left out at sidecars that see VirtualService demo/y, too, which is older"
     );
-    assert_eq!(
-        conflict.object.as_ref().unwrap().to_string(),
-        "VirtualService demo/x"
-    );
+    assert_eq!(conflict.objects[0].to_string(), "VirtualService demo/x");
 }
 
 /// A wildcard stands for itself, also where its endpoints are known.

@@ -118,7 +118,7 @@ fn a_listener_that_is_for_nothing_is_told() {
         let snapshot = snapshot(world);
         let _made = snapshot.view(&node("demo", &[])).all(Type::Listener);
         let told = snapshot.conflicts().into_iter();
-        told.map(|one| (one.object.unwrap().to_string(), one.message))
+        told.map(|one| (one.objects[0].to_string(), one.message))
             .collect::<Vec<_>>()
     };
     assert_eq!(told(80, "HTTP"), []);
@@ -128,6 +128,130 @@ fn a_listener_that_is_for_nothing_is_told() {
         told(7000, "TCP"),
         [("Sidecar demo/s".to_owned(), message.to_owned())]
     );
+}
+
+/// Objects and services that are named, each with what is told of them.
+fn told_at(world: World, spec: &str, kinds: &[Type]) -> Vec<String> {
+    let mut world = world;
+    sidecar(&mut world, "demo/s", 1, spec);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    for kind in kinds {
+        drop(view.all(*kind));
+    }
+    let told = snapshot.conflicts().into_iter().map(|one| {
+        let objects = one.objects.iter().map(ToString::to_string);
+        let services = one.services.iter().map(|one| one.hostname.to_string());
+        let at: Vec<_> = objects.chain(services).collect();
+        format!("{}: {}", at.join(", "), one.message)
+    });
+    told.collect()
+}
+
+#[test]
+fn what_has_no_place_beside_a_listener_of_a_sidecar_is_told_at_its_objects() {
+    let at = |world: World, spec: &str| told_at(world, spec, &[Type::Listener]);
+    assert_eq!(
+        at(
+            mesh(),
+            "egress: [{port: {number: 15006, protocol: HTTP_PROXY, name: p}, bind: 0.0.0.0, hosts: ['./*']}]"
+        ),
+        ["Sidecar demo/s: 0.0.0.0_15006 is left out: the proxy listens there"]
+    );
+    // Both are behind the port of all addresses.
+    let mut world = mesh();
+    service(&mut world, "u.demo", &[(80, "TCP")], &[]);
+    assert_eq!(
+        at(
+            world,
+            "egress: [{port: {number: 80, protocol: HTTP, name: h}, hosts: ['other/*']}, {hosts: ['./u.demo.svc.cluster.local']}]"
+        ),
+        ["u.demo.svc.cluster.local: 0.0.0.0_80 is left out: a listener before it has its place"]
+    );
+    // The one that a Sidecar binds is no service's, and no older one's.
+    let mut world = mesh();
+    service(&mut world, "u.demo", &[(7000, "TCP")], &[]);
+    let services = Arc::make_mut(&mut world.services);
+    let u = services
+        .values_mut()
+        .find(|one| one.key.hostname.starts_with("u."));
+    let address = api::model::Address::Plain("10.7.7.7".parse().unwrap());
+    let own = std::collections::BTreeMap::from([("Kubernetes".into(), vec![address])]);
+    Arc::make_mut(u.unwrap()).addresses = own;
+    assert_eq!(
+        at(
+            world.clone(),
+            "egress: [{port: {number: 7000, protocol: TCP, name: t}, bind: 10.7.7.7, hosts: ['other/*']}, {hosts: ['./*']}]"
+        ),
+        [
+            "u.demo.svc.cluster.local: u.demo.svc.cluster.local:7000 is left out: Sidecar demo/s has a listener there"
+        ]
+    );
+    // Whatever is at an address of the proxy itself: of what it is made, rules and services.
+    let mut world = mesh();
+    service(&mut world, "u.demo", &[(7000, "TCP")], &[]);
+    virtual_service(
+        &mut world,
+        "other/v",
+        1,
+        "hosts: [t.other.svc.cluster.local]\ntcp: [{route: [{destination: {host: t.other.svc.cluster.local}}]}]",
+    );
+    assert_eq!(
+        at(
+            world,
+            "egress: [{port: {number: 7000, protocol: TCP, name: t}, bind: 10.9.0.1, hosts: ['other/*']}]"
+        ),
+        [
+            "Sidecar demo/s, VirtualService other/v, t.other.svc.cluster.local: listener 10.9.0.1_7000 of services is left out: the \
+             address is the proxy's own"
+        ]
+    );
+}
+
+/// A rule is left out where the older one is seen, and nowhere else; and what has a domain is named.
+#[test]
+fn what_is_said_of_the_older_one_is_true() {
+    let mut world = mesh();
+    let rule = "hosts: [a.demo.svc.cluster.local]\nhttp: [{directResponse: {status: STATUS}}]";
+    for (name, created, status) in [("other/old", 1, "201"), ("young", 2, "202")] {
+        let spec = rule.replace("STATUS", status);
+        virtual_service(&mut world, name, created, &spec);
+    }
+    let view_of = |imports: &str| {
+        let mut world = world.clone();
+        sidecar(
+            &mut world,
+            "demo/s",
+            1,
+            &format!("egress: [{{hosts: [{imports}]}}]"),
+        );
+        let view = view(world);
+        routes::goes(&routes_of(&*view, "80", "a.demo.svc.cluster.local:80")[0])
+    };
+    assert_eq!(view_of("'*/*'"), "answer 201");
+    assert_eq!(
+        view_of("'./*'"),
+        "answer 202",
+        "it does not see the older one"
+    );
+    assert_eq!(
+        told_at(world.clone(), "egress: [{hosts: ['./*']}]", &[Type::Route]),
+        [
+            "VirtualService demo/young: http of VirtualService demo/young is left out at sidecars that see VirtualService other/old, \
+             too, which is older"
+        ]
+    );
+    // No service is older than a rule that has its address.
+    let mut world = mesh();
+    virtual_service(
+        &mut world,
+        "v",
+        9,
+        "hosts: [b.demo]\nhttp: [{route: [{destination: {host: a.demo.svc.cluster.local}}]}]",
+    );
+    let all = told_at(world, "egress: [{hosts: ['*/*']}]", &[Type::Route]);
+    let one = "VirtualService demo/v: VirtualService demo/v is left out: b.demo.svc.cluster.local:80 has it";
+    assert!(all.iter().any(|told| told == one), "{all:?}");
 }
 
 /// Whoever is older without being imported takes nothing from those who are.

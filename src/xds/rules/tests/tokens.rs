@@ -177,10 +177,7 @@ fn keys_are_written_or_fetched_and_tokens_without_any_are_refused() {
     assert_eq!(told.metric, "gudgeon_policies_not_enforced_as_written");
     let words = "spec.jwtRules[0]: tokens are refused: no keys were fetched from jwksUri yet";
     assert_eq!(told.message, words);
-    assert_eq!(
-        told.object.as_ref().unwrap().to_string(),
-        "RequestAuthentication demo/p"
-    );
+    assert_eq!(told.objects[0].to_string(), "RequestAuthentication demo/p");
     let (none, told) = provider("issuer: i");
     assert_eq!(keys(&none), nobody.json());
     assert!(

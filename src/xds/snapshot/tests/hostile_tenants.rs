@@ -197,6 +197,10 @@ fn no_service_is_bound_where_the_application_is() {
         "10.0.0.1".to_owned(),
     );
     assert_eq!(invalid(&snapshot), [told]);
+    let told = snapshot.conflicts();
+    let services = told.iter().flat_map(|one| &one.services);
+    let services: Vec<_> = services.map(|one| &*one.hostname).collect();
+    assert_eq!(services, ["evil.attacker"], "{told:?}");
     // Others have it.
     let view = snapshot.view(&node("sidecar~10.0.0.2~b-1.other~x", "NONE"));
     assert_eq!(names(&*view, Type::Listener), "127.0.0.1_80 127.0.0.1_81");

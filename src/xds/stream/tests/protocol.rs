@@ -747,12 +747,29 @@ fn secrets_in_files_of_a_client_stand_alone() {
         );
         wire.ack(Secret);
         assert_eq!(wire.all(), [""; 0]);
+        // The answer to the other one takes nothing back.
+        let refused = |wire: &Wire| {
+            let refusals = wire.stream.refusals(Secret).into_iter();
+            let words = refusals.map(|(nack, _)| nack.message.to_string());
+            let shown = wire.stream.status(Secret).unwrap().nack;
+            (shown.is_some(), words.collect::<Vec<_>>())
+        };
+        let stands = (true, vec!["no such file: /a".to_owned()]);
+        assert_eq!(refused(&wire), stands);
         // What was refused is not sent again with another's change.
         let later = world.clone().simple(Secret, "kubernetes://a", 2);
         wire.stream.push(later.full());
         assert_eq!(wire.all(), ["sds kubernetes://a=2"]);
         wire.ack(Secret);
         assert_eq!(wire.all(), [""; 0]);
+        assert_eq!(refused(&wire), stands);
+        // Another one of that name is another thing.
+        let later = later.simple(Secret, "file-cert:/a~/b", 2);
+        wire.stream.push(later.full());
+        assert_eq!(wire.all(), ["sds file-cert:/a~/b=2"]);
+        assert_eq!(refused(&wire), (false, Vec::new()));
+        wire.ack(Secret);
+        assert_eq!(refused(&wire), (false, Vec::new()));
     }
     // Alone from the beginning; and what is not wanted any more does not come.
     let mut wire = Wire::sotw(&world);

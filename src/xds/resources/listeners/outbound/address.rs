@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{Endpoint, ObjectRef};
+use api::networking::{Kind, Sidecar};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
 use super::{Builder, extras};
@@ -12,7 +13,7 @@ use crate::common::conflict::{Conflict, TCP_OVER_TCP};
 use crate::common::service_ports::ServicePort;
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
-use crate::resources::listeners::{Frame, Inspect, name};
+use crate::resources::listeners::{Frame, Inspect, ListenAddress, name};
 
 impl Builder<'_> {
     /// A listener of one address.
@@ -27,10 +28,15 @@ impl Builder<'_> {
         if let Some(built) = self.out.listeners.get(&name) {
             // One endpoint may serve two names.
             if !built.endpoint || !endpoint {
-                let message = format!(
-                    "{} is left out: an older service has it",
-                    service_port.authority()
-                );
+                // The Sidecar's listeners come before those of all other services.
+                let of_sidecar = built.resource.from.iter();
+                let mut of_sidecar = of_sidecar.filter(|from| from.kind == Sidecar::NAME);
+                let why = match (self.sidecar, of_sidecar.next(), built.services.first()) {
+                    (None, Some(sidecar), _) => format!("{sidecar} has a listener there"),
+                    (_, _, Some(winner)) => format!("{} has it, which is older", winner.hostname),
+                    (_, _, None) => "another listener is there".to_owned(),
+                };
+                let message = format!("{} is left out: {why}", service_port.authority());
                 let conflict = Conflict::new(TCP_OVER_TCP, name, message);
                 let conflict = conflict.of_service(&service_port.service.key);
                 self.out.conflicts.push(conflict);
@@ -78,9 +84,7 @@ impl Builder<'_> {
         chains.extend(own);
         let frame = Frame {
             name: name.clone(),
-            address,
-            more: None,
-            port,
+            address: ListenAddress::Port(address, None, port),
             direction: TrafficDirection::Outbound,
             bound: false,
             inspect: Inspect {
@@ -90,9 +94,8 @@ impl Builder<'_> {
             chains,
             default: None,
         };
-        from.sort();
-        from.dedup();
-        self.insert(frame, routes, Some(address), endpoint, from);
+        let own = std::slice::from_ref(&service_port.service.key);
+        self.insert(frame, routes, Some(address), endpoint, from, own);
     }
 
     pub(super) fn each_endpoint(

@@ -80,11 +80,12 @@ impl Builder<'_> {
         rule: Connections,
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
     ) {
-        let shared = self.shared.entry(service_port.port.number).or_default();
+        let port = self.port_of(service_port);
+        let shared = self.shared.entry(port).or_default();
         let mut matched = std::mem::take(&mut shared.matched);
         let mut from = Vec::new();
         let chains = self.chains((service_port, &rule), &mut matched, &mut from, make);
-        let shared = self.shared.entry(service_port.port.number).or_default();
+        let shared = self.shared.entry(port).or_default();
         shared.matched = matched;
         shared.from.push(rule.from);
         shared.from.extend(from);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
 use super::{Builder, Claim, Outbound, Place, Shared};
-use crate::common::conflict::{Conflict, INVALID_LISTENER, REJECTED_CONFIG, TCP_OVER_TCP};
+use crate::common::conflict::{Conflict, INVALID_LISTENER, TCP_OVER_TCP};
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
-use crate::resources::listeners::{Frame, Inspect, fixed, is_envoys, is_own, name};
+use crate::resources::listeners::{Frame, Inspect, ListenAddress, fixed, is_envoys, is_own, name};
 use crate::resources::routes::HTTP_PROXY;
 use crate::scope::EgressListener;
 
@@ -26,7 +26,7 @@ pub(super) struct Wildcard {
 impl Wildcard {
     /// `None`: proxies of these families have no such address.
     pub(super) fn new(stand: &EgressListener, place: &Place) -> Option<Self> {
-        let bound = stand.bound || place.loopback.is_some();
+        let bound = stand.bound || stand.socket.is_some() || place.loopback.is_some();
         let bind = stand.bind.filter(|bind| !bind.is_unspecified());
         if bind.is_some_and(|bind| !place.families.has(bind)) {
             return None;
@@ -57,17 +57,13 @@ impl Builder<'_> {
 
     /// The listener that services without an address of their own share.
     fn port(&mut self, port: u16, mut shared: Shared) {
-        let Wildcard {
-            address,
-            more,
-            bound,
-            ..
-        } = self.wildcard;
-        let name = name(address, port);
+        let bound = self.wildcard.bound;
+        let name = self.name(port);
         if self.out.listeners.contains_key(&name) {
             let message = format!("{name} is left out: a listener before it has its place");
-            let conflict = Conflict::new(TCP_OVER_TCP, name, message);
-            self.out.conflicts.push(of_claim(conflict, &shared));
+            let mut conflict = Conflict::new(TCP_OVER_TCP, name, message);
+            conflict.services = shared.services;
+            self.tell_at_sidecar(conflict);
             return;
         }
         let mut chains = shared.chains;
@@ -79,12 +75,13 @@ impl Builder<'_> {
             grpc_web: shared.grpc_web,
             ..Extras::default()
         };
+        let of_port = self.routes(port);
         if shared.routed || matches!(shared.claim, Some(Claim::Http | Claim::Auto(_))) {
-            routes.push(port.to_string().into());
+            routes.push(of_port.as_str().into());
         }
         match shared.claim {
             Some(Claim::Http) => {
-                let http = self.http(&name, port.to_string(), extras);
+                let http = self.http(&name, of_port, extras);
                 chains.push(Match::any().chain(http));
             }
             Some(Claim::Tcp(service_port)) => {
@@ -92,7 +89,7 @@ impl Builder<'_> {
                 chains.extend(self.claimed(&service_port, &mut shared.matched, &mut from, make));
             }
             Some(Claim::Auto(service_port)) => {
-                let http = self.http(&name, port.to_string(), extras);
+                let http = self.http(&name, of_port, extras);
                 let make =
                     |matching: Match, tcp| chain::sniffed(&matching, http.clone(), vec![tcp]);
                 chains.extend(self.claimed(&service_port, &mut shared.matched, &mut from, make));
@@ -112,37 +109,21 @@ impl Builder<'_> {
         }
         let frame = Frame {
             name,
-            address,
-            more,
-            port,
+            address: self.address(port),
             direction: TrafficDirection::Outbound,
             bound,
             inspect,
             chains,
             default,
         };
-        from.sort();
-        from.dedup();
-        self.insert(frame, routes, self.only_address(), false, from);
+        let services = shared.services;
+        self.insert(frame, routes, self.only_address(), false, from, &services);
     }
 
     /// That the listener is for, where it is a certain one and not the proxy's own place.
     fn only_address(&self) -> Option<IpAddr> {
         let Wildcard { address, bound, .. } = self.wildcard;
         (!bound && !address.is_unspecified()).then_some(address)
-    }
-
-    /// Tells of a listener of a Sidecar that no service is behind.
-    pub(super) fn is_for_nothing(&mut self) {
-        let (Some(port), Some(sidecar)) = (self.port, self.rules.imported_by()) else {
-            return;
-        };
-        let message = format!(
-            "the egress listener on {port} of {sidecar} is left out: no service that it imports has that port"
-        );
-        let key = name(self.wildcard.address, port);
-        let conflict = Conflict::new(REJECTED_CONFIG, key, message);
-        self.out.conflicts.push(conflict.because_of(sidecar));
     }
 
     /// The port of a Sidecar that applications use as a proxy.
@@ -163,16 +144,13 @@ impl Builder<'_> {
         };
         if taken || self.out.listeners.contains_key(&name) {
             let message = format!("{name} is left out: the proxy listens there");
-            let conflict = Conflict::new(INVALID_LISTENER, name, message);
-            self.out.conflicts.push(conflict);
+            self.tell_at_sidecar(Conflict::new(INVALID_LISTENER, name, message));
             return;
         }
         let http = self.http(&name, HTTP_PROXY.to_owned(), Extras::default());
         let frame = Frame {
             name,
-            address,
-            more,
-            port,
+            address: ListenAddress::Port(address, more, port),
             direction: TrafficDirection::Outbound,
             bound,
             inspect: Inspect::default(),
@@ -180,16 +158,6 @@ impl Builder<'_> {
             default: None,
         };
         let routes = vec![HTTP_PROXY.into()];
-        self.insert(frame, routes, self.only_address(), false, Vec::new());
-    }
-}
-
-/// With the service that has the port alone.
-fn of_claim(conflict: Conflict, shared: &Shared) -> Conflict {
-    match &shared.claim {
-        Some(Claim::Tcp(service_port) | Claim::Auto(service_port)) => {
-            conflict.of_service(&service_port.service.key)
-        }
-        Some(Claim::Http) | None => conflict,
+        self.insert(frame, routes, self.only_address(), false, Vec::new(), &[]);
     }
 }

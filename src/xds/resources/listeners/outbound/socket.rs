@@ -1,0 +1,140 @@
+//! Listeners of Sidecars at sockets: no number of a port tells there which service is meant, so all that the listener imports is
+//! behind it, as its protocol says.
+
+use std::sync::Arc;
+
+use api::model::Protocol;
+
+use super::{Builder, Claim};
+use crate::common::conflict::{Conflict, REJECTED_CONFIG, TCP_OVER_TCP};
+use crate::common::service_ports::{ServicePort, ServicePorts};
+use crate::resources::listeners::{ListenAddress, name};
+use crate::scope::EgressListener;
+
+/// Of all that share a listener at a socket.
+const PORT: u16 = 0;
+
+impl Builder<'_> {
+    /// `BIND_PORT`.
+    pub(super) fn name(&self, port: u16) -> String {
+        match &self.socket {
+            Some(socket) => format!("unix://{}_{PORT}", socket.path),
+            None => name(self.wildcard.address, port),
+        }
+    }
+
+    /// The name of the routes of a listener that services share.
+    pub(super) fn routes(&self, port: u16) -> String {
+        match &self.socket {
+            Some(socket) => socket.routes.to_string(),
+            None => port.to_string(),
+        }
+    }
+
+    pub(super) fn address(&self, port: u16) -> ListenAddress {
+        match &self.socket {
+            Some(socket) => ListenAddress::Socket(socket.path.clone()),
+            None => ListenAddress::Port(self.wildcard.address, self.wildcard.more, port),
+        }
+    }
+
+    /// The port of the listener that a service shares with others.
+    pub(super) const fn port_of(&self, service_port: &ServicePort) -> u16 {
+        match self.socket {
+            Some(_) => PORT,
+            None => service_port.port.number,
+        }
+    }
+
+    /// Requests go by their hosts, TLS by its server names, and other connections to the oldest service: nothing tells them apart.
+    /// A listener that says no protocol has all requests, and other connections go as those of TCP.
+    pub(super) fn at_socket(&mut self, service_ports: &ServicePorts, stand: &EgressListener) {
+        let all: Vec<_> = service_ports.all().collect();
+        let carries_http = all.iter().any(|one| one.carries_http());
+        match stand.protocol {
+            _ if stand.is_proxy => self.requests(&all, carries_http),
+            Some(protocol) if protocol.is_http() => self.requests(&all, carries_http),
+            Some(protocol) if protocol.has_server_name() => {
+                for service_port in all.iter().filter(|one| one.protocol.has_server_name()) {
+                    self.server_name(service_port);
+                }
+            }
+            Some(_) => self.connections_to_oldest(&all, false),
+            None => {
+                self.requests(&all, carries_http);
+                self.connections_to_oldest(&all, carries_http);
+            }
+        }
+        if self.shared.is_empty() {
+            self.is_for_nothing();
+        }
+    }
+
+    fn requests(&mut self, all: &[&Arc<ServicePort>], carries_http: bool) {
+        if carries_http {
+            let shared = self.shared.entry(PORT).or_default();
+            shared.claim = Some(Claim::Http);
+            for service_port in all.iter().filter(|one| one.carries_http()) {
+                shared.is_for(service_port);
+            }
+            shared.grpc_web = all.iter().any(|one| one.protocol == Protocol::GrpcWeb);
+        }
+    }
+
+    /// `beside`: requests go by their hosts, and what declares HTTP has no other connections.
+    fn connections_to_oldest(&mut self, all: &[&Arc<ServicePort>], beside: bool) {
+        let is_http = |one: &&&Arc<ServicePort>| one.protocol.is_http();
+        let (http, mut candidates): (Vec<_>, Vec<_>) = all.iter().partition(is_http);
+        if candidates.is_empty() && !beside {
+            candidates = http;
+        }
+        let Some((&oldest, others)) = candidates.split_first() else {
+            return;
+        };
+        let oldest = Arc::clone(oldest);
+        if !others.is_empty() {
+            let name = self.name(PORT);
+            let message = format!(
+                "{name} leads connections to {} alone: nothing tells those to {} more ports of services apart",
+                oldest.authority(),
+                others.len()
+            );
+            let conflict = Conflict::new(TCP_OVER_TCP, name, message);
+            self.tell_at_sidecar(conflict);
+        }
+        let shared = self.shared.entry(PORT).or_default();
+        shared.is_for(&oldest);
+        shared.claim = Some(match beside {
+            true => Claim::Auto(oldest),
+            false => Claim::Tcp(oldest),
+        });
+    }
+
+    /// Tells of a listener of a Sidecar that no service is behind.
+    pub(super) fn is_for_nothing(&mut self) {
+        let Some(sidecar) = self.sidecar else {
+            return;
+        };
+        let (at, why) = match (&self.socket, self.port) {
+            (Some(socket), _) => (
+                format!("unix://{}", socket.path),
+                "speaks what the listener does",
+            ),
+            (None, Some(port)) => (port.to_string(), "has that port"),
+            (None, None) => return,
+        };
+        let message = format!(
+            "the egress listener on {at} of {sidecar} is left out: no service that it imports {why}"
+        );
+        let key = self.name(self.port.unwrap_or(PORT));
+        self.tell_at_sidecar(Conflict::new(REJECTED_CONFIG, key, message));
+    }
+
+    /// Tells a conflict at the Sidecar that says where the services of this group are, if one does.
+    pub(super) fn tell_at_sidecar(&mut self, conflict: Conflict) {
+        self.out.conflicts.push(match self.sidecar {
+            Some(sidecar) => conflict.because_of(sidecar),
+            None => conflict,
+        });
+    }
+}
