@@ -90,7 +90,21 @@ struct Named {
     name: String,
 }
 
+/// The field of a listener that says whether it has a port of its own.
+#[derive(Clone, PartialEq, Message)]
+struct Binding {
+    #[prost(message, optional, tag = "7")]
+    bind_to_port: Option<bool>,
+}
+
 impl Resource {
+    /// Returns whether a listener has a port of its own; `None` where its content is not known.
+    pub(crate) fn binds(&self) -> Option<bool> {
+        let body = Some(&self.body).filter(|body| !body.is_empty())?;
+        let binding = Binding::decode(&**body).ok()?;
+        Some(binding.bind_to_port.unwrap_or(true))
+    }
+
     /// Paths of what it has in files of the client.
     pub(crate) fn files(&self) -> impl Iterator<Item = &str> {
         let paths = self.name.strip_prefix(IN_FILES);

@@ -18,6 +18,7 @@ mod lists;
 mod message;
 mod named;
 mod push;
+mod rebinding;
 mod rollout;
 mod slot;
 mod status;
@@ -42,6 +43,7 @@ pub use self::message::{
 use self::named::Named;
 use self::push::{Dirty, Waiting};
 pub use self::push::{LastPush, Push, Scope};
+use self::rebinding::Rebinding;
 use self::rollout::Phase;
 use self::slot::{Absence, Source, short};
 pub use self::status::{Status, Watches};
@@ -104,6 +106,8 @@ pub struct Stream {
     /// Assignments of clusters that are gone were left as they were.
     held: bool,
     phase: Phase,
+    /// Listeners that are gone and come again.
+    rebinding: Option<Rebinding>,
     waiting: Option<Waiting>,
     last: Option<LastPush>,
     /// Of the endpoints-only push that was not looked at yet.
@@ -149,6 +153,7 @@ impl Stream {
             dirty: Dirty::None,
             held: false,
             phase: Phase::Idle,
+            rebinding: None,
             waiting: None,
             last: None,
             reasons: Reasons::NONE,
@@ -420,7 +425,8 @@ impl Stream {
         if self.writer.is_busy() {
             return self.writer.deadline();
         }
-        self.phase.deadline()
+        let all = [self.phase.deadline(), self.rebinding_deadline()];
+        all.into_iter().flatten().min()
     }
 }
 
