@@ -224,6 +224,29 @@ def main(discovery):
         return all(sent == acked for sent, acked in pairs) and any(sent for sent, _ in pairs)
 
     check("it has accepted what it was sent", until(in_sync), rows)
+    refused(discovery, three)
+
+
+def refused(discovery, backend):
+    """Mutual TLS, where the client's bootstrap names nobody who has certificates: nothing is sent in plain text instead."""
+    discovery.serve("sealed", [(backend, "")])
+    discovery.rule("DestinationRule", "host: sealed\ntrafficPolicy: {tls: {mode: ISTIO_MUTUAL}}")
+
+    def errors():
+        return [row["errors"].get("cluster", {}).get("message", "") for row in json.loads(discovery.get("/debug/syncz"))]
+
+    until(lambda: b"ISTIO_MUTUAL" in discovery.get("/debug/configz?kind=DestinationRule"))
+    # What nobody calls is not asked for, and not refused.
+    client = Client("sealed:8080")
+    code, details = client.details(10)
+    check("a client without certificates calls nobody who wants mutual TLS", code == grpc.StatusCode.UNAVAILABLE, (code, details))
+    words = "Cluster resource: [field:transport_socket.typed_config.value[envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext]"
+    check("it refuses the cluster for its TLS", until(lambda: any("|sealed." in one and words in one for one in errors())), errors())
+    check("discovery's log has the refusal and the rule", "DestinationRule demo/b" in discovery.log())
+    check("others answer it", Client("several").ask() == "three")
+    os.remove(f"{FOLDER}/config/DestinationRule.yaml")
+    check("in plain text it is called", until(lambda: client.ask(5) == "three"))
+    check("and has nothing to refuse", until(lambda: not any(errors())), errors())
 
 
 discovery = Discovery()

@@ -107,7 +107,21 @@ struct Named {
     name: String,
 }
 
+/// The field of a listener that says whether it has a port of its own.
+#[derive(Clone, PartialEq, Message)]
+struct Binding {
+    #[prost(message, optional, tag = "7")]
+    bind_to_port: Option<bool>,
+}
+
 impl Resource {
+    /// Returns true if a listener has a port of its own; `None` if its content is not known.
+    pub(crate) fn binds(&self) -> Option<bool> {
+        let body = Some(&self.body).filter(|body| !body.is_empty())?;
+        let binding = Binding::decode(&**body).ok()?;
+        Some(binding.bind_to_port.unwrap_or(true))
+    }
+
     /// Returns true if the client may refuse it for a reason that is its own: Envoy takes nothing of a response behind what it
     /// refuses.
     pub(crate) fn is_sent_alone(&self) -> bool {

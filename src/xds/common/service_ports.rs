@@ -1,11 +1,14 @@
 //! Ports of services, as clients use them: each with its cluster, in the order in which one wins over another.
 
+mod selection;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{Address, Port, Protocol, Service, ServiceKey, World};
 
+use self::selection::{Selection, bit};
 use super::conflict::{Conflict, DUPLICATE_CLUSTER};
 use crate::common::families::Families;
 use crate::settings::Settings;
@@ -123,19 +126,6 @@ pub(crate) struct ServicePorts {
     pub(crate) size: usize,
 }
 
-const BITS: usize = u64::BITS as usize;
-
-fn bit(bits: &[u64], at: usize) -> bool {
-    let word = bits.get(at / BITS).copied().unwrap_or_default();
-    word >> (at % BITS) & 1 == 1
-}
-
-fn set(bits: &mut [u64], at: usize) {
-    if let Some(word) = bits.get_mut(at / BITS) {
-        *word |= 1 << (at % BITS);
-    }
-}
-
 impl Index {
     fn new(world: &World, settings: &Settings) -> Self {
         let mut services: Vec<_> = world.services.values().collect();
@@ -202,9 +192,8 @@ impl ServicePorts {
     /// All ports of services that `sees` accepts. The first one of each name counts; the others are conflicts.
     pub(crate) fn seeing(&self, sees: impl Fn(&Service) -> bool) -> Self {
         let index = &self.index;
-        let mut seen = vec![0; index.all.len().div_ceil(BITS)];
+        let mut seen = Selection::of(index);
         let mut conflicts = Vec::new();
-        let mut size: usize = 0;
         let (mut last, mut is_last_seen) = (None, false);
         for (at, service_port) in index.all.iter().enumerate() {
             // The ports of a service stand together.
@@ -219,27 +208,19 @@ impl ServicePorts {
                 .by_name
                 .get(&service_port.name)
                 .map_or(&[][..], Vec::as_slice);
-            let first = same.iter().find(|one| bit(&seen, **one));
+            let first = same.iter().find(|one| seen.has(**one));
             if let Some(first) = first.and_then(|first| index.all.get(*first)) {
                 conflicts.push(twice(service_port, first));
                 continue;
             }
-            set(&mut seen, at);
-            let own = index.sizes.get(at).copied().unwrap_or_default();
-            size = size.saturating_add(own);
+            seen.add(at);
         }
-        Self {
-            index: index.clone(),
-            seen: seen.into(),
-            conflicts,
-            size,
-        }
+        seen.ports(conflicts)
     }
 
     /// The ports of those services among these that `keeps` accepts; nothing is in conflict there that was not before.
     pub(crate) fn keeping(&self, keeps: impl Fn(&Service) -> bool) -> Self {
-        let mut seen = vec![0; self.seen.len()];
-        let mut size: usize = 0;
+        let mut kept = Selection::of(&self.index);
         let (mut last, mut is_last_kept) = (None, false);
         for (at, service_port) in self.places() {
             let service = Some(&service_port.service.key);
@@ -247,36 +228,25 @@ impl ServicePorts {
                 (last, is_last_kept) = (service, keeps(&service_port.service));
             }
             if is_last_kept {
-                set(&mut seen, at);
-                let own = self.index.sizes.get(at).copied().unwrap_or_default();
-                size = size.saturating_add(own);
+                kept.add(at);
             }
         }
-        Self {
-            index: self.index.clone(),
-            seen: seen.into(),
-            conflicts: Vec::new(),
-            size,
-        }
+        kept.ports(Vec::new())
     }
 
     /// These, and those of others of one world whose names none of these has.
     pub(crate) fn with(&self, others: &Self) -> Self {
-        let mut seen = self.seen.to_vec();
-        let mut size = self.size;
+        let mut all = Selection {
+            index: &self.index,
+            seen: self.seen.to_vec(),
+            size: self.size,
+        };
         for (at, service_port) in others.places() {
             if !bit(&self.seen, at) && self.by_name(&service_port.name).is_none() {
-                set(&mut seen, at);
-                let own = self.index.sizes.get(at).copied().unwrap_or_default();
-                size = size.saturating_add(own);
+                all.add(at);
             }
         }
-        Self {
-            index: self.index.clone(),
-            seen: seen.into(),
-            conflicts: Vec::new(),
-            size,
-        }
+        all.ports(Vec::new())
     }
 
     /// Returns true if a port of this service is one of these.

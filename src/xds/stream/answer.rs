@@ -28,6 +28,9 @@ impl Stream {
         if let Some(answer) = self.answer(now) {
             return Some(answer);
         }
+        if let Some(response) = self.bind_again(now) {
+            return Some(response);
+        }
         loop {
             if self.phase.is_free() && self.waiting.is_some() {
                 self.begin(now);
@@ -68,7 +71,7 @@ impl Stream {
         }
         if self.listeners.is_owed() {
             if let Some(target) = self.target(Type::Listener) {
-                return Some(self.send_listeners(target));
+                return Some(self.send_listeners(target, now));
             }
             self.listeners.give_up();
         }
@@ -89,7 +92,7 @@ impl Stream {
     }
 
     /// The clusters or the listeners that the client is to have; nothing where they cannot be made.
-    fn target(&mut self, kind: Type) -> Option<Arc<Set>> {
+    pub(super) fn target(&mut self, kind: Type) -> Option<Arc<Set>> {
         let target = match kind {
             Type::Listener => self.listeners.target(kind, &*self.views.shown),
             Type::Cluster | Type::Endpoint | Type::Route | Type::Secret => {
@@ -170,7 +173,7 @@ impl Stream {
             }
             Phase::Listeners => {
                 let before = std::mem::replace(&mut self.views.shown, self.views.rolling.clone());
-                Some(match self.step_listeners() {
+                Some(match self.step_listeners(now) {
                     Ok(response) => (response, Phase::Routes),
                     // What the older listeners need stays with them.
                     Err(Unmade) => {
@@ -243,16 +246,17 @@ impl Stream {
         (Some(response), Phase::Warming(warming))
     }
 
-    fn step_listeners(&mut self) -> Result<Option<Response>, Unmade> {
+    fn step_listeners(&mut self, now: Duration) -> Result<Option<Response>, Unmade> {
         if !self.ack_states.listeners.asked {
             return Ok(None);
         }
         let target = self.target(Type::Listener).ok_or(Unmade)?;
-        if self.listeners.sent().version() == target.version() {
+        let (bindable, _) = self.bindable(Arc::clone(&target), now);
+        if self.listeners.sent().version() == bindable.version() {
             return Ok(None);
         }
         self.note_type(Type::Listener);
-        Ok(Some(self.send_listeners(target)))
+        Ok(Some(self.send_listeners(target, now)))
     }
 
     fn step_named(&mut self, kind: Type) -> Option<Response> {
@@ -285,12 +289,6 @@ impl Stream {
         let version = self.clusters.sent().version();
         let response = self.respond(Type::Cluster, version, sent.resources, sent.removed);
         (response, sent.difference.added)
-    }
-
-    fn send_listeners(&mut self, target: Arc<Set>) -> Response {
-        let sent = self.listeners.send(target, false, self.protocol);
-        let version = self.listeners.sent().version();
-        self.respond(Type::Listener, version, sent.resources, sent.removed)
     }
 
     fn look_at_endpoints(&mut self, dirty: &Dirty) -> Found {

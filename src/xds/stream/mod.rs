@@ -19,6 +19,7 @@ mod lists;
 mod message;
 mod named;
 mod push;
+mod rebinding;
 mod rollout;
 mod slot;
 mod status;
@@ -44,6 +45,7 @@ pub use self::message::{
 use self::named::Named;
 use self::push::{Dirty, Waiting};
 pub use self::push::{LastPush, Push, Scope};
+use self::rebinding::Rebinding;
 use self::rollout::Phase;
 use self::slot::{Absence, Source, short};
 pub use self::status::{Status, Watches};
@@ -106,6 +108,8 @@ pub struct Stream {
     /// Assignments of clusters that are gone were left as they were.
     held: bool,
     phase: Phase,
+    /// Listeners that are gone and come again.
+    rebinding: Option<Rebinding>,
     waiting: Option<Waiting>,
     last: Option<LastPush>,
     /// Reasons of the endpoints-only push that was not looked at yet.
@@ -151,6 +155,7 @@ impl Stream {
             dirty: Dirty::None,
             held: false,
             phase: Phase::Idle,
+            rebinding: None,
             waiting: None,
             last: None,
             reasons: Reasons::NONE,
@@ -428,7 +433,8 @@ impl Stream {
         if self.writer.is_busy() {
             return self.writer.deadline();
         }
-        self.phase.deadline()
+        let all = [self.phase.deadline(), self.rebinding_deadline()];
+        all.into_iter().flatten().min()
     }
 }
 

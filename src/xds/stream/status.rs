@@ -114,7 +114,10 @@ impl Stream {
 
     /// A push has not come to its end on this stream.
     pub fn is_pending(&self) -> bool {
-        self.waiting.is_some() || !self.dirty.is_none() || !self.phase.is_idle()
+        self.waiting.is_some()
+            || !self.dirty.is_none()
+            || !self.phase.is_idle()
+            || self.rebinding.is_some()
     }
 
     pub fn last_push(&self) -> Option<&LastPush> {

@@ -213,7 +213,8 @@ impl Own<'_> {
                 let sniffs = inbound_port.protocol.is_auto();
                 let chains = self.chains(inbound_port, None);
                 let mut name = name(inbound_port.bind, inbound_port.port);
-                // Envoy 1.40 dies of a listener that turns from outbound and not bound to inbound and bound.
+                // Envoy 1.40 dies of a listener that is bound where it was not, under one name. A stream removes one that it knows
+                // before (`stream::rebinding`); one that came by another stream is told apart by its name.
                 if inbound_port.bound && is_intercepted(&name) {
                     name.push_str(BOUND);
                 }

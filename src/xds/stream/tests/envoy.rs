@@ -13,6 +13,8 @@
 //!   something names them.
 //! * In state of the world a request says all names, and one that waits is one request however much has changed. In delta each
 //!   response has its own ACK, in order.
+//! * It dies of a listener that gets a port of its own while it runs, unless it was gone meanwhile. The first response of a
+//!   stream is none of the server's fault: it does not know what the client has.
 //! * Assignments of names that it does not watch are dropped. A removed one counts as one without endpoints.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -305,6 +307,7 @@ impl Envoy {
     fn read_listeners(&mut self, response: &Response) -> Vec<String> {
         let mut errors = Vec::new();
         let mut there = BTreeSet::new();
+        let is_first = self.of(Listener).nonce.is_empty();
         for resource in &response.resources {
             let name = resource.name.to_string();
             let body = Body::decode(&resource.body).expect("a listener has a body");
@@ -312,6 +315,9 @@ impl Envoy {
             if body.bad {
                 errors.push(format!("{name} is bad"));
             } else {
+                let before = self.listeners.get(&name);
+                let turns = before.is_some_and(|(_, before)| before.caught != body.caught);
+                assert!(!turns || is_first, "it dies of {name}");
                 self.listeners.insert(name, (content(&resource.body), body));
             }
         }

@@ -54,6 +54,7 @@ enum Change {
         revision: u8,
         routes: u8,
         bad: bool,
+        caught: bool,
     },
     NoListener {
         name: u8,
@@ -97,7 +98,7 @@ impl Change {
                     revision: u32::from(revision),
                     eds,
                     bad: bad && bad_allowed,
-                    names: BTreeSet::new(),
+                    ..Body::default()
                 };
                 world.put(Cluster, name, body);
                 if !eds {
@@ -115,11 +116,13 @@ impl Change {
                 revision,
                 routes,
                 bad,
+                caught,
             } => {
                 let body = Body {
                     revision: u32::from(revision),
                     names: masked(&ROUTES, routes),
                     bad: bad && bad_allowed,
+                    caught,
                     ..Body::default()
                 };
                 world.put(Listener, pick(&LISTENERS, name), body);
@@ -461,8 +464,8 @@ fn change() -> impl Strategy<Value = Change> {
         4 => (any(), 0..3_u8, prop::bool::weighted(0.8), bad())
             .prop_map(|(name, revision, eds, bad)| Change::Cluster { name, revision, eds, bad }),
         2 => any().prop_map(|name| Change::NoCluster { name }),
-        2 => (any(), 0..3_u8, any(), bad())
-            .prop_map(|(name, revision, routes, bad)| Change::Listener { name, revision, routes, bad }),
+        2 => (any(), 0..3_u8, any(), bad(), prop::bool::weighted(0.3))
+            .prop_map(|(name, revision, routes, bad, caught)| Change::Listener { name, revision, routes, bad, caught }),
         1 => any().prop_map(|name| Change::NoListener { name }),
         2 => (any(), 0..3_u8, any())
             .prop_map(|(name, revision, clusters)| Change::Route { name, revision, clusters }),

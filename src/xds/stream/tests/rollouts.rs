@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::world::{Body, Wire, World};
-use crate::stream::{Client, Protocol, RequestOutcome, Stall};
+use crate::stream::{Client, Protocol, Request, RequestOutcome, Stall};
 use crate::view::Type::{Cluster, Endpoint, Listener, Route};
 use crate::view::{Type, View};
 use api::model::Reason;
@@ -83,6 +83,89 @@ fn make_before_break_step_by_step() {
     let last = wire.stream.last_push().unwrap();
     assert_eq!(last.types, [Cluster, Listener, Route]);
     assert!(last.reasons.has(Reason::Service));
+}
+
+fn listening(caught: bool, revision: u32) -> World {
+    let mut world = World::default().simple(Listener, "kept", 1);
+    let body = Body {
+        revision,
+        caught,
+        ..Body::default()
+    };
+    world.put(Listener, "l", body);
+    world
+}
+
+/// Envoy 1.40 dies of a listener that gets a port of its own while it runs.
+#[test]
+fn a_listener_that_gets_or_loses_its_port_is_gone_for_a_moment() {
+    for (wire, removed, added) in [
+        (
+            Wire::sotw(&listening(true, 1)),
+            "lds kept=1",
+            ["lds kept=1 l=2", "lds kept=1 l=3"],
+        ),
+        (
+            Wire::delta(&listening(true, 1)),
+            "lds -l",
+            ["lds l=2", "lds l=3"],
+        ),
+    ] {
+        let mut wire = wire;
+        wire.names(Listener, &[]);
+        assert_eq!(wire.all().len(), 1);
+        wire.ack(Listener);
+        for (caught, revision, added) in [(false, 2, added[0]), (true, 3, added[1])] {
+            let world = listening(caught, revision);
+            wire.stream.push(world.full());
+            assert_eq!(wire.all(), [removed]);
+            assert!(wire.stream.is_pending() && wire.stream.deadline().is_some());
+            // Nor does another push bring it before that is answered.
+            wire.stream.push(world.full());
+            assert!(wire.all().is_empty());
+            wire.ack(Listener);
+            assert_eq!(wire.all(), [added]);
+            wire.ack(Listener);
+            assert!(wire.all().is_empty() && !wire.stream.is_pending());
+            let status = wire.stream.status(Listener).unwrap();
+            assert_eq!(status.acked, Some(world.version(Listener)));
+        }
+        // Without an answer it comes after two seconds; what changes otherwise waits for nothing.
+        let body = listening(false, 5).get(Listener, "l").unwrap().clone();
+        let mut other = World::default().simple(Listener, "kept", 7);
+        other.put(Listener, "l", body);
+        wire.stream.push(listening(false, 4).full());
+        assert_eq!(wire.all(), [removed]);
+        wire.stream.push(other.full());
+        assert_eq!(wire.all(), ["lds kept=7"]);
+        wire.wait(1_999);
+        assert!(wire.all().is_empty());
+        wire.wait(1);
+        assert_eq!(wire.all().len(), 1);
+        // One that goes before it comes again is gone.
+        wire.ack(Listener);
+        wire.stream.push(listening(true, 6).full());
+        assert_eq!(wire.all().len(), 1);
+        wire.stream
+            .push(World::default().simple(Listener, "kept", 1).full());
+        assert!(wire.all().is_empty());
+        wire.ack(Listener);
+        assert!(wire.all().is_empty() && !wire.stream.is_pending());
+    }
+}
+
+/// What another server has sent is not known: the first response may turn it.
+#[test]
+fn a_listener_that_came_by_another_stream_is_changed_in_place() {
+    let mut wire = Wire::delta(&listening(false, 2));
+    let initial = [("l".to_owned(), "other".to_owned())];
+    let request = Request {
+        names: ["*".to_owned()].into(),
+        initial: initial.into(),
+        ..Request::of(Listener)
+    };
+    wire.ask(&request);
+    assert_eq!(wire.all(), ["lds kept=1 l=2"]);
 }
 
 #[test]

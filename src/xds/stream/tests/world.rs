@@ -17,15 +17,36 @@ pub(super) struct Body {
     pub(super) eds: bool,
     /// The client refuses it.
     pub(super) bad: bool,
+    /// Of a listener: it has no port of its own.
+    pub(super) caught: bool,
     /// Of a listener: its routes. Of routes: their clusters.
     pub(super) names: BTreeSet<String>,
 }
 
 impl Body {
+    /// A message that is text, too: of a field `bind_to_port` if there is one, and of another that has the rest.
     fn encode(&self, name: &str) -> String {
         let names: Vec<_> = self.names.iter().map(String::as_str).collect();
-        let (eds, bad) = (u8::from(self.eds), u8::from(self.bad));
-        format!("{name};{};{eds};{bad};{}", self.revision, names.join(","))
+        let (eds, bad, caught) = (
+            u8::from(self.eds),
+            u8::from(self.bad),
+            u8::from(self.caught),
+        );
+        let rest = format!(
+            "{name};{};{eds};{bad};{caught};{}",
+            self.revision,
+            names.join(",")
+        );
+        let bind = if self.caught { ":\0" } else { "" };
+        // No length may look like what stands between the parts.
+        let space = if rest.len() == usize::from(b';') {
+            " "
+        } else {
+            ""
+        };
+        let length = char::from(u8::try_from(rest.len() + space.len()).unwrap());
+        assert!(length.is_ascii());
+        format!("{bind}\n{length}{space}{rest}")
     }
 
     /// `None`: the empty resource of a name that is not there.
@@ -37,6 +58,7 @@ impl Body {
             revision: parts.next()?.parse().ok()?,
             eds: parts.next()? == "1",
             bad: parts.next()? == "1",
+            caught: parts.next()? == "1",
             names: parts
                 .next()
                 .filter(|text| !text.is_empty())

@@ -1,0 +1,103 @@
+//! Listeners that get or lose a port of their own under the name that they have: each is removed, and comes again when the
+//! client has answered that. Envoy 1.40 dies (SIGSEGV) of a listener that changes from `bind_to_port: false` to true as it
+//! runs, and leaves the port open behind one that changes back: connections to it are never answered.
+//!
+//! The stream knows of such a change what it has sent itself. What a client brings from another stream is taken as it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Stream;
+use super::complete::Difference;
+use super::message::{Response, STEP};
+use crate::view::{Resource, Set, Type};
+
+/// Listeners that are removed so that they can come again.
+#[derive(Debug)]
+pub(super) struct Rebinding {
+    /// Sorted.
+    names: Vec<Arc<str>>,
+    /// Of the response without them.
+    nonce: u64,
+    until: Duration,
+}
+
+impl Stream {
+    /// When listeners come again even though the client has not answered.
+    pub(super) fn rebinding_deadline(&self) -> Option<Duration> {
+        self.rebinding.as_ref().map(|rebinding| rebinding.until)
+    }
+
+    /// The client has answered that they are gone, or was given its time.
+    pub(super) fn may_bind_again(&self, now: Duration) -> bool {
+        self.rebinding.as_ref().is_some_and(|rebinding| {
+            self.ack_states.listeners.has_answered(rebinding.nonce) || now >= rebinding.until
+        })
+    }
+
+    /// What may be sent of these listeners now, and the names of those that have to wait.
+    pub(super) fn bindable(&self, target: Arc<Set>, now: Duration) -> (Arc<Set>, Vec<Arc<str>>) {
+        let sent = self.listeners.sent();
+        if sent.version() == target.version() {
+            return (target, Vec::new());
+        }
+        let binds = |name: &str| sent.get(name).and_then(|known| known.binds());
+        let turns = |listener: &&Arc<Resource>| {
+            binds(&listener.name)
+                .zip(listener.binds())
+                .is_some_and(|(before, after)| before != after)
+        };
+        let changed = Difference::between(sent, &target).changed;
+        let mut waiting: Vec<_> = changed
+            .iter()
+            .filter(turns)
+            .map(|listener| listener.name.clone())
+            .collect();
+        if let Some(rebinding) = &self.rebinding
+            && !self.may_bind_again(now)
+        {
+            waiting.extend(rebinding.names.iter().cloned());
+            waiting.sort();
+            waiting.dedup();
+        }
+        waiting.retain(|name| target.get(name).is_some());
+        if waiting.is_empty() {
+            return (target, waiting);
+        }
+        let is_free = |listener: &&Arc<Resource>| waiting.binary_search(&listener.name).is_err();
+        let free = target.iter().filter(is_free).cloned().collect();
+        (Arc::new(free), waiting)
+    }
+
+    pub(super) fn send_listeners(&mut self, target: Arc<Set>, now: Duration) -> Response {
+        let (target, waiting) = self.bindable(target, now);
+        let sent = self.listeners.send(target, false, self.protocol);
+        let version = self.listeners.sent().version();
+        let response = self.respond(Type::Listener, version, sent.resources, sent.removed);
+        // A push that comes meanwhile prolongs nothing.
+        let until = self.rebinding_deadline().filter(|until| *until > now);
+        self.rebinding = (!waiting.is_empty()).then(|| Rebinding {
+            names: waiting,
+            nonce: response.nonce,
+            until: until.unwrap_or_else(|| now.saturating_add(STEP)),
+        });
+        response
+    }
+
+    /// The listeners that were removed, as they are to be now.
+    pub(super) fn bind_again(&mut self, now: Duration) -> Option<Response> {
+        if !self.may_bind_again(now) {
+            return None;
+        }
+        let Some(target) = self.target(Type::Listener) else {
+            // They are part of the next push.
+            self.rebinding = None;
+            return None;
+        };
+        if self.listeners.sent().version() == target.version() {
+            self.rebinding = None;
+            return None;
+        }
+        Some(self.send_listeners(target, now))
+    }
+}
