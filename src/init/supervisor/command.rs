@@ -25,14 +25,12 @@ use super::action::{Action, Outcome};
 use super::epoch::Process;
 use super::event::{ExitStatus, Signal};
 use super::note::{CommandNote, Note};
-use super::stopping::{ABANDON_AFTER, Stage};
+use super::stopping::{ABANDON_AFTER, REQUESTS_TO_KILL, Stage};
 use super::timers::Timer;
 use super::{Phase, Supervisor};
 
 /// How often readiness is asked for until it is there (the same interval as for LIVE).
 const READY_INTERVAL: Duration = Duration::from_millis(500);
-/// Requests to stop (TERM or INT) until the command is killed: the third, as for the agent itself.
-const REQUESTS_TO_KILL: u8 = 3;
 /// Signals that a write of the agent's own raises: PIPE when the reader of its log has gone, TTOU in the background of a
 /// terminal, XFSZ at the limit of a file. They are not for the command.
 const OUR_OWN: [u8; 3] = [13, 22, 25];
@@ -83,8 +81,6 @@ impl CommandState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command {
     state: CommandState,
-    /// TERM and INT that came while it ran.
-    requests: u8,
     /// The operator knows what it waits for.
     told: bool,
 }
@@ -93,7 +89,6 @@ impl Command {
     pub(super) const fn new() -> Self {
         Self {
             state: CommandState::Waiting,
-            requests: 0,
             told: false,
         }
     }
@@ -157,13 +152,7 @@ impl Supervisor {
         signal: Signal,
         out: &mut Vec<Action>,
     ) {
-        let Some(command) = &mut self.command else {
-            return;
-        };
-        if signal != Signal::Quit {
-            command.requests = command.requests.saturating_add(1);
-        }
-        if command.requests < REQUESTS_TO_KILL {
+        if self.stop.requests < REQUESTS_TO_KILL {
             out.push(Action::Note(Note::Command(CommandNote::Forwarded(
                 signal.number(),
             ))));

@@ -200,6 +200,9 @@ impl Supervisor {
             // Of one that has gone; its number may be another's by now.
             return out;
         }
+        if let Event::Signalled(Signal::Terminate | Signal::Interrupt) = event {
+            self.stop.requests = self.stop.requests.saturating_add(1);
+        }
         match self.phase {
             Phase::Waiting => self.waiting(now, event, &mut out),
             Phase::Running => self.running(now, event, &mut out),

@@ -109,7 +109,10 @@ pub enum Note {
     DrainRefused,
     NoConnections,
     Terminating,
-    Killing,
+    /// What is left of the proxies is killed: a third request `asked` for it, or they did not end in their time.
+    Killing {
+        asked: bool,
+    },
     /// A companion ended by itself and comes again.
     CompanionFailed {
         id: CompanionId,
@@ -152,7 +155,7 @@ impl Note {
                 | Self::ParentDied { .. }
                 | Self::ParentHangs { .. }
                 | Self::DrainRefused
-                | Self::Killing
+                | Self::Killing { .. }
                 | Self::CompanionFailed { .. }
                 | Self::KillingCompanion(_)
                 | Self::Command(CommandNote::Stopping | CommandNote::Killing)
@@ -217,7 +220,7 @@ impl fmt::Display for Note {
             | Self::DrainRefused
             | Self::NoConnections
             | Self::Terminating
-            | Self::Killing
+            | Self::Killing { .. }
             | Self::StoppingCompanions
             | Self::Abandoned => self.ending(f),
             Self::CompanionFailed { id, how, delay } => {
@@ -299,7 +302,9 @@ impl Note {
             "no connection is left, drain ends"
         } else if matches!(self, Self::Terminating) {
             "stopping the proxy"
-        } else if matches!(self, Self::Killing) {
+        } else if matches!(self, Self::Killing { asked: true }) {
+            "stop requested a third time, killing the proxy"
+        } else if matches!(self, Self::Killing { asked: false }) {
             "the proxy did not stop in time, killing it"
         } else if matches!(self, Self::StoppingCompanions) {
             "stopping the companions"

@@ -11,6 +11,7 @@
 mod changes;
 mod command;
 mod hang;
+mod requests;
 mod words;
 
 use std::collections::BTreeMap;
@@ -1688,8 +1689,7 @@ fn phases() -> Vec<(&'static str, Sim)> {
     let mut terminating = Sim::live(policy());
     terminating.on(Event::Signalled(Signal::Quit));
     let mut killing = Sim::live(policy());
-    killing.on(Event::Signalled(Signal::Quit));
-    killing.on(Event::Signalled(Signal::Quit));
+    (0..3).for_each(|_| killing.on(Event::Signalled(Signal::Terminate)));
     let mut with_companion = Sim::live(with_companions(1));
     with_companion.orders.clear();
     let mut companion_backoff = Sim::live(with_companions(1));
@@ -1705,8 +1705,7 @@ fn phases() -> Vec<(&'static str, Sim)> {
     let mut companion_terminating = Sim::live(with_companions(1));
     companion_terminating.on(Event::Signalled(Signal::Quit));
     let mut companion_killing = Sim::live(with_companions(1));
-    companion_killing.on(Event::Signalled(Signal::Quit));
-    companion_killing.on(Event::Signalled(Signal::Quit));
+    (0..3).for_each(|_| companion_killing.on(Event::Signalled(Signal::Terminate)));
     let mut done = Sim::live(policy());
     done.exits(0, CLEAN);
     vec![

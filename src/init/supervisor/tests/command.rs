@@ -394,6 +394,8 @@ fn requests_hurry_one_that_has_its_time() {
     sim.on(Event::Signalled(Signal::Other(28)));
     assert_eq!(sim.ordered(), [to_command(28)]);
     term(&mut sim);
+    assert_eq!(sim.ordered(), [], "the second is no third");
+    term(&mut sim);
     assert_eq!(
         sim.ordered(),
         [Action::KillCommand, send(0, ChildSignal::Kill)]
@@ -402,6 +404,21 @@ fn requests_hurry_one_that_has_its_time() {
     assert_eq!(sim.outcome, None);
     ends(&mut sim, ExitStatus::Signal(9));
     assert_eq!(sim.outcome, Some(Outcome::Killed));
+}
+
+#[test]
+fn the_first_request_after_its_end_leaves_the_drain_its_time() {
+    let mut sim = running();
+    ends(&mut sim, CLEAN);
+    assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
+    for told in [
+        vec![],
+        vec![send(0, ChildSignal::Term)],
+        vec![send(0, ChildSignal::Kill)],
+    ] {
+        term(&mut sim);
+        assert_eq!(sim.ordered(), told);
+    }
 }
 
 #[test]
@@ -450,8 +467,7 @@ pub(super) fn phases() -> Vec<(&'static str, Sim)> {
     ends(&mut draining, ExitStatus::Code(3));
     let mut killing = running();
     killing.on(Event::QuitRequested);
-    term(&mut killing);
-    term(&mut killing);
+    (0..3).for_each(|_| term(&mut killing));
     vec![
         ("r starting", Sim::new(with_command())),
         ("r waiting", waiting),
