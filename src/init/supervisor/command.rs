@@ -268,15 +268,20 @@ impl Supervisor {
     }
 
     /// The command ended while the agent ends. What it ended with by itself is what the agent ends with, unless the
-    /// proxy's failure decided that before.
+    /// proxy's failure decided that before; beside a proxy that exited with 0, also what it was made to end with.
     pub(super) fn command_ended(&mut self, now: Instant, how: ExitStatus, out: &mut Vec<Action>) {
         let Some(state) = self.command_state().filter(|state| state.has_process()) else {
             return;
         };
         self.command_over(how, out);
         let by_itself = matches!(state, CommandState::Running | CommandState::Leaving);
-        let undecided = matches!(self.stop.verdict, None | Some(Outcome::ProxyEnded));
-        if by_itself && undecided {
+        let decides = match self.stop.verdict {
+            // Nobody has asked the command for anything but the proxy's end: interrupted, it has failed.
+            Some(Outcome::ProxyEnded) => true,
+            None => by_itself,
+            Some(_) => false,
+        };
+        if decides {
             self.stop.verdict = Some(Outcome::CommandEnded(how));
         }
         if self.stop.stage == Stage::Recalling {

@@ -330,7 +330,18 @@ fn a_clean_exit_of_the_proxy_ends_one_that_goes_on() {
     sim.pass(secs(5));
     assert_eq!(sim.ordered(), [to_command(15)]);
     ends(&mut sim, ExitStatus::Signal(15));
-    assert_eq!(sim.outcome, Some(Outcome::ProxyEnded));
+    // It has not done its work: that is no success of a Job.
+    assert_eq!(sim.outcome.map(Outcome::code), Some(143));
+    let mut traps = running();
+    traps.exits(0, CLEAN);
+    traps.pass(secs(5));
+    ends(&mut traps, ExitStatus::Code(7));
+    assert_eq!(traps.outcome.map(Outcome::code), Some(7));
+    let mut deaf = running();
+    deaf.exits(0, CLEAN);
+    deaf.pass(secs(10));
+    ends(&mut deaf, ExitStatus::Signal(9));
+    assert_eq!(deaf.outcome.map(Outcome::code), Some(137));
 }
 
 #[test]
