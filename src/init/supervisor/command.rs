@@ -19,12 +19,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::action::{Action, Outcome};
 use super::epoch::Process;
 use super::event::{ExitStatus, Signal};
-use super::note::{CommandNote, Note};
+use super::note::Note;
 use super::stopping::{ABANDON_AFTER, REQUESTS_TO_KILL, Stage};
 use super::timers::Timer;
 use super::{Phase, Supervisor};
@@ -90,6 +91,31 @@ impl Command {
         Self {
             state: CommandState::Waiting,
             told: false,
+        }
+    }
+}
+
+/// What becomes of the command of `run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandNote {
+    /// The proxy is LIVE, but not ready.
+    Waits,
+    /// A request to stop goes to it.
+    Forwarded(u8),
+    Ended(ExitStatus),
+    /// The proxy ended for good, and it did not.
+    Stopping,
+    Killing,
+}
+
+impl fmt::Display for CommandNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waits => f.write_str("the command waits until the proxy is ready"),
+            Self::Forwarded(number) => write!(f, "signal {number} goes to the command"),
+            Self::Ended(how) => write!(f, "the command {how}"),
+            Self::Stopping => f.write_str("the proxy is gone, stopping the command"),
+            Self::Killing => f.write_str("killing the command"),
         }
     }
 }

@@ -50,13 +50,13 @@ mod waiting;
 use std::time::{Duration, Instant};
 
 pub use action::{Action, ChildSignal, Outcome, Reason};
-pub use command::CommandState;
+pub use command::{CommandNote, CommandState};
 pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
 pub use event::{
     Asker, Call, Cause, Epoch, Event, ExitStatus, Fingerprint, ProcessId, Reply, Signal,
 };
-pub use note::{CommandNote, Note, Seconds, decimal_seconds};
+pub use note::{Note, Seconds, decimal_seconds};
 pub use policy::{CleanExit, Policy};
 pub use snapshot::{AgentState, Snapshot};
 use stopping::Stop;

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::action::Outcome;
+use super::command::CommandNote;
 use super::companions::CompanionId;
 use super::event::{Asker, Epoch, ExitStatus, Fingerprint};
 
@@ -347,31 +348,6 @@ fn finished(outcome: Outcome, by: Option<Asker>, f: &mut fmt::Formatter<'_>) -> 
         Outcome::CommandEnded(how) => write!(f, "the command {how}")?,
     }
     write!(f, ", exit code {}", outcome.code())
-}
-
-/// What becomes of the command of `run`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandNote {
-    /// The proxy is LIVE, but not ready.
-    Waits,
-    /// A request to stop goes to it.
-    Forwarded(u8),
-    Ended(ExitStatus),
-    /// The proxy ended for good, and it did not.
-    Stopping,
-    Killing,
-}
-
-impl fmt::Display for CommandNote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Waits => f.write_str("the command waits until the proxy is ready"),
-            Self::Forwarded(number) => write!(f, "signal {number} goes to the command"),
-            Self::Ended(how) => write!(f, "the command {how}"),
-            Self::Stopping => f.write_str("the proxy is gone, stopping the command"),
-            Self::Killing => f.write_str("killing the command"),
-        }
-    }
 }
 
 /// A duration as an operator reads it, to the millisecond: `0.2s`, `61.5s`.

@@ -5,10 +5,11 @@
 use std::time::{Duration, Instant};
 
 use super::action::{Action, ChildSignal, Outcome};
+use super::command::CommandNote;
 use super::epoch::{State, Why};
 use super::event::{Asker, Epoch, Event, ExitStatus, Signal};
 use super::exits::ended;
-use super::note::{CommandNote, Note};
+use super::note::Note;
 use super::timers::Timer;
 use super::{Next, Phase, Place, Supervisor};
 
