@@ -133,6 +133,8 @@ pub struct Supervisor {
     ever_live: bool,
     /// POST `/drain` was served: not ready from then on, and a later stop does not drain again.
     drained: bool,
+    /// The proxy's answer to that; `None`: under way. A stop waits for it, and drains after all where it was a failure.
+    drain_reply: Option<Reply>,
     stop: Stop,
     companions: Vec<Companion>,
     /// The command of `run`.
@@ -165,6 +167,7 @@ impl Supervisor {
             degraded: false,
             ever_live: false,
             drained: false,
+            drain_reply: None,
             stop: Stop::default(),
             timers: Timers::default(),
             room: Vec::with_capacity(ROOM),
@@ -324,6 +327,9 @@ impl Supervisor {
         }
         if self.drained {
             // Its parent was asked to drain; it listens anew.
+            if self.phase == Phase::Running {
+                self.drain_reply = None;
+            }
             out.push(Action::CallAdmin(epoch, Call::Drain));
         }
         for timer in [Timer::LivePoll, Timer::LiveDeadline, Timer::Gate] {

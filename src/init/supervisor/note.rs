@@ -106,8 +106,10 @@ pub enum Note {
     /// POST `/quitquitquit`.
     QuitRequested,
     DrainBegan(Duration),
-    /// The admin port did not take the drain; the time is waited for all the same.
-    DrainRefused,
+    /// The admin port did not take the drain; the time is waited for all the same, now or when the agent stops.
+    DrainRefused {
+        stopping: bool,
+    },
     NoConnections,
     Terminating,
     /// What is left of the proxies is killed: a third request `asked` for it, or they did not end in their time.
@@ -155,7 +157,7 @@ impl Note {
                 | Self::NotValidated(_)
                 | Self::ParentDied { .. }
                 | Self::ParentHangs { .. }
-                | Self::DrainRefused
+                | Self::DrainRefused { .. }
                 | Self::Killing { .. }
                 | Self::CompanionFailed { .. }
                 | Self::KillingCompanion(_)
@@ -218,7 +220,7 @@ impl fmt::Display for Note {
             | Self::DrainRequested
             | Self::QuitRequested
             | Self::DrainBegan(_)
-            | Self::DrainRefused
+            | Self::DrainRefused { .. }
             | Self::NoConnections
             | Self::Terminating
             | Self::Killing { .. }
@@ -297,8 +299,10 @@ impl Note {
             "drain requested on the status port, not stopping"
         } else if matches!(self, Self::QuitRequested) {
             "stop requested on the status port"
-        } else if matches!(self, Self::DrainRefused) {
+        } else if matches!(self, Self::DrainRefused { stopping: true }) {
             "cannot ask the proxy to drain, waiting the drain time instead"
+        } else if matches!(self, Self::DrainRefused { stopping: false }) {
+            "cannot ask the proxy to drain, a stop will wait the drain time"
         } else if matches!(self, Self::NoConnections) {
             "no connection is left, drain ends"
         } else if matches!(self, Self::Terminating) {

@@ -437,6 +437,7 @@ fn after_a_posted_drain_its_end_does_not_drain_again() {
     let mut sim = running();
     sim.on(Event::DrainRequested);
     assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
+    sim.on(replied(0, Call::Drain, Reply::Draining));
     sim.pass(secs(60));
     ends(&mut sim, CLEAN);
     assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
