@@ -20,6 +20,8 @@ use crate::log::{Level, LogConfig, Target};
 use crate::values::{self, BaseId, Role, User, duration};
 
 const HOUR: Duration = Duration::from_secs(3600);
+/// By how much a parent outlives its drain where only that is given: as the defaults do.
+const AFTER_DRAIN: Duration = Duration::from_secs(15);
 
 impl Config {
     /// Makes the configuration of `pintle proxy`.
@@ -45,6 +47,7 @@ impl Config {
         policy.companions = u8::try_from(companions.len()).unwrap_or(u8::MAX);
         policy.command = !args.command.is_empty();
         let launch = launch(&layers, &identity, host, &mut warnings);
+        policy.parent_shutdown = launch.parent_shutdown_time;
         let metrics = variables::metrics(&layers);
         variables::warn_of_others(&layers, &mut warnings);
         let basis = source::Basis {
@@ -172,8 +175,10 @@ fn hand_over(layers: &Layers<'_>) -> (Duration, Duration) {
         duration
     };
     let drain = seconds("drain-duration");
-    let parent = seconds("parent-shutdown-duration");
-    if parent <= drain {
+    let mut parent = seconds("parent-shutdown-duration");
+    if layers.given("parent-shutdown-duration").layer == Layer::Default {
+        parent = parent.max(drain.saturating_add(AFTER_DRAIN));
+    } else if parent <= drain {
         let drain = duration::proto(drain);
         layers.wrong(
             "parent-shutdown-duration",

@@ -42,8 +42,9 @@ pub(super) fn policy(
         hang_timeout: (!hang.is_zero()).then_some(hang),
         validate: layers.switch("validate"),
         hot_restart: !layers.switch("disable-hot-restart"),
-        parent_shutdown: layers.duration("parent-shutdown-duration", TICK),
         parent_stand_in: !layers.switch("no-parent-stand-in"),
+        // Known later.
+        parent_shutdown: Duration::ZERO,
         companions: 0,
         command: false,
     }

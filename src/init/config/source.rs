@@ -211,6 +211,7 @@ impl Basis<'_> {
             "domain" => identity.domain.as_str().into(),
             "trust-domain" => identity.trust_domain.as_str().into(),
             "proxy-admin-address" => self.admin.ip().to_string().into(),
+            "parent-shutdown-duration" => duration::proto(launch.parent_shutdown_time).into(),
             "concurrency" => launch.concurrency.unwrap_or(0).into(),
             "proxy-log-level" => launch.log_level.clone().unwrap_or_default().into(),
             "proxy-component-log-level" => launch

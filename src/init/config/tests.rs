@@ -215,6 +215,36 @@ fn a_higher_layer_wins() {
     assert_eq!(from_flags.launch.concurrency, Some(4));
 }
 
+/// Releases since 1.17 say a drain alone.
+#[test]
+fn a_parent_that_nobody_gave_an_end_outlives_its_drain() {
+    let said = |text: &str| [("PROXY_CONFIG", format!(r#"{{"drainDuration":"{text}"}}"#))];
+    for (drain, parent) in [
+        ("20s", 60),
+        ("45s", 60),
+        ("50s", 65),
+        ("60s", 75),
+        ("2m0s", 135),
+        ("1h", 3615),
+    ] {
+        let by_flag = config(&format!("--drainDuration {drain}"), &[]);
+        let [(name, text)] = said(drain);
+        let by_variable = config("", &[(name, &text)]);
+        for config in [by_flag, by_variable] {
+            let parent = Duration::from_secs(parent);
+            assert_eq!(config.launch.parent_shutdown_time, parent, "{drain}");
+            assert_eq!(config.policy.parent_shutdown, parent, "{drain}");
+        }
+    }
+    let template = config("--drainDuration 2m --template-file /t", &[]);
+    let Source::Template { template, .. } = template.source else {
+        panic!("{:?}", template.source);
+    };
+    let parent = ("parent-shutdown-duration", Value::from("135s".to_owned()));
+    assert!(template.values.contains(&parent));
+    assert!(refused("--drainDuration 2m --parentShutdownDuration 1m", &[]).contains("120s"));
+}
+
 /// A line, and what is said of it.
 const REFUSED_FLAGS: &[(&str, &str)] = &[
     (
