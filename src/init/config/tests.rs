@@ -245,6 +245,33 @@ fn a_parent_that_nobody_gave_an_end_outlives_its_drain() {
     assert!(refused("--drainDuration 2m --parentShutdownDuration 1m", &[]).contains("120s"));
 }
 
+#[test]
+fn the_longest_drain_that_nobody_gave_gives_way_to_the_shortest() {
+    const ZERO: (&str, &str) = ("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true");
+    const SHORTEST: (&str, &str) = ("MINIMUM_DRAIN_DURATION", "15s");
+    const LONGEST: &str = "TERMINATION_DRAIN_DURATION_SECONDS";
+    let drain = |variables: &[_]| {
+        let policy = config("", variables).policy;
+        let seconds = |duration: Duration| duration.as_secs();
+        (
+            seconds(policy.termination_drain),
+            policy.exit_on_zero.map(seconds),
+        )
+    };
+    assert_eq!(drain(&[ZERO, SHORTEST]), (15, Some(15)));
+    assert_eq!(drain(&[ZERO, SHORTEST, (LONGEST, "x")]), (15, Some(15)));
+    assert_eq!(drain(&[ZERO, SHORTEST, (LONGEST, "20")]), (20, Some(15)));
+    assert_eq!(
+        drain(&[ZERO, ("MINIMUM_DRAIN_DURATION", "2s")]),
+        (5, Some(2))
+    );
+    assert_eq!(drain(&[ZERO]), (5, Some(5)));
+    assert_eq!(drain(&[ZERO, (LONGEST, "3")]), (3, Some(3)));
+    assert_eq!(drain(&[SHORTEST]), (5, None));
+    let said = refused("", &[ZERO, SHORTEST, (LONGEST, "5")]);
+    assert!(said.contains("--termination-drain-duration, 5s"), "{said}");
+}
+
 /// A line, and what is said of it.
 const REFUSED_FLAGS: &[(&str, &str)] = &[
     (
@@ -349,8 +376,8 @@ const REFUSED_FLAGS: &[(&str, &str)] = &[
         "cannot use ENVOY_PROMETHEUS_PORT with --status-port: they are the same port",
     ),
     (
-        "--exit-on-zero-active-connections --minimum-drain-duration 6s",
-        "cannot use --minimum-drain-duration \"6s\": the drain lasts at most 5s",
+        "--exit-on-zero-active-connections --minimum-drain-duration 6s --termination-drain-duration 5s",
+        "cannot use --minimum-drain-duration \"6s\": it must not be longer than --termination-drain-duration, 5s",
     ),
     (
         "--id a~b",
