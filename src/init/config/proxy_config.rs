@@ -7,6 +7,7 @@ use crate::bootstrap::StatsInclusion;
 use crate::cli::flags::PROXY;
 use crate::cli::kebab;
 use crate::json::{self, Map, Value};
+use crate::search;
 
 /// What it says, as far as it means something here.
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ impl ProxyConfig {
                 return Err(wrong(&[key, ": it must be an object"].concat()));
             }
         }
-        config.warn_of_tracers(document.get("tracing"));
+        config.warn_of_meaningless(&document);
         config.stats = stats(document.get("proxyStatsMatcher"))?;
         config.metadata = metadata(document.get("proxyMetadata"))?;
         if found(&document, "tracing/lightstep").is_some() {
@@ -70,10 +71,11 @@ impl ProxyConfig {
         Ok(config)
     }
 
-    fn warn_of_tracers(&mut self, tracing: Option<&Value>) {
-        for tracer in ["stackdriver", "openCensusAgent"] {
-            if tracing.and_then(|tracing| tracing.get(tracer)).is_some() {
-                let warning = ["PROXY_CONFIG tracing.", tracer, " means nothing here"];
+    fn warn_of_meaningless(&mut self, document: &Map) {
+        for key in MEANINGLESS.split(' ') {
+            if found(document, key).is_some_and(|value| *value != Value::Null) {
+                let key = search::replace(key, "/", ".");
+                let warning = ["PROXY_CONFIG ", &key, " means nothing here"];
                 self.warnings.push(warning.concat());
             }
         }
@@ -83,7 +85,8 @@ impl ProxyConfig {
         let known = |key: &str| {
             // The first of a path.
             let is_key = |entry: &str| entry.split(['/', '=']).next() == Some(key);
-            KEYS.split(' ').any(is_key) || IGNORED.split(' ').any(is_key)
+            let lists = [KEYS, MEANINGLESS, IGNORED];
+            lists.iter().any(|list| list.split(' ').any(is_key))
         };
         let unknown: Vec<&str> = document
             .iter()
@@ -162,9 +165,12 @@ const PARTS: &[&str] = &[
 /// Keys that stand for a flag: of the same name, or of the one behind the equals sign.
 const KEYS: &str = "configPath binaryPath serviceCluster drainDuration parentShutdownDuration terminationDrainDuration \
     discoveryAddress connectTimeout statsdUdpAddress proxyAdminPort statusPort controlPlaneAuthPolicy \
-    customConfigFile proxyBootstrapTemplatePath=template-file concurrency statNameLength zipkinAddress \
+    customConfigFile proxyBootstrapTemplatePath=template-file concurrency zipkinAddress \
     tracing/zipkin/address=zipkin-address tracing/datadog/address=datadog-agent-address envoyMetricsServiceAddress \
     envoyMetricsService/address=envoy-metrics-service-address";
+
+/// Keys whose effect is missed: each is warned about. Releases with an Envoy that knew `statNameLength` had no `PROXY_CONFIG`.
+const MEANINGLESS: &str = "statNameLength tracing/openCensusAgent tracing/stackdriver";
 
 /// Of a ProxyConfig, but nothing that an init could do.
 const IGNORED: &str = "availabilityZone caCertificatesPem discoveryRefreshDelay envoyAccessLogService extraStatTags fileFlushInterval \

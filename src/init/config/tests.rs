@@ -685,16 +685,22 @@ fn a_file_of_the_user_s_may_use_any_port() {
 }
 
 #[test]
-fn tracers_that_nobody_has_here_are_said() {
-    let set = [(
-        "PROXY_CONFIG",
-        r#"{"tracing":{"stackdriver":{},"sampling":1}}"#,
-    )];
-    let warnings = config("", &set).warnings;
-    assert_eq!(
-        warnings,
-        ["PROXY_CONFIG tracing.stackdriver means nothing here"]
-    );
+fn keys_that_nothing_here_can_do_are_said() {
+    for (key, text) in [
+        (
+            "tracing.stackdriver",
+            r#"{"tracing":{"stackdriver":{},"sampling":1}}"#,
+        ),
+        // Releases with an Envoy that knew the flag had no such variable.
+        ("statNameLength", r#"{"statNameLength":256}"#),
+    ] {
+        let config = config("", &[("PROXY_CONFIG", text)]);
+        assert_eq!(
+            config.warnings,
+            [format!("PROXY_CONFIG {key} means nothing here")]
+        );
+        assert_eq!(config.launch.max_obj_name_len, None);
+    }
 }
 
 #[test]
