@@ -60,6 +60,21 @@ impl Config {
             count_connections: policy.exit_on_zero.is_some(),
         };
         let source = basis.source(documents, &mut warnings);
+        let probers = probers::probers(&layers);
+        let scrape = scrape::targets(&layers, admin, status);
+        let application_ports = application_ports(&layers);
+        if status.is_none() {
+            let unserved = [
+                ("ISTIO_KUBE_APP_PROBERS", probers.is_empty()),
+                ("ISTIO_PROMETHEUS_ANNOTATIONS", scrape.is_empty()),
+                // A command waits for them.
+                (
+                    "--application-ports",
+                    application_ports.is_empty() || policy.command,
+                ),
+            ];
+            warn_of_unserved(&unserved, &mut warnings);
+        }
         let config = Self {
             role: args.role,
             drain: drain(&layers, &source),
@@ -73,8 +88,8 @@ impl Config {
             log: log(&layers),
             grace_period: grace_period(&layers, &mut warnings),
             status,
-            application_ports: application_ports(&layers),
-            probers: probers::probers(&layers),
+            application_ports,
+            probers,
             // A hint and no more: what is no address is none.
             node: layers
                 .environment
@@ -82,7 +97,7 @@ impl Config {
                 .ok()
                 .flatten()
                 .and_then(|ip| ip.parse().ok()),
-            scrape: scrape::targets(&layers, admin, status),
+            scrape,
             metrics,
             warnings,
         };
@@ -126,6 +141,21 @@ fn status(layers: &Layers<'_>, admin: SocketAddr) -> Option<SocketAddr> {
         ));
     }
     (port != 0).then_some(SocketAddr::new(address, port))
+}
+
+/// Warns of what has no effect without a status port: names, and whether there is none of each.
+fn warn_of_unserved(unserved: &[(&str, bool)], warnings: &mut Vec<String>) {
+    let mut names = String::new();
+    for (name, _) in unserved.iter().filter(|(_, none)| !none) {
+        if !names.is_empty() {
+            names.push_str(", ");
+        }
+        names.push_str(name);
+    }
+    if !names.is_empty() {
+        let cause = ": the status port is off, see --status-port";
+        warnings.push(["cannot serve ", &names, cause].concat());
+    }
 }
 
 fn launch(

@@ -728,6 +728,38 @@ fn what_the_injector_took_from_the_application() {
     assert!(config("router", &[(SCRAPE, "{")]).scrape.is_empty());
 }
 
+#[test]
+fn without_a_status_port_what_stands_on_it_is_said() {
+    let set = [
+        (
+            "ISTIO_KUBE_APP_PROBERS",
+            r#"{"/app-health/c/livez":{"port":80}}"#,
+        ),
+        (
+            "ISTIO_PROMETHEUS_ANNOTATIONS",
+            r#"{"scrape":"true","port":"8080"}"#,
+        ),
+    ];
+    let said = |line: &str| config(line, &set).warnings;
+    let all = "ISTIO_KUBE_APP_PROBERS, ISTIO_PROMETHEUS_ANNOTATIONS, --application-ports";
+    for (line, names) in [
+        ("--applicationPorts 80", all),
+        ("router", "ISTIO_KUBE_APP_PROBERS"),
+    ] {
+        let expected = format!("cannot serve {names}: the status port is off, see --status-port");
+        assert_eq!(said(line), [expected], "{line}");
+    }
+    assert_eq!(said("--applicationPorts 80 --statusPort 15020"), [""; 0]);
+    assert_eq!(config("", &[(set[0].0, "{}")]).warnings, [""; 0]);
+    // A command waits for the ports.
+    let arguments = words("pintle run --applicationPorts 80 -- true");
+    let Ok(Command::Proxy(args)) = cli::parse(&arguments) else {
+        panic!("usage");
+    };
+    let run = Config::new(&args, environment(&[]), &Host::default()).unwrap();
+    assert_eq!(run.warnings, [""; 0]);
+}
+
 proptest::proptest! {
     #[test]
     fn any_value_is_survived(
