@@ -79,6 +79,11 @@ impl ProxyConfig {
                 self.warnings.push(warning.concat());
             }
         }
+        for key in ["envoyMetricsService", "tracing"] {
+            let origin = ["PROXY_CONFIG ", key].concat();
+            self.warnings
+                .extend(document.get(key).and_then(|part| plain_text(&origin, part)));
+        }
     }
 
     fn warn_of_unknown(&mut self, document: &Map) {
@@ -98,6 +103,19 @@ impl ProxyConfig {
                 .push(["PROXY_CONFIG has unknown keys: ", &unknown.join(", ")].concat());
         }
     }
+}
+
+/// A warning where a service is to be reached by TLS, for which nothing here has settings.
+pub(super) fn plain_text(origin: &str, service: &Value) -> Option<String> {
+    let mode = service.get("tlsSettings")?.get("mode")?;
+    let none = match mode {
+        Value::Null => true,
+        Value::String(mode) => mode == "DISABLE",
+        Value::Number(mode) => mode.as_str() == "0",
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+    };
+    let cause = " asks for TLS, which is not done: it goes in plain text";
+    (!none).then(|| [origin, cause].concat())
 }
 
 /// Protobuf's JSON writes the enumeration as a name or as a number.
@@ -170,10 +188,10 @@ const KEYS: &str = "configPath binaryPath serviceCluster drainDuration parentShu
     envoyMetricsService/address=envoy-metrics-service-address";
 
 /// Keys whose effect is missed: each is warned about. Releases with an Envoy that knew `statNameLength` had no `PROXY_CONFIG`.
-const MEANINGLESS: &str = "statNameLength tracing/openCensusAgent tracing/stackdriver";
+const MEANINGLESS: &str = "caCertificatesPem envoyAccessLogService/address extraStatTags fileFlushInterval fileFlushMinSizeKb \
+    privateKeyProvider readinessProbe runtimeValues statNameLength tracing/openCensusAgent tracing/stackdriver";
 
 /// Of a ProxyConfig, but nothing that an init could do.
-const IGNORED: &str = "availabilityZone caCertificatesPem discoveryRefreshDelay envoyAccessLogService extraStatTags fileFlushInterval \
-    fileFlushMinSizeKb gatewayTopology holdApplicationUntilProxyStarts image interceptionMode meshId \
-    privateKeyProvider proxyHeaders proxyMetadata proxyStatsMatcher readinessProbe runtimeValues sds \
+const IGNORED: &str = "availabilityZone discoveryRefreshDelay envoyAccessLogService gatewayTopology \
+    holdApplicationUntilProxyStarts image interceptionMode meshId proxyHeaders proxyMetadata proxyStatsMatcher sds \
     statsCompression tracingServiceName tracing";

@@ -693,6 +693,22 @@ fn keys_that_nothing_here_can_do_are_said() {
         ),
         // Releases with an Envoy that knew the flag had no such variable.
         ("statNameLength", r#"{"statNameLength":256}"#),
+        (
+            "runtimeValues",
+            r#"{"runtimeValues":{"re2.max_program_size.error_level":"1024"}}"#,
+        ),
+        (
+            "envoyAccessLogService.address",
+            r#"{"envoyAccessLogService":{"address":"als:1"}}"#,
+        ),
+        ("extraStatTags", r#"{"extraStatTags":["a"]}"#),
+        ("caCertificatesPem", r#"{"caCertificatesPem":["x"]}"#),
+        ("fileFlushInterval", r#"{"fileFlushInterval":"1s"}"#),
+        ("privateKeyProvider", r#"{"privateKeyProvider":{"qat":{}}}"#),
+        (
+            "readinessProbe",
+            r#"{"readinessProbe":{"periodSeconds":1}}"#,
+        ),
     ] {
         let config = config("", &[("PROXY_CONFIG", text)]);
         assert_eq!(
@@ -701,6 +717,31 @@ fn keys_that_nothing_here_can_do_are_said() {
         );
         assert_eq!(config.launch.max_obj_name_len, None);
     }
+}
+
+#[test]
+fn tls_that_is_not_done_where_it_was_asked_for_is_said() {
+    const SAID: &str = " asks for TLS, which is not done: it goes in plain text";
+    for (part, mode, is_said) in [
+        ("tracing", r#""SIMPLE""#, true),
+        ("envoyMetricsService", r#""MUTUAL""#, true),
+        ("envoyMetricsService", "2", true),
+        ("envoyMetricsService", "0", false),
+        ("envoyMetricsService", "null", false),
+        ("tracing", r#""DISABLE""#, false),
+    ] {
+        let text = format!(r#"{{"{part}":{{"tlsSettings":{{"mode":{mode}}}}}}}"#);
+        let warnings = config("", &[("PROXY_CONFIG", &text)]).warnings;
+        let expected = is_said.then(|| format!("PROXY_CONFIG {part}{SAID}"));
+        assert_eq!(warnings, Vec::from_iter(expected), "{text}");
+    }
+    let flag = config(
+        r#"--envoyMetricsService {"address":"m:1","tlsSettings":{"mode":"MUTUAL"}}"#,
+        &[],
+    );
+    assert_eq!(flag.warnings, [format!("--envoy-metrics-service{SAID}")]);
+    let none = r#"--envoyMetricsService {"address":"m:1","tlsSettings":{}}"#;
+    assert_eq!(config(none, &[]).warnings, [""; 0]);
 }
 
 #[test]
