@@ -134,9 +134,17 @@ spec:
     - --serviceCluster
     - {{ printf "%s.%s" $app $namespace | toJson }}
     - --drainDuration
-    - {{ formatDuration $proxy.DrainDuration }}
+    {{- /* The proxy takes whole seconds: a part of one is one. */}}
+    {{- $drain := $proxy.DrainDuration }}
+    {{- $parent := $proxy.ParentShutdownDuration }}
+    {{- $drainSeconds := add $drain.Seconds (min $drain.Nanos 1) }}
+    {{- $parentSeconds := add $parent.Seconds (min $parent.Nanos 1) }}
+    - {{ if $drain.Nanos }}{{ $drainSeconds }}s{{ else }}{{ formatDuration $drain }}{{ end }}
+    {{- /* Releases since 1.17 know no end of a parent. Where the drain is as long, the proxy finds one that comes later. */}}
+    {{- if gt $parentSeconds $drainSeconds }}
     - --parentShutdownDuration
-    - {{ formatDuration $proxy.ParentShutdownDuration }}
+    - {{ if $parent.Nanos }}{{ $parentSeconds }}s{{ else }}{{ formatDuration $parent }}{{ end }}
+    {{- end }}
     - --discoveryAddress
     - {{ annotation $meta "sidecar.istio.io/discoveryAddress" (default $proxy.DiscoveryAddress $discoveryAddress) | toJson }}
     {{- with $proxy.GetTracing }}

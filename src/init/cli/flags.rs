@@ -272,7 +272,7 @@ flags_of_proxy! {
     "binary-path t /usr/local/bin/envoy" => "the proxy",
     "service-cluster t istio-proxy" => "service cluster of the node",
     "drain-duration d 45s" => "how long a parent drains at a hot restart",
-    "parent-shutdown-duration d 1m0s" => "when a parent is ended after a hot restart",
+    "parent-shutdown-duration d 1m0s" => "when a parent is ended after a hot restart (default 1m0s, or 15s after the drain)",
     "discovery-address t istio-pilot:15010" => "control plane, xDS over gRPC",
     "zipkin-address t" => "collector of Zipkin traces",
     "datadog-agent-address t" => "agent for Datadog traces",

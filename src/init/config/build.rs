@@ -20,6 +20,8 @@ use crate::log::{Level, LogConfig, Target};
 use crate::values::{self, BaseId, Role, User, duration};
 
 const HOUR: Duration = Duration::from_secs(3600);
+/// By how much a parent outlives its drain where only that is given: as the defaults do.
+const AFTER_DRAIN: Duration = Duration::from_secs(15);
 
 impl Config {
     /// Makes the configuration of `pintle proxy`.
@@ -45,6 +47,7 @@ impl Config {
         policy.companions = u8::try_from(companions.len()).unwrap_or(u8::MAX);
         policy.command = !args.command.is_empty();
         let launch = launch(&layers, &identity, host, &mut warnings);
+        policy.parent_shutdown = launch.parent_shutdown_time;
         let metrics = variables::metrics(&layers);
         variables::warn_of_others(&layers, &mut warnings);
         let basis = source::Basis {
@@ -57,6 +60,21 @@ impl Config {
             count_connections: policy.exit_on_zero.is_some(),
         };
         let source = basis.source(documents, &mut warnings);
+        let probers = probers::probers(&layers);
+        let scrape = scrape::targets(&layers, admin, status);
+        let application_ports = application_ports(&layers);
+        if status.is_none() {
+            let unserved = [
+                ("ISTIO_KUBE_APP_PROBERS", probers.is_empty()),
+                ("ISTIO_PROMETHEUS_ANNOTATIONS", scrape.is_empty()),
+                // A command waits for them.
+                (
+                    "--application-ports",
+                    application_ports.is_empty() || policy.command,
+                ),
+            ];
+            warn_of_unserved(&unserved, &mut warnings);
+        }
         let config = Self {
             role: args.role,
             drain: drain(&layers, &source),
@@ -70,8 +88,8 @@ impl Config {
             log: log(&layers),
             grace_period: grace_period(&layers, &mut warnings),
             status,
-            application_ports: application_ports(&layers),
-            probers: probers::probers(&layers),
+            application_ports,
+            probers,
             // A hint and no more: what is no address is none.
             node: layers
                 .environment
@@ -79,7 +97,7 @@ impl Config {
                 .ok()
                 .flatten()
                 .and_then(|ip| ip.parse().ok()),
-            scrape: scrape::targets(&layers, admin, status),
+            scrape,
             metrics,
             warnings,
         };
@@ -123,6 +141,21 @@ fn status(layers: &Layers<'_>, admin: SocketAddr) -> Option<SocketAddr> {
         ));
     }
     (port != 0).then_some(SocketAddr::new(address, port))
+}
+
+/// Warns of what has no effect without a status port: names, and whether there is none of each.
+fn warn_of_unserved(unserved: &[(&str, bool)], warnings: &mut Vec<String>) {
+    let mut names = String::new();
+    for (name, _) in unserved.iter().filter(|(_, none)| !none) {
+        if !names.is_empty() {
+            names.push_str(", ");
+        }
+        names.push_str(name);
+    }
+    if !names.is_empty() {
+        let cause = ": the status port is off, see --status-port";
+        warnings.push(["cannot serve ", &names, cause].concat());
+    }
 }
 
 fn launch(
@@ -172,8 +205,10 @@ fn hand_over(layers: &Layers<'_>) -> (Duration, Duration) {
         duration
     };
     let drain = seconds("drain-duration");
-    let parent = seconds("parent-shutdown-duration");
-    if parent <= drain {
+    let mut parent = seconds("parent-shutdown-duration");
+    if layers.given("parent-shutdown-duration").layer == Layer::Default {
+        parent = parent.max(drain.saturating_add(AFTER_DRAIN));
+    } else if parent <= drain {
         let drain = duration::proto(drain);
         layers.wrong(
             "parent-shutdown-duration",

@@ -21,14 +21,14 @@ pub(super) fn policy(
         layers.wrong("rescan-interval", "it must be 0 or at least 1s");
     }
     let hang = layers.duration("proxy-hang-timeout", Duration::ZERO);
-    let termination_drain = termination_drain(layers, warnings);
+    let (termination_drain, exit_on_zero) = drain(layers, warnings);
     let budget = layers.number("retry-budget", 0..=i64::from(u32::MAX));
     Policy {
         cert_debounce: layers.duration("cert-debounce", Duration::ZERO),
         rescan_interval: (!rescan.is_zero()).then_some(rescan),
         wait_for_certificates,
         termination_drain,
-        exit_on_zero: exit_on_zero(layers, termination_drain),
+        exit_on_zero,
         pre_drain_delay: layers.duration("pre-drain-delay", Duration::ZERO),
         kill_timeout: layers.duration("kill-timeout", Duration::ZERO),
         retry_budget: u32::try_from(budget).unwrap_or(u32::MAX),
@@ -42,8 +42,9 @@ pub(super) fn policy(
         hang_timeout: (!hang.is_zero()).then_some(hang),
         validate: layers.switch("validate"),
         hot_restart: !layers.switch("disable-hot-restart"),
-        parent_shutdown: layers.duration("parent-shutdown-duration", TICK),
         parent_stand_in: !layers.switch("no-parent-stand-in"),
+        // Known later.
+        parent_shutdown: Duration::ZERO,
         companions: 0,
         command: false,
     }
@@ -58,11 +59,14 @@ fn clean_exit(text: &str) -> Result<CleanExit, &'static str> {
     }
 }
 
-/// pilot-agent's variable counts seconds and never stops the start, so it is read apart.
-fn termination_drain(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Duration {
+/// The longest drain, and whether somebody gave it. pilot-agent's variable counts seconds and never stops the start, so it
+/// is read apart.
+fn termination_drain(layers: &Layers<'_>, warnings: &mut Vec<String>) -> (Duration, bool) {
     const VARIABLE: &str = "TERMINATION_DRAIN_DURATION_SECONDS";
-    let given = layers.duration("termination-drain-duration", Duration::ZERO);
-    if layers.given("termination-drain-duration").layer == Layer::Flag {
+    let duration = layers.duration("termination-drain-duration", Duration::ZERO);
+    let layer = layers.given("termination-drain-duration").layer;
+    let given = (duration, layer != Layer::Default);
+    if layer == Layer::Flag {
         return given;
     }
     let Some(text) = layers.variable(VARIABLE) else {
@@ -74,26 +78,32 @@ fn termination_drain(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Duratio
     match text.parse::<i32>() {
         Ok(seconds) if seconds < 0 => {
             warn("negative, so there is no drain");
-            Duration::ZERO
+            (Duration::ZERO, true)
         }
-        Ok(seconds) => Duration::from_secs(u64::from(seconds.unsigned_abs())),
+        Ok(seconds) => (Duration::from_secs(u64::from(seconds.unsigned_abs())), true),
         Err(_) => {
             warn("not a number of seconds, so 5 are taken");
-            Duration::from_secs(5)
+            (Duration::from_secs(5), false)
         }
     }
 }
 
-/// The shortest drain, where the drain ends with the last connection. The default one gives way to a shorter longest.
-fn exit_on_zero(layers: &Layers<'_>, termination_drain: Duration) -> Option<Duration> {
-    let minimum = layers.duration("minimum-drain-duration", Duration::ZERO);
+/// The longest drain, and the shortest where it ends with the last connection. A default gives way to a value that somebody
+/// gave: with Istio's agent the longest means nothing where connections are counted.
+fn drain(layers: &Layers<'_>, warnings: &mut Vec<String>) -> (Duration, Option<Duration>) {
+    let (longest, is_given) = termination_drain(layers, warnings);
+    let shortest = layers.duration("minimum-drain-duration", Duration::ZERO);
     if !layers.switch("exit-on-zero-active-connections") {
-        return None;
+        return (longest, None);
     }
     let given = layers.given("minimum-drain-duration");
-    if given.layer != Layer::Default && minimum > termination_drain {
-        let longest = duration::proto(termination_drain);
-        given.refuse(&["the drain lasts at most ", &longest].concat());
+    if given.layer == Layer::Default {
+        return (longest, Some(shortest.min(longest)));
     }
-    Some(minimum.min(termination_drain))
+    if is_given && shortest > longest {
+        let longest = duration::proto(longest);
+        let cause = "it must not be longer than --termination-drain-duration, ";
+        given.refuse(&[cause, &longest].concat());
+    }
+    (longest.max(shortest), Some(shortest))
 }

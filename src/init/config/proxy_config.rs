@@ -7,6 +7,7 @@ use crate::bootstrap::StatsInclusion;
 use crate::cli::flags::PROXY;
 use crate::cli::kebab;
 use crate::json::{self, Map, Value};
+use crate::search;
 
 /// What it says, as far as it means something here.
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ impl ProxyConfig {
                 return Err(wrong(&[key, ": it must be an object"].concat()));
             }
         }
-        config.warn_of_tracers(document.get("tracing"));
+        config.warn_of_meaningless(&document);
         config.stats = stats(document.get("proxyStatsMatcher"))?;
         config.metadata = metadata(document.get("proxyMetadata"))?;
         if found(&document, "tracing/lightstep").is_some() {
@@ -70,12 +71,18 @@ impl ProxyConfig {
         Ok(config)
     }
 
-    fn warn_of_tracers(&mut self, tracing: Option<&Value>) {
-        for tracer in ["stackdriver", "openCensusAgent"] {
-            if tracing.and_then(|tracing| tracing.get(tracer)).is_some() {
-                let warning = ["PROXY_CONFIG tracing.", tracer, " means nothing here"];
+    fn warn_of_meaningless(&mut self, document: &Map) {
+        for key in MEANINGLESS.split(' ') {
+            if found(document, key).is_some_and(|value| *value != Value::Null) {
+                let key = search::replace(key, "/", ".");
+                let warning = ["PROXY_CONFIG ", &key, " means nothing here"];
                 self.warnings.push(warning.concat());
             }
+        }
+        for key in ["envoyMetricsService", "tracing"] {
+            let origin = ["PROXY_CONFIG ", key].concat();
+            self.warnings
+                .extend(document.get(key).and_then(|part| plain_text(&origin, part)));
         }
     }
 
@@ -83,7 +90,8 @@ impl ProxyConfig {
         let known = |key: &str| {
             // The first of a path.
             let is_key = |entry: &str| entry.split(['/', '=']).next() == Some(key);
-            KEYS.split(' ').any(is_key) || IGNORED.split(' ').any(is_key)
+            let lists = [KEYS, MEANINGLESS, IGNORED];
+            lists.iter().any(|list| list.split(' ').any(is_key))
         };
         let unknown: Vec<&str> = document
             .iter()
@@ -95,6 +103,19 @@ impl ProxyConfig {
                 .push(["PROXY_CONFIG has unknown keys: ", &unknown.join(", ")].concat());
         }
     }
+}
+
+/// A warning where a service is to be reached by TLS, for which nothing here has settings.
+pub(super) fn plain_text(origin: &str, service: &Value) -> Option<String> {
+    let mode = service.get("tlsSettings")?.get("mode")?;
+    let none = match mode {
+        Value::Null => true,
+        Value::String(mode) => mode == "DISABLE",
+        Value::Number(mode) => mode.as_str() == "0",
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+    };
+    let cause = " asks for TLS, which is not done: it goes in plain text";
+    (!none).then(|| [origin, cause].concat())
 }
 
 /// Protobuf's JSON writes the enumeration as a name or as a number.
@@ -162,12 +183,15 @@ const PARTS: &[&str] = &[
 /// Keys that stand for a flag: of the same name, or of the one behind the equals sign.
 const KEYS: &str = "configPath binaryPath serviceCluster drainDuration parentShutdownDuration terminationDrainDuration \
     discoveryAddress connectTimeout statsdUdpAddress proxyAdminPort statusPort controlPlaneAuthPolicy \
-    customConfigFile proxyBootstrapTemplatePath=template-file concurrency statNameLength zipkinAddress \
+    customConfigFile proxyBootstrapTemplatePath=template-file concurrency zipkinAddress \
     tracing/zipkin/address=zipkin-address tracing/datadog/address=datadog-agent-address envoyMetricsServiceAddress \
     envoyMetricsService/address=envoy-metrics-service-address";
 
+/// Keys whose effect is missed: each is warned about. Releases with an Envoy that knew `statNameLength` had no `PROXY_CONFIG`.
+const MEANINGLESS: &str = "caCertificatesPem envoyAccessLogService/address extraStatTags fileFlushInterval fileFlushMinSizeKb \
+    privateKeyProvider readinessProbe runtimeValues statNameLength tracing/openCensusAgent tracing/stackdriver";
+
 /// Of a ProxyConfig, but nothing that an init could do.
-const IGNORED: &str = "availabilityZone caCertificatesPem discoveryRefreshDelay envoyAccessLogService extraStatTags fileFlushInterval \
-    fileFlushMinSizeKb gatewayTopology holdApplicationUntilProxyStarts image interceptionMode meshId \
-    privateKeyProvider proxyHeaders proxyMetadata proxyStatsMatcher readinessProbe runtimeValues sds \
+const IGNORED: &str = "availabilityZone discoveryRefreshDelay envoyAccessLogService gatewayTopology \
+    holdApplicationUntilProxyStarts image interceptionMode meshId proxyHeaders proxyMetadata proxyStatsMatcher sds \
     statsCompression tracingServiceName tracing";

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::identity::Identity;
 use super::layers::{Given, Layer, Layers, TICK};
+use super::proxy_config::plain_text;
 use super::watched::Certificates;
 use super::{ConfigError, IpVersion, Launch, Metrics};
 use crate::bootstrap::node::{self, NodeDescription, NodeInputs};
@@ -139,7 +140,7 @@ impl Basis<'_> {
             discovery,
             tracing: tracing(layers, warnings),
             statsd: statsd.and_then(|_| layers.parse("statsd-udp-address", values::socket_address)),
-            metrics_service: layers.noted(metrics_service(layers)).flatten(),
+            metrics_service: layers.noted(metrics_service(layers, warnings)).flatten(),
             prometheus_port: prometheus_port(layers),
             prometheus_local: self.metrics.local_only,
             ipv6_only: self.identity.ipv6_only(),
@@ -211,6 +212,7 @@ impl Basis<'_> {
             "domain" => identity.domain.as_str().into(),
             "trust-domain" => identity.trust_domain.as_str().into(),
             "proxy-admin-address" => self.admin.ip().to_string().into(),
+            "parent-shutdown-duration" => duration::proto(launch.parent_shutdown_time).into(),
             "concurrency" => launch.concurrency.unwrap_or(0).into(),
             "proxy-log-level" => launch.log_level.clone().unwrap_or_default().into(),
             "proxy-component-log-level" => launch
@@ -290,7 +292,10 @@ fn collector(layers: &Layers<'_>, name: &'static str) -> Option<HostPort> {
 }
 
 /// An address, or pilot-agent 1.4's RemoteService in JSON, of which the address counts.
-fn metrics_service(layers: &Layers<'_>) -> Result<Option<HostPort>, ConfigError> {
+fn metrics_service(
+    layers: &Layers<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Option<HostPort>, ConfigError> {
     const ADDRESS: &str = "envoy-metrics-service-address";
     const SERVICE: &str = "envoy-metrics-service";
     let address = layers.given(ADDRESS);
@@ -307,6 +312,7 @@ fn metrics_service(layers: &Layers<'_>) -> Result<Option<HostPort>, ConfigError>
     if document.as_object().is_none() {
         return Err(service.wrong("it must be a JSON object"));
     }
+    warnings.extend(plain_text(&service.origin(), &document));
     match document.get("address") {
         None => Ok(None),
         Some(Value::String(address)) if address.is_empty() => Ok(None),

@@ -215,6 +215,63 @@ fn a_higher_layer_wins() {
     assert_eq!(from_flags.launch.concurrency, Some(4));
 }
 
+/// Releases since 1.17 say a drain alone.
+#[test]
+fn a_parent_that_nobody_gave_an_end_outlives_its_drain() {
+    let said = |text: &str| [("PROXY_CONFIG", format!(r#"{{"drainDuration":"{text}"}}"#))];
+    for (drain, parent) in [
+        ("20s", 60),
+        ("45s", 60),
+        ("50s", 65),
+        ("60s", 75),
+        ("2m0s", 135),
+        ("1h", 3615),
+    ] {
+        let by_flag = config(&format!("--drainDuration {drain}"), &[]);
+        let [(name, text)] = said(drain);
+        let by_variable = config("", &[(name, &text)]);
+        for config in [by_flag, by_variable] {
+            let parent = Duration::from_secs(parent);
+            assert_eq!(config.launch.parent_shutdown_time, parent, "{drain}");
+            assert_eq!(config.policy.parent_shutdown, parent, "{drain}");
+        }
+    }
+    let template = config("--drainDuration 2m --template-file /t", &[]);
+    let Source::Template { template, .. } = template.source else {
+        panic!("{:?}", template.source);
+    };
+    let parent = ("parent-shutdown-duration", Value::from("135s".to_owned()));
+    assert!(template.values.contains(&parent));
+    assert!(refused("--drainDuration 2m --parentShutdownDuration 1m", &[]).contains("120s"));
+}
+
+#[test]
+fn the_longest_drain_that_nobody_gave_gives_way_to_the_shortest() {
+    const ZERO: (&str, &str) = ("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true");
+    const SHORTEST: (&str, &str) = ("MINIMUM_DRAIN_DURATION", "15s");
+    const LONGEST: &str = "TERMINATION_DRAIN_DURATION_SECONDS";
+    let drain = |variables: &[_]| {
+        let policy = config("", variables).policy;
+        let seconds = |duration: Duration| duration.as_secs();
+        (
+            seconds(policy.termination_drain),
+            policy.exit_on_zero.map(seconds),
+        )
+    };
+    assert_eq!(drain(&[ZERO, SHORTEST]), (15, Some(15)));
+    assert_eq!(drain(&[ZERO, SHORTEST, (LONGEST, "x")]), (15, Some(15)));
+    assert_eq!(drain(&[ZERO, SHORTEST, (LONGEST, "20")]), (20, Some(15)));
+    assert_eq!(
+        drain(&[ZERO, ("MINIMUM_DRAIN_DURATION", "2s")]),
+        (5, Some(2))
+    );
+    assert_eq!(drain(&[ZERO]), (5, Some(5)));
+    assert_eq!(drain(&[ZERO, (LONGEST, "3")]), (3, Some(3)));
+    assert_eq!(drain(&[SHORTEST]), (5, None));
+    let said = refused("", &[ZERO, SHORTEST, (LONGEST, "5")]);
+    assert!(said.contains("--termination-drain-duration, 5s"), "{said}");
+}
+
 /// A line, and what is said of it.
 const REFUSED_FLAGS: &[(&str, &str)] = &[
     (
@@ -319,8 +376,8 @@ const REFUSED_FLAGS: &[(&str, &str)] = &[
         "cannot use ENVOY_PROMETHEUS_PORT with --status-port: they are the same port",
     ),
     (
-        "--exit-on-zero-active-connections --minimum-drain-duration 6s",
-        "cannot use --minimum-drain-duration \"6s\": the drain lasts at most 5s",
+        "--exit-on-zero-active-connections --minimum-drain-duration 6s --termination-drain-duration 5s",
+        "cannot use --minimum-drain-duration \"6s\": it must not be longer than --termination-drain-duration, 5s",
     ),
     (
         "--id a~b",
@@ -628,16 +685,63 @@ fn a_file_of_the_user_s_may_use_any_port() {
 }
 
 #[test]
-fn tracers_that_nobody_has_here_are_said() {
-    let set = [(
-        "PROXY_CONFIG",
-        r#"{"tracing":{"stackdriver":{},"sampling":1}}"#,
-    )];
-    let warnings = config("", &set).warnings;
-    assert_eq!(
-        warnings,
-        ["PROXY_CONFIG tracing.stackdriver means nothing here"]
+fn keys_that_nothing_here_can_do_are_said() {
+    for (key, text) in [
+        (
+            "tracing.stackdriver",
+            r#"{"tracing":{"stackdriver":{},"sampling":1}}"#,
+        ),
+        // Releases with an Envoy that knew the flag had no such variable.
+        ("statNameLength", r#"{"statNameLength":256}"#),
+        (
+            "runtimeValues",
+            r#"{"runtimeValues":{"re2.max_program_size.error_level":"1024"}}"#,
+        ),
+        (
+            "envoyAccessLogService.address",
+            r#"{"envoyAccessLogService":{"address":"als:1"}}"#,
+        ),
+        ("extraStatTags", r#"{"extraStatTags":["a"]}"#),
+        ("caCertificatesPem", r#"{"caCertificatesPem":["x"]}"#),
+        ("fileFlushInterval", r#"{"fileFlushInterval":"1s"}"#),
+        ("privateKeyProvider", r#"{"privateKeyProvider":{"qat":{}}}"#),
+        (
+            "readinessProbe",
+            r#"{"readinessProbe":{"periodSeconds":1}}"#,
+        ),
+    ] {
+        let config = config("", &[("PROXY_CONFIG", text)]);
+        assert_eq!(
+            config.warnings,
+            [format!("PROXY_CONFIG {key} means nothing here")]
+        );
+        assert_eq!(config.launch.max_obj_name_len, None);
+    }
+}
+
+#[test]
+fn tls_that_is_not_done_where_it_was_asked_for_is_said() {
+    const SAID: &str = " asks for TLS, which is not done: it goes in plain text";
+    for (part, mode, is_said) in [
+        ("tracing", r#""SIMPLE""#, true),
+        ("envoyMetricsService", r#""MUTUAL""#, true),
+        ("envoyMetricsService", "2", true),
+        ("envoyMetricsService", "0", false),
+        ("envoyMetricsService", "null", false),
+        ("tracing", r#""DISABLE""#, false),
+    ] {
+        let text = format!(r#"{{"{part}":{{"tlsSettings":{{"mode":{mode}}}}}}}"#);
+        let warnings = config("", &[("PROXY_CONFIG", &text)]).warnings;
+        let expected = is_said.then(|| format!("PROXY_CONFIG {part}{SAID}"));
+        assert_eq!(warnings, Vec::from_iter(expected), "{text}");
+    }
+    let flag = config(
+        r#"--envoyMetricsService {"address":"m:1","tlsSettings":{"mode":"MUTUAL"}}"#,
+        &[],
     );
+    assert_eq!(flag.warnings, [format!("--envoy-metrics-service{SAID}")]);
+    let none = r#"--envoyMetricsService {"address":"m:1","tlsSettings":{}}"#;
+    assert_eq!(config(none, &[]).warnings, [""; 0]);
 }
 
 #[test]
@@ -663,6 +767,38 @@ fn what_the_injector_took_from_the_application() {
     assert!(admin.contains("\"82\""), "{admin}");
     // Where there is no application nobody reads it.
     assert!(config("router", &[(SCRAPE, "{")]).scrape.is_empty());
+}
+
+#[test]
+fn without_a_status_port_what_stands_on_it_is_said() {
+    let set = [
+        (
+            "ISTIO_KUBE_APP_PROBERS",
+            r#"{"/app-health/c/livez":{"port":80}}"#,
+        ),
+        (
+            "ISTIO_PROMETHEUS_ANNOTATIONS",
+            r#"{"scrape":"true","port":"8080"}"#,
+        ),
+    ];
+    let said = |line: &str| config(line, &set).warnings;
+    let all = "ISTIO_KUBE_APP_PROBERS, ISTIO_PROMETHEUS_ANNOTATIONS, --application-ports";
+    for (line, names) in [
+        ("--applicationPorts 80", all),
+        ("router", "ISTIO_KUBE_APP_PROBERS"),
+    ] {
+        let expected = format!("cannot serve {names}: the status port is off, see --status-port");
+        assert_eq!(said(line), [expected], "{line}");
+    }
+    assert_eq!(said("--applicationPorts 80 --statusPort 15020"), [""; 0]);
+    assert_eq!(config("", &[(set[0].0, "{}")]).warnings, [""; 0]);
+    // A command waits for the ports.
+    let arguments = words("pintle run --applicationPorts 80 -- true");
+    let Ok(Command::Proxy(args)) = cli::parse(&arguments) else {
+        panic!("usage");
+    };
+    let run = Config::new(&args, environment(&[]), &Host::default()).unwrap();
+    assert_eq!(run.warnings, [""; 0]);
 }
 
 proptest::proptest! {

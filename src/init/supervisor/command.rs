@@ -19,20 +19,19 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::action::{Action, Outcome};
 use super::epoch::Process;
 use super::event::{ExitStatus, Signal};
-use super::note::{CommandNote, Note};
-use super::stopping::{ABANDON_AFTER, Stage};
+use super::note::Note;
+use super::stopping::{ABANDON_AFTER, REQUESTS_TO_KILL, Stage};
 use super::timers::Timer;
 use super::{Phase, Supervisor};
 
 /// How often readiness is asked for until it is there (the same interval as for LIVE).
 const READY_INTERVAL: Duration = Duration::from_millis(500);
-/// Requests to stop (TERM or INT) until the command is killed: the third, as for the agent itself.
-const REQUESTS_TO_KILL: u8 = 3;
 /// Signals that a write of the agent's own raises: PIPE when the reader of its log has gone, TTOU in the background of a
 /// terminal, XFSZ at the limit of a file. They are not for the command.
 const OUR_OWN: [u8; 3] = [13, 22, 25];
@@ -83,8 +82,6 @@ impl CommandState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command {
     state: CommandState,
-    /// TERM and INT that came while it ran.
-    requests: u8,
     /// The operator knows what it waits for.
     told: bool,
 }
@@ -93,8 +90,32 @@ impl Command {
     pub(super) const fn new() -> Self {
         Self {
             state: CommandState::Waiting,
-            requests: 0,
             told: false,
+        }
+    }
+}
+
+/// What becomes of the command of `run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandNote {
+    /// The proxy is LIVE, but not ready.
+    Waits,
+    /// A request to stop goes to it.
+    Forwarded(u8),
+    Ended(ExitStatus),
+    /// The proxy ended for good, and it did not.
+    Stopping,
+    Killing,
+}
+
+impl fmt::Display for CommandNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waits => f.write_str("the command waits until the proxy is ready"),
+            Self::Forwarded(number) => write!(f, "signal {number} goes to the command"),
+            Self::Ended(how) => write!(f, "the command {how}"),
+            Self::Stopping => f.write_str("the proxy is gone, stopping the command"),
+            Self::Killing => f.write_str("killing the command"),
         }
     }
 }
@@ -157,13 +178,7 @@ impl Supervisor {
         signal: Signal,
         out: &mut Vec<Action>,
     ) {
-        let Some(command) = &mut self.command else {
-            return;
-        };
-        if signal != Signal::Quit {
-            command.requests = command.requests.saturating_add(1);
-        }
-        if command.requests < REQUESTS_TO_KILL {
+        if self.stop.requests < REQUESTS_TO_KILL {
             out.push(Action::Note(Note::Command(CommandNote::Forwarded(
                 signal.number(),
             ))));
@@ -279,15 +294,20 @@ impl Supervisor {
     }
 
     /// The command ended while the agent ends. What it ended with by itself is what the agent ends with, unless the
-    /// proxy's failure decided that before.
+    /// proxy's failure decided that before; beside a proxy that exited with 0, also what it was made to end with.
     pub(super) fn command_ended(&mut self, now: Instant, how: ExitStatus, out: &mut Vec<Action>) {
         let Some(state) = self.command_state().filter(|state| state.has_process()) else {
             return;
         };
         self.command_over(how, out);
         let by_itself = matches!(state, CommandState::Running | CommandState::Leaving);
-        let undecided = matches!(self.stop.verdict, None | Some(Outcome::ProxyEnded));
-        if by_itself && undecided {
+        let decides = match self.stop.verdict {
+            // Nobody has asked the command for anything but the proxy's end: interrupted, it has failed.
+            Some(Outcome::ProxyEnded) => true,
+            None => by_itself,
+            Some(_) => false,
+        };
+        if decides {
             self.stop.verdict = Some(Outcome::CommandEnded(how));
         }
         if self.stop.stage == Stage::Recalling {

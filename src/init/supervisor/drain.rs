@@ -34,9 +34,17 @@ impl Supervisor {
                 .arm(Timer::Connections, now, shortest.min(longest));
         }
         out.push(Action::Note(Note::DrainBegan(longest)));
+        if self.awaits_drain() {
+            return;
+        }
         if let Some(epoch) = self.admin_owner() {
             out.push(Action::CallAdmin(epoch, Call::Drain));
         }
+    }
+
+    /// POST `/drain` was served, and the proxy has not answered yet.
+    const fn awaits_drain(&self) -> bool {
+        self.drained && self.drain_reply.is_none()
     }
 
     /// The epoch whose admin port is most likely there: during a hand-over the parent, until the child is LIVE.
@@ -69,8 +77,14 @@ impl Supervisor {
                     out.push(Action::CallAdmin(epoch, Call::Drain));
                 }
             }
-            (Call::Drain, Reply::Failed) if draining => {
-                out.push(Action::Note(Note::DrainRefused));
+            (Call::Drain, reply) if self.stop.stage <= Stage::Draining => {
+                let posted = self.awaits_drain();
+                self.drain_reply = Some(reply);
+                if reply == Reply::Failed {
+                    out.push(Action::Note(Note::DrainRefused { stopping: true }));
+                } else if posted {
+                    self.dismiss(now, out);
+                }
             }
             // A parent that drains beside it has connections of its own, which its child cannot count.
             (Call::Connections, Reply::Connections(0)) if draining && self.older.is_none() => {

@@ -50,13 +50,13 @@ mod waiting;
 use std::time::{Duration, Instant};
 
 pub use action::{Action, ChildSignal, Outcome, Reason};
-pub use command::CommandState;
+pub use command::{CommandNote, CommandState};
 pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
 pub use event::{
     Asker, Call, Cause, Epoch, Event, ExitStatus, Fingerprint, ProcessId, Reply, Signal,
 };
-pub use note::{CommandNote, Note, Seconds, decimal_seconds};
+pub use note::{Note, Seconds, decimal_seconds};
 pub use policy::{CleanExit, Policy};
 pub use snapshot::{AgentState, Snapshot};
 use stopping::Stop;
@@ -133,6 +133,8 @@ pub struct Supervisor {
     ever_live: bool,
     /// POST `/drain` was served: not ready from then on, and a later stop does not drain again.
     drained: bool,
+    /// The proxy's answer to that; `None`: under way. A stop waits for it, and drains after all where it was a failure.
+    drain_reply: Option<Reply>,
     stop: Stop,
     companions: Vec<Companion>,
     /// The command of `run`.
@@ -165,6 +167,7 @@ impl Supervisor {
             degraded: false,
             ever_live: false,
             drained: false,
+            drain_reply: None,
             stop: Stop::default(),
             timers: Timers::default(),
             room: Vec::with_capacity(ROOM),
@@ -199,6 +202,9 @@ impl Supervisor {
         {
             // Of one that has gone; its number may be another's by now.
             return out;
+        }
+        if let Event::Signalled(Signal::Terminate | Signal::Interrupt) = event {
+            self.stop.requests = self.stop.requests.saturating_add(1);
         }
         match self.phase {
             Phase::Waiting => self.waiting(now, event, &mut out),
@@ -321,6 +327,9 @@ impl Supervisor {
         }
         if self.drained {
             // Its parent was asked to drain; it listens anew.
+            if self.phase == Phase::Running {
+                self.drain_reply = None;
+            }
             out.push(Action::CallAdmin(epoch, Call::Drain));
         }
         for timer in [Timer::LivePoll, Timer::LiveDeadline, Timer::Gate] {

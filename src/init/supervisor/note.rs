@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::action::Outcome;
+use super::command::CommandNote;
 use super::companions::CompanionId;
 use super::event::{Asker, Epoch, ExitStatus, Fingerprint};
 
@@ -105,11 +106,16 @@ pub enum Note {
     /// POST `/quitquitquit`.
     QuitRequested,
     DrainBegan(Duration),
-    /// The admin port did not take the drain; the time is waited for all the same.
-    DrainRefused,
+    /// The admin port did not take the drain; the time is waited for all the same, now or when the agent stops.
+    DrainRefused {
+        stopping: bool,
+    },
     NoConnections,
     Terminating,
-    Killing,
+    /// What is left of the proxies is killed: a third request `asked` for it, or they did not end in their time.
+    Killing {
+        asked: bool,
+    },
     /// A companion ended by itself and comes again.
     CompanionFailed {
         id: CompanionId,
@@ -151,8 +157,8 @@ impl Note {
                 | Self::NotValidated(_)
                 | Self::ParentDied { .. }
                 | Self::ParentHangs { .. }
-                | Self::DrainRefused
-                | Self::Killing
+                | Self::DrainRefused { .. }
+                | Self::Killing { .. }
                 | Self::CompanionFailed { .. }
                 | Self::KillingCompanion(_)
                 | Self::Command(CommandNote::Stopping | CommandNote::Killing)
@@ -214,10 +220,10 @@ impl fmt::Display for Note {
             | Self::DrainRequested
             | Self::QuitRequested
             | Self::DrainBegan(_)
-            | Self::DrainRefused
+            | Self::DrainRefused { .. }
             | Self::NoConnections
             | Self::Terminating
-            | Self::Killing
+            | Self::Killing { .. }
             | Self::StoppingCompanions
             | Self::Abandoned => self.ending(f),
             Self::CompanionFailed { id, how, delay } => {
@@ -293,13 +299,17 @@ impl Note {
             "drain requested on the status port, not stopping"
         } else if matches!(self, Self::QuitRequested) {
             "stop requested on the status port"
-        } else if matches!(self, Self::DrainRefused) {
+        } else if matches!(self, Self::DrainRefused { stopping: true }) {
             "cannot ask the proxy to drain, waiting the drain time instead"
+        } else if matches!(self, Self::DrainRefused { stopping: false }) {
+            "cannot ask the proxy to drain, a stop will wait the drain time"
         } else if matches!(self, Self::NoConnections) {
             "no connection is left, drain ends"
         } else if matches!(self, Self::Terminating) {
             "stopping the proxy"
-        } else if matches!(self, Self::Killing) {
+        } else if matches!(self, Self::Killing { asked: true }) {
+            "stop requested a third time, killing the proxy"
+        } else if matches!(self, Self::Killing { asked: false }) {
             "the proxy did not stop in time, killing it"
         } else if matches!(self, Self::StoppingCompanions) {
             "stopping the companions"
@@ -342,31 +352,6 @@ fn finished(outcome: Outcome, by: Option<Asker>, f: &mut fmt::Formatter<'_>) -> 
         Outcome::CommandEnded(how) => write!(f, "the command {how}")?,
     }
     write!(f, ", exit code {}", outcome.code())
-}
-
-/// What becomes of the command of `run`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandNote {
-    /// The proxy is LIVE, but not ready.
-    Waits,
-    /// A request to stop goes to it.
-    Forwarded(u8),
-    Ended(ExitStatus),
-    /// The proxy ended for good, and it did not.
-    Stopping,
-    Killing,
-}
-
-impl fmt::Display for CommandNote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Waits => f.write_str("the command waits until the proxy is ready"),
-            Self::Forwarded(number) => write!(f, "signal {number} goes to the command"),
-            Self::Ended(how) => write!(f, "the command {how}"),
-            Self::Stopping => f.write_str("the proxy is gone, stopping the command"),
-            Self::Killing => f.write_str("killing the command"),
-        }
-    }
 }
 
 /// A duration as an operator reads it, to the millisecond: `0.2s`, `61.5s`.

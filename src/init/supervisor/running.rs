@@ -307,9 +307,14 @@ impl Supervisor {
                     *waited = true;
                 }
             }
-            (Call::Drain, Reply::Failed) => out.push(Action::Note(Note::DrainRefused)),
+            (Call::Drain, reply) => {
+                self.drain_reply = Some(reply);
+                if reply == Reply::Failed {
+                    out.push(Action::Note(Note::DrainRefused { stopping: false }));
+                }
+            }
             (Call::Stopped, reply) => self.parent_seen(epoch, reply, out),
-            (Call::Drain | Call::Connections, _) => {}
+            (Call::Connections, _) => {}
         }
     }
 

@@ -5,16 +5,22 @@
 use std::time::{Duration, Instant};
 
 use super::action::{Action, ChildSignal, Outcome};
+use super::command::CommandNote;
 use super::epoch::{State, Why};
-use super::event::{Asker, Epoch, Event, ExitStatus, Signal};
+use super::event::{Asker, Epoch, Event, ExitStatus, Reply, Signal};
 use super::exits::ended;
-use super::note::{CommandNote, Note};
+use super::note::Note;
 use super::timers::Timer;
 use super::{Next, Phase, Place, Supervisor};
 
 /// A process that SIGKILL has not removed by then hangs in the kernel; its namespace ends with the agent. Chosen: KILL takes
 /// milliseconds.
 pub(super) const ABANDON_AFTER: Duration = Duration::from_secs(5);
+
+/// Requests to stop (TERM or INT) until what is left is killed.
+pub(super) const REQUESTS_TO_KILL: u8 = 3;
+/// The reason for which a signal means nothing any more.
+const STOPS: &str = "the agent is stopping";
 
 /// The timers that go on until the proxies are told to end.
 const WITH_PARENT: [Timer; 3] = [Timer::LivePoll, Timer::Parent, Timer::Look];
@@ -24,6 +30,8 @@ const WITH_PARENT: [Timer; 3] = [Timer::LivePoll, Timer::Parent, Timer::Look];
 pub(super) struct Stop {
     /// Who has asked for it.
     pub(super) asker: Option<Asker>,
+    /// TERM and INT so far, those that went to the command of `run` included.
+    pub(super) requests: u8,
     /// POST `/quitquitquit` was served: the end is wanted, whether an epoch was ever LIVE or not.
     pub(super) quit: bool,
     pub(super) stage: Stage,
@@ -89,8 +97,9 @@ impl Supervisor {
         let serving = self
             .processes()
             .any(|process| matches!(process.state, State::Live | State::Draining));
-        // What POST `/drain` has drained does not drain again.
-        let graceful = graceful && serving && !self.drained;
+        // What POST `/drain` has drained does not drain again. Where the proxy did not take it, nothing has drained yet.
+        let drained = self.drained && self.drain_reply == Some(Reply::Draining);
+        let graceful = graceful && serving && !drained;
         if let (None, Some(by)) = (verdict, self.stop.asker) {
             out.push(Action::Note(Note::StopRequested { graceful, by }));
         }
@@ -161,11 +170,11 @@ impl Supervisor {
                 reply,
             } => self.replied_in_stop(now, process.epoch, (call, reply), out),
             Event::NameTaken { parent } => self.name_taken(now, parent),
-            Event::Signalled(Signal::Terminate | Signal::Interrupt | Signal::Quit) => {
-                self.escalate(now, out);
+            Event::Signalled(signal @ (Signal::Terminate | Signal::Interrupt | Signal::Quit)) => {
+                self.escalate(now, signal, out);
             }
             Event::Signalled(Signal::Hangup) => {
-                out.push(Action::Note(Note::Ignored("the agent is stopping")));
+                out.push(Action::Note(Note::Ignored(STOPS)));
             }
             Event::Signalled(Signal::Usr1) => self.reopen(out),
             Event::Signalled(Signal::Other(number)) => self.other_signal(number, out),
@@ -192,7 +201,7 @@ impl Supervisor {
                 self.companions_late(now, out);
             }
             (Timer::Command, _) => self.command_late(now, out),
-            (Timer::Kill, Stage::Terminating) => self.kill(now, out),
+            (Timer::Kill, Stage::Terminating) => self.kill(now, false, out),
             (Timer::Abandon, Stage::Killing) => {
                 out.push(Action::Note(Note::Abandoned));
                 self.finish(out);
@@ -219,18 +228,20 @@ impl Supervisor {
         }
     }
 
-    /// A second request skips the drain, a third kills.
-    fn escalate(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let stage = self.stop.stage;
-        match stage {
-            Stage::PreDrain | Stage::Draining | Stage::Recalling | Stage::Dismissing => {
-                self.term_command(now, out);
-                self.terminate(now, out);
-            }
-            // It had been left its time to end by itself.
-            Stage::Terminating if self.term_command(now, out) => {}
-            Stage::Terminating => self.kill(now, out),
-            Stage::Killing => {}
+    /// A second request skips the drain, as QUIT does; a third kills. Requests are counted and not guessed from the stage: the
+    /// first may come after `/quitquitquit` or the command's end, and then hurries nobody but a command that was left its time.
+    fn escalate(&mut self, now: Instant, signal: Signal, out: &mut Vec<Action>) {
+        let quit = signal == Signal::Quit;
+        if self.stop.stage < Stage::Terminating && (quit || self.stop.requests > 1) {
+            self.term_command(now, out);
+            self.terminate(now, out);
+        } else if self.stop.stage == Stage::Terminating
+            && !quit
+            && self.stop.requests >= REQUESTS_TO_KILL
+        {
+            self.kill(now, true, out);
+        } else if !self.term_command(now, out) {
+            out.push(Action::Note(Note::Ignored(STOPS)));
         }
     }
 
@@ -312,12 +323,13 @@ impl Supervisor {
         }
     }
 
-    fn kill(&mut self, now: Instant, out: &mut Vec<Action>) {
+    /// SIGKILL to all that is left. `asked`: by a third request, and not because it did not end in its time.
+    fn kill(&mut self, now: Instant, asked: bool, out: &mut Vec<Action>) {
         self.kill_command(now, out);
         self.wait_for_the_killed(now);
         self.kill_companions(out);
         if self.proxies_live() {
-            out.push(Action::Note(Note::Killing));
+            out.push(Action::Note(Note::Killing { asked }));
         }
         for process in self.newest.iter_mut().chain(&mut self.older) {
             process.state = State::Stopping(Why::End);

@@ -11,6 +11,8 @@
 mod changes;
 mod command;
 mod hang;
+mod posted;
+mod requests;
 mod words;
 
 use std::collections::BTreeMap;
@@ -1176,30 +1178,6 @@ fn a_graceful_end_drains_terminates_and_exits_0() {
 }
 
 #[test]
-fn a_drain_that_was_posted_is_not_repeated_by_term() {
-    let mut sim = Sim::live(policy());
-    sim.on(Event::DrainRequested);
-    assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
-    assert_eq!(sim.core.snapshot().state, AgentState::Draining);
-    sim.on(Event::DrainRequested);
-    assert_eq!(sim.ordered(), []);
-    sim.on(Event::Signalled(Signal::Terminate));
-    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
-    sim.exits(0, CLEAN);
-    assert_eq!(sim.outcome, Some(Outcome::Stopped));
-}
-
-#[test]
-fn an_epoch_that_follows_a_posted_drain_is_drained_too() {
-    let mut sim = Sim::live(policy());
-    sim.on(Event::DrainRequested);
-    sim.change(2);
-    sim.ordered();
-    sim.is_live(1);
-    assert_eq!(sim.ordered(), [ask(1, Call::Drain)]);
-}
-
-#[test]
 fn quitquitquit_does_not_drain_and_is_0_even_before_any_epoch_was_live() {
     let mut sim = Sim::new(policy());
     sim.ordered();
@@ -1685,11 +1663,13 @@ fn phases() -> Vec<(&'static str, Sim)> {
     pre_drain.on(Event::Signalled(Signal::Terminate));
     let mut draining = Sim::live(policy());
     draining.on(Event::Signalled(Signal::Terminate));
+    let mut posted = Sim::live(policy());
+    posted.on(Event::DrainRequested);
+    posted.on(Event::Signalled(Signal::Terminate));
     let mut terminating = Sim::live(policy());
     terminating.on(Event::Signalled(Signal::Quit));
     let mut killing = Sim::live(policy());
-    killing.on(Event::Signalled(Signal::Quit));
-    killing.on(Event::Signalled(Signal::Quit));
+    (0..3).for_each(|_| killing.on(Event::Signalled(Signal::Terminate)));
     let mut with_companion = Sim::live(with_companions(1));
     with_companion.orders.clear();
     let mut companion_backoff = Sim::live(with_companions(1));
@@ -1705,8 +1685,7 @@ fn phases() -> Vec<(&'static str, Sim)> {
     let mut companion_terminating = Sim::live(with_companions(1));
     companion_terminating.on(Event::Signalled(Signal::Quit));
     let mut companion_killing = Sim::live(with_companions(1));
-    companion_killing.on(Event::Signalled(Signal::Quit));
-    companion_killing.on(Event::Signalled(Signal::Quit));
+    (0..3).for_each(|_| companion_killing.on(Event::Signalled(Signal::Terminate)));
     let mut done = Sim::live(policy());
     done.exits(0, CLEAN);
     vec![
@@ -1721,6 +1700,7 @@ fn phases() -> Vec<(&'static str, Sim)> {
         ("idle", idle),
         ("pre-drain", pre_drain),
         ("draining", draining),
+        ("posted, TERM", posted),
         ("terminating", terminating),
         ("killing", killing),
         ("c live", with_companion),
@@ -1797,6 +1777,7 @@ fn events() -> Vec<(&'static str, Event)> {
         ("1 LIVE", replied(1, Call::Live, Reply::Live)),
         ("not LIVE", replied(0, Call::Live, Reply::NotLive)),
         ("drain refused", replied(0, Call::Drain, Reply::Failed)),
+        ("drain taken", replied(0, Call::Drain, Reply::Draining)),
         (
             "0 conns",
             replied(0, Call::Connections, Reply::Connections(0)),

@@ -330,7 +330,18 @@ fn a_clean_exit_of_the_proxy_ends_one_that_goes_on() {
     sim.pass(secs(5));
     assert_eq!(sim.ordered(), [to_command(15)]);
     ends(&mut sim, ExitStatus::Signal(15));
-    assert_eq!(sim.outcome, Some(Outcome::ProxyEnded));
+    // It has not done its work: that is no success of a Job.
+    assert_eq!(sim.outcome.map(Outcome::code), Some(143));
+    let mut traps = running();
+    traps.exits(0, CLEAN);
+    traps.pass(secs(5));
+    ends(&mut traps, ExitStatus::Code(7));
+    assert_eq!(traps.outcome.map(Outcome::code), Some(7));
+    let mut deaf = running();
+    deaf.exits(0, CLEAN);
+    deaf.pass(secs(10));
+    ends(&mut deaf, ExitStatus::Signal(9));
+    assert_eq!(deaf.outcome.map(Outcome::code), Some(137));
 }
 
 #[test]
@@ -394,6 +405,8 @@ fn requests_hurry_one_that_has_its_time() {
     sim.on(Event::Signalled(Signal::Other(28)));
     assert_eq!(sim.ordered(), [to_command(28)]);
     term(&mut sim);
+    assert_eq!(sim.ordered(), [], "the second is no third");
+    term(&mut sim);
     assert_eq!(
         sim.ordered(),
         [Action::KillCommand, send(0, ChildSignal::Kill)]
@@ -405,10 +418,26 @@ fn requests_hurry_one_that_has_its_time() {
 }
 
 #[test]
+fn the_first_request_after_its_end_leaves_the_drain_its_time() {
+    let mut sim = running();
+    ends(&mut sim, CLEAN);
+    assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
+    for told in [
+        vec![],
+        vec![send(0, ChildSignal::Term)],
+        vec![send(0, ChildSignal::Kill)],
+    ] {
+        term(&mut sim);
+        assert_eq!(sim.ordered(), told);
+    }
+}
+
+#[test]
 fn after_a_posted_drain_its_end_does_not_drain_again() {
     let mut sim = running();
     sim.on(Event::DrainRequested);
     assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
+    sim.on(replied(0, Call::Drain, Reply::Draining));
     sim.pass(secs(60));
     ends(&mut sim, CLEAN);
     assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
@@ -450,8 +479,7 @@ pub(super) fn phases() -> Vec<(&'static str, Sim)> {
     ends(&mut draining, ExitStatus::Code(3));
     let mut killing = running();
     killing.on(Event::QuitRequested);
-    term(&mut killing);
-    term(&mut killing);
+    (0..3).for_each(|_| term(&mut killing));
     vec![
         ("r starting", Sim::new(with_command())),
         ("r waiting", waiting),
