@@ -35,6 +35,8 @@ pub(super) struct Connection {
     registered: bool,
     /// A page, the status or metrics were asked for: see `PAGES`.
     pub(super) page: bool,
+    /// It has one of the places that are kept for loopback's and the node's: see `KEPT`.
+    pub(super) kept: bool,
     /// The request goes on after its head: see `LINGER`.
     pub(super) unread: bool,
 }
@@ -98,6 +100,7 @@ impl Connection {
             moved: false,
             registered: false,
             page: false,
+            kept: false,
             unread: false,
         }
     }

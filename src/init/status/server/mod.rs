@@ -256,7 +256,7 @@ impl StatusServer {
     ) {
         let framing = request.framing;
         if request.kubelet {
-            self.learn_node(connection.from, turn.now);
+            self.learn_node(connection, turn.now);
         }
         match request.route {
             Route::Alive => connection.answer(200, response::TEXT, b"alive\n", framing),

@@ -89,7 +89,7 @@ impl StatusServer {
     }
 
     fn may_run_helper(&self, connection: &Connection) -> bool {
-        let most = if self.is_kept(connection.from) {
+        let most = if connection.kept {
             HELPERS
         } else {
             STRANGERS_HELPERS
@@ -110,7 +110,7 @@ impl StatusServer {
             let next = self
                 .connections()
                 .filter(|(_, connection)| queued(connection) && self.may_run_helper(connection))
-                .min_by_key(|(_, connection)| (!self.is_kept(connection.from), connection.opened));
+                .min_by_key(|(_, connection)| (!connection.kept, connection.opened));
             let Some((place, _)) = next else {
                 return;
             };
