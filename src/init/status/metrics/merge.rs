@@ -15,6 +15,8 @@ use crate::status::{Settings, Turn, count};
 
 /// Bytes that are read at once, and so go on to the client at once. Chosen: half of what Envoy writes at once, 16 kB.
 const READ_BYTES: usize = 8 * 1024;
+/// Bytes that are read of an application's answer. Source: pilot-agent takes no more.
+const APPLICATION_BYTES: usize = 10 * 1024 * 1024;
 
 /// See the module.
 #[derive(Debug)]
@@ -23,7 +25,11 @@ pub(crate) struct Merge {
     /// For Envoy: what the client asked for (`usedonly`, say).
     query: Option<Box<str>>,
     /// How long a source may take from one line that passes to the next.
-    patience: Duration,
+    pause: Duration,
+    /// When the client will have lost its patience.
+    end: Instant,
+    /// When the share of the source in turn is over, once it was asked.
+    share: Option<Instant>,
     /// The source in turn: 0 is Envoy, n the application's target n - 1.
     source: usize,
     /// The application was not reached by IPv4, and is tried by IPv6.
@@ -38,6 +44,8 @@ struct Current {
     lines: Lines,
     /// The time-out of what the source says next.
     deadline: Instant,
+    /// Bytes read.
+    read: usize,
 }
 
 /// How a step of the merge ended.
@@ -56,13 +64,15 @@ impl Merge {
     pub(crate) fn new(
         framing: Framing,
         query: Option<Box<str>>,
-        patience: Duration,
+        (pause, end): (Duration, Instant),
         first: usize,
     ) -> Self {
         Self {
             framing,
             query,
-            patience,
+            pause,
+            end,
+            share: None,
             source: first,
             six: false,
             current: None,
@@ -88,13 +98,19 @@ impl Merge {
         };
         let mut text = Vec::new();
         let result = current.read(&mut text);
+        let endless = self.source > 0 && current.read > APPLICATION_BYTES;
+        let goes_on = !endless && self.share.is_none_or(|share| share > turn.now);
         match result {
             Ok(Read::Nothing) if current.deadline > turn.now => return Pumped::Waiting,
-            Ok(Read::Some) if !text.is_empty() => {
-                current.deadline = turn.after(self.patience);
+            Ok(Read::Some) if goes_on && !text.is_empty() => {
+                // Envoy's come first and are many: while they do, they may take of the others' time.
+                if self.source == 0 {
+                    self.share = None;
+                }
+                self.expect(turn, settings);
             }
             // Bytes that are dropped do not extend the deadline.
-            Ok(Read::Some) if current.deadline > turn.now => {}
+            Ok(Read::Some) if goes_on && current.deadline > turn.now => {}
             Ok(Read::End) if current.lines.dropped() == 0 => self.next(),
             Err(()) if current.decoder.head().is_none() && self.tries_six() => {}
             // All of it but for lines that nobody could have wanted counts as a failure, too: somebody should look.
@@ -124,6 +140,20 @@ impl Merge {
         self.current.as_ref().map(|current| current.deadline)
     }
 
+    /// The source in turn says more within a pause, and ends within its share of the time: what the sources before it have
+    /// left is shared by it and those behind it.
+    fn expect(&mut self, turn: &Turn<'_>, settings: &Settings) {
+        let sources = settings.scrape.len().saturating_add(1);
+        let left = sources.saturating_sub(self.source).max(1);
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        let time = self.end.saturating_duration_since(turn.now);
+        let share = self.share.unwrap_or_else(|| turn.after(time / left));
+        self.share = Some(share);
+        if let Some(current) = &mut self.current {
+            current.deadline = turn.after(self.pause).min(share);
+        }
+    }
+
     /// Opens the next source that can be opened; `false`: there is none.
     fn open(&mut self, turn: &mut Turn<'_>, token: Token, settings: &Settings) -> bool {
         while let Some((address, request)) = self.request(settings) {
@@ -133,8 +163,10 @@ impl Merge {
                         exchange,
                         decoder: Decoder::new(),
                         lines: Lines::default(),
-                        deadline: turn.after(self.patience),
+                        deadline: turn.now,
+                        read: 0,
                     });
+                    self.expect(turn, settings);
                     return true;
                 }
                 Err(_) if self.tries_six() => {}
@@ -180,6 +212,7 @@ impl Merge {
 
     fn next(&mut self) {
         self.current = None;
+        self.share = None;
         self.six = false;
         self.source = self.source.saturating_add(1);
     }
@@ -212,6 +245,7 @@ impl Current {
         let Some(read) = self.exchange.read(&mut buffer).map_err(drop)? else {
             return Ok(Read::Nothing);
         };
+        self.read = self.read.saturating_add(read);
         let Self { decoder, lines, .. } = self;
         if read == 0 {
             return if decoder.close() {
@@ -239,5 +273,183 @@ impl Current {
             return Ok(Read::End);
         }
         Ok(Read::Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use mio::{Events, Poll};
+
+    use super::*;
+    use crate::config::ScrapeTarget;
+    use crate::counters::Counters;
+    use crate::status::stories::clock;
+
+    /// The pause that a source may make.
+    const PAUSE: Duration = Duration::from_secs(10);
+
+    /// A server that does this with each client, whose head it has read.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a server beside a test forks nothing"
+    )]
+    fn server(serve: impl Fn(&str, TcpStream) + Send + 'static) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, mut head) = (stream.unwrap(), [0; 1024]);
+                let length = stream.read(&mut head).unwrap();
+                serve(std::str::from_utf8(&head[..length]).unwrap(), stream);
+            }
+        });
+        address
+    }
+
+    fn says(text: &'static str) -> SocketAddr {
+        server(move |_, mut stream| {
+            let all = ["HTTP/1.0 200 OK\r\n\r\n", text].concat();
+            stream.write_all(all.as_bytes()).unwrap();
+        })
+    }
+
+    /// A scrape of Envoy and applications, on a clock of its own.
+    struct Scrape {
+        merge: Merge,
+        settings: Settings,
+        poll: Poll,
+        began: Instant,
+        counters: Counters,
+        said: Vec<u8>,
+    }
+
+    impl Scrape {
+        /// One that may last so many seconds.
+        fn new(envoy: SocketAddr, applications: &[SocketAddr], seconds: u64) -> Self {
+            let mut settings = crate::status::tests::settings();
+            settings.admin = envoy;
+            let targets = applications.iter().map(|at| ScrapeTarget {
+                port: at.port(),
+                path: "/metrics".to_owned(),
+            });
+            settings.scrape = targets.collect();
+            let framing = Framing {
+                head_only: false,
+                chunks: false,
+            };
+            let began = clock();
+            let end = began + Duration::from_secs(seconds);
+            Self {
+                merge: Merge::new(framing, None, (PAUSE, end), 0),
+                settings,
+                poll: Poll::new().unwrap(),
+                began,
+                counters: Counters::default(),
+                said: Vec::new(),
+            }
+        }
+
+        fn pump(&mut self, seconds: u64) -> Pumped {
+            let mut turn = Turn {
+                registry: self.poll.registry(),
+                now: self.began + Duration::from_secs(seconds),
+                counters: &mut self.counters,
+            };
+            let (token, out) = (Token(1), &mut self.said);
+            self.merge.pump(&mut turn, token, &self.settings, out)
+        }
+
+        /// Goes on at that second until nothing more comes for a while (no seconds here), or to the end.
+        fn goes_on(&mut self, seconds: u64) -> Pumped {
+            let mut events = Events::with_capacity(4);
+            loop {
+                match self.pump(seconds) {
+                    Pumped::More => {}
+                    Pumped::End => return Pumped::End,
+                    Pumped::Waiting => {
+                        let while_ = Some(Duration::from_millis(300));
+                        self.poll.poll(&mut events, while_).unwrap();
+                        if events.is_empty() {
+                            return Pumped::Waiting;
+                        }
+                    }
+                }
+            }
+        }
+
+        fn failures(&self) -> (u64, u64) {
+            let counters = &self.counters;
+            (
+                counters.envoy_scrape_failures,
+                counters.application_scrape_failures,
+            )
+        }
+    }
+
+    /// Each source had three eighths of the time, whatever the others took.
+    #[test]
+    fn a_source_has_the_time_that_others_left() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let slow = server(move |_, mut stream| {
+            told.recv().unwrap();
+            stream.write_all(b"HTTP/1.0 200 OK\r\n\r\napp 1\n").unwrap();
+        });
+        let mut scrape = Scrape::new(says("envoy 1\n"), &[slow], 9);
+        assert_eq!(scrape.goes_on(0), Pumped::Waiting);
+        assert_eq!(scrape.goes_on(8), Pumped::Waiting);
+        tell.send(()).unwrap();
+        assert_eq!(scrape.goes_on(8), Pumped::End);
+        assert_eq!(scrape.said, b"envoy 1\napp 1\n");
+        assert_eq!(scrape.failures(), (0, 0));
+    }
+
+    #[test]
+    fn a_source_that_is_late_leaves_the_others_their_share() {
+        let silent = server(|_, stream| std::mem::forget(stream));
+        let mut scrape = Scrape::new(says("envoy 1\n"), &[silent, says("app 1\n")], 9);
+        assert_eq!(scrape.goes_on(1), Pumped::Waiting);
+        assert_eq!(scrape.goes_on(4), Pumped::Waiting);
+        assert_eq!(scrape.goes_on(5), Pumped::End);
+        assert_eq!(scrape.said, b"envoy 1\napp 1\n");
+        assert_eq!(scrape.failures(), (0, 1));
+    }
+
+    fn endless() -> SocketAddr {
+        server(|_, mut stream| {
+            drop(stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n"));
+            let lines = b"a 1\n".repeat(4096);
+            while stream.write_all(&lines).is_ok() {}
+        })
+    }
+
+    /// It took as long as its client, and as much of the processor as there is.
+    #[test]
+    fn an_application_without_end_is_cut_off() {
+        let mut scrape = Scrape::new(says("envoy 1\n"), &[endless(), says("app 1\n")], 9);
+        assert_eq!(scrape.goes_on(0), Pumped::End);
+        let most = APPLICATION_BYTES + READ_BYTES + 64;
+        assert!(scrape.said.len() < most, "{}", scrape.said.len());
+        assert!(scrape.said.ends_with(b"\na 1\napp 1\n"));
+        assert_eq!(scrape.failures(), (0, 1));
+    }
+
+    #[test]
+    fn no_source_goes_on_when_the_time_is_over() {
+        for (envoy, application) in [(endless(), says("")), (says("envoy 1\n"), endless())] {
+            let mut scrape = Scrape::new(envoy, &[application], 9);
+            let mut events = Events::with_capacity(4);
+            while scrape.said.len() < 100_000 {
+                if scrape.pump(0) == Pumped::Waiting {
+                    scrape.poll.poll(&mut events, None).unwrap();
+                }
+            }
+            assert_eq!(scrape.goes_on(9), Pumped::End);
+            let (envoy, application) = scrape.failures();
+            assert!(envoy + application >= 1);
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
@@ -65,8 +65,8 @@ pub(super) struct PendingRequest {
     pub(super) framing: Framing,
     /// For Envoy's metrics.
     pub(super) query: Option<Box<str>>,
-    /// How long a source of metrics may pause.
-    pub(super) patience: Duration,
+    /// When the client of a scrape will have lost its patience.
+    pub(super) end: Instant,
 }
 
 /// What came of an attempt to send or to read.

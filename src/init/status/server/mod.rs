@@ -283,7 +283,7 @@ impl StatusServer {
                         topic,
                         framing,
                         query: request.query,
-                        patience: request.patience,
+                        end: turn.after(request.patience),
                     });
                 } else {
                     connection.page = false;

@@ -214,7 +214,7 @@ impl StatusServer {
         }
         connection.put(bytes);
         let first = usize::from(self.settings.metrics.without_proxy);
-        let merge = Merge::new(pending.framing, pending.query, pending.patience, first);
+        let merge = Merge::new(pending.framing, pending.query, (PAUSE, pending.end), first);
         connection.phase = Phase::Merging(Box::new(merge));
         self.merge(turn, place, connection)
     }
