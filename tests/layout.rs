@@ -554,9 +554,11 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("config", "what the port answers by"),
             ("counters", "what it counts, and tells"),
             ("history", "what it tells"),
+            ("http", "what an application is asked"),
             ("readiness", "what it tells"),
+            ("search", "a scheme in a location"),
             ("supervisor", "what it tells"),
-            ("values", "the role"),
+            ("values", "the role, host and port of a location"),
         ],
     ),
     (
@@ -584,11 +586,8 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
     (
         "status/probes",
         &[
-            ("config", "ports that no redirect may lead to"),
             ("http", "asks the application"),
-            ("search", "a scheme in a location"),
-            ("status", "a turn, the form of an answer"),
-            ("values", "host and port of a location"),
+            ("status", "a turn, the form of an answer, what is asked"),
         ],
     ),
     (

@@ -10,8 +10,8 @@ use crate::config::ProbeAction;
 use crate::http::{Parsed, Request};
 use crate::status::Settings;
 use crate::status::probes::Check;
-use crate::status::probes::target::Target;
 use crate::status::response::Framing;
+use crate::status::target::Target;
 
 /// With this header Prometheus says when it will have lost its patience.
 const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";

@@ -1,4 +1,4 @@
-//! What an application probe sends, and where its redirects lead. Pure.
+//! What an application is asked, for a probe or for its metrics, and where its redirects lead. Pure.
 
 #![forbid(unsafe_code)]
 
