@@ -567,7 +567,7 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("counters", "most of the agent's own"),
             ("host", "reads files of /proc"),
             ("http", "pages of others"),
-            ("log", "lines that were lost"),
+            ("log", "lines that were lost, sources that fail"),
             ("search", "an exemplar in a line"),
             ("status", "a turn, the settings, the view"),
             ("supervisor", "states by name"),

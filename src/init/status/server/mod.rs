@@ -26,6 +26,7 @@ use self::limits::{LINGER, PAUSE};
 use self::places::Nodes;
 use self::request::{ParsedRequest, parse};
 use self::routes::{ONLY_POST, Peer, Route, Topic};
+use super::metrics::merge::Failing;
 use super::probes::{Helper, Probing};
 use super::response::{self, line};
 use super::{Settings, Turn, count};
@@ -71,6 +72,7 @@ pub(crate) struct StatusServer {
     helpers: u64,
     helpers_alive: usize,
     nodes: Nodes,
+    failing: Failing,
 }
 
 impl StatusServer {
@@ -99,6 +101,7 @@ impl StatusServer {
             helpers: 0,
             helpers_alive: 0,
             nodes: Nodes::default(),
+            failing: Failing::default(),
         })
     }
 

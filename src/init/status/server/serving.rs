@@ -242,7 +242,7 @@ impl StatusServer {
             let Phase::Merging(merge) = &mut connection.phase else {
                 return Flow::Later;
             };
-            match merge.pump(turn, token, &self.settings, &mut out) {
+            match merge.pump(turn, token, (&self.settings, &mut self.failing), &mut out) {
                 Pumped::More => connection.put(out),
                 Pumped::Waiting => {
                     connection.deadline = merge.deadline().unwrap_or(turn.now);
