@@ -568,7 +568,6 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("host", "reads files of /proc"),
             ("http", "pages of others"),
             ("log", "lines that were lost, sources that fail"),
-            ("search", "an exemplar in a line"),
             ("status", "a turn, the settings, the view"),
             ("supervisor", "states by name"),
         ],

@@ -14,6 +14,7 @@
 mod exposition;
 pub(crate) mod merge;
 pub(crate) mod scrape;
+mod syntax;
 pub(crate) mod usage;
 
 use self::exposition::{Exposition, escaped};
