@@ -554,9 +554,11 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("config", "what the port answers by"),
             ("counters", "what it counts, and tells"),
             ("history", "what it tells"),
+            ("http", "what an application is asked"),
             ("readiness", "what it tells"),
+            ("search", "a scheme in a location"),
             ("supervisor", "what it tells"),
-            ("values", "the role"),
+            ("values", "the role, host and port of a location"),
         ],
     ),
     (
@@ -565,8 +567,7 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("counters", "most of the agent's own"),
             ("host", "reads files of /proc"),
             ("http", "pages of others"),
-            ("log", "lines that were lost"),
-            ("search", "an exemplar in a line"),
+            ("log", "lines that were lost, sources that fail"),
             ("status", "a turn, the settings, the view"),
             ("supervisor", "states by name"),
         ],
@@ -584,11 +585,8 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
     (
         "status/probes",
         &[
-            ("config", "ports that no redirect may lead to"),
             ("http", "asks the application"),
-            ("search", "a scheme in a location"),
-            ("status", "a turn, the form of an answer"),
-            ("values", "host and port of a location"),
+            ("status", "a turn, the form of an answer, what is asked"),
         ],
     ),
     (

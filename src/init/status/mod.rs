@@ -20,6 +20,7 @@ pub(crate) mod response;
 pub(crate) mod server;
 #[cfg(test)]
 pub(crate) mod stories;
+pub(crate) mod target;
 pub(crate) mod view;
 
 use std::net::{IpAddr, SocketAddr};

@@ -5,9 +5,9 @@
 use super::Settings;
 use super::metrics::scrape::{LINE_BYTES, Lines};
 use super::probes::Check;
-use super::probes::target::{Redirect, Target};
 use super::server::request::{ParsedRequest, parse};
 use super::server::routes::{Peer, Route};
+use super::target::{Redirect, Target};
 use crate::config::{Metrics, ProbeAction, Prober, ScrapeTarget};
 use crate::http::{Parsed, Request};
 

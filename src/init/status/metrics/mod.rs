@@ -6,14 +6,15 @@
 //! The README lists them all.
 //!
 //! What bounds a scrape: its time and the number of them at once are in `status/server/limits.rs`, what a client's
-//! `X-Prometheus-Scrape-Timeout-Seconds` does to the time in `status/server/request.rs`, bytes of a line and of a turn in
-//! `scrape.rs` and `merge.rs`.
+//! `X-Prometheus-Scrape-Timeout-Seconds` does to the time in `status/server/request.rs`, bytes of a line, of a turn and
+//! of an application in `scrape.rs` and `merge.rs`.
 
 #![forbid(unsafe_code)]
 
 mod exposition;
 pub(crate) mod merge;
 pub(crate) mod scrape;
+mod syntax;
 pub(crate) mod usage;
 
 use self::exposition::{Exposition, escaped};

@@ -8,12 +8,11 @@
 
 #![forbid(unsafe_code)]
 
+use super::syntax::{is_comment, sample};
+
 /// Bytes of a line without its end, and so of what is held back. Chosen: Envoy's longest lines, with several long labels,
 /// have 1 to 2 kB.
 pub(crate) const LINE_BYTES: usize = 16 * 1024;
-
-/// What begins an exemplar of `OpenMetrics`, which the text format does not know.
-const EXEMPLAR: &str = " # {";
 
 /// The lines of one source. Dropped when the source breaks: then the last, partial line is left out.
 #[derive(Debug, Default)]
@@ -99,58 +98,14 @@ fn pass(line: &[u8], out: &mut Vec<u8>) -> bool {
         }
         text
     } else {
-        match crate::search::split_once(text, EXEMPLAR) {
-            Some((sample, _)) if is_sample(sample) => sample,
-            _ if is_sample(text) => text,
-            _ => return false,
+        match sample(text) {
+            Some(sample) => sample,
+            None => return false,
         }
     };
     out.extend_from_slice(kept.as_bytes());
     out.push(b'\n');
     true
-}
-
-/// Whether a comment is one in the text format, too.
-fn is_comment(text: &str) -> bool {
-    match text.strip_prefix("# TYPE ") {
-        // What is merged goes on after the end of an OpenMetrics text.
-        None => text != "# EOF",
-        // OpenMetrics has more types; Prometheus refuses a text with one of these.
-        Some(rest) => matches!(
-            rest.split_once(' '),
-            Some((_, "counter" | "gauge" | "histogram" | "summary" | "untyped"))
-        ),
-    }
-}
-
-/// Whether it looks like `name{labels} value` with or without a time: not all that a parser checks, but what a line of
-/// HTML, JSON or prose fails.
-fn is_sample(text: &str) -> bool {
-    let name = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b':' | b'{');
-    let number = |word: &str| {
-        let first = word.bytes().next();
-        matches!(first, Some(b'0'..=b'9' | b'+' | b'-' | b'.')) || word == "NaN"
-    };
-    let labels = crate::search::split_last(text, b'}');
-    let mut words = if let Some((_, rest)) = labels {
-        rest.split_ascii_whitespace()
-    } else {
-        let mut words = text.split_ascii_whitespace();
-        words.next();
-        words
-    };
-    // Within labels all bytes may be; elsewhere a carriage return, say, is no blank to a parser.
-    let (_, bare) = labels.unwrap_or(("", text));
-    let control = |byte: u8| byte.is_ascii_control() && byte != b'\t';
-    // And labels come right behind the name, or those are an exemplar's.
-    let before = text.split_once('{').map_or("", |(before, _)| before);
-    text.bytes().next().is_some_and(name)
-        && before.split_ascii_whitespace().count() <= 1
-        && !before.bytes().any(control)
-        && !bare.bytes().any(control)
-        && words.next().is_some_and(number)
-        && words.next().is_none_or(number)
-        && words.next().is_none()
 }
 
 #[cfg(test)]
@@ -210,6 +165,24 @@ mod tests {
         let expected = "# TYPE b counter\n# UNIT b seconds\nb_total 1\n";
         assert_eq!(passed(&[text.as_bytes()], true), (expected.to_owned(), 0));
         assert_eq!(whole("a{b=\" # {\"} 1\n"), "a{b=\" # {\"} 1\n");
+        assert_eq!(whole("a{b=\" # {\"} 1 7  # {} 2\n"), "a{b=\" # {\"} 1 7\n");
+    }
+
+    #[test]
+    fn comments_about_what_has_no_name_are_left_out() {
+        let good = "# HELP a\n#\tHELP  a_1:b x - y\n# HELP \"a.b\" x\n#  TYPE a gauge\n#HELP 9bad x\n# HELPS 9bad x\n# help -\n";
+        assert_eq!(passed(&[good.as_bytes()], true), (good.to_owned(), 0));
+        for bad in [
+            "# HELP 9bad x",
+            "# HELP bad-name x",
+            "# HELP  ",
+            "# HELP \"a x",
+            "# TYPE 9bad counter",
+            "# TYPE my.dotted.metric counter",
+            "# TYPE a  counter",
+        ] {
+            assert_eq!(whole(bad), "", "{bad}");
+        }
     }
 
     #[test]
@@ -220,13 +193,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_metric_is_left_out_and_counted() {
+    fn all_that_the_text_format_has_passes() {
         for good in [
             "a 1",
             "a:b_c9 -1.5e+10",
-            "_a\t0x1p-2",
+            "_a\t-.5",
             "a +Inf 1234567890123",
+            "a Inf",
+            "a -infinity",
             "a{} NaN",
+            "a nan +1",
+            "a 1.7976931348623157e+308",
+            "a 5.E-0324",
+            "a{b=\"\\\"}\",_c1=\"\\\\\"}1",
             "a{b=\"x y\",c=\"}\",} .5 -1",
             "a { b = \"ä\" } 1 ",
             "{\"a.b\",c=\"d\"} 1",
@@ -235,6 +214,10 @@ mod tests {
         ] {
             assert_eq!(passed(&[good.as_bytes()], true), ([good, "\n"].concat(), 0));
         }
+    }
+
+    #[test]
+    fn a_line_that_is_no_metric_is_left_out_and_counted() {
         for bad in [
             "<!DOCTYPE html>",
             "  <p>404 not found</p>",
@@ -248,6 +231,34 @@ mod tests {
             "{\"a\": {}, 1 }",
             "- 1",
             "404 1",
+            " a 1",
+            "build_version 1.2.3",
+            "my.dotted.metric 5",
+            "foo-bar 1",
+            "lab{a=b} 1",
+            "lab2{a=\"x\" b=\"y\"} 2",
+            "lab3{a:b=\"x\"} 2",
+            "lab4{1=\"x\"} 2",
+            "lab5{\"x\"} 2",
+            "lab6{a=\"x} 2",
+            "lab7{a=\"x\\\"} 2",
+            "lab8{,} 2",
+            "{a=\"b\"} 1",
+            "{\"a\",\"b\"} 1",
+            "hexy 0x1p3x",
+            // Go reads it, and Prometheus does not let Go.
+            "a 0x1p-2",
+            "a 1_000",
+            "a 1e",
+            "a .",
+            "a e5",
+            "a -NaN",
+            "a infinit",
+            "a 1e309",
+            "a 2e308",
+            "a 1 1.5",
+            "a 1 9223372036854775808",
+            "a 1 # x",
         ] {
             assert_eq!(
                 passed(&[bad.as_bytes(), b"\na 1\n"], true),

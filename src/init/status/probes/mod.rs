@@ -3,8 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod target;
-
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -12,10 +10,10 @@ use std::time::{Duration, Instant};
 use mio::Token;
 use mio::net::UnixStream;
 
-use self::target::{Redirect, Target};
 use crate::http::{Exchange, Response};
 use crate::status::Turn;
 use crate::status::response::{Framing, line};
+use crate::status::target::{Redirect, Target};
 
 /// Bytes of an application's answer that are passed on. Source: pilot-agent's limit; kubelet reads no more.
 const BODY_BYTES: usize = 10 * 1024;

@@ -38,13 +38,14 @@ impl StatusServer {
             Ok((stream, peer)) => {
                 count(&mut turn.counters.connections);
                 let deadline = turn.after(HEAD_TIMEOUT);
-                let connection = Connection::new(
+                let mut connection = Connection::new(
                     stream,
                     self.token(place),
                     // An IPv4 client of an IPv6 socket has a mapped address.
                     peer.ip().to_canonical(),
                     (turn.now, deadline),
                 );
+                connection.kept = self.is_kept(connection.from);
                 self.put(place, Box::new(connection));
                 self.step(turn, place);
                 true

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
@@ -35,6 +35,8 @@ pub(super) struct Connection {
     registered: bool,
     /// A page, the status or metrics were asked for: see `PAGES`.
     pub(super) page: bool,
+    /// It has one of the places that are kept for loopback's and the node's: see `KEPT`.
+    pub(super) kept: bool,
     /// The request goes on after its head: see `LINGER`.
     pub(super) unread: bool,
 }
@@ -63,8 +65,8 @@ pub(super) struct PendingRequest {
     pub(super) framing: Framing,
     /// For Envoy's metrics.
     pub(super) query: Option<Box<str>>,
-    /// How long a source of metrics may pause.
-    pub(super) patience: Duration,
+    /// When the client of a scrape will have lost its patience.
+    pub(super) end: Instant,
 }
 
 /// What came of an attempt to send or to read.
@@ -98,6 +100,7 @@ impl Connection {
             moved: false,
             registered: false,
             page: false,
+            kept: false,
             unread: false,
         }
     }

@@ -26,6 +26,7 @@ use self::limits::{LINGER, PAUSE};
 use self::places::Nodes;
 use self::request::{ParsedRequest, parse};
 use self::routes::{ONLY_POST, Peer, Route, Topic};
+use super::metrics::merge::Failing;
 use super::probes::{Helper, Probing};
 use super::response::{self, line};
 use super::{Settings, Turn, count};
@@ -71,6 +72,7 @@ pub(crate) struct StatusServer {
     helpers: u64,
     helpers_alive: usize,
     nodes: Nodes,
+    failing: Failing,
 }
 
 impl StatusServer {
@@ -99,6 +101,7 @@ impl StatusServer {
             helpers: 0,
             helpers_alive: 0,
             nodes: Nodes::default(),
+            failing: Failing::default(),
         })
     }
 
@@ -256,7 +259,7 @@ impl StatusServer {
     ) {
         let framing = request.framing;
         if request.kubelet {
-            self.learn_node(connection.from, turn.now);
+            self.learn_node(connection, turn.now);
         }
         match request.route {
             Route::Alive => connection.answer(200, response::TEXT, b"alive\n", framing),
@@ -283,7 +286,7 @@ impl StatusServer {
                         topic,
                         framing,
                         query: request.query,
-                        patience: request.patience,
+                        end: turn.after(request.patience),
                     });
                 } else {
                     connection.page = false;

@@ -3,7 +3,8 @@
 //! Probes from loopback and from the node are kubelet's, or the pod's own: `KEPT` places are reserved for them, and a
 //! connection from anywhere else (a stranger) is evicted for one of them. The node's address is what `HOST_IP` says, which not every injector sets and not every
 //! network plugin sends probes from; so the first few addresses from which kubelet's probes come count as well, each for
-//! as long as it goes on. Among equals no address holds a place that one with fewer wants.
+//! as long as it goes on. Anybody can say to be kubelet, so such an address has no more than `KEPT` places of that kind;
+//! with others it is a stranger. Among equals no address holds a place that one with fewer wants.
 
 #![forbid(unsafe_code)]
 
@@ -65,18 +66,21 @@ const STRANGER: usize = 2 * PLACES;
 const LATE: usize = 4 * PLACES;
 
 impl StatusServer {
-    /// Whether places are kept for who comes from there.
+    /// Whether a place is kept for one more connection from there.
     pub(super) fn is_kept(&self, from: IpAddr) -> bool {
+        let kept = |(_, other): &(usize, &Connection)| other.kept && other.from == from;
         Peer::at(from) == Peer::Loopback
             || self.settings.node == Some(from)
-            || self.nodes.knows(from)
+            || self.nodes.knows(from) && self.connections().filter(kept).count() < KEPT
     }
 
     /// A probe of kubelet's, as it says.
-    pub(super) fn learn_node(&mut self, from: IpAddr, now: Instant) {
+    pub(super) fn learn_node(&mut self, connection: &mut Connection, now: Instant) {
+        let from = connection.from;
         if Peer::at(from) != Peer::Loopback {
             self.nodes.learn(from, now);
         }
+        connection.kept |= self.is_kept(from);
     }
 
     /// Makes room for a request that will have to wait, if need be at the cost of another. Whether there is room.
@@ -86,10 +90,9 @@ impl StatusServer {
         newcomer: &Connection,
         topic: Option<Topic>,
     ) -> bool {
-        let stranger = !self.is_kept(newcomer.from);
         let among = if newcomer.page && self.count(Among::Pages) >= PAGES {
             Among::Pages
-        } else if stranger && self.count(Among::Strangers) >= PLACES.saturating_sub(KEPT) {
+        } else if !newcomer.kept && self.count(Among::Strangers) >= PLACES.saturating_sub(KEPT) {
             Among::Strangers
         } else if topic != Some(Topic::Ready)
             && self.count(Among::Lasting) >= PLACES.saturating_sub(SPARE)
@@ -125,7 +128,7 @@ impl StatusServer {
         let asks = !matches!(connection.phase, Phase::Head | Phase::Lingering { .. });
         match among {
             Among::Everyone => true,
-            Among::Strangers => asks && !self.is_kept(connection.from),
+            Among::Strangers => asks && !connection.kept,
             Among::Pages => connection.page,
             Among::Lasting => {
                 let ready = matches!(&connection.phase, Phase::Waiting(pending) if pending.topic == Topic::Ready);
@@ -147,11 +150,7 @@ impl StatusServer {
     fn burden(&self, among: Among, connection: &Connection) -> usize {
         let same = |(_, other): &(usize, &Connection)| other.from == connection.from;
         let page = if connection.page { PLACES } else { 0 };
-        let stranger = if self.is_kept(connection.from) {
-            0
-        } else {
-            STRANGER
-        };
+        let stranger = if connection.kept { 0 } else { STRANGER };
         self.members(among)
             .filter(same)
             .count()
@@ -223,9 +222,15 @@ mod tests {
             let stream = mio::net::TcpStream::from_std(stream);
             let times = (opened, opened);
             let mut connection = Connection::new(stream, Token(9), from.parse().unwrap(), times);
+            connection.kept = self.server.is_kept(connection.from);
             connection.page = page;
             connection.phase = phase;
             connection
+        }
+
+        fn learn(&mut self, from: &str) {
+            let mut probe = self.connection(from, false, Phase::Head);
+            self.server.learn_node(&mut probe, self.began);
         }
 
         fn add(&mut self, from: &str, page: bool, phase: Phase) {
@@ -295,8 +300,7 @@ mod tests {
     #[test]
     fn strangers_leave_eight_places_to_loopback_and_the_node() {
         let mut crowd = Crowd::new();
-        let known = "10.0.0.2".parse().unwrap();
-        crowd.server.learn_node(known, crowd.began);
+        crowd.learn("10.0.0.2");
         for number in 0..PLACES - KEPT {
             let from = format!("10.0.1.{number}");
             assert_eq!(crowd.asks(&from, false, None), THERE_IS);
@@ -331,6 +335,27 @@ mod tests {
         for topic in [None, Some(Topic::Ready)] {
             assert_eq!(crowd.asks("10.0.0.8", false, topic), gone("10.0.0.9"));
             crowd.add("10.0.0.8", false, Phase::Finishing);
+        }
+    }
+
+    /// Four addresses that said so held all places, and kubelet's probes were refused.
+    #[test]
+    fn who_says_to_be_kubelet_has_a_few_places_and_no_more() {
+        let mut crowd = Crowd::new();
+        crowd.server.settings.node = None;
+        let liars = ["10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.8"];
+        for liar in liars {
+            crowd.learn(liar);
+        }
+        for from in liars.into_iter().cycle().take(PLACES - SPARE) {
+            assert_eq!(crowd.asks(from, false, None), THERE_IS);
+            crowd.add(from, false, Phase::Finishing);
+        }
+        assert_eq!(crowd.asks("10.0.0.5", false, None), REFUSED);
+        for _ in 0..KEPT {
+            let (room, gone) = crowd.asks("10.0.0.9", false, None);
+            assert!(room && gone.len() == 1 && liars.contains(&&*gone[0]));
+            crowd.add("10.0.0.9", false, Phase::Finishing);
         }
     }
 

@@ -10,11 +10,15 @@ use crate::config::ProbeAction;
 use crate::http::{Parsed, Request};
 use crate::status::Settings;
 use crate::status::probes::Check;
-use crate::status::probes::target::Target;
 use crate::status::response::Framing;
+use crate::status::target::Target;
 
 /// With this header Prometheus says when it will have lost its patience.
 const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
+/// A scrape's time where that is less than a second, of which fractions are not read.
+const SHORTEST: Duration = Duration::from_millis(450);
+/// A scrape's time where none is given: pauses have their limit, and bytes.
+const FOR_EVER: Duration = Duration::from_hours(24);
 
 /// What a head means, without the bytes that it stood in.
 pub(crate) struct ParsedRequest {
@@ -23,6 +27,7 @@ pub(crate) struct ParsedRequest {
     pub(crate) unread: bool,
     pub(crate) probe: Option<Probe>,
     pub(crate) query: Option<Box<str>>,
+    /// For all sources of metrics together.
     pub(crate) patience: Duration,
     /// A probe that says it is kubelet's.
     pub(crate) kubelet: bool,
@@ -46,7 +51,7 @@ pub(crate) fn parse(bytes: &[u8], peer: Peer, settings: &Settings) -> Option<Par
         unread: true,
         probe: None,
         query: None,
-        patience: PAUSE,
+        patience: FOR_EVER,
         kubelet: false,
     };
     match Request::parse(bytes) {
@@ -65,7 +70,7 @@ pub(crate) fn parse(bytes: &[u8], peer: Peer, settings: &Settings) -> Option<Par
                 unread: request.more || request.body,
                 probe: probe(route, &request, settings),
                 query: request.query.filter(|_| about_metrics).map(Box::from),
-                patience: patience(&request, settings),
+                patience: patience(&request),
                 kubelet: is_probe(route) && is_kubelet(&request),
             })
         }
@@ -84,20 +89,14 @@ fn is_kubelet(request: &Request<'_>) -> bool {
     agent.is_some_and(|agent| agent.starts_with(b"kube-probe/"))
 }
 
-/// A source of metrics may not use up the time that Prometheus has for all of them.
-fn patience(request: &Request<'_>, settings: &Settings) -> Duration {
+/// All but a tenth of the time that Prometheus has: the answer is to arrive in it.
+fn patience(request: &Request<'_>) -> Duration {
     let given = request
         .header(SCRAPE_TIMEOUT)
         .and_then(|value| std::str::from_utf8(value).ok())
-        .and_then(|text| text.split('.').next()?.parse().ok())
-        .map(Duration::from_secs);
-    let sources = u32::try_from(settings.scrape.len().saturating_add(1)).unwrap_or(u32::MAX);
-    given.map_or(PAUSE, |given| {
-        let share = given
-            .saturating_mul(3)
-            .checked_div(sources.saturating_mul(4))
-            .unwrap_or(PAUSE);
-        share.clamp(Duration::from_millis(100), PAUSE)
+        .and_then(|text| text.split('.').next()?.parse().ok());
+    given.map_or(FOR_EVER, |seconds: u32| {
+        (Duration::from_millis(900) * seconds).max(SHORTEST)
     })
 }
 

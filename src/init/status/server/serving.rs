@@ -89,7 +89,7 @@ impl StatusServer {
     }
 
     fn may_run_helper(&self, connection: &Connection) -> bool {
-        let most = if self.is_kept(connection.from) {
+        let most = if connection.kept {
             HELPERS
         } else {
             STRANGERS_HELPERS
@@ -110,7 +110,7 @@ impl StatusServer {
             let next = self
                 .connections()
                 .filter(|(_, connection)| queued(connection) && self.may_run_helper(connection))
-                .min_by_key(|(_, connection)| (!self.is_kept(connection.from), connection.opened));
+                .min_by_key(|(_, connection)| (!connection.kept, connection.opened));
             let Some((place, _)) = next else {
                 return;
             };
@@ -214,7 +214,7 @@ impl StatusServer {
         }
         connection.put(bytes);
         let first = usize::from(self.settings.metrics.without_proxy);
-        let merge = Merge::new(pending.framing, pending.query, pending.patience, first);
+        let merge = Merge::new(pending.framing, pending.query, (PAUSE, pending.end), first);
         connection.phase = Phase::Merging(Box::new(merge));
         self.merge(turn, place, connection)
     }
@@ -242,7 +242,7 @@ impl StatusServer {
             let Phase::Merging(merge) = &mut connection.phase else {
                 return Flow::Later;
             };
-            match merge.pump(turn, token, &self.settings, &mut out) {
+            match merge.pump(turn, token, (&self.settings, &mut self.failing), &mut out) {
                 Pumped::More => connection.put(out),
                 Pumped::Waiting => {
                     connection.deadline = merge.deadline().unwrap_or(turn.now);

@@ -1,4 +1,4 @@
-//! What an application probe sends, and where its redirects lead. Pure.
+//! What an application is asked, for a probe or for its metrics, and where its redirects lead. Pure.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,8 @@ use crate::values::name_and_port;
 
 /// Redirects followed at most, as Go's client and so kubelet does.
 pub(crate) const REDIRECTS: u8 = 10;
+/// The headers of a scrape.
+pub(crate) const ACCEPT: &[u8] = b"Accept: text/plain\r\n";
 /// The agent's own hosts: probes go to loopback, whatever the pod's address is.
 const LOCAL: [&str; 4] = ["127.0.0.1", "[::1]", "::1", "localhost"];
 /// Not passed on: they belong to one connection, or the agent sets them.
@@ -107,6 +109,21 @@ impl Target {
                 "GET"
             },
             headers,
+            redirects: 0,
+        }
+    }
+
+    /// A page of metrics. `Host` has the port: frameworks redirect to what it says.
+    #[must_use]
+    pub(crate) fn metrics((port, own): (u16, [u16; 3]), path: &str) -> Self {
+        Self {
+            https: false,
+            port,
+            own,
+            path: path.to_owned(),
+            host: host_with_port(b"localhost", port),
+            method: "GET",
+            headers: ACCEPT.to_vec(),
             redirects: 0,
         }
     }
