@@ -130,8 +130,8 @@ impl Walker {
     ///
     /// # Errors
     ///
-    /// The root cannot be read, or has changed its kind: a file in place of a directory does not mean that the other files
-    /// are gone.
+    /// The root cannot be read, is neither a directory nor a regular file, or has changed its kind: a file in place of a
+    /// directory does not mean that the other files are gone.
     pub(crate) fn walk(&mut self, limits: Limits, visit: &mut dyn Visit) -> io::Result<Walked> {
         self.disk.begin();
         let walked = self.walked(limits, visit);
@@ -141,6 +141,10 @@ impl Walker {
 
     fn walked(&mut self, limits: Limits, visit: &mut dyn Visit) -> io::Result<Walked> {
         let data = self.disk.stat(&self.root)?;
+        // It holds nothing that could be read, which does not mean that nothing is left.
+        if !data.is_dir() && !data.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
         match (self.is_folder, data.is_dir()) {
             (Some(true), false) => return Err(io::Error::other("no longer a directory")),
             (Some(false), true) => return Err(io::Error::other("no longer a file")),
@@ -451,7 +455,10 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(root.join("b.yaml")).unwrap();
         fs::write(root.join("c.yaml"), "1").unwrap();
         assert_eq!(found(root), ["c.yaml 1"]);
-        assert_eq!(found(&root.join("a.yaml")), Vec::<String>::new());
+        for name in ["a.yaml", "b.yaml"] {
+            let error = walk(&root.join(name), LIMITS, &mut Seen::default()).unwrap_err();
+            assert_eq!(error.to_string(), "not a regular file");
+        }
     }
 
     #[test]

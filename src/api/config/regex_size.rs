@@ -13,9 +13,12 @@ const UNICODE: u32 = 512;
 /// An over-estimate for a valid pattern.
 #[must_use]
 pub fn program_size(pattern: &str) -> u32 {
+    size_of(pattern.chars())
+}
+
+fn size_of(mut letters: impl Iterator<Item = char> + Clone) -> u32 {
     // Of each group that is open: all of it, and the item that a repetition would repeat.
     let mut groups = vec![(0_u32, 0_u32)];
-    let mut letters = pattern.chars().peekable();
     while let Some(letter) = letters.next() {
         let size = match letter {
             '(' => {
@@ -31,18 +34,12 @@ pub fn program_size(pattern: &str) -> u32 {
             }
             '*' | '+' | '?' | '|' => 2,
             '{' => {
-                let inside: String = letters.clone().take_while(|one| *one != '}').collect();
-                let bounds = inside
-                    .split(',')
-                    .filter_map(|bound| bound.parse::<u32>().ok());
-                if let (Some(times), Some((all, last))) = (bounds.max(), groups.last_mut()) {
+                if let (Some(times), Some((all, last))) =
+                    (most_times(&mut letters), groups.last_mut())
+                {
                     let more = last.saturating_mul(times.saturating_add(1));
                     *all = all.saturating_add(more);
                     *last = last.saturating_add(more);
-                    letters
-                        .by_ref()
-                        .take(inside.chars().count() + 1)
-                        .for_each(drop);
                     continue;
                 }
                 1
@@ -85,8 +82,30 @@ pub fn program_size(pattern: &str) -> u32 {
         .fold(4, |sum, (all, _)| sum.saturating_add(*all))
 }
 
+/// Reads the bounds behind a `{` and returns the larger; `None`, with nothing read, if no repetition begins there. The search
+/// ends at the first letter that no bound has: patterns may hold a brace at every second letter, and close none of them.
+fn most_times(letters: &mut (impl Iterator<Item = char> + Clone)) -> Option<u32> {
+    let mut inside = String::new();
+    for letter in letters.clone() {
+        match letter {
+            '0'..='9' | ',' => inside.push(letter),
+            '}' => {
+                let bounds = inside.split(',').filter_map(|bound| bound.parse().ok());
+                let times = bounds.max()?;
+                // Digits and commas are a byte each.
+                letters.by_ref().take(inside.len() + 1).for_each(drop);
+                return Some(times);
+            }
+            _ => return None,
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -107,5 +126,22 @@ mod tests {
             assert!((least..=most).contains(&size), "{pattern}: {size}");
         }
         assert!(program_size(&"a".repeat(101)) > USUAL);
+    }
+
+    #[test]
+    fn a_brace_that_opens_no_repetition_is_read_past_once() {
+        for pattern in ["a{", "a{1", "a{1,", "a{b}"] {
+            let pattern = pattern.repeat(1000);
+            let looked = Cell::new(0);
+            let size = size_of(pattern.chars().inspect(|_| looked.set(looked.get() + 1)));
+            assert!(size >= 1000, "{size}");
+            let most = 12 * pattern.len();
+            assert!(
+                looked.get() <= most,
+                "{} of {}",
+                looked.get(),
+                pattern.len()
+            );
+        }
     }
 }

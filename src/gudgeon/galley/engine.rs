@@ -442,13 +442,21 @@ mod tests {
         Some(snapshot.get(SERVICES)?.members().len())
     }
 
-    /// An Ingress with a path to a service, and so many certificates: with 10,000 the Gateway is too large.
-    fn ingress(service: &str, certificates: usize) -> (Id, Option<TransformInput>) {
+    /// One with which each Gateway of Ingresses is too large.
+    fn broken_mesh(port: i32) -> Arc<MeshConfig> {
+        Arc::new(MeshConfig {
+            proxy_listen_port: port,
+            ingress_selector: "x".repeat(2 << 20),
+            ..MeshConfig::default()
+        })
+    }
+
+    /// An Ingress with a path to a service.
+    fn ingress(service: &str) -> (Id, Option<TransformInput>) {
         let json = serde_json::json!({
             "metadata": {"name": "web", "namespace": "shop"},
             "spec": {
                 "ingressClassName": "istio",
-                "tls": vec![serde_json::json!({}); certificates],
                 "rules": [{"host": "a", "http": {"paths": [
                     {"backend": {"service": {"name": service, "port": {"number": 80}}}},
                 ]}}],
@@ -478,7 +486,7 @@ mod tests {
         };
         engine.tell(SourceEvent {
             report: at("a.yaml:3"),
-            ..news(true, vec![ingress("", 1)])
+            ..news(true, vec![ingress("")])
         });
         engine.mesh(mesh(1));
         let told = |engine: &Engine| -> Vec<String> {
@@ -492,8 +500,9 @@ mod tests {
         assert_eq!(&*engine.state_snapshot().made.warned[0].origin, "a.yaml:3");
         engine.tell(SourceEvent {
             report: at("a.yaml:7"),
-            ..news(false, vec![ingress("web", 10_000)])
+            ..news(false, vec![ingress("web")])
         });
+        engine.mesh(broken_mesh(2));
         let lines = told(&engine);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with("a.yaml:7: Gateway "), "{lines:?}");
@@ -510,17 +519,16 @@ mod tests {
         };
         let engine = engine();
         engine.mesh(mesh(1));
-        engine.tell(news(true, vec![ingress("web", 1)]));
+        engine.tell(news(true, vec![ingress("web")]));
         later(2000).await;
         let good = gateways(&engine);
-        engine.tell(news(false, vec![ingress("web", 10_000)]));
         for port in 2..4 {
+            engine.mesh(broken_mesh(port));
             later(2000).await;
             assert_eq!(gateways(&engine), good);
             let rejected = engine.state_snapshot().made.rejected;
             assert_eq!(rejected.len(), 1);
             assert_eq!(rejected[0].state, cluster::config::State::Stale);
-            engine.mesh(mesh(port));
         }
         assert_eq!(engine.state_snapshot().session.number, 3);
     }

@@ -523,15 +523,13 @@ mod tests {
         assert_eq!(play.processing.rejected(&places()).count(), 0);
     }
 
-    /// A Gateway whose servers each take more bytes than the Ingress's entry for them.
-    fn broken() -> Entry {
-        plain(
-            Plain::Ingress,
-            &json!({
-                "metadata": {"name": "web", "namespace": "shop"},
-                "spec": {"ingressClassName": "istio", "tls": vec![json!({}); 10_000]},
-            }),
-        )
+    /// The mesh's part of a Gateway that is too large.
+    fn broken() -> Settings {
+        let mesh = MeshConfig {
+            ingress_selector: "x".repeat(2 << 20),
+            ..MeshConfig::default()
+        };
+        Settings::new(&mesh, "cluster.local")
     }
 
     #[test]
@@ -547,7 +545,8 @@ mod tests {
         };
         play.say(&name, Some(&good));
         let was = version(&mut play);
-        play.say(&name, Some(&broken()));
+        play.processing.settings = broken();
+        play.processing.ingresses_changed = true;
         for _ in 0..2 {
             assert_eq!(version(&mut play), was);
             let rejected: Vec<_> = play.processing.rejected(&places()).collect();
@@ -560,9 +559,10 @@ mod tests {
         let new = Processing::new(&MeshConfig::default(), "cluster.local", false);
         let old = std::mem::replace(&mut play.processing, new);
         play.processing.before = old.served();
+        play.processing.settings = broken();
         play.publisher.begin();
         play.publisher.open(play.now);
-        play.say(&name, Some(&broken()));
+        play.say(&name, Some(&good));
         assert_eq!(version(&mut play), was);
         assert_eq!(
             play.processing.rejected(&places()).next().unwrap().state,
@@ -571,7 +571,7 @@ mod tests {
         // The last good version is deleted with its Ingress, and not remembered.
         play.say(&name, None);
         assert_eq!(play.names(GATEWAYS), [""; 0]);
-        play.say(&name, Some(&broken()));
+        play.say(&name, Some(&good));
         assert_eq!(play.names(GATEWAYS), [""; 0]);
         assert_eq!(
             play.processing.rejected(&places()).next().unwrap().state,

@@ -4,11 +4,13 @@
 //! Several Ingresses may name a host, which has one VirtualService: so all of them are transformed together, in the order of
 //! their names, and equal Ingresses give equal objects, independent of history.
 
+mod room;
 mod route;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::config::Object;
 use api::google::protobuf::Timestamp;
@@ -16,6 +18,7 @@ use api::mesh::MeshConfig;
 use api::mesh::mesh_config::IngressControllerMode;
 use serde_json::{Value, json};
 
+use self::room::{MOST_METADATA, Part, Place, Rank, fitting, may_be_carried, unique};
 use self::route::{Route, routes};
 use crate::Key;
 use crate::kubernetes::{Ingress, Metadata};
@@ -192,13 +195,15 @@ pub fn transform(
                 message: "a default backend is not served".to_owned(),
             });
         }
+        let metadata = carried(key, ingress, &mut findings);
         // Two of one name, in two namespaces, share theirs.
         let gateway = gateways.entry(&key.name).or_insert_with(|| Gateway {
             first: key,
-            metadata: &ingress.metadata,
+            metadata: metadata.clone(),
+            ports: BTreeSet::new(),
             servers: Vec::new(),
         });
-        gateway.servers.extend(servers(key, ingress, &mut findings));
+        gateway.serve(key, ingress, &mut findings);
         for (at, rule) in ingress.spec.rules.iter().enumerate() {
             let found = routes(key, at, rule, settings, port, &mut findings);
             if found.is_empty() {
@@ -210,21 +215,22 @@ pub fn transform(
             };
             let host = hosts.entry(host).or_insert_with(|| Host {
                 first: key,
-                metadata: &ingress.metadata,
+                metadata: metadata.clone(),
                 routes: Vec::new(),
             });
             host.routes.extend(found);
         }
     }
-    let gateways = gateways
-        .into_iter()
-        .map(|(name, gateway)| gateway.generated(name, settings));
-    let mut services: Vec<_> = hosts
-        .into_iter()
-        .map(|(name, host)| host.generated(name))
-        .collect();
+    let mut made = Vec::new();
+    for (name, gateway) in gateways {
+        made.push(gateway.generated(name, settings, &mut findings));
+    }
+    let mut services = Vec::new();
+    for (name, host) in hosts {
+        services.extend(host.generated(name, &mut findings));
+    }
     apart(&mut services);
-    let mut made: Vec<_> = gateways.chain(services).collect();
+    made.extend(services);
     made.sort_by(|one, other| (one.collection, &one.key).cmp(&(other.collection, &other.key)));
     Outcome {
         generated: made,
@@ -232,81 +238,120 @@ pub fn transform(
     }
 }
 
+/// Returns the metadata that an Ingress gives what is made of it.
+fn carried<'a>(key: &Key, ingress: &'a Ingress, findings: &mut Vec<Finding>) -> Cow<'a, Metadata> {
+    let metadata = &ingress.metadata;
+    if may_be_carried(metadata) {
+        return Cow::Borrowed(metadata);
+    }
+    findings.push(Finding {
+        ingress: key.clone(),
+        path: "metadata".to_owned(),
+        message: format!(
+            "labels and annotations are not taken over: they are longer than {MOST_METADATA} bytes"
+        ),
+    });
+    Cow::Owned(Metadata {
+        creation_timestamp: metadata.creation_timestamp,
+        ..Metadata::default()
+    })
+}
+
 struct Gateway<'a> {
     first: &'a Key,
-    metadata: &'a Metadata,
-    servers: Vec<Value>,
+    metadata: Cow<'a, Metadata>,
+    /// The names of the servers' ports.
+    ports: BTreeSet<String>,
+    servers: Vec<Part<'a>>,
 }
 
-impl Gateway<'_> {
-    fn generated(self, name: &str, settings: &Settings) -> Generated {
+impl<'a> Gateway<'a> {
+    /// Adds the servers of an Ingress: one for each certificate, then the plaintext one. A host that no Gateway can have is
+    /// left out alone, and costs no other host its server.
+    fn serve(&mut self, key: &'a Key, ingress: &Ingress, findings: &mut Vec<Finding>) {
+        let of = format!("i-{}-{}", key.name, key.namespace);
+        for (at, tls) in ingress.spec.tls.iter().enumerate() {
+            let mut hosts: Vec<&str> = Vec::new();
+            for (index, host) in tls.hosts.iter().enumerate() {
+                match api::config::rules::served_host(host) {
+                    None => hosts.push(host),
+                    Some(why) => findings.push(Finding {
+                        ingress: key.clone(),
+                        path: format!("spec.tls[{at}].hosts[{index}]"),
+                        message: format!("{host:?} is not served: {why}"),
+                    }),
+                }
+            }
+            match (tls.hosts.is_empty(), hosts.is_empty()) {
+                (true, _) => hosts.push(ANY),
+                (false, true) => continue,
+                (false, false) => {}
+            }
+            let name = match at {
+                0 => format!("https-443-{of}"),
+                at => format!("https-443-{of}-{at}"),
+            };
+            let value = json!({
+                "port": {
+                    "number": 443,
+                    "protocol": "HTTPS",
+                    "name": unique(&mut self.ports, name),
+                },
+                "hosts": hosts,
+                "tls": {
+                    "mode": "SIMPLE",
+                    "serverCertificate": format!("{CERTIFICATES}/tls.crt"),
+                    "privateKey": format!("{CERTIFICATES}/tls.key"),
+                    "caCertificates": format!("{CERTIFICATES}/root-cert.pem"),
+                },
+            });
+            self.servers.push(Part {
+                of: key,
+                place: Place::Tls(at),
+                rank: Rank::default(),
+                value,
+            });
+        }
+        let name = unique(&mut self.ports, format!("http-80-{of}"));
+        self.servers.push(Part {
+            of: key,
+            place: Place::Plain,
+            rank: Rank::default(),
+            value: json!({
+                "port": {"number": 80, "protocol": "HTTP", "name": name},
+                "hosts": [ANY],
+            }),
+        });
+    }
+
+    fn generated(self, name: &str, settings: &Settings, findings: &mut Vec<Finding>) -> Generated {
+        let name = format!("{name}-{SUFFIX}");
         let spec = json!({
-            "servers": self.servers,
+            "servers": fitting(self.servers, &format!("the Gateway {name}"), findings),
             "selector": {"istio": settings.selector},
         });
-        let name = format!("{name}-{SUFFIX}");
-        generated(GATEWAYS, name, self.first, self.metadata, spec)
+        generated(GATEWAYS, name, self.first, &self.metadata, spec)
     }
-}
-
-/// The servers of an Ingress: one for each certificate, then the plaintext one. A host that no Gateway can have is left out
-/// alone, and costs no other host its server.
-fn servers(key: &Key, ingress: &Ingress, findings: &mut Vec<Finding>) -> Vec<Value> {
-    let of = format!("i-{}-{}", key.name, key.namespace);
-    let mut servers = Vec::new();
-    for (at, tls) in ingress.spec.tls.iter().enumerate() {
-        let name = match at {
-            0 => format!("https-443-{of}"),
-            at => format!("https-443-{of}-{at}"),
-        };
-        let mut hosts: Vec<&str> = Vec::new();
-        for (index, host) in tls.hosts.iter().enumerate() {
-            match api::config::rules::served_host(host) {
-                None => hosts.push(host),
-                Some(why) => findings.push(Finding {
-                    ingress: key.clone(),
-                    path: format!("spec.tls[{at}].hosts[{index}]"),
-                    message: format!("{host:?} is not served: {why}"),
-                }),
-            }
-        }
-        match (tls.hosts.is_empty(), hosts.is_empty()) {
-            (true, _) => hosts.push(ANY),
-            (false, true) => continue,
-            (false, false) => {}
-        }
-        servers.push(json!({
-            "port": {"number": 443, "protocol": "HTTPS", "name": name},
-            "hosts": hosts,
-            "tls": {
-                "mode": "SIMPLE",
-                "serverCertificate": format!("{CERTIFICATES}/tls.crt"),
-                "privateKey": format!("{CERTIFICATES}/tls.key"),
-                "caCertificates": format!("{CERTIFICATES}/root-cert.pem"),
-            },
-        }));
-    }
-    servers.push(json!({
-        "port": {"number": 80, "protocol": "HTTP", "name": format!("http-80-{of}")},
-        "hosts": [ANY],
-    }));
-    servers
 }
 
 struct Host<'a> {
     first: &'a Key,
-    metadata: &'a Metadata,
-    routes: Vec<Route>,
+    metadata: Cow<'a, Metadata>,
+    routes: Vec<Route<'a>>,
 }
 
 impl Host<'_> {
-    fn generated(mut self, host: &str) -> Generated {
-        // Routes of equal rank keep the order of the Ingress.
-        self.routes.sort_by_key(Route::rank);
-        let http: Vec<_> = self.routes.iter().map(Route::json).collect();
+    /// `None`: none of the routes has room.
+    fn generated(self, host: &str, findings: &mut Vec<Finding>) -> Option<Generated> {
+        let parts = self.routes.iter().map(Route::part).collect();
+        let http = fitting(parts, &format!("the VirtualService of {host}"), findings);
+        if http.is_empty() {
+            return None;
+        }
         let spec = json!({"hosts": [host], "gateways": [SUFFIX], "http": http});
         let name = format!("{}-{}-{SUFFIX}", host.replace('.', "-"), self.first.name);
-        generated(VIRTUAL_SERVICES, name, self.first, self.metadata, spec)
+        let made = generated(VIRTUAL_SERVICES, name, self.first, &self.metadata, spec);
+        Some(made)
     }
 }
 

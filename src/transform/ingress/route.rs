@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use serde_json::{Value, json};
 
+use super::room::{Part, Place, Rank};
 use super::{Finding, Settings};
 use crate::Key;
 use crate::kubernetes::{Backend, IngressPath, IngressRule, PortOrName};
@@ -43,15 +44,17 @@ impl Match {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Route {
+pub(super) struct Route<'a> {
+    of: &'a Key,
+    place: Place,
     path: Match,
     host: String,
     port: u16,
 }
 
-impl Route {
+impl<'a> Route<'a> {
     /// The order of matching: exact paths first, then longer prefixes, and last the route that matches any path.
-    pub(super) fn rank(&self) -> (u8, Reverse<usize>) {
+    fn rank(&self) -> Rank {
         match &self.path {
             Match::Exact(path) => (0, Reverse(path.len())),
             Match::Prefix(path) => (1, Reverse(path.len())),
@@ -61,7 +64,16 @@ impl Route {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn part(&self) -> Part<'a> {
+        Part {
+            of: self.of,
+            place: self.place,
+            rank: self.rank(),
+            value: self.json(),
+        }
+    }
+
+    fn json(&self) -> Value {
         let mut json = json!({
             "route": [{
                 "destination": {"host": self.host, "port": {"number": self.port}},
@@ -85,18 +97,23 @@ impl Route {
 }
 
 /// The routes of a rule, in its order.
-pub(super) fn routes(
-    ingress: &Key,
+pub(super) fn routes<'a>(
+    ingress: &'a Key,
     rule_at: usize,
     rule: &IngressRule,
     settings: &Settings,
     port: &dyn Fn(&Key, &str) -> Option<u16>,
     findings: &mut Vec<Finding>,
-) -> Vec<Route> {
+) -> Vec<Route<'a>> {
     let mut routes = Vec::new();
     for (at, path) in rule.http.paths.iter().enumerate() {
         match destination(ingress, &path.backend, port) {
             Ok((service, port)) => routes.push(Route {
+                of: ingress,
+                place: Place::Path {
+                    rule: rule_at,
+                    path: at,
+                },
                 path: Match::of(path),
                 host: format!("{}.{}.svc.{}", service, ingress.namespace, settings.domain),
                 port,

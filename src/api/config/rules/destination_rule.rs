@@ -185,9 +185,70 @@ fn cookie(at: &At<'_>) {
 }
 
 fn is_table_size(number: i64) -> bool {
-    const BEYOND: i64 = 5_000_011;
-    (2..BEYOND).contains(&number)
-        && (2..)
-            .take_while(|divisor| divisor * divisor <= number)
-            .all(|divisor| number % divisor != 0)
+    const BEYOND: u64 = 5_000_011;
+    u64::try_from(number).is_ok_and(|number| number < BEYOND && is_prime(number))
+}
+
+/// Decides by the test of Miller and Rabin, to which 31 and 73 are enough for numbers below nine million. One rule may hold
+/// thousands of sizes, and dividing would take two thousand divisions for each.
+fn is_prime(number: u64) -> bool {
+    if number < 2 || number.is_multiple_of(2) {
+        return number == 2;
+    }
+    let halvings = (number - 1).trailing_zeros();
+    let odd = (number - 1) >> halvings;
+    [31, 73].into_iter().all(|base| {
+        let mut rest = power(base, odd, number);
+        // The base is the number itself.
+        if rest <= 1 {
+            return true;
+        }
+        for _ in 1..halvings {
+            if rest == number - 1 {
+                break;
+            }
+            rest = rest * rest % number;
+        }
+        rest == number - 1
+    })
+}
+
+fn power(base: u64, mut exponent: u64, modulus: u64) -> u64 {
+    let mut square = base % modulus;
+    let mut power = 1;
+    while exponent > 0 {
+        if exponent % 2 == 1 {
+            power = power * square % modulus;
+        }
+        square = square * square % modulus;
+        exponent /= 2;
+    }
+    power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_tables_are_the_primes() {
+        const BEYOND: usize = 5_000_100;
+        let mut is_composite = vec![false; BEYOND];
+        is_composite[..2].fill(true);
+        for number in 2..=BEYOND.isqrt() {
+            if !is_composite[number] {
+                for multiple in (number * number..BEYOND).step_by(number) {
+                    is_composite[multiple] = true;
+                }
+            }
+        }
+        // All of them take seconds, which were spent once.
+        let numbers = (0..100_000).chain(4_950_000..BEYOND);
+        for number in numbers {
+            let expected = number < 5_000_011 && !is_composite[number];
+            let is_size = is_table_size(i64::try_from(number).unwrap());
+            assert_eq!(is_size, expected, "{number}");
+        }
+        assert!(!is_table_size(-7) && !is_table_size(i64::MAX));
+    }
 }

@@ -412,6 +412,16 @@ fn one_file_is_a_source_as_well() {
     play.write("next", service("b", "x"));
     fs::rename(play.path("next"), play.path("rules")).unwrap();
     assert_eq!(play.look(), "a- b");
+    // Something else in its place takes nothing away.
+    for other in ["/dev/null", "."] {
+        fs::remove_file(play.path("rules")).unwrap();
+        symlink(other, play.path("rules")).unwrap();
+        assert!(play.directory.look().is_err(), "{other}");
+        assert_eq!(play.served(), 1);
+    }
+    fs::remove_file(play.path("rules")).unwrap();
+    play.write("rules", service("c", "x"));
+    assert_eq!(play.look(), "b- c");
 }
 
 #[test]
