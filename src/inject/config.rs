@@ -182,7 +182,7 @@ impl Configuration {
         }
     }
 
-    /// The network of a pod whose webhook's path has these pairs: theirs, else that of the values.
+    /// The network of pods whose webhook's path has these pairs: theirs, else that of the values.
     pub(crate) fn network<'a>(&'a self, path: &'a [(String, String)]) -> Option<&'a str> {
         let said = path.iter().rev().find(|(key, _)| key == "net");
         let of_values = self.values_json.pointer("/global/network");
