@@ -31,7 +31,9 @@ enum ValueRule {
     Interfaces,
     Quantity,
     Boolean,
-    /// Objects by name, each of this kind.
+    /// A part of an image's tag.
+    ImageType,
+    /// Objects by name, or a list of objects with names, each of this kind.
     Objects(&'static str),
     ProxyConfig,
     Templates,
@@ -46,7 +48,7 @@ pub const TEMPLATES: &str = "inject.istio.io/templates";
 pub const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
 pub const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";
 pub const CORE_DUMP: &str = "sidecar.istio.io/enableCoreDump";
-const USER_VOLUME: &str = "sidecar.istio.io/userVolume";
+pub const IMAGE_TYPE: &str = "sidecar.istio.io/proxyImageType";
 pub const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
 
 const INTERCEPTION: ValueRule = ValueRule::OneOf(&["REDIRECT", "TPROXY", "NONE"]);
@@ -119,6 +121,7 @@ const ANNOTATIONS: &[AnnotationRow] = &[
     AnnotationRow(
         "sidecar.istio.io/proxyCPULimit",
         "proxyCPULimit",
+    AnnotationRow(IMAGE_TYPE, "proxyImageType", ValueRule::ImageType),
         ValueRule::Quantity,
     ),
     AnnotationRow("sidecar.istio.io/proxyImage", "proxyImage", ValueRule::Any),
@@ -330,7 +333,8 @@ fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(
         ValueRule::Boolean => boolean(value)
             .map(drop)
             .ok_or_else(|| "want true or false".to_owned()),
-        ValueRule::Objects(kind) => objects(value, kind),
+        ValueRule::ImageType => image_type(value),
+        ValueRule::Objects(kind) => user_volumes::check(value, kind),
         ValueRule::ProxyConfig => (validators.proxy_config)(value),
         ValueRule::Templates => (validators.templates)(value),
     }
@@ -341,6 +345,17 @@ fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(
 fn objects(value: &str, kind: &str) -> Result<(), String> {
     let entries = match serde_json::from_str::<Value>(value) {
         Ok(Value::Object(entries)) => entries,
+fn image_type(value: &str) -> Result<(), String> {
+    let is_fit = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
+    if value.chars().all(is_fit) {
+        Ok(())
+    } else {
+        Err(format!(
+            "want letters, digits and . _ - only, got {value:?}"
+        ))
+    }
+}
+
         Ok(_) => return Err("want a JSON object".to_owned()),
         Err(error) => return Err(format!("want a JSON object: {error}")),
     };
@@ -573,6 +588,12 @@ mod tests {
                 "proxyMemoryLimit invalid: want a quantity, such as 100m or 128Mi",
             ),
             (
+            (
+                "sidecar.istio.io/proxyImageType",
+                &["distroless", "default", ""],
+                "a: b",
+                "proxyImageType invalid: want letters, digits and . _ - only, got \"a: b\"",
+            ),
                 REWRITE_PROBES,
                 &["true", "1", "t", "F"],
                 "yes",
