@@ -29,6 +29,7 @@ use crate::template::Template;
 use crate::template_data::TemplateData;
 use crate::typing::{self, Findings};
 use crate::uninject::uninject;
+use crate::user_volumes;
 use crate::variables::{self, Containers};
 use crate::warnings::{self, MAX_WARNING, capped};
 use crate::yaml;
@@ -390,7 +391,7 @@ impl Injection<'_> {
             let mut findings = Findings::default();
             let read =
                 read(&node, &mut findings).map_err(|unfit| {
-                    match annotations::volume_twice(self.sent, &unfit) {
+                    match user_volumes::volume_twice(self.sent, &unfit) {
                         Some(message) => StopReason::Pod(message),
                         None => {
                             StopReason::Template(format!("template {}: {unfit}", template.name()))

@@ -14,6 +14,7 @@ use crate::interface::{Origin, Request};
 use crate::pod;
 use crate::schema;
 use crate::template::Data;
+use crate::user_volumes;
 
 /// The sources of the data, beside the configuration.
 pub(crate) struct TemplateData<'a> {
@@ -72,11 +73,13 @@ impl TemplateData<'_> {
             schema::object(name).ok_or_else(|| format!("the table of types has no {name}"))
         };
         let metadata = kind("ObjectMeta")?;
+        let shown = self.metadata();
+        let shown = shown.as_ref().unwrap_or(self.pod);
         fields.insert(
             "ObjectMeta",
-            part_of(self.pod, "metadata", metadata, self.namespace_said()),
+            part_of(shown, "metadata", metadata, self.namespace_said()),
         );
-        fields.insert("DeploymentMeta", self.deployment(metadata));
+        fields.insert("DeploymentMeta", self.deployment(shown, metadata));
         fields.insert(
             "Spec",
             part_of(self.pod, "spec", kind("PodSpec")?, Vec::new()),
@@ -111,7 +114,19 @@ impl TemplateData<'_> {
         vec![("namespace", self.namespace.to_owned())]
     }
 
-    fn deployment(&self, kind: schema::ObjectType) -> Value {
+    /// Returns the pod's metadata with maps in place of the lists that its annotations have; `None` if they have none. Templates
+    /// range over names.
+    fn metadata(&self) -> Option<Arc<Json>> {
+        let shown = user_volumes::lists_by_name(self.pod);
+        if shown.is_empty() {
+            return None;
+        }
+        let mut metadata = self.pod.get("metadata")?.clone();
+        pod::object_mut(&mut metadata, "annotations")?.extend(shown);
+        Some(Arc::new(json!({"metadata": metadata})))
+    }
+
+    fn deployment(&self, shown: &Arc<Json>, kind: schema::ObjectType) -> Value {
         let (name, namespace) = (self.owner.name.clone(), self.owner.namespace.clone());
         match &self.request.origin {
             Origin::Manifest(outer) => part(
@@ -120,7 +135,7 @@ impl TemplateData<'_> {
             ),
             Origin::Webhook => {
                 let said = vec![("name", name), ("namespace", namespace)];
-                part_of(self.pod, "metadata", kind, said)
+                part_of(shown, "metadata", kind, said)
             }
         }
     }
