@@ -5,12 +5,9 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::output_error::OutputError;
 use crate::pod;
 use crate::quantity;
-use crate::schema::{self, Kind};
-use crate::typing::{self, Findings, TypingOptions};
-use crate::yaml;
+use crate::user_volumes::{self, USER_VOLUME, USER_VOLUME_MOUNT};
 use crate::yaml_safe;
 
 /// The values that an annotation may have.
@@ -31,7 +28,9 @@ enum ValueRule {
     Interfaces,
     Quantity,
     Boolean,
-    /// Objects by name, each of this kind.
+    /// A part of an image's tag.
+    ImageType,
+    /// Objects by name, or a list of objects with names, each of this kind.
     Objects(&'static str),
     ProxyConfig,
     Templates,
@@ -46,7 +45,7 @@ pub const TEMPLATES: &str = "inject.istio.io/templates";
 pub const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
 pub const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";
 pub const CORE_DUMP: &str = "sidecar.istio.io/enableCoreDump";
-const USER_VOLUME: &str = "sidecar.istio.io/userVolume";
+pub const IMAGE_TYPE: &str = "sidecar.istio.io/proxyImageType";
 pub const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
 
 const INTERCEPTION: ValueRule = ValueRule::OneOf(&["REDIRECT", "TPROXY", "NONE"]);
@@ -122,6 +121,7 @@ const ANNOTATIONS: &[AnnotationRow] = &[
         ValueRule::Quantity,
     ),
     AnnotationRow("sidecar.istio.io/proxyImage", "proxyImage", ValueRule::Any),
+    AnnotationRow(IMAGE_TYPE, "proxyImageType", ValueRule::ImageType),
     AnnotationRow(
         "sidecar.istio.io/proxyMemory",
         "proxyMemory",
@@ -151,7 +151,7 @@ const ANNOTATIONS: &[AnnotationRow] = &[
     AnnotationRow("sidecar.istio.io/status", "status", ValueRule::Json),
     AnnotationRow(USER_VOLUME, "userVolume", ValueRule::Objects("Volume")),
     AnnotationRow(
-        "sidecar.istio.io/userVolumeMount",
+        USER_VOLUME_MOUNT,
         "userVolumeMount",
         ValueRule::Objects("VolumeMount"),
     ),
@@ -330,58 +330,11 @@ fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(
         ValueRule::Boolean => boolean(value)
             .map(drop)
             .ok_or_else(|| "want true or false".to_owned()),
-        ValueRule::Objects(kind) => objects(value, kind),
+        ValueRule::ImageType => image_type(value),
+        ValueRule::Objects(kind) => user_volumes::check(value, kind),
         ValueRule::ProxyConfig => (validators.proxy_config)(value),
         ValueRule::Templates => (validators.templates)(value),
     }
-}
-
-/// Checks a map whose entries a template turns into elements of `kind`. They are typed here as they will be there, so that
-/// an error names the annotation.
-fn objects(value: &str, kind: &str) -> Result<(), String> {
-    let entries = match serde_json::from_str::<Value>(value) {
-        Ok(Value::Object(entries)) => entries,
-        Ok(_) => return Err("want a JSON object".to_owned()),
-        Err(error) => return Err(format!("want a JSON object: {error}")),
-    };
-    for (name, value) in &entries {
-        if name.contains(yaml_safe::is_control) {
-            return Err(format!("{name:?}: {}", yaml_safe::CONTROL));
-        }
-        yaml_safe::strings(value).map_err(|cause| format!("{name:?}: {cause}"))?;
-    }
-    let kind = schema::object(kind).map_or(Kind::Any, Kind::Object);
-    let reading = TypingOptions {
-        nulls: true,
-        directives: true,
-        ..TypingOptions::default()
-    };
-    entries.iter().try_for_each(|(name, value)| {
-        if name.is_empty() {
-            return Err("want a name before each object".to_owned());
-        }
-        if !value.is_object() {
-            return Err(format!("{name:?}: want an object"));
-        }
-        let node = yaml::read(&yaml::json(value)).map_err(|error| error.to_string())?;
-        let node = node.ok_or_else(|| format!("{name:?}: want an object"))?;
-        typing::typed(&node, kind, "", reading, &mut Findings::default())
-            .map(drop)
-            .map_err(|mistake| format!("{name:?}: {mistake}"))
-    })
-}
-
-/// Explains a duplicate volume if the pod's annotation names a volume of the template.
-pub(crate) fn volume_twice(pod: &Value, error: &OutputError) -> Option<String> {
-    let OutputError::Duplicate { list, name, .. } = error else {
-        return None;
-    };
-    let value = pod::annotation(pod, USER_VOLUME).filter(|_| list == "volumes")?;
-    let asked = serde_json::from_str::<Value>(value).ok()?;
-    asked.get(name)?;
-    Some(format!(
-        "invalid value '{value}' for annotation '{USER_VOLUME}': userVolume invalid: the template has a volume {name:?} itself"
-    ))
 }
 
 fn number(value: &str, most: u32) -> Result<(), String> {
@@ -389,6 +342,17 @@ fn number(value: &str, most: u32) -> Result<(), String> {
     match value.parse::<u32>() {
         Ok(number) if digits && number <= most => Ok(()),
         _ => Err(format!("want a number from 0 to {most}, got {value:?}")),
+    }
+}
+
+fn image_type(value: &str) -> Result<(), String> {
+    let is_fit = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
+    if value.chars().all(is_fit) {
+        Ok(())
+    } else {
+        Err(format!(
+            "want letters, digits and . _ - only, got {value:?}"
+        ))
     }
 }
 
@@ -598,15 +562,19 @@ mod tests {
             ),
             (
                 "sidecar.istio.io/userVolume",
-                &["{\n}"],
-                "[]",
-                "userVolume invalid: want a JSON object",
+                &[
+                    "{\n}",
+                    "[]",
+                    "[{\"name\":\"a\",\"emptyDir\":{}},{\"name\":\"b\"}]",
+                ],
+                "7",
+                "userVolume invalid: want a JSON object or list",
             ),
             (
                 "sidecar.istio.io/userVolumeMount",
-                &["{\"a\":{}}"],
+                &["{\"a\":{}}", "[{\"name\":\"a\",\"mountPath\":\"/a\"}]"],
                 "{",
-                "userVolumeMount invalid: want a JSON object: EOF while parsing an object at line 1 column 1",
+                "userVolumeMount invalid: want a JSON object or list: EOF while parsing an object at line 1 column 1",
             ),
             (
                 PROXY_CONFIG,
@@ -619,6 +587,12 @@ mod tests {
                 &["sidecar, x"],
                 "bad",
                 "templates invalid: no template \"bad\", known: sidecar",
+            ),
+            (
+                "sidecar.istio.io/proxyImageType",
+                &["distroless", "default", ""],
+                "a: b",
+                "proxyImageType invalid: want letters, digits and . _ - only, got \"a: b\"",
             ),
             ("sidecar.istio.io/status", &["anything\n"], "", ""),
         ];
@@ -634,6 +608,28 @@ mod tests {
                     ))
                 );
             }
+        }
+    }
+
+    #[test]
+    fn each_element_of_a_list_is_checked() {
+        let rows = [
+            ("[7]", "[0]: want an object"),
+            ("[{\"emptyDir\":{}}]", "[0]: want a name"),
+            ("[{\"name\":\"\"}]", "[0]: want a name"),
+            ("[{\"name\":7}]", "[0]: want a name"),
+            (
+                "[{\"name\":\"a\"},{\"name\":\"a\"}]",
+                "[1]: the name \"a\" twice",
+            ),
+            (
+                "[{\"name\":\"a\",\"secret\":{\"defaultMode\":\"x\"}}]",
+                "\"a\": secret.defaultMode: want a number, got \"x\"",
+            ),
+        ];
+        for (value, wanted) in rows {
+            let refused = judged(USER_VOLUME, value).unwrap_err();
+            assert!(refused.ends_with(&format!(": {wanted}")), "{refused}");
         }
     }
 
@@ -685,6 +681,9 @@ mod tests {
                 r#"{"a\ny": {}}"#,
                 r#"{"a": {"x\u0085": 1}}"#,
                 r#"{"a": {"x": ["\u2028"]}}"#,
+                r#"[{"name": "a", "subPath": "x\ny"}]"#,
+                r#"[{"name": "a\ny"}]"#,
+                r#"[{"name": "a", "x\u0085": 1}]"#,
             ] {
                 let refused = judged(name, value).unwrap_err();
                 assert!(refused.ends_with(yaml_safe::CONTROL), "{name}: {refused}");

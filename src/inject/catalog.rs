@@ -31,7 +31,7 @@ pub(crate) struct Chosen<'a> {
 }
 
 impl Catalog {
-    /// Refuses a name that no template and no alias has, unless only the usual default is missing.
+    /// Refuses a name that no template and no alias has: without its defaults no pod could be injected.
     pub(crate) fn new(
         templates: Vec<Template>,
         aliases: BTreeMap<String, Vec<String>>,
@@ -51,15 +51,11 @@ impl Catalog {
                     .map_err(|cause| format!("aliases: {alias}: {cause}"))?;
             }
         }
-        match defaults {
-            Some(defaults) => {
-                catalog
-                    .resolve(defaults.iter().map(String::as_str))
-                    .map_err(|cause| format!("defaultTemplates: {cause}"))?;
-                catalog.defaults = defaults;
-            }
-            None => catalog.defaults = vec![SIDECAR.to_owned()],
-        }
+        let defaults = defaults.unwrap_or_else(|| vec![SIDECAR.to_owned()]);
+        catalog
+            .resolve(defaults.iter().map(String::as_str))
+            .map_err(|cause| format!("defaultTemplates: {cause}"))?;
+        catalog.defaults = defaults;
         let choices: Vec<Vec<String>> = std::iter::once(catalog.defaults.clone())
             .chain(catalog.aliases.keys().map(|name| vec![name.clone()]))
             .chain(
@@ -208,9 +204,17 @@ mod tests {
         );
         let chosen = catalog(&["a"], &[("x", &["a"])], Some(&["x"])).unwrap();
         assert_eq!(names(chosen.choose(None)), Ok(vec!["a"]));
+        assert_eq!(
+            cause(catalog(&["a"], &[], None)),
+            "defaultTemplates: no template \"sidecar\", known: a"
+        );
+        assert_eq!(
+            cause(catalog(&[], &[], None)),
+            "defaultTemplates: no template \"sidecar\", known: "
+        );
         // Pods may choose all by themselves.
-        let none = catalog(&["a"], &[], None).unwrap();
-        assert!(names(none.choose(None)).is_err());
+        let none = catalog(&["a"], &[], Some(&[])).unwrap();
+        assert_eq!(names(none.choose(None)), Ok(Vec::new()));
         assert_eq!(names(none.choose(Some("a"))), Ok(vec!["a"]));
     }
 }

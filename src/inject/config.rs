@@ -182,7 +182,7 @@ impl Configuration {
         }
     }
 
-    /// The network of a pod whose webhook's path has these pairs: theirs, else that of the values.
+    /// The network of pods whose webhook's path has these pairs: theirs, else that of the values.
     pub(crate) fn network<'a>(&'a self, path: &'a [(String, String)]) -> Option<&'a str> {
         let said = path.iter().rev().find(|(key, _)| key == "net");
         let of_values = self.values_json.pointer("/global/network");
@@ -307,30 +307,34 @@ mod tests {
     #[test]
     fn delimiters_and_what_hangs_on_them() {
         let rows = [
-            ("template: '[[ .Revision ]]'", Probers::Legacy, Labels::None),
+            (
+                "template: 'x: [[ .Revision ]]'",
+                Probers::Legacy,
+                Labels::None,
+            ),
             ("template: 'x: y'", Probers::Legacy, Labels::None),
             (
-                "template: '{{ .Revision }}'",
+                "template: 'x: {{ .Revision }}'",
                 Probers::CurrentHttp,
                 Labels::All,
             ),
             (
-                "template: '{{ x [[ .Revision ]]'",
+                "template: 'x: y # {{ [[ .Revision ]]'",
                 Probers::Legacy,
                 Labels::None,
             ),
             (
-                "template: '<% .Revision %>'\ndelimiters: ['<%', '%>']",
+                "template: 'x: <% .Revision %>'\ndelimiters: ['<%', '%>']",
                 Probers::CurrentHttp,
                 Labels::All,
             ),
             (
-                "template: '{{ .Revision }}'\nprobers: legacy\naddLabels: no",
+                "template: 'x: {{ .Revision }}'\nprobers: legacy\naddLabels: no",
                 Probers::Legacy,
                 Labels::None,
             ),
             (
-                "template: '[[ .Revision ]]'\nprobers: current-http",
+                "template: 'x: [[ .Revision ]]'\nprobers: current-http",
                 Probers::CurrentHttp,
                 Labels::None,
             ),
@@ -387,7 +391,8 @@ mod tests {
 
     #[test]
     fn a_guard_beside_templates_is_no_template() {
-        let text = "template: '{{ Check_Your_Version }}'\ntemplates: {sidecar: '{{ .Revision }}'}";
+        let text =
+            "template: '{{ Check_Your_Version }}'\ntemplates: {sidecar: 'x: {{ .Revision }}'}";
         let (loaded, warnings) = load(text).unwrap();
         assert!(matches!(loaded.mode, Mode::Overlay(_)));
         assert_eq!(warnings, Vec::<String>::new());
@@ -414,6 +419,43 @@ mod tests {
         ] {
             assert!(load(text).is_ok(), "{text}");
         }
+    }
+
+    /// A template may need more than an empty pod, so that this breaks no configuration.
+    #[test]
+    fn output_that_nobody_could_read_is_told_at_load() {
+        let said = "printed for an empty pod";
+        let rows = [
+            (
+                "templates:\n  sidecar: |\n    spec:\n      a: b\n       c: d",
+                "template sidecar: its output is no YAML: line 3",
+            ),
+            (
+                "template: |\n  containers:\n  - name: a\n   image: b",
+                "template inject: its output is no YAML: line 3",
+            ),
+            (
+                "templates: {sidecar: '', other: 'spec: {containers: [{image: a}]}'}",
+                "template other: containers[0]: no name",
+            ),
+            (
+                "template: 'containers: x'",
+                "template inject: containers: want a list",
+            ),
+        ];
+        for (text, wanted) in rows {
+            let (_, warnings) = load(text).unwrap();
+            let [warning] = warnings.as_slice() else {
+                panic!("{text}: {warnings:?}");
+            };
+            assert!(
+                warning.starts_with(said) && warning.contains(wanted),
+                "{warning}"
+            );
+        }
+        // Charts print other resources by these names, for other data.
+        let (_, warnings) = load("templates: {sidecar: '', waypoint: 'a: {{ .Nosuch }}'}").unwrap();
+        assert!(!warnings[0].contains(said), "{warnings:?}");
     }
 
     #[test]
@@ -460,6 +502,11 @@ mod tests {
                 "template: ''\ninjectedAnnotations: {sidecar.istio.io/proxyCPU: x}",
                 "injectedAnnotations: invalid value 'x' for annotation 'sidecar.istio.io/proxyCPU'",
             ),
+            (
+                "templates: {a: 'spec: {}'}",
+                "defaultTemplates: no template \"sidecar\", known: a",
+            ),
+            ("templates: {}", "defaultTemplates: no template \"sidecar\""),
             ("- a", "line 1: want an object"),
             ("a: 1\na: 2", "line 2: the key \"a\" twice"),
         ];

@@ -8,8 +8,11 @@ use serde_json::json;
 
 use crate::config::{Configuration, Mode};
 use crate::data::{self, Owner};
+use crate::engine;
 use crate::fragment::Fragment;
 use crate::interface::{ConfigurationError, Request, Source};
+use crate::output_error::OutputError;
+use crate::overlay;
 use crate::template::{Failure, Template};
 use crate::template_data::TemplateData;
 use crate::typing::Findings;
@@ -19,7 +22,8 @@ use crate::yaml;
 const NAMESPACE: &str = "default";
 
 impl Configuration {
-    /// Renders each template for a pod with one container. Only an unknown field counts as an error: all others may be the pod's.
+    /// Renders each template for a pod with one container. Only an unknown field counts as an error: all others may be the pod's,
+    /// and so may output that cannot be read, which is a warning.
     ///
     /// Charts have templates of other resources beside those of pods (`waypoint`, `kube-gateway`); they have other data, so
     /// a template that no pod gets by default is a warning.
@@ -32,6 +36,9 @@ impl Configuration {
                 {
                     return Err(broken(failure));
                 }
+                if let Ok(text) = &text {
+                    warnings.extend(unreadable(template, text, Fragment::read));
+                }
                 self.warn_of_guess(text.ok().as_deref(), warnings);
             }
             Mode::Overlay(catalog) => {
@@ -40,12 +47,14 @@ impl Configuration {
                 let defaults: BTreeSet<&str> = defaults.iter().map(|one| one.name()).collect();
                 let mut others = Vec::new();
                 for template in catalog.templates() {
-                    let Err(failure) = self.dry_rendered(template) else {
-                        continue;
+                    let failure = match self.dry_rendered(template) {
+                        Ok(text) => {
+                            warnings.extend(unreadable(template, &text, overlay::read));
+                            continue;
+                        }
+                        Err(failure) if is_broken(&failure) => failure,
+                        Err(_) => continue,
                     };
-                    if !is_broken(&failure) {
-                        continue;
-                    }
                     if defaults.contains(template.name()) {
                         return Err(broken(&failure));
                     }
@@ -98,6 +107,24 @@ impl Configuration {
             ));
         }
     }
+}
+
+/// Returns a warning about an output of which no pod could be made.
+fn unreadable<T>(
+    template: &Template,
+    text: &str,
+    read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
+) -> Option<String> {
+    let cause = match engine::tree(template.name(), text) {
+        Ok(node) => {
+            let unfit = read(&node?, &mut Findings::default()).err()?;
+            format!("template {}: {unfit}", template.name())
+        }
+        Err(cause) => cause,
+    };
+    Some(format!(
+        "printed for an empty pod, which a pod may change: {cause}"
+    ))
 }
 
 fn is_broken(failure: &Failure) -> bool {

@@ -29,6 +29,7 @@ use crate::template::Template;
 use crate::template_data::TemplateData;
 use crate::typing::{self, Findings};
 use crate::uninject::uninject;
+use crate::user_volumes;
 use crate::variables::{self, Containers};
 use crate::warnings::{self, MAX_WARNING, capped};
 use crate::yaml;
@@ -383,13 +384,14 @@ impl Injection<'_> {
         // An escape of YAML has at least two bytes, and yields at most three.
         let may_be_long = text.len() > variables::LONGEST / 2;
         let found = known.get(text, |text| {
-            let Some(node) = tree(template.name(), text)? else {
+            let node = tree(template.name(), text).map_err(StopReason::Template)?;
+            let Some(node) = node else {
                 return Ok(None);
             };
             let mut findings = Findings::default();
             let read =
                 read(&node, &mut findings).map_err(|unfit| {
-                    match annotations::volume_twice(self.sent, &unfit) {
+                    match user_volumes::volume_twice(self.sent, &unfit) {
                         Some(message) => StopReason::Pod(message),
                         None => {
                             StopReason::Template(format!("template {}: {unfit}", template.name()))
@@ -465,7 +467,7 @@ impl Injection<'_> {
 }
 
 /// Parses a template's output; errors have their line, and that line's text.
-fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, StopReason> {
+pub(crate) fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, String> {
     yaml::read(text).map_err(|error| {
         let line: String = text
             .lines()
@@ -474,8 +476,6 @@ fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, StopReason> {
             .chars()
             .take(MAX_WARNING)
             .collect();
-        StopReason::Template(format!(
-            "template {name}: its output is no YAML: {error}: {line:?}"
-        ))
+        format!("template {name}: its output is no YAML: {error}: {line:?}")
     })
 }

@@ -22,15 +22,16 @@
 //!   text/template with Istio's functions. `text_slots` and `render_cache`: outputs that are parsed once for many pods. `typing`: an
 //!   output to Kubernetes' types; `output_error`: its errors.
 //! * `file`: the configuration file as it is written. `catalog`: overlay templates by name. `builtin`: the built-in template.
-//!   `config`: policy, templates, values and mesh, checked once. `describe`: a configuration for pages. `dry_run`: one rendering of each
-//!   template when a configuration is loaded. `template_data`: the data of one rendering; `concurrency`: threads of the proxy.
-//! * `decision`: whether a pod is injected. `annotations`: their validation. `labels`: labels of a workload. `warnings`: warnings for a
-//!   pod's author. `release`: the release of an agent's image.
+//!   `config`: policy, templates, values and mesh, checked once. `describe`: a configuration for pages. `template_data`: the data of
+//!   one rendering; `concurrency`: threads of the proxy.
+//! * `decision`: whether a pod is injected. `annotations`: their validation; `user_volumes`: of those that hold volumes. `labels`:
+//!   labels of a workload. `warnings`: warnings for a pod's author. `release`: the release of an agent's image.
 //! * `status`: the status annotation. `rights`: what users may not change. `merge`: a strategic merge. `overrides`: the user's version
 //!   of containers that a template makes. `probes` and `metrics`: both by way of the proxy's status port. `native`: native sidecars.
 //!   `reinject`: defaults that the API server has filled in. `uninject`: the removal of an earlier injection. `variables`: variables
 //!   that keep a proxy from starting.
 //! * `fragment`: templates that print things to add. `overlay`: templates that print partial pods. `engine`: from a pod to an outcome.
+//!   `dry_run`: one rendering of each template when a configuration is loaded.
 
 #![forbid(unsafe_code)]
 
@@ -81,6 +82,7 @@ mod template_data;
 mod text_slots;
 pub mod typing;
 mod uninject;
+mod user_volumes;
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "of the kinds of a template's values and of JSON, all others are one case"

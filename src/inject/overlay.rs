@@ -307,7 +307,9 @@ impl Injection<'_> {
         let protected = ProtectedContainers::of(&layers);
         let release = made_release(&layers);
         let agents = self.configuration.agents;
+        let own_network = pod::label(&made, labels::NETWORK).map(str::to_owned);
         let own = self.put(&mut made, layers, (&protected, release), &mut now);
+        self.set_variables(&mut made, own_network.as_deref());
         let probers = agents.probers(release);
         self.connect(&mut made, (&own, &protected), &now, (probers, &originals));
         let network = self.configuration.network(&self.request.path);
@@ -379,9 +381,6 @@ impl Injection<'_> {
             give_threads(made);
         }
         own.lay(made, protected);
-        let pairs = self.request.path.iter();
-        let pairs = pairs.map(|(key, value)| (variable(key), value.clone()));
-        metrics::set_variables(made, &pairs.collect::<Vec<_>>());
         if let Some(user) = own.proxy_user() {
             redirect_for(made, user, own.proxy_group());
         }
@@ -390,6 +389,18 @@ impl Injection<'_> {
         }
         now.locate(made);
         own
+    }
+
+    /// Sets the proxy's variables of the webhook's path, and its network: the label that the user wrote counts most.
+    fn set_variables(&self, made: &mut Value, own_network: Option<&str>) {
+        let path = &self.request.path;
+        let pairs = path.iter();
+        let pairs = pairs.map(|(key, value)| (variable(key), value.clone()));
+        let mut variables: Vec<_> = pairs.collect();
+        let network = own_network.filter(|name| !name.is_empty());
+        let network = network.or_else(|| self.configuration.network(path));
+        variables.extend(network.map(|name| (warnings::NETWORK.to_owned(), name.to_owned())));
+        metrics::set_variables(made, &variables);
     }
 
     /// Probes and metrics of the application go through the proxy.

@@ -163,6 +163,10 @@ impl ProbeRewrite<'_> {
             warnings.push(format!("container {name}: {} names port {wanted:?}, which the container does not have; it is left as it is", place.field));
             return;
         };
+        // The API server refuses it where it sees it.
+        if !is_port(&port) {
+            return;
+        }
         let path = place.path(name);
         let original = original(handler, asked, &port);
         let sent = to_status_port(asked, &path, self.port);
@@ -230,6 +234,11 @@ fn number(port: Option<&Value>, ports: &Value) -> Option<Value> {
         }
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
+}
+
+fn is_port(port: &Value) -> bool {
+    port.as_u64()
+        .is_some_and(|port| (1..=65_535).contains(&port))
 }
 
 /// The handler as the agent gets it, in the order of Kubernetes' types.
@@ -403,4 +412,47 @@ fn put_back(probe: &mut Map<String, Value>, path: &str, original: &Value) -> boo
     }
     probe.insert(handler.to_owned(), asked.clone());
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The API server would refuse it, and must still see it.
+    #[test]
+    fn a_port_that_is_none_stays_where_it_is() {
+        let rewrite = |container: &Value| {
+            let rewriting = ProbeRewrite {
+                probers: Probers::Current,
+                port: 15020,
+                earlier: &OriginalProbes::new(),
+            };
+            let mut made = json!({"spec": {"containers": [container]}});
+            let mut warnings = Vec::new();
+            rewriting.rewrite(&mut made, |_, _| false, &mut warnings);
+            assert_eq!(warnings, Vec::<String>::new());
+            made["spec"]["containers"][0] != *container
+        };
+        let ports = [
+            ("1", true),
+            ("65535", true),
+            ("0", false),
+            ("-1", false),
+            ("65536", false),
+            ("80.5", false),
+            ("1e30", false),
+        ];
+        for (text, rewritten) in ports {
+            let port: Value = serde_json::from_str(text).unwrap();
+            for handler in ["httpGet", "tcpSocket", "grpc"] {
+                let probe = json!({"name": "a", "livenessProbe": {handler: {"port": port}}});
+                assert_eq!(rewrite(&probe), rewritten, "{probe}");
+            }
+            let hook = json!({"name": "a", "lifecycle": {"preStop": {"httpGet": {"port": port}}}});
+            assert_eq!(rewrite(&hook), rewritten, "{hook}");
+            let named = json!({"name": "a", "ports": [{"name": "http", "containerPort": port}],
+                "readinessProbe": {"httpGet": {"port": "http"}}});
+            assert_eq!(rewrite(&named), rewritten, "{named}");
+        }
+    }
 }

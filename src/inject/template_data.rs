@@ -6,12 +6,15 @@ use std::sync::Arc;
 use gotmpl::Value;
 use serde_json::{Value as Json, json};
 
+use crate::annotations::IMAGE_TYPE;
 use crate::concurrency;
 use crate::config::Configuration;
 use crate::data::{Owner, Proxy, part, part_of, record, root};
 use crate::interface::{Origin, Request};
+use crate::pod;
 use crate::schema;
 use crate::template::Data;
+use crate::user_volumes;
 
 /// The sources of the data, beside the configuration.
 pub(crate) struct TemplateData<'a> {
@@ -70,11 +73,13 @@ impl TemplateData<'_> {
             schema::object(name).ok_or_else(|| format!("the table of types has no {name}"))
         };
         let metadata = kind("ObjectMeta")?;
+        let shown = self.metadata();
+        let shown = shown.as_ref().unwrap_or(self.pod);
         fields.insert(
             "ObjectMeta",
-            part_of(self.pod, "metadata", metadata, self.namespace_said()),
+            part_of(shown, "metadata", metadata, self.namespace_said()),
         );
-        fields.insert("DeploymentMeta", self.deployment(metadata));
+        fields.insert("DeploymentMeta", self.deployment(shown, metadata));
         fields.insert(
             "Spec",
             part_of(self.pod, "spec", kind("PodSpec")?, Vec::new()),
@@ -109,7 +114,19 @@ impl TemplateData<'_> {
         vec![("namespace", self.namespace.to_owned())]
     }
 
-    fn deployment(&self, kind: schema::ObjectType) -> Value {
+    /// Returns the pod's metadata with maps in place of the lists that its annotations have; `None` if they have none. Templates
+    /// range over names.
+    fn metadata(&self) -> Option<Arc<Json>> {
+        let shown = user_volumes::lists_by_name(self.pod);
+        if shown.is_empty() {
+            return None;
+        }
+        let mut metadata = self.pod.get("metadata")?.clone();
+        pod::object_mut(&mut metadata, "annotations")?.extend(shown);
+        Some(Arc::new(json!({"metadata": metadata})))
+    }
+
+    fn deployment(&self, shown: &Arc<Json>, kind: schema::ObjectType) -> Value {
         let (name, namespace) = (self.owner.name.clone(), self.owner.namespace.clone());
         match &self.request.origin {
             Origin::Manifest(outer) => part(
@@ -118,12 +135,12 @@ impl TemplateData<'_> {
             ),
             Origin::Webhook => {
                 let said = vec![("name", name), ("namespace", namespace)];
-                part_of(self.pod, "metadata", kind, said)
+                part_of(shown, "metadata", kind, said)
             }
         }
     }
 
-    /// Returns HUB/IMAGE:TAG[-VARIANT] of `.Values.global`, else the command line's image.
+    /// Returns HUB/IMAGE:TAG[-TYPE] of `.Values.global`, else the command line's image.
     fn image(&self, of: &str, parameter: Option<&str>) -> String {
         let global = self.configuration.values_json.get("global");
         let text = |value: Option<&Json>| match value {
@@ -143,23 +160,142 @@ impl TemplateData<'_> {
         let (Some(hub), Some(tag)) = (of_global("hub"), of_global("tag")) else {
             return parameter.unwrap_or_default().to_owned();
         };
-        let kind = self
-            .proxy
-            .config
-            .image
-            .as_ref()
-            .map(|image| image.image_type.clone())
-            .filter(|kind| !kind.is_empty());
-        let variant = kind
-            .or_else(|| of_global("variant"))
-            .filter(|variant| variant != "default");
-        let suffix = variant
-            .filter(|variant| !tag.ends_with(&format!("-{variant}")))
-            .map(|variant| format!("-{variant}"))
-            .unwrap_or_default();
-        format!(
-            "{hub}/{}:{tag}{suffix}",
-            image.as_deref().unwrap_or("proxyv2")
-        )
+        // The proxy's configuration says nothing of istio-init.
+        let of_proxy = self.proxy.config.image.as_ref();
+        let of_proxy = of_proxy.map(|image| image.image_type.clone());
+        let kind = match pod::annotation(self.pod, IMAGE_TYPE) {
+            Some(said) => Some(said.to_owned()),
+            None => of_proxy
+                .filter(|kind| of == "proxy" && !kind.is_empty())
+                .or_else(|| of_global("variant")),
+        };
+        let tag = of_type(&tag, kind.as_deref().unwrap_or_default());
+        format!("{hub}/{}:{tag}", image.as_deref().unwrap_or("proxyv2"))
+    }
+}
+
+/// The types of images that Istio publishes, as tags end with them.
+const PUBLISHED: [&str; 2] = ["-distroless", "-debug"];
+
+/// The tag of an image of a type; the default type has no word in a tag.
+fn of_type(tag: &str, kind: &str) -> String {
+    if kind.is_empty() || tag.ends_with(&format!("-{kind}")) {
+        return tag.to_owned();
+    }
+    let mut bare = PUBLISHED.iter().filter_map(|known| tag.strip_suffix(known));
+    let bare = bare.next().unwrap_or(tag);
+    match kind {
+        "default" => bare.to_owned(),
+        _ => format!("{bare}-{kind}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::{Parameters, Sources};
+
+    const HUB: &str = "hub: h, tag: ";
+
+    /// The image of the proxy and of istio-init, by values, mesh configuration and annotation.
+    fn images(global: &str, mesh: &str, annotation: Option<&str>) -> [String; 2] {
+        let values = format!("global: {{{global}}}");
+        let mesh = format!("defaultConfig: {{{mesh}}}");
+        let sources = Sources {
+            config: None,
+            values: Some(&values),
+            mesh: Some(&mesh),
+        };
+        let (configuration, _) = Configuration::load(sources, Parameters::default()).unwrap();
+        let request = Request::default();
+        let said = annotation.map(|said| json!({"sidecar.istio.io/proxyImageType": said}));
+        let pod = json!({"metadata": {"annotations": said}, "spec": {}});
+        let owner = Owner::of(&pod, &request, "ns");
+        let data = TemplateData {
+            configuration: &configuration,
+            request: &request,
+            pod: &Arc::new(pod),
+            namespace: "ns",
+            owner: &owner,
+            proxy: &configuration.proxy,
+            native: false,
+        };
+        ["proxy", "proxy_init"].map(|of| data.image(of, Some("own")))
+    }
+
+    /// The annotation comes before the mesh configuration, and that before the values; a type that the tag ends with goes.
+    #[test]
+    fn the_type_of_an_image() {
+        let rows = [
+            ("", "", None, "own"),
+            ("1.20.0", "", None, "h/proxyv2:1.20.0"),
+            ("1.20.0, variant: debug", "", None, "h/proxyv2:1.20.0-debug"),
+            ("1.20.0, variant: default", "", None, "h/proxyv2:1.20.0"),
+            (
+                "1.20.0-distroless, variant: debug",
+                "",
+                None,
+                "h/proxyv2:1.20.0-debug",
+            ),
+            (
+                "1.20.0-distroless, variant: distroless",
+                "",
+                None,
+                "h/proxyv2:1.20.0-distroless",
+            ),
+            (
+                "1.20.0-debug, variant: default",
+                "",
+                None,
+                "h/proxyv2:1.20.0",
+            ),
+            ("1.20.0-debug", "", None, "h/proxyv2:1.20.0-debug"),
+            ("1.20.0-own, variant: own", "", None, "h/proxyv2:1.20.0-own"),
+            (
+                "1.20.0, variant: debug",
+                "image: {imageType: distroless}",
+                None,
+                "h/proxyv2:1.20.0-distroless",
+            ),
+            (
+                "1.20.0, variant: debug",
+                "image: {imageType: ''}",
+                None,
+                "h/proxyv2:1.20.0-debug",
+            ),
+            (
+                "1.20.0-distroless",
+                "image: {imageType: distroless}",
+                Some("debug"),
+                "h/proxyv2:1.20.0-debug",
+            ),
+            (
+                "1.20.0, variant: debug",
+                "image: {imageType: debug}",
+                Some("default"),
+                "h/proxyv2:1.20.0",
+            ),
+            // Empty is the tag as it is.
+            (
+                "1.20.0-distroless, variant: debug",
+                "",
+                Some(""),
+                "h/proxyv2:1.20.0-distroless",
+            ),
+        ];
+        for (tag, mesh, annotation, wanted) in rows {
+            let global = match tag {
+                "" => String::new(),
+                tag => format!("{HUB}{tag}"),
+            };
+            let [proxy, _] = images(&global, mesh, annotation);
+            assert_eq!(proxy, wanted, "{tag} {mesh} {annotation:?}");
+        }
+        // A proxy's configuration says nothing of istio-init.
+        let of_mesh = "image: {imageType: debug}";
+        let [_, init] = images("hub: h, tag: 1-distroless", of_mesh, None);
+        assert_eq!(init, "h/proxyv2:1-distroless");
+        let [_, init] = images("hub: h, tag: 1-distroless", of_mesh, Some("default"));
+        assert_eq!(init, "h/proxyv2:1");
     }
 }

@@ -125,6 +125,42 @@ fn no_word_of_the_author_runs_beside_rights() {
     }
 }
 
+/// Stock templates since 1.13 range over an annotation that nobody checks.
+#[test]
+fn no_json_of_the_author_begins_a_line() {
+    let configuration = load(
+        "templates:
+  sidecar: |
+    spec:
+      containers:
+      - name: istio-proxy
+        env:
+        {{- range $key, $value := fromJSON (index .ObjectMeta.Annotations `apm.datadoghq.com/env`) }}
+        - name: {{ $key }}
+          value: \"{{ $value }}\"
+        {{- end }}
+",
+    );
+    let of = |text: &str| annotated(&json!({"apm.datadoghq.com/env": text}));
+    let made = injected(&configuration, &of(r#"{"DD_ENV": "prod, a: b"}"#));
+    let env = &container(&made.pod, "istio-proxy").unwrap()["env"];
+    assert_eq!(env[0], json!({"name": "DD_ENV", "value": "prod, a: b"}));
+    for text in [
+        r#"{"A": "b\"\n    securityContext: {privileged: true}\n    x: \""}"#,
+        r#"{"A\n    securityContext: {privileged: true}\n    ports:\n    - x": "b"}"#,
+        r#"{"A": "b\u2028"}"#,
+        r#"{"A": {"b": ["\u0085"]}}"#,
+    ] {
+        let Outcome::Refused { message, .. } = configuration.inject(&request(), &of(text)) else {
+            panic!("{text}");
+        };
+        assert!(
+            message.contains("it holds a control character"),
+            "{message}"
+        );
+    }
+}
+
 /// Lines as in Istio 1.1.5: text of a pod without quotes, or in quotes without escaping.
 const LINES: &str = r#"template: |
   initContainers:

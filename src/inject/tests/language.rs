@@ -986,3 +986,59 @@ fn outcome_with_loop(template: &str) -> Outcome {
         .0
         .inject(&Request::default(), &pod())
 }
+
+/// A list of volumes gives the same pod as a map of them, by the built-in template and as stock ones range over it.
+#[test]
+fn a_list_of_volumes_is_shown_by_name() {
+    let stock = "templates:
+  sidecar: |
+    spec:
+      containers:
+      - name: istio-proxy
+        image: proxy:1
+        volumeMounts:
+        {{- range $index, $value := fromJSON (index .ObjectMeta.Annotations `sidecar.istio.io/userVolumeMount`) }}
+        - name: \"{{ $index }}\"
+          {{ toYaml $value | indent 6 }}
+        {{- end }}
+      volumes:
+      {{- range $index, $value := fromJSON (index .ObjectMeta.Annotations `sidecar.istio.io/userVolume`) }}
+      - name: \"{{ $index }}\"
+        {{ toYaml $value | indent 4 }}
+      {{- end }}
+";
+    let made = |config: Option<&str>, volumes: &str, mounts: &str| {
+        let sources = Sources {
+            config,
+            ..Sources::default()
+        };
+        let (configuration, _) = Configuration::load(sources, Parameters::default()).unwrap();
+        let pod = json!({"metadata": {"name": "web", "annotations": {"sidecar.istio.io/userVolume": volumes, "sidecar.istio.io/userVolumeMount": mounts}},
+            "spec": {"containers": [{"name": "web"}]}});
+        let Outcome::Injected(first) = configuration.inject(&Request::default(), &pod) else {
+            panic!("{:?}", configuration.inject(&Request::default(), &pod));
+        };
+        let second = configuration.inject(&Request::default(), &first.pod);
+        assert!(matches!(second, Outcome::Skipped { .. }), "{second:?}");
+        let kept = &first.pod["metadata"]["annotations"]["sidecar.istio.io/userVolume"];
+        assert_eq!(kept, volumes);
+        first.pod["spec"].clone()
+    };
+    for config in [None, Some(stock)] {
+        let by_name = made(
+            config,
+            r#"{"a":{"emptyDir":{}},"b":{"secret":{"secretName":"s"}}}"#,
+            r#"{"a":{"mountPath":"/a"},"b":{"mountPath":"/b","readOnly":true}}"#,
+        );
+        let listed = made(
+            config,
+            r#"[{"name":"a","emptyDir":{}},{"name":"b","secret":{"secretName":"s"}}]"#,
+            r#"[{"mountPath":"/a","name":"a"},{"mountPath":"/b","name":"b","readOnly":true}]"#,
+        );
+        assert_eq!(listed, by_name);
+        let names = listed["volumes"].as_array().unwrap().iter();
+        let names: Vec<_> = names.map(|one| one["name"].as_str().unwrap()).collect();
+        assert!(names.ends_with(&["a", "b"]), "{names:?}");
+        made(config, "[]", "[]");
+    }
+}

@@ -1,0 +1,95 @@
+//! Volumes and mounts that a pod asks for by annotations, and that templates add to it: a map by name, or a list.
+
+use serde_json::{Map, Value};
+
+use crate::output_error::OutputError;
+use crate::pod;
+use crate::schema::{self, Kind};
+use crate::typing::{self, Findings, TypingOptions};
+use crate::yaml;
+use crate::yaml_safe;
+
+pub(crate) const USER_VOLUME: &str = "sidecar.istio.io/userVolume";
+pub(crate) const USER_VOLUME_MOUNT: &str = "sidecar.istio.io/userVolumeMount";
+
+/// Reads a map by name, or a list, whose elements have their names in them.
+fn entries(value: &str) -> Result<Map<String, Value>, String> {
+    let items = match serde_json::from_str::<Value>(value) {
+        Ok(Value::Object(entries)) => return Ok(entries),
+        Ok(Value::Array(items)) => items,
+        Ok(_) => return Err("want a JSON object or list".to_owned()),
+        Err(error) => return Err(format!("want a JSON object or list: {error}")),
+    };
+    let mut made = Map::new();
+    for (index, item) in items.into_iter().enumerate() {
+        let Value::Object(mut fields) = item else {
+            return Err(format!("[{index}]: want an object"));
+        };
+        let name = match fields.shift_remove("name") {
+            Some(Value::String(name)) if !name.is_empty() => name,
+            _ => return Err(format!("[{index}]: want a name")),
+        };
+        // Templates range over a map of them.
+        if made.contains_key(&name) {
+            return Err(format!("[{index}]: the name {name:?} twice"));
+        }
+        made.insert(name, Value::Object(fields));
+    }
+    Ok(made)
+}
+
+/// The annotations of a pod that hold lists of objects, as the maps that templates range over.
+pub(crate) fn lists_by_name(pod: &Value) -> Vec<(String, Value)> {
+    let said = [USER_VOLUME, USER_VOLUME_MOUNT].into_iter();
+    said.filter_map(|name| {
+        let value = pod::annotation(pod, name)?;
+        let is_list = value.trim_start().starts_with('[');
+        let made = entries(value).ok().filter(|_| is_list)?;
+        let text = yaml::json(&Value::Object(made));
+        Some((name.to_owned(), Value::from(text)))
+    })
+    .collect()
+}
+
+/// Checks a map, or a list, whose entries a template turns into elements of `kind`. They are typed here as they will be
+/// there, so that an error names the annotation.
+pub(crate) fn check(value: &str, kind: &str) -> Result<(), String> {
+    let entries = entries(value)?;
+    for (name, value) in &entries {
+        if name.contains(yaml_safe::is_control) {
+            return Err(format!("{name:?}: {}", yaml_safe::CONTROL));
+        }
+        yaml_safe::strings(value).map_err(|cause| format!("{name:?}: {cause}"))?;
+    }
+    let kind = schema::object(kind).map_or(Kind::Any, Kind::Object);
+    let reading = TypingOptions {
+        nulls: true,
+        directives: true,
+        ..TypingOptions::default()
+    };
+    entries.iter().try_for_each(|(name, value)| {
+        if name.is_empty() {
+            return Err("want a name before each object".to_owned());
+        }
+        if !value.is_object() {
+            return Err(format!("{name:?}: want an object"));
+        }
+        let node = yaml::read(&yaml::json(value)).map_err(|error| error.to_string())?;
+        let node = node.ok_or_else(|| format!("{name:?}: want an object"))?;
+        typing::typed(&node, kind, "", reading, &mut Findings::default())
+            .map(drop)
+            .map_err(|mistake| format!("{name:?}: {mistake}"))
+    })
+}
+
+/// Explains a duplicate volume if the pod's annotation names a volume of the template.
+pub(crate) fn volume_twice(pod: &Value, error: &OutputError) -> Option<String> {
+    let OutputError::Duplicate { list, name, .. } = error else {
+        return None;
+    };
+    let value = pod::annotation(pod, USER_VOLUME).filter(|_| list == "volumes")?;
+    entries(value).ok()?.get(name)?;
+    Some(format!(
+        "invalid value '{value}' for annotation '{USER_VOLUME}': userVolume invalid: the template has a volume {name:?} itself"
+    ))
+}
