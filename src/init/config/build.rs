@@ -79,7 +79,7 @@ impl Config {
                 .ok()
                 .flatten()
                 .and_then(|ip| ip.parse().ok()),
-            scrape: scrape::targets(&layers, admin, status),
+            scrape: scrape::targets(&layers, admin, status, &mut warnings),
             metrics,
             warnings,
         };
