@@ -79,6 +79,7 @@ impl Config {
                 .ok()
                 .flatten()
                 .and_then(|ip| ip.parse().ok()),
+            pod: Some(identity.ip()).filter(|ip| !ip.is_loopback()),
             scrape: scrape::targets(&layers, admin, status, &mut warnings),
             metrics,
             warnings,
