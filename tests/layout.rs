@@ -444,6 +444,7 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("log", "how to log"),
             ("search", "a mark in a text"),
             ("supervisor", "the policy is made here"),
+            ("url", "a path in a request"),
             ("values", "what a text means"),
         ],
     ),

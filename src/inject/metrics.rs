@@ -76,17 +76,37 @@ struct Target {
     path: String,
 }
 
+/// An application's port, as a text.
+fn port(text: &str, status_port: u16) -> Result<u16, String> {
+    let port = text.parse().ok().filter(|port| *port != 0);
+    let port = port.ok_or_else(|| format!("port {text:?} is not in 1..65535"))?;
+    if port == status_port || RESERVED.contains(&port) {
+        return Err(format!("port {port} is the proxy's own"));
+    }
+    Ok(port)
+}
+
+/// Tells why the agent cannot ask the one place that the annotations name.
+fn doubt(path: &str, text: &str, status_port: u16) -> Option<String> {
+    let (name, cause) = match port(text, status_port) {
+        Err(cause) if !text.is_empty() => ("port", cause),
+        _ if path.contains(|letter: char| letter.is_ascii_control()) => {
+            ("path", "it holds control characters".to_owned())
+        }
+        _ => return None,
+    };
+    Some(format!(
+        "annotation prometheus.io/{name} has no effect: {cause}"
+    ))
+}
+
 fn targets(said: &str, status_port: u16) -> Result<Vec<Target>, String> {
     let entries = said.split(',').map(str::trim);
     let entries = entries.filter(|entry| !entry.is_empty());
     let read = entries.map(|entry| {
         let (port, path) = entry.split_once(':').unwrap_or((entry, ""));
-        let (text, path) = (port.trim(), path.trim());
-        let port = text.parse().ok().filter(|port| *port != 0);
-        let port = port.ok_or_else(|| format!("port {text:?} is not in 1..65535"))?;
-        if port == status_port || RESERVED.contains(&port) {
-            return Err(format!("port {port} is the proxy's own"));
-        }
+        let path = path.trim();
+        let port = self::port(port.trim(), status_port)?;
         let path = if path.is_empty() { "/metrics" } else { path };
         Ok(Target {
             port,
@@ -134,6 +154,13 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
         }
     };
     let has_targets = list.is_some();
+    let one = if has_targets {
+        None
+    } else {
+        let path = path.as_deref().unwrap_or_default();
+        doubt(path, at.as_deref().unwrap_or_default(), port)
+    };
+    let warning = warning.or(one);
     if has_targets || found.iter().any(|(_, said)| said.is_some()) {
         let pairs = found.iter();
         let mut text: Map<String, Value> = pairs
@@ -397,6 +424,34 @@ mod tests {
             let left = made["metadata"]["annotations"].as_object().unwrap();
             assert_eq!(left["prometheus.istio.io/scrape-targets"], said);
             assert_eq!(made.pointer("/spec/containers/0/env"), None);
+        }
+    }
+
+    /// The agent has a warning for it that nobody sees who writes annotations.
+    #[test]
+    fn a_place_that_cannot_be_asked_is_told_of() {
+        for (path, port, wanted) in [
+            (
+                "",
+                "http",
+                r#"port has no effect: port "http" is not in 1..65535"#,
+            ),
+            (
+                "/m",
+                "15090",
+                "port has no effect: port 15090 is the proxy's own",
+            ),
+            (
+                "/a\nb",
+                "",
+                "path has no effect: it holds control characters",
+            ),
+        ] {
+            let mut said = json!({"prometheus.io/path": path, "prometheus.io/port": port});
+            let warning = ["annotation prometheus.io/", wanted].concat();
+            assert_eq!(merge(&mut pod(&said), 15020), Some(warning));
+            said["prometheus.istio.io/scrape-targets"] = json!("8080");
+            assert_eq!(merge(&mut pod(&said), 15020), None, "it does not count");
         }
     }
 

@@ -1,8 +1,8 @@
-//! The listening socket of the status port.
+//! The listening socket of the status port, and connections from an address of one's choice.
 
 use std::ffi::c_int;
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, TcpListener};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::check;
@@ -22,15 +22,7 @@ const SILENCE: c_int = 1;
 /// # Errors
 /// The address is taken, not this host's, or of a family that the host has not.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let family = c_int::from(family(address));
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: `socket` takes three integers.
-    let fd = unsafe { libc::socket(family, kind, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and nobody else's.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let socket = socket(address)?;
     set(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     if address.is_ipv6() {
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
@@ -70,18 +62,45 @@ pub(crate) fn set(socket: &OwnedFd, level: c_int, option: c_int, value: c_int) -
 }
 
 pub(crate) fn bind(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+    name(socket, address, libc::bind)
+}
+
+/// Begins to connect from an address of this machine's, without blocking.
+///
+/// # Errors
+/// There is no such address, or nobody listens.
+pub fn connect_from(source: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = socket(address)?;
+    bind(&socket, SocketAddr::new(source, 0))?;
+    match name(&socket, address, libc::connect) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(TcpStream::from(socket)),
+    }
+}
+
+fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = c_int::from(family(address));
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: `socket` takes three integers.
+    let fd = unsafe { libc::socket(family, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// `bind` or `connect`: a descriptor, an address and its length.
+type Name = unsafe extern "C" fn(c_int, *const libc::sockaddr, libc::socklen_t) -> c_int;
+
+fn name(socket: &OwnedFd, address: SocketAddr, call: Name) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     match address {
         SocketAddr::V4(v4) => {
             let raw = ipv4(v4);
+            let (place, size) = ((&raw const raw).cast(), size_of_u32::<libc::sockaddr_in>());
             // SAFETY: the pointer and the length describe `raw`, which outlives the call.
-            check(unsafe {
-                libc::bind(
-                    fd,
-                    (&raw const raw).cast(),
-                    size_of_u32::<libc::sockaddr_in>(),
-                )
-            })
+            check(unsafe { call(fd, place, size) })
         }
         SocketAddr::V6(v6) => {
             let raw = libc::sockaddr_in6 {
@@ -93,14 +112,9 @@ pub(crate) fn bind(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
                 },
                 sin6_scope_id: v6.scope_id(),
             };
+            let (place, size) = ((&raw const raw).cast(), size_of_u32::<libc::sockaddr_in6>());
             // SAFETY: as above.
-            check(unsafe {
-                libc::bind(
-                    fd,
-                    (&raw const raw).cast(),
-                    size_of_u32::<libc::sockaddr_in6>(),
-                )
-            })
+            check(unsafe { call(fd, place, size) })
         }
     }
 }

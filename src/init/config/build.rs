@@ -61,7 +61,7 @@ impl Config {
         };
         let source = basis.source(documents, &mut warnings);
         let probers = probers::probers(&layers);
-        let scrape = scrape::targets(&layers, admin, status);
+        let scrape = scrape::targets(&layers, admin, status, &mut warnings);
         let application_ports = application_ports(&layers);
         if status.is_none() {
             let unserved = [
@@ -97,6 +97,7 @@ impl Config {
                 .ok()
                 .flatten()
                 .and_then(|ip| ip.parse().ok()),
+            pod: Some(identity.ip()).filter(|ip| !ip.is_loopback()),
             scrape,
             metrics,
             warnings,

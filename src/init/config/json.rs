@@ -5,6 +5,7 @@
 
 use super::ConfigError;
 use crate::json::{self, Map, Value};
+use crate::url;
 
 /// The object that the variable `name` holds.
 pub(super) fn object(name: &str, text: &str) -> Result<Map, ConfigError> {
@@ -22,11 +23,7 @@ pub(super) fn field<'v>(object: &'v Map, name: &str) -> Option<&'v Value> {
     (!value.is_null()).then_some(value)
 }
 
-/// A path for the first line of a request: it begins with `/`, and cannot end the line or the word.
+/// A path for the first line of a request, escaped as kubelet escapes it.
 pub(super) fn request_path(path: &str) -> Result<String, &'static str> {
-    if path.contains(|c: char| c.is_control() || c.is_whitespace()) {
-        return Err("the path must hold no blanks and no control characters");
-    }
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    Ok([slash, path].concat())
+    url::path(path).ok_or("the path must hold no control characters")
 }

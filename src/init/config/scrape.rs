@@ -42,17 +42,23 @@ pub(super) fn targets(
     layers: &Layers<'_>,
     admin: SocketAddr,
     status: Option<SocketAddr>,
+    warnings: &mut Vec<String>,
 ) -> Vec<ScrapeTarget> {
     match layers.variable(VARIABLE) {
         Some(text) if layers.args.role == Role::Sidecar => {
             let own = [admin.port(), status.map_or(0, |status| status.port())];
-            layers.noted(parse(text, own)).unwrap_or_default()
+            let targets = parse(text, own, warnings);
+            layers.noted(targets).unwrap_or_default()
         }
         Some(_) | None => Vec::new(),
     }
 }
 
-fn parse(text: &str, own: [u16; 2]) -> Result<Vec<ScrapeTarget>, ConfigError> {
+fn parse(
+    text: &str,
+    own: [u16; 2],
+    warnings: &mut Vec<String>,
+) -> Result<Vec<ScrapeTarget>, ConfigError> {
     let annotations = json::object(VARIABLE, text)?;
     if scalar(&annotations, "scrape")? == "false" {
         return Ok(Vec::new());
@@ -63,7 +69,8 @@ fn parse(text: &str, own: [u16; 2]) -> Result<Vec<ScrapeTarget>, ConfigError> {
         Some(_) => return Err(wrong("targets must be a list")),
     };
     if list.is_empty() {
-        return Ok(vec![target(&annotations, own)?]);
+        let target = target(&annotations, own, warnings)?;
+        return Ok(target.into_iter().collect());
     }
     if list.len() > MOST_TARGETS {
         return Err(wrong("there are more than 16 targets"));
@@ -73,30 +80,43 @@ fn parse(text: &str, own: [u16; 2]) -> Result<Vec<ScrapeTarget>, ConfigError> {
         let fields = value
             .as_object()
             .ok_or_else(|| wrong("a target must be an object"))?;
-        let target = target(fields, own)?;
-        if !targets.contains(&target) {
+        if let Some(target) = target(fields, own, warnings)?
+            && !targets.contains(&target)
+        {
             targets.push(target);
         }
     }
     Ok(targets)
 }
 
-fn target(fields: &Map, own: [u16; 2]) -> Result<ScrapeTarget, ConfigError> {
-    let text = scalar(fields, "port")?;
-    let port = match values::port(&text) {
-        _ if text.is_empty() => 80,
-        Ok(port) => port,
-        Err(cause) => return Err(ConfigError::value(VARIABLE, &text, cause)),
+/// `None` has been warned about: an annotation of the pod's is no reason to stop the proxy.
+fn target(
+    fields: &Map,
+    own: [u16; 2],
+    warnings: &mut Vec<String>,
+) -> Result<Option<ScrapeTarget>, ConfigError> {
+    let (text, path) = (scalar(fields, "port")?, scalar(fields, "path")?);
+    let port = if text.is_empty() {
+        Ok(80)
+    } else {
+        values::port(&text)
     };
-    if is_reserved(port, &own) {
-        let cause = "the port is the agent's or Envoy's own, not the application's";
-        return Err(ConfigError::value(VARIABLE, &text, cause));
-    }
-    let path = scalar(fields, "path")?;
     let given = if path.is_empty() { "/metrics" } else { &path };
-    let path =
-        json::request_path(given).map_err(|cause| ConfigError::value(VARIABLE, given, cause))?;
-    Ok(ScrapeTarget { port, path })
+    let (value, cause) = match (port, json::request_path(given)) {
+        (Ok(port), _) if port == own[1] => {
+            let cause = "the port is the agent's own, not the application's";
+            return Err(ConfigError::value(VARIABLE, &text, cause));
+        }
+        (Ok(port), _) if is_reserved(port, &own) => {
+            let cause = "the port is Envoy's or Istio's own, not the application's";
+            (&*text, cause)
+        }
+        (Ok(port), Ok(path)) => return Ok(Some(ScrapeTarget { port, path })),
+        (Err(cause), _) => (&*text, cause),
+        (_, Err(cause)) => (given, cause),
+    };
+    warnings.push(ConfigError::doubt(VARIABLE, value, cause));
+    Ok(None)
 }
 
 /// The injector writes texts; by hand, a number or a switch is as clear.
@@ -123,11 +143,22 @@ mod tests {
 
     const OWN: [u16; 2] = [14999, 14998];
 
-    fn found(text: &str) -> Result<Vec<(u16, String)>, String> {
-        match parse(text, OWN) {
+    type Found = Result<Vec<(u16, String)>, String>;
+
+    fn parsed(text: &str) -> (Found, Vec<String>) {
+        let mut warnings = Vec::new();
+        let targets = match parse(text, OWN, &mut warnings) {
             Ok(targets) => Ok(targets.into_iter().map(|t| (t.port, t.path)).collect()),
             Err(error) => Err(error.to_string()),
-        }
+        };
+        (targets, warnings)
+    }
+
+    /// Without a warning.
+    fn found(text: &str) -> Found {
+        let (targets, warnings) = parsed(text);
+        assert_eq!(warnings, [""; 0], "{text}");
+        targets
     }
 
     #[test]
@@ -147,6 +178,7 @@ mod tests {
                 1,
                 "/metrics",
             ),
+            (r#"{"path":"/a b/ä"}"#, 80, "/a%20b/%C3%A4"),
             ("{}", 80, "/metrics"),
         ];
         for (text, port, path) in table {
@@ -156,7 +188,7 @@ mod tests {
 
     #[test]
     fn targets_are_meant_instead_of_port_and_path_each_once() {
-        let text = r#"{"scrape":"true","port":"15020","targets":[{"port":"9100","path":"/b"},{"port":8080},
+        let text = r#"{"scrape":"true","port":"14998","targets":[{"port":"9100","path":"/b"},{"port":8080},
             {"port":"8080","path":"/metrics"},{"path":"c"}]}"#;
         let expected = [(9100, "/b"), (8080, "/metrics"), (80, "/c")];
         let expected = expected.map(|(port, path)| (port, path.to_owned()));
@@ -166,64 +198,76 @@ mod tests {
     #[test]
     fn nothing_is_asked_of_who_says_false() {
         for text in [
-            r#"{"scrape":"false","port":"15020"}"#,
+            r#"{"scrape":"false","port":"14998"}"#,
             r#"{"scrape":false,"targets":[7]}"#,
         ] {
             assert_eq!(found(text), Ok(Vec::new()), "{text}");
         }
     }
 
+    /// To scrape it would come round to us for ever.
     #[test]
-    fn our_own_ports_are_refused_by_name() {
-        for port in RESERVED.into_iter().chain(OWN) {
-            let expected = format!(
-                "cannot use ISTIO_PROMETHEUS_ANNOTATIONS \"{port}\": the port is the agent's or Envoy's own, not the \
-                 application's"
-            );
-            let one = format!(r#"{{"port":"{port}"}}"#);
-            assert_eq!(found(&one), Err(expected.clone()));
-            let several = format!(r#"{{"targets":[{{"port":"80"}},{{"port":{port}}}]}}"#);
-            assert_eq!(found(&several), Err(expected));
+    fn our_own_port_is_refused_by_name() {
+        let expected = "cannot use ISTIO_PROMETHEUS_ANNOTATIONS \"14998\": the port is the agent's own, not the application's";
+        for text in [
+            r#"{"port":"14998"}"#,
+            r#"{"targets":[{"port":"80"},{"port":14998}]}"#,
+        ] {
+            assert_eq!(found(text), Err(expected.to_owned()));
         }
+    }
+
+    /// As a scrape that fails: the proxy has other things to do.
+    #[test]
+    fn what_cannot_be_asked_is_warned_about_and_left_out() {
+        let warned = |text: &str, value: &str, cause: &str| {
+            let warning = [
+                "cannot use ISTIO_PROMETHEUS_ANNOTATIONS \"",
+                value,
+                "\": ",
+                cause,
+            ];
+            assert_eq!(
+                parsed(text),
+                (Ok(Vec::new()), vec![warning.concat()]),
+                "{text}"
+            );
+        };
+        for port in RESERVED.into_iter().chain([OWN[0]]) {
+            let cause = "the port is Envoy's or Istio's own, not the application's";
+            warned(&format!(r#"{{"port":"{port}"}}"#), &port.to_string(), cause);
+        }
+        for (port, value) in [
+            (r#""http""#, "http"),
+            (r#""0""#, "0"),
+            ("65536", "65536"),
+            ("-1", "-1"),
+        ] {
+            let text = format!(r#"{{"port":{port}}}"#);
+            warned(&text, value, "the port must be 1 to 65535");
+        }
+        let cause = "the path must hold no control characters";
+        warned(r#"{"targets":[{"path":"\n"}]}"#, "\n", cause);
+        let (others, warnings) = parsed(r#"{"targets":[{"port":"x"},{"port":"81"}]}"#);
+        assert_eq!(others, Ok(vec![(81, "/metrics".to_owned())]));
+        assert_eq!(warnings.len(), 1);
         // A status port that is off is none.
-        assert!(parse(r#"{"port":"0"}"#, [15000, 0]).is_err());
+        let none = parse(r#"{"port":"0"}"#, [15000, 0], &mut Vec::new());
+        assert_eq!(none, Ok(Vec::new()));
     }
 
     #[test]
-    fn what_cannot_be_asked_is_refused() {
-        let use_ = "cannot use ISTIO_PROMETHEUS_ANNOTATIONS \"";
-        let read = "cannot read ISTIO_PROMETHEUS_ANNOTATIONS: ";
+    fn what_cannot_be_read_is_refused() {
         let table = [
-            (
-                r#"{"port":"http"}"#,
-                use_,
-                "http\": the port must be 1 to 65535",
-            ),
-            (r#"{"port":"0"}"#, use_, "0\": the port must be 1 to 65535"),
-            (
-                r#"{"port":65536}"#,
-                use_,
-                "65536\": the port must be 1 to 65535",
-            ),
-            (r#"{"port":-1}"#, use_, "-1\": the port must be 1 to 65535"),
-            (
-                r#"{"path":"/a b"}"#,
-                use_,
-                "/a b\": the path must hold no blanks and no control characters",
-            ),
-            (
-                r#"{"targets":[{"path":"\n"}]}"#,
-                use_,
-                "\n\": the path must hold no blanks and no control characters",
-            ),
-            (r#"{"port":[]}"#, read, "port must be a text"),
-            (r#"{"path":{}}"#, read, "path must be a text"),
-            (r#"{"targets":{}}"#, read, "targets must be a list"),
-            (r#"{"targets":[7]}"#, read, "a target must be an object"),
-            ("[]", read, "it must be a JSON object"),
+            (r#"{"port":[]}"#, "port must be a text"),
+            (r#"{"path":{}}"#, "path must be a text"),
+            (r#"{"targets":{}}"#, "targets must be a list"),
+            (r#"{"targets":[7]}"#, "a target must be an object"),
+            ("[]", "it must be a JSON object"),
         ];
-        for (text, start, end) in table {
-            assert_eq!(found(text), Err([start, end].concat()), "{text}");
+        let read = "cannot read ISTIO_PROMETHEUS_ANNOTATIONS: ";
+        for (text, cause) in table {
+            assert_eq!(found(text), Err([read, cause].concat()), "{text}");
         }
         assert!(found("{").unwrap_err().starts_with(read));
     }
@@ -248,9 +292,9 @@ mod tests {
             port in "[0-9]{0,6}|.{0,3}",
             path in "[a /\\\\nrtu0-9]{0,12}|.{0,12}",
         ) {
-            drop(found(&any));
+            drop(parsed(&any));
             let text = format!(r#"{{"targets":[{{"port":"{port}","path":"{path}"}}]}}"#);
-            for (port, path) in found(&text).unwrap_or_default() {
+            for (port, path) in parsed(&text).0.unwrap_or_default() {
                 prop_assert!(port > 0 && !OWN.contains(&port));
                 prop_assert!(path.starts_with('/') && !path.contains([' ', '\r', '\n', '\0']));
             }

@@ -763,8 +763,12 @@ fn what_the_injector_took_from_the_application() {
         let said = refused("--proxyAdminPort 82 --statusPort 81", &[(variable, wrong)]);
         assert!(said.contains(variable), "{said}");
     }
-    let admin = refused("--proxyAdminPort 82", &[(SCRAPE, r#"{"port":"82"}"#)]);
-    assert!(admin.contains("\"82\""), "{admin}");
+    for (port, flags) in [("82", "--proxyAdminPort 82"), ("http", "")] {
+        let annotations = format!(r#"{{"port":"{port}"}}"#);
+        let config = config(flags, &[(SCRAPE, &annotations)]);
+        assert!(config.scrape.is_empty());
+        assert!(config.warnings.concat().contains(port));
+    }
     // Where there is no application nobody reads it.
     assert!(config("router", &[(SCRAPE, "{")]).scrape.is_empty());
 }

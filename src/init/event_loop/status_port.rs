@@ -172,6 +172,7 @@ pub(super) fn open_status_port(
         metrics: config.metrics,
         admin: config.admin,
         node: config.node,
+        pod: config.pod,
         own: [
             config.admin.port(),
             prometheus_port(&config.source),

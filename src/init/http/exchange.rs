@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read as _, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -42,6 +42,21 @@ impl Exchange {
         request: Vec<u8>,
     ) -> io::Result<Self> {
         let link = Link::Tcp(TcpStream::connect(address)?);
+        Self::begin(registry, token, link, request)
+    }
+
+    /// The same from an address of this machine's.
+    ///
+    /// # Errors
+    /// As for `connect`, and there is no such address.
+    pub(crate) fn connect_from(
+        registry: &Registry,
+        token: Token,
+        (source, address): (IpAddr, SocketAddr),
+        request: Vec<u8>,
+    ) -> io::Result<Self> {
+        let stream = sys::connect_from(source, address)?;
+        let link = Link::Tcp(TcpStream::from_std(stream));
         Self::begin(registry, token, link, request)
     }
 

@@ -41,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) admin: SocketAddr,
     /// The node's address, where `HOST_IP` gives it.
     pub(crate) node: Option<IpAddr>,
+    /// The pod's own address, if it has another than loopback's.
+    pub(crate) pod: Option<IpAddr>,
     /// Ports of Envoy's and of the agent: admin, metrics, status.
     pub(crate) own: [u16; 3],
 }
@@ -81,6 +83,7 @@ pub(crate) mod tests {
             metrics: Metrics::default(),
             admin: SocketAddr::from(([127, 0, 0, 1], 15000)),
             node: None,
+            pod: None,
             own: [15000, 14090, 14020],
         }
     }

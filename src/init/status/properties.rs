@@ -27,6 +27,7 @@ fn settings() -> Settings {
         metrics: Metrics::default(),
         admin: ([127, 0, 0, 1], 15000).into(),
         node: None,
+        pod: None,
         own: [15000, 14090, 14020],
     }
 }

@@ -22,13 +22,20 @@ const HEAD_START: Duration = Duration::from_millis(50);
 /// Status codes whose `Location` Go's HTTP client, and so kubelet, follows.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
-/// Errors of a connection to 127.0.0.1 after which ::1 is tried. Of either they are reported as `connection refused`: what
-/// the second try says, of an address that nobody configured, would mislead.
+/// Errors of a connection to 127.0.0.1 after which ::1 is tried, and then the pod's address. Of any they are reported as
+/// `connection refused`: what a later try says, of an address that nobody configured, would mislead.
 const REFUSED: [io::ErrorKind; 3] = [
     io::ErrorKind::ConnectionRefused,
     io::ErrorKind::AddrNotAvailable,
     // A host without an IPv4 loopback.
     io::ErrorKind::NetworkUnreachable,
+];
+
+/// From where the pod's address is asked: what comes from Envoy's own addresses goes to the application and not back to
+/// Envoy, by the rules that Istio gives the pod's network.
+const PASS_THROUGH: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(127, 0, 0, 6)),
+    IpAddr::V6(Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6)),
 ];
 
 /// See the module.
@@ -37,6 +44,8 @@ pub(crate) struct Probing {
     pub(crate) framing: Framing,
     check: Check,
     follow: bool,
+    /// The pod's own address, if it has another than loopback's.
+    pod: Option<IpAddr>,
     /// What was asked at first, if a redirect has led elsewhere.
     first: Option<Check>,
     /// The deadline of the probe, redirects included.
@@ -91,11 +100,17 @@ pub(crate) enum Progress {
 }
 
 impl Probing {
-    pub(crate) fn new(check: Check, framing: Framing, follow: bool, deadline: Instant) -> Self {
+    pub(crate) fn new(
+        (check, follow): (Check, bool),
+        framing: Framing,
+        pod: Option<IpAddr>,
+        deadline: Instant,
+    ) -> Self {
         Self {
             framing,
             check,
             follow,
+            pod,
             first: None,
             deadline,
             state: State::Idle,
@@ -157,7 +172,14 @@ impl Probing {
         let socket = SocketAddr::new(address, port);
         // The socket of the try before is closed here at the latest.
         self.state = State::Idle;
-        match Exchange::connect(turn.registry, token, socket, bytes) {
+        let exchange = if Some(address) == self.pod {
+            let [four, six] = PASS_THROUGH;
+            let source = if address.is_ipv4() { four } else { six };
+            Exchange::connect_from(turn.registry, token, (source, socket), bytes)
+        } else {
+            Exchange::connect(turn.registry, token, socket, bytes)
+        };
+        match exchange {
             Ok(exchange) => {
                 self.state = State::Direct { exchange, address };
                 Progress::Going
@@ -173,7 +195,7 @@ impl Probing {
         }
     }
 
-    /// An application that listens on IPv6 only is tried there.
+    /// An application that listens on IPv6 only is tried there, and one that listens on the pod's address only at that.
     fn failed(
         &mut self,
         turn: &Turn<'_>,
@@ -182,8 +204,15 @@ impl Probing {
         error: &io::Error,
     ) -> Progress {
         let refused = REFUSED.contains(&error.kind());
-        if refused && address.is_ipv4() {
-            return self.connect(turn, token, Ipv6Addr::LOCALHOST.into());
+        let next = if Some(address) == self.pod {
+            None
+        } else if address.is_ipv4() {
+            Some(Ipv6Addr::LOCALHOST.into())
+        } else {
+            self.pod
+        };
+        if let Some(next) = next.filter(|_| refused) {
+            return self.connect(turn, token, next);
         }
         let port = match &self.check {
             Check::Http(target) => target.port,
@@ -316,4 +345,64 @@ fn pair() -> io::Result<(UnixStream, std::os::unix::net::UnixStream)> {
     let (own, other) = std::os::unix::net::UnixStream::pair()?;
     own.set_nonblocking(true)?;
     Ok((UnixStream::from_std(own), other))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use mio::{Events, Poll};
+
+    use super::*;
+    use crate::counters::Counters;
+    use crate::status::stories::clock;
+
+    /// What becomes of a probe of that port.
+    fn probed(port: u16, pod: Option<IpAddr>) -> Progress {
+        let framing = Framing {
+            head_only: false,
+            chunks: false,
+        };
+        let (mut poll, token, now) = (Poll::new().unwrap(), Token(1), clock());
+        let what = (Check::Tcp { port }, true);
+        let mut probing = Probing::new(what, framing, pod, now + Duration::from_secs(9));
+        let mut events = Events::with_capacity(4);
+        let mut begun = false;
+        loop {
+            let turn = Turn {
+                registry: poll.registry(),
+                now,
+                counters: &mut Counters::default(),
+            };
+            let step = if begun {
+                Probing::advance
+            } else {
+                Probing::begin
+            };
+            match step(&mut probing, &turn, token) {
+                Progress::Going => {}
+                end @ (Progress::NeedsHelper | Progress::Answer(..)) => return end,
+            }
+            begun = true;
+            poll.poll(&mut events, None).unwrap();
+        }
+    }
+
+    /// It listens on an address that is not loopback's first, as one does that asks for the pod's.
+    #[test]
+    fn an_application_that_listens_on_the_pods_address_only_is_found() {
+        let pod = IpAddr::from([127, 0, 0, 2]);
+        let listener = TcpListener::bind((pod, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(matches!(probed(port, None), Progress::Answer(500, _)));
+        assert!(matches!(probed(port, Some(pod)), Progress::Answer(200, _)));
+        let (_, peer) = listener.accept().unwrap();
+        assert_eq!(peer.ip(), PASS_THROUGH[0]);
+        drop(listener);
+        let Progress::Answer(500, body) = probed(port, Some(pod)) else {
+            panic!()
+        };
+        let said = format!("cannot probe port {port}: connection refused\n");
+        assert_eq!(String::from_utf8(body).unwrap(), said);
+    }
 }

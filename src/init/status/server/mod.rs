@@ -299,7 +299,12 @@ impl StatusServer {
                 } else if let Some(probe) = request.probe {
                     connection.deadline = turn.after(probe.timeout);
                     let deadline = connection.deadline;
-                    let probing = Probing::new(probe.check, framing, probe.follow, deadline);
+                    let probing = Probing::new(
+                        (probe.check, probe.follow),
+                        framing,
+                        self.settings.pod,
+                        deadline,
+                    );
                     self.begin_probe(turn, place, connection, probing);
                 }
             }
