@@ -1,13 +1,19 @@
 //! The names of one request, in the message that brought them.
 //!
 //! An acknowledgement repeats all names of its type: a thousand strings for each proxy and push, made, compared once and thrown
-//! away. So names stay in the memory that they came in, and each is looked at where it is.
+//! away. So names stay in the memory that they came in, and each is looked at where it is; and those that a stream has
+//! already do not even stay ([`RequestReader`]).
+
+mod request_reader;
 
 use std::fmt;
+use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+
+pub use self::request_reader::RequestReader;
 
 /// `resource_names` of `DiscoveryRequest`, and `resource_names_subscribe` of `DeltaDiscoveryRequest`.
 const FIELD: u32 = 3;
@@ -38,12 +44,34 @@ impl From<DecodeError> for Malformed {
     }
 }
 
+/// Names that a stream has, in their order.
+pub trait NameList: fmt::Debug + Send + Sync {
+    /// Returns how many there are.
+    fn count(&self) -> usize;
+
+    /// Returns the name at this place.
+    fn name(&self, at: usize) -> Option<&str>;
+}
+
 /// Names, in the order in which the client wrote them.
 #[derive(Clone, Default)]
 pub struct ResourceNames {
-    /// A message of protobuf whose [`FIELD`] they are.
-    message: Bytes,
+    names: Names,
     count: usize,
+}
+
+#[derive(Clone)]
+enum Names {
+    /// The [`FIELD`] of a message of protobuf.
+    Message(Bytes),
+    /// The first ones of a list.
+    List(Arc<dyn NameList>),
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self::Message(Bytes::new())
+    }
 }
 
 impl ResourceNames {
@@ -57,7 +85,39 @@ impl ResourceNames {
         while next(&mut rest)?.is_some() {
             count += 1;
         }
-        Ok(Self { message, count })
+        Ok(Self {
+            names: Names::Message(message),
+            count,
+        })
+    }
+
+    /// The first ones of a list: none yet.
+    fn none_of(list: Arc<dyn NameList>) -> Self {
+        Self {
+            names: Names::List(list),
+            count: 0,
+        }
+    }
+
+    /// Adds the name if it is the next one of the list; returns whether it is.
+    fn continues_with(&mut self, name: &[u8]) -> bool {
+        let is_next = match &self.names {
+            Names::Message(_) => false,
+            Names::List(list) => list
+                .name(self.count)
+                .is_some_and(|next| equal(next.as_bytes(), name)),
+        };
+        self.count += usize::from(is_next);
+        is_next
+    }
+
+    /// Returns whether they are all of this list, and came from it. If not, they may still be equal.
+    pub fn is_list<L: NameList>(&self, list: &Arc<L>) -> bool {
+        let is_of_it = match &self.names {
+            Names::Message(_) => false,
+            Names::List(of) => Arc::as_ptr(of).cast::<()>() == Arc::as_ptr(list).cast::<()>(),
+        };
+        is_of_it && self.count == list.count()
     }
 
     /// Returns how many there are; one that is repeated counts each time.
@@ -72,10 +132,35 @@ impl ResourceNames {
 
     /// Returns them one after the other.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
-        let mut rest = &*self.message;
-        // The message was read once from its beginning to its end, so it has no error.
-        std::iter::from_fn(move || next(&mut rest).ok().flatten()).take(self.count)
+        let (mut message, list) = match &self.names {
+            Names::Message(message) => (&**message, None),
+            Names::List(list) => (&[][..], Some(list)),
+        };
+        (0..self.count).map_while(move |at| match list {
+            // The message was read once from its beginning to its end, so it has no error.
+            None => next(&mut message).ok().flatten(),
+            Some(list) => list.name(at),
+        })
     }
+}
+
+/// Returns whether two names are equal. They begin alike, and the C library compares bytes one by one.
+pub fn equal(one: &[u8], other: &[u8]) -> bool {
+    let ((one, rest), (other, end)) = (one.as_chunks(), other.as_chunks());
+    let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+    one.len() == other.len()
+        && rest == end
+        && one
+            .iter()
+            .zip(other)
+            .all(|(one, other)| word(one) == word(other))
+}
+
+/// Adds a name to a message.
+fn put(name: &str, message: &mut impl BufMut) {
+    prost::encoding::encode_key(FIELD, WireType::LengthDelimited, message);
+    prost::encoding::encode_varint(name.len().try_into().unwrap_or(u64::MAX), message);
+    message.put_slice(name.as_bytes());
 }
 
 /// Takes the message up to the end of the next name.
@@ -106,14 +191,11 @@ impl<S: AsRef<str>> FromIterator<S> for ResourceNames {
         let mut message = Vec::new();
         let mut count = 0;
         for name in names {
-            let name = name.as_ref().as_bytes();
-            prost::encoding::encode_key(FIELD, WireType::LengthDelimited, &mut message);
-            prost::encoding::encode_varint(name.len().try_into().unwrap_or(u64::MAX), &mut message);
-            message.extend_from_slice(name);
+            put(name.as_ref(), &mut message);
             count += 1;
         }
         Self {
-            message: message.into(),
+            names: Names::Message(message.into()),
             count,
         }
     }
@@ -190,6 +272,19 @@ mod tests {
             let found = ResourceNames::of_request(bytes.into()).ok();
             let found = found.map(|found| found.iter().map(str::to_owned).collect());
             prop_assert_eq!(found, decoded);
+        }
+    }
+
+    #[test]
+    fn names_are_equal_in_every_byte() {
+        let name = b"outbound|8080||a.demo";
+        assert!(equal(name, name) && equal(b"", b""));
+        for at in 0..name.len() {
+            let mut other = name.to_vec();
+            other[at] = b'_';
+            assert!(!equal(name, &other), "{other:?}");
+            assert!(!equal(name, &name[at..]) || at == 0);
+            assert!(!equal(&name[..at], name));
         }
     }
 

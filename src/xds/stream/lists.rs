@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::slot::Slot;
+use crate::resource_names::NameList;
 use crate::version::Version;
 
 /// A shorter list is not worth the search.
@@ -20,6 +21,16 @@ const SWEEP: usize = 64;
 
 /// Names and what was sent for each, sorted by name.
 pub(super) type List = Vec<Slot>;
+
+impl NameList for List {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn name(&self, at: usize) -> Option<&str> {
+        self.get(at).map(|slot| &**slot.name())
+    }
+}
 
 /// The lists that streams have. They take the memory of those that are in use.
 #[derive(Debug, Default)]

@@ -54,6 +54,7 @@ use self::views::Views;
 pub use self::writer::Stall;
 use self::writer::Writer;
 use crate::reason::Reasons;
+use crate::resource_names::NameList;
 use crate::version::Version;
 use crate::view::{Resource, Type, View};
 
@@ -228,6 +229,12 @@ impl Stream {
                 Type::Secret => self.secrets.is_exactly(&request.names),
                 Type::Cluster | Type::Listener => false,
             }
+    }
+
+    /// Returns the names of a type that this one is the first of, for [`RequestReader`](crate::resource_names::RequestReader).
+    pub fn names_beginning_with(&self, first: &str) -> Option<Arc<dyn NameList>> {
+        let mut all = [&self.endpoints, &self.routes, &self.secrets].into_iter();
+        all.find_map(|named| named.beginning_with(first))
     }
 
     fn named(&mut self, kind: Type) -> Option<&mut Named> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::lists::List;
 use super::push::Dirty;
 use super::slot::{Absence, Change, Found, Slot, Source, State, look};
-use crate::resource_names::ResourceNames;
+use crate::resource_names::{NameList, ResourceNames, equal};
 use crate::version::Version;
 use crate::view::Resource;
 
@@ -67,10 +67,16 @@ impl Named {
 
     /// State of the world: whether a request with these names says nothing new, as an ACK does.
     pub(super) fn is_exactly(&self, names: &ResourceNames) -> bool {
-        let same = |(slot, name): (&Slot, &str)| equal(slot.name(), name);
+        let same = |(slot, name): (&Slot, &str)| equal(slot.name().as_bytes(), name.as_bytes());
         self.left.is_empty()
             && self.slots.len() == names.len()
-            && self.slots.iter().zip(names.iter()).all(same)
+            && (names.is_list(&self.slots) || self.slots.iter().zip(names.iter()).all(same))
+    }
+
+    /// Its names, if this is the first of them.
+    pub(super) fn beginning_with(&self, first: &str) -> Option<Arc<dyn NameList>> {
+        let begins = self.slots.first()?.name();
+        (**begins == *first).then(|| Arc::clone(&self.slots) as Arc<dyn NameList>)
     }
 
     /// State of the world: these names, sorted, each once, and no others. They come with the last nonce.
@@ -317,18 +323,6 @@ impl Named {
     }
 }
 
-/// Names begin alike, and the C library compares bytes one by one.
-fn equal(one: &str, other: &str) -> bool {
-    let ((one, rest), (other, end)) = (one.as_bytes().as_chunks(), other.as_bytes().as_chunks());
-    let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
-    one.len() == other.len()
-        && rest == end
-        && one
-            .iter()
-            .zip(other)
-            .all(|(one, other)| word(one) == word(other))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -479,19 +473,6 @@ mod tests {
             stream.replace(&mesh.names(), 0, &own);
             mesh.record_nonces(&mut stream, &Dirty::None, 2);
             assert!(stream.last_nonces.some.len() <= stream.len() + 1);
-        }
-    }
-
-    #[test]
-    fn names_are_equal_in_every_byte() {
-        let name = "outbound|8080||a.demo";
-        assert!(equal(name, name) && equal("", ""));
-        for at in 0..name.len() {
-            let mut other = name.to_owned();
-            other.replace_range(at..=at, "_");
-            assert!(!equal(name, &other), "{other}");
-            assert!(!equal(name, &name[at..]) || at == 0);
-            assert!(!equal(&name[..at], name));
         }
     }
 }

@@ -1,8 +1,13 @@
 //! The rows of the protocol, each for both variants where they share it.
 
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use prost::Message as _;
+
 use super::world::{Body, Wire, World};
+use crate::resource_names::RequestReader;
 use crate::stream::{
-    Client, Fault, NAME_BYTES, NAMES, Protocol, Request, RequestOutcome, UNKNOWN_NAMES,
+    Client, Fault, NAME_BYTES, NAMES, Protocol, Request, RequestOutcome, Stream, UNKNOWN_NAMES,
 };
 use crate::version::Version;
 use crate::view::Type;
@@ -777,4 +782,40 @@ fn secrets_in_files_of_a_client_stand_alone() {
     assert_eq!(wire.all(), ["sds file-cert:/a~/b=1"]);
     wire.names(Secret, &names[..1]);
     assert_eq!(wire.all(), [""; 0]);
+}
+
+/// Whose names were compared while it came.
+#[test]
+fn an_acknowledgement_that_was_compared_is_one_whatever_was_sent_since() {
+    let mut wire = settled(Wire::sotw(&world()));
+    let names: Vec<_> = wire.stream.watches(Endpoint).names;
+    let message = DiscoveryRequest {
+        resource_names: names.iter().map(ToString::to_string).collect(),
+        ..DiscoveryRequest::default()
+    };
+    let compared = |stream: &Stream| {
+        let mut reader = RequestReader::default();
+        let message = message.encode_to_vec();
+        let find = |first: &str| stream.names_beginning_with(first);
+        assert_eq!(reader.take(&message, find), message.len());
+        let names = reader.finish(Bytes::new()).1.unwrap();
+        Request {
+            names,
+            ..Request::of(Endpoint)
+        }
+    };
+    let before = compared(&wire.stream);
+    assert!(wire.stream.repeats(&before));
+    let world = world().simple(Endpoint, "a", 2);
+    wire.stream.push(world.endpoints(&["a"]));
+    assert_eq!(wire.all(), ["eds a=2"]);
+    for (request, outcome) in [
+        (before, RequestOutcome::Acked),
+        (compared(&wire.stream), RequestOutcome::Asked),
+    ] {
+        assert!(wire.stream.repeats(&request));
+        let nonce = wire.nonce(Endpoint);
+        assert_eq!(wire.ask(&Request { nonce, ..request }), outcome);
+    }
+    assert!(wire.all().is_empty());
 }
