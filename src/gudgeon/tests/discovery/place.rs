@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use serde_json::Value;
 
 use crate::support::program::{Program, is_a_program, metric_in};
-pub use crate::support::program::{SOON, exchange, gudgeon, settled, until};
+pub use crate::support::program::{SOON, exchange, gudgeon, until};
 pub use crate::support::run;
 
 /// A ServiceEntry of one port with static endpoints.

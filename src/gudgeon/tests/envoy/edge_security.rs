@@ -9,10 +9,11 @@ use crate::backend::{Backend, say};
 use crate::custom::{Asked, FRIEND};
 use crate::gateways::{gateway, rule, server};
 use crate::issuer::Issuer;
-use crate::place::{Address, Place, documents, entry, settled, until};
+use crate::place::{Address, Place, documents, entry, until};
 use crate::policies::{connect, policy};
 use crate::proxy::Setup;
 use crate::signer::{Signer, now, set};
+use crate::support::program::settled;
 
 const HTTP: u16 = 18186;
 const TCP: u16 = 18187;

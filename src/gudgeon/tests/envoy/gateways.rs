@@ -15,8 +15,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::backend::{Backend, say};
-use crate::place::{Address, Discovery, Place, SOON, documents, entry, exchange, settled, until};
+use crate::place::{Address, Discovery, Place, SOON, documents, entry, exchange, until};
 use crate::proxy::{Proxy, Setup, in_sync};
+use crate::support::program::settled;
 
 pub fn object(kind: &str, name: &str, spec: &str) -> String {
     let (namespace, name) = name.split_once('/').unwrap_or(("demo", name));
