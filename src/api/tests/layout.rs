@@ -198,6 +198,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "backoff",
                     "connect",
                     "failure",
+                    "fake",
                     "kind",
                     "log_limiter",
                     "watcher",

@@ -82,6 +82,7 @@ fn said(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, Said> {
             subject,
             Said {
                 content: hasher.finish(),
+                generation: Some(written.revision.generation).filter(|known| *known > 0),
                 messages: messages(written.accepted, &status),
             },
         ))
