@@ -1,4 +1,35 @@
-//! Checks for host names, port names and socket paths.
+//! Checks for host names, port names and socket paths, and the one spelling of names that have several.
+
+use std::net::IpAddr;
+
+use crate::model::Network;
+
+/// A host as it is compared with others: in lower case, and an address in its one form of many.
+#[must_use]
+pub fn spelled(host: &str) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase(),
+    }
+}
+
+/// The whole name of a host that a rule of a namespace writes: without a dot it is one of that namespace.
+#[must_use]
+pub fn full_host(host: &str, namespace: &str, domain: &str) -> String {
+    let host = spelled(host);
+    let is_full = host.contains(['.', '*', ':']);
+    if is_full || namespace.is_empty() {
+        return host;
+    }
+    format!("{host}.{namespace}.svc.{domain}")
+}
+
+/// A range of addresses, or one of them, as it is compared with others; another text is what it is.
+#[must_use]
+pub fn spelled_range(range: &str) -> String {
+    let network = range.parse::<Network>();
+    network.map_or_else(|()| range.to_owned(), |network| network.to_string())
+}
 
 /// A DNS name; services may have underscores in front of them, numbers alone are a broken address.
 #[must_use]
@@ -67,6 +98,47 @@ mod tests {
             ("a..example", false),
         ] {
             assert_eq!(is_host_pattern(host), is_one, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_in_full_and_in_lower_case() {
+        for (host, full) in [
+            ("a", "a.ns.svc.cluster.local"),
+            ("A", "a.ns.svc.cluster.local"),
+            ("a.other", "a.other"),
+            ("A.Example.", "a.example"),
+            ("*.example", "*.example"),
+            ("*", "*"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("2001:0DB8::0:1", "2001:db8::1"),
+        ] {
+            assert_eq!(full_host(host, "ns", "cluster.local"), full, "{host}");
+        }
+    }
+
+    #[test]
+    fn one_address_has_many_spellings() {
+        for (host, spelled) in [
+            ("2001:DB8:0::1", "2001:db8::1"),
+            ("2001:0db8:0000:0000:0000:0000:0000:0001", "2001:db8::1"),
+            ("::ffff:10.0.0.1", "::ffff:10.0.0.1"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("A.Example.", "a.example"),
+            ("*.A.example", "*.a.example"),
+            ("[2001:DB8::1]", "[2001:db8::1]"),
+        ] {
+            assert_eq!(super::spelled(host), spelled, "{host}");
+        }
+        for (range, spelled) in [
+            ("2001:DB8:0::/32", "2001:db8::/32"),
+            ("2001:db8:ffff::1/32", "2001:db8::/32"),
+            ("2001:DB8::1", "2001:db8::1/128"),
+            ("10.1.2.3/16", "10.1.0.0/16"),
+            ("10.1.2.3", "10.1.2.3/32"),
+            ("A.example", "A.example"),
+        ] {
+            assert_eq!(spelled_range(range), spelled, "{range}");
         }
     }
 

@@ -42,6 +42,10 @@ pub(crate) enum Fault {
     Cut,
     /// A malformed response: this text, as the whole body.
     Says(&'static str),
+    /// The request is carried out, and the connection closes before the answer.
+    Lost,
+    /// Another client is first; the request is carried out after it.
+    Meanwhile(fn(&Fake)),
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +68,8 @@ struct State {
     lies: Vec<(&'static str, &'static str, Lie)>,
     /// Kinds that the account has no right to.
     forbidden: Vec<&'static str>,
+    /// Objects that cannot be written: the server's own webhook for them fails.
+    broken: Vec<&'static str>,
     /// A webhook refuses objects that are created by a dry run.
     denies: bool,
     log: Vec<String>,
@@ -233,6 +239,15 @@ impl Fake {
         self.change(|state| state.forbidden = kinds.to_vec());
     }
 
+    /// Writes of these objects fail, and of no others.
+    pub(crate) fn breaks(&self, names: &[&'static str]) {
+        self.change(|state| state.broken = names.to_vec());
+    }
+
+    fn is_broken(&self, name: &str) -> bool {
+        self.state.lock().unwrap().broken.contains(&name)
+    }
+
     /// The requests so far.
     pub(crate) fn log(&self) -> Vec<String> {
         self.state.lock().unwrap().log.clone()
@@ -294,7 +309,17 @@ impl Fake {
             }
             let watched = asked.verb == "watch" && self.state.lock().unwrap().has(&asked);
             match fault {
-                Some(fault) => misbehave(&mut connection, fault).await?,
+                Some(Fault::Meanwhile(change)) => {
+                    change(self);
+                    let (code, body) = self.answer(&asked);
+                    answer(&mut connection, code, "", &body).await?;
+                }
+                Some(fault) => {
+                    if matches!(fault, Fault::Lost) {
+                        self.answer(&asked);
+                    }
+                    misbehave(&mut connection, fault).await?;
+                }
                 None if watched => return self.watch(&mut connection, &asked).await,
                 None => {
                     let (code, body) = self.answer(&asked);
@@ -320,6 +345,7 @@ impl Fake {
             "create" => self.create(asked),
             "delete" => self.remove(asked),
             "patch" => match asked.name.strip_suffix("/status") {
+                Some(name) if asked.is_apply => self.apply_status(asked, name),
                 Some(name) => self.patch_status(asked, name),
                 None => self.patch(asked),
             },

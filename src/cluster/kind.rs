@@ -68,6 +68,15 @@ impl fmt::Display for Key {
     }
 }
 
+/// The state of an object's spec: another object of its name has another uid, a later spec a later generation. Unlike the
+/// `resourceVersion` it stays the same while only a status is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision {
+    pub uid: Box<str>,
+    /// `metadata.generation`; 0 if unknown.
+    pub generation: i64,
+}
+
 /// The metadata of every object. A kind that needs labels has them in a type of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -63,7 +63,7 @@ pub use bundle::{Bundle, OWN_CA_NAME};
 pub use connect::{Access, CannotConnect, Cluster, Version};
 pub use disk::Disk;
 pub use failure::{Action, Cause, Failure};
-pub use kind::{Key, Kind, Metadata, Resource};
+pub use kind::{Key, Kind, Metadata, Resource, Revision};
 pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};
 pub use reconciler::{DesiredState, Reconciler, ReconcilerHandle};
 pub use statuses::{AllSaid, Said, Subject, write_statuses};

@@ -2,6 +2,7 @@
 //! up to date is not written: neither replicas nor restarts nor own writes cause further ones.
 
 mod ledger;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -13,15 +14,15 @@ use std::time::Duration;
 use api::config::Kind;
 use kube::core::Request;
 use kube::core::params::{ListParams, Patch, PatchParams};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use self::ledger::{StatusLedger, Work};
+use self::seen::StatusPage;
 use crate::backoff::Backoff;
 use crate::connect::{Cluster, REQUEST};
-use crate::failure::{Action, Failure};
+use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Resource};
 use crate::log_limiter::LogLimiter;
 use crate::watcher::Pace;
@@ -32,8 +33,8 @@ const MANAGER: &str = "gudgeon-discovery";
 const PAGE: u32 = 500;
 /// Between two writes. Chosen: twenty a second is a tenth of what one client may ask of a server by default.
 const BETWEEN: Duration = Duration::from_millis(50);
-/// Until writes that the server does not allow are tried again: a role may come later.
-const REFUSED: Duration = Duration::from_secs(300);
+/// Pages of a list at most: a list of a server that lies has no end.
+const MOST_PAGES: usize = 1_000;
 
 /// An object whose status is written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,101 +44,28 @@ pub struct Subject {
     pub key: Key,
 }
 
+/// A kind's group and plural name.
+type Place = (&'static str, &'static str);
+
+impl Subject {
+    const fn place(&self) -> Place {
+        (self.group, self.plural)
+    }
+}
+
 /// Messages about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said {
     /// Hash of the spec that the messages are about.
     pub content: u64,
+    /// The generation that the messages are about, where it is known: they are not written to another one.
+    pub generation: Option<i64>,
     /// As `status.validationMessages` has them; none where nothing is wrong.
     pub messages: Vec<Value>,
 }
 
 /// All that is told, of objects that there are.
 pub type AllSaid = Arc<BTreeMap<Subject, Said>>;
-
-/// An object, as far as its status matters.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SeenStatus {
-    metadata: Metadata,
-    status: Status,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    name: String,
-    namespace: String,
-    generation: i64,
-    managed_fields: Vec<Manager>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Manager {
-    manager: String,
-    subresource: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Status {
-    validation_messages: Vec<Value>,
-    observed_generation: Value,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct StatusPage {
-    metadata: StatusPageEnd,
-    items: Vec<SeenStatus>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct StatusPageEnd {
-    #[serde(rename = "continue")]
-    token: String,
-}
-
-impl SeenStatus {
-    /// Returns whether this program has written something of the status. Servers before 1.22 do not name the subresource.
-    fn is_ours(&self) -> bool {
-        let mut managers = self.metadata.managed_fields.iter();
-        managers
-            .any(|one| one.manager == MANAGER && matches!(one.subresource.as_str(), "" | "status"))
-    }
-
-    /// The body that brings the status up to date; `None` where it is.
-    fn patch(&self, api_version: &str, kind: &str, messages: &[Value]) -> Option<Value> {
-        let Metadata {
-            name,
-            namespace,
-            generation,
-            ..
-        } = &self.metadata;
-        let mut metadata = json!({"name": name});
-        if let (false, Some(fields)) = (namespace.is_empty(), metadata.as_object_mut()) {
-            fields.insert("namespace".to_owned(), json!(namespace));
-        }
-        let mut patch = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
-        let fields = patch.as_object_mut()?;
-        if messages.is_empty() {
-            return self.is_ours().then_some(patch);
-        }
-        let generation = json!(generation.to_string());
-        let is_current = self.status.validation_messages == messages
-            && self.status.observed_generation == generation;
-        if is_current {
-            return None;
-        }
-        fields.insert(
-            "status".to_owned(),
-            json!({"validationMessages": messages, "observedGeneration": generation}),
-        );
-        Some(patch)
-    }
-}
 
 /// A kind, in a version that the server has.
 #[derive(Clone, Copy, Debug)]
@@ -162,15 +90,27 @@ impl Served {
 }
 
 /// Kinds in versions of the server's, by group and plural name.
-type Kinds = BTreeMap<(&'static str, &'static str), Served>;
+type Kinds = BTreeMap<Place, Served>;
 
 struct StatusWriter {
     cluster: Cluster,
     pace: Pace,
     kinds: Kinds,
+    /// Kinds whose objects may have a status that an earlier process has written; `None`: not known yet.
+    to_look: Option<BTreeSet<Place>>,
+    look_not_before: Option<Instant>,
     ledger: StatusLedger,
     backoff: Backoff,
+    look_backoff: Backoff,
     repeats: LogLimiter,
+}
+
+/// The end of a write that did not fail.
+enum Outcome {
+    /// The status says what it is to say.
+    UpToDate,
+    /// The object is gone, or is another than the one that the messages are about: more will be told of it.
+    Outdated,
 }
 
 /// Writes for as long as anything is told. `kinds`: those whose objects have a status.
@@ -184,14 +124,16 @@ pub async fn write_statuses(
         cluster,
         pace,
         kinds: Kinds::new(),
+        to_look: None,
+        look_not_before: None,
         ledger: StatusLedger::default(),
         backoff: Backoff::new(pace.bounds()),
+        look_backoff: Backoff::new(pace.bounds()),
         repeats: LogLimiter::default(),
     };
-    writer.begin(&kinds).await;
     loop {
         let wanted = AllSaid::clone(&told.borrow_and_update());
-        let wait = writer.write_all(&kinds, &wanted, &told).await;
+        let wait = writer.turn(&kinds, &wanted, &told).await;
         tokio::select! {
             changed = told.changed() => if changed.is_err() { return },
             () = sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => {}
@@ -200,105 +142,164 @@ pub async fn write_statuses(
 }
 
 impl StatusWriter {
-    /// Looks for what an earlier process has written: what is right no more is to go.
-    async fn begin(&mut self, kinds: &[&'static Kind]) {
-        loop {
-            match self.look(kinds).await {
-                Ok(()) => return,
-                Err(failure) => self.rest(&failure).await,
-            }
-        }
-    }
-
-    async fn rest(&mut self, failure: &Failure) {
-        self.repeats.say(failure);
-        let wait = self.backoff.after(failure, fastrand::f64());
-        sleep(wait).await;
-    }
-
-    async fn look(&mut self, kinds: &[&'static Kind]) -> Result<(), Failure> {
-        self.kinds = served(&self.cluster, kinds).await?;
-        for served in self.kinds.clone().into_values() {
-            let mut token = None;
-            loop {
-                let params = ListParams {
-                    limit: Some(PAGE),
-                    continue_token: token,
-                    ..ListParams::default()
-                };
-                let request = Request::new(served.resource.path(None)).list(&params);
-                let action = Action {
-                    resource: served.resource.to_string(),
-                    ..served.action("list", None)
-                };
-                let asked = self.cluster.exchange(&action, self.pace.request);
-                let page: StatusPage = match asked.json(request).await {
-                    Ok(page) => page,
-                    // Discovery itself says what it may not list; a page that ran out is begun anew.
-                    Err(failure) if matches!(failure.code(), Some(403 | 404)) => break,
-                    Err(failure) => return Err(failure),
-                };
-                for seen in page.items.iter().filter(|seen| seen.is_ours()) {
-                    let Metadata {
-                        namespace, name, ..
-                    } = &seen.metadata;
-                    self.ledger.found(Subject {
-                        group: served.resource.group,
-                        plural: served.resource.name,
-                        key: Key::new(namespace, name),
-                    });
-                }
-                token = Some(page.metadata.token).filter(|token| !token.is_empty());
-                if token.is_none() {
-                    break;
-                }
-            }
-        }
-        self.backoff.reset();
-        Ok(())
-    }
-
-    /// Writes what differs. Returns when to try again what the server did not take; `None` where all is written.
-    async fn write_all(
+    /// Returns when to try again what the server did not take; `None` where all is written.
+    async fn turn(
         &mut self,
         kinds: &[&'static Kind],
         wanted: &AllSaid,
         told: &watch::Receiver<AllSaid>,
     ) -> Option<Duration> {
-        let mut refused = None;
-        for work in self.ledger.work(wanted) {
+        let looked = self.look(kinds).await;
+        // Nothing is known of the server.
+        let Some(to_look) = self.to_look.clone() else {
+            return looked;
+        };
+        let written = self.write_all(kinds, wanted, &to_look, told).await;
+        looked.into_iter().chain(written).min()
+    }
+
+    /// Looks for what an earlier process has written: what is right no more is to go. A kind that cannot be listed is tried
+    /// again, and holds no other up. Returns when.
+    async fn look(&mut self, kinds: &[&'static Kind]) -> Option<Duration> {
+        let now = Instant::now();
+        if let Some(at) = self.look_not_before.filter(|at| *at > now) {
+            return Some(at.saturating_duration_since(now));
+        }
+        let failure = self.look_at_all(kinds).await?;
+        self.repeats.say(&failure);
+        let wait = self.look_backoff.after(&failure, fastrand::f64());
+        self.look_not_before = Some(Instant::now() + wait);
+        Some(wait)
+    }
+
+    /// The first failure, if there is one.
+    async fn look_at_all(&mut self, kinds: &[&'static Kind]) -> Option<Failure> {
+        let to_look = match self.to_look.clone() {
+            Some(to_look) => to_look,
+            None => match served(&self.cluster, kinds).await {
+                Ok(found) => {
+                    self.kinds = found;
+                    self.kinds.keys().copied().collect()
+                }
+                Err(failure) => return Some(failure),
+            },
+        };
+        self.to_look = Some(to_look.clone());
+        let mut first = None;
+        for place in to_look {
+            let Some(served) = self.kinds.get(&place).copied() else {
+                continue;
+            };
+            let looked = self.look_at(served).await;
+            let failure = match looked {
+                // Discovery itself says what it may not list.
+                Err(failure) if !matches!(failure.code(), Some(403 | 404)) => failure,
+                _ => {
+                    self.to_look.as_mut().map(|all| all.remove(&place));
+                    continue;
+                }
+            };
+            let is_away = failure.is_away();
+            first.get_or_insert(failure);
+            if is_away {
+                break;
+            }
+        }
+        if first.is_none() {
+            self.look_backoff.reset();
+        }
+        first
+    }
+
+    async fn look_at(&mut self, served: Served) -> Result<(), Failure> {
+        let action = Action {
+            resource: served.resource.to_string(),
+            ..served.action("list", None)
+        };
+        let mut token: Option<String> = None;
+        for _ in 0..MOST_PAGES {
+            let params = ListParams {
+                limit: Some(PAGE),
+                continue_token: token.clone(),
+                ..ListParams::default()
+            };
+            let request = Request::new(served.resource.path(None)).list(&params);
+            let asked = self.cluster.exchange(&action, self.pace.request);
+            let page: StatusPage = asked.json(request).await?;
+            for key in page.ours() {
+                self.ledger.found(Subject {
+                    group: served.resource.group,
+                    plural: served.resource.name,
+                    key,
+                });
+            }
+            let next = page.next();
+            if next.is_none() {
+                return Ok(());
+            }
+            if next == token {
+                break;
+            }
+            token = next;
+        }
+        let cause = Cause::Malformed(format!("a list has no end within {MOST_PAGES} pages"));
+        Err(Failure { action, cause })
+    }
+
+    /// Writes what differs, each once in a turn. A failure that others may share ends the turn, and what failed goes last in
+    /// the next one. Returns when that is; `None` where all is written.
+    async fn write_all(
+        &mut self,
+        kinds: &[&'static Kind],
+        wanted: &AllSaid,
+        not_yet: &BTreeSet<Place>,
+        told: &watch::Receiver<AllSaid>,
+    ) -> Option<Duration> {
+        for work in self.ledger.work(wanted, Instant::now()) {
+            if not_yet.contains(&work.subject.place()) {
+                continue;
+            }
             // What is told meanwhile may be something else.
             if told.has_changed().unwrap_or(true) {
                 return Some(Duration::ZERO);
             }
-            loop {
-                sleep(BETWEEN).await;
-                let Err(failure) = self.write(kinds, &work).await else {
+            sleep(BETWEEN).await;
+            let failure = match self.write(kinds, &work).await {
+                Ok(outcome) => {
                     self.backoff.reset();
-                    self.ledger.done(&work);
-                    break;
-                };
-                match failure.code() {
-                    // The object is gone; it is told of once more if it comes back.
-                    Some(404) => {
-                        self.ledger.done(&work);
-                        break;
+                    match outcome {
+                        Outcome::UpToDate => self.ledger.done(&work),
+                        Outcome::Outdated => self.ledger.outdated(&work),
                     }
-                    // Another write was first, or the server has too much to do.
-                    Some(401 | 408 | 409 | 429) | None => self.rest(&failure).await,
-                    Some(code) if code >= 500 => self.rest(&failure).await,
-                    Some(_) => {
-                        self.say_refused(&failure);
-                        refused = Some(REFUSED);
-                        break;
-                    }
+                    continue;
                 }
-                if told.has_changed().unwrap_or(true) {
-                    return Some(Duration::ZERO);
+                Err(failure) => failure,
+            };
+            match failure.code() {
+                // The object is gone, or its kind has no status; or the server has the kind no more, or not in this version.
+                Some(404) => {
+                    let is_of_kind = failure.action.verb == "list";
+                    if is_of_kind {
+                        self.kinds.remove(&work.subject.place());
+                    }
+                    self.ledger.refused(&work, is_of_kind, Instant::now());
+                }
+                // Another write was first, the server has too much to do, or a webhook of its own fails.
+                Some(401 | 408 | 409 | 429 | 500..) | None => {
+                    self.ledger.failed(&work);
+                    self.repeats.say(&failure);
+                    let wait = self.backoff.after(&failure, fastrand::f64());
+                    // Even where something else is told: the server has asked for it.
+                    sleep(failure.after().unwrap_or_default()).await;
+                    return Some(wait.saturating_sub(failure.after().unwrap_or_default()));
+                }
+                Some(code) => {
+                    self.say_refused(&failure);
+                    self.ledger.refused(&work, code == 403, Instant::now());
                 }
             }
         }
-        refused
+        self.ledger.next_try(Instant::now())
     }
 
     /// Once of each kind: the next object of it is refused for the same reason.
@@ -315,13 +316,13 @@ impl StatusWriter {
         }
     }
 
-    async fn write(&mut self, kinds: &[&'static Kind], work: &Work) -> Result<(), Failure> {
-        let place = (work.subject.group, work.subject.plural);
+    async fn write(&mut self, kinds: &[&'static Kind], work: &Work) -> Result<Outcome, Failure> {
+        let place = work.subject.place();
         if !self.kinds.contains_key(&place) {
             self.kinds = served(&self.cluster, kinds).await?;
         }
         let Some(served) = self.kinds.get(&place).copied() else {
-            return Ok(());
+            return Ok(Outcome::Outdated);
         };
         let key = &work.subject.key;
         // The right to list is there already, and that to get need not be.
@@ -335,13 +336,16 @@ impl StatusWriter {
         };
         let asked = self.cluster.exchange(&action, REQUEST);
         let page: StatusPage = asked.json(request).await?;
-        let Some(seen) = page.items.first() else {
-            return Ok(());
+        let Some(seen) = page.first() else {
+            return Ok(Outcome::Outdated);
         };
+        if work.generation.is_some_and(|of| of != seen.generation()) {
+            return Ok(Outcome::Outdated);
+        }
         let Resource { group, version, .. } = served.resource;
         let version = format!("{group}/{version}");
         let Some(patch) = seen.patch(&version, served.kind, &work.messages) else {
-            return Ok(());
+            return Ok(Outcome::UpToDate);
         };
         let params = PatchParams::apply(MANAGER).force();
         let request = served.request(key).patch_subresource(
@@ -353,7 +357,7 @@ impl StatusWriter {
         let action = served.action("patch", Some(key));
         let asked = self.cluster.exchange(&action, REQUEST);
         asked.json::<serde::de::IgnoredAny>(request).await?;
-        Ok(())
+        Ok(Outcome::UpToDate)
     }
 }
 

@@ -23,13 +23,14 @@ use std::sync::Arc;
 use api::istio::mesh::v1alpha1::mesh_config::outbound_traffic_policy::Mode;
 use api::mesh::MeshConfig;
 use api::model::{Configured, Labels, ObjectRef, Service};
+use api::names::full_host;
 use api::networking::envoy_filter::{ApplyTo, PatchContext};
 use api::networking::{DestinationRule, Gateway, Kind, Sidecar, VirtualService};
 
 pub(crate) use self::all::Rules;
 use self::envoy_filters::{Patch, Patches};
-use self::hosts::{full_host, most_specific};
-pub(crate) use self::hosts::{patterns, spelled};
+use self::hosts::most_specific;
+pub(crate) use self::hosts::patterns;
 pub(crate) use self::sidecar::{EgressListener, Socket};
 use self::visible::{Sight, Visible};
 use crate::common::service_ports::ServicePorts;

@@ -110,7 +110,7 @@ struct Named {
 /// The field of a listener that says whether it has a port of its own.
 #[derive(Clone, PartialEq, Message)]
 struct Binding {
-    #[prost(message, optional, tag = "7")]
+    #[prost(message, optional, tag = "26")]
     bind_to_port: Option<bool>,
 }
 
@@ -313,6 +313,26 @@ mod tests {
         let set = Set::new([first.clone(), second]);
         assert_eq!(set.members(), [first]);
         assert_eq!(set.version(), Version::of(b"1"));
+    }
+
+    #[test]
+    fn a_listener_says_whether_it_has_a_port() {
+        use envoy_types::pb::envoy::config::listener::v3::Listener;
+        use envoy_types::pb::google::protobuf::BoolValue;
+
+        for (bind_to_port, binds) in [(None, true), (Some(false), false), (Some(true), true)] {
+            let listener = Listener {
+                name: "a".to_owned(),
+                bind_to_port: bind_to_port.map(|value| BoolValue { value }),
+                ..Listener::default()
+            };
+            let resource = Resource::new("a", listener.encode_to_vec());
+            assert_eq!(resource.binds(), Some(binds));
+        }
+        assert_eq!(
+            Resource::without_body("a".into(), Version::EMPTY).binds(),
+            None
+        );
     }
 
     /// Checked with the messages themselves, which this file does not know.

@@ -272,7 +272,7 @@ fn claims(bytes: &[u8], origin: Origin) -> Result<Vec<Claim>, Malformed> {
                 line: part.begin(),
                 wrong: wrong.map_or_else(|| part.begin(), |found: &Finding| part.line(&found.path)),
                 judged,
-                uid: Box::default(),
+                ..Claim::default()
             });
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use api::config::Finding;
 
 use super::entry::Id;
+use crate::kind::Revision;
 
 /// The effect of an error on the object that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +36,8 @@ pub struct Rejected {
     pub origin: Box<str>,
     pub state: State,
     pub errors: Arc<[Finding]>,
+    /// The refused version, of an API server's object.
+    pub revision: Revision,
 }
 
 impl fmt::Display for Rejected {
@@ -143,6 +146,7 @@ mod tests {
             origin: "a.yaml:3".into(),
             state,
             errors: [Finding::error("spec", "is bad"), Finding::error("", "x")].into(),
+            revision: Revision::default(),
         }
     }
 

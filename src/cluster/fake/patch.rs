@@ -1,9 +1,9 @@
-//! Patches, of the two kinds that are sent.
+//! Patches, of the kinds that are sent.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Fake;
-use super::wire::{Asked, status};
+use super::wire::{Asked, status, value};
 
 impl Fake {
     /// A merge patch of a status, which has one level here.
@@ -21,6 +21,65 @@ impl Fake {
         }
         self.put_in(&asked.kind, object.clone());
         (200, object)
+    }
+
+    /// Server-side apply of a status, which has one level here: the manager's fields are those that it applied last. An apply
+    /// without effect is no event.
+    pub(super) fn apply_status(&self, asked: &Asked, name: &str) -> (u16, Value) {
+        let patch: Value = serde_json::from_slice(&asked.body).unwrap();
+        let Some(before) = self.find_in(&asked.kind, name) else {
+            return (404, status(404));
+        };
+        if self.is_broken(name) {
+            return (500, status(500));
+        }
+        let manager = value(&asked.query, "fieldManager").unwrap();
+        let mut object = before.clone();
+        let entries = object["metadata"]["managedFields"].take();
+        let mut entries = entries.as_array().cloned().unwrap_or_default();
+        let is_its =
+            |entry: &Value| entry["manager"] == *manager && entry["subresource"] == "status";
+        let empty = serde_json::Map::new();
+        let of_status = |fields: &Value| fields["f:status"].as_object().cloned();
+        let old = entries.iter().find(|entry| is_its(entry));
+        for field in old
+            .and_then(|old| of_status(&old["fieldsV1"]))
+            .iter()
+            .flat_map(|all| all.keys())
+        {
+            let fields = object["status"].as_object_mut().unwrap();
+            fields.remove(field.trim_start_matches("f:"));
+        }
+        entries.retain(|entry| !is_its(entry));
+        let new = patch["status"].as_object().unwrap_or(&empty);
+        for (field, value) in new {
+            object["status"][field] = value.clone();
+        }
+        if !new.is_empty() {
+            let owned: serde_json::Map<_, _> = new
+                .keys()
+                .map(|field| (format!("f:{field}"), json!({})))
+                .collect();
+            entries.push(json!({
+                "manager": manager, "operation": "Apply", "subresource": "status",
+                "fieldsV1": {"f:status": owned},
+            }));
+        }
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        match entries.is_empty() {
+            true => drop(metadata.remove("managedFields")),
+            false => drop(metadata.insert("managedFields".to_owned(), json!(entries))),
+        }
+        if object["status"]
+            .as_object()
+            .is_some_and(serde_json::Map::is_empty)
+        {
+            object.as_object_mut().unwrap().remove("status");
+        }
+        if object != before {
+            self.put_in(&asked.kind, object);
+        }
+        (200, self.find_in(&asked.kind, name).unwrap())
     }
 
     /// Applies a strategic merge patch: entries are found by their name. A patch without effect is no event.

@@ -15,6 +15,8 @@ pub(super) struct Asked {
     pub(super) path: String,
     pub(super) query: String,
     pub(super) body: Vec<u8>,
+    /// A patch by server-side apply.
+    pub(super) is_apply: bool,
 }
 
 impl Asked {
@@ -110,6 +112,10 @@ pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Op
                 .map_or(0, |header| {
                     str::from_utf8(header.value).unwrap().parse().unwrap()
                 });
+            let is_apply = request.headers.iter().any(|header| {
+                header.name.eq_ignore_ascii_case("content-type")
+                    && header.value.starts_with(b"application/apply-patch")
+            });
             if buffer.len() >= head + length {
                 let (path, query) = request.path?.split_once('?').unwrap_or((request.path?, ""));
                 let (kind, name) = place(path);
@@ -133,6 +139,7 @@ pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Op
                     path,
                     query,
                     body,
+                    is_apply,
                 });
             }
         }
@@ -195,6 +202,8 @@ pub(super) async fn misbehave(connection: &mut TcpStream, fault: Fault) -> Optio
             answer(connection, code, &more, &status(code)).await
         }
         Fault::Says(text) => respond(connection, 200, "application/json", "", text).await,
+        // The caller has carried the request out.
+        Fault::Lost | Fault::Meanwhile(_) => None,
         Fault::Silence => {
             std::future::pending::<()>().await;
             None

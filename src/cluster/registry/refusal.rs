@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use api::config::Finding;
 
+use crate::kind::Revision;
+
 /// The reasons why an object is refused, or cannot be decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
@@ -11,6 +13,8 @@ pub struct Refusal {
     pub words: Arc<str>,
     /// All findings, warnings included.
     pub findings: Arc<[String]>,
+    /// The refused version, of an API server's object: the same findings about a later one are another refusal.
+    pub revision: Revision,
 }
 
 impl Refusal {
@@ -25,6 +29,7 @@ impl Refusal {
         Some(Self {
             words: words.into(),
             findings: findings.iter().map(ToString::to_string).collect(),
+            revision: Revision::default(),
         })
     }
 }
@@ -34,6 +39,7 @@ impl From<String> for Refusal {
         Self {
             findings: Arc::new([words.clone()]),
             words: words.into(),
+            revision: Revision::default(),
         }
     }
 }

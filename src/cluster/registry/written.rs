@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::kind::Revision;
+
 /// JSON as text, kept as long as its object: the tree of a large one takes more than twenty times as much.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Compact(Box<str>);
@@ -37,4 +39,6 @@ pub struct Written {
     pub accepted: bool,
     /// Errors and warnings.
     pub messages: Vec<String>,
+    /// The refused version, of an API server's object.
+    pub revision: Revision,
 }

@@ -2,25 +2,40 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
-use super::{Said, Subject};
+use super::{Place, Said, Subject};
+
+/// Until writes that the server does not allow are tried again: a role may come later.
+const REFUSED: Duration = Duration::from_secs(300);
 
 /// One status that is to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Work {
     pub(super) subject: Subject,
+    /// The generation that the messages are about, where it is known.
+    pub(super) generation: Option<i64>,
     /// None: what was written before goes.
     pub(super) messages: Vec<Value>,
     mark: u64,
 }
 
-/// Marks of what was written last, of objects with messages alone.
+/// Marks of what was written last, of objects with messages alone; and what could not be written.
 #[derive(Debug, Default)]
 pub(super) struct StatusLedger {
     known: BTreeMap<Subject, u64>,
-    refused: BTreeSet<String>,
+    /// How often in a row the write of an object has failed.
+    failed: BTreeMap<Subject, u32>,
+    /// Writes that are refused, by their marks: not tried again before this time.
+    refused: BTreeMap<Subject, (u64, Instant)>,
+    /// Kinds of which no status may be written, likewise.
+    forbidden: BTreeMap<Place, Instant>,
+    /// The object that was tried last: others have their turn before it has one again.
+    last: Option<Subject>,
+    said: BTreeSet<String>,
 }
 
 /// Mark of a status that an earlier process has written.
@@ -28,7 +43,7 @@ const UNKNOWN: u64 = 0;
 
 fn mark(said: &Said) -> u64 {
     let mut hasher = DefaultHasher::new();
-    said.content.hash(&mut hasher);
+    (said.content, said.generation).hash(&mut hasher);
     for message in &said.messages {
         message.to_string().hash(&mut hasher);
     }
@@ -38,12 +53,17 @@ fn mark(said: &Said) -> u64 {
 impl StatusLedger {
     /// A status of ours that says something.
     pub(super) fn found(&mut self, subject: Subject) {
-        self.known.insert(subject, UNKNOWN);
+        self.known.entry(subject).or_insert(UNKNOWN);
     }
 
-    /// All that differs from what was written; what is gone is forgotten.
-    pub(super) fn work(&mut self, wanted: &BTreeMap<Subject, Said>) -> Vec<Work> {
+    /// All that differs from what was written and may be tried now, what never failed first; what is gone is forgotten.
+    pub(super) fn work(&mut self, wanted: &BTreeMap<Subject, Said>, now: Instant) -> Vec<Work> {
         self.known.retain(|subject, _| wanted.contains_key(subject));
+        self.failed
+            .retain(|subject, _| wanted.contains_key(subject));
+        self.refused
+            .retain(|subject, (_, until)| wanted.contains_key(subject) && *until > now);
+        self.forbidden.retain(|_, until| *until > now);
         let all = wanted.iter().filter_map(|(subject, said)| {
             let known = self.known.get(subject).copied();
             let mark = mark(said);
@@ -51,24 +71,72 @@ impl StatusLedger {
                 true => known.is_some(),
                 false => known != Some(mark),
             };
-            differs.then(|| Work {
+            let refused = self.refused.get(subject);
+            let waits = self.forbidden.contains_key(&subject.place())
+                || refused.is_some_and(|(refused, _)| *refused == mark);
+            (differs && !waits).then(|| Work {
                 subject: subject.clone(),
+                generation: said.generation,
                 messages: said.messages.clone(),
                 mark,
             })
         });
-        all.collect()
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|work| {
+            let failed = self.failed.get(&work.subject).copied();
+            let had_its_turn = Some(&work.subject) <= self.last.as_ref();
+            (failed.unwrap_or_default(), had_its_turn)
+        });
+        all
+    }
+
+    /// Returns when something that was refused may be tried again.
+    pub(super) fn next_try(&self, now: Instant) -> Option<Duration> {
+        let refused = self.refused.values().map(|(_, until)| until);
+        let next = refused.chain(self.forbidden.values()).min()?;
+        Some(next.saturating_duration_since(now))
     }
 
     pub(super) fn done(&mut self, work: &Work) {
+        self.tried(work);
         match work.messages.is_empty() {
             true => drop(self.known.remove(&work.subject)),
             false => drop(self.known.insert(work.subject.clone(), work.mark)),
         }
     }
 
+    /// The object is not the one that the messages are about. It is looked at again when something is told.
+    pub(super) fn outdated(&mut self, work: &Work) {
+        self.tried(work);
+    }
+
+    pub(super) fn failed(&mut self, work: &Work) {
+        let failed = self.failed.remove(&work.subject).unwrap_or_default();
+        self.tried(work);
+        self.failed
+            .insert(work.subject.clone(), failed.saturating_add(1));
+    }
+
+    /// The server does not allow it: of the object as it is, or of none of its kind.
+    pub(super) fn refused(&mut self, work: &Work, of_its_kind: bool, now: Instant) {
+        self.tried(work);
+        let until = now + REFUSED;
+        match of_its_kind {
+            true => drop(self.forbidden.insert(work.subject.place(), until)),
+            false => drop(
+                self.refused
+                    .insert(work.subject.clone(), (work.mark, until)),
+            ),
+        }
+    }
+
+    fn tried(&mut self, work: &Work) {
+        self.failed.remove(&work.subject);
+        self.last = Some(work.subject.clone());
+    }
+
     pub(super) fn is_new_refusal(&mut self, words: &str) -> bool {
-        self.refused.insert(words.to_owned())
+        self.said.insert(words.to_owned())
     }
 }
 
@@ -78,6 +146,10 @@ mod tests {
 
     use super::*;
     use crate::kind::Key;
+
+    fn work(ledger: &mut StatusLedger, wanted: &BTreeMap<Subject, Said>) -> Vec<Work> {
+        ledger.work(wanted, Instant::now())
+    }
 
     fn subject(name: &str) -> Subject {
         Subject {
@@ -91,6 +163,7 @@ mod tests {
         let one = |(name, content, messages): &(&str, u64, &[&str])| {
             let said = Said {
                 content: *content,
+                generation: None,
                 messages: messages.iter().map(|text| json!(text)).collect(),
             };
             (subject(name), said)
@@ -106,21 +179,21 @@ mod tests {
     fn what_is_written_is_not_written_again() {
         let mut ledger = StatusLedger::default();
         let first = said(&[("a", 1, &["x"]), ("b", 1, &[])]);
-        let work = ledger.work(&first);
-        assert_eq!(names(&work), ["a"]);
+        let all = work(&mut ledger, &first);
+        assert_eq!(names(&all), ["a"]);
         // Not before it is done.
-        assert_eq!(ledger.work(&first), work);
-        ledger.done(&work[0]);
-        assert_eq!(ledger.work(&first), []);
+        assert_eq!(work(&mut ledger, &first), all);
+        ledger.done(&all[0]);
+        assert_eq!(work(&mut ledger, &first), []);
         // Other words, and the same words about something else.
-        assert_eq!(names(&ledger.work(&said(&[("a", 1, &["y"])]))), ["a"]);
-        assert_eq!(names(&ledger.work(&said(&[("a", 2, &["x"])]))), ["a"]);
+        assert_eq!(names(&work(&mut ledger, &said(&[("a", 1, &["y"])]))), ["a"]);
+        assert_eq!(names(&work(&mut ledger, &said(&[("a", 2, &["x"])]))), ["a"]);
         // Nothing is wrong any more: once.
         let none = said(&[("a", 2, &[])]);
-        let work = ledger.work(&none);
-        assert!(names(&work) == ["a"] && work[0].messages.is_empty());
-        ledger.done(&work[0]);
-        assert_eq!(ledger.work(&none), []);
+        let all = work(&mut ledger, &none);
+        assert!(names(&all) == ["a"] && all[0].messages.is_empty());
+        ledger.done(&all[0]);
+        assert_eq!(work(&mut ledger, &none), []);
     }
 
     #[test]
@@ -130,9 +203,52 @@ mod tests {
             ledger.found(subject(name));
         }
         let wanted = said(&[("a", 1, &["x"]), ("b", 1, &[])]);
-        assert_eq!(names(&ledger.work(&wanted)), ["a", "b"]);
+        assert_eq!(names(&work(&mut ledger, &wanted)), ["a", "b"]);
         // An object that went and came back is a new one.
-        ledger.work(&said(&[]));
-        assert_eq!(names(&ledger.work(&wanted)), ["a"]);
+        work(&mut ledger, &said(&[]));
+        assert_eq!(names(&work(&mut ledger, &wanted)), ["a"]);
+    }
+
+    #[test]
+    fn what_fails_goes_last_and_what_is_refused_waits() {
+        let mut ledger = StatusLedger::default();
+        let wanted = said(&[("a", 1, &["x"]), ("b", 1, &["x"]), ("c", 1, &["x"])]);
+        let now = Instant::now();
+        let all = ledger.work(&wanted, now);
+        ledger.failed(&all[0]);
+        assert_eq!(names(&ledger.work(&wanted, now)), ["b", "c", "a"]);
+        ledger.failed(&all[0]);
+        ledger.failed(&all[1]);
+        assert_eq!(names(&ledger.work(&wanted, now)), ["c", "b", "a"]);
+        ledger.done(&all[0]);
+        ledger.done(&all[1]);
+        assert_eq!(ledger.next_try(now), None);
+        ledger.refused(&all[2], false, now);
+        assert_eq!(names(&ledger.work(&wanted, now)), [""; 0]);
+        assert_eq!(ledger.next_try(now), Some(REFUSED));
+        // Of another version of the object it need not be so.
+        let newer = said(&[("a", 1, &["x"]), ("b", 1, &["x"]), ("c", 2, &["x"])]);
+        assert_eq!(names(&ledger.work(&newer, now)), ["c"]);
+        assert_eq!(names(&ledger.work(&wanted, now + REFUSED)), ["c"]);
+        // The right is missing: that is so of all of the kind.
+        ledger.refused(&all[2], true, now);
+        let more = said(&[("c", 2, &["x"]), ("d", 1, &["x"])]);
+        assert_eq!(names(&ledger.work(&more, now)), [""; 0]);
+        let later = now + REFUSED;
+        assert_eq!(names(&ledger.work(&more, later)), ["d", "c"]);
+        assert_eq!(ledger.next_try(later), None);
+    }
+
+    #[test]
+    fn what_changes_all_the_time_holds_nobody_up() {
+        let mut ledger = StatusLedger::default();
+        let mut order = Vec::new();
+        for round in 0..4 {
+            let wanted = said(&[("a", round, &["x"]), ("b", round, &["x"]), ("c", 0, &["x"])]);
+            let all = work(&mut ledger, &wanted);
+            order.push(all[0].subject.key.name.to_string());
+            ledger.done(&all[0]);
+        }
+        assert_eq!(order, ["a", "b", "c", "a"]);
     }
 }

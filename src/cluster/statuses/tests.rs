@@ -1,41 +1,325 @@
-use super::*;
+//! What is written to an API server that fails, refuses or changes meanwhile.
 
-fn seen(status: &Value, managers: &Value) -> SeenStatus {
-    let object = json!({
-        "apiVersion": "g/v1", "kind": "K", "spec": {},
-        "metadata": {"name": "a", "namespace": "n", "generation": 3, "managedFields": managers},
-        "status": status,
-    });
-    serde_json::from_value(object).unwrap()
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::fake::{Fake, Fault, Lie};
+
+const PACE: Pace = Pace {
+    first: Duration::from_millis(5),
+    most: Duration::from_millis(40),
+    request: Duration::from_secs(5),
+    watch: Duration::from_secs(20),
+    grace: Duration::from_secs(1),
+    steady: Duration::from_millis(100),
+};
+
+const GROUP: &str = "networking.istio.io";
+const SERVICES: &str = "virtualservices";
+const GATEWAYS: &str = "gateways";
+
+/// A writer to a fake server that has two kinds. It ends with this.
+struct Writing {
+    fake: Fake,
+    to: watch::Sender<AllSaid>,
+    running: JoinHandle<()>,
 }
 
-#[test]
-fn a_status_is_written_where_it_says_something_else() {
-    let ours = json!([{"manager": MANAGER, "subresource": "status"}]);
-    let others = json!([{"manager": "kubectl"}, {"manager": MANAGER, "subresource": "scale"}]);
-    let messages = [json!({"level": "WARNING", "message": "x"})];
-    let bare =
-        json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a", "namespace": "n"}});
-    let mut full = bare.clone();
-    full["status"] = json!({"validationMessages": messages, "observedGeneration": "3"});
-    let old = json!({"validationMessages": messages, "observedGeneration": "2"});
-    let number = json!({"validationMessages": messages, "observedGeneration": 3});
-    for (status, managers, messages, wanted) in [
-        (&json!({}), &others, &messages[..], Some(&full)),
-        (&old, &ours, &messages, Some(&full)),
-        (&number, &ours, &messages, Some(&full)),
-        (&full["status"], &ours, &messages, None),
-        // The same of whoever wrote it.
-        (&full["status"], &others, &messages, None),
-        (&full["status"], &ours, &[], Some(&bare)),
-        (
-            &json!({"validationMessages": [{"by": "another"}]}),
-            &others,
-            &[],
-            None,
-        ),
-    ] {
-        let patch = seen(status, managers).patch("g/v1", "K", messages);
-        assert_eq!(patch.as_ref(), wanted, "{status} {managers} {messages:?}");
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.running.abort();
     }
+}
+
+async fn fake() -> Fake {
+    let fake = Fake::start().await;
+    fake.knows("/apis/networking.istio.io/v1", &[SERVICES, GATEWAYS]);
+    fake
+}
+
+fn put(fake: &Fake, kind: &str, name: &str, generation: i64) {
+    let metadata = json!({"name": name, "namespace": "n", "generation": generation});
+    fake.put_in(kind, json!({"metadata": metadata, "spec": {}}));
+}
+
+/// `KIND NAME`, the content and the messages of each.
+type Telling<'a> = &'a [(&'static str, &'a str, u64, &'a [&'a str])];
+
+fn said(all: Telling<'_>) -> AllSaid {
+    let all = all.iter().map(|(plural, name, content, messages)| {
+        let subject = Subject {
+            group: GROUP,
+            plural,
+            key: Key::new("n", name),
+        };
+        let said = Said {
+            content: *content,
+            generation: None,
+            messages: messages
+                .iter()
+                .map(|text| json!({"message": text}))
+                .collect(),
+        };
+        (subject, said)
+    });
+    Arc::new(all.collect())
+}
+
+impl Writing {
+    fn start(fake: Fake, first: Telling<'_>) -> Self {
+        let kinds = api::config::KINDS.iter();
+        let kinds =
+            kinds.filter(|kind| kind.group == GROUP && [SERVICES, GATEWAYS].contains(&kind.plural));
+        let kinds: Vec<_> = kinds.collect();
+        assert_eq!(kinds.len(), 2);
+        let (to, told) = watch::channel(said(first));
+        let running = tokio::spawn(write_statuses(fake.cluster(), kinds, PACE, told));
+        Self { fake, to, running }
+    }
+
+    fn tell(&self, all: Telling<'_>) {
+        self.to.send_replace(said(all));
+    }
+
+    /// The messages of a status, and the generation that they are about.
+    fn status(&self, kind: &str, name: &str) -> String {
+        let object = self.fake.get_in(kind, &format!("n/{name}"));
+        let status = &object["status"];
+        let messages = status["validationMessages"].as_array().cloned();
+        let texts = messages.unwrap_or_default();
+        let texts = texts.iter().map(|one| one["message"].as_str().unwrap());
+        let generation = status["observedGeneration"].as_str().unwrap_or_default();
+        format!("{generation}:{}", texts.collect::<Vec<_>>().join(","))
+    }
+
+    async fn until(&self, kind: &str, name: &str, status: &str) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.status(kind, name) != status {
+            let now = self.status(kind, name);
+            assert!(Instant::now() < deadline, "{name} says {now}, not {status}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn asked(&self, what: &str, is_so: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}: {:?}", self.fake.log());
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits for an object that is told of last, and is written after what was told before.
+    async fn settled(&self, before: Telling<'_>) {
+        let last = format!("last-{}", self.fake.log().len());
+        put(&self.fake, GATEWAYS, &last, 1);
+        let mut all = before.to_vec();
+        all.push((GATEWAYS, &last, 1, &["last"]));
+        self.tell(&all);
+        self.until(GATEWAYS, &last, "1:last").await;
+    }
+
+    fn writes_of(&self, name: &str) -> usize {
+        self.fake.count(&format!("patch n/{name}/status"))
+    }
+
+    fn version(&self, kind: &str, name: &str) -> Value {
+        let object = self.fake.get_in(kind, &format!("n/{name}"));
+        object["metadata"]["resourceVersion"].clone()
+    }
+}
+
+#[tokio::test]
+async fn a_status_is_written_once_whatever_the_server_answers_first() {
+    for verb in ["list", "patch"] {
+        for fault in [
+            Fault::Status(401, 0),
+            Fault::Status(409, 0),
+            Fault::Status(429, 1),
+            Fault::Status(500, 0),
+            Fault::Status(503, 0),
+            Fault::Says("no JSON"),
+            Fault::Cut,
+            Fault::Lost,
+        ] {
+            let fake = fake().await;
+            put(&fake, SERVICES, "a", 3);
+            let all: Telling<'_> = &[(SERVICES, "a", 1, &["x"])];
+            let writing = Writing::start(fake, &[]);
+            writing.settled(&[]).await;
+            writing.fake.fail(verb, &[fault.clone(), fault.clone()]);
+            let begun = Instant::now();
+            writing.tell(all);
+            writing.until(SERVICES, "a", "3:x").await;
+            if matches!(fault, Fault::Status(429, _)) {
+                assert!(
+                    begun.elapsed() >= Duration::from_secs(2),
+                    "{verb} {fault:?}"
+                );
+            }
+            let version = writing.version(SERVICES, "a");
+            writing.settled(all).await;
+            assert_eq!(writing.version(SERVICES, "a"), version, "{verb} {fault:?}");
+            let tries = match (verb, &fault) {
+                ("list", _) => 1,
+                // What was carried out is seen, and not done again.
+                (_, Fault::Lost) => 1,
+                _ => 3,
+            };
+            assert_eq!(writing.writes_of("a"), tries, "{verb} {fault:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_deleted_meanwhile_is_left_alone_until_more_is_told() {
+    let fake = fake().await;
+    put(&fake, SERVICES, "a", 1);
+    put(&fake, SERVICES, "b", 1);
+    fake.fail(
+        "patch",
+        &[Fault::Meanwhile(|fake| fake.delete_in(SERVICES, "n/a"))],
+    );
+    let first: Telling<'_> = &[(SERVICES, "a", 1, &["x"]), (SERVICES, "b", 1, &["y"])];
+    let writing = Writing::start(fake, first);
+    writing.until(SERVICES, "b", "1:y").await;
+    writing.settled(first).await;
+    assert_eq!(writing.writes_of("a"), 1);
+    // It is made anew, and the same is told of it.
+    put(&writing.fake, SERVICES, "a", 1);
+    writing.tell(&[(SERVICES, "a", 2, &["x"]), (SERVICES, "b", 1, &["z"])]);
+    writing.until(SERVICES, "a", "1:x").await;
+    writing.until(SERVICES, "b", "1:z").await;
+    assert_eq!(writing.writes_of("a"), 2);
+}
+
+#[tokio::test]
+async fn an_object_that_always_fails_holds_nobody_up() {
+    let fake = fake().await;
+    for name in ["a", "b", "c"] {
+        put(&fake, SERVICES, name, 1);
+    }
+    fake.breaks(&["n/a"]);
+    let all: Telling<'_> = &[
+        (SERVICES, "a", 1, &["x"]),
+        (SERVICES, "b", 1, &["x"]),
+        (SERVICES, "c", 1, &["x"]),
+    ];
+    let writing = Writing::start(fake, all);
+    writing.until(SERVICES, "b", "1:x").await;
+    writing.until(SERVICES, "c", "1:x").await;
+    writing.settled(all).await;
+    assert_eq!(writing.status(SERVICES, "a"), ":");
+    assert_eq!((writing.writes_of("b"), writing.writes_of("c")), (1, 1));
+    writing.fake.breaks(&[]);
+    writing.until(SERVICES, "a", "1:x").await;
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_not_tried_at_each_turn() {
+    for (code, of_others) in [(403, ":"), (404, "1:x"), (422, "1:x")] {
+        let fake = fake().await;
+        for name in ["a", "b"] {
+            put(&fake, SERVICES, name, 1);
+        }
+        fake.fail("patch", &[Fault::Status(code, 0)]);
+        let all: Telling<'_> = &[(SERVICES, "a", 1, &["x"]), (SERVICES, "b", 1, &["x"])];
+        let writing = Writing::start(fake, all);
+        writing
+            .asked("the first write", || writing.writes_of("a") == 1)
+            .await;
+        for _ in 0..3 {
+            writing.settled(all).await;
+            writing.tell(all);
+        }
+        writing.settled(all).await;
+        assert_eq!(writing.status(SERVICES, "a"), ":", "{code}");
+        // Without the right nothing of the kind is written, and other kinds are.
+        assert_eq!(writing.status(SERVICES, "b"), of_others, "{code}");
+        assert_eq!(writing.writes_of("a"), 1, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn what_others_have_written_into_a_status_holds_nothing_up() {
+    let fake = fake().await;
+    put(&fake, SERVICES, "a", 1);
+    for (name, status) in [
+        (
+            "b",
+            json!({"validationMessages": "none", "observedGeneration": [1]}),
+        ),
+        ("c", json!(5)),
+    ] {
+        let metadata = json!({"name": name, "namespace": "n", "generation": 1});
+        fake.put_in(
+            SERVICES,
+            json!({"metadata": metadata, "spec": {}, "status": status}),
+        );
+    }
+    let writing = Writing::start(
+        fake,
+        &[(SERVICES, "a", 1, &["x"]), (SERVICES, "b", 1, &["x"])],
+    );
+    writing.until(SERVICES, "a", "1:x").await;
+    writing.until(SERVICES, "b", "1:x").await;
+}
+
+#[tokio::test]
+async fn a_kind_that_cannot_be_listed_holds_no_other_up() {
+    let fake = fake().await;
+    put(&fake, GATEWAYS, "old", 1);
+    put(&fake, SERVICES, "a", 1);
+    let ours = json!([{"manager": MANAGER, "subresource": "status",
+        "fieldsV1": {"f:status": {"f:validationMessages": {}, "f:observedGeneration": {}}}}]);
+    let mut old = fake.get_in(GATEWAYS, "n/old");
+    old["metadata"]["managedFields"] = ours;
+    old["status"] = json!({"validationMessages": [{"message": "old"}], "observedGeneration": "1"});
+    fake.put_in(GATEWAYS, old);
+    fake.lies("list", GATEWAYS, Some(Lie::Status(500)));
+    let all: Telling<'_> = &[(GATEWAYS, "old", 1, &[]), (SERVICES, "a", 1, &["x"])];
+    let writing = Writing::start(fake, all);
+    writing.until(SERVICES, "a", "1:x").await;
+    assert_eq!(writing.status(GATEWAYS, "old"), "1:old");
+    // What an earlier process has written goes as soon as it is found.
+    writing.fake.lies("list", GATEWAYS, None);
+    writing.until(GATEWAYS, "old", ":").await;
+    writing.settled(all).await;
+    assert_eq!((writing.writes_of("old"), writing.writes_of("a")), (1, 1));
+}
+
+#[tokio::test]
+async fn what_is_told_of_one_version_is_not_written_to_another() {
+    let fake = fake().await;
+    put(&fake, SERVICES, "a", 2);
+    let tell = |generation| {
+        let mut all = (*said(&[(SERVICES, "a", 1, &["x"])])).clone();
+        all.values_mut()
+            .for_each(|said| said.generation = Some(generation));
+        Arc::new(all)
+    };
+    let writing = Writing::start(fake, &[]);
+    writing.to.send_replace(tell(1));
+    // The list of all, and that of the object.
+    writing
+        .asked("a look at it", || writing.fake.asked(SERVICES) >= 2)
+        .await;
+    writing.to.send_replace(tell(2));
+    writing.until(SERVICES, "a", "2:x").await;
+    assert_eq!(writing.writes_of("a"), 1);
+    // The same is wrong with a later version.
+    put(&writing.fake, SERVICES, "a", 3);
+    writing.to.send_replace(tell(3));
+    writing.until(SERVICES, "a", "3:x").await;
+    assert_eq!(writing.writes_of("a"), 2);
+}
+
+#[tokio::test]
+async fn a_list_without_an_end_is_given_up() {
+    let fake = fake().await;
+    put(&fake, SERVICES, "a", 1);
+    fake.lies("list", GATEWAYS, Some(Lie::SamePage));
+    let writing = Writing::start(fake, &[(SERVICES, "a", 1, &["x"])]);
+    writing.until(SERVICES, "a", "1:x").await;
 }

@@ -1,7 +1,9 @@
 //! Objects that say different things of the same.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
+use api::names;
 use serde_json::Value as Json;
 
 use super::codes;
@@ -142,8 +144,17 @@ struct Server<'a> {
     selector: String,
     port: u64,
     protocol: String,
-    bind: &'a str,
+    /// As it is compared; empty: all addresses.
+    bind: String,
     hosts: Vec<String>,
+}
+
+fn bind(written: &str) -> String {
+    let address = written.parse::<IpAddr>();
+    match address.is_ok_and(|address| address.is_unspecified()) {
+        true => String::new(),
+        false => names::spelled(written),
+    }
 }
 
 fn servers<'a>(item: &'a Item) -> impl Iterator<Item = Server<'a>> {
@@ -157,7 +168,7 @@ fn servers<'a>(item: &'a Item) -> impl Iterator<Item = Server<'a>> {
             .and_then(Json::as_u64)
             .unwrap_or_default(),
         protocol: text(server, "/port/protocol").to_ascii_uppercase(),
-        bind: text(server, "/bind"),
+        bind: bind(text(server, "/bind")),
         hosts: texts(server, "/hosts"),
     })
 }
@@ -166,14 +177,10 @@ fn gateways(all: &Inventory, found: &mut Vec<Message>) {
     let all: Vec<Server<'_>> = all.of("Gateway").flat_map(servers).collect();
     let mut by_port: BTreeMap<(&str, u64, &str), Vec<&Server<'_>>> = BTreeMap::new();
     for server in &all {
-        let key = (server.selector.as_str(), server.port, server.bind);
+        let key = (server.selector.as_str(), server.port, server.bind.as_str());
         by_port.entry(key).or_default().push(server);
     }
-    let bare = |host: &str| {
-        host.split_once('/')
-            .map_or(host, |(_, host)| host)
-            .to_owned()
-    };
+    let bare = |host: &str| names::spelled(host.split_once('/').map_or(host, |(_, host)| host));
     for ((selector, port, _), servers) in by_port {
         for server in &servers {
             let conflict = servers.iter().find_map(|other| {

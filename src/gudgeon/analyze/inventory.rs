@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::model::{Labels, selects};
+use api::names;
 use serde_json::Value as Json;
 
 /// An object of a file.
@@ -165,7 +166,7 @@ impl Inventory {
                 for host in texts(body, "/hosts") {
                     let known = of_entry(item);
                     self.hosts
-                        .entry(host.to_ascii_lowercase())
+                        .entry(names::spelled(&host))
                         .or_default()
                         .push(known);
                 }
@@ -216,14 +217,7 @@ impl Inventory {
 
     /// The whole name of a host that an object of a namespace writes.
     pub(super) fn full_host(&self, host: &str, namespace: &str) -> String {
-        match host.contains('.') || host.starts_with('*') {
-            true => host.to_ascii_lowercase(),
-            false => format!(
-                "{}.{namespace}.svc.{}",
-                host.to_ascii_lowercase(),
-                self.domain
-            ),
-        }
+        names::full_host(host, namespace, &self.domain)
     }
 
     /// The services that a whole name means, as far as a namespace sees them.

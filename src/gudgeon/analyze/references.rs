@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::model::selects;
+use api::names;
 use serde_json::Value as Json;
 
 use super::codes;
@@ -100,13 +101,15 @@ fn gateways(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         let served: Vec<String> = list(&gateway.body, "/servers")
             .flat_map(|(_, server)| texts(server, "/hosts"))
             .filter_map(|host| of_namespace(&host, &item.namespace, &gateway.namespace))
+            .map(|host| names::spelled(&host))
             .collect();
         let lost: Vec<&str> = hosts
             .iter()
             .map(String::as_str)
             .filter(|host| {
                 let full = all.full_host(host, &item.namespace);
-                let is_served = |served: &String| overlap(served, host) || overlap(served, &full);
+                let host = names::spelled(host);
+                let is_served = |served: &String| overlap(served, &host) || overlap(served, &full);
                 !served.iter().any(is_served)
             })
             .collect();

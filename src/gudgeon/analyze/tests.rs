@@ -289,6 +289,45 @@ fn what_two_say_differently_is_told_at_both() {
         )),
         [""; 0]
     );
+    // An address is one, however it is spelled.
+    let addresses = |bind: &str, host: &str| {
+        format!(
+            "{{selector: {{app: web}}, servers: [{{port: {{number: 80, name: a, protocol: HTTP}}, bind: '{bind}', hosts: ['{host}']}}]}}"
+        )
+    };
+    for (bind, host, other_bind, other_host, count) in [
+        ("2001:db8::1", "a.example", "2001:DB8:0::1", "A.example", 2),
+        ("2001:db8::1", "a.example", "2001:db8::2", "a.example", 0),
+        ("", "a.example", "::", "a.example", 2),
+        ("0.0.0.0", "2001:db8::1", "::", "2001:DB8:0::1", 2),
+        ("", "2001:db8::1", "", "2001:db8::2", 0),
+    ] {
+        let both = [&*addresses(bind, host), &*addresses(other_bind, other_host)];
+        let found = twice("Gateway", networking, both);
+        assert_eq!(found.len(), count, "{bind} {host} {other_bind}: {found:?}");
+    }
+    let found = twice(
+        "VirtualService",
+        networking,
+        [&hosts("'2001:db8::1'"), &hosts("'2001:DB8:0::1'")],
+    );
+    assert!(
+        found.len() == 2 && found[0].contains("has the host \"2001:db8::1\""),
+        "{found:?}"
+    );
+    let rule = |host: &str| {
+        format!("{{host: '{host}', trafficPolicy: {{loadBalancer: {{simple: RANDOM}}}}}}")
+    };
+    let found = twice(
+        "DestinationRule",
+        networking,
+        [&rule("2001:db8::1"), &rule("2001:DB8:0::1")],
+    );
+    assert_eq!(
+        found.iter().filter(|one| one.contains("[GDN0002]")).count(),
+        2,
+        "{found:?}"
+    );
     let rule = "{host: web, subsets: [{name: v1, labels: {version: v1}}]}";
     assert_eq!(
         codes(twice("DestinationRule", networking, [rule, "{host: web}"])),

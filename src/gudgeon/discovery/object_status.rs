@@ -75,10 +75,14 @@ fn said(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, Said> {
         let subject = subject(&written)?;
         let mut hasher = DefaultHasher::new();
         written.spec.hash(&mut hasher);
+        written.revision.hash(&mut hasher);
+        // Of an object that is used the revision is not known, and its creation tells it from an earlier one of its name.
+        written.metadata.to_string().hash(&mut hasher);
         Some((
             subject,
             Said {
                 content: hasher.finish(),
+                generation: Some(written.revision.generation).filter(|known| *known > 0),
                 messages: messages(written.accepted, &status),
             },
         ))
@@ -166,6 +170,7 @@ mod tests {
             source: "s".into(),
             accepted: true,
             messages: Vec::new(),
+            revision: cluster::Revision::default(),
         };
         let plural = |version, kind| subject(&written(version, kind)).map(|one| one.plural);
         let known = plural("networking.istio.io/v1alpha3", "VirtualService");

@@ -213,6 +213,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use api::config::Finding;
+    use cluster::Revision;
     use cluster::config::{Id, Rejected, Report, State};
     use http_body_util::BodyExt as _;
 
@@ -251,6 +252,7 @@ mod tests {
             origin: format!("{at}.yaml:1").into(),
             state: State::Refused,
             errors: Arc::clone(&errors),
+            revision: Revision::default(),
         };
         Report {
             rejected: (0..count).map(one).collect(),

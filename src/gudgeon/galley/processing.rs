@@ -11,6 +11,7 @@ use std::time::Duration;
 use api::config::Finding;
 use api::config::collections::{MESH, SYNTHETIC, type_url_of};
 use api::mesh::MeshConfig;
+use cluster::Revision;
 use cluster::config::{Entry, Id, Plain, Rejected, State, Warned};
 use mcp::objects;
 use mcp::publish::Publisher;
@@ -132,6 +133,7 @@ impl Processing {
                 None => State::Refused,
             },
             errors: Arc::clone(&checked.errors),
+            revision: Revision::default(),
         })
     }
 

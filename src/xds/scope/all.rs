@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{Labels, ObjectRef, Objects, Service, World, selects};
+use api::names::full_host;
 use api::networking::{DestinationRule, Kind, Sidecar, VirtualService};
 
 use super::audience::{Audience, named};
 use super::gateways::Gateways;
-use super::hosts::{full_host, is_of};
+use super::hosts::is_of;
 use super::sidecar::{Sidecars, narrows};
 use super::visible::{Visible, sources};
 use super::{ProxyRules, Rule, Scope, Unknown, delegates};

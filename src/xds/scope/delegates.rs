@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use api::istio::networking::v1alpha3::{Destination, HttpMatchRequest, HttpRoute};
 use api::model::{Configured, ObjectRef};
+use api::names::full_host;
 use api::networking::{Kind as _, VirtualService};
 use prost::Message as _;
 
 use self::matches::{combined, fully_named, joined};
 use super::Rule;
 use super::all::Exported;
-use super::hosts::full_host;
 use crate::common::conflict::{Conflict, DELEGATE, TOO_LARGE};
 
 /// Bytes that the routes of one rule may come to by its delegates, and those of all rules of a namespace. Chosen: one is as much

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use api::config::served::egress_socket;
 use api::model::{Labels, Protocol, World, selects};
+use api::names::full_host;
 use api::networking::{CaptureMode, Destination, IstioEgressListener, Sidecar, VirtualService};
 
-use super::hosts::full_host;
 use super::{Rule, labels};
 
 /// Sidecars by their namespace, in the order in which they are asked whether they hold: those with a selector first, then the

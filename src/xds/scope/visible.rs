@@ -11,11 +11,11 @@ use api::istio::networking::v1alpha3::{
     ConnectionPoolSettings, LoadBalancerSettings, TrafficPolicy,
 };
 use api::model::{Labels, Service};
+use api::names::full_host;
 use api::networking::{DestinationRule, Sidecar, VirtualService};
 
 use super::all::{Exported, Rules};
 use super::gateways::{BoundRules, bind};
-use super::hosts::full_host;
 use super::sidecar::{EgressListener, Imports, destinations};
 use super::{Rule, Unknown, is_of_mesh, labels};
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN};

@@ -1,6 +1,7 @@
 //! Listeners that get or lose a port of their own under the name that they have: each is removed, and comes again when the
 //! client has answered that. Envoy 1.40 dies (SIGSEGV) of a listener that changes from `bind_to_port: false` to true as it
-//! runs, and leaves the port open behind one that changes back: connections to it are never answered.
+//! runs, and leaves the port open behind one that changes back: connections to it are never answered. After a removal they are
+//! refused, unless the client answers before its threads have closed the port.
 //!
 //! The stream knows of such a change what it has sent itself. What a client brings from another stream is taken as it is.
 

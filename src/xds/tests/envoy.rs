@@ -13,65 +13,19 @@
     reason = "a test may panic, and starts Envoy"
 )]
 
+#[path = "support/batch.rs"]
+mod batch;
 mod support;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
-use prost::Message;
+use envoy_types::pb::envoy::config::bootstrap::v3::Bootstrap;
 use xds::node::Dns;
 use xds::snapshot::Snapshot;
-use xds::view::{Type, View};
+use xds::view::Type;
 
+use self::batch::{Envoy, certificates};
 use self::support::bootstrap::bootstrap;
-
-fn envoy() -> PathBuf {
-    let path = std::env::var_os("PINTLE_ENVOY").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/envoy/envoy-1.40.0"),
-        PathBuf::from,
-    );
-    assert!(
-        path.exists(),
-        "{} is missing: run build/envoy first",
-        path.display()
-    );
-    path
-}
-
-/// A certificate that signs itself, under the names that a mesh uses.
-fn certificates(directory: &Path) {
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-        ])
-        .args([
-            "-days",
-            "2",
-            "-subj",
-            "/CN=test",
-            "-keyout",
-            "key.pem",
-            "-out",
-            "cert-chain.pem",
-        ])
-        .current_dir(directory)
-        .output()
-        .unwrap();
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stderr)
-    );
-    let root = directory.join("root-cert.pem");
-    std::fs::copy(directory.join("cert-chain.pem"), root).unwrap();
-}
 
 /// How a cluster of names is refreshed, for Envoys that do not say that they know the type of cluster that says it today.
 fn is_known(line: &str) -> bool {
@@ -79,63 +33,46 @@ fn is_known(line: &str) -> bool {
     line.contains("Deprecated field") && names.iter().any(|name| line.contains(name))
 }
 
+/// Cases that Envoy reads at once.
+const TOGETHER: usize = 40;
+
+/// What Envoy says against each of these, by what it is called.
+fn refused(envoy: &mut Envoy, cases: &[(String, Vec<Bootstrap>)]) -> Vec<String> {
+    let refused = cases
+        .chunks(TOGETHER)
+        .flat_map(|cases| envoy.refused(cases));
+    refused
+        .map(|(case, why)| format!("{case}\n  {why}"))
+        .collect()
+}
+
 #[test]
 fn envoy_takes_what_every_kind_of_proxy_is_given() {
     let directory = tempfile::tempdir().unwrap();
     certificates(directory.path());
-    let envoy = envoy();
-    let mut failed = Vec::new();
     let path = directory.path().to_str().unwrap();
-    let rows = support::rows(path).into_iter();
-    for row in rows.chain([support::patched(path)]) {
-        let snapshot = Snapshot::new(row.world, support::settings());
-        for dns in [Dns::ClusterType, Dns::Fields] {
+    let mut failed = Vec::new();
+    let mut runs = 0;
+    for (dns, known) in [
+        (Dns::ClusterType, (|_| false) as fn(&str) -> bool),
+        (Dns::Fields, is_known),
+    ] {
+        let rows = support::rows(path).into_iter();
+        let cases = rows.chain([support::patched(path)]).map(|row| {
+            let snapshot = Snapshot::new(row.world, support::settings());
             let mut node = (*row.node).clone();
             node.dns = dns;
             let view = snapshot.view(&Arc::new(node));
-            let path = directory.path().join(format!("{}.pb", row.name));
-            std::fs::write(&path, bootstrap(&*view).encode_to_vec()).unwrap();
-            let run = Command::new(&envoy)
-                .args([
-                    "--mode",
-                    "validate",
-                    "--log-level",
-                    "warning",
-                    "--config-path",
-                ])
-                .arg(&path)
-                .output()
-                .unwrap();
-            let said = String::from_utf8_lossy(&run.stderr).into_owned();
             println!("{}: {} clusters", row.name, view.all(Type::Cluster).len());
-            let is_known = |line: &&str| dns == Dns::Fields && is_known(line);
-            let complaints: Vec<_> = said.lines().filter(|line| !is_known(line)).collect();
-            if !run.status.success() || !complaints.is_empty() {
-                failed.push(format!("{}, {dns:?}: {}", row.name, complaints.join("\n")));
-            }
-        }
+            (format!("{}, {dns:?}", row.name), vec![bootstrap(&*view)])
+        });
+        let cases: Vec<_> = cases.collect();
+        let mut envoy = Envoy::new(directory.path()).silent_but(known);
+        failed.extend(refused(&mut envoy, &cases));
+        runs += envoy.runs;
     }
+    println!("{runs} starts of Envoy");
     assert!(failed.is_empty(), "{}", failed.join("\n"));
-}
-
-/// Whether Envoy takes all of a proxy's resources; else why not.
-fn takes(envoy: &Path, file: &Path, view: &dyn View) -> Result<(), String> {
-    std::fs::write(file, bootstrap(view).encode_to_vec()).unwrap();
-    let run = Command::new(envoy)
-        .args([
-            "--mode",
-            "validate",
-            "--log-level",
-            "warning",
-            "--config-path",
-        ])
-        .arg(file)
-        .output()
-        .unwrap();
-    if run.status.success() {
-        return Ok(());
-    }
-    Err(String::from_utf8_lossy(&run.stderr).into_owned())
 }
 
 /// One rule that Envoy refuses takes the routes of all services from every proxy that sees it: what it would refuse is refused
@@ -144,19 +81,55 @@ fn takes(envoy: &Path, file: &Path, view: &dyn View) -> Result<(), String> {
 fn envoy_takes_whatever_the_rules_let_through() {
     let directory = tempfile::tempdir().unwrap();
     certificates(directory.path());
-    let certificates = directory.path().to_str().unwrap();
-    let envoy = envoy();
-    let file = directory.path().join("rules.pb");
-    let mut wrong = Vec::new();
-    for (kind, spec) in support::edges() {
-        let Some(row) = support::with_rule(kind, &spec, certificates) else {
-            continue;
-        };
+    let path = directory.path().to_str().unwrap();
+    let cases = support::edges().into_iter().filter_map(|(kind, spec)| {
+        let row = support::with_rule(kind, &spec, path)?;
         let snapshot = Snapshot::new(row.world, support::settings());
-        if let Err(why) = takes(&envoy, &file, &*snapshot.view(&row.node)) {
-            let spec = &spec[..spec.len().min(300)];
-            wrong.push(format!("{kind} {spec}\n  {why}"));
-        }
-    }
+        let all = vec![bootstrap(&*snapshot.view(&row.node))];
+        let shown: String = spec.chars().take(300).collect();
+        Some((format!("{kind} {shown}"), all))
+    });
+    let cases: Vec<_> = cases.collect();
+    let mut envoy = Envoy::new(directory.path());
+    let wrong = refused(&mut envoy, &cases);
+    println!("{} rules, {} starts of Envoy", cases.len(), envoy.runs);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Two listeners at one address are seen among many, where each batch has some.
+#[test]
+fn what_envoy_refuses_of_one_proxy_is_found_among_many() {
+    let directory = tempfile::tempdir().unwrap();
+    certificates(directory.path());
+    let path = directory.path().to_str().unwrap();
+    let rows = support::rows(path).into_iter().take(6);
+    let mut cases: Vec<_> = rows
+        .map(|row| {
+            let snapshot = Snapshot::new(row.world, support::settings());
+            (
+                row.name.to_owned(),
+                vec![bootstrap(&*snapshot.view(&row.node))],
+            )
+        })
+        .collect();
+    let mut envoy = Envoy::new(directory.path());
+    assert_eq!(refused(&mut envoy, &cases), [""; 0]);
+    let resources = cases[3].1[0].static_resources.as_mut().unwrap();
+    let mut twin = resources.listeners[0].clone();
+    twin.name = "twin".to_owned();
+    twin.bind_to_port = None;
+    resources.listeners[0].bind_to_port = None;
+    resources.listeners.push(twin);
+    cases[4].1[0].static_resources.as_mut().unwrap().clusters[0].lb_policy = 77;
+    let refused = refused(&mut envoy, &cases);
+    let has = |name: &str, why: &str| {
+        refused
+            .iter()
+            .any(|one| one.starts_with(name) && one.contains(why))
+    };
+    let (twins, policy) = (cases[3].0.as_str(), cases[4].0.as_str());
+    assert!(
+        refused.len() == 2 && has(twins, "address") && has(policy, "lb_policy"),
+        "{refused:?}"
+    );
 }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
+use crate::names::spelled;
+
 /// Names and wildcards; of each, what came first.
 #[derive(Debug, Default)]
 pub(super) struct Hosts<'a> {
@@ -20,7 +22,7 @@ impl<'a> Hosts<'a> {
     }
 
     pub(super) fn add(&mut self, host: &'a str) {
-        let plain = plain(host);
+        let plain = spelled(host);
         self.backwards
             .entry(plain.chars().rev().collect())
             .or_insert(host);
@@ -31,7 +33,7 @@ impl<'a> Hosts<'a> {
 
     /// One of them that is this, or a wildcard for it.
     pub(super) fn covering(&self, host: &str) -> Option<&'a str> {
-        let plain = plain(host);
+        let plain = spelled(host);
         let same: String = plain.chars().rev().collect();
         if let Some(same) = self.backwards.get(&same) {
             return Some(same);
@@ -41,7 +43,7 @@ impl<'a> Hosts<'a> {
 
     /// A wildcard that takes more than this.
     pub(super) fn wider(&self, host: &str) -> Option<&'a str> {
-        let plain = plain(host);
+        let plain = spelled(host);
         // A wildcard stands for something: `*.a` is not `.a`, and more than itself.
         let first = if plain.starts_with('*') { 2 } else { 1 };
         let ends = plain.char_indices().map(|(at, _)| plain.get(at..));
@@ -57,17 +59,13 @@ impl<'a> Hosts<'a> {
         if let Some(found) = self.covering(host) {
             return Some(found);
         }
-        let plain = plain(host);
+        let plain = spelled(host);
         let start: String = plain.strip_prefix('*')?.chars().rev().collect();
         // The star stands for something: `*a` is not `a`.
         let longer = (Bound::Excluded(start.as_str()), Bound::Unbounded);
         let (name, found) = self.backwards.range::<str, _>(longer).next()?;
         name.starts_with(&start).then_some(*found)
     }
-}
-
-fn plain(host: &str) -> String {
-    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
 #[cfg(test)]
@@ -95,6 +93,9 @@ mod tests {
             ("*", "a", true),
             ("a", "*", true),
             ("*.foo.com", "*.bar.com", false),
+            ("2001:db8::1", "2001:DB8:0::1", true),
+            ("2001:db8::1", "2001:db8::2", false),
+            ("*", "2001:DB8:0::1", true),
         ] {
             let hosts = Hosts::of([one].into_iter());
             assert_eq!(

@@ -8,6 +8,7 @@ use super::context::Context;
 use super::hosts::Hosts;
 use super::{parts, pool, predicates as is, server_tls};
 use crate::finding::quoted;
+use crate::names::spelled;
 
 pub(super) fn check(context: &Context<'_>) {
     let spec = &context.spec;
@@ -193,7 +194,7 @@ fn egress_hosts(hosts: &At<'_>) {
             .filter(|_| namespace != "*" && !namespace.starts_with('~'));
         let all = all.and_then(|all| all.covering(host));
         let all = all.map(|other| format!("*/{other}"));
-        let same = !earlier.insert((namespace, host));
+        let same = !earlier.insert((namespace, spelled(host)));
         let same = same.then(|| at.text().to_owned());
         if let Some(other) = own.or(all).or(same) {
             at.warn(format!("covered by {}", quoted(&other)));

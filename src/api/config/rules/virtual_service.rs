@@ -10,6 +10,7 @@ use super::hosts::Hosts;
 use super::predicates as is;
 use super::{http_route, parts};
 use crate::finding::quoted;
+use crate::names::spelled_range;
 
 /// The facts about the whole VirtualService that rules of its routes need.
 pub(super) struct Whole<'a> {
@@ -159,6 +160,16 @@ fn unreached(rules: &At<'_>, name: &str) {
     }
 }
 
+/// Ranges of addresses in their one spelling.
+fn ranges(list: &Value) -> Value {
+    let one = |range: &Value| match range.as_str() {
+        Some(range) => Value::String(spelled_range(range)),
+        None => range.clone(),
+    };
+    let spelled = |list: &Vec<Value>| list.iter().map(one).collect();
+    list.as_array().map_or_else(|| list.clone(), spelled)
+}
+
 /// The same text for the same match, in whatever order it was written, and whatever it is called.
 fn canonical(one: &Value) -> String {
     fn write(value: &Value, top: bool, to: &mut String) {
@@ -172,7 +183,10 @@ fn canonical(one: &Value) -> String {
                 to.push('{');
                 for (name, value) in sorted {
                     to.push_str(&Value::String(name.clone()).to_string());
-                    write(value, false, to);
+                    match name.as_str() {
+                        "destinationSubnets" => write(&ranges(value), false, to),
+                        _ => write(value, false, to),
+                    }
                 }
                 to.push('}');
             }

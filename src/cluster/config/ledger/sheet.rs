@@ -9,6 +9,7 @@ use super::super::judged::Judged;
 use super::super::report::{Rejected, Report, State, Warned};
 use super::Objects;
 use crate::catalogue::{Candidate, Serving, Status};
+use crate::kind::Revision;
 
 /// An object of a sheet.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,8 @@ pub(in crate::config) struct Claim {
     pub(in crate::config) judged: Judged,
     /// `metadata.uid`: distinguishes an object from an earlier one of the same name.
     pub(in crate::config) uid: Box<str>,
+    /// `metadata.generation`; 0 if unknown.
+    pub(in crate::config) generation: i64,
     /// The line at which the object begins; 0 if unknown.
     pub(in crate::config) line: usize,
     /// The line of the first error.
@@ -27,6 +30,7 @@ pub(in crate::config) struct Claim {
 pub(super) struct Said {
     pub(super) line: usize,
     wrong: usize,
+    generation: i64,
     errors: Arc<[Finding]>,
     warnings: Arc<[Finding]>,
 }
@@ -68,6 +72,7 @@ impl Claim {
         let said = Said {
             line: self.line,
             wrong: self.wrong,
+            generation: self.generation,
             errors: match explained || errors.is_empty() {
                 true => shared(errors),
                 false => Arc::clone(&UNEXPLAINED),
@@ -120,6 +125,10 @@ impl Report {
                 origin: origin(line),
                 state,
                 errors,
+                revision: Revision {
+                    uid: candidate.uid.clone(),
+                    generation: said.generation,
+                },
             });
         };
         match &candidate.status {
@@ -152,6 +161,7 @@ impl Report {
             origin,
             state,
             errors: [Finding::error("", cause)].into(),
+            revision: Revision::default(),
         });
     }
 }

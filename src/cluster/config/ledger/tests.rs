@@ -37,6 +37,7 @@ fn claim(word: &str, line: usize) -> Claim {
             findings,
         },
         uid: uid.into(),
+        generation: 0,
         line,
         wrong: line,
     }

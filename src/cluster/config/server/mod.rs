@@ -399,6 +399,7 @@ impl Server {
         let claim = Claim {
             judged,
             uid: seen.uid.clone(),
+            generation: seen.generation,
             ..Claim::default()
         };
         self.ledger.put(&place, vec![claim]);

@@ -20,6 +20,8 @@ pub(super) struct Seen {
     /// The length and the hash of the content.
     pub(super) content: (usize, u64),
     pub(super) version: Box<str>,
+    /// `metadata.generation`; 0 if unknown.
+    pub(super) generation: i64,
     /// `status.validationMessages`.
     pub(super) messages: Option<Box<RawValue>>,
     /// The object's text until it is taken: each text is decoded once.
@@ -69,6 +71,7 @@ struct Metadata {
     annotations: Option<BTreeMap<Box<str>, Box<RawValue>>>,
     creation_timestamp: Option<Box<RawValue>>,
     resource_version: Option<Box<str>>,
+    generation: Option<i64>,
 }
 
 /// The fields of a status that are read: a pod's address, a definition's conditions, and the messages written by this
@@ -138,6 +141,7 @@ impl<'de> Deserialize<'de> for Seen {
         };
         let version = metadata.resource_version.take().unwrap_or_default();
         let uid = metadata.uid.take().unwrap_or_default();
+        let generation = metadata.generation.unwrap_or_default();
         let said = of_metadata(metadata);
         let content = text.content(&said);
         // `resourceVersion` is added afterwards: a new version with equal content is no change.
@@ -151,6 +155,7 @@ impl<'de> Deserialize<'de> for Seen {
             uid,
             content,
             version,
+            generation,
             messages,
             text: Mutex::new(Some(text.end())),
         })

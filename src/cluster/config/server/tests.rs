@@ -295,6 +295,16 @@ async fn broken_ones_keep_what_the_same_object_was() {
         State::Stale
     );
     assert_eq!(play.served(), ["VirtualService n/a"]);
+    // The same is wrong with a later version.
+    broken["metadata"]["generation"] = json!(7);
+    broken["spec"]["htp"] = json!([1]);
+    fake.put_in(VIRTUAL_SERVICES, broken.clone());
+    play.until(|heard, _| heard.report.rejected[0].revision.generation == 7)
+        .await;
+    assert_eq!(
+        &*play.heard.as_ref().unwrap().report.rejected[0].revision.uid,
+        "a"
+    );
     // Another object of its name.
     broken["metadata"]["uid"] = json!("other");
     fake.put_in(VIRTUAL_SERVICES, broken);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::Id;
+use crate::kind::Revision;
 use crate::registry::Written;
 
 /// Characters of one message at most.
@@ -98,6 +99,7 @@ pub(super) fn files(messages: &[Message]) -> impl Iterator<Item = Arc<Written>> 
             source: name.into(),
             accepted: false,
             messages,
+            revision: Revision::default(),
         })
     })
 }

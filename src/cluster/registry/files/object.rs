@@ -17,6 +17,7 @@ use super::super::kubernetes::{
 use super::super::refusal::Refusal;
 use super::super::written::Written;
 use super::{MAX_BYTES, one_line};
+use crate::kind::Revision;
 
 /// The identity of an object, independent of its API version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -278,6 +279,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc
         source: source.clone(),
         accepted: meaning.is_ok(),
         messages: messages.iter().map(|message| one_line(message)).collect(),
+        revision: Revision::default(),
     }));
     let id = head.id.clone();
     match meaning {

@@ -70,7 +70,11 @@ pub(super) struct Raw {
 impl<T: Spec> From<Raw> for Custom<T> {
     fn from(raw: Raw) -> Self {
         let key = raw.metadata.key();
-        let read = judged::<T>(&raw).map(|spec| {
+        let refused = |refusal| Refusal {
+            revision: raw.metadata.revision(),
+            ..refusal
+        };
+        let read = judged::<T>(&raw).map_err(refused).map(|spec| {
             Arc::new(Configured {
                 name: (*key.name).into(),
                 namespace: (*key.namespace).into(),
@@ -252,6 +256,38 @@ mod tests {
         configs.apply(late.changed().await.unwrap());
         assert_eq!(hosts(&configs), ["d.example"]);
         assert!(words(&configs).is_empty());
+    }
+
+    /// The status says of which version its findings are.
+    #[tokio::test]
+    async fn the_same_is_wrong_with_a_newer_version() {
+        let (mut writer, mut reader): (Writer<Custom<ServiceEntry>>, _) = store();
+        let mut configs = Configs::default();
+        let mut refused = |uid: &str, generation: i64, host: &str| {
+            let mut object = entry("a", host);
+            object["metadata"]["uid"] = json!(uid);
+            object["metadata"]["generation"] = json!(generation);
+            writer.set(read(&object));
+        };
+        let mut all = Vec::new();
+        for (uid, generation, host) in [("u", 1, "x y"), ("u", 2, "x y"), ("v", 1, "x y")] {
+            refused(uid, generation, host);
+            configs.apply(reader.changed().await.unwrap());
+            let problem = configs.problems().next().unwrap();
+            let Refusal {
+                words, revision, ..
+            } = problem.refusal;
+            all.push((words, revision.uid.to_string(), revision.generation));
+        }
+        let words = Arc::clone(&all[0].0);
+        let of = |uid: &str, generation| (Arc::clone(&words), uid.to_owned(), generation);
+        assert_eq!(all, [of("u", 1), of("u", 2), of("v", 1)]);
+        // Versions that are used differ by their content alone.
+        refused("v", 3, "a.example");
+        configs.apply(reader.changed().await.unwrap());
+        refused("v", 4, "a.example");
+        let none = tokio::time::timeout(std::time::Duration::from_millis(20), reader.changed());
+        assert!(none.await.is_err());
     }
 
     #[test]

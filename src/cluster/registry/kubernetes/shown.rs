@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::super::configuration::{Configuration, EachKind, Spec};
 use super::custom::api_version;
 use super::heard::Told;
-use crate::kind::Key;
+use crate::kind::{Key, Revision};
 use crate::registry::Written;
 use crate::registry::refusal::Refusal;
 
@@ -51,6 +51,7 @@ impl Told {
                 source: source.into(),
                 accepted,
                 messages,
+                revision: Revision::default(),
             }
         })
     }
@@ -81,6 +82,7 @@ impl Told {
             source: source.into(),
             accepted: false,
             messages: refusal.findings.to_vec(),
+            revision: refusal.revision.clone(),
         }));
         all
     }
@@ -127,6 +129,7 @@ fn written<T: Spec>(source: &str, one: &Configured<T>, refusal: Option<&Refusal>
         source: source.into(),
         accepted: refusal.is_none(),
         messages,
+        revision: refusal.map_or_else(Revision::default, |refusal| refusal.revision.clone()),
     }
 }
 

@@ -230,6 +230,7 @@ mod tests {
                 source: "a.yaml".into(),
                 accepted,
                 messages: vec!["said".to_owned()],
+                revision: cluster::Revision::default(),
             };
             status(&written, &["lost".to_owned()])["messages"].clone()
         };

@@ -85,6 +85,7 @@ mod tests {
                 source: "a.yaml".into(),
                 accepted,
                 messages: vec!["old".to_owned()],
+                revision: cluster::Revision::default(),
             })
         };
         let reports = [("a", true), ("b", false), ("b", false), ("c", true)];

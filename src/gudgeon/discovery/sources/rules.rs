@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::config::Object;
+use cluster::Revision;
 use cluster::registry::{AnyConfigured, Contribution, ObjectKey, SourceId, Written};
 use serde_json::{Value, json};
 
@@ -141,6 +142,7 @@ impl Known {
             source: Arc::clone(&self.source),
             accepted: self.accepted,
             messages: self.messages.clone(),
+            revision: Revision::default(),
         }
     }
 }

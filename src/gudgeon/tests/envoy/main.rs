@@ -45,6 +45,7 @@ mod peers;
 mod place;
 mod policies;
 mod proxy;
+mod rebinding;
 mod redirect;
 mod relay;
 mod rules;

@@ -17,14 +17,13 @@
     reason = "a test may panic, and starts Envoy"
 )]
 
+#[path = "../../../xds/tests/support/batch.rs"]
 mod batch;
 #[path = "../../../xds/tests/support/bootstrap.rs"]
 mod bootstrap;
 mod generate;
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use api::config::{self, KINDS};
@@ -40,7 +39,7 @@ use xds::node::Node;
 use xds::settings::Settings;
 use xds::snapshot::Snapshot;
 
-use self::batch::Envoy;
+use self::batch::{Envoy, certificates};
 use self::generate::{Generator, Rng, is_valid};
 
 /// Meshes in the usual run, and those that Envoy reads at once.
@@ -242,43 +241,6 @@ fn bootstraps(seed: u64, objects: &[Json], certificates: &str) -> Vec<Bootstrap>
             .any(|at| at == default)
     };
     all.into_iter().filter(|one| !has(one)).collect()
-}
-
-/// A certificate that signs itself, under the names that a mesh uses.
-fn certificates(directory: &Path) {
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        .args([
-            "-subj",
-            "/CN=test",
-            "-keyout",
-            "key.pem",
-            "-out",
-            "cert-chain.pem",
-        ])
-        .current_dir(directory)
-        .output()
-        .unwrap();
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stderr)
-    );
-    std::fs::copy(
-        directory.join("cert-chain.pem"),
-        directory.join("root-cert.pem"),
-    )
-    .unwrap();
 }
 
 /// Paths of all that is set.

@@ -43,10 +43,14 @@ fn path(name: &str) -> String {
 }
 
 fn write(name: &str, timeout: &str) {
+    write_of(&["web"], name, timeout);
+}
+
+fn write_of(hosts: &[&str], name: &str, timeout: &str) {
     let object = json!({
         "apiVersion": "networking.istio.io/v1alpha3", "kind": "VirtualService",
         "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"hosts": ["web"], "http": [{"timeout": timeout, "route": [{"destination": {"host": "web"}}]}]},
+        "spec": {"hosts": hosts, "http": [{"timeout": timeout, "route": [{"destination": {"host": "web"}}]}]},
     });
     apply(&object);
 }
@@ -105,8 +109,8 @@ fn what_is_told_of_an_object_is_in_its_status_and_goes_with_its_cause() {
     std::thread::sleep(std::time::Duration::from_secs(5));
     assert_eq!(read("broken")["metadata"]["resourceVersion"], version);
 
-    // Something else is wrong with a newer version; then nothing is.
-    write("broken", "0.5ms");
+    // The same is wrong with a newer version; then nothing is.
+    write_of(&["web", "more"], "broken", "0s");
     until("the newer version", || {
         read("broken")["status"]["observedGeneration"] == "2"
     });

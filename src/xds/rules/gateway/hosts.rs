@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::scope::{patterns, spelled};
+use api::names::spelled;
+
+use crate::scope::patterns;
 
 /// Namespaces whose rules may have a host; empty: all.
 type Namespaces = Vec<Arc<str>>;

@@ -37,7 +37,8 @@ impl Body {
             self.revision,
             names.join(",")
         );
-        let bind = if self.caught { ":\0" } else { "" };
+        // The key of field 26, longer than it need be, and no bytes: so it is UTF-8.
+        let bind = if self.caught { "\u{481}\0\0" } else { "" };
         // No length may look like what stands between the parts.
         let space = if rest.len() == usize::from(b';') {
             " "

@@ -38,12 +38,14 @@ rows! { "VirtualService" "x"
     }
     hosts_overlap {
         + with("hosts: ['*.foo.com', foo.com, 10.0.0.1, 10.0.0.2]");
+        + with("hosts: ['2001:db8::1', '2001:db8::2']");
         - with("hosts: [foo.com, '*.com', foo.com]") => [
             "spec.hosts[1]: overlaps with \"foo.com\"",
             "spec.hosts[2]: overlaps with \"foo.com\"",
         ];
         - with("hosts: ['*.com', foo.com]") => ["spec.hosts[1]: overlaps with \"*.com\""];
         - with("hosts: [10.0.0.1, 10.0.0.1]") => ["spec.hosts[1]: overlaps with \"10.0.0.1\""];
+        - with("hosts: ['2001:db8::1', '2001:DB8:0::1']") => ["spec.hosts[1]: overlaps with \"2001:db8::1\""];
     }
     gateways_each {
         + with("hosts: [a], gateways: [mesh, ns/b, gw]");
@@ -115,6 +117,7 @@ rows! { "VirtualService" "x"
         - "{hosts: [a], http: [{match: [{uri: {exact: /a}, port: 1}, {port: 2}], redirect: {uri: /}}, {match: [{port: 1, uri: {exact: /a}, name: n}], redirect: {uri: /}}]}" => [
             "warning: spec.http[1]: never reached: its matches stand in earlier rules",
         ];
+        - "{hosts: [a], tcp: [{match: [{destinationSubnets: ['2001:db8::/32']}], route: [{destination: {host: x}}]}, {match: [{destinationSubnets: ['2001:DB8:0::1/32']}], route: [{destination: {host: x}}]}]}" => ["warning: spec.tcp[1]: never reached: its matches stand in earlier rules"];
         - "{hosts: [a], tcp: [{route: [{destination: {host: x}}]}, {route: [{destination: {host: x}}]}]}" => ["warning: spec.tcp[1]: never reached: tcp[0] has no match"];
     }
 }

@@ -14,7 +14,7 @@ use api::model::Labels;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
-use crate::kind::Key;
+use crate::kind::{Key, Revision};
 
 pub use backends::{Endpoints, Slice};
 pub(super) use backends::{Place, Subset};
@@ -32,6 +32,8 @@ type Texts = BTreeMap<String, Option<String>>;
 pub(super) struct RawMetadata {
     name: Box<str>,
     namespace: Option<Box<str>>,
+    uid: Option<Box<str>>,
+    generation: Option<i64>,
     creation_timestamp: Option<String>,
     deletion_timestamp: Option<String>,
     #[serde(deserialize_with = "or_default")]
@@ -55,6 +57,13 @@ impl RawMetadata {
         Key {
             namespace: self.namespace.clone().unwrap_or_default(),
             name: self.name.clone(),
+        }
+    }
+
+    pub(super) fn revision(&self) -> Revision {
+        Revision {
+            uid: self.uid.clone().unwrap_or_default(),
+            generation: self.generation.unwrap_or_default(),
         }
     }
 

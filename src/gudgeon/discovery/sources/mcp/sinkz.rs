@@ -316,6 +316,7 @@ fn refused(one: &Rejected) -> Option<Written> {
         source: (*one.origin).into(),
         accepted: false,
         messages: one.errors.iter().map(ToString::to_string).collect(),
+        revision: one.revision.clone(),
     })
 }
 

@@ -1,0 +1,131 @@
+//! Listeners that get a port of their own while Envoy runs, and lose it again. Envoy 1.40 dies of one that is changed in place.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::Value;
+
+use crate::backend::{self, Backend, Load};
+use crate::network::{NODE, Network, POD, USER, inside, is_root};
+use crate::place::{Place, documents, until};
+use crate::proxy::{Proxy, Setup, in_sync};
+use crate::redirect::{discover, from_node, get, node};
+
+const OWN: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// The address of a service, and of a listener of a Sidecar.
+const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
+
+fn entry(name: &str, more: &str, port: u16, protocol: &str, backend: u16) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n  \
+         hosts: [{name}.example]\n{more}  resolution: STATIC\n  ports: [{{number: {port}, name: main, protocol: {protocol}}}]\n  \
+         endpoints: [{{address: {NODE}, ports: {{main: {backend}}}}}]\n"
+    )
+}
+
+/// Four listeners, intercepted or bound, under the names that they have either way: an ingress and an egress whose `captureMode`
+/// changes, a service's and an egress at one address, a service's and an ingress in its place.
+fn objects(is_bound: bool, one: u16, line: u16) -> String {
+    let mode = if is_bound { "NONE" } else { "DEFAULT" };
+    let mut sidecar = format!(
+        "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: web, namespace: demo}}\nspec:\n  ingress:\n  \
+         - {{port: {{number: 8080, name: http, protocol: HTTP}}, defaultEndpoint: '127.0.0.1:8080'}}\n  \
+         - {{port: {{number: 8082, name: http-2, protocol: HTTP}}, bind: 127.0.0.1, captureMode: {mode}, defaultEndpoint: ':8080'}}\n"
+    );
+    if is_bound {
+        sidecar += "  - {port: {number: 8085, name: http-3, protocol: HTTP}, bind: 0.0.0.0, captureMode: NONE, defaultEndpoint: ':8080'}\n";
+    }
+    sidecar += &format!(
+        "  egress:\n  - {{port: {{number: 9080, name: http, protocol: HTTP}}, bind: 127.0.0.1, captureMode: {mode}, hosts: ['*/*']}}\n"
+    );
+    if is_bound {
+        sidecar += &format!(
+            "  - {{port: {{number: 8600, name: tcp, protocol: TCP}}, bind: {OTHER}, captureMode: NONE, hosts: ['*/*']}}\n"
+        );
+    }
+    sidecar += "  - {hosts: ['*/*']}\n";
+    let at = format!("  addresses: [{OTHER}]\n");
+    let mut all = vec![
+        entry("b", "", 9080, "HTTP", one),
+        entry("line", &at, 8600, "TCP", line),
+        sidecar,
+    ];
+    if !is_bound {
+        all.push(entry("c", "", 8085, "HTTP", one));
+    }
+    documents(&all)
+}
+
+/// Envoy has all four as they are to be, and what is bound answers. Behind one that was bound the kernel may go on accepting.
+fn is_reached(proxy: &Proxy, is_bound: bool) -> Option<()> {
+    let dump = proxy.ask("/config_dump?resource=dynamic_listeners");
+    let dump: Value = serde_json::from_str(&dump).unwrap();
+    let listeners = dump["configs"].as_array()?.iter();
+    let listeners = listeners.map(|one| &one["active_state"]["listener"]);
+    let named = |name: &str| listeners.clone().find(|one| one["name"] == name);
+    for name in [
+        "127.0.0.1_8082",
+        "0.0.0.0_8085",
+        "127.0.0.1_9080",
+        "127.0.0.9_8600",
+    ] {
+        let is_so = named(name)?["bind_to_port"] != Value::Bool(false);
+        (is_so == is_bound).then_some(())?;
+    }
+    if !is_bound {
+        return Some(());
+    }
+    for (port, host, body) in [
+        (8082, "web", "web"),
+        (8085, "web", "web"),
+        (9080, "b.example", "one"),
+    ] {
+        let answer = get(proxy.connect(OWN, port), host);
+        (answer == Some((200, body.to_owned()))).then_some(())?;
+    }
+    let line = proxy.connect(OTHER, 8600).ok()?;
+    (backend::say(line, "hello").as_deref() == Some("line hello")).then_some(())
+}
+
+#[test]
+fn a_listener_that_gets_or_loses_its_port_kills_no_envoy() {
+    if !is_root() {
+        return;
+    }
+    for is_delta in [false, true] {
+        let network = Network::new();
+        network.redirect(9090);
+        inside(Some(&network.node), || rebound(&network, is_delta));
+    }
+}
+
+fn rebound(network: &Network, is_delta: bool) {
+    inside(Some(&network.pod), || Backend::at(OWN, 8080, "web"));
+    let [one, line] = ["one", "line"].map(|name| Backend::new(node(), name));
+    let of = |is_bound| objects(is_bound, one.port, line.port);
+    let place = Place::new()
+        .with("mesh", "enableTracing: false\n")
+        .with("config/all.yaml", &of(false));
+    let (discovery, at) = discover(place);
+    let mut setup = Setup::bare("web-1", POD.parse().unwrap(), at)
+        .within(&network.pod)
+        .args(&["--proxy-user", &USER.to_string()]);
+    if is_delta {
+        setup = setup.delta(&discovery.place);
+    }
+    let proxy = setup.start();
+    until("what is intercepted", || {
+        get(from_node(8080), "web").filter(|(status, _)| *status == 200)
+    });
+    let load = Load::new(POD.parse::<IpAddr>().unwrap(), "web", 8080);
+    for is_bound in [false, true, false, true, false] {
+        discovery.place.write("config/all.yaml", &of(is_bound));
+        until("the ports", || is_reached(&proxy, is_bound));
+        assert_eq!(
+            in_sync(&discovery, "web-1")["errors"],
+            serde_json::json!({})
+        );
+    }
+    assert!(load.end() > 10);
+    let log = proxy.log();
+    assert!(!log.contains("Segmentation fault"), "{log}");
+}
