@@ -179,10 +179,12 @@ fn the_third_request_kills_it_and_the_proxy_still_drains() {
 }
 
 #[test]
-fn after_its_end_term_skips_the_drain() {
+fn after_its_end_the_second_term_skips_the_drain() {
     let setup = Setup::run("hello").args(&["--termination-drain-duration", "10m"]);
     let mut agent = script(setup, "exit 4");
     agent.wait_log("draining for at most 600s");
+    agent.signal(libc::SIGTERM);
+    agent.wait_log("signal ignored: the agent is stopping");
     agent.signal(libc::SIGTERM);
     assert_eq!(agent.wait().code(), Some(4), "{}", agent.log());
 }
@@ -367,6 +369,8 @@ fn the_terminal_is_its_own_while_it_runs() {
     agent.wait_log("got INT");
     terminal.write_all(b"one\ntwo\n").unwrap();
     agent.wait_log("draining for at most 600s");
+    terminal.write_all(b"\x03").unwrap();
+    agent.wait_log("signal ignored: the agent is stopping");
     terminal.write_all(b"\x03").unwrap();
     assert_eq!(agent.wait().code(), Some(6), "{}", agent.log());
     assert!(agent.log().contains("typed "), "{}", agent.log());

@@ -29,8 +29,8 @@ HUP and USR1 mean what they mean to the proxy command. While CMD runs, every oth
 or INT kills it; after its end they mean what they mean to the proxy command. CMD should end on TERM.
 
 When Envoy fails for good, CMD gets TERM, after --kill-timeout KILL, and the exit code is as below. When Envoy exits
-with 0, or quit is posted, CMD first has --kill-timeout to end by itself. The exit code is CMD's own, but 0 where quit
-was posted and CMD needed TERM.
+with 0, or quit is posted, CMD first has --kill-timeout to end by itself. The exit code is CMD's, or 0 if quit had to
+send TERM.
 
 The log is on stdout, beside CMD's output; --log-target stderr moves it. The flags are those of the proxy command:
 

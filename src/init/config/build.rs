@@ -20,8 +20,8 @@ use crate::log::{Level, LogConfig, Target};
 use crate::values::{self, BaseId, Role, User, duration};
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// By how much a parent outlives its drain where only that is given: as the defaults do.
-const AFTER_DRAIN: Duration = Duration::from_secs(15);
+/// By how many seconds a parent outlives its drain where only that is given, and it is long: as with the defaults.
+const AFTER_DRAIN: u64 = 15;
 
 impl Config {
     /// Makes the configuration of `pintle proxy`.
@@ -60,22 +60,7 @@ impl Config {
             count_connections: policy.exit_on_zero.is_some(),
         };
         let source = basis.source(documents, &mut warnings);
-        let probers = probers::probers(&layers);
-        let scrape = scrape::targets(&layers, admin, status, &mut warnings);
-        let application_ports = application_ports(&layers);
-        if status.is_none() {
-            let unserved = [
-                ("ISTIO_KUBE_APP_PROBERS", probers.is_empty()),
-                ("ISTIO_PROMETHEUS_ANNOTATIONS", scrape.is_empty()),
-                // A command waits for them.
-                (
-                    "--application-ports",
-                    application_ports.is_empty() || policy.command,
-                ),
-            ];
-            warn_of_unserved(&unserved, &mut warnings);
-        }
-        let config = Self {
+        let mut config = Self {
             role: args.role,
             drain: drain(&layers, &source),
             policy,
@@ -88,8 +73,8 @@ impl Config {
             log: log(&layers),
             grace_period: grace_period(&layers, &mut warnings),
             status,
-            application_ports,
-            probers,
+            application_ports: application_ports(&layers),
+            probers: probers::probers(&layers),
             // A hint and no more: what is no address is none.
             node: layers
                 .environment
@@ -98,11 +83,28 @@ impl Config {
                 .flatten()
                 .and_then(|ip| ip.parse().ok()),
             pod: Some(identity.ip()).filter(|ip| !ip.is_loopback()),
-            scrape,
+            scrape: scrape::targets(&layers, admin, status, &mut warnings),
             metrics,
             warnings,
         };
+        config.warn_of_unserved();
         layers.error().map_or(Ok(config), Err)
+    }
+
+    /// Warns of what has no effect without a status port.
+    fn warn_of_unserved(&mut self) {
+        // A command waits for the ports.
+        let ports = !self.application_ports.is_empty() && self.command.is_empty();
+        for (name, is_given) in [
+            ("ISTIO_KUBE_APP_PROBERS", !self.probers.is_empty()),
+            ("ISTIO_PROMETHEUS_ANNOTATIONS", !self.scrape.is_empty()),
+            ("--application-ports", ports),
+        ] {
+            if is_given && self.status.is_none() {
+                self.warnings
+                    .push([name, " means nothing without --status-port"].concat());
+            }
+        }
     }
 }
 
@@ -142,21 +144,6 @@ fn status(layers: &Layers<'_>, admin: SocketAddr) -> Option<SocketAddr> {
         ));
     }
     (port != 0).then_some(SocketAddr::new(address, port))
-}
-
-/// Warns of what has no effect without a status port: names, and whether there is none of each.
-fn warn_of_unserved(unserved: &[(&str, bool)], warnings: &mut Vec<String>) {
-    let mut names = String::new();
-    for (name, _) in unserved.iter().filter(|(_, none)| !none) {
-        if !names.is_empty() {
-            names.push_str(", ");
-        }
-        names.push_str(name);
-    }
-    if !names.is_empty() {
-        let cause = ": the status port is off, see --status-port";
-        warnings.push(["cannot serve ", &names, cause].concat());
-    }
 }
 
 fn launch(
@@ -207,14 +194,16 @@ fn hand_over(layers: &Layers<'_>) -> (Duration, Duration) {
     };
     let drain = seconds("drain-duration");
     let mut parent = seconds("parent-shutdown-duration");
-    if layers.given("parent-shutdown-duration").layer == Layer::Default {
-        parent = parent.max(drain.saturating_add(AFTER_DRAIN));
-    } else if parent <= drain {
-        let drain = duration::proto(drain);
-        layers.wrong(
-            "parent-shutdown-duration",
-            &["it must be longer than --drain-duration, ", &drain].concat(),
-        );
+    if parent <= drain {
+        if layers.given("parent-shutdown-duration").layer == Layer::Default {
+            parent = Duration::from_secs(drain.as_secs().saturating_add(AFTER_DRAIN));
+        } else {
+            let drain = duration::proto(drain);
+            layers.wrong(
+                "parent-shutdown-duration",
+                &["it must be longer than --drain-duration, ", &drain].concat(),
+            );
+        }
     }
     (drain, parent)
 }

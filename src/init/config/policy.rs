@@ -10,6 +10,10 @@ use super::layers::{Layer, Layers, TICK};
 use crate::supervisor::{CleanExit, Policy};
 use crate::values::duration;
 
+/// A drain of more seconds than that, 68 years, is as long.
+const LONGEST_SECONDS: i64 = 0x7fff_ffff;
+
+#[inline(never)]
 pub(super) fn policy(
     layers: &Layers<'_>,
     wait_for_certificates: bool,
@@ -59,51 +63,45 @@ fn clean_exit(text: &str) -> Result<CleanExit, &'static str> {
     }
 }
 
-/// The longest drain, and whether somebody gave it. pilot-agent's variable counts seconds and never stops the start, so it
-/// is read apart.
-fn termination_drain(layers: &Layers<'_>, warnings: &mut Vec<String>) -> (Duration, bool) {
-    const VARIABLE: &str = "TERMINATION_DRAIN_DURATION_SECONDS";
-    let duration = layers.duration("termination-drain-duration", Duration::ZERO);
-    let layer = layers.given("termination-drain-duration").layer;
-    let given = (duration, layer != Layer::Default);
-    if layer == Layer::Flag {
-        return given;
-    }
-    let Some(text) = layers.variable(VARIABLE) else {
-        return given;
-    };
-    let mut warn = |cause: &str| {
-        warnings.push(ConfigError::doubt(VARIABLE, text, cause));
-    };
-    match text.parse::<i32>() {
-        Ok(seconds) if seconds < 0 => {
-            warn("negative, so there is no drain");
-            (Duration::ZERO, true)
-        }
-        Ok(seconds) => (Duration::from_secs(u64::from(seconds.unsigned_abs())), true),
-        Err(_) => {
-            warn("not a number of seconds, so 5 are taken");
-            (Duration::from_secs(5), false)
-        }
-    }
-}
-
 /// The longest drain, and the shortest where it ends with the last connection. A default gives way to a value that somebody
 /// gave: with Istio's agent the longest means nothing where connections are counted.
 fn drain(layers: &Layers<'_>, warnings: &mut Vec<String>) -> (Duration, Option<Duration>) {
-    let (longest, is_given) = termination_drain(layers, warnings);
-    let shortest = layers.duration("minimum-drain-duration", Duration::ZERO);
+    // Counts seconds and never stops the start, so it is read apart.
+    const VARIABLE: &str = "TERMINATION_DRAIN_DURATION_SECONDS";
+    let layer = layers.given("termination-drain-duration").layer;
+    let mut longest = layers.duration("termination-drain-duration", Duration::ZERO);
+    let mut is_given = layer != Layer::Default;
+    if layer != Layer::Flag
+        && let Some(text) = layers.variable(VARIABLE)
+    {
+        let seconds = text.parse::<i64>().ok();
+        is_given = seconds.is_some();
+        let cause = match seconds {
+            None => "not a number of seconds, so 5 are taken",
+            Some(0..) => "",
+            Some(_) => "negative, so there is no drain",
+        };
+        let seconds = seconds.unwrap_or(5).clamp(0, LONGEST_SECONDS);
+        longest = Duration::from_secs(seconds.unsigned_abs());
+        if !cause.is_empty() {
+            warnings.push(ConfigError::doubt(VARIABLE, text, cause));
+        }
+    }
+    let mut shortest = layers.duration("minimum-drain-duration", Duration::ZERO);
     if !layers.switch("exit-on-zero-active-connections") {
         return (longest, None);
     }
     let given = layers.given("minimum-drain-duration");
-    if given.layer == Layer::Default {
-        return (longest, Some(shortest.min(longest)));
-    }
-    if is_given && shortest > longest {
+    if shortest <= longest {
+        // Nothing gives way.
+    } else if given.layer == Layer::Default {
+        shortest = longest;
+    } else if is_given {
         let longest = duration::proto(longest);
         let cause = "it must not be longer than --termination-drain-duration, ";
         given.refuse(&[cause, &longest].concat());
+    } else {
+        longest = shortest;
     }
-    (longest.max(shortest), Some(shortest))
+    (longest, Some(shortest))
 }

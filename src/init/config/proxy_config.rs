@@ -7,7 +7,6 @@ use crate::bootstrap::StatsInclusion;
 use crate::cli::flags::PROXY;
 use crate::cli::kebab;
 use crate::json::{self, Map, Value};
-use crate::search;
 
 /// What it says, as far as it means something here.
 #[derive(Debug, Default)]
@@ -21,9 +20,9 @@ pub(super) struct ProxyConfig {
     pub(super) warnings: Vec<String>,
 }
 
-/// What is at `key` or `key/key`.
+/// What is at `key` or `key.key`.
 fn found<'v>(document: &'v Map, pointer: &str) -> Option<&'v Value> {
-    let mut keys = pointer.split('/');
+    let mut keys = pointer.split('.');
     let first = document.get(keys.next()?)?;
     keys.try_fold(first, |value, key| value.get(key))
 }
@@ -48,10 +47,9 @@ impl ProxyConfig {
                 return Err(wrong(&[key, ": it must be an object"].concat()));
             }
         }
-        config.warn_of_meaningless(&document);
         config.stats = stats(document.get("proxyStatsMatcher"))?;
         config.metadata = metadata(document.get("proxyMetadata"))?;
-        if found(&document, "tracing/lightstep").is_some() {
+        if found(&document, "tracing.lightstep").is_some() {
             return Err(wrong(
                 "tracing.lightstep: Envoy has no Lightstep tracer any more",
             ));
@@ -61,6 +59,17 @@ impl ProxyConfig {
             let Some(value) = found(&document, key) else {
                 continue;
             };
+            if let "" | TLS = flag {
+                let origin = ["PROXY_CONFIG ", key].concat();
+                if flag == TLS {
+                    plain_text(&origin, value, &mut config.warnings);
+                } else if *value != Value::Null {
+                    config
+                        .warnings
+                        .push([&origin, " means nothing here"].concat());
+                }
+                continue;
+            }
             let text = scalar(key, value)?;
             if let Some(flag) = PROXY.find(&kebab(flag)) {
                 config
@@ -71,27 +80,11 @@ impl ProxyConfig {
         Ok(config)
     }
 
-    fn warn_of_meaningless(&mut self, document: &Map) {
-        for key in MEANINGLESS.split(' ') {
-            if found(document, key).is_some_and(|value| *value != Value::Null) {
-                let key = search::replace(key, "/", ".");
-                let warning = ["PROXY_CONFIG ", &key, " means nothing here"];
-                self.warnings.push(warning.concat());
-            }
-        }
-        for key in ["envoyMetricsService", "tracing"] {
-            let origin = ["PROXY_CONFIG ", key].concat();
-            self.warnings
-                .extend(document.get(key).and_then(|part| plain_text(&origin, part)));
-        }
-    }
-
     fn warn_of_unknown(&mut self, document: &Map) {
         let known = |key: &str| {
             // The first of a path.
-            let is_key = |entry: &str| entry.split(['/', '=']).next() == Some(key);
-            let lists = [KEYS, MEANINGLESS, IGNORED];
-            lists.iter().any(|list| list.split(' ').any(is_key))
+            let is_key = |entry: &str| entry.split(['.', '=']).next() == Some(key);
+            KEYS.split(' ').any(is_key) || IGNORED.split(' ').any(is_key)
         };
         let unknown: Vec<&str> = document
             .iter()
@@ -105,17 +98,20 @@ impl ProxyConfig {
     }
 }
 
-/// A warning where a service is to be reached by TLS, for which nothing here has settings.
-pub(super) fn plain_text(origin: &str, service: &Value) -> Option<String> {
-    let mode = service.get("tlsSettings")?.get("mode")?;
-    let none = match mode {
-        Value::Null => true,
-        Value::String(mode) => mode == "DISABLE",
-        Value::Number(mode) => mode.as_str() == "0",
-        Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+/// Warns where a service asks for TLS: nothing here has settings for that.
+#[inline(never)]
+pub(super) fn plain_text(origin: &str, service: &Value, warnings: &mut Vec<String>) {
+    let tls = service.get("tlsSettings");
+    let none = match tls.and_then(|tls| tls.get("mode")) {
+        None | Some(Value::Null) => true,
+        Some(Value::String(mode)) => mode == "DISABLE",
+        Some(Value::Number(mode)) => mode.as_str() == "0",
+        Some(Value::Bool(_) | Value::Array(_) | Value::Object(_)) => false,
     };
-    let cause = " asks for TLS, which is not done: it goes in plain text";
-    (!none).then(|| [origin, cause].concat())
+    if !none {
+        let cause = " asks for TLS, which is not done: it goes in plain text";
+        warnings.push([origin, cause].concat());
+    }
 }
 
 /// Protobuf's JSON writes the enumeration as a name or as a number.
@@ -180,18 +176,21 @@ const PARTS: &[&str] = &[
     "tracing",
 ];
 
-/// Keys that stand for a flag: of the same name, or of the one behind the equals sign.
+/// In the place of a flag: a service that may ask for TLS.
+const TLS: &str = "TLS";
+
+/// Keys that stand for a flag: of the same name, or of the one behind the equals sign. Where nothing is behind it the effect of
+/// the key is missed, and that is said: releases with an Envoy that knew `statNameLength`, say, had no `PROXY_CONFIG`.
 const KEYS: &str = "configPath binaryPath serviceCluster drainDuration parentShutdownDuration terminationDrainDuration \
     discoveryAddress connectTimeout statsdUdpAddress proxyAdminPort statusPort controlPlaneAuthPolicy \
     customConfigFile proxyBootstrapTemplatePath=template-file concurrency zipkinAddress \
-    tracing/zipkin/address=zipkin-address tracing/datadog/address=datadog-agent-address envoyMetricsServiceAddress \
-    envoyMetricsService/address=envoy-metrics-service-address";
-
-/// Keys whose effect is missed: each is warned about. Releases with an Envoy that knew `statNameLength` had no `PROXY_CONFIG`.
-const MEANINGLESS: &str = "caCertificatesPem envoyAccessLogService/address extraStatTags fileFlushInterval fileFlushMinSizeKb \
-    privateKeyProvider readinessProbe runtimeValues statNameLength tracing/openCensusAgent tracing/stackdriver";
+    tracing.zipkin.address=zipkin-address tracing.datadog.address=datadog-agent-address envoyMetricsServiceAddress \
+    envoyMetricsService.address=envoy-metrics-service-address \
+    envoyMetricsService=TLS tracing=TLS \
+    caCertificatesPem= envoyAccessLogService.address= extraStatTags= fileFlushInterval= fileFlushMinSizeKb= \
+    privateKeyProvider= readinessProbe= runtimeValues= statNameLength= tracing.openCensusAgent= tracing.stackdriver=";
 
 /// Of a ProxyConfig, but nothing that an init could do.
-const IGNORED: &str = "availabilityZone discoveryRefreshDelay envoyAccessLogService gatewayTopology \
+const IGNORED: &str = "availabilityZone discoveryRefreshDelay gatewayTopology \
     holdApplicationUntilProxyStarts image interceptionMode meshId proxyHeaders proxyMetadata proxyStatsMatcher sds \
     statsCompression tracingServiceName tracing";

@@ -312,7 +312,7 @@ fn metrics_service(
     if document.as_object().is_none() {
         return Err(service.wrong("it must be a JSON object"));
     }
-    warnings.extend(plain_text(&service.origin(), &document));
+    plain_text(&service.origin(), &document, warnings);
     match document.get("address") {
         None => Ok(None),
         Some(Value::String(address)) if address.is_empty() => Ok(None),

@@ -44,7 +44,7 @@ impl Supervisor {
 
     /// POST `/drain` was served, and the proxy has not answered yet.
     const fn awaits_drain(&self) -> bool {
-        self.drained && self.drain_reply.is_none()
+        self.drained && self.drain_taken.is_none()
     }
 
     /// The epoch whose admin port is most likely there: during a hand-over the parent, until the child is LIVE.
@@ -79,7 +79,7 @@ impl Supervisor {
             }
             (Call::Drain, reply) if self.stop.stage <= Stage::Draining => {
                 let posted = self.awaits_drain();
-                self.drain_reply = Some(reply);
+                self.drain_taken = Some(reply != Reply::Failed);
                 if reply == Reply::Failed {
                     out.push(Action::Note(Note::DrainRefused { stopping: true }));
                 } else if posted {

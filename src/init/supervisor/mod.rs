@@ -133,8 +133,9 @@ pub struct Supervisor {
     ever_live: bool,
     /// POST `/drain` was served: not ready from then on, and a later stop does not drain again.
     drained: bool,
-    /// The proxy's answer to that; `None`: under way. A stop waits for it, and drains after all where it was a failure.
-    drain_reply: Option<Reply>,
+    /// Whether the proxy has taken that; `None`: its answer is under way. A stop waits for it, and drains after all where it
+    /// was a failure.
+    drain_taken: Option<bool>,
     stop: Stop,
     companions: Vec<Companion>,
     /// The command of `run`.
@@ -167,7 +168,7 @@ impl Supervisor {
             degraded: false,
             ever_live: false,
             drained: false,
-            drain_reply: None,
+            drain_taken: None,
             stop: Stop::default(),
             timers: Timers::default(),
             room: Vec::with_capacity(ROOM),
@@ -328,7 +329,7 @@ impl Supervisor {
         if self.drained {
             // Its parent was asked to drain; it listens anew.
             if self.phase == Phase::Running {
-                self.drain_reply = None;
+                self.drain_taken = None;
             }
             out.push(Action::CallAdmin(epoch, Call::Drain));
         }

@@ -308,7 +308,7 @@ impl Note {
         } else if matches!(self, Self::Terminating) {
             "stopping the proxy"
         } else if matches!(self, Self::Killing { asked: true }) {
-            "stop requested a third time, killing the proxy"
+            "asked a third time, killing the proxy"
         } else if matches!(self, Self::Killing { asked: false }) {
             "the proxy did not stop in time, killing it"
         } else if matches!(self, Self::StoppingCompanions) {

@@ -308,7 +308,7 @@ impl Supervisor {
                 }
             }
             (Call::Drain, reply) => {
-                self.drain_reply = Some(reply);
+                self.drain_taken = Some(reply != Reply::Failed);
                 if reply == Reply::Failed {
                     out.push(Action::Note(Note::DrainRefused { stopping: false }));
                 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::action::{Action, ChildSignal, Outcome};
 use super::command::CommandNote;
 use super::epoch::{State, Why};
-use super::event::{Asker, Epoch, Event, ExitStatus, Reply, Signal};
+use super::event::{Asker, Epoch, Event, ExitStatus, Signal};
 use super::exits::ended;
 use super::note::Note;
 use super::timers::Timer;
@@ -98,7 +98,7 @@ impl Supervisor {
             .processes()
             .any(|process| matches!(process.state, State::Live | State::Draining));
         // What POST `/drain` has drained does not drain again. Where the proxy did not take it, nothing has drained yet.
-        let drained = self.drained && self.drain_reply == Some(Reply::Draining);
+        let drained = self.drained && self.drain_taken == Some(true);
         let graceful = graceful && serving && !drained;
         if let (None, Some(by)) = (verdict, self.stop.asker) {
             out.push(Action::Note(Note::StopRequested { graceful, by }));

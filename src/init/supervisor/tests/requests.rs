@@ -60,7 +60,7 @@ fn the_log_tells_a_kill_that_was_asked_for_from_one_that_was_due() {
     let said = |sim: &Sim| sim.notes.iter().find_map(killing);
     assert_eq!(
         said(&asked).as_deref(),
-        Some("stop requested a third time, killing the proxy")
+        Some("asked a third time, killing the proxy")
     );
     assert_eq!(
         said(&late).as_deref(),
