@@ -13,13 +13,19 @@ pub(crate) fn nearest<'name>(
 ) -> Option<&'name str> {
     known
         .into_iter()
-        .filter_map(|name| distance(written, name).map(|far| (far, name)))
+        .filter_map(|name| near(written, name).map(|far| (far, name)))
         .min_by_key(|(far, _)| *far)
         .map(|(_, name)| name)
 }
 
+/// As [`distance`]; `None` if so much of what is written is another letter that it hardly means the name.
+pub(crate) fn near(written: &str, known: &str) -> Option<usize> {
+    let letters = written.chars().count();
+    distance(written, known).filter(|far| far.saturating_mul(2) <= letters)
+}
+
 /// Letters to add, drop or change; `None` beyond [`FARTHEST`].
-pub(crate) fn distance(one: &str, other: &str) -> Option<usize> {
+fn distance(one: &str, other: &str) -> Option<usize> {
     if one.len() > LONGEST || one.len().abs_diff(other.len()) > FARTHEST * 4 {
         return None;
     }
@@ -67,6 +73,10 @@ mod tests {
         assert_eq!(nearest("htp", ["tcp", "tls", "http"]), Some("http"));
         assert_eq!(nearest("aa", ["ab", "ac"]), Some("ab"));
         assert_eq!(nearest("somethingElse", ["http"]), None);
+        // Nearly every letter is another one.
+        assert_eq!(nearest("foo", ["ca"]), None);
+        assert_eq!(nearest("data", ["ca"]), None);
+        assert_eq!(nearest("", ["tls"]), None);
         assert_eq!(nearest(&"a".repeat(100_000), ["http"]), None);
     }
 }

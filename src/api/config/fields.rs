@@ -11,7 +11,7 @@ use super::path::Path;
 use super::scalars;
 use super::{Finding, Severity};
 use crate::finding::{Findings, quoted};
-use crate::nearest::distance;
+use crate::nearest::near;
 use crate::schema::{Field, Key, Kind, Message, Shape};
 
 /// So many errors of one object are kept, and so many warnings, which is more than anybody reads.
@@ -308,7 +308,7 @@ fn meant(message: &'static Message, name: &str) -> Option<&'static str> {
         .filter_map(|field| {
             let far = [field.json, field.name]
                 .into_iter()
-                .filter_map(|known| distance(name, known))
+                .filter_map(|known| near(name, known))
                 .min()?;
             Some((far, field.json))
         })

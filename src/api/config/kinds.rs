@@ -189,7 +189,7 @@ fn current() -> impl Iterator<Item = &'static Kind> {
 
 /// All that is known, checked or not.
 fn known() -> impl Iterator<Item = &'static Kind> {
-    current().chain(EARLIER).chain([&earlier::OPERATOR])
+    current().chain(EARLIER).chain(&earlier::OPERATORS)
 }
 
 /// The row of a kind, in whichever version it is written.
@@ -337,6 +337,7 @@ mod tests {
             ("telemetry.istio.io/v1", "Telemetry"),
             ("extensions.istio.io/v1alpha1", "WasmPlugin"),
             ("install.istio.io/v1alpha1", "IstioOperator"),
+            ("install.istio.io/v1alpha2", "IstioControlPlane"),
         ] {
             assert_eq!(kind(api_version, name).unwrap().check, Check::Unused);
         }

@@ -191,8 +191,23 @@ pub fn json_format(format: &str) -> Option<BTreeMap<String, String>> {
 }
 
 fn document(text: &str, limits: Limits) -> Result<Option<Node>, Invalid> {
-    let node = yaml::read_core(text, limits)?;
-    Ok(node.filter(|node| !node.is_null()))
+    let Some(node) = yaml::read_core(text, limits)?.filter(|node| !node.is_null()) else {
+        return Ok(None);
+    };
+    // As `kubectl get -o yaml` writes it. No configuration of ours has a kind.
+    let is_config_map = match &node.value {
+        yaml::Value::Map(fields) => fields
+            .iter()
+            .any(|(name, value)| name == "kind" && value.to_json() == "ConfigMap"),
+        yaml::Value::Scalar(_) | yaml::Value::List(_) => false,
+    };
+    if is_config_map {
+        return Err(Invalid::at(
+            Finding::error("kind", "this is a ConfigMap; give what is in its data.mesh"),
+            &node,
+        ));
+    }
+    Ok(Some(node))
 }
 
 /// `rules` are asked of what comes out, and of what was written.

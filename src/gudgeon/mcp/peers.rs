@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use mcp::source::{Nack, Source};
+use mcp::source::{ListedBytes, Nack, Source};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -91,6 +91,8 @@ pub(crate) struct Peers {
     pub(crate) clock: Clock,
     pub(super) counters: Counters,
     pub(super) lines: Lines,
+    /// The memory of what sinks list.
+    lists: Arc<ListedBytes>,
     streams: Mutex<BTreeMap<u64, Arc<PeerStream>>>,
 }
 
@@ -135,6 +137,7 @@ impl Peers {
             clock: Clock::new(),
             counters: Counters::new(component),
             lines: Lines::default(),
+            lists: Arc::default(),
             streams: Mutex::default(),
         })
     }
@@ -166,7 +169,7 @@ impl Peers {
             identity: leaf.map(|leaf| leaf.uris.clone()).unwrap_or_default(),
             direction,
             since: self.clock.now(),
-            source: Mutex::new(source),
+            source: Mutex::new(source.counted_in(Arc::clone(&self.lists))),
         });
         let last = streams.last_key_value();
         let number = last.map_or(0, |(last, _)| last.saturating_add(1));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Body;
 use mcp::message::RequestResources;
-use mcp::source::RequestKind;
+use mcp::source::{RequestKind, SourceError};
 use prost::Message as _;
 use tokio::sync::watch;
 use tonic::Status;
@@ -185,7 +185,11 @@ where
             if let Some(more) = self.common.peers.lines.faults.more() {
                 info!("{}: {fault}{more}", stream.name());
             }
-            Status::invalid_argument(fault.to_string())
+            let words = fault.to_string();
+            match fault {
+                SourceError::Unsupported(_) => Status::invalid_argument(words),
+                SourceError::ListedTooMany => Status::resource_exhausted(words),
+            }
         })?;
         let collection = &request.collection;
         counters.heard(collection, request.encoded_len());

@@ -5,6 +5,7 @@
 //! collection one response is in flight, and newer snapshots are compared when that one is answered. A sink that never reads
 //! costs its last response, and delays no other sink.
 
+mod lists;
 mod pace;
 mod response;
 mod sink_state;
@@ -18,6 +19,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::lists::ListedBytes;
+use self::lists::Share;
 use self::pace::Pace;
 pub use self::pace::REQUESTS;
 pub use self::response::{Payload, Response};
@@ -60,12 +63,17 @@ pub enum RequestKind {
 pub enum SourceError {
     /// The name, cut. gRPC's INVALID_ARGUMENT.
     Unsupported(String),
+    /// The sink lists more versions than are kept for it, or for all sinks. gRPC's RESOURCE_EXHAUSTED.
+    ListedTooMany,
 }
 
 impl fmt::Display for SourceError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsupported(name) => write!(to, "unsupported collection {name:?}"),
+            Self::ListedTooMany => {
+                write!(to, "too many versions listed, in all collections together")
+            }
         }
     }
 }
@@ -86,6 +94,7 @@ pub struct Source {
     nonce: u64,
     pace: Pace,
     node: Option<Arc<str>>,
+    share: Share,
 }
 
 impl Source {
@@ -101,7 +110,15 @@ impl Source {
             nonce: 0,
             pace: Pace::default(),
             node: None,
+            share: Share::default(),
         }
+    }
+
+    /// Counts what the sink lists together with what other sinks do.
+    #[must_use]
+    pub fn counted_in(mut self, all: Arc<ListedBytes>) -> Self {
+        self.share.join(all);
+        self
     }
 
     /// Sets a lower limit than [`PART_BYTES`] for parts.
@@ -138,6 +155,9 @@ impl Source {
             subscription
                 .or_insert_with(Subscription::new)
                 .begin(request.incremental, held);
+            if !self.count_lists() {
+                return Err(SourceError::ListedTooMany);
+            }
             return Ok(RequestKind::Subscribed);
         }
         let awaiting = self.subscriptions.get_mut(collection);
@@ -146,11 +166,18 @@ impl Source {
         };
         let Some(error) = &request.error_detail else {
             subscription.ack(request.incremental);
+            self.count_lists();
             return Ok(RequestKind::Acked);
         };
         let words = cut(&error.message, WORDS);
         subscription.nack(now, request.incremental, error.code, words);
         Ok(RequestKind::Nacked(error.code))
+    }
+
+    /// Counts what the sink has listed; returns false if that is too much.
+    fn count_lists(&mut self) -> bool {
+        let all = self.subscriptions.values().map(Subscription::listed);
+        self.share.set(all.fold(0, usize::saturating_add))
     }
 
     /// Sets the newest snapshot of a group.
@@ -175,6 +202,8 @@ impl Source {
                 return Some(response);
             }
         }
+        // What a sink listed may be what is published.
+        self.count_lists();
         None
     }
 

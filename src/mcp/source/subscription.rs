@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::lists::bytes_of;
 use super::response::{Payload, Response, around, removal_len};
 use super::sink_state::{Difference, SinkState, Versions};
 use super::status::{Nack, Status};
@@ -16,6 +17,8 @@ pub(super) struct Subscription {
     /// The last request is not answered completely yet, so a final response is due, even an empty one.
     owed: bool,
     held: SinkState,
+    /// About the bytes of what the sink has listed, until it is known to have what is published.
+    listed: usize,
     in_flight: Option<InFlight>,
     /// Names that superseded responses may have changed at the sink, against its own list, until it answers a later one.
     doubtful: BTreeSet<Arc<str>>,
@@ -44,6 +47,7 @@ impl Subscription {
             incremental: false,
             owed: false,
             held: SinkState::Own(Versions::new()),
+            listed: 0,
             in_flight: None,
             doubtful: BTreeSet::new(),
             settled: None,
@@ -65,8 +69,20 @@ impl Subscription {
         held.extend(self.doubtful.iter().map(|name| (name.clone(), None)));
         self.incremental = incremental;
         self.owed = true;
+        self.listed = bytes_of(&held, &self.doubtful);
         self.held = SinkState::Own(held);
         self.settled = None;
+    }
+
+    /// About the bytes of what the sink has listed.
+    pub(super) const fn listed(&self) -> usize {
+        self.listed
+    }
+
+    /// The sink has what is published.
+    fn has(&mut self, target: Arc<Collection>) {
+        self.held = SinkState::Shared(target);
+        self.listed = 0;
     }
 
     fn doubt(&mut self, in_flight: &InFlight, listed: &Versions) {
@@ -106,7 +122,7 @@ impl Subscription {
                 self.owed = false;
                 self.settled = version;
                 self.acked = version;
-                self.held = SinkState::Shared(in_flight.target);
+                self.has(in_flight.target);
             }
         }
     }
@@ -182,7 +198,7 @@ impl Subscription {
         if self.settled.is_none() {
             self.settled = Some(target.version());
             self.acked = self.settled;
-            self.held = SinkState::Shared(target.clone());
+            self.has(target.clone());
         }
     }
 

@@ -38,8 +38,14 @@ pub static EARLIER: &[Kind] = &[
     later(MIXER, "zipkin", "zipkins"),
 ];
 
-/// istioctl installs Istio by it, and repositories hold it beside rules. Gudgeon does not look for it in a cluster.
-pub(super) static OPERATOR: Kind = later("install.istio.io", "IstioOperator", "istiooperators");
+/// istioctl installs Istio by them, and repositories hold them beside rules. Gudgeon does not look for them in a cluster.
+pub(super) static OPERATORS: [Kind; 2] = [
+    later(INSTALL, "IstioOperator", "istiooperators"),
+    // That of 1.4, at v1alpha2.
+    later(INSTALL, "IstioControlPlane", "istiocontrolplanes"),
+];
+
+const INSTALL: &str = "install.istio.io";
 
 /// The part that today does the work of a kind that is gone; `None`: none does, or it has one of its own.
 pub(super) fn replacement(group: &str, kind: &str) -> Option<&'static str> {

@@ -50,7 +50,9 @@ impl Scope {
             "adapter",
             "template",
         ];
-        let is_mixers = kind.group == "config.istio.io" && OF_MIXER.contains(&kind.kind);
+        // The kinds that Mixer's adapters and templates had before have no check.
+        let is_mixers = kind.group == "config.istio.io"
+            && (OF_MIXER.contains(&kind.kind) || kind.check == config::Check::Unused);
         match self {
             Self::All => true,
             Self::Pilot => !is_mixers,

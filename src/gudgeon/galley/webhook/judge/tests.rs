@@ -382,12 +382,21 @@ fn each_path_has_its_kinds() {
         of_mixer += usize::from(mixer.takes(kind));
     }
     assert_eq!(of_mixer, 6);
+    for kind in config::EARLIER {
+        assert!(mixer.takes(kind) && !pilot.takes(kind), "{}", kind.kind);
+    }
+    for kind in config::LATER {
+        assert!(pilot.takes(kind) && !mixer.takes(kind), "{}", kind.kind);
+    }
+    let metric = json!({"apiVersion": "config.istio.io/v1alpha2", "kind": "metric", "metadata": {"name": "a"}, "spec": {}});
     let rule = json!({"apiVersion": "config.istio.io/v1alpha2", "kind": "rule", "metadata": {"name": "a"}, "spec": {}});
     for (scope, object, allowed) in [
         (mixer, weights(75, 25), false),
         (pilot, weights(75, 25), true),
         (pilot, rule.clone(), false),
         (mixer, rule, true),
+        (pilot, metric.clone(), false),
+        (mixer, metric, true),
     ] {
         let (answer, verdict, _) = judged(&review("v1", &json!({"object": object})), scope);
         let response = &answer["response"];
