@@ -298,7 +298,7 @@ flags_of_proxy! {
         "shortest drain with the flag above (default 5s; MINIMUM_DRAIN_DURATION)",
     "kill-timeout d 5s" => "from SIGTERM to SIGKILL of a proxy process",
     "retry-budget n 10" => "crash restarts until the agent gives up",
-    "retry-initial d 200ms" => "first delay before a crash restart, doubled each time",
+    "retry-initial d 200ms" => "first delay before a crash restart, doubled each time, up to 1h",
     "retry-reset d 10m" => "an epoch that ran this long refills the budget",
     "on-clean-exit t exit" => "exit, restart or idle when the last proxy exits 0 by itself",
     "live-timeout d 20s" => "longest wait for an epoch to be LIVE before the next starts",

@@ -981,7 +981,12 @@ fn variables_without_a_flag_are_honoured_or_warned_about() {
     }
     let warned = config(
         "",
-        &[("ENVOY_STATUS_PORT", "15021"), ("DISABLE_ENVOY", "false")],
+        &[
+            ("ENVOY_STATUS_PORT", "15021"),
+            ("DISABLE_ENVOY", "false"),
+            // What is done in any case.
+            ("REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", "true"),
+        ],
     );
     assert_eq!(warned.warnings, ["ENVOY_STATUS_PORT means nothing here"]);
 }

@@ -14,14 +14,13 @@ const PROXY_FLAGS: [(&str, &str); 2] = [
 ];
 
 /// Who sets one of these expects something that does not come.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 6] = [
     "COMPLIANCE_POLICY",
     "DISABLE_ENVOY",
     "ENVOY_SECURE_MERGED_METRICS_PORT",
     "ENVOY_SECURE_METRICS_PORT",
     "ENVOY_STATUS_PORT",
     "ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL",
-    "REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION",
 ];
 
 pub(super) fn metrics(layers: &Layers<'_>) -> Metrics {

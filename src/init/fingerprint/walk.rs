@@ -160,21 +160,23 @@ impl Walk {
             }
             Ok(_) => self.record(&path, of(b's', &path, &[]), memory),
             Err(error) if !is_gone(&error) => self.unreadable(&path, &error, b'u', memory),
-            Err(error) => {
-                let absent = of(b'a', &path, &[]);
-                let before = self.locate(key(&path), memory);
-                let before = before.and_then(|at| memory.known.get(at));
-                // What runs goes on where what is watched has gone, also with all that was in it, while it was walked.
-                let went = match self.open.last() {
-                    None => watched,
-                    Some(directory) => fs::metadata(&directory.path).is_err(),
-                };
-                if went && before.is_some_and(|before| before.hash != absent) {
-                    self.unreadable(&path, &error, b'a', memory);
-                } else {
-                    self.record(&path, absent, memory);
-                }
-            }
+            Err(error) => self.gone(&path, &error, memory),
+        }
+    }
+
+    fn gone(&mut self, path: &Path, error: &io::Error, memory: &mut Memory) {
+        let absent = of(b'a', path, &[]);
+        let before = self.locate(key(path), memory);
+        let before = before.and_then(|at| memory.known.get(at));
+        // What runs goes on where what is watched has gone, also with all that was in it, while it was walked.
+        let went = match self.open.last() {
+            None => true,
+            Some(directory) => fs::metadata(&directory.path).is_err(),
+        };
+        if went && before.is_some_and(|before| before.hash != absent) {
+            self.unreadable(path, error, b'a', memory);
+        } else {
+            self.record(path, absent, memory);
         }
     }
 
@@ -233,6 +235,11 @@ impl Walk {
                     total: 0,
                     pem: (memory.wants_expiry && small).then(Vec::new),
                 }));
+            }
+            // Somebody's temporary file, say, since it was looked at.
+            Err(error) if is_gone(&error) => {
+                self.all_there = false;
+                self.gone(&path, &error, memory);
             }
             Err(error) => self.unreadable(&path, &error, b'u', memory),
         }
@@ -386,4 +393,32 @@ impl Walk {
 fn is_gone(error: &io::Error) -> bool {
     let kind = error.kind();
     matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log said that it could not be read.
+    #[test]
+    fn a_file_that_goes_before_it_is_opened_is_gone_and_no_more() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("x.tmp");
+        fs::write(&path, "").unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let (mut walk, mut memory) = (Walk::new(true), Memory::default());
+        walk.open.push(Directory {
+            path: root.path().to_owned(),
+            inode: (0, 0),
+            names: Vec::new().into_iter(),
+            at: 0,
+        });
+        walk.file(path.clone(), metadata, &mut memory);
+        assert!(walk.reading.is_none() && memory.unreadable.is_empty());
+        assert!(!walk.all_there);
+        walk.visit(path, &mut memory, false);
+        assert_eq!(walk.found.len(), 2);
+        assert!(walk.found[0].hash == walk.found[1].hash);
+    }
 }

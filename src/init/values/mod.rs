@@ -181,7 +181,8 @@ pub(crate) fn log_level(text: &str) -> Result<Level, &'static str> {
         let (scope, name) = part.split_once(':').unwrap_or(("default", part));
         let level = match name {
             "debug" => Level::Debug,
-            "info" => Level::Info,
+            // As pilot-agent takes it.
+            "info" | "" => Level::Info,
             "warn" => Level::Warn,
             "error" | "fatal" => Level::Error,
             "none" => Level::None,
@@ -349,6 +350,7 @@ mod tests {
         assert_eq!(log_level("debug"), Ok(Level::Debug));
         assert_eq!(log_level("default:warn,model:debug"), Ok(Level::Warn));
         assert_eq!(log_level("model:debug"), Ok(Level::Info));
+        assert_eq!(log_level(""), Ok(Level::Info));
         assert!(log_level("loud").is_err());
         assert_eq!(
             proxy_log_level("info,misc:error,upstream:debug"),
