@@ -295,7 +295,8 @@ impl Injection<'_> {
         let owner = Owner::of(&made, self.request, &self.namespace);
         yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
         let shown = Arc::new(made);
-        let layers = self.layers(catalog, chosen, &shown, &owner)?;
+        let ordered = native::ordered(&shown, self.holds() && !self.native).map(Arc::new);
+        let layers = self.layers(catalog, chosen, ordered.as_ref().unwrap_or(&shown), &owner)?;
         // The rendering has let go of it.
         let mut made = Arc::unwrap_or_clone(shown);
         let mut now = Status {
