@@ -46,6 +46,7 @@ pub const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
 pub const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";
 pub const CORE_DUMP: &str = "sidecar.istio.io/enableCoreDump";
 pub const IMAGE_TYPE: &str = "sidecar.istio.io/proxyImageType";
+pub const INTERCEPTION_MODE: &str = "sidecar.istio.io/interceptionMode";
 pub const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
 
 const INTERCEPTION: ValueRule = ValueRule::OneOf(&["REDIRECT", "TPROXY", "NONE"]);
@@ -107,11 +108,7 @@ const ANNOTATIONS: &[AnnotationRow] = &[
     ),
     AnnotationRow(CORE_DUMP, "enableCoreDump", ValueRule::Boolean),
     AnnotationRow("sidecar.istio.io/inject", "inject", ValueRule::Any),
-    AnnotationRow(
-        "sidecar.istio.io/interceptionMode",
-        "interceptionMode",
-        INTERCEPTION,
-    ),
+    AnnotationRow(INTERCEPTION_MODE, "interceptionMode", INTERCEPTION),
     AnnotationRow("sidecar.istio.io/logLevel", "logLevel", ValueRule::Any),
     AnnotationRow(NATIVE_SIDECAR, "nativeSidecar", ValueRule::Boolean),
     AnnotationRow("sidecar.istio.io/proxyCPU", "proxyCPU", ValueRule::Quantity),

@@ -92,6 +92,10 @@ impl Configuration {
             Some(text) => yaml::read(text).map_err(|error| broken(error.to_string()))?,
             None => None,
         };
+        if sources.config.is_some() && node.is_none() {
+            let said = "the file is empty: the built-in template is used, and policy enabled";
+            warnings.push(said.to_owned());
+        }
         let mut file = File::read(node.as_ref(), &mut warnings).map_err(broken)?;
         let built_in = file.template.is_none() && file.templates.is_none();
         if built_in {
@@ -538,6 +542,18 @@ mod tests {
         let error = Configuration::load(sources, Parameters::default()).unwrap_err();
         assert_eq!(error.source, Source::Mesh);
         assert!(error.to_string().contains("proxyListenPort"), "{error}");
+    }
+
+    /// As one that was cut while it was written.
+    #[test]
+    fn an_empty_file_is_told() {
+        let wanted = ["the file is empty: the built-in template is used, and policy enabled"];
+        for text in ["", "\n", "# nothing\n"] {
+            assert_eq!(load(text).unwrap().1, wanted, "{text:?}");
+        }
+        assert_eq!(load("policy: disabled").unwrap().1, Vec::<String>::new());
+        let built_in = Configuration::load(Sources::default(), Parameters::default());
+        assert_eq!(built_in.unwrap().1, Vec::<String>::new());
     }
 
     #[test]

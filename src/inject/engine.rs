@@ -149,7 +149,7 @@ impl Configuration {
     /// The proxy's configuration of a pod whose annotations are valid.
     fn proxy_for(&self, pod: &Value, warnings: &mut Vec<String>) -> Arc<Proxy> {
         let said = self.annotation(pod, PROXY_CONFIG);
-        match said.map(|text| self.proxy_of(text)) {
+        let proxy = match said.map(|text| self.proxy_of(text)) {
             Some(Ok((config, said))) => {
                 let said = said.into_iter();
                 warnings
@@ -157,7 +157,11 @@ impl Configuration {
                 Arc::new(config)
             }
             Some(Err(_)) | None => Arc::clone(&self.proxy),
-        }
+        };
+        let admin_port = proxy.config.proxy_admin_port;
+        let said = |name: &str| self.annotation(pod, name);
+        warnings.extend(warnings::proxy_ends(admin_port, said));
+        proxy
     }
 
     /// An annotation of the pod, as templates see it: what the configuration sets is set already.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::pod::{self, PROXY};
+use crate::pod::{self, CONTAINERS, PROXY};
 use crate::status::Status;
 
 const INIT: &str = "istio-init";
@@ -82,6 +82,36 @@ pub(crate) fn order_containers(pod: &mut Value, status: &Status, hold: bool) {
         (&[], &[PROXY])
     };
     arrange(list, status, "containers", first, last);
+}
+
+/// Returns the pod with the user's own containers of an injection where it will put them: a second pass finds them there, and
+/// templates must see the same order then. `None` if it has none of them.
+pub(crate) fn ordered(pod: &Value, hold: bool) -> Option<Value> {
+    let of_injections = Status {
+        lists: [
+            [INIT, VALIDATION, CORE_DUMP, PROXY]
+                .map(str::to_owned)
+                .to_vec(),
+            vec![PROXY.to_owned()],
+            Vec::new(),
+            Vec::new(),
+        ],
+        ..Status::default()
+    };
+    let mut lists = CONTAINERS.into_iter();
+    let has_one = lists.any(|list| {
+        let names = of_injections.names(list);
+        pod::list(pod, list)
+            .iter()
+            .any(|one| names.contains(pod::name(one)))
+    });
+    if !has_one {
+        return None;
+    }
+    let mut made = pod.clone();
+    order_init(&mut made, &of_injections);
+    order_containers(&mut made, &of_injections, hold);
+    Some(made)
 }
 
 /// Moves to the front the containers that fragments of Istio 1.6 to 1.8 have there: the one that validates redirection, and

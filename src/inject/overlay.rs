@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use api::mesh::proxy_config::InboundInterceptionMode;
+use serde_json::{Map, Value};
 
-use crate::annotations::{self, REWRITE_PROBES, STATUS_PORT, TEMPLATES};
+use crate::annotations::{self, INTERCEPTION_MODE, REWRITE_PROBES, STATUS_PORT, TEMPLATES};
 use crate::catalog::{Catalog, Chosen};
 use crate::data::Owner;
 use crate::engine::{Injection, StopReason};
@@ -226,31 +227,6 @@ fn put_first(pod: &mut Value, secrets: &[String]) {
     }
 }
 
-/// Excludes the traffic of the proxy's user from redirection. The container that validates the CNI plugin's redirection runs
-/// as that user.
-fn redirect_for(pod: &mut Value, user: i64, group: Option<i64>) {
-    let init = pod::existing_list_mut(pod, "initContainers")
-        .into_iter()
-        .flatten();
-    for container in init.filter(|one| matches!(pod::name(one), "istio-init" | "istio-validation"))
-    {
-        if pod::name(container) == "istio-validation"
-            && let Some(context) = pod::object_mut(container, "securityContext")
-        {
-            context.insert("runAsUser".to_owned(), json!(user));
-            context.extend(group.map(|group| ("runAsGroup".to_owned(), json!(group))));
-        }
-        let args = container.get_mut("args").and_then(Value::as_array_mut);
-        let mut after = false;
-        for arg in args.into_iter().flatten() {
-            if after {
-                *arg = json!(user.to_string());
-            }
-            after = !after && arg.as_str() == Some("-u");
-        }
-    }
-}
-
 /// Sets the proxy's threads to its share of the processor.
 fn give_threads(pod: &mut Value) {
     for list in CONTAINERS {
@@ -295,7 +271,8 @@ impl Injection<'_> {
         let owner = Owner::of(&made, self.request, &self.namespace);
         yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
         let shown = Arc::new(made);
-        let layers = self.layers(catalog, chosen, &shown, &owner)?;
+        let ordered = native::ordered(&shown, self.holds() && !self.native).map(Arc::new);
+        let layers = self.layers(catalog, chosen, ordered.as_ref().unwrap_or(&shown), &owner)?;
         // The rendering has let go of it.
         let mut made = Arc::unwrap_or_clone(shown);
         let mut now = Status {
@@ -381,14 +358,21 @@ impl Injection<'_> {
             give_threads(made);
         }
         own.lay(made, protected);
-        if let Some(user) = own.proxy_user() {
-            redirect_for(made, user, own.proxy_group());
-        }
+        own.give_user(made, self.is_transparent(made), &mut self.warnings);
         if self.native && self.tried.templates.iter().any(|name| !is_router(name)) {
             native::convert(made, self.status_port(made));
         }
         now.locate(made);
         own
+    }
+
+    /// Returns true if connections keep their addresses, for which the proxy has to be root.
+    fn is_transparent(&self, made: &Value) -> bool {
+        let tproxy = InboundInterceptionMode::Tproxy;
+        match pod::annotation(made, INTERCEPTION_MODE) {
+            Some(said) => said == tproxy.as_str_name(),
+            None => self.proxy.config.interception_mode() == tproxy,
+        }
     }
 
     /// Sets the proxy's variables of the webhook's path, and its network: the label that the user wrote counts most.

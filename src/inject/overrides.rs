@@ -113,14 +113,54 @@ impl Overrides {
         }
     }
 
-    /// Returns the user ID of the pod's own proxy container, if it is not root.
-    pub(crate) fn proxy_user(&self) -> Option<i64> {
-        self.proxy_id("runAsUser").filter(|user| *user != 0)
-    }
-
-    /// Returns the group ID of the pod's own proxy container.
-    pub(crate) fn proxy_group(&self) -> Option<i64> {
-        self.proxy_id("runAsGroup")
+    /// Excludes the traffic of the user that the pod's own proxy container has from redirection; root needs nothing.
+    ///
+    /// A transparent proxy must be root itself, so that the user has no effect on it, as in Istio since 1.20.
+    pub(crate) fn give_user(
+        &self,
+        pod: &mut Value,
+        is_transparent: bool,
+        warnings: &mut Vec<String>,
+    ) {
+        let Some(user) = self.proxy_id("runAsUser").filter(|user| *user != 0) else {
+            return;
+        };
+        if is_transparent {
+            for list in CONTAINERS {
+                let all = pod::existing_list_mut(pod, list).into_iter().flatten();
+                for proxy in all.filter(|one| pod::name(one) == PROXY) {
+                    if let Some(context) = pod::object_mut(proxy, "securityContext") {
+                        context.insert("runAsUser".to_owned(), json!(0));
+                    }
+                }
+            }
+            warnings.push(format!(
+                "runAsUser {user} of {PROXY} has no effect: with TPROXY it must be 0"
+            ));
+        }
+        let init = pod::existing_list_mut(pod, "initContainers");
+        for container in init.into_iter().flatten() {
+            match pod::name(container) {
+                // It validates the CNI plugin's redirection as the proxy's user.
+                "istio-validation" if !is_transparent => {
+                    if let Some(context) = pod::object_mut(container, "securityContext") {
+                        let group = self.proxy_id("runAsGroup");
+                        context.insert("runAsUser".to_owned(), json!(user));
+                        context.extend(group.map(|group| ("runAsGroup".to_owned(), json!(group))));
+                    }
+                }
+                "istio-validation" | "istio-init" => {}
+                _ => continue,
+            }
+            let args = container.get_mut("args").and_then(Value::as_array_mut);
+            let mut after = false;
+            for arg in args.into_iter().flatten() {
+                if after {
+                    *arg = json!(user.to_string());
+                }
+                after = !after && arg.as_str() == Some("-u");
+            }
+        }
     }
 
     fn proxy_id(&self, field: &str) -> Option<i64> {

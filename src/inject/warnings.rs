@@ -65,6 +65,65 @@ pub(crate) fn numbers_quoted(cause: &str, of: &str) -> String {
     made
 }
 
+/// Tells of annotations with which a proxy ends as it starts. The contract takes any text in most of them, since templates of some
+/// releases do not read them. `said` is the value of an annotation; the value itself is not repeated.
+pub(crate) fn proxy_ends<'a>(
+    admin_port: i32,
+    said: impl Fn(&str) -> Option<&'a str>,
+) -> Vec<String> {
+    let is_own = |text: &str| {
+        let port = text.parse::<i32>();
+        port.is_ok_and(|port| port == METRICS_PORT || port == admin_port)
+    };
+    let wrong = |name, is_fit: &dyn Fn(&str) -> bool, wanted: &str| {
+        let text = || format!("annotation {name}: want {wanted}, or the proxy may not start");
+        said(name).filter(|text| !is_fit(text)).map(|_| text())
+    };
+    let found = [
+        wrong(
+            "readiness.status.sidecar.istio.io/applicationPorts",
+            &|text| !text.split(',').any(|port| port.trim().parse() == Ok(0)),
+            "ports from 1 to 65535",
+        ),
+        wrong(
+            "sidecar.istio.io/controlPlaneAuthPolicy",
+            &|text| matches!(text, "NONE" | "MUTUAL_TLS"),
+            "NONE or MUTUAL_TLS",
+        ),
+        wrong("sidecar.istio.io/discoveryAddress", &has_port, "HOST:PORT"),
+        wrong(
+            "sidecar.istio.io/logLevel",
+            &is_level,
+            "trace, debug, info, warning, error, critical or off",
+        ),
+        wrong(
+            "status.sidecar.istio.io/port",
+            &|text| !is_own(text),
+            "no port of the proxy's administration or metrics",
+        ),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// The port at which Prometheus asks a proxy.
+const METRICS_PORT: i32 = 15_090;
+
+fn has_port(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}
+
+/// Levels as Envoy has them; components (`upstream:debug`) may stand beside one.
+fn is_level(text: &str) -> bool {
+    const LEVELS: [&str; 9] = [
+        "", "trace", "debug", "info", "warning", "warn", "error", "critical", "off",
+    ];
+    let parts = text.split(',').map(str::trim);
+    let mut levels = parts.filter(|part| !part.contains(':'));
+    levels.next().is_none_or(|level| LEVELS.contains(&level)) && levels.next().is_none()
+}
+
 /// Limits number and length of warnings to those that a response may carry.
 pub(crate) fn capped(mut warnings: Vec<String>) -> Vec<String> {
     warnings.truncate(MAX_WARNINGS);
@@ -81,6 +140,74 @@ pub(crate) fn capped(mut warnings: Vec<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn annotations_by_which_a_proxy_ends_are_told() {
+        let rows: [(&str, &[&str], &[&str]); 5] = [
+            (
+                "readiness.status.sidecar.istio.io/applicationPorts",
+                &["", "*", "80, 81", "65535"],
+                &["0", "80,0", "80, 00"],
+            ),
+            (
+                "sidecar.istio.io/controlPlaneAuthPolicy",
+                &["NONE", "MUTUAL_TLS"],
+                &["", "none", "x"],
+            ),
+            (
+                "sidecar.istio.io/discoveryAddress",
+                &["istiod:15012", "istiod.istio-system.svc:1", "[::1]:15010"],
+                &[
+                    "",
+                    "istiod",
+                    "istiod:",
+                    ":15012",
+                    "istiod:0",
+                    "istiod:x",
+                    "istiod:65536",
+                ],
+            ),
+            (
+                "sidecar.istio.io/logLevel",
+                &[
+                    "",
+                    "info",
+                    "warning",
+                    "warn",
+                    "debug,upstream:trace",
+                    "misc:error",
+                ],
+                &["nope", "debug,nope", "a b"],
+            ),
+            (
+                "status.sidecar.istio.io/port",
+                &["0", "15020", "15001"],
+                &["15000", "15090"],
+            ),
+        ];
+        for (name, good, bad) in rows {
+            let told = |value: &str| proxy_ends(15000, |asked| (asked == name).then_some(value));
+            for value in good {
+                assert_eq!(told(value), Vec::<String>::new(), "{name}: {value}");
+            }
+            for value in bad {
+                let said = told(value);
+                let [said] = said.as_slice() else {
+                    panic!("{name}: {value}: {said:?}");
+                };
+                assert!(said.starts_with(&format!("annotation {name}: ")), "{said}");
+                assert!(said.len() < MAX_WARNING, "{said}");
+            }
+        }
+        assert_eq!(proxy_ends(15000, |_| None), Vec::<String>::new());
+        // The administration's port may be another.
+        assert_eq!(
+            proxy_ends(16000, |name| name.ends_with("io/port").then_some("16000")),
+            [
+                "annotation status.sidecar.istio.io/port: want no port of the proxy's administration or metrics, or the proxy may not start"
+            ]
+        );
+    }
 
     #[test]
     fn numbers_that_were_said_are_quoted() {

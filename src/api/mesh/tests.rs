@@ -710,9 +710,78 @@ fn one_that_is_handed_on_may_be_less_strict() {
         assert_eq!(parse_served(text).unwrap().warnings, Vec::<String>::new());
     }
     let text = "defaultConfig: {drainDuration: 500ms}";
-    assert!(parse(text).is_ok());
     let wrong = parse_served(text).unwrap_err();
     assert_eq!(wrong.path, "defaultConfig.drainDuration");
+}
+
+/// A proxy that is started with them ends at once; discovery starts none, and galley's proxies may be others.
+#[test]
+fn what_is_started_is_what_pintle_takes() {
+    for (text, said) in [
+        (
+            "{drainDuration: 1.5s}",
+            "drainDuration: duration 1.500s is not a whole number of seconds",
+        ),
+        (
+            "{drainDuration: 500ms}",
+            "drainDuration: duration 0.500s is not a whole number of seconds",
+        ),
+        (
+            "{parentShutdownDuration: 61.5s}",
+            "parentShutdownDuration: duration 61.500s is not a whole number of seconds",
+        ),
+        (
+            "{parentShutdownDuration: 3601s}",
+            "parentShutdownDuration: duration 3601s is more than 1h",
+        ),
+        (
+            "{connectTimeout: 40s}",
+            "connectTimeout: duration 40s is more than 30s",
+        ),
+        (
+            "{connectTimeout: 0.0015s}",
+            "connectTimeout: duration 0.001500s is not a whole number of milliseconds",
+        ),
+        (
+            "{connectTimeout: 0s}",
+            "connectTimeout: duration 0s is less than 1ms",
+        ),
+        (
+            "{statusPort: 15000}",
+            "statusPort: port 15000 is that of the proxy's administration",
+        ),
+        (
+            "{proxyAdminPort: 15020}",
+            "statusPort: port 15020 is that of the proxy's administration",
+        ),
+        (
+            "{statusPort: 15090}",
+            "statusPort: port 15090 is that of the proxy's metrics",
+        ),
+        (
+            "{proxyAdminPort: 15090}",
+            "proxyAdminPort: port 15090 is that of the proxy's metrics",
+        ),
+        (
+            "{concurrency: 65536}",
+            "concurrency: 65536 is more than 65535",
+        ),
+    ] {
+        let whole = format!("{{defaultConfig: {text}}}");
+        assert_eq!(cause(&whole), format!("line 1: defaultConfig.{said}"));
+        let wrong = parse_proxy(&proxy_defaults(), text).unwrap_err();
+        assert_eq!(wrong.to_string(), format!("line 1: {said}"));
+        let is_general = text.contains("connectTimeout: 0s");
+        let of_discovery = parse_over(&discovery_defaults(), &whole);
+        assert_eq!(of_discovery.is_ok(), !is_general, "{text}");
+    }
+    for text in [
+        "{drainDuration: 1s, parentShutdownDuration: 1h, connectTimeout: 30s, concurrency: 65535}",
+        "{connectTimeout: 1ms, statusPort: 15000, proxyAdminPort: 15020}",
+    ] {
+        parse(&format!("{{defaultConfig: {text}}}")).unwrap();
+        parse_proxy(&proxy_defaults(), text).unwrap();
+    }
 }
 
 /// What is served on, and refused by whoever works by it: text, and what is said of it.

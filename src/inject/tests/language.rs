@@ -15,7 +15,7 @@ use inject::{Configuration, NativeSidecars, Outcome, Parameters, Request, Source
 use serde_json::{Value, json};
 
 const VALUES: &str = "global: {hub: h.io/i, tag: 1.5.1, proxy: {image: proxyv2}, none: null, yes: yes, n: 3}\nlist: [a, b]\n";
-const MESH: &str = "trustDomain: td\ndefaultConfig:\n  drainDuration: 0.5s\n  parentShutdownDuration: 90s\n  proxyMetadata: {A: b}\n  concurrency: 2\n";
+const MESH: &str = "trustDomain: td\ndefaultConfig:\n  drainDuration: 50s\n  parentShutdownDuration: 90s\n  terminationDrainDuration: 0.5s\n  proxyMetadata: {A: b}\n  concurrency: 2\n";
 
 fn pod() -> Value {
     json!({
@@ -191,20 +191,23 @@ fn the_mesh_and_its_getters() {
             ".ProxyConfig.GetHoldApplicationUntilProxyStarts.GetValue",
             "false",
         ),
-        ("formatDuration .ProxyConfig.DrainDuration", r#""500ms""#),
+        (
+            "formatDuration .ProxyConfig.TerminationDrainDuration",
+            r#""500ms""#,
+        ),
         (
             "formatDuration .ProxyConfig.ParentShutdownDuration",
             r#""1m30s""#,
         ),
         ("formatDuration .ProxyConfig.ConnectTimeout", r#""1s""#),
         (
-            "formatDuration .MeshConfig.DefaultConfig.GetDrainDuration",
+            "formatDuration .MeshConfig.DefaultConfig.GetTerminationDrainDuration",
             r#""500ms""#,
         ),
         ("formatDuration .ProxyConfig.Tracing", r#""1s""#),
         (
             "protoToJSON .ProxyConfig | fromJSON",
-            r#"{"concurrency":2,"drainDuration":"0.500s","parentShutdownDuration":"90s","proxyMetadata":{"A":"b"}}"#,
+            r#"{"concurrency":2,"drainDuration":"50s","parentShutdownDuration":"90s","proxyMetadata":{"A":"b"},"terminationDrainDuration":"0.500s"}"#,
         ),
     ]);
     for (mesh, formatted) in [
@@ -213,9 +216,12 @@ fn the_mesh_and_its_getters() {
         ("3600s", "1h0m0s"),
         ("1m30s", "1m30s"),
     ] {
-        let mesh = format!("defaultConfig: {{parentShutdownDuration: 2h, drainDuration: {mesh}}}");
+        let mesh = format!("defaultConfig: {{terminationDrainDuration: {mesh}}}");
         assert_eq!(
-            value("formatDuration .ProxyConfig.DrainDuration", &mesh),
+            value(
+                "formatDuration .ProxyConfig.TerminationDrainDuration",
+                &mesh
+            ),
             Ok(format!("{formatted:?}"))
         );
     }

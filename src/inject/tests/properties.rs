@@ -57,7 +57,7 @@ templates:
       - name: istio-proxy
         image: proxy
         args: [--statusPort, "15020", "{{ applicationPorts .Spec.Containers }}"]
-        env: [{name: LABELS, value: {{ toJSON .ObjectMeta.Labels | toJSON }}}, {name: META, value: {{ toJSON .ObjectMeta.Annotations | toJSON }}}]
+        env: [{name: ORDER, value: "{{ range .Spec.InitContainers }}{{ .Name }} {{ end }}{{ range .Spec.Containers }}{{ .Name }} {{ end }}"}, {name: LABELS, value: {{ toJSON .ObjectMeta.Labels | toJSON }}}, {name: META, value: {{ toJSON .ObjectMeta.Annotations | toJSON }}}]
         readinessProbe: {httpGet: {path: /healthz/ready, port: 15020}}
         volumeMounts: [{name: istio-envoy, mountPath: /etc/istio/proxy}]
       volumes: [{name: istio-envoy, emptyDir: {}}, {name: certs, secret: {secretName: s}}]

@@ -16,6 +16,10 @@ use crate::names::is_name;
 const SECOND: i128 = 1_000_000_000;
 const LONGEST_CONNECT: i128 = 30 * SECOND;
 const LONGEST_DRAIN: i128 = 3600 * SECOND;
+/// More than any machine has.
+const MOST_THREADS: i64 = 65_535;
+/// The port at which Prometheus asks a proxy.
+const METRICS_PORT: i64 = 15_090;
 /// Envoy counts in nanoseconds of 64 bits: what has a second more is "out of range".
 const LONGEST_OF_ENVOY: i128 = 9_223_372_035 * SECOND;
 
@@ -199,6 +203,9 @@ fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
         }
         Use::Served => parts::port_or_none(&at.get("statusPort")),
     }
+    if matches!(by, Use::Own | Use::Pod) {
+        pintle(at);
+    }
 }
 
 /// The addresses that a proxy calls.
@@ -256,6 +263,43 @@ fn starts(at: &At<'_>) {
     }
 }
 
+/// Rules of pintle, which ends with 78 beyond them: a pod that is made with such values never starts.
+fn pintle(at: &At<'_>) {
+    let parent = at.get("parentShutdownDuration");
+    whole_seconds(&parent);
+    at_most(&parent, LONGEST_DRAIN, "1h");
+    let connect = at.get("connectTimeout");
+    at_most(&connect, LONGEST_CONNECT, "30s");
+    // Shorter ones are told by the rules of all roles that start proxies.
+    if let Some(nanos) = connect.nanos().filter(|nanos| *nanos >= SECOND / 1000) {
+        connect.check(is::duration(nanos));
+    }
+    let (admin, status) = (at.get("proxyAdminPort"), at.get("statusPort"));
+    let fail = |at: &At<'_>, of: &str| {
+        at.fail(format!("port {} is that of the proxy's {of}", at.number()));
+    };
+    if status.number() == admin.number() {
+        fail(&status, "administration");
+    }
+    for at in [&admin, &status] {
+        if at.number() == METRICS_PORT {
+            fail(at, "metrics");
+        }
+    }
+    let threads = at.get("concurrency");
+    if threads.number() > MOST_THREADS {
+        let given = threads.number();
+        threads.fail(format!("{given} is more than {MOST_THREADS}"));
+    }
+}
+
+fn whole_seconds(at: &At<'_>) {
+    if let Some(nanos) = at.nanos().filter(|nanos| nanos % SECOND != 0) {
+        let given = is::seconds(nanos);
+        at.fail(format!("duration {given} is not a whole number of seconds"));
+    }
+}
+
 /// Envoy drains while its parent is still there.
 fn drain(at: &At<'_>, written: &At<'_>, by: Use) {
     let drain = at.get("drainDuration");
@@ -265,10 +309,9 @@ fn drain(at: &At<'_>, written: &At<'_>, by: Use) {
     if !drain.check(is::duration(nanos)) {
         return;
     }
-    // A pod may say `500ms`, which releases take.
-    if by == Use::Served && nanos % SECOND != 0 {
-        let given = is::seconds(nanos);
-        drain.fail(format!("duration {given} is not a whole number of seconds"));
+    // Discovery starts no proxy.
+    if by != Use::Discovery {
+        whole_seconds(&drain);
     }
     at_most(&drain, LONGEST_DRAIN, "1h");
     let parent = at.get("parentShutdownDuration");
