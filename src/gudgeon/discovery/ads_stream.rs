@@ -21,9 +21,10 @@ use xds::view::{Type, View};
 use super::hub::{Hub, Joined, LARGE};
 use super::identity;
 use super::refused::RefusalReason;
+use super::request_reader::StreamReader;
 use super::session::{Made, PendingPush};
 use super::wire::{self, Asked};
-use crate::grpc::{AddressPermit, Ended, FromMessage, Inbound, Peer, ResponseSender};
+use crate::grpc::{AddressPermit, Ended, Inbound, Peer, ResponseSender};
 use crate::log;
 
 /// So long a stream that does not read keeps others from beginning with a push.
@@ -42,6 +43,7 @@ pub(super) struct AdsStream<B> {
     /// Among the streams of its address.
     pub(super) _permit: AddressPermit,
     pub(super) protocol: Protocol,
+    pub(super) reader: StreamReader,
 }
 
 /// Tells the client when the task ends by a mistake of this program.
@@ -66,14 +68,14 @@ where
     B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
 {
     /// To its end.
-    pub(super) async fn run<M: FromMessage + Into<Asked>>(mut self) {
+    pub(super) async fn run(mut self) {
         self.peer.opens();
         let _guard = PanicGuard {
             sender: Arc::clone(&self.sender),
             hub: Arc::clone(&self.hub),
             peer: Arc::clone(&self.peer),
         };
-        let status = self.serve::<M>().await;
+        let status = self.serve().await;
         let unread = status.code() == tonic::Code::DeadlineExceeded;
         self.sender.end(status);
         if unread && !self.is_left().await {
@@ -91,9 +93,9 @@ where
         timeout(PARTING, left).await.is_ok()
     }
 
-    async fn serve<M: FromMessage + Into<Asked>>(&mut self) -> Status {
-        let first: Asked = match self.inbound.first::<M>().await {
-            Ok(Some(first)) => first.into(),
+    async fn serve(&mut self) -> Status {
+        let first = match self.inbound.first_by(&mut self.reader).await {
+            Ok(Some(first)) => first,
             Ok(None) => return Status::ok(""),
             Err(status) => return status,
         };
@@ -136,7 +138,7 @@ where
         let joined = self
             .hub
             .join(&node, &self.peer.address, self.protocol, view);
-        JoinedStream::new(self, joined).run::<M>(first).await
+        JoinedStream::new(self, joined).run(first).await
     }
 
     /// For the first snapshot; `None`: in vain.
@@ -159,6 +161,7 @@ struct JoinedStream<'a, B> {
     hub: &'a Arc<Hub>,
     sender: &'a ResponseSender,
     inbound: &'a mut Inbound<B>,
+    reader: &'a mut StreamReader,
     joined: Joined,
     /// A response that is not written yet.
     writing: Option<Type>,
@@ -184,10 +187,12 @@ where
     B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
 {
     fn new(ads_stream: &'a mut AdsStream<B>, joined: Joined) -> Self {
+        ads_stream.reader.join(&joined.session);
         Self {
             hub: &ads_stream.hub,
             sender: &ads_stream.sender,
             inbound: &mut ads_stream.inbound,
+            reader: &mut ads_stream.reader,
             joined,
             writing: None,
             push: None,
@@ -195,7 +200,7 @@ where
         }
     }
 
-    async fn run<M: FromMessage + Into<Asked>>(mut self, first: Asked) -> Status {
+    async fn run(mut self, first: Asked) -> Status {
         let mut event = Event::Asked(Box::new(first));
         loop {
             let done = match event {
@@ -220,7 +225,7 @@ where
                 }
                 return status;
             }
-            event = self.event::<M>().await;
+            event = self.event().await;
         }
     }
 
@@ -411,7 +416,7 @@ where
         self.push = Some((pending, PushPermit { permit, until }));
     }
 
-    async fn event<M: FromMessage + Into<Asked>>(&mut self) -> Event {
+    async fn event(&mut self) -> Event {
         let session = &self.joined.session;
         let free = self.sender.is_free();
         let wants_turn = free && session.has_pending() && self.push.is_none();
@@ -433,8 +438,8 @@ where
             return Event::Look;
         }
         tokio::select! {
-            asked = self.inbound.next::<M>() => match asked {
-                Ok(Some(asked)) => Event::Asked(Box::new(asked.into())),
+            asked = self.inbound.next_by(self.reader) => match asked {
+                Ok(Some(asked)) => Event::Asked(Box::new(asked)),
                 Ok(None) => Event::End(Status::ok("")),
                 Err(status) => Event::End(status),
             },
@@ -474,7 +479,7 @@ mod tests {
     use crate::discovery::testing::hub;
     use crate::discovery::wire::StateRequest;
     use crate::exposition::Format;
-    use crate::grpc::{Address, AddressLimit, Messages, framed};
+    use crate::grpc::{Address, AddressLimit, FromMessage as _, Messages, framed};
 
     /// A client's first message; the stream then stays open and silent.
     struct Says(Option<Bytes>);
@@ -544,6 +549,7 @@ mod tests {
             _permit: AddressLimit::new("stream", 1).enter(&peer.address).unwrap(),
             peer: Arc::clone(&peer),
             protocol: Protocol::StateOfTheWorld,
+            reader: StreamReader::new(Protocol::StateOfTheWorld),
         };
         (ads_stream, heard, peer)
     }
@@ -564,8 +570,8 @@ mod tests {
         let (ads_stream, heard, peer) = stream(&hub, Some(clusters()));
         let (other, mut reads, _) = stream(&hub, Some(clusters()));
         let begun = Instant::now();
-        let task = tokio::spawn(ads_stream.run::<StateRequest>());
-        let _other = tokio::spawn(other.run::<StateRequest>());
+        let task = tokio::spawn(ads_stream.run());
+        let _other = tokio::spawn(other.run());
         assert!(reads.frame().await.unwrap().unwrap().is_data());
         tokio::time::sleep(Duration::from_secs(59)).await;
         assert_eq!((hub.sessions().len(), peer.streams()), (2, 1));
@@ -591,7 +597,7 @@ mod tests {
         let hub = hub();
         let (ads_stream, heard, _) = stream(&hub, None);
         let begun = Instant::now();
-        let _task = tokio::spawn(ads_stream.run::<StateRequest>());
+        let _task = tokio::spawn(ads_stream.run());
         let ended = status(heard).await;
         assert_eq!(ended.0, tonic::Code::DeadlineExceeded);
         assert_eq!(begun.elapsed().as_secs(), 10);
@@ -618,7 +624,7 @@ mod tests {
         let joined = hub.join(&node, &peer.address, protocol, Arc::new(Broken));
         let _task = tokio::spawn(async move {
             let joined_stream = JoinedStream::new(&mut ads_stream, joined);
-            joined_stream.run::<StateRequest>(first).await
+            joined_stream.run(first).await
         });
         assert!(heard.frame().await.unwrap().unwrap().is_data());
         assert_counted(
@@ -638,7 +644,7 @@ mod tests {
         let sent = "pilot_xds_pushes{type=\"cds\"} 1";
         for reads in [true, false] {
             let (ads_stream, mut heard, _) = stream(&hub, Some(clusters()));
-            let task = tokio::spawn(ads_stream.run::<StateRequest>());
+            let task = tokio::spawn(ads_stream.run());
             if reads {
                 // It goes before anybody has looked at what it took.
                 assert!(heard.frame().await.unwrap().unwrap().is_data());

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tonic::{Code, Status};
@@ -13,10 +12,10 @@ use super::health;
 use super::hub::Hub;
 use super::reflection;
 use super::refused::RefusalReason;
-use super::wire::{Asked, StateRequest};
+use super::request_reader::StreamReader;
 use crate::grpc::{
-    self, AddressLimit, AddressPermit, Bounds, Calls, FromMessage, Inbound, Peer, Reply,
-    ResponseSender, refused, streaming,
+    self, AddressLimit, AddressPermit, Bounds, Calls, Inbound, Peer, Reply, ResponseSender,
+    refused, streaming,
 };
 
 /// Bounds on a request. It may name as many resources as a stream may, and then be refused for that.
@@ -74,12 +73,8 @@ impl Calls for Services {
             body,
         };
         match (&*service, &*method) {
-            (DISCOVERY, "StreamAggregatedResources") => {
-                call.discovery::<StateRequest>(Protocol::StateOfTheWorld)
-            }
-            (DISCOVERY, "DeltaAggregatedResources") => {
-                call.discovery::<DeltaDiscoveryRequest>(Protocol::Delta)
-            }
+            (DISCOVERY, "StreamAggregatedResources") => call.discovery(Protocol::StateOfTheWorld),
+            (DISCOVERY, "DeltaAggregatedResources") => call.discovery(Protocol::Delta),
             (reflection::SERVICE, "ServerReflectionInfo") => call.task(reflection::answer),
             (health::SERVICE, "Check") => call.task(health::check),
             (health::SERVICE, "Watch") => call.task(health::watch),
@@ -109,10 +104,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn discovery<M>(self, protocol: Protocol) -> Response<Reply>
-    where
-        M: FromMessage + Into<Asked> + 'static,
-    {
+    fn discovery(self, protocol: Protocol) -> Response<Reply> {
         let sender = Arc::new(ResponseSender::default());
         let answer = streaming(&sender);
         let ads_stream = AdsStream {
@@ -122,8 +114,9 @@ impl Call<'_> {
             peer: Arc::clone(self.peer),
             _permit: self.permit,
             protocol,
+            reader: StreamReader::new(protocol),
         };
-        tokio::spawn(ads_stream.run::<M>());
+        tokio::spawn(ads_stream.run());
         answer
     }
 

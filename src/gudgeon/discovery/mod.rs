@@ -37,6 +37,7 @@ mod pushed;
 mod reflection;
 mod refused;
 mod request;
+mod request_reader;
 mod session;
 mod sources;
 mod start;

@@ -29,7 +29,7 @@ pub(crate) struct Asked {
 
 /// `DiscoveryRequest` without its names.
 #[derive(Clone, PartialEq, Message)]
-struct WithoutNames {
+pub(super) struct WithoutNames {
     #[prost(string, tag = "1")]
     version_info: String,
     #[prost(message, optional, tag = "2")]
@@ -42,11 +42,17 @@ struct WithoutNames {
     error_detail: Option<GrpcStatus>,
 }
 
-/// `DiscoveryRequest`. Its names stay where they came in.
+/// `DiscoveryRequest`. Its names stay where they came in, or are those that the stream has.
 #[derive(Debug)]
 pub(super) struct StateRequest {
     request: WithoutNames,
     names: ResourceNames,
+}
+
+impl StateRequest {
+    pub(super) fn new(request: WithoutNames, names: ResourceNames) -> Self {
+        Self { request, names }
+    }
 }
 
 impl FromMessage for StateRequest {

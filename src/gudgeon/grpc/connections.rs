@@ -43,11 +43,12 @@ const HEAD_BYTES: u32 = 16 << 10;
 const STREAM_WINDOW: u32 = (64 << 10) - 1;
 /// Half of it is what the HTTP/2 library grants small frames that are not consumed yet, at 256 bytes less their length each;
 /// beyond it ends the connection. A stream's whole window of requests, which may come before the stream has its turn, takes
-/// some 150 KiB of that in frames of 80 bytes and some 300 KiB in frames of 44, the shortest; and other streams must survive
-/// it.
+/// 150 KiB of that in frames of 80 bytes and 300 KiB in frames of 44, the shortest; other streams must survive it.
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Bytes of a stream that wait in its connection to be written; the rest waits where it costs nothing.
-const WRITTEN_AHEAD: usize = 64 << 10;
+/// Bytes of a frame at most: a window. Frames of 8 to 16 KiB double the HTTP/2 library's buffer for ever, longer ones do not.
+const FRAME_BYTES: u32 = 64 << 10;
+/// Bytes of a stream that wait in its connection to be written, in a list that never shrinks; the rest waits at no cost.
+const WRITTEN_AHEAD: usize = 16 << 10;
 /// Lines of a minute of handshakes that fail.
 const FAILURES: u32 = 10;
 /// The delay between two tries to accept when the process has no descriptors.
@@ -350,6 +351,7 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(keeping.streams)
+        .max_frame_size(FRAME_BYTES)
         .max_send_buf_size(WRITTEN_AHEAD)
         .keep_alive_interval(keeping.interval)
         .keep_alive_timeout(keeping.timeout);

@@ -10,11 +10,11 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes};
-use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
-use prost::{DecodeError, Message};
+use prost::Message;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Code, Status};
 
+use super::message_reader::{FromMessage, MessageReader, WholeMessages};
 use super::peer::Peer;
 use super::unfinished::{self, Unfinished};
 
@@ -41,21 +41,6 @@ pub(crate) struct Bounds {
     pub(crate) beyond: Code,
     /// Values of one repeated field, before they are allocated: a message with too many is refused without decoding.
     pub(crate) values: usize,
-}
-
-/// A message that is read from a stream.
-pub(crate) trait FromMessage: Sized {
-    /// Decodes a whole message. The result may share its memory.
-    ///
-    /// # Errors
-    /// It is malformed.
-    fn from_message(message: Bytes) -> Result<Self, String>;
-}
-
-impl<M: Message + Default> FromMessage for M {
-    fn from_message(message: Bytes) -> Result<Self, String> {
-        Message::decode(message).map_err(|cause| cause.to_string())
-    }
 }
 
 /// Errors of a body as gRPC statuses.
@@ -88,6 +73,8 @@ pub(crate) struct Inbound<B> {
     bounds: Bounds,
     /// The received bytes, independent of frames: a small frame costs its bytes and nothing else.
     buffer: BytesMut,
+    /// Bytes of the message that has begun which its reader has not taken, come or not; `None`: none has begun.
+    left: Option<usize>,
     /// The client has ended its messages; the last ones are in the buffer.
     ended: bool,
     /// `None`: this program has dialled, and trusts the peer.
@@ -130,6 +117,7 @@ where
             body,
             bounds,
             buffer: BytesMut::new(),
+            left: None,
             ended: false,
             strange: None,
         }
@@ -148,22 +136,38 @@ where
 
     /// The first one, which has a time of its own.
     pub(crate) async fn first<M: FromMessage>(&mut self) -> Result<Option<M>, Status> {
-        let first = timeout(FIRST, self.next()).await;
-        first.unwrap_or_else(|_late| Err(Status::deadline_exceeded("no request came")))
+        self.first_by(&mut WholeMessages::default()).await
     }
 
     /// Returns the next message; `None` at the end. Cancel-safe.
     pub(crate) async fn next<M: FromMessage>(&mut self) -> Result<Option<M>, Status> {
+        self.next_by(&mut WholeMessages::default()).await
+    }
+
+    /// The same as [`Self::first`], with this reader.
+    pub(crate) async fn first_by<R: MessageReader>(
+        &mut self,
+        reader: &mut R,
+    ) -> Result<Option<R::Message>, Status> {
+        let first = timeout(FIRST, self.next_by(reader)).await;
+        first.unwrap_or_else(|_late| Err(Status::deadline_exceeded("no request came")))
+    }
+
+    /// The same as [`Self::next`], with this reader. All that is read of one message is read with the same one.
+    pub(crate) async fn next_by<R: MessageReader>(
+        &mut self,
+        reader: &mut R,
+    ) -> Result<Option<R::Message>, Status> {
         loop {
-            if let Some(message) = self.take()? {
+            if let Some(left) = self.take(reader)? {
                 if let Some(strange) = &mut self.strange {
                     (strange.since, strange.part) = (None, None);
                 }
-                return read(message, self.bounds.values).map(Some);
+                return reader.finish(left, self.bounds.values).map(Some);
             }
             if !self.ended {
-                self.fill_in_time().await?;
-            } else if self.buffer.is_empty() {
+                self.fill_in_time(reader.kept()).await?;
+            } else if self.buffer.is_empty() && self.left.is_none() {
                 return Ok(None);
             } else {
                 return Err(Status::invalid_argument("a message ends too early"));
@@ -184,20 +188,22 @@ where
         std::future::pending().await
     }
 
-    /// Reads another frame of a message that has begun, or the first of one.
-    async fn fill_in_time(&mut self) -> Result<(), Status> {
+    /// Reads another frame of a message that has begun, of which its reader keeps so much, or the first of one.
+    async fn fill_in_time(&mut self, kept: usize) -> Result<(), Status> {
         let most = PREFIX + self.bounds.bytes;
         let Self {
             body,
             buffer,
+            left,
             ended,
             strange,
             ..
         } = self;
-        let Some(strange) = strange.as_mut().filter(|_| !buffer.is_empty()) else {
+        let has_begun = left.is_some() || !buffer.is_empty();
+        let Some(strange) = strange.as_mut().filter(|_| has_begun) else {
             return fill(body, buffer, ended).await;
         };
-        let due = strange.has(buffer.len(), most)?;
+        let due = strange.has(buffer.len() + kept, most)?;
         tokio::select! {
             biased;
             filled = fill(body, buffer, ended) => filled,
@@ -233,8 +239,38 @@ where
         timeout(LAST_WORD, said).await.ok().flatten()
     }
 
-    /// Takes a complete message from the buffer.
-    fn take(&mut self) -> Result<Option<Bytes>, Status> {
+    /// Gives what has come of a message to its reader; returns the bytes that were not taken when all have come.
+    fn take<R: MessageReader>(&mut self, reader: &mut R) -> Result<Option<Bytes>, Status> {
+        let Some(mut left) = self.begin()? else {
+            return Ok(None);
+        };
+        let come = self.buffer.len().min(left);
+        let taken = reader.take(self.buffer.get(..come).unwrap_or_default());
+        let taken = taken.min(come);
+        self.buffer.advance(taken);
+        left -= taken;
+        if self.buffer.len() < left {
+            self.left = Some(left);
+            if taken > 0 {
+                // The rest of it may be long in coming, and needs no more than its own bytes until then.
+                self.buffer = BytesMut::from(&*self.buffer);
+            }
+            return Ok(None);
+        }
+        self.left = None;
+        let message = self.buffer.split_to(left).freeze();
+        if self.buffer.is_empty() {
+            // The buffer's spare capacity goes with the message.
+            self.buffer = BytesMut::new();
+        }
+        Ok(Some(message))
+    }
+
+    /// Takes a message's prefix from the buffer, if none has begun; returns how many bytes are left of the message.
+    fn begin(&mut self) -> Result<Option<usize>, Status> {
+        if self.left.is_some() {
+            return Ok(self.left);
+        }
         let Some((&[compressed, a, b, c, d], _)) = self.buffer.split_first_chunk::<PREFIX>() else {
             return Ok(None);
         };
@@ -247,16 +283,9 @@ where
             let words = format!("cannot read a message of {length} bytes: {bytes} are allowed");
             return Err(Status::new(beyond, words));
         }
-        if self.buffer.len() < PREFIX + length {
-            return Ok(None);
-        }
         self.buffer.advance(PREFIX);
-        let message = self.buffer.split_to(length).freeze();
-        if self.buffer.is_empty() {
-            // The buffer's spare capacity goes with the message.
-            self.buffer = BytesMut::new();
-        }
-        Ok(Some(message))
+        self.left = Some(length);
+        Ok(self.left)
     }
 }
 
@@ -274,33 +303,6 @@ where
         None => *ended = true,
     }
     Ok(())
-}
-
-fn read<M: FromMessage>(message: Bytes, most: usize) -> Result<M, Status> {
-    let wrong = |cause: String| Status::invalid_argument(format!("cannot read a message: {cause}"));
-    let values = most_values(message.clone()).map_err(|cause| wrong(cause.to_string()))?;
-    if values > most {
-        return Err(Status::resource_exhausted(format!(
-            "cannot read a message with {values} values of one field: {most} are allowed"
-        )));
-    }
-    M::from_message(message).map_err(wrong)
-}
-
-/// Returns the count of the most repeated field.
-fn most_values(mut message: Bytes) -> Result<usize, DecodeError> {
-    let mut counts = [0_usize; 16];
-    while message.has_remaining() {
-        let (tag, kind) = decode_key(&mut message)?;
-        skip_field(kind, tag, &mut message, DecodeContext::default())?;
-        let slot = usize::try_from(tag)
-            .ok()
-            .and_then(|tag| counts.get_mut(tag));
-        if let Some(count) = slot.filter(|_| kind == WireType::LengthDelimited) {
-            *count += 1;
-        }
-    }
-    Ok(counts.into_iter().max().unwrap_or_default())
 }
 
 /// Encodes a message with its prefix.
@@ -469,9 +471,9 @@ mod tests {
             Inbound::of(&peer, Endless(begin.into(), 0), BOUNDS)
         };
         let mut large = part(3 << 20);
-        let waits = timeout(Duration::from_secs(1), large.fill_in_time());
+        let waits = timeout(Duration::from_secs(1), large.fill_in_time(0));
         waits.await.unwrap().unwrap();
-        let next = timeout(Duration::ZERO, large.fill_in_time());
+        let next = timeout(Duration::ZERO, large.fill_in_time(0));
         next.await.unwrap().unwrap();
         let refused = part(2 << 20).next::<DiscoveryRequest>().await.unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
@@ -479,6 +481,75 @@ mod tests {
         // The memory is free again: the error is about the message itself.
         let read = part(2 << 20).next::<DiscoveryRequest>().await.unwrap_err();
         assert_eq!(read.code(), Code::InvalidArgument);
+    }
+
+    /// Takes all that comes but the last byte of it, and counts.
+    #[derive(Default)]
+    struct Counter(usize);
+
+    impl MessageReader for Counter {
+        type Message = usize;
+
+        fn take(&mut self, come: &[u8]) -> usize {
+            let taken = come.len().saturating_sub(1);
+            self.0 += taken;
+            taken
+        }
+
+        fn kept(&self) -> usize {
+            0
+        }
+
+        fn finish(&mut self, left: Bytes, _: usize) -> Result<usize, Status> {
+            Ok(std::mem::take(&mut self.0) + left.len())
+        }
+    }
+
+    /// So many frames of 1000 bytes are there, and no more for now.
+    struct Frames(usize);
+
+    impl Body for Frames {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            if self.0 == 0 {
+                return Poll::Pending;
+            }
+            self.0 -= 1;
+            let begin = prefix(3_000_000);
+            let bytes: Vec<_> = begin.into_iter().cycle().take(1000).collect();
+            Poll::Ready(Some(Ok(Frame::data(bytes.into()))))
+        }
+    }
+
+    /// Two messages of a connection, which together are longer than one may be.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_reader_takes_is_not_kept() {
+        let peer = Arc::new(Peer::new(Address::Unix, None));
+        let mut halves = [(); 2].map(|()| Inbound::of(&peer, Frames(2500), BOUNDS));
+        let mut readers = [(); 2].map(|()| Counter::default());
+        for (inbound, reader) in halves.iter_mut().zip(&mut readers) {
+            let waits = timeout(Duration::from_secs(1), inbound.next_by(reader));
+            assert!(waits.await.is_err(), "its end has not come");
+            assert_eq!((inbound.buffer.len(), reader.0), (1, 2_499_994));
+            assert!(inbound.buffer.capacity() < 100);
+        }
+        for (inbound, reader) in halves.iter_mut().zip(&mut readers) {
+            inbound.body = Frames(501);
+            assert_eq!(inbound.next_by(reader).await.unwrap(), Some(3_000_000));
+            assert_eq!(inbound.buffer.len(), 995);
+        }
+        // Of a reader that takes nothing both have all in memory.
+        let mut whole = [(); 2].map(|()| Inbound::of(&peer, Frames(2500), BOUNDS));
+        let [one, other] = &mut whole;
+        let waits = timeout(Duration::from_secs(1), one.next::<DiscoveryRequest>());
+        assert!(waits.await.is_err(), "its end has not come");
+        let refused = other.next::<DiscoveryRequest>().await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
     }
 
     #[tokio::test(start_paused = true)]

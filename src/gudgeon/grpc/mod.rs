@@ -16,6 +16,7 @@ mod connections;
 mod dial;
 mod frames;
 mod idle;
+mod message_reader;
 mod peer;
 mod pieces;
 mod response_sender;
@@ -28,7 +29,8 @@ pub(crate) use connections::{Keeping, Listener, Port, run};
 #[cfg(test)]
 pub(crate) use dial::DialledStream;
 pub(crate) use dial::{DialAddress, DialTarget, dial};
-pub(crate) use frames::{Bounds, Ended, FromMessage, Inbound, begun, framed, prefix};
+pub(crate) use frames::{Bounds, Ended, Inbound, begun, framed, prefix};
+pub(crate) use message_reader::{FromMessage, MessageReader, read};
 #[cfg(test)]
 pub(crate) use peer::Leaf;
 pub(crate) use peer::{Address, Peer};
