@@ -189,25 +189,29 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
         text.extend(forms.map(|forms| (FORMS.to_owned(), forms)));
         set_variable(pod, VARIABLE, &Value::Object(text).to_string());
     }
+    point_at_agent(pod, port, has_targets);
+    warning
+}
+
+/// Replaces the annotations of a scrape by those of the agent's port. The forms that are not the usual ones go: the variable has
+/// them.
+fn point_at_agent(pod: &mut Value, port: u16, has_targets: bool) {
     if pod::object_mut(pod, "metadata").is_none() {
-        return warning;
+        return;
     }
     let metadata = pod.get_mut("metadata");
-    if let Some(annotations) =
-        metadata.and_then(|metadata| pod::object_mut(metadata, "annotations"))
-    {
-        annotations.retain(|key, _| {
-            let is_usual = SAID.iter().any(|(_, name)| key == name);
-            is_usual || !(is_said_form(key) || has_targets && is_target_form(key))
-        });
-        for ((_, name), value) in
-            SAID.iter()
-                .zip(["true".to_owned(), PATH.to_owned(), port.to_string()])
-        {
-            annotations.insert((*name).to_owned(), json!(value));
-        }
+    let Some(annotations) = metadata.and_then(|metadata| pod::object_mut(metadata, "annotations"))
+    else {
+        return;
+    };
+    annotations.retain(|key, _| {
+        let is_usual = SAID.iter().any(|(_, name)| key == name);
+        is_usual || !(is_said_form(key) || has_targets && is_target_form(key))
+    });
+    let values = ["true".to_owned(), PATH.to_owned(), port.to_string()];
+    for ((_, name), value) in SAID.iter().zip(values) {
+        annotations.insert((*name).to_owned(), json!(value));
     }
-    warning
 }
 
 /// Collects the pod's Prometheus annotations in every form; `None` if the variable has them all, and each name is the usual

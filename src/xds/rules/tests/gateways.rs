@@ -726,8 +726,7 @@ fn tls_ends_as_its_mode_says() {
         });
         assert_eq!(found.as_deref(), root, "{tls}");
         assert_eq!(common.alpn_protocols.join(" "), alpn);
-        let parameters = common.tls_params.unwrap();
-        assert_eq!(parameters.tls_minimum_protocol_version, 3, "{tls}");
+        assert_eq!(common.tls_params.unwrap().tls_minimum_protocol_version, 3, "{tls}");
     }
 }
 
