@@ -45,10 +45,10 @@ pub struct Subject {
 }
 
 /// A kind's group and plural name.
-type Place = (&'static str, &'static str);
+type GroupResource = (&'static str, &'static str);
 
 impl Subject {
-    const fn place(&self) -> Place {
+    const fn place(&self) -> GroupResource {
         (self.group, self.plural)
     }
 }
@@ -90,14 +90,14 @@ impl Served {
 }
 
 /// Kinds in versions of the server's, by group and plural name.
-type Kinds = BTreeMap<Place, Served>;
+type Kinds = BTreeMap<GroupResource, Served>;
 
 struct StatusWriter {
     cluster: Cluster,
     pace: Pace,
     kinds: Kinds,
     /// Kinds whose objects may have a status that an earlier process has written; `None`: not known yet.
-    to_look: Option<BTreeSet<Place>>,
+    to_look: Option<BTreeSet<GroupResource>>,
     look_not_before: Option<Instant>,
     ledger: StatusLedger,
     backoff: Backoff,
@@ -106,7 +106,7 @@ struct StatusWriter {
 }
 
 /// The end of a write that did not fail.
-enum Outcome {
+enum StatusWrite {
     /// The status says what it is to say.
     UpToDate,
     /// The object is gone, or is another than the one that the messages are about: more will be told of it.
@@ -252,7 +252,7 @@ impl StatusWriter {
         &mut self,
         kinds: &[&'static Kind],
         wanted: &AllSaid,
-        not_yet: &BTreeSet<Place>,
+        not_yet: &BTreeSet<GroupResource>,
         told: &watch::Receiver<AllSaid>,
     ) -> Option<Duration> {
         for work in self.ledger.work(wanted, Instant::now()) {
@@ -268,8 +268,8 @@ impl StatusWriter {
                 Ok(outcome) => {
                     self.backoff.reset();
                     match outcome {
-                        Outcome::UpToDate => self.ledger.done(&work),
-                        Outcome::Outdated => self.ledger.outdated(&work),
+                        StatusWrite::UpToDate => self.ledger.done(&work),
+                        StatusWrite::Outdated => self.ledger.outdated(&work),
                     }
                     continue;
                 }
@@ -316,13 +316,17 @@ impl StatusWriter {
         }
     }
 
-    async fn write(&mut self, kinds: &[&'static Kind], work: &Work) -> Result<Outcome, Failure> {
+    async fn write(
+        &mut self,
+        kinds: &[&'static Kind],
+        work: &Work,
+    ) -> Result<StatusWrite, Failure> {
         let place = work.subject.place();
         if !self.kinds.contains_key(&place) {
             self.kinds = served(&self.cluster, kinds).await?;
         }
         let Some(served) = self.kinds.get(&place).copied() else {
-            return Ok(Outcome::Outdated);
+            return Ok(StatusWrite::Outdated);
         };
         let key = &work.subject.key;
         // The right to list is there already, and that to get need not be.
@@ -337,15 +341,15 @@ impl StatusWriter {
         let asked = self.cluster.exchange(&action, REQUEST);
         let page: StatusPage = asked.json(request).await?;
         let Some(seen) = page.first() else {
-            return Ok(Outcome::Outdated);
+            return Ok(StatusWrite::Outdated);
         };
         if work.generation.is_some_and(|of| of != seen.generation()) {
-            return Ok(Outcome::Outdated);
+            return Ok(StatusWrite::Outdated);
         }
         let Resource { group, version, .. } = served.resource;
         let version = format!("{group}/{version}");
         let Some(patch) = seen.patch(&version, served.kind, &work.messages) else {
-            return Ok(Outcome::UpToDate);
+            return Ok(StatusWrite::UpToDate);
         };
         let params = PatchParams::apply(MANAGER).force();
         let request = served.request(key).patch_subresource(
@@ -357,7 +361,7 @@ impl StatusWriter {
         let action = served.action("patch", Some(key));
         let asked = self.cluster.exchange(&action, REQUEST);
         asked.json::<serde::de::IgnoredAny>(request).await?;
-        Ok(Outcome::UpToDate)
+        Ok(StatusWrite::UpToDate)
     }
 }
 

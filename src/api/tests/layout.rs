@@ -461,7 +461,6 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "backoff",
                     "connect",
                     "failure",
-                    "fake",
                     "kind",
                     "log_limiter",
                     "watcher",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Place, Said, Subject};
+use super::{GroupResource, Said, Subject};
 
 /// Until writes that the server does not allow are tried again: a role may come later.
 const REFUSED: Duration = Duration::from_secs(300);
@@ -32,7 +32,7 @@ pub(super) struct StatusLedger {
     /// Writes that are refused, by their marks: not tried again before this time.
     refused: BTreeMap<Subject, (u64, Instant)>,
     /// Kinds of which no status may be written, likewise.
-    forbidden: BTreeMap<Place, Instant>,
+    forbidden: BTreeMap<GroupResource, Instant>,
     /// The object that was tried last: others have their turn before it has one again.
     last: Option<Subject>,
     said: BTreeSet<String>,
