@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use crate::schema::{Kind, Message, Shape};
+use crate::schema::{FieldKind, Message, Shape};
 
 /// Both in canonical spelling, as `read` and the types write it.
 pub(crate) fn lay(
@@ -25,7 +25,12 @@ pub(crate) fn lay(
             }
         }
         match (field.shape, field.kind, under.get_mut(&name), value) {
-            (Shape::One, Kind::Message(inner), Some(Json::Object(under)), Json::Object(over)) => {
+            (
+                Shape::One,
+                FieldKind::Message(inner),
+                Some(Json::Object(under)),
+                Json::Object(over),
+            ) => {
                 lay(inner, under, over);
             }
             (Shape::Map(_), _, Some(Json::Object(under)), Json::Object(over)) => under.extend(over),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::config::document::Part;
 use crate::config::{Finding, read_known};
-use crate::schema::{Field, Kind, Message, Shape, Typed};
+use crate::schema::{Field, FieldKind, Message, Shape, Typed};
 use crate::wire;
 use crate::yaml::{Malformed, Node, Value};
 
@@ -150,11 +150,11 @@ fn all(field: &Field, node: &Node) -> Json {
     }
 }
 
-fn one(kind: Kind, node: &Node) -> Json {
+fn one(kind: FieldKind, node: &Node) -> Json {
     match (kind, &node.value) {
-        (Kind::Message(message), _) => written(message, node),
-        (Kind::Wrapper(kind), _) => one(*kind, node),
-        (Kind::Bool, Value::Scalar(scalar)) => {
+        (FieldKind::Message(message), _) => written(message, node),
+        (FieldKind::Wrapper(kind), _) => one(*kind, node),
+        (FieldKind::Bool, Value::Scalar(scalar)) => {
             scalar.boolean().map_or_else(|| node.to_json(), Json::Bool)
         }
         _ => node.to_json(),

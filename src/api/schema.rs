@@ -24,7 +24,7 @@ pub struct Field {
     /// On the wire.
     pub number: u32,
     pub shape: Shape,
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// The group of which one field can be set.
     pub oneof: Option<&'static str>,
     /// A scalar that is on the wire even with its default.
@@ -51,7 +51,7 @@ pub enum Key {
 
 /// The type of a field's value.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum FieldKind {
     String,
     Bytes,
     Bool,

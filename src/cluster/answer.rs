@@ -22,13 +22,13 @@ const AFTER: Duration = Duration::from_secs(60);
 /// metav1.Status, the fields that are reported.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Status {
+pub(crate) struct ApiStatus {
     code: u16,
     message: String,
     reason: String,
 }
 
-impl Status {
+impl ApiStatus {
     pub(crate) fn cause(self, code: Option<u16>, after: Option<Duration>) -> Cause {
         let said = if self.message.is_empty() {
             self.reason
@@ -149,9 +149,9 @@ async fn refusal(response: Response<Body>, deadline: Instant, within: Duration) 
     let bytes = collect(response.into_body(), REFUSAL_BYTES, deadline, within)
         .await
         .unwrap_or_default();
-    let mut status: Status = serde_json::from_slice(&bytes).unwrap_or_else(|_| Status {
+    let mut status: ApiStatus = serde_json::from_slice(&bytes).unwrap_or_else(|_| ApiStatus {
         message: String::from_utf8_lossy(&bytes).trim().to_owned(),
-        ..Status::default()
+        ..ApiStatus::default()
     });
     if status.message.is_empty() && status.reason.is_empty() {
         code.canonical_reason()

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trace::{Step, Trace};
+use trace::{Trace, TraceStep};
 
 /// The deadline of one system call: a disk that spins up, or a network's retry, takes less. An update has 2 s in all.
 const CALL: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ enum Call {
     /// Reads a file, at most so many bytes.
     Read(usize),
     /// Compares these names with their earlier state.
-    Same(Vec<Step>),
+    Same(Vec<TraceStep>),
 }
 
 #[derive(Debug)]

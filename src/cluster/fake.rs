@@ -21,7 +21,7 @@ mod wire;
 mod writes;
 
 pub(crate) use lies::Lie;
-use wire::{Asked, answer, key, misbehave, no_such_path, read, status, value};
+use wire::{FakeRequest, answer, key, misbehave, no_such_path, read, status, value};
 
 /// The kind of objects that are put without one.
 const WEBHOOKS: &str = "mutatingwebhookconfigurations";
@@ -49,7 +49,7 @@ pub(crate) enum Fault {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FakeState {
     /// By kind, and by namespace and name.
     objects: BTreeMap<(String, String), Value>,
     version: u64,
@@ -78,9 +78,9 @@ struct State {
     paths: Vec<String>,
 }
 
-impl State {
+impl FakeState {
     /// Returns true if the server has the kind; kinds of optional groups only while the group is installed.
-    fn has(&self, asked: &Asked) -> bool {
+    fn has(&self, asked: &FakeRequest) -> bool {
         let kinds = self.served.get(&asked.version_path());
         let built_in = BUILT_IN.contains(&asked.kind.as_str()) || asked.path.starts_with("/api/");
         built_in || kinds.is_some_and(|kinds| kinds.iter().any(|kind| *kind == asked.kind))
@@ -89,7 +89,7 @@ impl State {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Fake {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FakeState>>,
     changed: watch::Sender<u64>,
     address: SocketAddr,
 }
@@ -117,7 +117,7 @@ impl Fake {
         Cluster::plain(&format!("http://{}", self.address))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut FakeState) -> T) -> T {
         let result = change(&mut self.state.lock().unwrap());
         self.changed.send_modify(|count| *count += 1);
         result
@@ -329,7 +329,7 @@ impl Fake {
         }
     }
 
-    fn answer(&self, asked: &Asked) -> (u16, Value) {
+    fn answer(&self, asked: &FakeRequest) -> (u16, Value) {
         if asked.kind.is_empty() {
             return self.kinds(asked);
         }

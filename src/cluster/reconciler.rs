@@ -17,7 +17,7 @@ use crate::bundle::Bundle;
 use crate::connect::Cluster;
 use crate::reconcile_status::{ReconcileFailure, ReconcileStatus, ReconcileStatuses};
 use crate::store::store;
-use crate::validation::{Refusal, Validation};
+use crate::validation::{RefusalProbe, Validation};
 use crate::watcher::{ObjectSource as _, Pace, Selection, Watcher};
 use crate::webhook::WebhookConfiguration;
 
@@ -153,9 +153,9 @@ impl Reconciler {
     }
 
     /// The probe that sees the webhook refuse, if the policy waits for it.
-    fn refusal(&self, cluster: &Cluster) -> Option<Refusal> {
+    fn refusal(&self, cluster: &Cluster) -> Option<RefusalProbe> {
         match &self.goal {
-            Goal::Validation(validation) if !validation.unregistered => Some(Refusal {
+            Goal::Validation(validation) if !validation.unregistered => Some(RefusalProbe {
                 cluster: cluster.clone(),
                 service: validation.service.clone(),
                 within: self.pace.request,

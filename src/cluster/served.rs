@@ -16,13 +16,13 @@ use crate::log_limiter::LogLimiter;
 use crate::watcher::Pace;
 
 #[derive(Deserialize)]
-struct List {
+struct ApiResourceList {
     #[serde(default)]
-    resources: Vec<Named>,
+    resources: Vec<ApiResource>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct ApiResource {
     name: String,
 }
 
@@ -45,7 +45,11 @@ impl Cluster {
         let request = http::Request::get(path)
             .body(Vec::new())
             .map_err(kube::core::request::Error::BuildRequest);
-        match self.exchange(&action, REQUEST).json::<List>(request).await {
+        match self
+            .exchange(&action, REQUEST)
+            .json::<ApiResourceList>(request)
+            .await
+        {
             Ok(list) => Ok(list.resources.into_iter().map(|one| one.name).collect()),
             Err(failure) if failure.code() == Some(404) => Ok(BTreeSet::new()),
             Err(failure) => Err(failure),

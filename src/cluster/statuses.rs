@@ -55,7 +55,7 @@ impl Subject {
 
 /// Messages about an object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
+pub struct ObjectMessages {
     /// Hash of the spec that the messages are about.
     pub content: u64,
     /// The generation that the messages are about, where it is known: they are not written to another one.
@@ -65,16 +65,16 @@ pub struct Said {
 }
 
 /// All that is told, of objects that there are.
-pub type AllSaid = Arc<BTreeMap<Subject, Said>>;
+pub type AllSaid = Arc<BTreeMap<Subject, ObjectMessages>>;
 
 /// A kind, in a version that the server has.
 #[derive(Clone, Copy, Debug)]
-struct Served {
+struct ServedKind {
     resource: Resource,
     kind: &'static str,
 }
 
-impl Served {
+impl ServedKind {
     fn action(&self, verb: &'static str, key: Option<&Key>) -> Action {
         Action {
             verb,
@@ -90,7 +90,7 @@ impl Served {
 }
 
 /// Kinds in versions of the server's, by group and plural name.
-type Kinds = BTreeMap<GroupResource, Served>;
+type Kinds = BTreeMap<GroupResource, ServedKind>;
 
 struct StatusWriter {
     cluster: Cluster,
@@ -211,7 +211,7 @@ impl StatusWriter {
         first
     }
 
-    async fn look_at(&mut self, served: Served) -> Result<(), Failure> {
+    async fn look_at(&mut self, served: ServedKind) -> Result<(), Failure> {
         let action = Action {
             resource: served.resource.to_string(),
             ..served.action("list", None)
@@ -382,7 +382,7 @@ async fn served(cluster: &Cluster, kinds: &[&'static Kind]) -> Result<Kinds, Fai
                     version,
                     name: kind.plural,
                 };
-                let kind_of = Served {
+                let kind_of = ServedKind {
                     resource,
                     kind: kind.kind,
                 };

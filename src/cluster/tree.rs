@@ -66,7 +66,7 @@ impl Stamp {
 
 /// A file that could be read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum FoundFile {
     /// The file still has the stamp that is known.
     Same,
     Read {
@@ -79,7 +79,7 @@ pub(crate) enum Found {
 pub(crate) trait Visit {
     /// Returns the stamp with which a file need not be read again.
     fn known(&self, below: &Path) -> Option<Stamp>;
-    fn file(&mut self, below: &Path, found: Result<Found, String>);
+    fn file(&mut self, below: &Path, found: Result<FoundFile, String>);
     /// A directory that could not be read, or not to the end. The files below it may still be there.
     fn unread(&mut self, below: &Path, cause: String);
 }
@@ -247,10 +247,10 @@ impl Walk<'_> {
         self.visit.file(below, found);
     }
 
-    fn found(&mut self, path: &Path, below: &Path, data: &Metadata) -> Result<Found, String> {
+    fn found(&mut self, path: &Path, below: &Path, data: &Metadata) -> Result<FoundFile, String> {
         if self.visit.known(below) == Some(Stamp::of(data)) {
             self.counted(usize::try_from(data.len()).unwrap_or(self.limits.total))?;
-            return Ok(Found::Same);
+            return Ok(FoundFile::Same);
         }
         let too_long = || format!("longer than {} bytes", self.limits.bytes);
         let most = u64::try_from(self.limits.bytes).unwrap_or(u64::MAX);
@@ -266,7 +266,7 @@ impl Walk<'_> {
             return Err(too_long());
         }
         self.counted(bytes.len())?;
-        Ok(Found::Read { bytes, stamp })
+        Ok(FoundFile::Read { bytes, stamp })
     }
 
     fn counted(&mut self, bytes: usize) -> Result<(), String> {
@@ -311,7 +311,7 @@ mod tests {
     #[derive(Default)]
     struct Seen {
         stamps: BTreeMap<PathBuf, Stamp>,
-        files: BTreeMap<PathBuf, Result<Found, String>>,
+        files: BTreeMap<PathBuf, Result<FoundFile, String>>,
         unread: BTreeMap<PathBuf, String>,
     }
 
@@ -320,7 +320,7 @@ mod tests {
             self.stamps.get(below).copied()
         }
 
-        fn file(&mut self, below: &Path, found: Result<Found, String>) {
+        fn file(&mut self, below: &Path, found: Result<FoundFile, String>) {
             self.files.insert(below.to_path_buf(), found);
         }
 
@@ -342,8 +342,8 @@ mod tests {
 
         fn lines(&self) -> Vec<String> {
             let files = self.files.iter().map(|(path, read)| match read {
-                Ok(Found::Same) => format!("{} =", path.display()),
-                Ok(Found::Read { bytes, .. }) => {
+                Ok(FoundFile::Same) => format!("{} =", path.display()),
+                Ok(FoundFile::Read { bytes, .. }) => {
                     format!("{} {}", path.display(), String::from_utf8_lossy(bytes))
                 }
                 Err(cause) => format!("{} ! {cause}", path.display()),
@@ -495,9 +495,9 @@ mod tests {
         for change in changes {
             change();
             let mut seen = again(root);
-            assert_eq!(seen.files.remove(old), Some(Ok(Found::Same)));
+            assert_eq!(seen.files.remove(old), Some(Ok(FoundFile::Same)));
             let read = seen.files.remove(new);
-            assert!(!matches!(read, Some(Ok(Found::Same))), "{read:?}");
+            assert!(!matches!(read, Some(Ok(FoundFile::Same))), "{read:?}");
         }
     }
 
@@ -507,7 +507,7 @@ mod tests {
         let path = root.path().join("a.yaml");
         let stamp = || {
             let seen = Seen::of(root.path());
-            let Ok(Found::Read { stamp, .. }) = &seen.files[Path::new("a.yaml")] else {
+            let Ok(FoundFile::Read { stamp, .. }) = &seen.files[Path::new("a.yaml")] else {
                 panic!("it was to be read");
             };
             *stamp

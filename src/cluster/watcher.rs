@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::answer::{Status, chunk};
+use crate::answer::{ApiStatus, chunk};
 use crate::backoff::{Backoff, Bounds};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
@@ -488,7 +488,7 @@ impl<'a> WatchEvent<'a> {
         }
         let object = self.object.get();
         if self.what == "ERROR" {
-            return Err(decode::<Status>(object)?.cause(None, None));
+            return Err(decode::<ApiStatus>(object)?.cause(None, None));
         }
         let metadata = decode::<Any>(object)?.metadata;
         let mut applied = Applied::All;

@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::{file, log};
 
 /// Counts events of files.
-pub(crate) trait Counts: Sync {
+pub(crate) trait FileCounters: Sync {
     /// Sets whether the present content of a flag's file is in use.
     fn file(&self, flag: &'static str, valid: bool);
 
@@ -21,12 +21,12 @@ pub(crate) trait Counts: Sync {
 
 /// A file and the flag that names it.
 #[derive(Clone, Debug)]
-pub(crate) struct Named {
+pub(crate) struct FlaggedFile {
     pub(crate) flag: &'static str,
     pub(crate) path: PathBuf,
 }
 
-impl Named {
+impl FlaggedFile {
     /// Returns the line that reports an error of the file.
     pub(crate) fn line(&self, cause: &str) -> String {
         format!(
@@ -40,7 +40,7 @@ impl Named {
 /// A configuration file, with the state of its last load.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
-    pub(crate) named: Named,
+    pub(crate) named: FlaggedFile,
     /// The hash of the bytes that were validated last, or the error of the read.
     pub(crate) seen: Option<Result<String, String>>,
     loaded: Option<SystemTime>,
@@ -60,7 +60,7 @@ pub(crate) struct ConfigFile {
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
 impl ConfigFile {
-    pub(crate) fn new(named: Named) -> Self {
+    pub(crate) fn new(named: FlaggedFile) -> Self {
         Self {
             named,
             seen: None,
@@ -97,7 +97,7 @@ impl ConfigFile {
         usual: &str,
     ) -> Result<(Self, Option<String>), Failure> {
         let path = given.unwrap_or_else(|| Path::new(usual)).to_owned();
-        let mut this = Self::new(Named { flag, path });
+        let mut this = Self::new(FlaggedFile { flag, path });
         let wrong = |this: &Self, cause: &str| {
             let path = this.named.path.display();
             Failure::config(format!("cannot read --{flag} {path}: {cause}"))
@@ -153,7 +153,7 @@ impl ConfigFile {
         match parsed {
             Ok(parsed) => {
                 self.warn(&parsed.warnings);
-                let Named { flag, path } = &self.named;
+                let FlaggedFile { flag, path } = &self.named;
                 info!("--{flag} {} has changed", path.display());
                 self.error = None;
                 Some(parsed.config)
@@ -173,7 +173,7 @@ impl ConfigFile {
         }
     }
 
-    pub(crate) fn good(&mut self, counts: &dyn Counts, now: SystemTime) {
+    pub(crate) fn good(&mut self, counts: &dyn FileCounters, now: SystemTime) {
         let repaired = self.error.take().is_some();
         let first = self.loaded.is_none();
         self.times = 0;
@@ -188,7 +188,7 @@ impl ConfigFile {
         }
     }
 
-    pub(crate) fn broken(&mut self, counts: &dyn Counts, cause: &str) {
+    pub(crate) fn broken(&mut self, counts: &dyn FileCounters, cause: &str) {
         if self.error.as_deref() == Some(cause) {
             self.times += 1;
         } else {
@@ -223,8 +223,8 @@ pub(crate) fn chosen(
     flag: &'static str,
     given: Option<&Path>,
     default: &str,
-) -> Result<Option<Named>, String> {
-    let named = |path: &Path| Named {
+) -> Result<Option<FlaggedFile>, String> {
+    let named = |path: &Path| FlaggedFile {
         flag,
         path: path.to_owned(),
     };

@@ -21,13 +21,13 @@ pub(crate) type GaugeFamily<const LABELS: usize> = Family<[(&'static str, String
 
 /// The formats that clients read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum ExpositionFormat {
     #[default]
     Text,
     OpenMetrics,
 }
 
-impl Format {
+impl ExpositionFormat {
     /// Chooses `OpenMetrics` for a client that names it and prefers no other; text for all others, even if they accept
     /// neither.
     pub(crate) fn asked(headers: &HeaderMap) -> Self {
@@ -145,7 +145,10 @@ impl Format {
 
 /// Merges several documents. A family in more than one of them appears once, with all their samples; of two samples of one
 /// name and labels the first counts.
-pub(crate) fn merged(documents: impl IntoIterator<Item = String>, format: Format) -> String {
+pub(crate) fn merged(
+    documents: impl IntoIterator<Item = String>,
+    format: ExpositionFormat,
+) -> String {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut families: Vec<MergedFamily> = Vec::new();
     for document in documents {
@@ -185,7 +188,7 @@ pub(crate) fn merged(documents: impl IntoIterator<Item = String>, format: Format
             out.push('\n');
         }
     }
-    if format == Format::OpenMetrics {
+    if format == ExpositionFormat::OpenMetrics {
         out.push_str("# EOF\n");
     }
     out
@@ -237,8 +240,8 @@ mod tests {
         let one = "# HELP a Of one\n# TYPE a gauge\na{x=\"1\"} 1\n# HELP b B\n# TYPE b counter\nb 5\n# EOF\n";
         let other = "# HELP a Of another\n# TYPE a gauge\na{x=\"1\"} 2\na{x=\"2 \"} 3\n# HELP c C\n# TYPE c gauge\n# EOF\n";
         let both = "# HELP a Of one\n# TYPE a gauge\na{x=\"1\"} 1\na{x=\"2 \"} 3\n# HELP b B\n# TYPE b counter\nb 5\n# HELP c C\n# TYPE c gauge\n";
-        assert_eq!(merged([of(one), of(other)], Format::Text), both);
-        let open = merged([of(one), of(other)], Format::OpenMetrics);
+        assert_eq!(merged([of(one), of(other)], ExpositionFormat::Text), both);
+        let open = merged([of(one), of(other)], ExpositionFormat::OpenMetrics);
         assert_eq!(open, format!("{both}# EOF\n"));
     }
 
@@ -275,8 +278,8 @@ mod tests {
             for value in accept {
                 headers.append(ACCEPT, HeaderValue::from_static(value));
             }
-            let asked = Format::asked(&headers);
-            assert_eq!(asked == Format::OpenMetrics, open, "{accept:?}");
+            let asked = ExpositionFormat::asked(&headers);
+            assert_eq!(asked == ExpositionFormat::OpenMetrics, open, "{accept:?}");
         }
     }
 
@@ -335,15 +338,18 @@ mod tests {
                 ));
             }
         }
-        assert_eq!(Format::Text.text(&registry), text);
-        assert_eq!(Format::OpenMetrics.text(&registry), open + "# EOF\n");
+        assert_eq!(ExpositionFormat::Text.text(&registry), text);
+        assert_eq!(
+            ExpositionFormat::OpenMetrics.text(&registry),
+            open + "# EOF\n"
+        );
     }
 
     #[test]
     fn what_runs_is_told_in_both() {
         let mut registry = Registry::default();
         register_build(&mut registry);
-        for format in [Format::Text, Format::OpenMetrics] {
+        for format in [ExpositionFormat::Text, ExpositionFormat::OpenMetrics] {
             let text = format.text(&registry);
             let head = "# HELP gudgeon_build_info Version and revision, always 1.\n# TYPE gudgeon_build_info gauge\n";
             assert!(text.starts_with(head), "{text}");

@@ -105,7 +105,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use all::All;
-use cli::{Asked, Ended, LogFlags, Parsed};
+use cli::{Action, EarlyExit, LogFlags, Parsed};
 use discovery::Discovery;
 use exit::{Exit, Failure};
 use galley::Galley;
@@ -121,65 +121,65 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 pub fn run(words: &[OsString]) -> Exit {
     let Parsed { asked, warnings } = match cli::parse(words) {
         Ok(parsed) => parsed,
-        Err(Ended { exit, text }) => {
+        Err(EarlyExit { exit, text }) => {
             say(exit == Exit::Done, &text);
             return exit;
         }
     };
     match asked {
-        Asked::All(flags) => {
+        Action::All(flags) => {
             let log = flags.log.clone();
             role(&log, warnings, || shared::run_together::<All>(&flags))
         }
-        Asked::Discovery(flags) => role(&flags.log, warnings, || shared::run::<Discovery>(&flags)),
-        Asked::Galley(flags) => role(&flags.log, warnings, || shared::run::<Galley>(&flags)),
-        Asked::Request(flags) => match discovery::request(&flags) {
+        Action::Discovery(flags) => role(&flags.log, warnings, || shared::run::<Discovery>(&flags)),
+        Action::Galley(flags) => role(&flags.log, warnings, || shared::run::<Galley>(&flags)),
+        Action::Request(flags) => match discovery::request(&flags) {
             Ok((exit, body)) => {
                 let _written = std::io::stdout().write_all(&body);
                 exit
             }
             Err(failure) => told(&failure),
         },
-        Asked::ProxyStatus(flags) => match discovery::proxy_status(&flags) {
+        Action::ProxyStatus(flags) => match discovery::proxy_status(&flags) {
             Ok(table) => {
                 say(true, &table);
                 Exit::Done
             }
             Err(failure) => told(&failure),
         },
-        Asked::Injector(flags) => {
+        Action::Injector(flags) => {
             let log = flags.log.clone();
             role(&log, warnings, || {
                 shared::run::<Injector<Configuration>>(&flags)
             })
         }
-        Asked::Inject(flags) => {
+        Action::Inject(flags) => {
             warned(warnings);
             let done = log::open(&flags.log, "stderr")
                 .map_err(Failure::config)
                 .and_then(|()| manifest::run::<Configuration>(&flags));
             done.unwrap_or_else(|failure| told(&failure))
         }
-        Asked::Validate(flags) => {
+        Action::Validate(flags) => {
             warned(warnings);
             validate::run(&flags).unwrap_or_else(|failure| told(&failure))
         }
-        Asked::Analyze(flags) => {
+        Action::Analyze(flags) => {
             warned(warnings);
             analyze::run(&flags).unwrap_or_else(|failure| told(&failure))
         }
-        Asked::Probe(flags) => match injector::probe(&flags) {
+        Action::Probe(flags) => match injector::probe(&flags) {
             Ok(()) => {
                 say(true, "OK\n");
                 Exit::Done
             }
             Err(failure) => told(&failure),
         },
-        Asked::Version(flags) => {
+        Action::Version(flags) => {
             say(true, &cli::version(&flags));
             Exit::Done
         }
-        Asked::Completion(flags) => {
+        Action::Completion(flags) => {
             say(
                 true,
                 &String::from_utf8_lossy(&cli::completion(words, flags.shell)),

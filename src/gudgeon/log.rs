@@ -227,7 +227,7 @@ impl Subscriber for Log {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut said = Said::default();
+        let mut said = EventText::default();
         event.record(&mut said);
         let line = render(
             self.json,
@@ -254,12 +254,12 @@ impl Subscriber for Log {
 
 /// An event's message, and its fields as ` name=value`.
 #[derive(Debug, Default)]
-struct Said {
+struct EventText {
     message: String,
     fields: String,
 }
 
-impl Visit for Said {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a string cannot fail.
         let _written = if field.name() == "message" {
@@ -274,7 +274,7 @@ impl Visit for Said {
     }
 }
 
-fn render(json: bool, now: SystemTime, level: Level, said: &Said) -> Vec<u8> {
+fn render(json: bool, now: SystemTime, level: Level, said: &EventText) -> Vec<u8> {
     let time = stamp(now);
     let level = match level {
         Level::ERROR => "error",
@@ -282,7 +282,7 @@ fn render(json: bool, now: SystemTime, level: Level, said: &Said) -> Vec<u8> {
         Level::INFO => "info",
         _ => "debug",
     };
-    let Said { message, fields } = said;
+    let EventText { message, fields } = said;
     if json {
         let mut room = LINE_BYTES;
         loop {
@@ -348,7 +348,7 @@ impl Sink {
             return;
         }
         if self.lost > 0 {
-            let said = Said {
+            let said = EventText {
                 message: format!("{} log lines were lost", self.lost),
                 fields: String::new(),
             };
@@ -404,8 +404,8 @@ mod tests {
 
     use super::*;
 
-    fn said(message: &str) -> Said {
-        Said {
+    fn said(message: &str) -> EventText {
+        EventText {
             message: message.to_owned(),
             fields: " port=1".to_owned(),
         }

@@ -11,11 +11,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct LogLimiter {
     lines: u32,
-    state: Mutex<State>,
+    state: Mutex<LimiterState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LimiterState {
     /// The minute, and its lines.
     since: Option<Instant>,
     lines: u32,
@@ -25,7 +25,7 @@ struct State {
 impl LogLimiter {
     /// Creates a limiter of so many lines in a minute.
     pub(crate) const fn new(lines: u32) -> Self {
-        let state = State {
+        let state = LimiterState {
             since: None,
             lines: 0,
             untold: 0,

@@ -17,7 +17,7 @@ const DEEPEST: usize = 64;
 
 /// A file that an argument leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundFile {
     pub(crate) path: PathBuf,
     /// The argument is a directory above it: the file may belong to another program.
     pub(crate) below: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Found {
 
 /// A text, with its name in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct File {
+pub(crate) struct NamedFile {
     pub(crate) name: String,
     pub(crate) text: String,
     /// As of [`Found`].
@@ -34,7 +34,7 @@ pub(crate) struct File {
 
 /// A file that was not read, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unread {
+pub(crate) struct UnreadFile {
     pub(crate) name: String,
     pub(crate) cause: String,
 }
@@ -43,14 +43,14 @@ pub(crate) struct Unread {
 ///
 /// # Errors
 /// A directory that has no manifests.
-pub(crate) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, String> {
+pub(crate) fn named(arguments: &[String]) -> Result<Vec<Result<FoundFile, UnreadFile>>, String> {
     let mut all = Vec::new();
     let mut known = HashSet::new();
     for argument in arguments {
         let path = Path::new(argument);
         if argument == "-" || !path.is_dir() {
             if known.insert(place(path)) {
-                all.push(Ok(Found {
+                all.push(Ok(FoundFile {
                     path: path.to_path_buf(),
                     below: false,
                 }));
@@ -70,7 +70,7 @@ pub(crate) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, 
         for (path, unread) in walk.found {
             match unread {
                 Some(unread) => all.push(Err(unread)),
-                None if known.insert(place(&path)) => all.push(Ok(Found { path, below: true })),
+                None if known.insert(place(&path)) => all.push(Ok(FoundFile { path, below: true })),
                 None => {}
             }
         }
@@ -90,7 +90,7 @@ fn place(path: &Path) -> PathBuf {
 
 #[derive(Default)]
 struct Walk {
-    found: Vec<(PathBuf, Option<Unread>)>,
+    found: Vec<(PathBuf, Option<UnreadFile>)>,
     /// Directories that were seen: links may lead back.
     seen: HashSet<PathBuf>,
 }
@@ -132,7 +132,7 @@ impl Walk {
     }
 
     fn unread(&mut self, folder: &Path, cause: &str) {
-        let unread = Unread {
+        let unread = UnreadFile {
             name: shown(folder),
             cause: cause.to_owned(),
         };
@@ -149,11 +149,11 @@ fn shown(path: &Path) -> String {
     }
 }
 
-impl File {
-    pub(crate) fn read(found: &Found) -> Result<Self, Unread> {
-        let Found { path, below } = found;
+impl NamedFile {
+    pub(crate) fn read(found: &FoundFile) -> Result<Self, UnreadFile> {
+        let FoundFile { path, below } = found;
         let name = shown(path);
-        let unread = |cause: String| Unread {
+        let unread = |cause: String| UnreadFile {
             name: name.clone(),
             cause,
         };
@@ -224,7 +224,7 @@ mod tests {
         }
         let argument = root.path().to_str().unwrap().to_owned();
         let found = named(&[argument]).unwrap().into_iter();
-        let found: Vec<Found> = found.map(Result::unwrap).collect();
+        let found: Vec<FoundFile> = found.map(Result::unwrap).collect();
         assert!(found.iter().all(|found| found.below));
         let found: Vec<_> = found
             .iter()

@@ -71,7 +71,7 @@ impl Default for Quiet {
 
 /// Changes that wait.
 #[derive(Debug)]
-struct Waiting {
+struct PendingChanges {
     batch: Batch,
     first: Duration,
     last: Duration,
@@ -90,7 +90,7 @@ struct Endpoints {
 pub struct Debounce {
     quiet: Quiet,
     /// All changes, but for the hosts of those of endpoints.
-    waiting: Option<Waiting>,
+    waiting: Option<PendingChanges>,
     endpoints: Option<Endpoints>,
     /// A snapshot is being made.
     busy: bool,
@@ -131,7 +131,7 @@ impl Debounce {
         }
         let earlier = self.endpoints.as_ref().filter(|_| self.quiet.endpoints);
         let first = earlier.map_or(now, |endpoints| endpoints.first);
-        let waiting = self.waiting.get_or_insert_with(|| Waiting {
+        let waiting = self.waiting.get_or_insert_with(|| PendingChanges {
             batch: Batch::default(),
             first,
             last: now,

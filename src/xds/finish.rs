@@ -110,21 +110,21 @@ impl Encode for RouteConfiguration {
 /// A field that is a map, or that has some below it.
 struct Field {
     number: u32,
-    kind: Kind,
+    kind: FieldKind,
 }
 
-enum Kind {
+enum FieldKind {
     Map,
     Message(&'static [Field]),
 }
 
 const fn map(number: u32) -> Field {
-    let kind = Kind::Map;
+    let kind = FieldKind::Map;
     Field { number, kind }
 }
 
 const fn message(number: u32, below: &'static [Field]) -> Field {
-    let kind = Kind::Message(below);
+    let kind = FieldKind::Message(below);
     Field { number, kind }
 }
 
@@ -142,12 +142,12 @@ fn sort(body: &mut [u8], fields: &[Field]) {
     while let Some(part) = next(body, at) {
         let known = fields.iter().find(|field| field.number == part.number);
         match known.map(|field| &field.kind) {
-            Some(Kind::Message(below)) => {
+            Some(FieldKind::Message(below)) => {
                 if let Some(inner) = body.get_mut(part.content.clone()) {
                     sort(inner, below);
                 }
             }
-            Some(Kind::Map) => entries.push((part.number, part.start..part.content.end)),
+            Some(FieldKind::Map) => entries.push((part.number, part.start..part.content.end)),
             None => {}
         }
         at = part.content.end;
@@ -173,7 +173,7 @@ fn sort(body: &mut [u8], fields: &[Field]) {
 }
 
 /// A field with content of a known length.
-struct Part {
+struct DelimitedField {
     number: u32,
     /// The start of its key.
     start: usize,
@@ -181,7 +181,7 @@ struct Part {
 }
 
 /// The field there; others than those with a length are passed over. `None` at the end.
-fn next(body: &[u8], mut at: usize) -> Option<Part> {
+fn next(body: &[u8], mut at: usize) -> Option<DelimitedField> {
     loop {
         let mut rest = body.get(at..).filter(|rest| !rest.is_empty())?;
         let whole = rest.len();
@@ -192,7 +192,7 @@ fn next(body: &[u8], mut at: usize) -> Option<Part> {
                 let start = at + (whole - rest.len());
                 let end = start.checked_add(usize::try_from(length).ok()?)?;
                 let content = start..end;
-                let part = Part {
+                let part = DelimitedField {
                     number,
                     start: at,
                     content,

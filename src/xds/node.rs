@@ -15,7 +15,7 @@ use envoy_types::pb::google::protobuf::value::Kind as Json;
 use prost::Message;
 
 pub use dns::Dns;
-use metadata::{Metadata, labels};
+use metadata::{NodeMetadata, labels};
 pub use pairs::MetadataPairs;
 
 /// The role of a proxy.
@@ -156,7 +156,7 @@ pub struct RouterTraits {
 }
 
 impl RouterTraits {
-    fn of(kind: Kind, metadata: &Metadata<'_>) -> Self {
+    fn of(kind: Kind, metadata: &NodeMetadata<'_>) -> Self {
         let mode = metadata.text("ROUTER_MODE");
         Self {
             leads_by_server_name: kind == Kind::Router && mode.as_deref() == Some("sni-dnat"),
@@ -205,7 +205,7 @@ impl Node {
         let address: IpAddr = ip
             .parse()
             .map_err(|_| bad(&format!("want an IP address, got {:?}", clipped(ip))))?;
-        let metadata = Metadata::of(node);
+        let metadata = NodeMetadata::of(node);
         let (pod, after) = full.rsplit_once('.').unwrap_or((full, ""));
         let namespace = metadata
             .namespace()
@@ -312,7 +312,7 @@ fn bounded(node: &core::Node) -> Result<(), BadNode> {
 }
 
 /// Returns true if the client is a program with gRPC in it, by its metadata (`GENERATOR: grpc`) or by its user agent.
-fn is_grpc(node: &core::Node, metadata: &Metadata<'_>) -> bool {
+fn is_grpc(node: &core::Node, metadata: &NodeMetadata<'_>) -> bool {
     metadata.text("GENERATOR").as_deref() == Some("grpc")
         || node.user_agent_name.starts_with("gRPC")
 }

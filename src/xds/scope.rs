@@ -25,14 +25,14 @@ use api::mesh::MeshConfig;
 use api::model::{Configured, Labels, ObjectRef, Service};
 use api::names::full_host;
 use api::networking::envoy_filter::{ApplyTo, PatchContext};
-use api::networking::{DestinationRule, Gateway, Kind, Sidecar, VirtualService};
+use api::networking::{DestinationRule, Gateway, NetworkingKind, Sidecar, VirtualService};
 
 pub(crate) use self::all::Rules;
 use self::envoy_filters::{Patch, Patches};
 use self::hosts::most_specific;
 pub(crate) use self::hosts::patterns;
 pub(crate) use self::sidecar::{EgressListener, Socket};
-use self::visible::{Sight, Visible};
+use self::visible::{Visibility, Visible};
 use crate::common::service_ports::ServicePorts;
 
 /// The gateway that stands for all sidecars.
@@ -64,7 +64,7 @@ pub(crate) struct Rule<T> {
     hosts: Vec<String>,
 }
 
-impl<T: Kind> Rule<T> {
+impl<T: NetworkingKind> Rule<T> {
     fn new(object: &Arc<Configured<T>>, hosts: Vec<String>) -> Self {
         Self {
             object: object.clone(),
@@ -144,7 +144,7 @@ pub(crate) struct ProxyRules {
     pub(crate) gateways: Arc<[Arc<Rule<Gateway>>]>,
     visible: Arc<Visible>,
     /// The services and VirtualServices that routes are made for.
-    sight: Arc<Sight>,
+    sight: Arc<Visibility>,
     domain: Arc<str>,
     root: Arc<str>,
 }

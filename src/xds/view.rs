@@ -102,7 +102,7 @@ pub(crate) fn name_in_files(word: &str, paths: &[&str]) -> String {
 
 /// The first field of an assignment and of a route configuration.
 #[derive(Clone, PartialEq, Message)]
-struct Named {
+struct NamedMessage {
     #[prost(string, tag = "1")]
     name: String,
 }
@@ -151,7 +151,7 @@ impl Resource {
     /// The resource of a name of endpoints or routes that does not exist: an assignment without endpoints, a route configuration
     /// without virtual hosts. Both are a message with nothing but its name, which is the first field of both.
     pub fn empty(name: &Arc<str>) -> Self {
-        let message = Named {
+        let message = NamedMessage {
             name: name.to_string(),
         };
         Self::new(name.clone(), message.encode_to_vec())

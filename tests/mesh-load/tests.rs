@@ -11,7 +11,7 @@ use api::model::{
 use xds::node::Node;
 use xds::settings::Settings;
 use xds::snapshot::Snapshot;
-use xds::stream::{Client, Push, Scope, Stream};
+use xds::stream::{Client, Push, PushScope, Stream};
 use xds::view::Type;
 
 use crate::facts::{Kind, Library};
@@ -124,7 +124,7 @@ impl Pair {
         Ok(())
     }
 
-    fn push(&mut self, world: World, scope: Scope) {
+    fn push(&mut self, world: World, scope: PushScope) {
         let view = Snapshot::new(world, Arc::new(Settings::default())).view(&self.node);
         self.stream.push(Push {
             view,
@@ -146,7 +146,7 @@ fn a_proxy_gets_everything_and_then_one_endpoint() {
         assert_eq!(pair.proxy.len(Kind::Endpoint), 5);
         let before = pair.proxy.responses();
         let names: BTreeSet<Arc<str>> = [yaml::cluster(3).into()].into();
-        pair.push(world(0..5, 7), Scope::Endpoints(Arc::new(names)));
+        pair.push(world(0..5, 7), PushScope::Endpoints(Arc::new(names)));
         pair.settle().unwrap();
         let mut wanted = before;
         wanted[1] += 1;
@@ -165,7 +165,7 @@ fn a_service_goes_while_another_comes() {
     for protocol in BOTH {
         let mut pair = Pair::new(protocol, world(0..5, 0));
         pair.settle().unwrap();
-        pair.push(world(1..6, 0), Scope::Full);
+        pair.push(world(1..6, 0), PushScope::Full);
         pair.settle().unwrap();
         assert!(pair.proxy.is_complete());
         assert!(pair.proxy.get(Kind::Cluster, &yaml::cluster(0)).is_none());
@@ -212,7 +212,7 @@ fn a_server_that_is_wrong_is_found_out() {
                 words == "still sends to" || words == "lost its assignment" || words == "again";
             if is_later {
                 pair.settle().unwrap();
-                pair.push(world(0..4, 1), Scope::Full);
+                pair.push(world(0..4, 1), PushScope::Full);
             }
             let why = loop {
                 let mut response = pair.next().expect("it comes");

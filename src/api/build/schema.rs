@@ -111,29 +111,29 @@ fn key(entry: &DescriptorProto) -> &'static str {
         .find(|part| part.number() == 1)
         .expect("a map has keys");
     match kind(key).as_str() {
-        "Kind::String" => "Key::String",
-        "Kind::Uint32" => "Key::Uint32",
+        "FieldKind::String" => "Key::String",
+        "FieldKind::Uint32" => "Key::Uint32",
         other => panic!("maps by {other} are not read yet: add them to Key in schema.rs"),
     }
 }
 
 fn kind(field: &FieldDescriptorProto) -> String {
     let well_known = match field.type_name() {
-        ".google.protobuf.Duration" => "Kind::Duration",
-        ".google.protobuf.Timestamp" => "Kind::Timestamp",
-        ".google.protobuf.BoolValue" => "Kind::Wrapper(&Kind::Bool)",
-        ".google.protobuf.StringValue" => "Kind::Wrapper(&Kind::String)",
-        ".google.protobuf.BytesValue" => "Kind::Wrapper(&Kind::Bytes)",
-        ".google.protobuf.Int32Value" => "Kind::Wrapper(&Kind::Int32)",
-        ".google.protobuf.Int64Value" => "Kind::Wrapper(&Kind::Int64)",
-        ".google.protobuf.UInt32Value" => "Kind::Wrapper(&Kind::Uint32)",
-        ".google.protobuf.UInt64Value" => "Kind::Wrapper(&Kind::Uint64)",
-        ".google.protobuf.FloatValue" => "Kind::Wrapper(&Kind::Float)",
-        ".google.protobuf.DoubleValue" => "Kind::Wrapper(&Kind::Double)",
-        ".google.protobuf.Struct" => "Kind::Struct",
-        ".google.protobuf.Any" => "Kind::Any",
+        ".google.protobuf.Duration" => "FieldKind::Duration",
+        ".google.protobuf.Timestamp" => "FieldKind::Timestamp",
+        ".google.protobuf.BoolValue" => "FieldKind::Wrapper(&FieldKind::Bool)",
+        ".google.protobuf.StringValue" => "FieldKind::Wrapper(&FieldKind::String)",
+        ".google.protobuf.BytesValue" => "FieldKind::Wrapper(&FieldKind::Bytes)",
+        ".google.protobuf.Int32Value" => "FieldKind::Wrapper(&FieldKind::Int32)",
+        ".google.protobuf.Int64Value" => "FieldKind::Wrapper(&FieldKind::Int64)",
+        ".google.protobuf.UInt32Value" => "FieldKind::Wrapper(&FieldKind::Uint32)",
+        ".google.protobuf.UInt64Value" => "FieldKind::Wrapper(&FieldKind::Uint64)",
+        ".google.protobuf.FloatValue" => "FieldKind::Wrapper(&FieldKind::Float)",
+        ".google.protobuf.DoubleValue" => "FieldKind::Wrapper(&FieldKind::Double)",
+        ".google.protobuf.Struct" => "FieldKind::Struct",
+        ".google.protobuf.Any" => "FieldKind::Any",
         name if name.starts_with(".google.protobuf.") => {
-            panic!("{name} is not read yet: add it to Kind in schema.rs")
+            panic!("{name} is not read yet: add it to FieldKind in schema.rs")
         }
         _ => "",
     };
@@ -141,9 +141,9 @@ fn kind(field: &FieldDescriptorProto) -> String {
         return well_known.to_owned();
     }
     let scalar = match field.r#type() {
-        Type::Enum => return format!("Kind::Enum(&{})", constant(field.type_name())),
+        Type::Enum => return format!("FieldKind::Enum(&{})", constant(field.type_name())),
         Type::Message | Type::Group => {
-            return format!("Kind::Message(&{})", constant(field.type_name()));
+            return format!("FieldKind::Message(&{})", constant(field.type_name()));
         }
         Type::String => "String",
         Type::Bytes => "Bytes",
@@ -155,7 +155,7 @@ fn kind(field: &FieldDescriptorProto) -> String {
         Type::Float => "Float",
         Type::Double => "Double",
     };
-    format!("Kind::{scalar}")
+    format!("FieldKind::{scalar}")
 }
 
 fn is_map_entry(message: &DescriptorProto) -> bool {

@@ -16,7 +16,7 @@ use super::envelope::MOST_DEPTH;
 use super::path::Path;
 use crate::finding::Finding;
 use crate::yaml::{self, Limits, Malformed, Node, Plain, Scalar, Value};
-use lists::Objects;
+use lists::DocumentObjects;
 
 /// A file, and what one document of it may become.
 pub const LIMITS: Limits = Limits {
@@ -44,7 +44,7 @@ pub fn documents_within(
 ) -> impl Iterator<Item = Result<Document, Malformed>> + '_ {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let json = json::documents(text, limits);
-    let yaml = json.is_none().then(|| Objects::new(text, limits));
+    let yaml = json.is_none().then(|| DocumentObjects::new(text, limits));
     let mut ended = false;
     json.into_iter()
         .flatten()
@@ -210,11 +210,11 @@ impl<'a> Part<'a> {
         let mut at = self.node;
         for key in keys(path) {
             let found = match (&at.value, key) {
-                (Value::Map(entries), Key::Name(name)) => {
+                (Value::Map(entries), PathStep::Name(name)) => {
                     let found = self.position(at, entries, &name);
                     found.and_then(|index| Some((index, &entries.get(index)?.1)))
                 }
-                (Value::List(items), Key::Index(index)) => {
+                (Value::List(items), PathStep::Index(index)) => {
                     items.get(index).map(|item| (index, item))
                 }
                 _ => None,
@@ -261,13 +261,13 @@ fn folded(name: &str) -> String {
         .collect()
 }
 
-enum Key {
+enum PathStep {
     Name(String),
     Index(usize),
 }
 
 /// The steps of a path, as far as it can be read.
-fn keys(path: &str) -> impl Iterator<Item = Key> + '_ {
+fn keys(path: &str) -> impl Iterator<Item = PathStep> + '_ {
     let mut rest = path;
     iter::from_fn(move || {
         if let Some(after) = rest.strip_prefix("[\"") {
@@ -277,18 +277,18 @@ fn keys(path: &str) -> impl Iterator<Item = Key> + '_ {
             rest = after
                 .get(stream.byte_offset().checked_sub(1)?..)?
                 .strip_prefix(']')?;
-            return Some(Key::Name(name));
+            return Some(PathStep::Name(name));
         }
         if let Some(after) = rest.strip_prefix('[') {
             let (index, after) = after.split_once(']')?;
             rest = after;
-            return index.parse().ok().map(Key::Index);
+            return index.parse().ok().map(PathStep::Index);
         }
         let text = rest.strip_prefix('.').unwrap_or(rest);
         let end = text.find(['.', '[']).unwrap_or(text.len());
         let (name, after) = text.split_at_checked(end)?;
         rest = after;
-        (!name.is_empty()).then(|| Key::Name(name.to_owned()))
+        (!name.is_empty()).then(|| PathStep::Name(name.to_owned()))
     })
 }
 

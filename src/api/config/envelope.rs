@@ -12,7 +12,7 @@ use super::{Finding, Object, Severity};
 use crate::finding::quoted;
 use crate::names::is_label;
 use crate::nearest::nearest;
-use crate::schema::{Key, Kind as Of};
+use crate::schema::{FieldKind as Of, Key};
 use crate::wire;
 
 /// An object as JSON.

@@ -12,7 +12,7 @@ use super::scalars;
 use super::{Finding, Severity};
 use crate::finding::{Findings, quoted};
 use crate::nearest::near;
-use crate::schema::{Field, Key, Kind, Message, Shape};
+use crate::schema::{Field, FieldKind, Key, Message, Shape};
 
 /// So many errors of one object are kept, and so many warnings, which is more than anybody reads.
 const MOST: usize = 10_000;
@@ -178,7 +178,7 @@ impl Walker {
         }
     }
 
-    pub(super) fn map(&mut self, by: Key, kind: Kind, value: &Json) -> Json {
+    pub(super) fn map(&mut self, by: Key, kind: FieldKind, value: &Json) -> Json {
         let Json::Object(entries) = value else {
             self.error(wanted("an object", value));
             return Json::Null;
@@ -200,9 +200,9 @@ impl Walker {
     }
 
     /// An item of a list or the value of a key: it cannot be absent.
-    fn part(&mut self, kind: Kind, value: &Json) -> Json {
+    fn part(&mut self, kind: FieldKind, value: &Json) -> Json {
         match (kind, value) {
-            (Kind::String | Kind::Enum(_), Json::Null) => {
+            (FieldKind::String | FieldKind::Enum(_), Json::Null) => {
                 self.error(QUOTE);
                 Json::Null
             }
@@ -214,31 +214,31 @@ impl Walker {
         }
     }
 
-    fn one(&mut self, kind: Kind, value: &Json) -> Json {
+    fn one(&mut self, kind: FieldKind, value: &Json) -> Json {
         match kind {
-            Kind::Message(message) => self.message(message, value),
-            Kind::Wrapper(kind) => self.one(*kind, value),
-            Kind::Struct if !value.is_object() => {
+            FieldKind::Message(message) => self.message(message, value),
+            FieldKind::Wrapper(kind) => self.one(*kind, value),
+            FieldKind::Struct if !value.is_object() => {
                 self.error(wanted("an object", value));
                 Json::Null
             }
-            Kind::Struct => self.free(value),
-            Kind::Any => {
+            FieldKind::Struct => self.free(value),
+            FieldKind::Any => {
                 self.error("cannot be written as text");
                 Json::Null
             }
-            Kind::String
-            | Kind::Bytes
-            | Kind::Bool
-            | Kind::Int32
-            | Kind::Int64
-            | Kind::Uint32
-            | Kind::Uint64
-            | Kind::Float
-            | Kind::Double
-            | Kind::Enum(_)
-            | Kind::Duration
-            | Kind::Timestamp => match scalars::read(kind, value) {
+            FieldKind::String
+            | FieldKind::Bytes
+            | FieldKind::Bool
+            | FieldKind::Int32
+            | FieldKind::Int64
+            | FieldKind::Uint32
+            | FieldKind::Uint64
+            | FieldKind::Float
+            | FieldKind::Double
+            | FieldKind::Enum(_)
+            | FieldKind::Duration
+            | FieldKind::Timestamp => match scalars::read(kind, value) {
                 Ok(value) => value,
                 Err(message) => {
                     self.error(message);
@@ -252,7 +252,7 @@ impl Walker {
     fn free(&mut self, value: &Json) -> Json {
         match value {
             Json::Null | Json::Bool(_) | Json::String(_) => value.clone(),
-            Json::Number(_) => match scalars::read(Kind::Double, value) {
+            Json::Number(_) => match scalars::read(FieldKind::Double, value) {
                 Ok(Json::Number(number)) => scalars::whole_if_it_is(&number),
                 Ok(_) => Json::Null,
                 Err(message) => {

@@ -35,7 +35,7 @@ use bytes::Bytes;
 use serde_json::Value as Json;
 
 use crate::schema::Message;
-use crate::wire::{self, Malformed};
+use crate::wire::{self, DecodeError};
 use fields::{Unknown, Walker};
 
 pub use crate::finding::{Finding, Severity, push_index, push_key, quoted};
@@ -88,7 +88,7 @@ impl Object {
         kind: &'static Kind,
         full_name: &str,
         body: Bytes,
-    ) -> Result<Self, Malformed> {
+    ) -> Result<Self, DecodeError> {
         let (namespace, name) = full_name.split_once('/').unwrap_or(("", full_name));
         let spec = if kind.verbatim {
             let written = Json::Object(wire::decode_struct(&body)?);

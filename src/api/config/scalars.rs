@@ -7,36 +7,38 @@ use super::fields::QUOTE;
 use crate::duration;
 use crate::finding::quoted;
 use crate::proto_json::{BASE64, canonical, whole_of};
-use crate::schema::{Enum, Kind};
+use crate::schema::{Enum, FieldKind};
 use crate::timestamp;
 
 /// The value in its one spelling.
-pub(super) fn read(kind: Kind, value: &Json) -> Result<Json, String> {
+pub(super) fn read(kind: FieldKind, value: &Json) -> Result<Json, String> {
     match kind {
-        Kind::String => text(value).map(|text| Json::String(text.to_owned())),
-        Kind::Bytes => bytes(text(value)?),
-        Kind::Bool if value.is_boolean() => Ok(value.clone()),
-        Kind::Bool => Err("expected true or false".to_owned()),
-        Kind::Int32 => integer(value, i32::MIN.into(), i32::MAX.into()).map(small),
-        Kind::Uint32 => integer(value, 0, u32::MAX.into()).map(small),
-        Kind::Int64 => integer(value, i64::MIN.into(), i64::MAX.into()).map(large),
-        Kind::Uint64 => integer(value, 0, u64::MAX.into()).map(large),
-        Kind::Float | Kind::Double => double(value),
-        Kind::Enum(kinds) => choice(kinds, value),
-        Kind::Duration => {
+        FieldKind::String => text(value).map(|text| Json::String(text.to_owned())),
+        FieldKind::Bytes => bytes(text(value)?),
+        FieldKind::Bool if value.is_boolean() => Ok(value.clone()),
+        FieldKind::Bool => Err("expected true or false".to_owned()),
+        FieldKind::Int32 => integer(value, i32::MIN.into(), i32::MAX.into()).map(small),
+        FieldKind::Uint32 => integer(value, 0, u32::MAX.into()).map(small),
+        FieldKind::Int64 => integer(value, i64::MIN.into(), i64::MAX.into()).map(large),
+        FieldKind::Uint64 => integer(value, 0, u64::MAX.into()).map(large),
+        FieldKind::Float | FieldKind::Double => double(value),
+        FieldKind::Enum(kinds) => choice(kinds, value),
+        FieldKind::Duration => {
             let text = text(value).map_err(|_| "expected a duration such as \"1.5s\"")?;
             duration::parse(text)
                 .map(|read| Json::String(duration::canonical(&read)))
                 .ok_or_else(|| format!("{} is not a duration", quoted(text)))
         }
-        Kind::Timestamp => {
+        FieldKind::Timestamp => {
             let text = text(value)?;
             timestamp::parse(text)
                 .map(|read| Json::String(timestamp::text(&read)))
                 .ok_or_else(|| format!("{} is not a time", quoted(text)))
         }
-        Kind::Wrapper(kind) => read(*kind, value),
-        Kind::Message(_) | Kind::Struct | Kind::Any => Err("expected an object".to_owned()),
+        FieldKind::Wrapper(kind) => read(*kind, value),
+        FieldKind::Message(_) | FieldKind::Struct | FieldKind::Any => {
+            Err("expected an object".to_owned())
+        }
     }
 }
 

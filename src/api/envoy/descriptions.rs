@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::wire::{Malformed, Raw, next_field};
+use crate::wire::{DecodeError, Raw, next_field};
 
 /// Messages within messages: no file has so many.
 const DEEPEST: usize = 32;
@@ -79,7 +79,7 @@ impl<'a> Descriptions<'a> {
     /// # Errors
     ///
     /// Bytes that are none.
-    pub fn new(mut set: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn new(mut set: &'a [u8]) -> Result<Self, DecodeError> {
         let mut all = Self {
             files: Vec::new(),
             things: HashMap::new(),
@@ -94,7 +94,7 @@ impl<'a> Descriptions<'a> {
         Ok(all)
     }
 
-    fn file(&mut self, file: &'a [u8]) -> Result<(), Malformed> {
+    fn file(&mut self, file: &'a [u8]) -> Result<(), DecodeError> {
         let (mut name, mut package) = ("", "");
         for part in parts(file) {
             match part? {
@@ -121,9 +121,9 @@ impl<'a> Descriptions<'a> {
         scope: &str,
         bytes: &'a [u8],
         depth: usize,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), DecodeError> {
         if depth > DEEPEST {
-            return Err(Malformed::Deep);
+            return Err(DecodeError::Deep);
         }
         let name = self.thing(at, scope, bytes)?;
         for part in parts(bytes) {
@@ -137,7 +137,7 @@ impl<'a> Descriptions<'a> {
         Ok(())
     }
 
-    fn versions(&mut self, name: &str, options: &'a [u8]) -> Result<(), Malformed> {
+    fn versions(&mut self, name: &str, options: &'a [u8]) -> Result<(), DecodeError> {
         for option in parts(options) {
             let (VERSIONING, Raw::Bytes(versioning)) = option? else {
                 continue;
@@ -152,7 +152,7 @@ impl<'a> Descriptions<'a> {
     }
 
     /// Adds a message, an enumeration or a service under its full name, which is its first field in each description.
-    fn thing(&mut self, at: usize, scope: &str, bytes: &'a [u8]) -> Result<String, Malformed> {
+    fn thing(&mut self, at: usize, scope: &str, bytes: &'a [u8]) -> Result<String, DecodeError> {
         let mut name = scope.to_owned();
         for part in parts(bytes) {
             if let (1, Raw::Bytes(bytes)) = part? {
@@ -205,7 +205,7 @@ impl<'a> Descriptions<'a> {
     /// # Errors
     ///
     /// A description that is none.
-    pub fn fields(&self, message: &str) -> Result<Option<Arc<DescribedMessage<'a>>>, Malformed> {
+    pub fn fields(&self, message: &str) -> Result<Option<Arc<DescribedMessage<'a>>>, DecodeError> {
         if let Some(read) = self.read().get(message) {
             return Ok(Some(Arc::clone(read)));
         }
@@ -222,7 +222,7 @@ impl<'a> Descriptions<'a> {
     /// # Errors
     ///
     /// A description that is none.
-    pub fn name_of(&self, kinds: &str, wanted: i64) -> Result<Option<&'a str>, Malformed> {
+    pub fn name_of(&self, kinds: &str, wanted: i64) -> Result<Option<&'a str>, DecodeError> {
         let values = self.values(kinds)?;
         let found = values.into_iter().find(|(_, number)| *number == wanted);
         Ok(found.map(|(name, _)| name))
@@ -233,7 +233,7 @@ impl<'a> Descriptions<'a> {
     /// # Errors
     ///
     /// A description that is none.
-    pub fn values(&self, kinds: &str) -> Result<Vec<(&'a str, i64)>, Malformed> {
+    pub fn values(&self, kinds: &str) -> Result<Vec<(&'a str, i64)>, DecodeError> {
         let Some((_, bytes)) = self.things.get(kinds) else {
             return Ok(Vec::new());
         };
@@ -257,7 +257,7 @@ impl<'a> Descriptions<'a> {
 }
 
 impl<'a> DescribedMessage<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    fn read(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut read = Self {
             all: Vec::new(),
             is_entry: false,
@@ -304,14 +304,14 @@ impl<'a> DescribedField<'a> {
         letters.eq(name.chars())
     }
 
-    fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    fn read(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         const REPEATED: u64 = 3;
         let mut read = Self::default();
         for part in parts(bytes) {
             match part? {
                 (1, Raw::Bytes(bytes)) => read.name = text(bytes)?,
                 (3, Raw::Varint(value)) => {
-                    read.number = u32::try_from(value).map_err(|_| Malformed::Form)?;
+                    read.number = u32::try_from(value).map_err(|_| DecodeError::Form)?;
                 }
                 (4, Raw::Varint(value)) => read.is_list = value == REPEATED,
                 (5, Raw::Varint(value)) => read.kind = value,
@@ -325,7 +325,7 @@ impl<'a> DescribedField<'a> {
 }
 
 /// The fields of a message, one after the other; an error is the last.
-pub fn parts(bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Raw<'_>), Malformed>> + use<'_> {
+pub fn parts(bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Raw<'_>), DecodeError>> + use<'_> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let next = next_field(&mut rest).transpose();
@@ -341,6 +341,6 @@ pub fn parts(bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Raw<'_>), Malfor
 /// # Errors
 ///
 /// Text that is not UTF-8.
-pub fn text(bytes: &[u8]) -> Result<&str, Malformed> {
-    std::str::from_utf8(bytes).map_err(|_| Malformed::Text)
+pub fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::Text)
 }

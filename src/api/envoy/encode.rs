@@ -14,7 +14,9 @@ use crate::finding::{Finding, push_index, push_key, quoted};
 use crate::google::protobuf::Struct;
 use crate::nearest::nearest;
 use crate::proto_json::BASE64;
-use crate::wire::{DEEPEST, Scalar, decode_struct, encode_struct, encode_value, length_delimited};
+use crate::wire::{
+    DEEPEST, WireScalar, decode_struct, encode_struct, encode_value, length_delimited,
+};
 use crate::{duration, timestamp};
 
 /// Mistakes of one value that are told.
@@ -223,49 +225,51 @@ impl Encoder {
         &self,
         field: &DescribedField<'static>,
         value: &'v Json,
-    ) -> Result<Scalar<'v>, String> {
+    ) -> Result<WireScalar<'v>, String> {
         Ok(match field.kind {
-            kind::STRING => Scalar::Text(value.as_str().ok_or("want a text")?),
+            kind::STRING => WireScalar::Text(value.as_str().ok_or("want a text")?),
             kind::BYTES => {
                 let text = value.as_str().ok_or("want a text in base64")?;
                 // In either alphabet.
                 let text = text.replace('-', "+").replace('_', "/");
                 let read = BASE64.decode(text);
-                Scalar::Bytes(read.map_err(|_| "want a text in base64")?)
+                WireScalar::Bytes(read.map_err(|_| "want a text in base64")?)
             }
-            kind::BOOL => Scalar::Varint(value.as_bool().ok_or("want true or false")?.into()),
-            kind::DOUBLE => Scalar::Double(float(value)?),
+            kind::BOOL => WireScalar::Varint(value.as_bool().ok_or("want true or false")?.into()),
+            kind::DOUBLE => WireScalar::Double(float(value)?),
             #[allow(
                 clippy::cast_possible_truncation,
                 reason = "that is what the field holds"
             )]
-            kind::FLOAT => Scalar::Float(float(value)? as f32),
-            kind::ENUM => Scalar::Varint(self.choice(field.of, value)?.cast_unsigned()),
+            kind::FLOAT => WireScalar::Float(float(value)? as f32),
+            kind::ENUM => WireScalar::Varint(self.choice(field.of, value)?.cast_unsigned()),
             kind::UINT32 | kind::FIXED32 => {
                 let number = unsigned(value, u32::MAX.into())?;
                 match field.kind {
-                    kind::UINT32 => Scalar::Varint(number),
-                    _ => Scalar::Float(f32::from_bits(u32::try_from(number).unwrap_or(u32::MAX))),
+                    kind::UINT32 => WireScalar::Varint(number),
+                    _ => {
+                        WireScalar::Float(f32::from_bits(u32::try_from(number).unwrap_or(u32::MAX)))
+                    }
                 }
             }
-            kind::UINT64 => Scalar::Varint(unsigned(value, u64::MAX)?),
-            kind::FIXED64 => Scalar::Double(f64::from_bits(unsigned(value, u64::MAX)?)),
+            kind::UINT64 => WireScalar::Varint(unsigned(value, u64::MAX)?),
+            kind::FIXED64 => WireScalar::Double(f64::from_bits(unsigned(value, u64::MAX)?)),
             kind::INT32 => {
-                Scalar::Varint(signed(value, i32::MIN.into(), i32::MAX.into())?.cast_unsigned())
+                WireScalar::Varint(signed(value, i32::MIN.into(), i32::MAX.into())?.cast_unsigned())
             }
-            kind::INT64 => Scalar::Varint(signed(value, i64::MIN, i64::MAX)?.cast_unsigned()),
+            kind::INT64 => WireScalar::Varint(signed(value, i64::MIN, i64::MAX)?.cast_unsigned()),
             kind::SINT32 => {
-                Scalar::Varint(zigzag(signed(value, i32::MIN.into(), i32::MAX.into())?))
+                WireScalar::Varint(zigzag(signed(value, i32::MIN.into(), i32::MAX.into())?))
             }
-            kind::SINT64 => Scalar::Varint(zigzag(signed(value, i64::MIN, i64::MAX)?)),
+            kind::SINT64 => WireScalar::Varint(zigzag(signed(value, i64::MIN, i64::MAX)?)),
             kind::SFIXED64 => {
                 let number = signed(value, i64::MIN, i64::MAX)?;
-                Scalar::Double(f64::from_bits(number.cast_unsigned()))
+                WireScalar::Double(f64::from_bits(number.cast_unsigned()))
             }
             kind::SFIXED32 => {
                 let number = signed(value, i32::MIN.into(), i32::MAX.into())?;
                 let number = i32::try_from(number).unwrap_or_default();
-                Scalar::Float(f32::from_bits(number.cast_unsigned()))
+                WireScalar::Float(f32::from_bits(number.cast_unsigned()))
             }
             other => return Err(format!("a field of the unknown form {other}")),
         })
@@ -292,8 +296,8 @@ impl Encoder {
     /// Messages that have a form of their own in JSON; false for any other.
     fn well_known(&mut self, short: &str, value: &Json, depth: usize, out: &mut Vec<u8>) -> bool {
         let moment = |seconds: i64, nanos: i32, out: &mut Vec<u8>| {
-            Scalar::Varint(seconds.cast_unsigned()).write(Some(1), out);
-            Scalar::Varint(i64::from(nanos).cast_unsigned()).write(Some(2), out);
+            WireScalar::Varint(seconds.cast_unsigned()).write(Some(1), out);
+            WireScalar::Varint(i64::from(nanos).cast_unsigned()).write(Some(2), out);
         };
         match short {
             "Any" => self.any(value, depth, out),
@@ -365,7 +369,7 @@ impl Encoder {
         } else {
             return self.fail(format!("{} is not a message", quoted(name)));
         }
-        Scalar::Text(&format!("{TYPE_URL}{name}")).write(Some(1), out);
+        WireScalar::Text(&format!("{TYPE_URL}{name}")).write(Some(1), out);
         delimited(2, &inner, out);
     }
 }

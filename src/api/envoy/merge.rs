@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::descriptions::{DescribedField, Descriptions, kind, parts, text};
 use super::{TYPE_URL, described};
-use crate::wire::{DEEPEST, Malformed, Raw, Scalar, length_delimited};
+use crate::wire::{DEEPEST, DecodeError, Raw, WireScalar, length_delimited};
 
 /// Well-known messages that are one value.
 const WHOLE: [&str; 11] = [
@@ -44,9 +44,9 @@ pub fn merge(
     above: &[u8],
     lists: Lists,
     replaced: &mut Vec<String>,
-) -> Result<Vec<u8>, Malformed> {
+) -> Result<Vec<u8>, DecodeError> {
     let mut merger = Merger {
-        all: described().ok_or(Malformed::Form)?,
+        all: described().ok_or(DecodeError::Form)?,
         lists,
         replaced,
     };
@@ -73,14 +73,14 @@ impl Merger<'_> {
         below: &[u8],
         above: &[u8],
         depth: usize,
-    ) -> Result<Vec<u8>, Malformed> {
+    ) -> Result<Vec<u8>, DecodeError> {
         if depth > DEEPEST {
-            return Err(Malformed::Deep);
+            return Err(DecodeError::Deep);
         }
         if name == ANY {
             return self.any(below, above, depth);
         }
-        let described = self.all.fields(name)?.ok_or(Malformed::Form)?;
+        let described = self.all.fields(name)?.ok_or(DecodeError::Form)?;
         let mut theirs: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
         for part in parts(above) {
             let (number, raw) = part?;
@@ -133,7 +133,7 @@ impl Merger<'_> {
         theirs: Vec<Raw<'_>>,
         depth: usize,
         out: &mut Vec<u8>,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), DecodeError> {
         let number = field.number;
         if field.is_list {
             if let Some(value) = self.value_of_map(field)? {
@@ -157,7 +157,7 @@ impl Merger<'_> {
     fn value_of_map(
         &self,
         field: &DescribedField<'_>,
-    ) -> Result<Option<DescribedField<'static>>, Malformed> {
+    ) -> Result<Option<DescribedField<'static>>, DecodeError> {
         if field.kind != kind::MESSAGE {
             return Ok(None);
         }
@@ -173,7 +173,7 @@ impl Merger<'_> {
         theirs: Vec<Raw<'_>>,
         depth: usize,
         out: &mut Vec<u8>,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), DecodeError> {
         let mut entries: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for raw in ours {
             let bytes = content(raw)?;
@@ -182,7 +182,7 @@ impl Merger<'_> {
         for raw in theirs {
             let bytes = content(raw)?;
             let key = key(bytes)?;
-            let of = |entry: &[u8]| -> Result<Vec<u8>, Malformed> {
+            let of = |entry: &[u8]| -> Result<Vec<u8>, DecodeError> {
                 let mut all = Vec::new();
                 for part in parts(entry) {
                     if let (2, Raw::Bytes(value)) = part? {
@@ -209,7 +209,7 @@ impl Merger<'_> {
         Ok(())
     }
 
-    fn any(&mut self, below: &[u8], above: &[u8], depth: usize) -> Result<Vec<u8>, Malformed> {
+    fn any(&mut self, below: &[u8], above: &[u8], depth: usize) -> Result<Vec<u8>, DecodeError> {
         let (ours, theirs) = (unpacked(below)?, unpacked(above)?);
         if ours.0 == theirs.0
             && let Some(name) = ours.0.strip_prefix(TYPE_URL)
@@ -217,7 +217,7 @@ impl Merger<'_> {
         {
             let merged = self.message(name, ours.1, theirs.1, depth + 1)?;
             let mut out = Vec::new();
-            Scalar::Text(ours.0).write(Some(1), &mut out);
+            WireScalar::Text(ours.0).write(Some(1), &mut out);
             put(2, Raw::Bytes(&merged), &mut out);
             return Ok(out);
         }
@@ -230,7 +230,7 @@ impl Merger<'_> {
 }
 
 /// The type and the bytes of what is packed.
-fn unpacked(any: &[u8]) -> Result<(&str, &[u8]), Malformed> {
+fn unpacked(any: &[u8]) -> Result<(&str, &[u8]), DecodeError> {
     let (mut url, mut value): (&str, &[u8]) = ("", &[]);
     for part in parts(any) {
         match part? {
@@ -242,21 +242,21 @@ fn unpacked(any: &[u8]) -> Result<(&str, &[u8]), Malformed> {
     Ok((url, value))
 }
 
-fn content(raw: Raw<'_>) -> Result<&[u8], Malformed> {
+fn content(raw: Raw<'_>) -> Result<&[u8], DecodeError> {
     match raw {
         Raw::Bytes(bytes) => Ok(bytes),
-        Raw::Varint(_) | Raw::Fixed64(_) | Raw::Fixed32(_) => Err(Malformed::Form),
+        Raw::Varint(_) | Raw::Fixed64(_) | Raw::Fixed32(_) => Err(DecodeError::Form),
     }
 }
 
 /// Several are one, in parts.
-fn joined(raws: &[Raw<'_>]) -> Result<Vec<u8>, Malformed> {
-    let all: Result<Vec<&[u8]>, Malformed> = raws.iter().map(|raw| content(*raw)).collect();
+fn joined(raws: &[Raw<'_>]) -> Result<Vec<u8>, DecodeError> {
+    let all: Result<Vec<&[u8]>, DecodeError> = raws.iter().map(|raw| content(*raw)).collect();
     Ok(all?.concat())
 }
 
 /// The key of an entry, as its field.
-fn key(entry: &[u8]) -> Result<Vec<u8>, Malformed> {
+fn key(entry: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::new();
     for part in parts(entry) {
         if let (1, raw) = part? {
@@ -269,9 +269,13 @@ fn key(entry: &[u8]) -> Result<Vec<u8>, Malformed> {
 
 fn put(number: u32, raw: Raw<'_>, out: &mut Vec<u8>) {
     match raw {
-        Raw::Varint(value) => Scalar::Varint(value).write(Some(number), out),
-        Raw::Fixed64(bytes) => Scalar::Double(f64::from_le_bytes(bytes)).write(Some(number), out),
-        Raw::Fixed32(bytes) => Scalar::Float(f32::from_le_bytes(bytes)).write(Some(number), out),
+        Raw::Varint(value) => WireScalar::Varint(value).write(Some(number), out),
+        Raw::Fixed64(bytes) => {
+            WireScalar::Double(f64::from_le_bytes(bytes)).write(Some(number), out)
+        }
+        Raw::Fixed32(bytes) => {
+            WireScalar::Float(f32::from_le_bytes(bytes)).write(Some(number), out)
+        }
         Raw::Bytes(bytes) => length_delimited(number, out, |out| {
             out.extend_from_slice(bytes);
             true
@@ -284,9 +288,9 @@ fn sort(
     name: &str,
     bytes: &[u8],
     depth: usize,
-) -> Result<Vec<u8>, Malformed> {
+) -> Result<Vec<u8>, DecodeError> {
     if depth > DEEPEST {
-        return Err(Malformed::Deep);
+        return Err(DecodeError::Deep);
     }
     let mut out = Vec::new();
     if name == ANY {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::duration;
-use crate::schema::{Kind, Shape};
+use crate::schema::{FieldKind, Shape};
 
 fn read(text: &str) -> MeshConfig {
     let parsed = parse(text).unwrap();
@@ -550,29 +550,31 @@ impl Generator {
         (Json::Object(one), Json::Object(other))
     }
 
-    fn value(&mut self, kind: Kind) -> (Json, Json) {
+    fn value(&mut self, kind: FieldKind) -> (Json, Json) {
         match kind {
-            Kind::Message(message) => self.message(message),
-            Kind::Wrapper(kind) => self.value(*kind),
-            Kind::Bool => both(true),
-            Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 => both(1 + self.below(60_000)),
-            Kind::Float | Kind::Double => {
+            FieldKind::Message(message) => self.message(message),
+            FieldKind::Wrapper(kind) => self.value(*kind),
+            FieldKind::Bool => both(true),
+            FieldKind::Int32 | FieldKind::Int64 | FieldKind::Uint32 | FieldKind::Uint64 => {
+                both(1 + self.below(60_000))
+            }
+            FieldKind::Float | FieldKind::Double => {
                 both(1.0 + f64::from(u16::try_from(self.below(1000)).unwrap()) / 7.0)
             }
-            Kind::Enum(kinds) => {
+            FieldKind::Enum(kinds) => {
                 // The first is not written where it stands alone.
                 let least = usize::from(kinds.values.len() > 1);
                 let at = self.below((kinds.values.len() - least) as u64);
                 let (name, number) = kinds.values[least + usize::try_from(at).unwrap()];
                 (Json::from(name), Json::from(number))
             }
-            Kind::Duration => {
+            FieldKind::Duration => {
                 let nanos = i128::from(1_000_000 + self.below(1 << 40));
                 let read = duration::parse(&format!("{nanos}ns")).unwrap();
                 (duration::proto(&read).into(), duration::go(&read).into())
             }
-            Kind::Struct | Kind::Any => both(serde_json::json!({"a": ["b", null, true]})),
-            Kind::String | Kind::Bytes | Kind::Timestamp => {
+            FieldKind::Struct | FieldKind::Any => both(serde_json::json!({"a": ["b", null, true]})),
+            FieldKind::String | FieldKind::Bytes | FieldKind::Timestamp => {
                 let texts = [
                     "x", "15000", "true", "a: b", " # ", "ü\n\"\\", "null", "\u{7}{{",
                 ];

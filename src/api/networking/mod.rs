@@ -21,7 +21,7 @@ pub use crate::istio::networking::v1alpha3::*;
 use crate::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 
 /// A kind of object that discovery acts on.
-pub trait Kind: Typed {
+pub trait NetworkingKind: Typed {
     /// As the table of kinds has it.
     const NAME: &'static str;
     /// Its group in the API.
@@ -37,7 +37,7 @@ const SECURITY: &str = "security.istio.io";
 
 macro_rules! kinds {
     ($($group:ident $versions:expr => {$($kind:ident $message:ident)*})*) => {$($(
-        impl Kind for $kind {
+        impl NetworkingKind for $kind {
             const NAME: &'static str = stringify!($kind);
             const GROUP: &'static str = $group;
             const VERSIONS: &'static [&'static str] = &$versions;
@@ -78,7 +78,7 @@ pub struct Checked<T> {
 
 /// An object, whole as it is written, by the rules of its kind.
 #[must_use]
-pub fn check<T: Kind>(object: &Json) -> Checked<T> {
+pub fn check<T: NetworkingKind>(object: &Json) -> Checked<T> {
     let (object, mut findings) = config::check(object);
     let valid = object.filter(|object| object.kind.kind == T::NAME && !has_errors(&findings));
     let spec = valid.and_then(|object| {
@@ -99,7 +99,7 @@ pub fn has_errors(findings: &[Finding]) -> bool {
 /// # Errors
 ///
 /// Its body is not of the kind's message.
-pub fn spec<T: Kind>(object: &Object) -> Result<T, DecodeError> {
+pub fn spec<T: NetworkingKind>(object: &Object) -> Result<T, DecodeError> {
     T::decode(&*object.body)
 }
 
@@ -108,7 +108,7 @@ pub fn spec<T: Kind>(object: &Object) -> Result<T, DecodeError> {
 /// # Errors
 ///
 /// Only for a spec that was made by hand: as [`mesh::json`](crate::mesh::json).
-pub fn json(spec: &impl Kind) -> Result<Map<String, Json>, Invalid> {
+pub fn json(spec: &impl NetworkingKind) -> Result<Map<String, Json>, Invalid> {
     read::shown(spec)
 }
 

@@ -4,11 +4,11 @@ use crate::google::protobuf::{Duration, Timestamp};
 use base64::Engine as _;
 use serde_json::{Map, Number, Value as Json};
 
-use super::raw::{Malformed, Raw, low_bits, next, text, value};
+use super::raw::{DecodeError, Raw, low_bits, next, text, value};
 use super::structs::read_struct;
 use super::{BYTES, DEEPEST, FIXED32, FIXED64, VARINT};
 use crate::proto_json::BASE64;
-use crate::schema::{Enum, Field, Key, Kind, Message, Shape};
+use crate::schema::{Enum, Field, FieldKind, Key, Message, Shape};
 use crate::{duration, timestamp};
 
 /// A message as proto JSON.
@@ -16,7 +16,7 @@ use crate::{duration, timestamp};
 /// # Errors
 ///
 /// Bytes that are no such message.
-pub fn decode(message: &'static Message, bytes: &[u8]) -> Result<Json, Malformed> {
+pub fn decode(message: &'static Message, bytes: &[u8]) -> Result<Json, DecodeError> {
     let mut out = Map::new();
     read_message(message, bytes, 0, &mut out)?;
     Ok(Json::Object(out))
@@ -27,9 +27,9 @@ fn read_message(
     mut bytes: &[u8],
     depth: usize,
     out: &mut Map<String, Json>,
-) -> Result<(), Malformed> {
+) -> Result<(), DecodeError> {
     if depth > DEEPEST {
-        return Err(Malformed::Deep);
+        return Err(DecodeError::Deep);
     }
     while let Some((number, raw)) = next(&mut bytes)? {
         let found = message
@@ -68,7 +68,7 @@ fn one(
     raw: Raw<'_>,
     depth: usize,
     out: &mut Map<String, Json>,
-) -> Result<(), Malformed> {
+) -> Result<(), DecodeError> {
     if field.oneof.is_some() {
         for other in message.fields {
             if other.oneof == field.oneof && other.number != field.number {
@@ -76,7 +76,7 @@ fn one(
             }
         }
     }
-    if let (Kind::Message(inner), Raw::Bytes(bytes)) = (field.kind, raw) {
+    if let (FieldKind::Message(inner), Raw::Bytes(bytes)) = (field.kind, raw) {
         let entry = out
             .entry(field.json)
             .or_insert_with(|| Json::Object(Map::new()));
@@ -95,17 +95,17 @@ fn one(
 }
 
 /// Returns true for the default of a scalar without presence, which JSON leaves out.
-fn is_default(kind: Kind, value: &Json) -> bool {
+fn is_default(kind: FieldKind, value: &Json) -> bool {
     match (kind, value) {
-        (Kind::Wrapper(_), _) => false,
-        (Kind::Enum(kinds), Json::String(name)) => kinds
+        (FieldKind::Wrapper(_), _) => false,
+        (FieldKind::Enum(kinds), Json::String(name)) => kinds
             .values
             .iter()
             .any(|(known, number)| known == name && *number == 0),
-        (Kind::String | Kind::Bytes, Json::String(text)) => text.is_empty(),
-        (Kind::Int64 | Kind::Uint64, Json::String(text)) => text == "0",
+        (FieldKind::String | FieldKind::Bytes, Json::String(text)) => text.is_empty(),
+        (FieldKind::Int64 | FieldKind::Uint64, Json::String(text)) => text == "0",
         (_, Json::Bool(value)) => !*value,
-        (Kind::Float | Kind::Double, Json::Number(number)) => {
+        (FieldKind::Float | FieldKind::Double, Json::Number(number)) => {
             number.as_f64().is_some_and(|value| value.to_bits() == 0)
         }
         (_, Json::Number(number)) => number.as_i64() == Some(0),
@@ -113,21 +113,29 @@ fn is_default(kind: Kind, value: &Json) -> bool {
     }
 }
 
-fn list(kind: Kind, raw: Raw<'_>, depth: usize, items: &mut Vec<Json>) -> Result<(), Malformed> {
+fn list(
+    kind: FieldKind,
+    raw: Raw<'_>,
+    depth: usize,
+    items: &mut Vec<Json>,
+) -> Result<(), DecodeError> {
     let form = match kind {
-        Kind::Bool | Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 | Kind::Enum(_) => {
-            VARINT
-        }
-        Kind::Float => FIXED32,
-        Kind::Double => FIXED64,
-        Kind::String
-        | Kind::Bytes
-        | Kind::Message(_)
-        | Kind::Duration
-        | Kind::Timestamp
-        | Kind::Wrapper(_)
-        | Kind::Struct
-        | Kind::Any => BYTES,
+        FieldKind::Bool
+        | FieldKind::Int32
+        | FieldKind::Int64
+        | FieldKind::Uint32
+        | FieldKind::Uint64
+        | FieldKind::Enum(_) => VARINT,
+        FieldKind::Float => FIXED32,
+        FieldKind::Double => FIXED64,
+        FieldKind::String
+        | FieldKind::Bytes
+        | FieldKind::Message(_)
+        | FieldKind::Duration
+        | FieldKind::Timestamp
+        | FieldKind::Wrapper(_)
+        | FieldKind::Struct
+        | FieldKind::Any => BYTES,
     };
     if let (false, Raw::Bytes(mut packed)) = (form == BYTES, raw) {
         while !packed.is_empty() {
@@ -142,13 +150,13 @@ fn list(kind: Kind, raw: Raw<'_>, depth: usize, items: &mut Vec<Json>) -> Result
 
 fn map_entry(
     by: Key,
-    kind: Kind,
+    kind: FieldKind,
     raw: Raw<'_>,
     depth: usize,
     entries: &mut Map<String, Json>,
-) -> Result<(), Malformed> {
+) -> Result<(), DecodeError> {
     let Raw::Bytes(mut bytes) = raw else {
-        return Err(Malformed::Form);
+        return Err(DecodeError::Form);
     };
     let (mut key, mut found) = (None, None);
     while let Some((number, raw)) = next(&mut bytes)? {
@@ -172,21 +180,24 @@ fn map_entry(
 }
 
 /// A value that an entry leaves out.
-fn default(kind: Kind, depth: usize) -> Result<Json, Malformed> {
+fn default(kind: FieldKind, depth: usize) -> Result<Json, DecodeError> {
     let raw = match kind {
-        Kind::Float => Raw::Fixed32([0; 4]),
-        Kind::Double => Raw::Fixed64([0; 8]),
-        Kind::Bool | Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 | Kind::Enum(_) => {
-            Raw::Varint(0)
-        }
-        Kind::String
-        | Kind::Bytes
-        | Kind::Message(_)
-        | Kind::Duration
-        | Kind::Timestamp
-        | Kind::Wrapper(_)
-        | Kind::Struct
-        | Kind::Any => Raw::Bytes(&[]),
+        FieldKind::Float => Raw::Fixed32([0; 4]),
+        FieldKind::Double => Raw::Fixed64([0; 8]),
+        FieldKind::Bool
+        | FieldKind::Int32
+        | FieldKind::Int64
+        | FieldKind::Uint32
+        | FieldKind::Uint64
+        | FieldKind::Enum(_) => Raw::Varint(0),
+        FieldKind::String
+        | FieldKind::Bytes
+        | FieldKind::Message(_)
+        | FieldKind::Duration
+        | FieldKind::Timestamp
+        | FieldKind::Wrapper(_)
+        | FieldKind::Struct
+        | FieldKind::Any => Raw::Bytes(&[]),
     };
     single(kind, raw, depth)
 }
@@ -196,29 +207,29 @@ fn default(kind: Kind, depth: usize) -> Result<Json, Malformed> {
     clippy::cast_possible_wrap,
     reason = "numbers on the wire are so long as their types, and signed by them"
 )]
-fn single(kind: Kind, raw: Raw<'_>, depth: usize) -> Result<Json, Malformed> {
+fn single(kind: FieldKind, raw: Raw<'_>, depth: usize) -> Result<Json, DecodeError> {
     Ok(match (kind, raw) {
-        (Kind::String, raw) => Json::String(text(raw)?),
-        (Kind::Bytes, Raw::Bytes(bytes)) => Json::String(BASE64.encode(bytes)),
-        (Kind::Bool, Raw::Varint(value)) => Json::Bool(value != 0),
-        (Kind::Int32, Raw::Varint(value)) => Json::from(value as i32),
-        (Kind::Uint32, raw) => Json::from(low_bits(raw)?),
-        (Kind::Int64, Raw::Varint(value)) => Json::String((value as i64).to_string()),
-        (Kind::Uint64, Raw::Varint(value)) => Json::String(value.to_string()),
-        (Kind::Float, Raw::Fixed32(bytes)) => number(f32::from_le_bytes(bytes).into()),
-        (Kind::Double, Raw::Fixed64(bytes)) => number(f64::from_le_bytes(bytes)),
-        (Kind::Enum(kinds), Raw::Varint(value)) => choice(kinds, value as i32),
-        (Kind::Message(message), Raw::Bytes(bytes)) => {
+        (FieldKind::String, raw) => Json::String(text(raw)?),
+        (FieldKind::Bytes, Raw::Bytes(bytes)) => Json::String(BASE64.encode(bytes)),
+        (FieldKind::Bool, Raw::Varint(value)) => Json::Bool(value != 0),
+        (FieldKind::Int32, Raw::Varint(value)) => Json::from(value as i32),
+        (FieldKind::Uint32, raw) => Json::from(low_bits(raw)?),
+        (FieldKind::Int64, Raw::Varint(value)) => Json::String((value as i64).to_string()),
+        (FieldKind::Uint64, Raw::Varint(value)) => Json::String(value.to_string()),
+        (FieldKind::Float, Raw::Fixed32(bytes)) => number(f32::from_le_bytes(bytes).into()),
+        (FieldKind::Double, Raw::Fixed64(bytes)) => number(f64::from_le_bytes(bytes)),
+        (FieldKind::Enum(kinds), Raw::Varint(value)) => choice(kinds, value as i32),
+        (FieldKind::Message(message), Raw::Bytes(bytes)) => {
             let mut out = Map::new();
             read_message(message, bytes, depth + 1, &mut out)?;
             Json::Object(out)
         }
-        (Kind::Struct, Raw::Bytes(bytes)) => {
+        (FieldKind::Struct, Raw::Bytes(bytes)) => {
             let mut out = Map::new();
             read_struct(bytes, depth + 1, &mut out)?;
             Json::Object(out)
         }
-        (Kind::Wrapper(kind), Raw::Bytes(mut bytes)) => {
+        (FieldKind::Wrapper(kind), Raw::Bytes(mut bytes)) => {
             let mut inner = default(*kind, depth)?;
             while let Some((number, raw)) = next(&mut bytes)? {
                 if number == 1 {
@@ -227,17 +238,17 @@ fn single(kind: Kind, raw: Raw<'_>, depth: usize) -> Result<Json, Malformed> {
             }
             inner
         }
-        (Kind::Duration, Raw::Bytes(bytes)) => {
+        (FieldKind::Duration, Raw::Bytes(bytes)) => {
             let (seconds, nanos) = timestamp(bytes)?;
             Json::String(duration::canonical(&Duration { seconds, nanos }))
         }
-        (Kind::Timestamp, Raw::Bytes(bytes)) => {
+        (FieldKind::Timestamp, Raw::Bytes(bytes)) => {
             let (seconds, nanos) = timestamp(bytes)?;
             Json::String(timestamp::text(&Timestamp { seconds, nanos }))
         }
         // Its type may be one that is not known here.
-        (Kind::Any, Raw::Bytes(_)) => Json::Object(Map::new()),
-        _ => return Err(Malformed::Form),
+        (FieldKind::Any, Raw::Bytes(_)) => Json::Object(Map::new()),
+        _ => return Err(DecodeError::Form),
     })
 }
 
@@ -257,7 +268,7 @@ fn choice(kinds: &Enum, number: i32) -> Json {
     clippy::cast_possible_wrap,
     reason = "as above"
 )]
-fn timestamp(mut bytes: &[u8]) -> Result<(i64, i32), Malformed> {
+fn timestamp(mut bytes: &[u8]) -> Result<(i64, i32), DecodeError> {
     let (mut seconds, mut nanos) = (0, 0);
     while let Some((number, raw)) = next(&mut bytes)? {
         match (number, raw) {

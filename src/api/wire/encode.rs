@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 use super::structs::write_struct;
 use super::{BYTES, FIXED32, FIXED64, VARINT};
 use crate::proto_json::BASE64;
-use crate::schema::{Field, Key, Kind, Message, Shape};
+use crate::schema::{Field, FieldKind, Key, Message, Shape};
 use crate::{duration, timestamp};
 
 /// The bytes of a message. A value that is not of its field's type, such as the `null` of an unreadable one, is left out.
@@ -53,14 +53,14 @@ fn one(field: &Field, value: &Json, out: &mut Vec<u8>) {
 fn list(field: &Field, items: &[Json], out: &mut Vec<u8>) {
     let is_packed = !matches!(
         field.kind,
-        Kind::String
-            | Kind::Bytes
-            | Kind::Message(_)
-            | Kind::Duration
-            | Kind::Timestamp
-            | Kind::Wrapper(_)
-            | Kind::Struct
-            | Kind::Any
+        FieldKind::String
+            | FieldKind::Bytes
+            | FieldKind::Message(_)
+            | FieldKind::Duration
+            | FieldKind::Timestamp
+            | FieldKind::Wrapper(_)
+            | FieldKind::Struct
+            | FieldKind::Any
     );
     if is_packed {
         let scalars: Vec<_> = items
@@ -83,7 +83,7 @@ fn list(field: &Field, items: &[Json], out: &mut Vec<u8>) {
 }
 
 /// A value that is written even with its default.
-fn part(number: u32, kind: Kind, value: &Json, out: &mut Vec<u8>) {
+fn part(number: u32, kind: FieldKind, value: &Json, out: &mut Vec<u8>) {
     match scalar(kind, value) {
         Some(scalar) => scalar.write(Some(number), out),
         None => length_delimited(number, out, |out| body(kind, value, out)),
@@ -102,9 +102,9 @@ fn map(field: &Field, by: Key, entries: &Map<String, Json>, out: &mut Vec<u8>) {
     for (key, value) in entries {
         length_delimited(field.number, out, |out| {
             match by {
-                Key::String => Scalar::Text(key).write(Some(1), out),
+                Key::String => WireScalar::Text(key).write(Some(1), out),
                 Key::Uint32 => {
-                    Scalar::Varint(key.parse::<u32>().unwrap_or(0).into()).write(Some(1), out);
+                    WireScalar::Varint(key.parse::<u32>().unwrap_or(0).into()).write(Some(1), out);
                 }
             }
             part(2, field.kind, value, out);
@@ -114,17 +114,17 @@ fn map(field: &Field, by: Key, entries: &Map<String, Json>, out: &mut Vec<u8>) {
 }
 
 /// Writes the content of a value that has a message's form; false if the value is none, and the field is not to be written.
-fn body(kind: Kind, value: &Json, out: &mut Vec<u8>) -> bool {
+fn body(kind: FieldKind, value: &Json, out: &mut Vec<u8>) -> bool {
     match (kind, value) {
-        (Kind::Message(message), Json::Object(values)) => {
+        (FieldKind::Message(message), Json::Object(values)) => {
             write_message(message, values, out);
             true
         }
-        (Kind::Struct, Json::Object(values)) => {
+        (FieldKind::Struct, Json::Object(values)) => {
             write_struct(values, out);
             true
         }
-        (Kind::Wrapper(kind), value) => match scalar(*kind, value) {
+        (FieldKind::Wrapper(kind), value) => match scalar(*kind, value) {
             Some(scalar) => {
                 let before = out.len();
                 scalar.write(Some(1), out);
@@ -135,10 +135,10 @@ fn body(kind: Kind, value: &Json, out: &mut Vec<u8>) -> bool {
             }
             None => false,
         },
-        (Kind::Duration, Json::String(text)) => duration::parse(text)
+        (FieldKind::Duration, Json::String(text)) => duration::parse(text)
             .map(|read| timestamp(read.seconds, read.nanos, out))
             .is_some(),
-        (Kind::Timestamp, Json::String(text)) => timestamp::parse(text)
+        (FieldKind::Timestamp, Json::String(text)) => timestamp::parse(text)
             .map(|read| timestamp(read.seconds, read.nanos, out))
             .is_some(),
         _ => false,
@@ -148,13 +148,13 @@ fn body(kind: Kind, value: &Json, out: &mut Vec<u8>) -> bool {
 fn timestamp(seconds: i64, nanos: i32, out: &mut Vec<u8>) {
     for (number, part) in [(1, seconds), (2, i64::from(nanos))] {
         if part != 0 {
-            Scalar::Varint(part.cast_unsigned()).write(Some(number), out);
+            WireScalar::Varint(part.cast_unsigned()).write(Some(number), out);
         }
     }
 }
 
 /// A value without fields.
-pub(crate) enum Scalar<'value> {
+pub(crate) enum WireScalar<'value> {
     Varint(u64),
     Double(f64),
     Float(f32),
@@ -163,35 +163,37 @@ pub(crate) enum Scalar<'value> {
 }
 
 /// `None` for what is no scalar, or not of the kind.
-fn scalar(kind: Kind, value: &Json) -> Option<Scalar<'_>> {
+fn scalar(kind: FieldKind, value: &Json) -> Option<WireScalar<'_>> {
     Some(match (kind, value) {
-        (Kind::String, Json::String(text)) => Scalar::Text(text),
-        (Kind::Bytes, Json::String(text)) => Scalar::Bytes(BASE64.decode(text).ok()?),
-        (Kind::Bool, Json::Bool(value)) => Scalar::Varint(u64::from(*value)),
-        (Kind::Int32 | Kind::Uint32, Json::Number(number)) => {
-            Scalar::Varint(number.as_i64()?.cast_unsigned())
+        (FieldKind::String, Json::String(text)) => WireScalar::Text(text),
+        (FieldKind::Bytes, Json::String(text)) => WireScalar::Bytes(BASE64.decode(text).ok()?),
+        (FieldKind::Bool, Json::Bool(value)) => WireScalar::Varint(u64::from(*value)),
+        (FieldKind::Int32 | FieldKind::Uint32, Json::Number(number)) => {
+            WireScalar::Varint(number.as_i64()?.cast_unsigned())
         }
-        (Kind::Int64, Json::String(text)) => {
-            Scalar::Varint(text.parse::<i64>().ok()?.cast_unsigned())
+        (FieldKind::Int64, Json::String(text)) => {
+            WireScalar::Varint(text.parse::<i64>().ok()?.cast_unsigned())
         }
-        (Kind::Uint64, Json::String(text)) => Scalar::Varint(text.parse().ok()?),
-        (Kind::Double, Json::Number(number)) => Scalar::Double(number.as_f64()?),
+        (FieldKind::Uint64, Json::String(text)) => WireScalar::Varint(text.parse().ok()?),
+        (FieldKind::Double, Json::Number(number)) => WireScalar::Double(number.as_f64()?),
         #[allow(
             clippy::cast_possible_truncation,
             reason = "that is what the field holds"
         )]
-        (Kind::Float, Json::Number(number)) => Scalar::Float(number.as_f64()? as f32),
-        (Kind::Enum(kinds), Json::String(text)) => {
+        (FieldKind::Float, Json::Number(number)) => WireScalar::Float(number.as_f64()? as f32),
+        (FieldKind::Enum(kinds), Json::String(text)) => {
             let (_, number) = kinds.values.iter().find(|(name, _)| name == text)?;
-            Scalar::Varint(i64::from(*number).cast_unsigned())
+            WireScalar::Varint(i64::from(*number).cast_unsigned())
         }
         // Of a newer writer.
-        (Kind::Enum(_), Json::Number(number)) => Scalar::Varint(number.as_i64()?.cast_unsigned()),
+        (FieldKind::Enum(_), Json::Number(number)) => {
+            WireScalar::Varint(number.as_i64()?.cast_unsigned())
+        }
         _ => return None,
     })
 }
 
-impl Scalar<'_> {
+impl WireScalar<'_> {
     fn is_default(&self) -> bool {
         match self {
             Self::Varint(value) => *value == 0,

@@ -12,8 +12,8 @@ mod tests;
 
 pub use decode::decode;
 pub use encode::encode;
-pub(crate) use encode::{Scalar, length_delimited};
-pub use raw::{Malformed, Raw, next as next_field, value as next_value};
+pub(crate) use encode::{WireScalar, length_delimited};
+pub use raw::{DecodeError, Raw, next as next_field, value as next_value};
 pub(crate) use structs::encode_value;
 pub use structs::{decode_struct, decode_value, encode_struct};
 

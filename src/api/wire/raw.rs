@@ -6,7 +6,7 @@ use super::{BYTES, DEEPEST, FIXED32, FIXED64, GROUP, GROUP_END, VARINT};
 
 /// Why bytes are no such message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
+pub enum DecodeError {
     /// They end in the middle of a value.
     Short,
     /// A tag that does not exist, or a value of another form than its field has.
@@ -17,7 +17,7 @@ pub enum Malformed {
     Deep,
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for DecodeError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
             Self::Short => "the message ends early",
@@ -28,7 +28,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for DecodeError {}
 
 /// A field's value as it lies on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +44,12 @@ pub enum Raw<'bytes> {
 /// # Errors
 ///
 /// Bytes that are no field.
-pub fn next<'bytes>(rest: &mut &'bytes [u8]) -> Result<Option<(u32, Raw<'bytes>)>, Malformed> {
+pub fn next<'bytes>(rest: &mut &'bytes [u8]) -> Result<Option<(u32, Raw<'bytes>)>, DecodeError> {
     while !rest.is_empty() {
-        let tag = u32::try_from(varint(rest)?).map_err(|_| Malformed::Form)?;
+        let tag = u32::try_from(varint(rest)?).map_err(|_| DecodeError::Form)?;
         let number = tag >> 3;
         if number == 0 {
-            return Err(Malformed::Form);
+            return Err(DecodeError::Form);
         }
         match tag & 7 {
             GROUP => skip_group(number, rest)?,
@@ -64,27 +64,27 @@ pub fn next<'bytes>(rest: &mut &'bytes [u8]) -> Result<Option<(u32, Raw<'bytes>)
 /// # Errors
 ///
 /// Bytes that are no such value.
-pub fn value<'bytes>(form: u32, rest: &mut &'bytes [u8]) -> Result<Raw<'bytes>, Malformed> {
+pub fn value<'bytes>(form: u32, rest: &mut &'bytes [u8]) -> Result<Raw<'bytes>, DecodeError> {
     Ok(match form {
         VARINT => Raw::Varint(varint(rest)?),
         FIXED64 => Raw::Fixed64(fixed(rest)?),
         FIXED32 => Raw::Fixed32(fixed(rest)?),
         BYTES => {
-            let length = usize::try_from(varint(rest)?).map_err(|_| Malformed::Short)?;
-            let (taken, after) = rest.split_at_checked(length).ok_or(Malformed::Short)?;
+            let length = usize::try_from(varint(rest)?).map_err(|_| DecodeError::Short)?;
+            let (taken, after) = rest.split_at_checked(length).ok_or(DecodeError::Short)?;
             *rest = after;
             Raw::Bytes(taken)
         }
-        _ => return Err(Malformed::Form),
+        _ => return Err(DecodeError::Form),
     })
 }
 
-fn skip_group(number: u32, rest: &mut &[u8]) -> Result<(), Malformed> {
+fn skip_group(number: u32, rest: &mut &[u8]) -> Result<(), DecodeError> {
     let mut open = vec![number];
     while let Some(inner) = open.last() {
-        let tag = u32::try_from(varint(rest)?).map_err(|_| Malformed::Form)?;
+        let tag = u32::try_from(varint(rest)?).map_err(|_| DecodeError::Form)?;
         match tag & 7 {
-            GROUP if open.len() >= DEEPEST => return Err(Malformed::Deep),
+            GROUP if open.len() >= DEEPEST => return Err(DecodeError::Deep),
             GROUP => open.push(tag >> 3),
             GROUP_END if tag >> 3 == *inner => drop(open.pop()),
             form => drop(value(form, rest)?),
@@ -93,27 +93,27 @@ fn skip_group(number: u32, rest: &mut &[u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
-    prost::encoding::decode_varint(rest).map_err(|_| Malformed::Short)
+fn varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
+    prost::encoding::decode_varint(rest).map_err(|_| DecodeError::Short)
 }
 
-fn fixed<const LENGTH: usize>(rest: &mut &[u8]) -> Result<[u8; LENGTH], Malformed> {
-    let (taken, after) = rest.split_first_chunk().ok_or(Malformed::Short)?;
+fn fixed<const LENGTH: usize>(rest: &mut &[u8]) -> Result<[u8; LENGTH], DecodeError> {
+    let (taken, after) = rest.split_first_chunk().ok_or(DecodeError::Short)?;
     *rest = after;
     Ok(*taken)
 }
 
-pub(super) fn text(raw: Raw<'_>) -> Result<String, Malformed> {
+pub(super) fn text(raw: Raw<'_>) -> Result<String, DecodeError> {
     let Raw::Bytes(bytes) = raw else {
-        return Err(Malformed::Form);
+        return Err(DecodeError::Form);
     };
-    String::from_utf8(bytes.to_vec()).map_err(|_| Malformed::Text)
+    String::from_utf8(bytes.to_vec()).map_err(|_| DecodeError::Text)
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "the wire's own rule")]
-pub(super) fn low_bits(raw: Raw<'_>) -> Result<u32, Malformed> {
+pub(super) fn low_bits(raw: Raw<'_>) -> Result<u32, DecodeError> {
     match raw {
         Raw::Varint(value) => Ok(value as u32),
-        Raw::Fixed64(_) | Raw::Fixed32(_) | Raw::Bytes(_) => Err(Malformed::Form),
+        Raw::Fixed64(_) | Raw::Fixed32(_) | Raw::Bytes(_) => Err(DecodeError::Form),
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value as Json};
 
 use super::DEEPEST;
-use super::encode::{Scalar, length_delimited};
-use super::raw::{Malformed, Raw, next, text};
+use super::encode::{WireScalar, length_delimited};
+use super::raw::{DecodeError, Raw, next, text};
 use crate::proto_json::canonical;
 
 /// The bytes of a Struct.
@@ -27,7 +27,7 @@ pub(crate) fn encode_value(value: &Json) -> Vec<u8> {
 /// # Errors
 ///
 /// Bytes that are no Struct.
-pub fn decode_struct(bytes: &[u8]) -> Result<Map<String, Json>, Malformed> {
+pub fn decode_struct(bytes: &[u8]) -> Result<Map<String, Json>, DecodeError> {
     let mut out = Map::new();
     read_struct(bytes, 0, &mut out)?;
     Ok(out)
@@ -38,7 +38,7 @@ pub fn decode_struct(bytes: &[u8]) -> Result<Map<String, Json>, Malformed> {
 /// # Errors
 ///
 /// Bytes that are none.
-pub fn decode_value(bytes: &[u8]) -> Result<Json, Malformed> {
+pub fn decode_value(bytes: &[u8]) -> Result<Json, DecodeError> {
     read_value(bytes, 0)
 }
 
@@ -47,7 +47,7 @@ pub(super) fn write_struct(fields: &Map<String, Json>, out: &mut Vec<u8>) {
     fields.sort_by_key(|(key, _)| *key);
     for (key, value) in fields {
         length_delimited(1, out, |out| {
-            Scalar::Text(key).write(Some(1), out);
+            WireScalar::Text(key).write(Some(1), out);
             length_delimited(2, out, |out| {
                 write_value(value, out);
                 true
@@ -60,12 +60,12 @@ pub(super) fn write_struct(fields: &Map<String, Json>, out: &mut Vec<u8>) {
 /// A `google.protobuf.Value`.
 fn write_value(value: &Json, out: &mut Vec<u8>) {
     match value {
-        Json::Null => Scalar::Varint(0).write(Some(1), out),
+        Json::Null => WireScalar::Varint(0).write(Some(1), out),
         Json::Number(number) => {
-            Scalar::Double(number.as_f64().unwrap_or_default()).write(Some(2), out);
+            WireScalar::Double(number.as_f64().unwrap_or_default()).write(Some(2), out);
         }
-        Json::String(text) => Scalar::Text(text).write(Some(3), out),
-        Json::Bool(value) => Scalar::Varint(u64::from(*value)).write(Some(4), out),
+        Json::String(text) => WireScalar::Text(text).write(Some(3), out),
+        Json::Bool(value) => WireScalar::Varint(u64::from(*value)).write(Some(4), out),
         Json::Object(fields) => length_delimited(5, out, |out| {
             write_struct(fields, out);
             true
@@ -86,7 +86,7 @@ pub(super) fn read_struct(
     mut bytes: &[u8],
     depth: usize,
     out: &mut Map<String, Json>,
-) -> Result<(), Malformed> {
+) -> Result<(), DecodeError> {
     while let Some((number, raw)) = next(&mut bytes)? {
         let (1, Raw::Bytes(mut entry)) = (number, raw) else {
             continue;
@@ -105,9 +105,9 @@ pub(super) fn read_struct(
 }
 
 /// A `google.protobuf.Value`.
-fn read_value(mut bytes: &[u8], depth: usize) -> Result<Json, Malformed> {
+fn read_value(mut bytes: &[u8], depth: usize) -> Result<Json, DecodeError> {
     if depth > DEEPEST {
-        return Err(Malformed::Deep);
+        return Err(DecodeError::Deep);
     }
     let mut found = Json::Null;
     while let Some((number, raw)) = next(&mut bytes)? {

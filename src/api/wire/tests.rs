@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 use super::*;
 use crate::config::{Severity, read_message};
 use crate::proto_json::{BASE64, canonical};
-use crate::schema::{self, Field, Key, Kind, Message, Shape};
+use crate::schema::{self, Field, FieldKind, Key, Message, Shape};
 use crate::{duration, timestamp};
 
 /// All messages that objects are made of.
@@ -23,7 +23,7 @@ fn messages() -> Vec<&'static Message> {
     let mut at = 0;
     while let Some(message) = found.get(at) {
         for field in message.fields {
-            if let Kind::Message(inner) = field.kind
+            if let FieldKind::Message(inner) = field.kind
                 && !found.iter().any(|known| known.name == inner.name)
             {
                 found.push(inner);
@@ -70,7 +70,7 @@ fn value_of(message: &'static Message, depth: u32) -> BoxedStrategy<Json> {
 fn field_of(field: &'static Field, depth: u32) -> BoxedStrategy<Json> {
     let one = single(field.kind, depth);
     // A wrapper is there for its zero.
-    let presence = field.presence || matches!(field.kind, Kind::Wrapper(_));
+    let presence = field.presence || matches!(field.kind, FieldKind::Wrapper(_));
     match field.shape {
         Shape::One => one
             .prop_filter("the wire does not show it", move |value| {
@@ -96,38 +96,38 @@ fn is_default(value: &Json) -> bool {
     matches!(value, Json::Bool(false)) || value == "" || value == "0" || value == 0 || value == 0.0
 }
 
-fn single(kind: Kind, depth: u32) -> BoxedStrategy<Json> {
+fn single(kind: FieldKind, depth: u32) -> BoxedStrategy<Json> {
     match kind {
-        Kind::String => "\\PC{0,8}".prop_map(Json::from).boxed(),
-        Kind::Bytes => any::<Vec<u8>>()
+        FieldKind::String => "\\PC{0,8}".prop_map(Json::from).boxed(),
+        FieldKind::Bytes => any::<Vec<u8>>()
             .prop_map(|bytes| Json::from(BASE64.encode(bytes)))
             .boxed(),
-        Kind::Bool => any::<bool>().prop_map(Json::from).boxed(),
-        Kind::Int32 => any::<i32>().prop_map(Json::from).boxed(),
-        Kind::Uint32 => any::<u32>().prop_map(Json::from).boxed(),
-        Kind::Int64 => any::<i64>()
+        FieldKind::Bool => any::<bool>().prop_map(Json::from).boxed(),
+        FieldKind::Int32 => any::<i32>().prop_map(Json::from).boxed(),
+        FieldKind::Uint32 => any::<u32>().prop_map(Json::from).boxed(),
+        FieldKind::Int64 => any::<i64>()
             .prop_map(|value| Json::from(value.to_string()))
             .boxed(),
-        Kind::Uint64 => any::<u64>()
+        FieldKind::Uint64 => any::<u64>()
             .prop_map(|value| Json::from(value.to_string()))
             .boxed(),
-        Kind::Float => any::<f32>()
+        FieldKind::Float => any::<f32>()
             .prop_map(|value| Json::from(f64::from(value)))
             .boxed(),
-        Kind::Double => any::<f64>().prop_map(Json::from).boxed(),
+        FieldKind::Double => any::<f64>().prop_map(Json::from).boxed(),
         // The first is the default, where it stands alone.
-        Kind::Enum(kinds) => (kinds.values.len().min(2) - 1..kinds.values.len())
+        FieldKind::Enum(kinds) => (kinds.values.len().min(2) - 1..kinds.values.len())
             .prop_map(|at| Json::from(kinds.values[at].0))
             .boxed(),
-        Kind::Message(_) if depth == 0 => Just(json!({})).boxed(),
-        Kind::Message(message) => value_of(message, depth - 1),
-        Kind::Duration => (-10_000_000_000_000_000_i64..10_000_000_000_000_000)
+        FieldKind::Message(_) if depth == 0 => Just(json!({})).boxed(),
+        FieldKind::Message(message) => value_of(message, depth - 1),
+        FieldKind::Duration => (-10_000_000_000_000_000_i64..10_000_000_000_000_000)
             .prop_map(|nanos| {
                 let read = duration::parse(&format!("{nanos}ns")).unwrap();
                 Json::from(duration::canonical(&read))
             })
             .boxed(),
-        Kind::Timestamp => (-60_000_000_000_i64..250_000_000_000, 0..1_000_000_000_i32)
+        FieldKind::Timestamp => (-60_000_000_000_i64..250_000_000_000, 0..1_000_000_000_i32)
             .prop_map(|(seconds, nanos)| {
                 Json::from(timestamp::text(&crate::google::protobuf::Timestamp {
                     seconds,
@@ -135,11 +135,11 @@ fn single(kind: Kind, depth: u32) -> BoxedStrategy<Json> {
                 }))
             })
             .boxed(),
-        Kind::Wrapper(kind) => single(*kind, depth),
-        Kind::Struct => proptest::collection::btree_map("\\PC{0,4}", free(), 0..3)
+        FieldKind::Wrapper(kind) => single(*kind, depth),
+        FieldKind::Struct => proptest::collection::btree_map("\\PC{0,4}", free(), 0..3)
             .prop_map(|fields| Json::Object(fields.into_iter().collect()))
             .boxed(),
-        Kind::Any => unreachable!("objects have none"),
+        FieldKind::Any => unreachable!("objects have none"),
     }
 }
 
@@ -169,7 +169,7 @@ fn reordered(message: &'static Message, value: &Json) -> Json {
     let entries = fields.iter().rev().map(|(name, value)| {
         let field = message.field(name).unwrap();
         let inner = |value: &Json| {
-            let Kind::Message(inner) = field.kind else {
+            let FieldKind::Message(inner) = field.kind else {
                 return value.clone();
             };
             reordered(inner, value)
@@ -322,20 +322,20 @@ fn the_last_of_several_counts_and_messages_merge() {
 fn what_is_no_message_says_why() {
     let message = &schema::ISTIO_NETWORKING_V1ALPHA3_DESTINATION;
     for (bytes, want) in [
-        (&[0x0a][..], Malformed::Short),
-        (&[0x0a, 5, b'a'], Malformed::Short),
-        (&[0x0a, 1, 0xff], Malformed::Text),
-        (&[0x08, 1], Malformed::Form),
-        (&[0x00], Malformed::Form),
-        (&[0x0f], Malformed::Form),
-        (&[0x84, 1], Malformed::Form),
+        (&[0x0a][..], DecodeError::Short),
+        (&[0x0a, 5, b'a'], DecodeError::Short),
+        (&[0x0a, 1, 0xff], DecodeError::Text),
+        (&[0x08, 1], DecodeError::Form),
+        (&[0x00], DecodeError::Form),
+        (&[0x0f], DecodeError::Form),
+        (&[0x84, 1], DecodeError::Form),
     ] {
         assert_eq!(decode(message, bytes), Err(want), "{bytes:?}");
     }
     let mut deep = [0x83_u8, 1].repeat(DEEPEST + 1);
-    assert_eq!(decode(message, &deep), Err(Malformed::Deep));
+    assert_eq!(decode(message, &deep), Err(DecodeError::Deep));
     deep.truncate(2);
-    assert_eq!(decode(message, &deep), Err(Malformed::Short));
+    assert_eq!(decode(message, &deep), Err(DecodeError::Short));
     // A Value in a list in a Value, again and again.
     let mut value = vec![0x08, 0];
     for _ in 0..DEEPEST {
@@ -359,5 +359,5 @@ fn what_is_no_message_says_why() {
     let mut fields = vec![0x0a];
     prost::encoding::encode_varint(entry.len() as u64, &mut fields);
     fields.extend(entry);
-    assert_eq!(decode_struct(&fields), Err(Malformed::Deep));
+    assert_eq!(decode_struct(&fields), Err(DecodeError::Deep));
 }

@@ -49,13 +49,13 @@ enum Parts {
         entries: Vec<(String, Node)>,
         known: BTreeSet<String>,
         /// Waiting for its value.
-        key: Option<Key>,
+        key: Option<MappingKey>,
         /// Values of `<<`.
         merged: Vec<Node>,
     },
 }
 
-enum Key {
+enum MappingKey {
     Name(String),
     /// `<<`: the entries of other maps, where this one lacks them.
     Merge,
@@ -262,7 +262,7 @@ impl Builder {
         let [Open { parts: root, .. }, Open { parts, .. }] = self.open.as_slice() else {
             return false;
         };
-        let is_items = |key: &Key| matches!(key, Key::Name(name) if name == "items");
+        let is_items = |key: &MappingKey| matches!(key, MappingKey::Name(name) if name == "items");
         matches!(parts, Parts::List(_))
             && matches!(root, Parts::Map { key: Some(key), .. } if is_items(key))
     }
@@ -289,8 +289,8 @@ impl Builder {
                 merged,
             } => match key.take() {
                 None => *key = Some(name(built.node, known)?),
-                Some(Key::Merge) => merged.push(Node { line, ..built.node }),
-                Some(Key::Name(name)) => entries.push((name, built.node)),
+                Some(MappingKey::Merge) => merged.push(Node { line, ..built.node }),
+                Some(MappingKey::Name(name)) => entries.push((name, built.node)),
             },
         }
         Ok(())
@@ -298,12 +298,12 @@ impl Builder {
 }
 
 /// A key that is new.
-fn name(node: Node, known: &mut BTreeSet<String>) -> Result<Key, Malformed> {
+fn name(node: Node, known: &mut BTreeSet<String>) -> Result<MappingKey, Malformed> {
     let Value::Scalar(scalar) = node.value else {
         return Err(malformed(node.line, "a key that is a list or an object"));
     };
     if scalar.plain && scalar.text == "<<" {
-        return Ok(Key::Merge);
+        return Ok(MappingKey::Merge);
     }
     if !known.insert(scalar.text.clone()) {
         return Err(malformed(
@@ -311,7 +311,7 @@ fn name(node: Node, known: &mut BTreeSet<String>) -> Result<Key, Malformed> {
             format!("the key {:?} twice", scalar.text),
         ));
     }
-    Ok(Key::Name(scalar.text))
+    Ok(MappingKey::Name(scalar.text))
 }
 
 fn merge(

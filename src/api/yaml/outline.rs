@@ -41,7 +41,7 @@ impl Iterator for Outlines<'_> {
         if self.ended {
             return None;
         }
-        let mut top = Top::default();
+        let mut top = OpenDocument::default();
         while let Some(event) = self.parser.next_event() {
             match event {
                 Ok((Event::DocumentEnd, _)) => return Some(Ok(top.outline)),
@@ -67,7 +67,7 @@ impl fmt::Debug for Outlines<'_> {
 
 /// A document on its way by.
 #[derive(Default)]
-struct Top {
+struct OpenDocument {
     outline: Outline,
     depth: usize,
     is_map: bool,
@@ -75,7 +75,7 @@ struct Top {
     key: Option<String>,
 }
 
-impl Top {
+impl OpenDocument {
     #[allow(
         clippy::wildcard_enum_match_arm,
         reason = "of the stream, or presentation: there may be more of it"

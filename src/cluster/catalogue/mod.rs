@@ -84,7 +84,7 @@ impl<C: Content> Candidate<C> {
 
 /// The version of an object that is served.
 #[derive(Debug)]
-struct Served<C: Content> {
+struct ServedVersion<C: Content> {
     version: C::Version,
     /// The place of the candidate that this version comes from.
     place: C::Place,
@@ -96,12 +96,12 @@ struct Served<C: Content> {
 #[derive(Debug)]
 struct Slot<C: Content> {
     places: Places<C::Place>,
-    served: Option<Served<C>>,
+    served: Option<ServedVersion<C>>,
 }
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change<I, V> {
+pub enum CatalogueChange<I, V> {
     /// New, or another than before.
     Set(I, V),
     Gone(I),
@@ -111,7 +111,7 @@ pub enum Change<I, V> {
 #[derive(Debug)]
 pub(crate) struct Settled<C: Content> {
     /// By name.
-    pub(crate) changes: Vec<Change<C::Id, C::Version>>,
+    pub(crate) changes: Vec<CatalogueChange<C::Id, C::Version>>,
     /// Names whose candidates have changed.
     pub(crate) touched: BTreeSet<C::Id>,
     /// Places of which a candidate may have another status.
@@ -249,7 +249,7 @@ impl<C: Content> Catalogue<C> {
         &mut self,
         id: &C::Id,
         places: &mut BTreeSet<C::Place>,
-    ) -> Option<Change<C::Id, C::Version>> {
+    ) -> Option<CatalogueChange<C::Id, C::Version>> {
         let mut slot = self.slots.remove(id)?;
         let before = slot.served.take();
         let (next, is_change) = self.next(&slot.places, before.as_ref()).unzip();
@@ -262,9 +262,9 @@ impl<C: Content> Catalogue<C> {
         let change = match &next {
             Some(next) => {
                 let is_change = is_change.unwrap_or_default();
-                is_change.then(|| Change::Set(id.clone(), next.version.clone()))
+                is_change.then(|| CatalogueChange::Set(id.clone(), next.version.clone()))
             }
-            None => before.map(|_| Change::Gone(id.clone())),
+            None => before.map(|_| CatalogueChange::Gone(id.clone())),
         };
         slot.served = next;
         if !slot.places.is_empty() {
@@ -277,8 +277,8 @@ impl<C: Content> Catalogue<C> {
     fn next(
         &self,
         places: &Places<C::Place>,
-        before: Option<&Served<C>>,
-    ) -> Option<(Served<C>, bool)> {
+        before: Option<&ServedVersion<C>>,
+    ) -> Option<(ServedVersion<C>, bool)> {
         let all = || {
             places
                 .iter()
@@ -300,7 +300,7 @@ impl<C: Content> Catalogue<C> {
                     .all(|(_, one)| one.version.is_none());
             if (good.is_none() || is_its) && refused.uid == before.uid {
                 let place = if is_its { &before.place } else { first };
-                let stays = Served {
+                let stays = ServedVersion {
                     version: before.version.clone(),
                     place: place.clone(),
                     uid: before.uid.clone(),
@@ -312,7 +312,7 @@ impl<C: Content> Catalogue<C> {
         let ((place, _), candidate, version) = good?;
         // An equal version keeps its pointer, which readers already hold.
         let same = before.filter(|before| before.version == *version);
-        let next = Served {
+        let next = ServedVersion {
             version: same.map_or(version, |before| &before.version).clone(),
             place: place.clone(),
             uid: candidate.uid.clone(),
@@ -322,7 +322,7 @@ impl<C: Content> Catalogue<C> {
     }
 
     /// Updates the status of all candidates of a name.
-    fn mark(&mut self, places: &Places<C::Place>, served: Option<&Served<C>>) {
+    fn mark(&mut self, places: &Places<C::Place>, served: Option<&ServedVersion<C>>) {
         let has_it = |key: &&At<C::Place>| {
             let candidate = self.candidate(key);
             candidate.zip(served).is_some_and(|(candidate, served)| {

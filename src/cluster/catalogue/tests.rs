@@ -29,8 +29,8 @@ fn put(all: &mut Catalogue<Script>, place: &str, words: &str) {
 
 fn settled(all: &mut Catalogue<Script>) -> String {
     let changes = all.settle().changes.into_iter().map(|change| match change {
-        Change::Set(id, version) => format!("{id}={version}"),
-        Change::Gone(id) => format!("{id}-"),
+        CatalogueChange::Set(id, version) => format!("{id}={version}"),
+        CatalogueChange::Gone(id) => format!("{id}-"),
     });
     changes.collect::<Vec<_>>().join(" ")
 }

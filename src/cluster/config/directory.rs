@@ -13,12 +13,12 @@ use api::config::Finding;
 use api::config::document::{self, LIMITS, Part};
 use api::yaml::Malformed;
 
-use super::entry::{Change, Entry, Id};
-use super::judged::{Judged, Origin, judge_part};
-use super::ledger::{Claim, Ledger, Problem};
-use super::plain::Usable;
-use super::report::{Report, State};
-use crate::tree::{Found, Limits, Stamp, Visit, Walker};
+use super::checked::{CheckedObject, Origin, check_part};
+use super::core_kind::Usable;
+use super::entry::{Entry, EntryChange, EntryId};
+use super::ledger::{Ledger, LedgerEntry, SourceProblem};
+use super::report::{ConfigReport, ErrorEffect};
+use crate::tree::{FoundFile, Limits, Stamp, Visit, Walker};
 
 /// Files at most.
 pub const MOST_FILES: usize = 100_000;
@@ -40,9 +40,9 @@ const WALK: Limits = Limits {
 #[derive(Clone, Debug, Default)]
 pub struct Look {
     /// Changes by name. A rewritten object with equal content is no change.
-    pub changes: Vec<Change>,
+    pub changes: Vec<EntryChange>,
     /// The same pointer as before if nothing is new.
-    pub report: Arc<Report>,
+    pub report: Arc<ConfigReport>,
     /// Directories to watch for the next change, without those below them. Watch the path itself, too: it may be removed, or
     /// come to lead elsewhere.
     pub folders: Vec<PathBuf>,
@@ -55,7 +55,7 @@ pub struct Look {
 
 /// A file as it was last read.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownFile {
     /// The length and the hash of the file's bytes.
     content: Option<(usize, u64)>,
     /// The stamp with which the file is not read again.
@@ -70,10 +70,10 @@ pub struct Directory {
     walker: Walker,
     origin: Origin,
     ledger: Ledger,
-    known: BTreeMap<Arc<str>, Known>,
+    known: BTreeMap<Arc<str>, KnownFile>,
     looks: u64,
     read: usize,
-    problems: BTreeSet<Problem>,
+    problems: BTreeSet<SourceProblem>,
     /// Directories that could not be read.
     unread: Vec<String>,
 }
@@ -125,7 +125,7 @@ impl Directory {
                 "more than {MOST_FILES} files: {} are left out",
                 walked.left_out
             );
-            self.problem("", State::Refused, cause);
+            self.problem("", ErrorEffect::Refused, cause);
         }
         self.forget();
         self.ledger.problems(std::mem::take(&mut self.problems));
@@ -149,7 +149,7 @@ impl Directory {
     }
 
     /// Iterates over the served entries, by name.
-    pub fn all(&self) -> impl Iterator<Item = (&Id, &Entry)> {
+    pub fn all(&self) -> impl Iterator<Item = (&EntryId, &Entry)> {
         self.ledger.all()
     }
 
@@ -162,7 +162,7 @@ impl Directory {
                 folder.is_empty() || below.is_some_and(|below| below.starts_with('/'))
             })
         };
-        let gone = |(place, known): &(&Arc<str>, &mut Known)| {
+        let gone = |(place, known): &(&Arc<str>, &mut KnownFile)| {
             known.seen != self.looks && !is_hidden(place)
         };
         let gone: Vec<Arc<str>> = self
@@ -177,8 +177,8 @@ impl Directory {
         }
     }
 
-    fn problem(&mut self, place: &str, state: State, cause: String) {
-        self.problems.insert(Problem {
+    fn problem(&mut self, place: &str, state: ErrorEffect, cause: String) {
+        self.problems.insert(SourceProblem {
             place: place.to_owned(),
             state,
             cause,
@@ -200,10 +200,10 @@ impl Visit for Directory {
         (!self.ledger.has_room(place)).then_some(stamp)
     }
 
-    fn file(&mut self, below: &Path, found: Result<Found, String>) {
+    fn file(&mut self, below: &Path, found: Result<FoundFile, String>) {
         let Some(place) = below.to_str() else {
             let cause = "its name is not UTF-8".to_owned();
-            return self.problem(&below.to_string_lossy(), State::Refused, cause);
+            return self.problem(&below.to_string_lossy(), ErrorEffect::Refused, cause);
         };
         let place = match self.known.get_key_value(place) {
             Some((place, _)) => Arc::clone(place),
@@ -212,8 +212,8 @@ impl Visit for Directory {
         let known = self.known.entry(Arc::clone(&place)).or_default();
         known.seen = self.looks;
         match found {
-            Ok(Found::Same) => {}
-            Ok(Found::Read { bytes, stamp }) => {
+            Ok(FoundFile::Same) => {}
+            Ok(FoundFile::Read { bytes, stamp }) => {
                 self.read = self.read.saturating_add(1);
                 known.stamp = stamp;
                 let content = Some((bytes.len(), hash(&bytes)));
@@ -224,9 +224,9 @@ impl Visit for Directory {
             }
             Err(cause) => {
                 // Any content of a file that becomes readable again is a change.
-                *known = Known {
+                *known = KnownFile {
                     seen: self.looks,
-                    ..Known::default()
+                    ..KnownFile::default()
                 };
                 let cause = format!("cannot read: {cause}");
                 self.ledger.unread(&place, 0, cause);
@@ -236,13 +236,13 @@ impl Visit for Directory {
 
     fn unread(&mut self, below: &Path, cause: String) {
         let place = below.to_string_lossy().into_owned();
-        self.problem(&place, State::Stale, format!("cannot read: {cause}"));
+        self.problem(&place, ErrorEffect::Stale, format!("cannot read: {cause}"));
         self.unread.push(place);
     }
 }
 
 /// Decodes and validates all objects of a text.
-fn claims(bytes: &[u8], origin: Origin) -> Result<Vec<Claim>, Malformed> {
+fn claims(bytes: &[u8], origin: Origin) -> Result<Vec<LedgerEntry>, Malformed> {
     let text = document::utf8(bytes)?;
     let mut claims = Vec::new();
     let (mut seen, mut nameless) = (0_usize, Nameless::default());
@@ -257,7 +257,7 @@ fn claims(bytes: &[u8], origin: Origin) -> Result<Vec<Claim>, Malformed> {
             break;
         }
         for part in parts {
-            let Some(judged) = judge_part(&part, origin) else {
+            let Some(judged) = check_part(&part, origin) else {
                 continue;
             };
             if !judged.id.is_whole() && !nameless.is_told(part.begin()) {
@@ -268,11 +268,11 @@ fn claims(bytes: &[u8], origin: Origin) -> Result<Vec<Claim>, Malformed> {
                 .clone()
                 .find(|found| found.is_error())
                 .or_else(|| findings.next());
-            claims.push(Claim {
+            claims.push(LedgerEntry {
                 line: part.begin(),
                 wrong: wrong.map_or_else(|| part.begin(), |found: &Finding| part.line(&found.path)),
                 judged,
-                ..Claim::default()
+                ..LedgerEntry::default()
             });
         }
     }
@@ -298,7 +298,7 @@ impl Nameless {
         self.count <= MOST_NAMELESS
     }
 
-    fn rest(self) -> Option<Claim> {
+    fn rest(self) -> Option<LedgerEntry> {
         let more = self
             .count
             .checked_sub(MOST_NAMELESS)
@@ -309,15 +309,15 @@ impl Nameless {
 }
 
 /// Builds a candidate without a name that carries an error of the file at a line.
-fn complaint(line: usize, words: &str) -> Claim {
-    Claim {
-        judged: Judged {
+fn complaint(line: usize, words: &str) -> LedgerEntry {
+    LedgerEntry {
+        judged: CheckedObject {
             findings: vec![Finding::error("", words)],
-            ..Judged::default()
+            ..CheckedObject::default()
         },
         line,
         wrong: line,
-        ..Claim::default()
+        ..LedgerEntry::default()
     }
 }
 

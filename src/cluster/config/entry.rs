@@ -6,32 +6,32 @@ use std::sync::Arc;
 use api::config::Object;
 use api::config::collections::kind_of;
 
-use super::plain::Plain;
+use super::core_kind::CoreKind;
 use crate::catalogue;
 
 /// An object's place among those of a source: all versions of a kind are one collection, so the same name is the same object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id {
+pub struct EntryId {
     /// A collection of the table of kinds, or [`Plain::collection`].
     pub collection: &'static str,
     /// `NAMESPACE/NAME`, or `NAME` of what belongs to the whole cluster.
     pub name: Arc<str>,
 }
 
-impl Id {
+impl EntryId {
     /// The kind, as it is written.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         kind_of(self.collection)
             .map(|row| row.kind)
-            .or_else(|| self.plain().map(Plain::kind))
+            .or_else(|| self.plain().map(CoreKind::kind))
             .unwrap_or_default()
     }
 
     /// The kind, if it is one of Kubernetes' own.
     #[must_use]
-    pub fn plain(&self) -> Option<Plain> {
-        Plain::of_collection(self.collection)
+    pub fn plain(&self) -> Option<CoreKind> {
+        CoreKind::of_collection(self.collection)
     }
 
     /// Returns true if collection and name are known.
@@ -40,7 +40,7 @@ impl Id {
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for EntryId {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind() {
             "" => "?",
@@ -66,7 +66,7 @@ pub enum Entry {
     },
     /// An object of one of Kubernetes' own kinds.
     Plain {
-        kind: Plain,
+        kind: CoreKind,
         /// JSON with the fields that transforms read.
         json: Arc<str>,
     },
@@ -82,7 +82,7 @@ impl fmt::Debug for Entry {
                 .field(created)
                 .finish(),
             Self::Plain {
-                kind: Plain::Secret,
+                kind: CoreKind::Secret,
                 ..
             } => to.write_str("Secret"),
             Self::Plain { kind, json } => to.debug_tuple("Plain").field(kind).field(json).finish(),
@@ -122,4 +122,4 @@ impl PartialEq for Entry {
 }
 
 /// One difference between two states of a source.
-pub type Change = catalogue::Change<Id, Entry>;
+pub type EntryChange = catalogue::CatalogueChange<EntryId, Entry>;

@@ -7,27 +7,27 @@ mod sheet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::entry::{Change, Entry, Id};
-use super::judged::at;
-use super::plain::Plain;
-use super::report::{Report, State};
+use super::checked::at;
+use super::core_kind::CoreKind;
+use super::entry::{Entry, EntryChange, EntryId};
+use super::report::{ConfigReport, ErrorEffect};
 use crate::catalogue::{Candidate, Catalogue, Content, Status};
 use crate::tree::shown;
-pub(super) use sheet::{Claim, Problem};
-use sheet::{Said, Sheet};
+pub(super) use sheet::{LedgerEntry, SourceProblem};
+use sheet::{ObjectFindings, PlaceFindings};
 
 /// Objects whose findings are kept for the report, of 500 bytes each.
 const MOST_EXPLAINED: usize = 10_000;
 
 /// Objects by the files, or the objects of an API server, that they are written in.
 #[derive(Debug)]
-struct Objects;
+struct ConfigObjects;
 
-impl Content for Objects {
+impl Content for ConfigObjects {
     type Place = Arc<str>;
-    type Id = Id;
+    type Id = EntryId;
     type Version = Entry;
-    type Findings = Said;
+    type Findings = ObjectFindings;
 }
 
 /// All objects of a source.
@@ -37,16 +37,16 @@ pub(super) struct Ledger {
     root: String,
     /// Objects at most.
     most: usize,
-    catalogue: Catalogue<Objects>,
+    catalogue: Catalogue<ConfigObjects>,
     /// Findings about places themselves.
-    sheets: BTreeMap<Arc<str>, Sheet>,
+    sheets: BTreeMap<Arc<str>, PlaceFindings>,
     claims: usize,
     /// The number of candidates that have findings.
     explained: usize,
-    problems: BTreeSet<Problem>,
+    problems: BTreeSet<SourceProblem>,
     /// Places with findings.
     noted: BTreeSet<Arc<str>>,
-    report: Arc<Report>,
+    report: Arc<ConfigReport>,
     is_reported: bool,
 }
 
@@ -67,7 +67,7 @@ impl Ledger {
     }
 
     /// Replaces all objects of a place with these, in order.
-    pub(super) fn put(&mut self, place: &Arc<str>, mut claims: Vec<Claim>) {
+    pub(super) fn put(&mut self, place: &Arc<str>, mut claims: Vec<LedgerEntry>) {
         self.take_off(place);
         let room = self.most.saturating_sub(self.claims);
         let left_out = claims.get(room).map(|first| first.line);
@@ -86,7 +86,7 @@ impl Ledger {
         if left_out.is_some() {
             let unread = None;
             self.sheets
-                .insert(Arc::clone(place), Sheet { unread, left_out });
+                .insert(Arc::clone(place), PlaceFindings { unread, left_out });
         }
         self.note(place);
     }
@@ -115,7 +115,7 @@ impl Ledger {
     }
 
     /// Replaces the problems that concern neither an object nor a file.
-    pub(super) fn problems(&mut self, problems: BTreeSet<Problem>) {
+    pub(super) fn problems(&mut self, problems: BTreeSet<SourceProblem>) {
         self.is_reported &= self.problems == problems;
         self.problems = problems;
     }
@@ -150,12 +150,12 @@ impl Ledger {
     }
 
     /// Returns the changes since the last call, by name.
-    pub(super) fn settle(&mut self) -> Vec<Change> {
+    pub(super) fn settle(&mut self) -> Vec<EntryChange> {
         let settled = self.catalogue.settle();
         for place in settled.places {
             self.note(&place);
         }
-        let collection = Plain::Ingress.collection();
+        let collection = CoreKind::Ingress.collection();
         let mut ingresses = settled.touched.into_iter();
         // An Ingress may have moved to another place, or line.
         self.is_reported &= ingresses.all(|id| {
@@ -167,23 +167,23 @@ impl Ledger {
     }
 
     /// Iterates over the served entries, by name.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&Id, &Entry)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (&EntryId, &Entry)> {
         self.catalogue.all()
     }
 
     /// Returns the current report; the same pointer as before if it is unchanged.
-    pub(super) fn report(&mut self) -> Arc<Report> {
+    pub(super) fn report(&mut self) -> Arc<ConfigReport> {
         if !std::mem::replace(&mut self.is_reported, true) {
             self.report = Arc::new(self.reported());
         }
         Arc::clone(&self.report)
     }
 
-    fn reported(&self) -> Report {
-        let mut report = Report {
+    fn reported(&self) -> ConfigReport {
+        let mut report = ConfigReport {
             served: self.catalogue.served(),
             ingresses: Arc::new(self.ingresses()),
-            ..Report::default()
+            ..ConfigReport::default()
         };
         for problem in &self.problems {
             let origin = self.origin(&problem.place, 0);
@@ -193,7 +193,7 @@ impl Ledger {
         for place in &self.noted {
             let sheet = self.sheets.get(place);
             if let Some((line, cause)) = sheet.and_then(|sheet| sheet.unread.as_ref()) {
-                report.unnamed(self.origin(place, *line), State::Stale, cause);
+                report.unnamed(self.origin(place, *line), ErrorEffect::Stale, cause);
             }
             for candidate in self.catalogue.at(place).unwrap_or_default() {
                 if candidate.findings.is_unexplained() {
@@ -212,13 +212,13 @@ impl Ledger {
             }
             if let Some((line, count)) = sheet.and_then(|sheet| sheet.left_out) {
                 let cause = format!("more than {} objects: {count} are left out", self.most);
-                report.unnamed(self.origin(place, line), State::Refused, &cause);
+                report.unnamed(self.origin(place, line), ErrorEffect::Refused, &cause);
             }
         }
         if more > 0 {
             let cause =
                 format!("and {more} more objects are refused: validate the files to see why");
-            report.unnamed(self.origin("", 0), State::Refused, &cause);
+            report.unnamed(self.origin("", 0), ErrorEffect::Refused, &cause);
             // The summary comes first, because pages cut a long list.
             report.rejected.rotate_right(1);
         }
@@ -227,10 +227,10 @@ impl Ledger {
 
     /// Returns the place and line of each Ingress that is served.
     fn ingresses(&self) -> BTreeMap<Arc<str>, Box<str>> {
-        let collection = Plain::Ingress.collection();
-        let first = Id {
+        let collection = CoreKind::Ingress.collection();
+        let first = EntryId {
             collection,
-            ..Id::default()
+            ..EntryId::default()
         };
         let ids = self.catalogue.ids_from(&first);
         let ids = ids.take_while(|id| id.collection == collection);
@@ -239,7 +239,7 @@ impl Ledger {
     }
 
     /// Returns the place and line of the served version.
-    fn at(&self, id: &Id) -> Option<Box<str>> {
+    fn at(&self, id: &EntryId) -> Option<Box<str>> {
         let (place, candidate) = self.catalogue.origin(id)?;
         Some(self.origin(place, candidate.findings.line))
     }
@@ -256,7 +256,7 @@ impl Ledger {
 }
 
 /// Counts the candidates that have findings.
-fn explained(candidates: &[Candidate<Objects>]) -> usize {
+fn explained(candidates: &[Candidate<ConfigObjects>]) -> usize {
     let explained = candidates.iter().filter(|one| one.findings.is_there());
     explained.count()
 }

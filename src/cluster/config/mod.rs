@@ -33,16 +33,16 @@
 //! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MOST_FILES`], [`MOST_OBJECTS`]. Objects beyond
 //! them are refused and reported.
 
+mod checked;
+mod core_kind;
 mod directory;
 mod entry;
-mod judged;
 mod ledger;
-mod plain;
 mod report;
 mod server;
 
+pub use core_kind::{CoreKind, Usable};
 pub use directory::{Directory, Look, MOST_FILES, MOST_OBJECTS};
-pub use entry::{Change, Entry, Id};
-pub use plain::{Plain, Usable};
-pub use report::{Rejected, Report, State, Warned};
-pub use server::{Heard, Server, Settings};
+pub use entry::{Entry, EntryChange, EntryId};
+pub use report::{ConfigReport, ErrorEffect, Rejected, Warned};
+pub use server::{Server, ServerUpdate, WatchSettings};

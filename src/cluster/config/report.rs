@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use api::config::Finding;
 
-use super::entry::Id;
+use super::entry::EntryId;
 use crate::kind::Revision;
 
 /// The effect of an error on the object that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum State {
+pub enum ErrorEffect {
     /// The object is left out.
     Refused,
     /// The last good version is served.
     Stale,
 }
 
-impl State {
+impl ErrorEffect {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -31,10 +31,10 @@ impl State {
 /// An object that is not served as it is written; or a file or directory that cannot be read, which has no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    pub id: Id,
+    pub id: EntryId,
     /// `FILE:LINE`, where the first fault is; of an API server, which object.
     pub origin: Box<str>,
-    pub state: State,
+    pub state: ErrorEffect,
     pub errors: Arc<[Finding]>,
     /// The refused version, of an API server's object.
     pub revision: Revision,
@@ -51,7 +51,7 @@ impl fmt::Display for Rejected {
 /// A served object that has warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warned {
-    pub id: Id,
+    pub id: EntryId,
     /// The place and line, as of [`Rejected`].
     pub origin: Box<str>,
     pub warnings: Arc<[Finding]>,
@@ -64,9 +64,9 @@ impl fmt::Display for Warned {
     }
 }
 
-fn place(origin: &str, id: &Id, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn place(origin: &str, id: &EntryId, to: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(to, "{origin}: ")?;
-    if *id == Id::default() {
+    if *id == EntryId::default() {
         return Ok(());
     }
     write!(to, "{id}: ")
@@ -84,7 +84,7 @@ fn said(findings: &[Finding], to: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 /// The report of a source, sorted by origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ConfigReport {
     pub rejected: Vec<Rejected>,
     pub warned: Vec<Warned>,
     /// Objects that are served.
@@ -96,7 +96,7 @@ pub struct Report {
 /// Log lines of one change at most.
 const MOST_LINES: usize = 100;
 
-impl Report {
+impl ConfigReport {
     /// Returns the lines that `before` does not have, at most `MOST_LINES`, and the number of those cut.
     #[must_use]
     pub fn news(&self, before: &Self) -> (Vec<String>, usize) {
@@ -114,7 +114,7 @@ impl Report {
 
     /// Counts the rejected objects by collection and state.
     #[must_use]
-    pub fn counts(&self) -> BTreeMap<(&'static str, State), usize> {
+    pub fn counts(&self) -> BTreeMap<(&'static str, ErrorEffect), usize> {
         let mut counts = BTreeMap::new();
         for one in &self.rejected {
             *counts.entry((one.id.collection, one.state)).or_default() += 1;
@@ -137,9 +137,9 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn rejected(name: &str, state: State) -> Rejected {
+    fn rejected(name: &str, state: ErrorEffect) -> Rejected {
         Rejected {
-            id: Id {
+            id: EntryId {
                 collection: "istio/networking/v1alpha3/gateways",
                 name: name.into(),
             },
@@ -153,23 +153,23 @@ mod tests {
     #[test]
     fn what_is_new_is_said_once() {
         let unread = Rejected {
-            id: Id::default(),
-            ..rejected("", State::Stale)
+            id: EntryId::default(),
+            ..rejected("", ErrorEffect::Stale)
         };
         let warned = Warned {
-            id: rejected("b", State::Stale).id,
+            id: rejected("b", ErrorEffect::Stale).id,
             origin: "b.yaml:1".into(),
             warnings: [Finding::warning("spec", "is old")].into(),
         };
-        let before = Report {
-            rejected: vec![rejected("n/a", State::Stale)],
-            ..Report::default()
+        let before = ConfigReport {
+            rejected: vec![rejected("n/a", ErrorEffect::Stale)],
+            ..ConfigReport::default()
         };
-        let now = Report {
-            rejected: vec![rejected("n/a", State::Stale), unread],
+        let now = ConfigReport {
+            rejected: vec![rejected("n/a", ErrorEffect::Stale), unread],
             warned: vec![warned],
             served: 1,
-            ..Report::default()
+            ..ConfigReport::default()
         };
         assert_eq!(
             now.news(&before),
@@ -182,16 +182,16 @@ mod tests {
             )
         );
         assert_eq!(
-            before.news(&Report::default()).0,
+            before.news(&ConfigReport::default()).0,
             ["a.yaml:3: Gateway n/a: stale: spec: is bad; x"]
         );
         assert_eq!(now.counts().values().copied().collect::<Vec<_>>(), [1, 1]);
         assert_eq!(now.warnings().values().copied().collect::<Vec<_>>(), [1]);
-        let many = Report {
+        let many = ConfigReport {
             rejected: (0..150)
-                .map(|at| rejected(&at.to_string(), State::Refused))
+                .map(|at| rejected(&at.to_string(), ErrorEffect::Refused))
                 .collect(),
-            ..Report::default()
+            ..ConfigReport::default()
         };
         let (lines, more) = many.news(&before);
         assert_eq!((lines.len(), more), (100, 50));

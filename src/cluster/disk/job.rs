@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rustix::fs::OFlags;
 
-use super::trace::{Step, passes};
+use super::trace::{TraceStep, passes};
 use super::{Call, HANGS, Is, Job, Name, Progress, Reply, hangs, slow};
 
 impl Job {
@@ -21,7 +21,7 @@ impl Job {
             Call::Stat => fs::metadata(&self.path).map(Reply::Stat),
             Call::List(most) => self.list(*most, progress).map(Reply::List),
             Call::Read(most) => self.read(*most, progress, buffer),
-            Call::Same(steps) => Ok(Reply::Same(steps.iter().all(Step::is_same))),
+            Call::Same(steps) => Ok(Reply::Same(steps.iter().all(TraceStep::is_same))),
         }
     }
 

@@ -21,9 +21,9 @@ type Mark = (u64, u64, Option<(i64, i64)>);
 
 /// A name, with its identity at the time.
 #[derive(Clone, Debug)]
-pub(super) struct Step(PathBuf, Option<Mark>);
+pub(super) struct TraceStep(PathBuf, Option<Mark>);
 
-impl Step {
+impl TraceStep {
     pub(super) fn is_same(&self) -> bool {
         mark(&self.0) == self.1
     }
@@ -38,13 +38,13 @@ fn mark(path: &Path) -> Option<Mark> {
 /// Filled by a thread of its own, which hangs where the path does.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
-    way: Mutex<Way>,
+    way: Mutex<TracedPath>,
     ends: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Way {
-    steps: Vec<Step>,
+struct TracedPath {
+    steps: Vec<TraceStep>,
     /// The name that is asked for at this moment.
     at: Option<PathBuf>,
     has_ended: bool,
@@ -62,11 +62,11 @@ impl Trace {
         this
     }
 
-    fn way(&self) -> MutexGuard<'_, Way> {
+    fn way(&self) -> MutexGuard<'_, TracedPath> {
         self.way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn steps(&self) -> Vec<Step> {
+    pub(super) fn steps(&self) -> Vec<TraceStep> {
         self.way().steps.clone()
     }
 
@@ -87,7 +87,7 @@ impl Trace {
     fn follow(&self, path: &Path) {
         walk(path, |name| {
             self.way().at = Some(name.to_path_buf());
-            let step = Step(name.to_path_buf(), mark(name));
+            let step = TraceStep(name.to_path_buf(), mark(name));
             self.way().steps.push(step);
             true
         });

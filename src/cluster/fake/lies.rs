@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::wire::{Asked, answer, chunk, respond, status, value};
+use super::wire::{FakeRequest, answer, chunk, respond, status, value};
 use super::{Fake, Fault, misbehave};
 
 /// A false response to every list, or to every watch.
@@ -79,7 +79,7 @@ impl Fake {
         });
     }
 
-    pub(super) fn lie_of(&self, asked: &Asked) -> Option<Lie> {
+    pub(super) fn lie_of(&self, asked: &FakeRequest) -> Option<Lie> {
         let state = self.state.lock().unwrap();
         let mut lies = state.lies.iter();
         let found = lies.find(|(verb, kind, _)| *verb == asked.verb && *kind == asked.kind);
@@ -87,7 +87,12 @@ impl Fake {
     }
 
     /// Answers with the lie; `None` if the connection is not reusable.
-    pub(super) async fn lie(&self, to: &mut TcpStream, asked: &Asked, lie: Lie) -> Option<()> {
+    pub(super) async fn lie(
+        &self,
+        to: &mut TcpStream,
+        asked: &FakeRequest,
+        lie: Lie,
+    ) -> Option<()> {
         match lie {
             Lie::Status(code) => answer(to, code, "", &status(code)).await,
             Lie::Says(text) => respond(to, 200, "application/json", "", text).await,
@@ -130,7 +135,7 @@ impl Fake {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "the others say nothing")]
-    async fn stream(&self, to: &mut TcpStream, asked: &Asked, lie: Lie) -> Option<()> {
+    async fn stream(&self, to: &mut TcpStream, asked: &FakeRequest, lie: Lie) -> Option<()> {
         match lie {
             Lie::Line(line) => {
                 let line = format!("{line}\n");

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::Fake;
-use super::wire::{Asked, status, value};
+use super::wire::{FakeRequest, status, value};
 
 impl Fake {
     /// A merge patch of a status, which has one level here.
-    pub(super) fn patch_status(&self, asked: &Asked, name: &str) -> (u16, Value) {
+    pub(super) fn patch_status(&self, asked: &FakeRequest, name: &str) -> (u16, Value) {
         let patch: Value = serde_json::from_slice(&asked.body).unwrap();
         let place = (asked.kind.clone(), name.to_owned());
         let Some(mut object) = self.state.lock().unwrap().objects.get(&place).cloned() else {
@@ -25,7 +25,7 @@ impl Fake {
 
     /// Server-side apply of a status, which has one level here: the manager's fields are those that it applied last. An apply
     /// without effect is no event.
-    pub(super) fn apply_status(&self, asked: &Asked, name: &str) -> (u16, Value) {
+    pub(super) fn apply_status(&self, asked: &FakeRequest, name: &str) -> (u16, Value) {
         let patch: Value = serde_json::from_slice(&asked.body).unwrap();
         let Some(before) = self.find_in(&asked.kind, name) else {
             return (404, status(404));
@@ -83,7 +83,7 @@ impl Fake {
     }
 
     /// Applies a strategic merge patch: entries are found by their name. A patch without effect is no event.
-    pub(super) fn patch(&self, asked: &Asked) -> (u16, Value) {
+    pub(super) fn patch(&self, asked: &FakeRequest) -> (u16, Value) {
         let patch: Value = serde_json::from_slice(&asked.body).unwrap();
         let Some(before) = self.find_in(&asked.kind, &asked.name) else {
             return (404, status(404));

@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use super::Fake;
-use super::wire::{Asked, chunk, no_such_path, status, value, wanted};
+use super::wire::{FakeRequest, chunk, no_such_path, status, value, wanted};
 
 /// Returns the offset in a `continue` token; the rest is the version of the list.
 pub(super) fn offset(token: &str) -> String {
@@ -15,7 +15,7 @@ pub(super) fn offset(token: &str) -> String {
 }
 
 /// Reports whether an object is the one of a name, in the namespace that is asked for.
-fn is_it(asked: &Asked, name: &str, object: &Value) -> bool {
+fn is_it(asked: &FakeRequest, name: &str, object: &Value) -> bool {
     let metadata = &object["metadata"];
     let namespace = asked.path.split("/namespaces/").nth(1);
     let namespace = namespace.and_then(|rest| rest.split('/').next());
@@ -24,7 +24,7 @@ fn is_it(asked: &Asked, name: &str, object: &Value) -> bool {
 
 impl Fake {
     /// Kinds of a version of a group.
-    pub(super) fn kinds(&self, asked: &Asked) -> (u16, Value) {
+    pub(super) fn kinds(&self, asked: &FakeRequest) -> (u16, Value) {
         let state = self.state.lock().unwrap();
         let Some(kinds) = state.served.get(&asked.path) else {
             return no_such_path();
@@ -34,7 +34,7 @@ impl Fake {
     }
 
     /// Answers a list, or a page of it.
-    pub(super) fn list(&self, asked: &Asked) -> (u16, Value) {
+    pub(super) fn list(&self, asked: &FakeRequest) -> (u16, Value) {
         let state = self.state.lock().unwrap();
         let wanted = wanted(&asked.query);
         let all: Vec<&Value> = state
@@ -68,7 +68,11 @@ impl Fake {
         (200, json!({"metadata": metadata, "items": items}))
     }
 
-    pub(super) async fn watch(&self, connection: &mut TcpStream, asked: &Asked) -> Option<()> {
+    pub(super) async fn watch(
+        &self,
+        connection: &mut TcpStream,
+        asked: &FakeRequest,
+    ) -> Option<()> {
         let mut sent: u64 = value(&asked.query, "resourceVersion")?.parse().ok()?;
         let seconds: u64 = value(&asked.query, "timeoutSeconds")?.parse().ok()?;
         let deadline = tokio::time::Instant::now() + Duration::from_secs(seconds);

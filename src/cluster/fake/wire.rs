@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use super::Fault;
 
-pub(super) struct Asked {
+pub(super) struct FakeRequest {
     pub(super) verb: &'static str,
     /// The plural name; empty for a path without a kind.
     pub(super) kind: String,
@@ -19,7 +19,7 @@ pub(super) struct Asked {
     pub(super) is_apply: bool,
 }
 
-impl Asked {
+impl FakeRequest {
     /// Returns the path of the group and version, such as `/apis/discovery.k8s.io/v1`.
     pub(super) fn version_path(&self) -> String {
         let parts = if self.path.starts_with("/apis/") {
@@ -100,7 +100,7 @@ pub(super) fn key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Asked> {
+pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<FakeRequest> {
     loop {
         let mut headers = [httparse::EMPTY_HEADER; 32];
         let mut request = httparse::Request::new(&mut headers);
@@ -132,7 +132,7 @@ pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Op
                 let query = query.to_owned();
                 let body = buffer[head..head + length].to_vec();
                 buffer.drain(..head + length);
-                return Some(Asked {
+                return Some(FakeRequest {
                     verb,
                     kind,
                     name,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Fake;
-use super::wire::{Asked, refused, status};
+use super::wire::{FakeRequest, refused, status};
 
 impl Fake {
     /// Returns an object, if it exists.
@@ -17,7 +17,7 @@ impl Fake {
         self.change(|state| state.denies = true);
     }
 
-    pub(super) fn create(&self, asked: &Asked) -> (u16, Value) {
+    pub(super) fn create(&self, asked: &FakeRequest) -> (u16, Value) {
         let object: Value = serde_json::from_slice(&asked.body).unwrap();
         if asked.query.contains("dryRun=All") {
             if self.state.lock().unwrap().denies {
@@ -35,7 +35,7 @@ impl Fake {
         (201, self.find_in(&asked.kind, &name).unwrap())
     }
 
-    pub(super) fn remove(&self, asked: &Asked) -> (u16, Value) {
+    pub(super) fn remove(&self, asked: &FakeRequest) -> (u16, Value) {
         if self.find_in(&asked.kind, &asked.name).is_none() {
             return (404, status(404));
         }

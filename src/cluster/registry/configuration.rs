@@ -6,8 +6,8 @@ use std::sync::Arc;
 use api::config::Object;
 use api::model::{Configured, DISTRIBUTION, DRY_RUN, Objects, World, is_dry_run, is_near};
 use api::networking::{
-    self, DestinationRule, EnvoyFilter, Gateway, Kind, ServiceEntry, Sidecar, VirtualService,
-    WorkloadEntry,
+    self, DestinationRule, EnvoyFilter, Gateway, NetworkingKind, ServiceEntry, Sidecar,
+    VirtualService, WorkloadEntry,
 };
 use api::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 
@@ -15,7 +15,9 @@ use api::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthenticati
 pub type ObjectKey = (Arc<str>, Arc<str>);
 
 /// A kind of configuration that discovery acts on.
-pub trait Spec: Kind + Clone + PartialEq + fmt::Debug + Send + Sync + 'static {
+pub trait ConfigurationKind:
+    NetworkingKind + Clone + PartialEq + fmt::Debug + Send + Sync + 'static
+{
     /// The plural name in the API server's paths.
     const PLURAL: &'static str;
 
@@ -34,7 +36,7 @@ pub trait Spec: Kind + Clone + PartialEq + fmt::Debug + Send + Sync + 'static {
 
 /// An action for each kind, whose types differ.
 pub trait EachKind {
-    fn kind<T: Spec>(&mut self);
+    fn kind<T: ConfigurationKind>(&mut self);
 }
 
 macro_rules! kinds {
@@ -51,7 +53,7 @@ macro_rules! kinds {
             $($kind(Arc<Configured<$kind>>),)*
         }
 
-        $(impl Spec for $kind {
+        $(impl ConfigurationKind for $kind {
             const PLURAL: &'static str = $plural;
 
             fn of(all: &Configuration) -> &Arc<Objects<Self>> {
@@ -142,20 +144,20 @@ kinds! {
     RequestAuthentication "requestauthentications" request_authentications world.request_authentications;
 }
 
-fn set<T: Spec>(objects: &mut Arc<Objects<T>>, one: Arc<Configured<T>>) {
+fn set<T: ConfigurationKind>(objects: &mut Arc<Objects<T>>, one: Arc<Configured<T>>) {
     let key = (Arc::clone(&one.namespace), Arc::clone(&one.name));
     if objects.get(&key) != Some(&one) {
         Arc::make_mut(objects).insert(key, one);
     }
 }
 
-fn remove<T: Spec>(objects: &mut Arc<Objects<T>>, key: &ObjectKey) {
+fn remove<T: ConfigurationKind>(objects: &mut Arc<Objects<T>>, key: &ObjectKey) {
     if objects.contains_key(key) {
         Arc::make_mut(objects).remove(key);
     }
 }
 
-fn configured<T: Spec>(
+fn configured<T: ConfigurationKind>(
     object: &Object,
     created: Option<i64>,
 ) -> Result<Arc<Configured<T>>, String> {
@@ -180,7 +182,7 @@ mod tests {
     fn plurals_are_those_of_the_table_of_kinds() {
         struct Check;
         impl EachKind for Check {
-            fn kind<T: Spec>(&mut self) {
+            fn kind<T: ConfigurationKind>(&mut self) {
                 let kind = api::config::named(T::GROUP, T::NAME).unwrap();
                 assert_eq!(kind.plural, T::PLURAL);
                 let versions: Vec<_> = kind.versions.iter().rev().copied().collect();

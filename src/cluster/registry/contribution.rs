@@ -43,7 +43,7 @@ pub struct Contribution {
 
 /// The progress of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum SyncState {
     /// Not all objects are read yet.
     Syncing,
     Synced,

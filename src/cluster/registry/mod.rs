@@ -24,11 +24,11 @@ mod rows;
 mod store;
 mod written;
 
-pub use configuration::{AnyConfigured, Configuration, EachKind, ObjectKey, Spec};
-pub use contribution::{Contribution, SourceId, Standing};
+pub use configuration::{AnyConfigured, Configuration, ConfigurationKind, EachKind, ObjectKey};
+pub use contribution::{Contribution, SourceId, SyncState};
 pub use credential::credential_of;
 pub use files::{Files, Message, Outcome};
 pub use memory::{Memory, Put};
 pub use refusal::Refusal;
-pub use store::{Effect, Registries, Report, Settings, Status};
+pub use store::{Effect, Registries, Report, Settings, SourceStatus};
 pub use written::Written;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{GroupResource, Said, Subject};
+use super::{GroupResource, ObjectMessages, Subject};
 
 /// Until writes that the server does not allow are tried again: a role may come later.
 const REFUSED: Duration = Duration::from_secs(300);
@@ -41,7 +41,7 @@ pub(super) struct StatusLedger {
 /// Mark of a status that an earlier process has written.
 const UNKNOWN: u64 = 0;
 
-fn mark(said: &Said) -> u64 {
+fn mark(said: &ObjectMessages) -> u64 {
     let mut hasher = DefaultHasher::new();
     (said.content, said.generation).hash(&mut hasher);
     for message in &said.messages {
@@ -57,7 +57,11 @@ impl StatusLedger {
     }
 
     /// All that differs from what was written and may be tried now, what never failed first; what is gone is forgotten.
-    pub(super) fn work(&mut self, wanted: &BTreeMap<Subject, Said>, now: Instant) -> Vec<Work> {
+    pub(super) fn work(
+        &mut self,
+        wanted: &BTreeMap<Subject, ObjectMessages>,
+        now: Instant,
+    ) -> Vec<Work> {
         self.known.retain(|subject, _| wanted.contains_key(subject));
         self.failed
             .retain(|subject, _| wanted.contains_key(subject));
@@ -147,7 +151,7 @@ mod tests {
     use super::*;
     use crate::kind::Key;
 
-    fn work(ledger: &mut StatusLedger, wanted: &BTreeMap<Subject, Said>) -> Vec<Work> {
+    fn work(ledger: &mut StatusLedger, wanted: &BTreeMap<Subject, ObjectMessages>) -> Vec<Work> {
         ledger.work(wanted, Instant::now())
     }
 
@@ -159,9 +163,9 @@ mod tests {
         }
     }
 
-    fn said(all: &[(&str, u64, &[&str])]) -> BTreeMap<Subject, Said> {
+    fn said(all: &[(&str, u64, &[&str])]) -> BTreeMap<Subject, ObjectMessages> {
         let one = |(name, content, messages): &(&str, u64, &[&str])| {
-            let said = Said {
+            let said = ObjectMessages {
                 content: *content,
                 generation: None,
                 messages: messages.iter().map(|text| json!(text)).collect(),

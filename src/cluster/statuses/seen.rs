@@ -46,13 +46,13 @@ impl StatusPage {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SeenStatus {
-    metadata: Metadata,
+    metadata: ObjectMeta,
     status: Value,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Metadata {
+struct ObjectMeta {
     name: String,
     namespace: String,
     generation: i64,
@@ -80,7 +80,7 @@ impl SeenStatus {
 
     /// The body that brings the status up to date; `None` where it is.
     pub(super) fn patch(&self, api_version: &str, kind: &str, messages: &[Value]) -> Option<Value> {
-        let Metadata {
+        let ObjectMeta {
             name,
             namespace,
             generation,

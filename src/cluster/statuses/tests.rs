@@ -53,7 +53,7 @@ fn said(all: Telling<'_>) -> AllSaid {
             plural,
             key: Key::new("n", name),
         };
-        let said = Said {
+        let said = ObjectMessages {
             content: *content,
             generation: None,
             messages: messages

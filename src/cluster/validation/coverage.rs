@@ -3,7 +3,7 @@
 use api::config::{KINDS, Kind};
 use serde_json::{Value, json};
 
-use super::{Service, Validation};
+use super::{ServiceReference, Validation};
 use crate::webhook::{Webhook, WebhookConfiguration};
 
 /// The operations that must reach the webhook.
@@ -17,8 +17,8 @@ const PATH: &str = "/validate";
 const REST: [&str; 2] = ["validation.istio.io", "gudgeon.validation.istio.io"];
 
 /// Returns true if the entry's `clientConfig` names the Service.
-fn leads_to(entry: &Webhook, service: &Service) -> bool {
-    let Service { namespace, name } = service;
+fn leads_to(entry: &Webhook, service: &ServiceReference) -> bool {
+    let ServiceReference { namespace, name } = service;
     let client = entry.0.get("clientConfig");
     let says = |path: &str, word: &str| {
         client.and_then(|client| client.pointer(path)?.as_str()) == Some(word)
@@ -162,8 +162,8 @@ fn beside(entry: &Webhook) -> Option<Value> {
 }
 
 /// The way by a Service.
-fn client_of(service: &Service) -> Value {
-    let Service { namespace, name } = service;
+fn client_of(service: &ServiceReference) -> Value {
+    let ServiceReference { namespace, name } = service;
     json!({"service": {"name": name, "namespace": namespace, "path": PATH, "port": 443}})
 }
 
@@ -181,7 +181,7 @@ fn entry(client: &Value, name: &str, rules: &[Value]) -> Webhook {
 }
 
 /// The default entry for all kinds.
-pub(super) fn whole(service: &Service) -> Webhook {
+pub(super) fn whole(service: &ServiceReference) -> Webhook {
     let [name, _] = REST;
     entry(&client_of(service), name, &rules(KINDS.iter()))
 }

@@ -15,11 +15,11 @@ use crate::webhook::Webhook;
 
 pub(crate) use coverage::others;
 pub(crate) use decide::{complete, decide};
-pub(crate) use refusal::Refusal;
+pub(crate) use refusal::RefusalProbe;
 
 /// A Service, by which the API server finds a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct ServiceReference {
     pub namespace: String,
     pub name: String,
 }
@@ -28,7 +28,7 @@ pub struct Service {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Validation {
     pub(crate) name: String,
-    pub(crate) service: Service,
+    pub(crate) service: ServiceReference,
     /// The object to create, without bundle, policy and owner, which are found out later.
     pub(crate) whole: Value,
     /// Existing entries are held to the file's, too.
@@ -40,7 +40,7 @@ pub struct Validation {
 impl Validation {
     /// Creates the built-in configuration: one entry for all kinds of rules.
     #[must_use]
-    pub fn built_in(name: &str, service: Service) -> Self {
+    pub fn built_in(name: &str, service: ServiceReference) -> Self {
         let Webhook(entry) = coverage::whole(&service);
         Self {
             whole: whole(name, &Value::Null, &[entry]),
@@ -55,7 +55,7 @@ impl Validation {
     ///
     /// # Errors
     /// The file is no ValidatingWebhookConfiguration.
-    pub fn of_file(text: &str, name: &str, service: Service) -> Result<Self, String> {
+    pub fn of_file(text: &str, name: &str, service: ServiceReference) -> Result<Self, String> {
         let (metadata, entries) = written::read(text, &service)?;
         Ok(Self {
             whole: whole(name, &metadata, &entries),

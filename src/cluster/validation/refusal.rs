@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::Service;
+use super::ServiceReference;
 use crate::backoff::{Backoff, Bounds};
 use crate::connect::Cluster;
 use crate::failure::{Action, Cause, Failure};
@@ -51,11 +51,11 @@ const ENDPOINTS: Resource = Resource {
 #[derive(Deserialize)]
 struct Slices {
     #[serde(default)]
-    items: Vec<Slice>,
+    items: Vec<ReadySlice>,
 }
 
 #[derive(Deserialize)]
-struct Slice {
+struct ReadySlice {
     #[serde(default)]
     endpoints: Option<Vec<Endpoint>>,
 }
@@ -73,28 +73,28 @@ struct Conditions {
 }
 
 #[derive(Deserialize)]
-struct Endpoints {
+struct ReadyEndpoints {
     #[serde(default)]
-    subsets: Option<Vec<Subset>>,
+    subsets: Option<Vec<ReadySubset>>,
 }
 
 #[derive(Deserialize)]
-struct Subset {
+struct ReadySubset {
     #[serde(default)]
     addresses: Option<Vec<IgnoredAny>>,
 }
 
 /// Probes until a refusal was seen.
-pub(crate) struct Refusal {
+pub(crate) struct RefusalProbe {
     pub(crate) cluster: Cluster,
-    pub(crate) service: Service,
+    pub(crate) service: ServiceReference,
     /// The deadline of a response.
     pub(crate) within: Duration,
     pub(crate) configuration: String,
     pub(crate) statuses: ReconcileStatuses,
 }
 
-impl Refusal {
+impl RefusalProbe {
     /// Sends true once, and ends.
     pub(crate) async fn run(self, seen: watch::Sender<bool>) {
         let mut repeats = LogLimiter::default();
@@ -151,7 +151,7 @@ impl Refusal {
 
     /// The condition that is not met yet.
     async fn missing(&self) -> Result<Option<String>, Failure> {
-        let Service { namespace, name } = &self.service;
+        let ServiceReference { namespace, name } = &self.service;
         if !self.is_ready().await? {
             return Ok(Some(format!("no endpoint of {namespace}/{name} is ready")));
         }
@@ -170,7 +170,7 @@ impl Refusal {
     }
 
     async fn is_ready(&self) -> Result<bool, Failure> {
-        let Service { namespace, name } = &self.service;
+        let ServiceReference { namespace, name } = &self.service;
         let action = action("list", SLICES, None);
         let params = ListParams {
             label_selector: Some(format!("kubernetes.io/service-name={name}")),
@@ -198,7 +198,7 @@ impl Refusal {
         match self
             .cluster
             .exchange(&action, self.within)
-            .json::<Endpoints>(request)
+            .json::<ReadyEndpoints>(request)
             .await
         {
             Ok(endpoints) => {

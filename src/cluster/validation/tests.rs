@@ -11,8 +11,8 @@ use crate::webhook::WebhookConfiguration;
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 
-fn service() -> Service {
-    Service {
+fn service() -> ServiceReference {
+    ServiceReference {
         namespace: "istio-system".to_owned(),
         name: "istio-galley".to_owned(),
     }

@@ -3,7 +3,7 @@
 use api::config::document;
 use serde_json::{Map, Value, json};
 
-use super::Service;
+use super::ServiceReference;
 
 const KIND: &str = "ValidatingWebhookConfiguration";
 const VERSIONS: [&str; 2] = [
@@ -26,7 +26,7 @@ const FIELDS: [&str; 10] = [
 ];
 
 /// The metadata, and the entries.
-pub(super) fn read(text: &str, service: &Service) -> Result<(Value, Vec<Value>), String> {
+pub(super) fn read(text: &str, service: &ServiceReference) -> Result<(Value, Vec<Value>), String> {
     let mut found = Vec::new();
     for document in document::documents(text) {
         let document = document
@@ -60,7 +60,7 @@ pub(super) fn read(text: &str, service: &Service) -> Result<(Value, Vec<Value>),
     Ok((metadata, entries))
 }
 
-fn entry(written: &Value, service: &Service) -> Result<Value, String> {
+fn entry(written: &Value, service: &ServiceReference) -> Result<Value, String> {
     let written = written.as_object().ok_or(": want an object")?;
     let mut entry: Map<String, Value> = Map::new();
     for field in FIELDS {
@@ -103,7 +103,7 @@ fn entry(written: &Value, service: &Service) -> Result<Value, String> {
 }
 
 /// Completes the `service` with the API server's defaults.
-fn complete(client: &mut Map<String, Value>, service: &Service) -> Result<(), String> {
+fn complete(client: &mut Map<String, Value>, service: &ServiceReference) -> Result<(), String> {
     let written = client
         .entry("service")
         .or_insert_with(|| json!({}))

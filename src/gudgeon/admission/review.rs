@@ -285,9 +285,9 @@ pub(crate) fn cut(text: &str, bytes: usize) -> &str {
 }
 
 /// Text; null is as good as absent.
-struct Text(String);
+struct NullableText(String);
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for NullableText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Option::<String>::deserialize(from).map(|text| Self(text.unwrap_or_default()))
     }
@@ -313,8 +313,8 @@ impl<'de> Visitor<'de> for ReviewSeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
-                "apiVersion" => self.0.api_version = map.next_value::<Text>()?.0,
-                "kind" => self.0.kind = map.next_value::<Text>()?.0,
+                "apiVersion" => self.0.api_version = map.next_value::<NullableText>()?.0,
+                "kind" => self.0.kind = map.next_value::<NullableText>()?.0,
                 "request" => map.next_value_seed(RequestSeed(self.0, self.1))?,
                 _ => _ = map.next_value::<IgnoredAny>()?,
             }
@@ -357,11 +357,11 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
         question.asked = true;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
-                "uid" => question.uid = map.next_value::<Text>()?.0,
-                "namespace" => question.namespace = map.next_value::<Text>()?.0,
-                "name" => question.name = map.next_value::<Text>()?.0,
-                "operation" => question.operation = map.next_value::<Text>()?.0,
-                "subResource" => question.sub_resource = map.next_value::<Text>()?.0,
+                "uid" => question.uid = map.next_value::<NullableText>()?.0,
+                "namespace" => question.namespace = map.next_value::<NullableText>()?.0,
+                "name" => question.name = map.next_value::<NullableText>()?.0,
+                "operation" => question.operation = map.next_value::<NullableText>()?.0,
+                "subResource" => question.sub_resource = map.next_value::<NullableText>()?.0,
                 "dryRun" => {
                     question.dry_run = map.next_value::<Option<bool>>()?.unwrap_or_default();
                 }

@@ -10,7 +10,7 @@ use hyper::{Request, StatusCode, Version};
 
 use super::object;
 use crate::serve::{
-    Answer, Connection, Cut, Permit, Permits, Progress, Unread, Worker, full, read, text,
+    Answer, Connection, Cut, Permit, Permits, RequestProgress, UnreadBody, Worker, full, read, text,
 };
 
 /// Larger reviews, and those of more values, are decided on the worker thread.
@@ -60,20 +60,20 @@ pub(crate) async fn take(
     };
     let (permit, body) = match read {
         Ok(read) => read,
-        Err(Unread::Gone) => return Err(Cut("the body did not come")),
-        Err(Unread::TooLarge) => {
+        Err(UnreadBody::Gone) => return Err(Cut("the body did not come")),
+        Err(UnreadBody::TooLarge) => {
             line.finish();
             let said = format!("body over {} MiB", most >> 20);
             let answer = text(StatusCode::PAYLOAD_TOO_LARGE, &said);
             return Ok(Received::Refused(unread(answer, head.version)));
         }
         // Over HTTP/2 only this stream ends: the others on its connection are not slow.
-        Err(Unread::Evicted) => {
+        Err(UnreadBody::Evicted) => {
             let said = "too many requests: the body arrived too slowly";
             let answer = text(StatusCode::TOO_MANY_REQUESTS, said);
             return Ok(Received::Refused(unread(answer, head.version)));
         }
-        Err(Unread::Full) => return Ok(Received::Refused(unread(too_many(), head.version))),
+        Err(UnreadBody::Full) => return Ok(Received::Refused(unread(too_many(), head.version))),
     };
     if body.is_empty() {
         let answer = text(StatusCode::BAD_REQUEST, "no body found");
@@ -129,7 +129,7 @@ impl ReviewBody {
         let (flow, eviction) = (permit.flow(), permit.eviction());
         let job = move || {
             permit
-                .begin(Progress::Working)
+                .begin(RequestProgress::Working)
                 .map_err(|_| Unanswered::Rejected)?;
             let judged = catch_unwind(AssertUnwindSafe(|| judge(&path, body)));
             let judged = judged.map_err(|_told_by_the_hook| Unanswered::Panicked)?;
@@ -137,7 +137,7 @@ impl ReviewBody {
                 permit.establish();
             }
             permit
-                .begin(Progress::Answering)
+                .begin(RequestProgress::Answering)
                 .map_err(|_| Unanswered::Rejected)?;
             Ok(PermittedAnswer {
                 answer: judged.answer,

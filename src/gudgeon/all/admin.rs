@@ -8,12 +8,12 @@ use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::json;
 
 use crate::cli::{REVISION, VERSION};
-use crate::exposition::{self, Format};
+use crate::exposition::{self, ExpositionFormat};
 use crate::html;
 use crate::log;
 use crate::serve::{
-    Answer, Answering, Audience, Connection, Service, SharedAnswers, Wanted, as_json, full, guard,
-    not_allowed, ready, text, to_page,
+    Answer, Answering, Audience, Connection, Service, SharedAnswers, WantedAnswer, as_json, full,
+    guard, not_allowed, ready, text, to_page,
 };
 use crate::shared::Inspect;
 use crate::tls::expiry;
@@ -87,7 +87,7 @@ impl Admin {
         page
     }
 
-    fn metrics(&self, format: Format) -> String {
+    fn metrics(&self, format: ExpositionFormat) -> String {
         let all = self.roles.iter().map(|role| role.metrics(format));
         exposition::merged(all, format)
     }
@@ -99,7 +99,7 @@ impl Admin {
         audience: Audience,
         document: impl FnOnce(&Self) -> Answer + Send + 'static,
     ) -> Answering {
-        let wanted = Wanted {
+        let wanted = WantedAnswer {
             key: key.to_owned(),
             state: None,
             audience,
@@ -163,7 +163,7 @@ impl Service for Admin {
             "/healthz" => text(StatusCode::OK, "ok"),
             "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
             "/metrics" => {
-                let format = Format::asked(request.headers());
+                let format = ExpositionFormat::asked(request.headers());
                 return self.apart(format.key(), Audience::Monitoring, move |this| {
                     let body = this.metrics(format);
                     full(StatusCode::OK, format.content_type(), body.into())

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use crate::cli::AnalyzeFlags;
 use crate::exit::Failure;
-use crate::named_files::{File, put_namespace};
+use crate::named_files::{NamedFile, put_namespace};
 
 /// Objects of all kinds together.
 const MOST_OBJECTS: usize = 100_000;
@@ -41,7 +41,7 @@ const KUBERNETES: [(&str, &str, &str, &str, bool); 12] = [
 /// All that a cluster has.
 #[derive(Debug, Default)]
 pub(super) struct InCluster {
-    pub(super) files: Vec<File>,
+    pub(super) files: Vec<NamedFile>,
     /// Failures to read a kind.
     pub(super) unread: Vec<String>,
     /// The namespace whose findings are told; `None`: all.
@@ -83,7 +83,7 @@ fn has_kubeconfig() -> bool {
 pub(super) fn read(
     access: &Access,
     flags: &AnalyzeFlags,
-    files: &[File],
+    files: &[NamedFile],
 ) -> Result<InCluster, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -198,7 +198,7 @@ fn name(object: &Json) -> ObjectName {
 }
 
 /// Objects of files, by their names.
-fn names(files: &[File], namespace: Option<&str>) -> BTreeSet<ObjectName> {
+fn names(files: &[NamedFile], namespace: Option<&str>) -> BTreeSet<ObjectName> {
     let mut all = BTreeSet::new();
     for file in files {
         let documents = document::documents_within(&file.text, COMMAND_LINE);
@@ -216,7 +216,7 @@ fn names(files: &[File], namespace: Option<&str>) -> BTreeSet<ObjectName> {
 }
 
 /// JSON is YAML but for characters that YAML wants to be escaped.
-fn file(object: &Json) -> File {
+fn file(object: &Json) -> NamedFile {
     let mut text = String::new();
     for letter in object.to_string().chars() {
         match u32::from(letter) {
@@ -226,7 +226,7 @@ fn file(object: &Json) -> File {
             _ => text.push(letter),
         }
     }
-    File {
+    NamedFile {
         name: String::new(),
         text,
         below: true,

@@ -16,7 +16,7 @@ use super::suppressed::Suppressed;
 use super::{conflicts, ingresses, ports, references, workloads};
 use crate::cli::AnalyzeFlags;
 use crate::exit::{Exit, Failure};
-use crate::named_files::{self, File, put_namespace};
+use crate::named_files::{self, NamedFile, put_namespace};
 
 /// Kinds of Kubernetes that objects of ours speak of.
 const KUBERNETES: [(&str, &[&str]); 5] = [
@@ -63,7 +63,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     let mut all = Vec::new();
     let mut is_whole = true;
     for found in named_files::named(&arguments).map_err(usage)? {
-        match found.and_then(|found| File::read(&found)) {
+        match found.and_then(|found| NamedFile::read(&found)) {
             Ok(file) => all.push(file),
             Err(unread) => {
                 is_whole = false;
@@ -140,7 +140,7 @@ fn tell(line: &str) {
 
 /// All that files say, with the places; `is_whole` becomes false where a part of one cannot be read.
 pub(crate) fn found(
-    all: &[File],
+    all: &[NamedFile],
     namespace: Option<&str>,
     root: &str,
     is_whole: &mut bool,
@@ -247,7 +247,7 @@ fn read(part: &Part<'_>, number: usize, namespace: Option<&str>) -> (Option<Item
 }
 
 /// Objects of a cluster are in their namespaces.
-fn of_files<'a>(file: &File, namespace: Option<&'a str>) -> Option<&'a str> {
+fn of_files<'a>(file: &NamedFile, namespace: Option<&'a str>) -> Option<&'a str> {
     namespace.filter(|_| !file.name.is_empty())
 }
 
@@ -261,7 +261,7 @@ fn placed(part: &Part<'_>, namespace: Option<&str>) -> Json {
 
 /// Goes through the files once more, for the lines.
 fn located(
-    all: &[File],
+    all: &[NamedFile],
     mut messages: BTreeMap<usize, Vec<Message>>,
     namespace: Option<&str>,
 ) -> Vec<Located> {

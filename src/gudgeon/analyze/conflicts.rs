@@ -138,7 +138,7 @@ fn sidecars(all: &Inventory, found: &mut Vec<Message>) {
 }
 
 /// A server, by what tells it from others.
-struct Server<'a> {
+struct GatewayServer<'a> {
     item: &'a Item,
     at: usize,
     selector: String,
@@ -157,9 +157,9 @@ fn bind(written: &str) -> String {
     }
 }
 
-fn servers<'a>(item: &'a Item) -> impl Iterator<Item = Server<'a>> {
+fn servers<'a>(item: &'a Item) -> impl Iterator<Item = GatewayServer<'a>> {
     let selector = shown(&labels(item.body.get("selector")));
-    list(&item.body, "/servers").map(move |(at, server)| Server {
+    list(&item.body, "/servers").map(move |(at, server)| GatewayServer {
         item,
         at,
         selector: selector.clone(),
@@ -174,8 +174,8 @@ fn servers<'a>(item: &'a Item) -> impl Iterator<Item = Server<'a>> {
 }
 
 fn gateways(all: &Inventory, found: &mut Vec<Message>) {
-    let all: Vec<Server<'_>> = all.of("Gateway").flat_map(servers).collect();
-    let mut by_port: BTreeMap<(&str, u64, &str), Vec<&Server<'_>>> = BTreeMap::new();
+    let all: Vec<GatewayServer<'_>> = all.of("Gateway").flat_map(servers).collect();
+    let mut by_port: BTreeMap<(&str, u64, &str), Vec<&GatewayServer<'_>>> = BTreeMap::new();
     for server in &all {
         let key = (server.selector.as_str(), server.port, server.bind.as_str());
         by_port.entry(key).or_default().push(server);

@@ -1,7 +1,7 @@
 //! Objects that fit each other, and what is said where one does not.
 
 use super::found;
-use crate::named_files::File;
+use crate::named_files::NamedFile;
 
 /// A small application that is right.
 const GOOD: &str = "\
@@ -59,8 +59,8 @@ spec: {selector: {matchLabels: {app: web}}, rules: [{}]}
 ---
 ";
 
-fn file(text: &str) -> File {
-    File {
+fn file(text: &str) -> NamedFile {
+    NamedFile {
         name: "a.yaml".to_owned(),
         text: text.to_owned(),
         below: false,

@@ -199,7 +199,7 @@ fn namespace(injector: &InjectorFlags) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::super::{Asked, parse};
+    use super::super::{Action, parse};
     use super::*;
     use crate::exit::Exit;
 
@@ -208,7 +208,7 @@ mod tests {
         let words: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
         let parsed = parse(&words).unwrap_or_else(|ended| panic!("{line}: {}", ended.text));
         assert!(parsed.warnings.is_empty(), "{line}: {:?}", parsed.warnings);
-        let Asked::All(flags) = parsed.asked else {
+        let Action::All(flags) = parsed.asked else {
             panic!("{line}")
         };
         *flags

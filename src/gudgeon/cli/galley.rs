@@ -31,18 +31,18 @@ pub(super) const WITHOUT_MEANING: [(&str, bool); 10] = [
     name = "galley",
     about = "The validating webhook, and configuration over MCP"
 )]
-pub(super) struct Galley {
+pub(super) struct GalleyCommand {
     /// The role, as the original has it; the only one.
     #[arg(value_name = "server", hide = true, value_parser = ["server"])]
     server: Option<String>,
     #[command(flatten)]
     pub(super) flags: GalleyFlags,
     #[command(subcommand)]
-    pub(super) instead: Option<Instead>,
+    pub(super) instead: Option<GalleySubcommand>,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Instead {
+pub(super) enum GalleySubcommand {
     /// Ask whether a probe file was written lately.
     Probe(ProbeFlags),
     /// Print the version.

@@ -44,7 +44,7 @@ pub(crate) const REVISION: &str = match option_env!("PINTLE_REVISION") {
 
 /// The parsed command.
 #[derive(Clone, Debug)]
-pub enum Asked {
+pub enum Action {
     All(Box<AllFlags>),
     Discovery(Box<DiscoveryFlags>),
     Galley(Box<GalleyFlags>),
@@ -62,14 +62,14 @@ pub enum Asked {
 /// A command line that was understood.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    pub asked: Asked,
+    pub asked: Action,
     /// Flags without a meaning here.
     pub warnings: Vec<String>,
 }
 
 /// One that ends here: help, or an error.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct EarlyExit {
     pub exit: Exit,
     /// With its newline.
     pub text: String,
@@ -118,7 +118,7 @@ fn without_meaning((name, takes_value): (&'static str, bool)) -> Arg {
 ///
 /// # Errors
 /// The text to print, and the exit code; `--help` counts, too.
-pub fn parse(words: &[OsString]) -> Result<Parsed, Ended> {
+pub fn parse(words: &[OsString]) -> Result<Parsed, EarlyExit> {
     let name = Name::of(words.first());
     let command = name.command();
     let words = doubled(words, &command);
@@ -181,7 +181,7 @@ fn doubled(words: &[OsString], command: &Command) -> Vec<OsString> {
         .collect()
 }
 
-fn ended(error: &clap::Error) -> Ended {
+fn ended(error: &clap::Error) -> EarlyExit {
     let kind = error.kind();
     let exit = if matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         Exit::Done
@@ -198,7 +198,7 @@ fn ended(error: &clap::Error) -> Ended {
     } else {
         error.to_string()
     };
-    Ended { exit, text }
+    EarlyExit { exit, text }
 }
 
 /// Returns true for a missing value and for an unknown shell, which are usage errors; any other invalid value is a

@@ -5,21 +5,21 @@ use std::path::Path;
 
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::galley::{Galley, Instead as InsteadOfGalley};
+use super::galley::{GalleyCommand, GalleySubcommand as InsteadOfGalley};
 use super::{
-    AllFlags, AnalyzeFlags, Asked, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags,
+    Action, AllFlags, AnalyzeFlags, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags,
     ProbeFlags, ProxyStatusFlags, RequestFlags, VERSION, ValidateFlags, VersionFlags, shown,
     spelled,
 };
 
 #[derive(Debug, Subcommand)]
-enum Role {
+enum Program {
     /// Run injector, discovery and galley in one process.
     All(Box<AllFlags>),
     /// Serve services and rules to proxies, over xDS.
     Discovery(Box<DiscoveryFlags>),
     /// Check configuration at the API server's door, and serve it over MCP.
-    Galley(Box<Galley>),
+    Galley(Box<GalleyCommand>),
     /// Serve the mutating admission webhook that adds the proxy to pods.
     Injector(Box<InjectorFlags>),
     /// Add the proxy to manifests.
@@ -46,7 +46,7 @@ enum Role {
 #[command(name = "gudgeon", about = "The control plane beside pintle")]
 struct Gudgeon {
     #[command(subcommand)]
-    role: Role,
+    role: Program,
 }
 
 #[derive(Debug, Parser)]
@@ -58,11 +58,11 @@ struct SidecarInjector {
     #[command(flatten)]
     flags: InjectorFlags,
     #[command(subcommand)]
-    instead: Option<Instead>,
+    instead: Option<ProgramSubcommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Instead {
+enum ProgramSubcommand {
     /// Ask whether the health file was written lately.
     Probe(ProbeFlags),
     /// Print the version.
@@ -148,7 +148,7 @@ impl Name {
         let command = match self {
             Self::Gudgeon => Gudgeon::command(),
             Self::PilotDiscovery => PilotDiscovery::command(),
-            Self::Galley => Galley::command(),
+            Self::Galley => GalleyCommand::command(),
             Self::SidecarInjector => SidecarInjector::command(),
             Self::Istioctl => Istioctl::command(),
         };
@@ -162,54 +162,54 @@ impl Name {
         spelled(self.documented())
     }
 
-    pub(super) fn asked(self, matches: &ArgMatches) -> Result<Asked, clap::Error> {
+    pub(super) fn asked(self, matches: &ArgMatches) -> Result<Action, clap::Error> {
         Ok(match self {
             Self::PilotDiscovery => match PilotDiscovery::from_arg_matches(matches)?.role {
-                Pilot::Discovery(flags) => Asked::Discovery(flags),
-                Pilot::Request(flags) => Asked::Request(flags),
-                Pilot::Version(flags) => Asked::Version(flags),
-                Pilot::Completion(flags) => Asked::Completion(flags),
+                Pilot::Discovery(flags) => Action::Discovery(flags),
+                Pilot::Request(flags) => Action::Request(flags),
+                Pilot::Version(flags) => Action::Version(flags),
+                Pilot::Completion(flags) => Action::Completion(flags),
             },
             Self::Gudgeon => match Gudgeon::from_arg_matches(matches)?.role {
-                Role::All(flags) => Asked::All(flags),
-                Role::Discovery(flags) => Asked::Discovery(flags),
-                Role::Galley(this) => galley(*this),
-                Role::Request(flags) => Asked::Request(flags),
-                Role::ProxyStatus(flags) => Asked::ProxyStatus(flags),
-                Role::Injector(flags) => Asked::Injector(flags),
-                Role::Inject(flags) => Asked::Inject(flags),
-                Role::Validate(flags) => Asked::Validate(flags),
-                Role::Analyze(flags) => Asked::Analyze(flags),
-                Role::Probe(flags) => Asked::Probe(flags),
-                Role::Version(flags) => Asked::Version(flags),
-                Role::Completion(flags) => Asked::Completion(flags),
+                Program::All(flags) => Action::All(flags),
+                Program::Discovery(flags) => Action::Discovery(flags),
+                Program::Galley(this) => galley(*this),
+                Program::Request(flags) => Action::Request(flags),
+                Program::ProxyStatus(flags) => Action::ProxyStatus(flags),
+                Program::Injector(flags) => Action::Injector(flags),
+                Program::Inject(flags) => Action::Inject(flags),
+                Program::Validate(flags) => Action::Validate(flags),
+                Program::Analyze(flags) => Action::Analyze(flags),
+                Program::Probe(flags) => Action::Probe(flags),
+                Program::Version(flags) => Action::Version(flags),
+                Program::Completion(flags) => Action::Completion(flags),
             },
-            Self::Galley => galley(Galley::from_arg_matches(matches)?),
+            Self::Galley => galley(GalleyCommand::from_arg_matches(matches)?),
             Self::SidecarInjector => {
                 let this = SidecarInjector::from_arg_matches(matches)?;
                 match this.instead {
-                    None => Asked::Injector(Box::new(this.flags)),
-                    Some(Instead::Probe(flags)) => Asked::Probe(flags),
-                    Some(Instead::Version(flags)) => Asked::Version(flags),
-                    Some(Instead::Completion(flags)) => Asked::Completion(flags),
+                    None => Action::Injector(Box::new(this.flags)),
+                    Some(ProgramSubcommand::Probe(flags)) => Action::Probe(flags),
+                    Some(ProgramSubcommand::Version(flags)) => Action::Version(flags),
+                    Some(ProgramSubcommand::Completion(flags)) => Action::Completion(flags),
                 }
             }
             Self::Istioctl => match Istioctl::from_arg_matches(matches)?.role {
-                Manifests::Inject(flags) => Asked::Inject(flags),
-                Manifests::Validate(flags) => Asked::Validate(flags),
-                Manifests::Analyze(flags) => Asked::Analyze(flags),
-                Manifests::Version(flags) => Asked::Version(flags),
-                Manifests::Completion(flags) => Asked::Completion(flags),
+                Manifests::Inject(flags) => Action::Inject(flags),
+                Manifests::Validate(flags) => Action::Validate(flags),
+                Manifests::Analyze(flags) => Action::Analyze(flags),
+                Manifests::Version(flags) => Action::Version(flags),
+                Manifests::Completion(flags) => Action::Completion(flags),
             },
         })
     }
 }
 
-fn galley(this: Galley) -> Asked {
+fn galley(this: GalleyCommand) -> Action {
     match this.instead {
-        None => Asked::Galley(Box::new(this.flags)),
-        Some(InsteadOfGalley::Probe(flags)) => Asked::Probe(flags),
-        Some(InsteadOfGalley::Version(flags)) => Asked::Version(flags),
-        Some(InsteadOfGalley::Completion(flags)) => Asked::Completion(flags),
+        None => Action::Galley(Box::new(this.flags)),
+        Some(InsteadOfGalley::Probe(flags)) => Action::Probe(flags),
+        Some(InsteadOfGalley::Version(flags)) => Action::Version(flags),
+        Some(InsteadOfGalley::Completion(flags)) => Action::Completion(flags),
     }
 }

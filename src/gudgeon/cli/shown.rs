@@ -412,7 +412,7 @@ mod tests {
         Name::Istioctl,
     ];
 
-    fn parsed(line: &str) -> Result<Parsed, crate::cli::Ended> {
+    fn parsed(line: &str) -> Result<Parsed, crate::cli::EarlyExit> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         parse(&words)
     }
@@ -509,7 +509,7 @@ mod tests {
     #[test]
     fn the_version_is_asked_for_as_anywhere() {
         let word = parsed("gudgeon version").unwrap();
-        let crate::cli::Asked::Version(flags) = word.asked else {
+        let crate::cli::Action::Version(flags) = word.asked else {
             panic!()
         };
         let expected = crate::cli::version(&flags);

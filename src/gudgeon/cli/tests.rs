@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-fn parsed(line: &str) -> Result<Parsed, Ended> {
+fn parsed(line: &str) -> Result<Parsed, EarlyExit> {
     let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
     parse(&words)
 }
@@ -12,7 +12,7 @@ fn parsed(line: &str) -> Result<Parsed, Ended> {
 fn injector(line: &str) -> InjectorFlags {
     match parsed(line) {
         Ok(Parsed {
-            asked: Asked::Injector(flags),
+            asked: Action::Injector(flags),
             ..
         }) => *flags,
         other => panic!("{line}: {other:?}"),
@@ -53,7 +53,7 @@ fn defaults_are_the_originals() {
 fn galley(line: &str) -> (GalleyFlags, Vec<String>) {
     match parsed(line) {
         Ok(Parsed {
-            asked: Asked::Galley(flags),
+            asked: Action::Galley(flags),
             warnings,
         }) => (*flags, warnings),
         other => panic!("{line}: {other:?}"),
@@ -152,7 +152,7 @@ fn command_lines_of_the_charts_are_taken() {
         "/usr/local/bin/galley probe --probe-path=/healthready --interval=10s",
         "gudgeon galley probe --probe-path=/healthready --interval 10s",
     ] {
-        let Asked::Probe(flags) = parsed(line).unwrap().asked else {
+        let Action::Probe(flags) = parsed(line).unwrap().asked else {
             panic!("{line}")
         };
         assert_eq!(flags.interval.as_secs(), 10);
@@ -208,7 +208,7 @@ fn a_connection_may_live_for_ever() {
     for age in ["2562047h47m16.854775807s", "infinity", "30m", "0s"] {
         let line = format!("gudgeon discovery --keepaliveMaxServerConnectionAge {age}");
         let Ok(Parsed {
-            asked: Asked::Discovery(flags),
+            asked: Action::Discovery(flags),
             ..
         }) = parsed(&line)
         else {
@@ -330,7 +330,7 @@ fn manifests() {
          --verbosity=3 --istioNamespace ns",
     ] {
         let Parsed { asked, warnings } = parsed(line).unwrap();
-        let Asked::Inject(flags) = asked else {
+        let Action::Inject(flags) = asked else {
             panic!("{line}")
         };
         assert_eq!(flags.files, ["a", "b"]);
@@ -350,7 +350,7 @@ fn the_rest() {
         "gudgeon probe --probe-path /x --interval 4s",
         "sidecar-injector probe --probePath=/x --interval=4s",
     ] {
-        let Asked::Probe(flags) = parsed(line).unwrap().asked else {
+        let Action::Probe(flags) = parsed(line).unwrap().asked else {
             panic!("{line}")
         };
         assert_eq!(
@@ -358,7 +358,7 @@ fn the_rest() {
             (Path::new("/x"), 4)
         );
     }
-    let Asked::Version(flags) = parsed("gudgeon version -o json").unwrap().asked else {
+    let Action::Version(flags) = parsed("gudgeon version -o json").unwrap().asked else {
         panic!()
     };
     let shown: serde_json::Value = serde_json::from_str(&version(&flags)).unwrap();
@@ -374,7 +374,7 @@ fn the_rest() {
 #[test]
 fn a_flag_without_a_meaning_is_one_of_its_own_command_only() {
     let asked = parsed("istioctl validate -x -c /k -f a -n ns -f - -o json").unwrap();
-    let Asked::Validate(flags) = asked.asked else {
+    let Action::Validate(flags) = asked.asked else {
         panic!("{:?}", asked.asked);
     };
     assert_eq!(flags.files, ["a", "-"]);

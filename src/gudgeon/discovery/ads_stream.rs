@@ -18,13 +18,13 @@ use xds::snapshot::Snapshot;
 use xds::stream::{Fault, Protocol, RequestOutcome, Stall, Stream};
 use xds::view::{Type, View};
 
-use super::hub::{Hub, Joined, LARGE};
+use super::hub::{Hub, LARGE, StreamRegistration};
 use super::identity;
 use super::refused::RefusalReason;
 use super::request_reader::StreamReader;
 use super::session::{Made, PendingPush};
-use super::wire::{self, Asked};
-use crate::grpc::{AddressPermit, Ended, Inbound, Peer, ResponseSender};
+use super::wire::{self, ClientRequest};
+use crate::grpc::{AddressPermit, BodyError, Inbound, Peer, ResponseSender};
 use crate::log;
 
 /// So long a stream that does not read keeps others from beginning with a push.
@@ -65,7 +65,7 @@ impl Drop for PanicGuard {
 
 impl<B> AdsStream<B>
 where
-    B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: BodyError> + Send + Unpin + 'static,
 {
     /// To its end.
     pub(super) async fn run(mut self) {
@@ -162,7 +162,7 @@ struct JoinedStream<'a, B> {
     sender: &'a ResponseSender,
     inbound: &'a mut Inbound<B>,
     reader: &'a mut StreamReader,
-    joined: Joined,
+    joined: StreamRegistration,
     /// A response that is not written yet.
     writing: Option<Type>,
     push: Option<(PendingPush, PushPermit)>,
@@ -176,7 +176,7 @@ struct PushPermit {
 }
 
 enum Event {
-    Asked(Box<Asked>),
+    Asked(Box<ClientRequest>),
     End(Status),
     PushPermit(Option<OwnedSemaphorePermit>),
     Look,
@@ -184,9 +184,9 @@ enum Event {
 
 impl<'a, B> JoinedStream<'a, B>
 where
-    B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: BodyError> + Send + Unpin + 'static,
 {
-    fn new(ads_stream: &'a mut AdsStream<B>, joined: Joined) -> Self {
+    fn new(ads_stream: &'a mut AdsStream<B>, joined: StreamRegistration) -> Self {
         ads_stream.reader.join(&joined.session);
         Self {
             hub: &ads_stream.hub,
@@ -200,7 +200,7 @@ where
         }
     }
 
-    async fn run(mut self, first: Asked) -> Status {
+    async fn run(mut self, first: ClientRequest) -> Status {
         let mut event = Event::Asked(Box::new(first));
         loop {
             let done = match event {
@@ -230,7 +230,7 @@ where
     }
 
     /// Has made beside the loop what the answer will have, where that is much.
-    async fn make_ahead(&self, asked: &Asked) {
+    async fn make_ahead(&self, asked: &ClientRequest) {
         let Some(request) = &asked.request else {
             return;
         };
@@ -282,7 +282,7 @@ where
         let _made = self.hub.beside(size, make).await;
     }
 
-    fn receive(&mut self, asked: &Asked) -> Result<(), Status> {
+    fn receive(&mut self, asked: &ClientRequest) -> Result<(), Status> {
         let session = &self.joined.session;
         let id = clipped(&session.node.id);
         let Some(request) = &asked.request else {
@@ -478,7 +478,7 @@ mod tests {
     use crate::discovery::metrics::Gauges;
     use crate::discovery::testing::hub;
     use crate::discovery::wire::StateRequest;
-    use crate::exposition::Format;
+    use crate::exposition::ExpositionFormat;
     use crate::grpc::{Address, AddressLimit, FromMessage as _, Messages, framed};
 
     /// A client's first message; the stream then stays open and silent.
@@ -516,7 +516,7 @@ mod tests {
     }
 
     fn assert_counted(hub: &Hub, lines: &[&str]) {
-        let text = hub.metrics.text(&Gauges::default(), Format::Text);
+        let text = hub.metrics.text(&Gauges::default(), ExpositionFormat::Text);
         for line in lines {
             assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");
         }
@@ -618,7 +618,7 @@ mod tests {
         let hub = hub();
         let (mut ads_stream, mut heard, peer) = stream(&hub, Some(clusters()));
         let first = request(Type::Listener).encode_to_vec();
-        let first = Asked::from(StateRequest::from_message(first.into()).unwrap());
+        let first = ClientRequest::from(StateRequest::from_message(first.into()).unwrap());
         let node = Arc::new(Node::read(first.node.as_ref()).unwrap());
         let protocol = Protocol::StateOfTheWorld;
         let joined = hub.join(&node, &peer.address, protocol, Arc::new(Broken));
@@ -652,7 +652,7 @@ mod tests {
             } else {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 assert_counted(&hub, &["pilot_xds_pushes{type=\"cds\"} 2"]);
-                let text = hub.metrics.text(&Gauges::default(), Format::Text);
+                let text = hub.metrics.text(&Gauges::default(), ExpositionFormat::Text);
                 assert!(!text.contains("_senderr"), "{text}");
             }
             drop(heard);

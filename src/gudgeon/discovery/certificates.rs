@@ -10,7 +10,7 @@ use tracing::error;
 
 use super::grpc::Services;
 use super::hub::Hub;
-use crate::grpc::{self, Certificates, Listener, Port};
+use crate::grpc::{self, Certificates, GrpcListener, Port};
 use crate::serve::{self, Stage};
 
 /// The certificates in a directory, by the names that the mesh mounts them under.
@@ -42,7 +42,7 @@ pub(super) fn listen(
             }
             // Before that nobody gets in: who is refused goes to another replica, and who waits for a handshake does not.
             let listener = match serve::listen(socket) {
-                Ok(listener) => Listener::Tcp(listener),
+                Ok(listener) => GrpcListener::Tcp(listener),
                 Err(cause) => {
                     error!("cannot listen on a TLS port: {cause}");
                     return;

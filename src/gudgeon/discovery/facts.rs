@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::registry::SourceId;
-use cluster::registry::kubernetes::{Event, Problem, Told};
+use cluster::registry::kubernetes::{ClusterUpdate, Event, Problem};
 
 use super::inert::RuleCounts;
 
@@ -13,10 +13,10 @@ type Events = BTreeMap<(&'static str, Event), u64>;
 
 /// Facts about all sources.
 #[derive(Debug, Default)]
-pub(crate) struct Facts(Mutex<Known>);
+pub(crate) struct Facts(Mutex<KnownFacts>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownFacts {
     sources: BTreeMap<SourceId, Fact>,
     /// Objects that cannot be used, or not all of them.
     rejected: BTreeMap<SourceId, BTreeSet<Object>>,
@@ -69,7 +69,7 @@ impl Totals {
 }
 
 /// A message with the number of objects that cannot be read, and the first of them.
-fn unreadable(told: &Told) -> Option<String> {
+fn unreadable(told: &ClusterUpdate) -> Option<String> {
     let is_one = |problem: &&Problem| problem.is_unreadable;
     let mut all = told.problems.iter().filter(is_one);
     let count = all.clone().count();
@@ -88,11 +88,11 @@ fn unreadable(told: &Told) -> Option<String> {
 }
 
 impl Facts {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownFacts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn put(&self, source: &SourceId, told: &Told) {
+    pub(crate) fn put(&self, source: &SourceId, told: &ClusterUpdate) {
         let counts = told.counts.iter();
         let fact = Fact {
             counts: counts
@@ -210,12 +210,12 @@ mod tests {
             registry: Registry::Kubernetes,
             cluster: cluster.into(),
         };
-        let mut told = Told {
+        let mut told = ClusterUpdate {
             counts: BTreeMap::from([("Node", 2)]),
             events: BTreeMap::from([(("Pod", Event::Add), 3)]),
             podless: 1,
             ever_podless: 4,
-            ..Told::default()
+            ..ClusterUpdate::default()
         };
         facts.put(&source("east"), &told);
         facts.put(&source("west"), &told);

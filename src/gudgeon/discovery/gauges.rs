@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use api::model::{Resolution, Service};
-use cluster::registry::Standing;
+use cluster::registry::SyncState;
 use xds::node::clipped;
 use xds::snapshot::REJECTED_CONFIG;
 use xds::view::Type;
@@ -68,7 +68,7 @@ pub(super) fn stale(hub: &Hub) -> Vec<(String, Duration)> {
     let since = hub.standing_since();
     sources
         .into_iter()
-        .filter(|status| matches!(status.standing, Standing::Stale { .. }))
+        .filter(|status| matches!(status.standing, SyncState::Stale { .. }))
         .filter_map(|status| {
             let since = *since.get(&status.source)?;
             (now.saturating_sub(since) >= LOST).then(|| (status.source.to_string(), since))
@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
     use crate::discovery::testing::hub;
-    use crate::exposition::Format;
+    use crate::exposition::ExpositionFormat;
 
     #[tokio::test(start_paused = true)]
     async fn a_source_is_stale_for_as_long_as_it_is_lost() {
@@ -193,16 +193,16 @@ mod tests {
             registry: Registry::Consul,
             cluster: "east".into(),
         };
-        let lost = |error: &str| Standing::Stale {
+        let lost = |error: &str| SyncState::Stale {
             error: error.into(),
         };
         let shown = || {
-            let text = hub.metrics.text(&read(&hub), Format::Text);
+            let text = hub.metrics.text(&read(&hub), ExpositionFormat::Text);
             let mut lines = text.lines();
             let line = lines.find(|line| line.starts_with("gudgeon_source_stale_seconds{"));
             line.map(ToOwned::to_owned)
         };
-        hub.stand(&id, Standing::Synced);
+        hub.stand(&id, SyncState::Synced);
         advance(Duration::from_secs(60)).await;
         hub.stand(&id, lost("no answer"));
         advance(Duration::from_millis(4900)).await;
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(shown().as_deref(), Some(line));
         let ready = readiness(&hub).unwrap();
         assert!(ready.starts_with("stale: Consul/east since "), "{ready}");
-        hub.stand(&id, Standing::Synced);
+        hub.stand(&id, SyncState::Synced);
         assert_eq!(shown(), None);
     }
 }

@@ -13,13 +13,13 @@ use crate::grpc::{Inbound, ResponseSender, framed};
 pub(super) const SERVICE: &str = "grpc.health.v1.Health";
 
 #[derive(Clone, PartialEq, Message)]
-struct Question {
+struct HealthCheckRequest {
     #[prost(string, tag = "1")]
     service: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Answer {
+struct HealthCheckResponse {
     #[prost(int32, tag = "1")]
     status: i32,
 }
@@ -41,10 +41,10 @@ pub(super) async fn check(
     mut asked: Inbound<Incoming>,
     sender: Arc<ResponseSender>,
 ) {
-    let end = match asked.first::<Question>().await {
+    let end = match asked.first::<HealthCheckRequest>().await {
         Ok(Some(question)) if is_known(&question.service) => {
             let status = standing(hub.serves());
-            sender.put([framed(&Answer { status }).into()]);
+            sender.put([framed(&HealthCheckResponse { status }).into()]);
             Status::ok("")
         }
         Ok(Some(_)) => Status::not_found("no such service"),
@@ -59,7 +59,7 @@ pub(super) async fn watch(
     mut asked: Inbound<Incoming>,
     sender: Arc<ResponseSender>,
 ) {
-    let question = match asked.first::<Question>().await {
+    let question = match asked.first::<HealthCheckRequest>().await {
         Ok(Some(question)) => question,
         Ok(None) => return sender.end(Status::invalid_argument("no request")),
         Err(status) => return sender.end(status),
@@ -74,7 +74,7 @@ pub(super) async fn watch(
         };
         if told != Some(status) && sender.is_free() {
             told = Some(status);
-            sender.put([framed(&Answer { status }).into()]);
+            sender.put([framed(&HealthCheckResponse { status }).into()]);
         }
         tokio::select! {
             changed = serving.changed() => if changed.is_err() { break },

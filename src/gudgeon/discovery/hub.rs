@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use api::model::{Change, Objects, Reason, World};
 use api::security::{KeySet, KeysPlace, RequestAuthentication};
-use cluster::registry::{Effect, Registries, SourceId, Standing};
+use cluster::registry::{Effect, Registries, SourceId, SyncState};
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info, warn};
 use xds::debounce::{Debounce, Due};
@@ -31,7 +31,7 @@ use xds::view::View;
 use self::edge::EdgeInputs;
 pub(super) use self::edge::Looking;
 use self::ingresses::{IngressNotes, IngressRules};
-use self::peers::Peers;
+use self::peers::PeerAuthenticationHistory;
 use self::plaintext::Plaintext;
 use super::facts::Facts;
 use super::identity::TrustDomains;
@@ -39,9 +39,9 @@ use super::inert::RuleCounts;
 use super::jwks::Jwks;
 use super::kinds::ProxyKinds;
 use super::log_limiters::LogLimiters;
-use super::metrics::Metrics;
-use super::options::Options;
-use super::pieces::Pieces;
+use super::metrics::DiscoveryMetrics;
+use super::options::DiscoveryOptions;
+use super::pieces::HeldPieces;
 use super::pushed::{Pushed, made};
 use super::refused::RefusedStreams;
 use super::session::Session;
@@ -60,9 +60,9 @@ const PUSHES: usize = 120;
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) clock: Clock,
-    pub(crate) metrics: Metrics,
-    pub(crate) options: Options,
-    pub(crate) pieces: Pieces,
+    pub(crate) metrics: DiscoveryMetrics,
+    pub(crate) options: DiscoveryOptions,
+    pub(crate) pieces: HeldPieces,
     /// Lists of resource names, shared by streams with equal ones.
     lists: Arc<Lists>,
     pub(crate) facts: Facts,
@@ -77,7 +77,7 @@ pub(crate) struct Hub {
     pub(crate) kinds: Arc<ProxyKinds>,
     /// Streams that may begin with a push at once.
     pub(crate) throttle: Arc<Semaphore>,
-    state: Mutex<State>,
+    state: Mutex<HubState>,
     /// For what takes long: one piece at a time has a thread of its own.
     worker: Semaphore,
     /// A change has come.
@@ -106,20 +106,20 @@ pub(crate) struct Hub {
 }
 
 #[derive(Debug)]
-struct State {
+struct HubState {
     registries: Registries,
-    standing: BTreeMap<SourceId, (Standing, Duration)>,
+    standing: BTreeMap<SourceId, (SyncState, Duration)>,
     debounce: Debounce,
     sessions: BTreeMap<u64, Arc<Session>>,
     plaintext: Plaintext,
-    peers: Peers,
+    peers: PeerAuthenticationHistory,
     key_sets: KeySets,
     ingresses: IngressRules,
     next: u64,
     pushes: VecDeque<Pushed>,
 }
 
-impl State {
+impl HubState {
     /// The mesh as it is to be served.
     fn world(&mut self, now: Duration, domain: &str) -> World {
         let mut world = self.registries.world();
@@ -143,12 +143,12 @@ type KeySets = Arc<BTreeMap<KeysPlace, KeySet>>;
 
 /// A stream among all others; it leaves when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Joined {
+pub(crate) struct StreamRegistration {
     hub: Arc<Hub>,
     pub(crate) session: Arc<Session>,
 }
 
-impl Drop for Joined {
+impl Drop for StreamRegistration {
     fn drop(&mut self) {
         self.hub.state().sessions.remove(&self.session.number);
         self.hub.forget_certificates(&self.session);
@@ -156,11 +156,11 @@ impl Drop for Joined {
 }
 
 impl Hub {
-    pub(crate) fn new(options: Options, registries: Registries) -> Arc<Self> {
+    pub(crate) fn new(options: DiscoveryOptions, registries: Registries) -> Arc<Self> {
         let debounce = Debounce::new(options.quiet);
         let this = Arc::new(Self {
             clock: Clock::new(),
-            metrics: Metrics::new(),
+            metrics: DiscoveryMetrics::new(),
             facts: Facts::default(),
             log_limiters: LogLimiters::default(),
             port_access: OnceLock::new(),
@@ -170,15 +170,15 @@ impl Hub {
             kinds: Arc::default(),
             throttle: Arc::new(Semaphore::new(options.throttle)),
             options,
-            pieces: Pieces::default(),
+            pieces: HeldPieces::default(),
             lists: Arc::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(HubState {
                 registries,
                 standing: BTreeMap::new(),
                 debounce,
                 sessions: BTreeMap::new(),
                 plaintext: Plaintext::default(),
-                peers: Peers::default(),
+                peers: PeerAuthenticationHistory::default(),
                 key_sets: Arc::default(),
                 ingresses: IngressRules::default(),
                 next: 1,
@@ -202,7 +202,7 @@ impl Hub {
         this
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -417,7 +417,7 @@ impl Hub {
         peer: &Address,
         protocol: Protocol,
         view: Arc<dyn View>,
-    ) -> Joined {
+    ) -> StreamRegistration {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
@@ -427,7 +427,7 @@ impl Hub {
         drop(state);
         self.learn_certificates(&session);
         let hub = Arc::clone(self);
-        Joined { hub, session }
+        StreamRegistration { hub, session }
     }
 
     /// In the order in which they came.

@@ -14,24 +14,24 @@ use crate::watch::Follower;
 
 /// Both.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct MeshFiles {
     mesh: ConfigFile,
     networks: ConfigFile,
 }
 
 /// The mesh configuration and the networks that the files hold.
 #[derive(Debug)]
-pub(super) struct Read {
+pub(super) struct MeshContents {
     pub(super) mesh: Arc<MeshConfig>,
     pub(super) networks: Arc<MeshNetworks>,
 }
 
-impl Files {
+impl MeshFiles {
     /// Reads both.
     ///
     /// # Errors
     /// One that a flag names is missing, or one is not valid.
-    pub(super) async fn open(flags: &DiscoveryFlags) -> Result<(Self, Read), Failure> {
+    pub(super) async fn open(flags: &DiscoveryFlags) -> Result<(Self, MeshContents), Failure> {
         let given = flags.mesh_config.as_deref();
         let (mesh, text) = ConfigFile::open("meshConfig", given, MESH_CONFIG).await?;
         let config = match text {
@@ -51,7 +51,7 @@ impl Files {
             Some(text) => networks.first(mesh::parse_networks(&text))?,
             None => MeshNetworks::default(),
         };
-        let read = Read {
+        let read = MeshContents {
             mesh: Arc::new(config),
             networks: Arc::new(known),
         };
@@ -124,7 +124,7 @@ mod tests {
     fn flags(mesh: &Path) -> DiscoveryFlags {
         let words = ["gudgeon", "discovery", "--meshConfig"].map(Into::into);
         let words: Vec<_> = words.into_iter().chain([mesh.into()]).collect();
-        let crate::cli::Asked::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
+        let crate::cli::Action::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
             panic!("{words:?}")
         };
         *flags
@@ -163,17 +163,17 @@ mod tests {
     async fn at_the_start_a_file_must_be_good_and_later_the_last_good_one_stays() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("mesh");
-        let missing = Files::open(&flags(&path)).await.unwrap_err().message;
+        let missing = MeshFiles::open(&flags(&path)).await.unwrap_err().message;
         assert!(
             missing.starts_with("cannot read --meshConfig /"),
             "{missing}"
         );
         std::fs::write(&path, "connectTimeout: soon\n").unwrap();
-        let wrong = Files::open(&flags(&path)).await.unwrap_err().message;
+        let wrong = MeshFiles::open(&flags(&path)).await.unwrap_err().message;
         assert!(wrong.starts_with("cannot use --meshConfig /"), "{wrong}");
         assert!(wrong.contains("connectTimeout"), "{wrong}");
         std::fs::write(&path, "connectTimeout: 3s\n").unwrap();
-        let (mut files, read) = Files::open(&flags(&path)).await.unwrap();
+        let (mut files, read) = MeshFiles::open(&flags(&path)).await.unwrap();
         let seconds = |mesh: &MeshConfig| mesh.connect_timeout.as_ref().unwrap().seconds;
         assert_eq!(seconds(&read.mesh), 3);
         assert_eq!(files.mesh.changed_text().await, None);

@@ -18,7 +18,7 @@ use super::facts::{Object, Totals};
 use super::pushed::Pushed;
 use super::refused::RefusalReason;
 use crate::cli::VERSION;
-use crate::exposition::{Format, GaugeFamily, up_to};
+use crate::exposition::{ExpositionFormat, GaugeFamily, up_to};
 use crate::mcp::Peers;
 use crate::{log, process};
 
@@ -27,26 +27,26 @@ const BUCKETS: [f64; 11] = [0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0
 /// Values of the label `node`; beyond them it is left out.
 const NODES: usize = 1000;
 
-type By = Family<[(&'static str, String); 1], Counter>;
+type LabelledCounter = Family<[(&'static str, String); 1], Counter>;
 
 /// Metrics that are counted as events happen.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct DiscoveryMetrics {
     registry: Registry,
     /// Metrics of sources of configuration.
     mcp: Arc<Peers>,
-    pushes: By,
+    pushes: LabelledCounter,
     push_time: Family<[(&'static str, String); 1], Histogram>,
     queue_time: Histogram,
     convergence: Histogram,
-    triggers: By,
-    rejects: By,
+    triggers: LabelledCounter,
+    rejects: LabelledCounter,
     refused: BTreeMap<&'static str, GaugeFamily<2>>,
-    expired: By,
+    expired: LabelledCounter,
     write_timeouts: Counter,
     internal: Counter,
     contexts: Counter,
-    updates: By,
+    updates: LabelledCounter,
     rejected_configs: GaugeFamily<2>,
     conflicts: BTreeMap<&'static str, Gauge>,
     instances: GaugeFamily<1>,
@@ -55,7 +55,7 @@ pub(crate) struct Metrics {
     services: Gauge,
     rules: Gauge,
     inert: GaugeFamily<1>,
-    jwks: By,
+    jwks: LabelledCounter,
     keyless: Gauge,
     debounce: Histogram,
     snapshots: Histogram,
@@ -68,7 +68,7 @@ pub(crate) struct Metrics {
     events: Family<[(&'static str, String); 2], Counter>,
     stale: GaugeFamily<1>,
     unknown: Counter,
-    refused_streams: By,
+    refused_streams: LabelledCounter,
     handshakes: Counter,
     refused_connections: Counter,
     panics: Counter,
@@ -110,24 +110,24 @@ pub(crate) struct Gauges {
     pub(crate) totals: Totals,
 }
 
-impl Metrics {
+impl DiscoveryMetrics {
     pub(crate) fn new() -> Self {
         let histogram = || Histogram::new(BUCKETS);
         let mut this = Self {
             registry: Registry::default(),
             mcp: Peers::new("pilot"),
-            pushes: By::default(),
+            pushes: LabelledCounter::default(),
             push_time: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             queue_time: histogram(),
             convergence: histogram(),
-            triggers: By::default(),
-            rejects: By::default(),
+            triggers: LabelledCounter::default(),
+            rejects: LabelledCounter::default(),
             refused: BTreeMap::new(),
-            expired: By::default(),
+            expired: LabelledCounter::default(),
             write_timeouts: Counter::default(),
             internal: Counter::default(),
             contexts: Counter::default(),
-            updates: By::default(),
+            updates: LabelledCounter::default(),
             rejected_configs: GaugeFamily::default(),
             conflicts: BTreeMap::new(),
             instances: GaugeFamily::default(),
@@ -136,7 +136,7 @@ impl Metrics {
             services: Gauge::default(),
             rules: Gauge::default(),
             inert: GaugeFamily::default(),
-            jwks: By::default(),
+            jwks: LabelledCounter::default(),
             keyless: Gauge::default(),
             debounce: histogram(),
             snapshots: histogram(),
@@ -149,7 +149,7 @@ impl Metrics {
             events: Family::default(),
             stale: GaugeFamily::default(),
             unknown: Counter::default(),
-            refused_streams: By::default(),
+            refused_streams: LabelledCounter::default(),
             handshakes: Counter::default(),
             refused_connections: Counter::default(),
             panics: Counter::default(),
@@ -171,7 +171,7 @@ impl Metrics {
         &self.mcp
     }
 
-    fn count(family: &By, value: &str) {
+    fn count(family: &LabelledCounter, value: &str) {
         family.get_or_create(&[("type", value.to_owned())]).inc();
     }
 
@@ -347,7 +347,7 @@ impl Metrics {
     }
 
     /// All of it, as text.
-    pub(crate) fn text(&self, gauges: &Gauges, format: Format) -> String {
+    pub(crate) fn text(&self, gauges: &Gauges, format: ExpositionFormat) -> String {
         self.show(gauges);
         if let Some(bytes) = process::resident() {
             self.resident.set(bytes);
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_originals_names_and_our_own() {
-        let metrics = Metrics::new();
+        let metrics = DiscoveryMetrics::new();
         metrics.sent(Type::Cluster, Duration::from_millis(2));
         metrics.rejected(Type::Listener);
         metrics.write_timed_out();
@@ -402,8 +402,8 @@ mod tests {
             ..Gauges::default()
         };
         // Counters do not count twice what they are shown twice.
-        metrics.text(&gauges, Format::Text);
-        let text = metrics.text(&gauges, Format::Text);
+        metrics.text(&gauges, ExpositionFormat::Text);
+        let text = metrics.text(&gauges, ExpositionFormat::Text);
         for line in [
             "# HELP pilot_xds_pushes Responses by type, and failures to make or send one.",
             "# TYPE pilot_xds_pushes counter",
@@ -428,7 +428,7 @@ mod tests {
             assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
         }
         assert!(text.contains("pilot_info{version=") && !text.contains("# EOF"));
-        let text = metrics.text(&Gauges::default(), Format::Text);
+        let text = metrics.text(&Gauges::default(), ExpositionFormat::Text);
         assert!(!text.contains("node="), "{text}");
     }
 }

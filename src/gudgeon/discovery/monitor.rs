@@ -15,10 +15,10 @@ use super::hub::Hub;
 use super::sources::{Put, Sources};
 use super::{debug, gauges, page};
 use crate::cli::{REVISION, VERSION};
-use crate::exposition::Format;
+use crate::exposition::ExpositionFormat;
 use crate::serve::{
-    Answer, Answering, Audience, Connection, Cut, Query, Service, Wanted, as_json, full, guard,
-    not_allowed, text, to_page,
+    Answer, Answering, Audience, Connection, Cut, Query, Service, WantedAnswer, as_json, full,
+    guard, not_allowed, text, to_page,
 };
 use crate::shared::Inspect;
 
@@ -33,7 +33,7 @@ const BODY: Duration = Duration::from_secs(10);
 
 /// One of the plain listeners.
 #[derive(Debug)]
-pub(crate) struct Monitor {
+pub(crate) struct DiscoveryMonitor {
     pub(crate) hub: Arc<Hub>,
     pub(crate) sources: Sources,
     /// Anybody may read /debug.
@@ -42,16 +42,16 @@ pub(crate) struct Monitor {
 
 /// A request's head: what decides about its answer.
 #[derive(Debug)]
-struct Head {
+struct AdminRequest {
     method: Method,
     path: String,
     query: String,
     /// The format of metrics that the client accepts.
-    format: Format,
+    format: ExpositionFormat,
 }
 
-impl Monitor {
-    async fn respond(self: Arc<Self>, head: Head, guarded: Result<(), Answer>) -> Answer {
+impl DiscoveryMonitor {
+    async fn respond(self: Arc<Self>, head: AdminRequest, guarded: Result<(), Answer>) -> Answer {
         let path = &*head.path;
         let debug = path == "/debug" || path.starts_with("/debug/");
         let known = matches!(path, "/" | METRICS | "/ready" | "/version" | REGISTRATION);
@@ -84,7 +84,7 @@ impl Monitor {
             "/version" => return as_json(&json!({"version": VERSION, "revision": REVISION})),
             _ => {}
         }
-        let wanted = Wanted {
+        let wanted = WantedAnswer {
             key: match path {
                 METRICS => head.format.key().to_owned(),
                 _ => debug::key(path, &head.query),
@@ -105,7 +105,7 @@ impl Monitor {
     }
 
     /// Makes a document that takes a while.
-    fn document(&self, head: &Head) -> Answer {
+    fn document(&self, head: &AdminRequest) -> Answer {
         let (path, query) = (&*head.path, &*head.query);
         match path {
             METRICS => {
@@ -121,7 +121,7 @@ impl Monitor {
         }
     }
 
-    fn text(&self, format: Format) -> String {
+    fn text(&self, format: ExpositionFormat) -> String {
         let mut gauges = gauges::read(&self.hub);
         if let Some(sinks) = self.sources.sinks() {
             gauges.rejected.extend(sinks.refused());
@@ -177,7 +177,7 @@ fn not_a_look() -> Answer {
     answer
 }
 
-impl Inspect for Monitor {
+impl Inspect for DiscoveryMonitor {
     fn name(&self) -> &'static str {
         "discovery"
     }
@@ -186,7 +186,7 @@ impl Inspect for Monitor {
         gauges::readiness(&self.hub)
     }
 
-    fn metrics(&self, format: Format) -> String {
+    fn metrics(&self, format: ExpositionFormat) -> String {
         self.text(format)
     }
 
@@ -195,15 +195,15 @@ impl Inspect for Monitor {
     }
 }
 
-impl Service for Monitor {
+impl Service for DiscoveryMonitor {
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
         let guarded = guard(&request, line.peer.ip(), self.open);
         let uri = request.uri();
-        let head = Head {
+        let head = AdminRequest {
             method: request.method().clone(),
             path: uri.path().to_owned(),
             query: uri.query().unwrap_or_default().to_owned(),
-            format: Format::asked(request.headers()),
+            format: ExpositionFormat::asked(request.headers()),
         };
         if head.method == Method::PUT && head.path == MEMORY && guarded.is_ok() {
             return Box::pin(self.remember(request.into_body()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::config::{KINDS, Kind};
 use cluster::registry::Written;
-use cluster::{AllSaid, Cluster, Key, Pace, Said, Subject, write_statuses};
+use cluster::{AllSaid, Cluster, Key, ObjectMessages, Pace, Subject, write_statuses};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -67,7 +67,7 @@ async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<AllSaid>) {
     }
 }
 
-fn said(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, Said> {
+fn said(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectMessages> {
     let told = ToldOf::now(hub);
     let rows = sources.of_api_server(hub).into_iter();
     rows.filter_map(|written| {
@@ -80,7 +80,7 @@ fn said(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, Said> {
         written.metadata.to_string().hash(&mut hasher);
         Some((
             subject,
-            Said {
+            ObjectMessages {
                 content: hasher.finish(),
                 generation: Some(written.revision.generation).filter(|known| *known > 0),
                 messages: messages(written.accepted, &status),

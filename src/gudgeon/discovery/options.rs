@@ -20,7 +20,7 @@ const STREAMS: u32 = 100;
 
 /// All of it but addresses and files.
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct DiscoveryOptions {
     pub(crate) settings: Arc<Settings>,
     pub(crate) quiet: Quiet,
     pub(crate) throttle: usize,
@@ -57,7 +57,7 @@ pub(crate) fn environment() -> Environment {
         .collect()
 }
 
-impl Options {
+impl DiscoveryOptions {
     /// With what is to be warned of.
     ///
     /// # Errors
@@ -266,19 +266,22 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::cli::{Asked, parse};
+    use crate::cli::{Action, parse};
     use crate::exit::Exit;
 
-    fn read(line: &str, environment: &[(&str, &str)]) -> Result<(Options, Vec<String>), Failure> {
+    fn read(
+        line: &str,
+        environment: &[(&str, &str)],
+    ) -> Result<(DiscoveryOptions, Vec<String>), Failure> {
         let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
-        let Asked::Discovery(flags) = parse(&words).unwrap().asked else {
+        let Action::Discovery(flags) = parse(&words).unwrap().asked else {
             panic!("{line}")
         };
         let environment = environment
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        Options::new(&flags, &environment)
+        DiscoveryOptions::new(&flags, &environment)
     }
 
     #[test]

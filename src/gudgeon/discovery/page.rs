@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use api::config::Effect;
 use api::counted;
 use api::model::Reason;
-use cluster::registry::{Registries, Standing};
+use cluster::registry::{Registries, SyncState};
 use xds::node::clipped;
 use xds::view::Type;
 
@@ -361,9 +361,9 @@ fn standings(page: &mut String, hub: &Hub) {
     page.push_str("<h2>Sources</h2><table><tr><th>source<th>state<th>objects</tr>\n");
     for status in hub.look(Registries::sources) {
         let state = match &status.standing {
-            Standing::Syncing => "<td>syncing".to_owned(),
-            Standing::Synced => "<td class=\"good\">synced".to_owned(),
-            Standing::Stale { error } => format!("<td class=\"bad\">stale: {}", escaped(error)),
+            SyncState::Syncing => "<td>syncing".to_owned(),
+            SyncState::Synced => "<td class=\"good\">synced".to_owned(),
+            SyncState::Stale { error } => format!("<td class=\"bad\">stale: {}", escaped(error)),
         };
         let fact = hub.facts.of(&status.source);
         let unreadable = fact.and_then(|fact| fact.unreadable);

@@ -15,13 +15,13 @@ const RUN: u128 = 32;
 const LONG_BYTES: usize = 16 << 10;
 
 /// The identity of a piece: versions stand for the content of its resources.
-type Key = (Protocol, Type, Vec<Version>);
+type PieceKey = (Protocol, Type, Vec<Version>);
 
 /// Pieces that somebody holds.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces(grpc::Pieces<Key>);
+pub(crate) struct HeldPieces(grpc::EncodedPieces<PieceKey>);
 
-impl Pieces {
+impl HeldPieces {
     /// These resources, a few in each piece.
     pub(crate) fn of<'a>(
         &self,
@@ -57,13 +57,13 @@ mod tests {
         run.iter().flat_map(|one| one.body.clone()).collect()
     }
 
-    fn of(pieces: &Pieces, resources: &[Arc<Resource>]) -> Vec<Bytes> {
+    fn of(pieces: &HeldPieces, resources: &[Arc<Resource>]) -> Vec<Bytes> {
         pieces.of(Protocol::Delta, Type::Cluster, resources, encode)
     }
 
     #[test]
     fn what_is_equal_is_there_once() {
-        let pieces = Pieces::default();
+        let pieces = HeldPieces::default();
         let mut list = resources(1000);
         let one = of(&pieces, &list);
         assert!(one.len() > 10 && one.len() < 100, "{}", one.len());
@@ -84,7 +84,7 @@ mod tests {
     /// Two messages of nothing but a name have the same bytes in any type, and so the same version.
     #[test]
     fn types_and_protocols_are_apart() {
-        let pieces = Pieces::default();
+        let pieces = HeldPieces::default();
         let list = resources(1);
         let kinds = [Type::Endpoint, Type::Route];
         let protocols = [Protocol::StateOfTheWorld, Protocol::Delta];

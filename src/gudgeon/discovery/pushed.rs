@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::model::World;
 use xds::reason::Reasons;
 
-use super::metrics::Metrics;
+use super::metrics::DiscoveryMetrics;
 
 /// One push, for the page.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Pushed {
 }
 
 /// A snapshot; `None`: a mistake of this program kept it from being made, and is counted.
-pub(super) fn made<T>(metrics: &Metrics, make: impl FnOnce() -> T) -> Option<T> {
+pub(super) fn made<T>(metrics: &DiscoveryMetrics, make: impl FnOnce() -> T) -> Option<T> {
     let made = catch_unwind(AssertUnwindSafe(make));
     if made.is_err() {
         metrics.unmade_snapshot();
@@ -73,7 +73,7 @@ fn may_mean(written: &str, namespace: &str, host: &str) -> bool {
 mod tests {
     use super::*;
     use crate::discovery::metrics::Gauges;
-    use crate::exposition::Format;
+    use crate::exposition::ExpositionFormat;
 
     #[test]
     fn a_rule_may_mean_a_host() {
@@ -99,10 +99,10 @@ mod tests {
 
     #[test]
     fn a_snapshot_that_cannot_be_made_is_counted() {
-        let metrics = Metrics::new();
+        let metrics = DiscoveryMetrics::new();
         assert_eq!(made(&metrics, || 7), Some(7));
         let counted = |count: u64| {
-            let text = metrics.text(&Gauges::default(), Format::Text);
+            let text = metrics.text(&Gauges::default(), ExpositionFormat::Text);
             for metric in ["pilot_xds_push_context_errors", "gudgeon_panics_total"] {
                 let line = format!("\n{metric} {count}\n");
                 assert!(text.contains(&line), "{line}{text}");

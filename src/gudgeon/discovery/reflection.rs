@@ -16,7 +16,7 @@ use crate::grpc::{Inbound, ResponseSender, framed};
 pub(super) const SERVICE: &str = "grpc.reflection.v1.ServerReflection";
 
 #[derive(Clone, PartialEq, Message)]
-struct Question {
+struct ReflectionRequest {
     #[prost(string, tag = "1")]
     host: String,
     #[prost(oneof = "What", tags = "3, 4, 7")]
@@ -34,39 +34,39 @@ enum What {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Answer {
+struct ReflectionResponse {
     #[prost(string, tag = "1")]
     host: String,
     #[prost(message, optional, tag = "2")]
-    question: Option<Question>,
-    #[prost(oneof = "Said", tags = "4, 6, 7")]
-    said: Option<Said>,
+    question: Option<ReflectionRequest>,
+    #[prost(oneof = "ReflectionMessage", tags = "4, 6, 7")]
+    said: Option<ReflectionMessage>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-enum Said {
+enum ReflectionMessage {
     #[prost(message, tag = "4")]
-    Files(Files),
+    Files(DescriptorFiles),
     #[prost(message, tag = "6")]
-    Services(Services),
+    Services(ServiceList),
     #[prost(message, tag = "7")]
     Wrong(Wrong),
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Files {
+struct DescriptorFiles {
     #[prost(bytes = "bytes", repeated, tag = "1")]
     files: Vec<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Services {
+struct ServiceList {
     #[prost(message, repeated, tag = "1")]
-    services: Vec<Named>,
+    services: Vec<ServiceName>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Named {
+struct ServiceName {
     #[prost(string, tag = "1")]
     name: String,
 }
@@ -88,7 +88,7 @@ pub(super) async fn answer(
     while !sender.is_gone() {
         let next = async {
             match begun {
-                true => asked.next::<Question>().await,
+                true => asked.next::<ReflectionRequest>().await,
                 false => asked.first().await,
             }
         };
@@ -107,11 +107,11 @@ pub(super) async fn answer(
     }
 }
 
-fn say(question: Question) -> Answer {
+fn say(question: ReflectionRequest) -> ReflectionResponse {
     let said = match &question.what {
-        Some(What::Services(_)) => Said::Services(Services {
+        Some(What::Services(_)) => ReflectionMessage::Services(ServiceList {
             services: [DISCOVERY, health::SERVICE, SERVICE]
-                .map(|name| Named {
+                .map(|name| ServiceName {
                     name: name.to_owned(),
                 })
                 .to_vec(),
@@ -120,7 +120,7 @@ fn say(question: Question) -> Answer {
         Some(What::Symbol(name)) => found(|all| all.file_with(name)),
         None => found(|_| None),
     };
-    Answer {
+    ReflectionResponse {
         host: question.host.clone(),
         question: Some(question),
         said: Some(said),
@@ -128,15 +128,15 @@ fn say(question: Question) -> Answer {
 }
 
 /// Descriptions are looked through for each question, and dropped with it: who reflects is a person.
-fn found(find: impl Fn(&Descriptions<'static>) -> Option<&'static [u8]>) -> Said {
+fn found(find: impl Fn(&Descriptions<'static>) -> Option<&'static [u8]>) -> ReflectionMessage {
     let wrong = |code: Code, message: &str| {
-        Said::Wrong(Wrong {
+        ReflectionMessage::Wrong(Wrong {
             code: code.into(),
             message: message.to_owned(),
         })
     };
     match Descriptions::new(ENVOY).map(|all| find(&all)) {
-        Ok(Some(file)) => Said::Files(Files {
+        Ok(Some(file)) => ReflectionMessage::Files(DescriptorFiles {
             files: vec![Bytes::from_static(file)],
         }),
         Ok(None) => wrong(Code::NotFound, "no description of that"),
@@ -150,8 +150,8 @@ mod tests {
     use prost_reflect::prost_types::FileDescriptorProto;
     use prost_reflect::{DescriptorPool, DynamicMessage};
 
-    fn asked(what: What) -> Said {
-        let question = Question {
+    fn asked(what: What) -> ReflectionMessage {
+        let question = ReflectionRequest {
             host: "h".to_owned(),
             what: Some(what),
         };
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn services_are_listed_and_files_are_found_by_what_is_in_them() {
-        let Said::Services(all) = asked(What::Services(String::new())) else {
+        let ReflectionMessage::Services(all) = asked(What::Services(String::new())) else {
             panic!("services");
         };
         let names: Vec<_> = all.services.into_iter().map(|one| one.name).collect();
@@ -173,7 +173,7 @@ mod tests {
             "grpc/reflection/v1/reflection.proto",
         ]) {
             for what in [What::Symbol(service.clone()), What::File(path.to_owned())] {
-                let Said::Files(files) = asked(what) else {
+                let ReflectionMessage::Files(files) = asked(what) else {
                     panic!("{path}");
                 };
                 let file = FileDescriptorProto::decode(files.files[0].clone()).unwrap();
@@ -181,7 +181,7 @@ mod tests {
             }
         }
         for what in [What::Symbol("x.Y".to_owned()), What::File("x".to_owned())] {
-            assert!(matches!(asked(what), Said::Wrong(wrong) if wrong.code == 5));
+            assert!(matches!(asked(what), ReflectionMessage::Wrong(wrong) if wrong.code == 5));
         }
     }
     /// As another reader of descriptions understands them, and with what is spoken here.
@@ -197,7 +197,7 @@ mod tests {
             found.sort();
             assert_eq!(found, methods);
         }
-        let asked = Question {
+        let asked = ReflectionRequest {
             host: "h".to_owned(),
             what: Some(What::Symbol("x.Y".to_owned())),
         };

@@ -9,7 +9,7 @@ use xds::resource_names::RequestReader;
 use xds::stream::Protocol;
 
 use super::session::Session;
-use super::wire::{Asked, StateRequest, WithoutNames};
+use super::wire::{ClientRequest, StateRequest, WithoutNames};
 use crate::grpc::{MessageReader, read};
 
 /// The reader of one stream.
@@ -36,7 +36,7 @@ impl StreamReader {
 }
 
 impl MessageReader for StreamReader {
-    type Message = Asked;
+    type Message = ClientRequest;
 
     fn take(&mut self, come: &[u8]) -> usize {
         match (&self.session, self.protocol) {
@@ -51,14 +51,16 @@ impl MessageReader for StreamReader {
         self.reader.kept()
     }
 
-    fn finish(&mut self, left: Bytes, values: usize) -> Result<Asked, Status> {
+    fn finish(&mut self, left: Bytes, values: usize) -> Result<ClientRequest, Status> {
         match (self.protocol, &self.session) {
-            (Protocol::Delta, _) => read::<DeltaDiscoveryRequest>(left, values).map(Asked::from),
+            (Protocol::Delta, _) => {
+                read::<DeltaDiscoveryRequest>(left, values).map(ClientRequest::from)
+            }
             (Protocol::StateOfTheWorld, None) => {
-                read::<StateRequest>(left, values).map(Asked::from)
+                read::<StateRequest>(left, values).map(ClientRequest::from)
             }
             (Protocol::StateOfTheWorld, Some(_)) => match self.reader.finish(left) {
-                (message, None) => read::<StateRequest>(message, values).map(Asked::from),
+                (message, None) => read::<StateRequest>(message, values).map(ClientRequest::from),
                 (rest, Some(names)) => read::<WithoutNames>(rest, values)
                     .map(|request| StateRequest::new(request, names).into()),
             },

@@ -10,7 +10,8 @@ use xds::node::{Node, clipped};
 use xds::reason::Reasons;
 use xds::snapshot::Snapshot;
 use xds::stream::{
-    Client, Fault, Lists, Protocol, Push, Request, RequestOutcome, Response, Scope, Stall, Stream,
+    Client, Fault, Lists, Protocol, Push, PushScope, Request, RequestOutcome, Response, Stall,
+    Stream,
 };
 use xds::view::{Type, View};
 
@@ -47,7 +48,7 @@ pub(super) const MOST_RESTED: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct PendingPush {
     pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) scope: Scope,
+    pub(crate) scope: PushScope,
     pub(crate) reasons: Reasons,
     /// When the first of its changes came, and when it was put.
     pub(crate) since: Duration,
@@ -67,9 +68,9 @@ impl PendingPush {
         self.snapshot = newer.snapshot;
         self.reasons = self.reasons.and(newer.reasons);
         match (&mut self.scope, newer.scope) {
-            (Scope::Full, _) => {}
-            (scope, Scope::Full) => *scope = Scope::Full,
-            (Scope::Endpoints(all), Scope::Endpoints(names)) => {
+            (PushScope::Full, _) => {}
+            (scope, PushScope::Full) => *scope = PushScope::Full,
+            (PushScope::Endpoints(all), PushScope::Endpoints(names)) => {
                 if !Arc::ptr_eq(all, &names) {
                     Arc::make_mut(all).extend(names.iter().cloned());
                 }
@@ -78,7 +79,7 @@ impl PendingPush {
     }
 
     fn is_nothing(&self) -> bool {
-        matches!(&self.scope, Scope::Endpoints(names) if names.is_empty())
+        matches!(&self.scope, PushScope::Endpoints(names) if names.is_empty())
     }
 }
 
@@ -226,6 +227,6 @@ impl Session {
 }
 
 /// No names: those who get it only learn of the new snapshot, so that nobody keeps the old one.
-pub(super) fn nothing() -> Scope {
-    Scope::Endpoints(Arc::new(BTreeSet::new()))
+pub(super) fn nothing() -> PushScope {
+    PushScope::Endpoints(Arc::new(BTreeSet::new()))
 }

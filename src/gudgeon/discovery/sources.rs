@@ -14,14 +14,14 @@ mod rules;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{ClusterId, Registry};
-use cluster::registry::kubernetes::{Names, Told};
+use cluster::registry::kubernetes::{ClusterUpdate, Names};
 use cluster::registry::{Memory, Registries, SourceId, Written};
 use tokio::sync::watch;
 use tracing::warn;
 
 use super::hub::Hub;
 use super::object_status;
-use super::options::Options;
+use super::options::DiscoveryOptions;
 use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
 use crate::shared::{RuleChannel, Shared};
@@ -40,7 +40,7 @@ pub(crate) struct Sources {
     memory: Option<Arc<Mutex<Memory>>>,
     directory: WrittenObjects,
     /// The last state of the local API server, with that cluster's name; `None`: that registry is not on.
-    cluster: Option<(ClusterId, watch::Receiver<Told>)>,
+    cluster: Option<(ClusterId, watch::Receiver<ClusterUpdate>)>,
     /// Rules are read of it, here or by another role.
     of_api_server: bool,
     /// MCP sources, whose rules replace those of a directory and of clusters.
@@ -49,7 +49,7 @@ pub(crate) struct Sources {
 
 /// Names as a source of this cluster makes them.
 pub(super) fn names(hub: &Hub, cluster: ClusterId) -> Names {
-    let Options { domain, .. } = &hub.options;
+    let DiscoveryOptions { domain, .. } = &hub.options;
     Names {
         cluster,
         domain: Arc::clone(domain),

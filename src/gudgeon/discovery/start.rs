@@ -12,15 +12,15 @@ use super::certificates;
 use super::grpc::Services;
 use super::hub::Hub;
 use super::jwks;
-use super::mesh::{self, Read};
-use super::monitor::Monitor;
-use super::options::{self, Options};
+use super::mesh::{self, MeshContents};
+use super::monitor::DiscoveryMonitor;
+use super::options::{self, DiscoveryOptions};
 use super::ports::Ports;
 use super::sources::Sources;
 use super::told_conflicts;
 use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
-use crate::grpc::{self, Listener, Port};
+use crate::grpc::{self, GrpcListener, Port};
 use crate::serve::{self, Stage};
 use crate::shared::{self, Inspect, Role, Shared};
 
@@ -31,7 +31,7 @@ const EVENTS: usize = 16;
 /// All that can fail is done.
 pub(crate) struct Discovery {
     hub: Arc<Hub>,
-    files: mesh::Files,
+    files: mesh::MeshFiles,
     ports: Ports,
     sources: Sources,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Discovery {
 impl Discovery {
     /// As whoever looks in sees it.
     pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
-        Arc::new(Monitor {
+        Arc::new(DiscoveryMonitor {
             hub: Arc::clone(&self.hub),
             sources: self.sources.clone(),
             open,
@@ -60,11 +60,11 @@ impl Role for Discovery {
 
     async fn prepare(shared: &Shared, flags: &DiscoveryFlags) -> Result<Self, Failure> {
         let environment = options::environment();
-        let (options, warnings) = Options::new(flags, &environment)?;
+        let (options, warnings) = DiscoveryOptions::new(flags, &environment)?;
         for warning in warnings {
             warn!("{warning}");
         }
-        let (files, Read { mesh, networks }) = mesh::Files::open(flags).await?;
+        let (files, MeshContents { mesh, networks }) = mesh::MeshFiles::open(flags).await?;
         let settings = registry::Settings {
             cluster: options.settings.cluster.clone(),
             trust_domain: Arc::clone(&options.trust_domain),
@@ -115,7 +115,7 @@ fn listen(
 ) -> JoinSet<()> {
     let mut serving = JoinSet::new();
     for (door, open) in ports.http {
-        let monitor = Arc::new(Monitor {
+        let monitor = Arc::new(DiscoveryMonitor {
             hub: Arc::clone(hub),
             sources: sources.clone(),
             open,
@@ -124,7 +124,7 @@ fn listen(
     }
     if let Some(listener) = ports.grpc {
         let port = Port {
-            listener: Listener::Tcp(listener),
+            listener: GrpcListener::Tcp(listener),
             tls: None,
         };
         let services = Arc::new(Services::new(Arc::clone(hub)));

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use cluster::registry::{self, Effect, Registries};
 
 use super::hub::Hub;
-use super::options::{Environment, Options};
+use super::options::{DiscoveryOptions, Environment};
 
 /// One that serves a mesh without anything in it.
 pub(super) fn hub() -> Arc<Hub> {
     let words = ["gudgeon", "discovery"].map(Into::into);
-    let crate::cli::Asked::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
+    let crate::cli::Action::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
         panic!("{words:?}")
     };
-    let (options, _) = Options::new(&flags, &Environment::new()).unwrap();
+    let (options, _) = DiscoveryOptions::new(&flags, &Environment::new()).unwrap();
     let settings = registry::Settings {
         cluster: options.settings.cluster.clone(),
         trust_domain: Arc::clone(&options.trust_domain),

@@ -14,13 +14,13 @@ use xds::resource_names::ResourceNames;
 use xds::stream::{Protocol, Request, Response};
 use xds::view::Type;
 
-use super::pieces::Pieces;
+use super::pieces::HeldPieces;
 use crate::cli::VERSION;
 use crate::grpc::{FromMessage, begun};
 
 /// One request of either protocol, as it came.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ClientRequest {
     pub(crate) node: Option<Node>,
     pub(crate) url: String,
     /// `None`: a type that is not served.
@@ -63,7 +63,7 @@ impl FromMessage for StateRequest {
     }
 }
 
-impl From<StateRequest> for Asked {
+impl From<StateRequest> for ClientRequest {
     fn from(asked: StateRequest) -> Self {
         let StateRequest { request, names } = asked;
         let known = Type::from_url(&request.type_url).map(|kind| Request {
@@ -81,7 +81,7 @@ impl From<StateRequest> for Asked {
     }
 }
 
-impl From<DeltaDiscoveryRequest> for Asked {
+impl From<DeltaDiscoveryRequest> for ClientRequest {
     fn from(asked: DeltaDiscoveryRequest) -> Self {
         let request = Type::from_url(&asked.type_url).map(|kind| Request {
             nonce: asked.response_nonce,
@@ -122,7 +122,7 @@ impl ControlPlane {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct State {
+struct StateResponse {
     #[prost(string, tag = "1")]
     version_info: String,
     #[prost(message, repeated, tag = "2")]
@@ -165,7 +165,7 @@ struct Delta {
 const SHORT_BYTES: usize = 4 << 10;
 
 /// A response as it goes over the stream, in pieces. The second and later ones are shared with other streams.
-pub(crate) fn encode(protocol: Protocol, response: &Response, pieces: &Pieces) -> Vec<Bytes> {
+pub(crate) fn encode(protocol: Protocol, response: &Response, pieces: &HeldPieces) -> Vec<Bytes> {
     // A message is what its parts are, one behind the other: the resources are one part, all else the other.
     let (kind, resources) = (response.kind, &response.resources);
     let runs = pieces.of(protocol, kind, resources, |run| match protocol {
@@ -195,20 +195,20 @@ fn any(kind: Type, body: &Bytes) -> Any {
     }
 }
 
-fn state_of(kind: Type, run: &[Arc<xds::view::Resource>]) -> State {
-    State {
+fn state_of(kind: Type, run: &[Arc<xds::view::Resource>]) -> StateResponse {
+    StateResponse {
         resources: run.iter().map(|one| any(kind, &one.body)).collect(),
-        ..State::default()
+        ..StateResponse::default()
     }
 }
 
-fn state_without(response: &Response) -> State {
-    State {
+fn state_without(response: &Response) -> StateResponse {
+    StateResponse {
         version_info: response.version.to_string(),
         type_url: url_of(response.kind),
         nonce: response.nonce.to_string(),
         control_plane: ControlPlane::this(),
-        ..State::default()
+        ..StateResponse::default()
     }
 }
 
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn clients_read_what_is_written() {
         let response = response();
-        let pieces = Pieces::default();
+        let pieces = HeldPieces::default();
         let state = encode(Protocol::StateOfTheWorld, &response, &pieces).concat();
         let state = DiscoveryResponse::decode(state.get(5..).unwrap()).unwrap();
         let delta = encode(Protocol::Delta, &response, &pieces).concat();

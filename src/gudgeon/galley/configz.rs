@@ -13,7 +13,7 @@ use mcp::message;
 use mcp::snapshot::{Collection, Resource};
 use serde_json::{Map, Value, json};
 
-use super::engine::Engine;
+use super::engine::GalleyEngine;
 use super::monitor::AdminState;
 use super::peers;
 use super::state_snapshot::StateSnapshot;
@@ -46,7 +46,7 @@ pub(super) fn document(looks: &AdminState) -> Value {
     document
 }
 
-fn served(engine: &Engine, current: &StateSnapshot) -> Value {
+fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
     let time = |at: Duration| log::stamp(engine.clock.wall(at));
     let session = &current.session;
     let mut snapshots = Map::new();
@@ -132,7 +132,7 @@ fn findings(all: &[Finding]) -> Value {
 
 /// The resources of a collection, as text; `None`: there is no such collection. Thousands of them take a while, so it is not
 /// for the loop; and one after the other, so that they are in memory once.
-pub(super) fn resources(engine: &Engine, name: &str) -> Option<String> {
+pub(super) fn resources(engine: &GalleyEngine, name: &str) -> Option<String> {
     let catalog = Catalog::all();
     let (name, group) = catalog.find(name)?;
     let snapshots = engine.snapshots().borrow().clone();

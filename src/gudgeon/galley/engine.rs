@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::mesh::MeshConfig;
-use cluster::config::{Id, Report};
+use cluster::config::{ConfigReport, EntryId};
 use mcp::catalog::{Catalog, Group};
 use mcp::publish::Publisher;
 use mcp::session::{Session, Step};
@@ -20,10 +20,10 @@ use mcp::snapshot::Resource;
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
-use super::metrics::Metrics;
+use super::metrics::GalleyMetrics;
 use super::processing::{self, Processing, TransformInput};
 use super::readiness::Readiness;
-use super::state_snapshot::{Publish, Standing, StateSnapshot};
+use super::state_snapshot::{Publish, SessionState, StateSnapshot};
 use crate::clock::Clock;
 use crate::mcp::Snapshots;
 
@@ -37,11 +37,11 @@ const MOST_LINES: usize = 100;
 const SNAPSHOT: &str = "snapshot";
 
 /// The next step of a session.
-type Next = Step<Id, TransformInput, Arc<MeshConfig>>;
+type Next = Step<EntryId, TransformInput, Arc<MeshConfig>>;
 
 /// Settings of the command line.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct EngineSettings {
     /// `files` or `cluster`.
     pub(super) source: &'static str,
     pub(super) domain: String,
@@ -53,38 +53,38 @@ pub(super) struct Settings {
 #[derive(Debug, Default)]
 pub(super) struct SourceEvent {
     /// `None`: it is gone.
-    pub(super) changes: Vec<(Id, Option<TransformInput>)>,
+    pub(super) changes: Vec<(EntryId, Option<TransformInput>)>,
     /// The changes are all objects; others are deleted.
     pub(super) whole: bool,
     /// The source has sent all its objects, now or before.
     pub(super) complete: bool,
     /// The new report; `None` if it is unchanged.
-    pub(super) report: Option<Arc<Report>>,
+    pub(super) report: Option<Arc<ConfigReport>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Engine {
-    pub(super) settings: Settings,
+pub(crate) struct GalleyEngine {
+    pub(super) settings: EngineSettings,
     pub(super) clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<EngineState>,
     out: watch::Sender<Snapshots>,
     /// Wakes the publishing task: the next deadline may be sooner.
     wake: Notify,
     readiness: Arc<Readiness>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<GalleyMetrics>,
 }
 
 #[derive(Debug)]
-struct State {
-    session: Session<Id, TransformInput, Arc<MeshConfig>>,
-    said: BTreeMap<Id, TransformInput>,
+struct EngineState {
+    session: Session<EntryId, TransformInput, Arc<MeshConfig>>,
+    said: BTreeMap<EntryId, TransformInput>,
     complete: bool,
-    report: Arc<Report>,
+    report: Arc<ConfigReport>,
     /// The time since which the source is unreachable, and the reason.
     stale: Option<(Duration, String)>,
     processing: Option<Processing>,
     /// Generated resources that the last session has served.
-    made: BTreeMap<Id, Arc<Resource>>,
+    made: BTreeMap<EntryId, Arc<Resource>>,
     /// The publisher of the last processing, until the next one begins.
     publisher: Publisher,
     publishes: VecDeque<Publish>,
@@ -93,7 +93,7 @@ struct State {
     told: BTreeSet<String>,
 }
 
-impl State {
+impl EngineState {
     fn state_snapshot(&self) -> StateSnapshot {
         let Self {
             session,
@@ -101,13 +101,13 @@ impl State {
             ..
         } = self;
         let places = &self.report.ingresses;
-        let made = processing.as_ref().map(|processing| Report {
+        let made = processing.as_ref().map(|processing| ConfigReport {
             rejected: processing.rejected(places).collect(),
             warned: processing.warned(places).collect(),
-            ..Report::default()
+            ..ConfigReport::default()
         });
         StateSnapshot {
-            session: Standing {
+            session: SessionState {
                 number: session.number(),
                 state: session.state(),
                 since: session.since(),
@@ -125,14 +125,14 @@ impl State {
     }
 }
 
-impl Engine {
+impl GalleyEngine {
     pub(super) fn new(
-        settings: Settings,
+        settings: EngineSettings,
         readiness: Arc<Readiness>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<GalleyMetrics>,
     ) -> Arc<Self> {
         readiness.lacks(SNAPSHOT, "the first snapshot is not published");
-        let state = State {
+        let state = EngineState {
             session: Session::new([settings.source]),
             said: BTreeMap::new(),
             complete: false,
@@ -166,7 +166,7 @@ impl Engine {
         self.out.subscribe()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EngineState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,7 +175,7 @@ impl Engine {
         self.state().state_snapshot()
     }
 
-    fn change(&self, change: impl FnOnce(&Self, &mut State, Duration)) {
+    fn change(&self, change: impl FnOnce(&Self, &mut EngineState, Duration)) {
         let now = self.clock.now();
         let mut state = self.state();
         change(self, &mut state, now);
@@ -201,7 +201,7 @@ impl Engine {
             let number = state.session.number();
             let mut changes = news.changes;
             if news.whole {
-                let named: BTreeSet<Id> = changes.iter().map(|(id, _)| id.clone()).collect();
+                let named: BTreeSet<EntryId> = changes.iter().map(|(id, _)| id.clone()).collect();
                 let gone = state.said.keys().filter(|id| !named.contains(id));
                 changes.extend(gone.map(|id| (id.clone(), None)).collect::<Vec<_>>());
             }
@@ -255,7 +255,7 @@ impl Engine {
     }
 
     /// Takes the session's step, and those that follow from it.
-    fn act(&self, state: &mut State, now: Duration, step: Next) {
+    fn act(&self, state: &mut EngineState, now: Duration, step: Next) {
         let mut next = step;
         loop {
             next = match next {
@@ -265,7 +265,7 @@ impl Engine {
                     self.replay(state, now, number)
                 }
                 Step::Begin(mesh, objects) => {
-                    let Settings {
+                    let EngineSettings {
                         domain, discovers, ..
                     } = &self.settings;
                     let mut processing = Processing::new(&mesh, domain, *discovers)
@@ -300,7 +300,7 @@ impl Engine {
     }
 
     /// Replays all objects to a new session. Returns the session's next step.
-    fn replay(&self, state: &mut State, now: Duration, number: u64) -> Next {
+    fn replay(&self, state: &mut EngineState, now: Duration, number: u64) -> Next {
         let source = self.settings.source;
         if !state.complete {
             return Step::Nothing;
@@ -314,7 +314,7 @@ impl Engine {
         state.session.complete(now, number, source)
     }
 
-    fn flush(&self, state: &mut State, now: Duration) {
+    fn flush(&self, state: &mut EngineState, now: Duration) {
         let Some(processing) = &mut state.processing else {
             return;
         };
@@ -376,31 +376,31 @@ impl Engine {
 }
 
 #[cfg(test)]
-impl Engine {
+impl GalleyEngine {
     /// An engine of files for tests, not running yet.
     pub(super) fn at_rest() -> Arc<Self> {
-        let settings = Settings {
+        let settings = EngineSettings {
             source: "files",
             domain: "cluster.local".to_owned(),
             discovers: false,
         };
         let mut registry = prometheus_client::registry::Registry::default();
-        let metrics = Arc::new(Metrics::new(&mut registry));
+        let metrics = Arc::new(GalleyMetrics::new(&mut registry));
         Self::new(settings, Arc::new(Readiness::new()), metrics)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use cluster::config::Plain;
+    use cluster::config::CoreKind;
     use mcp::snapshot::Origin;
 
     use super::*;
 
     const SERVICES: &str = "istio/networking/v1alpha3/virtualservices";
 
-    fn engine() -> Arc<Engine> {
-        let engine = Engine::at_rest();
+    fn engine() -> Arc<GalleyEngine> {
+        let engine = GalleyEngine::at_rest();
         tokio::spawn(Arc::clone(&engine).run());
         engine
     }
@@ -412,7 +412,7 @@ mod tests {
         })
     }
 
-    fn change(name: usize, body: Option<u8>) -> (Id, Option<TransformInput>) {
+    fn change(name: usize, body: Option<u8>) -> (EntryId, Option<TransformInput>) {
         let name = format!("shop/{name}");
         let thing = body.map(|body| {
             TransformInput::Resource(Arc::new(Resource::new(Origin {
@@ -421,14 +421,14 @@ mod tests {
                 ..Origin::default()
             })))
         });
-        let id = Id {
+        let id = EntryId {
             collection: SERVICES,
             name: name.into(),
         };
         (id, thing)
     }
 
-    fn news(whole: bool, changes: Vec<(Id, Option<TransformInput>)>) -> SourceEvent {
+    fn news(whole: bool, changes: Vec<(EntryId, Option<TransformInput>)>) -> SourceEvent {
         SourceEvent {
             changes,
             whole,
@@ -437,7 +437,7 @@ mod tests {
         }
     }
 
-    fn count(engine: &Engine) -> Option<usize> {
+    fn count(engine: &GalleyEngine) -> Option<usize> {
         let snapshot = engine.snapshots().borrow().default.clone()?;
         Some(snapshot.get(SERVICES)?.members().len())
     }
@@ -452,7 +452,7 @@ mod tests {
     }
 
     /// An Ingress with a path to a service.
-    fn ingress(service: &str) -> (Id, Option<TransformInput>) {
+    fn ingress(service: &str) -> (EntryId, Option<TransformInput>) {
         let json = serde_json::json!({
             "metadata": {"name": "web", "namespace": "shop"},
             "spec": {
@@ -462,8 +462,8 @@ mod tests {
                 ]}}],
             },
         });
-        let kind = Plain::Ingress;
-        let id = Id {
+        let kind = CoreKind::Ingress;
+        let id = EntryId {
             collection: kind.collection(),
             name: "shop/web".into(),
         };
@@ -479,9 +479,9 @@ mod tests {
         let engine = engine();
         let at = |place: &str| {
             let places = [("shop/web".into(), place.into())];
-            Some(Arc::new(Report {
+            Some(Arc::new(ConfigReport {
                 ingresses: Arc::new(BTreeMap::from(places)),
-                ..Report::default()
+                ..ConfigReport::default()
             }))
         };
         engine.tell(SourceEvent {
@@ -489,7 +489,7 @@ mod tests {
             ..news(true, vec![ingress("")])
         });
         engine.mesh(mesh(1));
-        let told = |engine: &Engine| -> Vec<String> {
+        let told = |engine: &GalleyEngine| -> Vec<String> {
             let told = &engine.state().told;
             told.iter().cloned().collect()
         };
@@ -512,7 +512,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_made_well_once_stays_in_the_next_session() {
-        let gateways = |engine: &Engine| {
+        let gateways = |engine: &GalleyEngine| {
             let snapshot = engine.snapshots().borrow().default.clone().unwrap();
             let gateways = snapshot.get(transform::ingress::GATEWAYS).unwrap();
             gateways.version().to_string()
@@ -528,7 +528,7 @@ mod tests {
             assert_eq!(gateways(&engine), good);
             let rejected = engine.state_snapshot().made.rejected;
             assert_eq!(rejected.len(), 1);
-            assert_eq!(rejected[0].state, cluster::config::State::Stale);
+            assert_eq!(rejected[0].state, cluster::config::ErrorEffect::Stale);
         }
         assert_eq!(engine.state_snapshot().session.number, 3);
     }

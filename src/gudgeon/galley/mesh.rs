@@ -6,19 +6,19 @@ use api::mesh::{self, MeshConfig};
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::engine::Engine;
+use super::engine::GalleyEngine;
 use crate::cli::{GALLEY_MESH_CONFIG, GalleyFlags};
 use crate::config_file::ConfigFile;
 use crate::exit::Failure;
 use crate::watch::Follower;
 
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct MeshFile {
     file: ConfigFile,
     watches: bool,
 }
 
-impl File {
+impl MeshFile {
     /// Reads it.
     ///
     /// # Errors
@@ -41,7 +41,11 @@ impl File {
     }
 
     /// Sends changes, for ever. A file that became invalid, or is gone, changes nothing.
-    pub(super) async fn follow(mut self, engine: Arc<Engine>, mut again: watch::Receiver<u64>) {
+    pub(super) async fn follow(
+        mut self,
+        engine: Arc<GalleyEngine>,
+        mut again: watch::Receiver<u64>,
+    ) {
         let mut follower = Follower::new([&self.file], self.watches).await;
         loop {
             if let Some(text) = self.file.changed_text().await

@@ -9,15 +9,15 @@ use prometheus_client::registry::Registry;
 
 use mcp::session::State;
 
-use super::engine::Engine;
-use crate::exposition::{self, Format, GaugeFamily, up_to};
+use super::engine::GalleyEngine;
+use crate::exposition::{self, ExpositionFormat, GaugeFamily, up_to};
 use crate::{log, process};
 
 /// Changes in one publish.
 const BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 32.0, 128.0, 1024.0, 8192.0];
 
 #[derive(Debug)]
-pub(super) struct Metrics {
+pub(super) struct GalleyMetrics {
     events: Counter,
     judged: Counter,
     broken: Counter,
@@ -33,7 +33,7 @@ pub(super) struct Metrics {
     resident: Gauge,
 }
 
-impl Metrics {
+impl GalleyMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let this = Self {
             events: Counter::default(),
@@ -161,7 +161,7 @@ impl Metrics {
         self.panics.inc();
     }
 
-    fn show(&self, engine: &Engine) {
+    fn show(&self, engine: &GalleyEngine) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let Self {
             instances,
@@ -214,8 +214,8 @@ impl Metrics {
     pub(super) fn text(
         &self,
         registry: &Registry,
-        engine: Option<&Engine>,
-        format: Format,
+        engine: Option<&GalleyEngine>,
+        format: ExpositionFormat,
     ) -> String {
         if let Some(engine) = engine {
             self.show(engine);

@@ -7,18 +7,18 @@ use hyper::{Method, Request, StatusCode};
 use prometheus_client::registry::Registry;
 use serde_json::json;
 
-use super::engine::Engine;
-use super::metrics::Metrics;
+use super::engine::GalleyEngine;
+use super::metrics::GalleyMetrics;
 use super::readiness::Readiness;
-use super::webhook::Webhook;
+use super::webhook::ValidationWebhook;
 use super::{configz, page};
 use crate::cli::{REVISION, VERSION};
-use crate::exposition::Format;
+use crate::exposition::ExpositionFormat;
 use crate::log;
 use crate::mcp::Peers;
 use crate::serve::{
-    Answer, Answering, Audience, Connection, Query, Service, SharedAnswers, Wanted, as_json, full,
-    guard, not_allowed, ready, text, to_page,
+    Answer, Answering, Audience, Connection, Query, Service, SharedAnswers, WantedAnswer, as_json,
+    full, guard, not_allowed, ready, text, to_page,
 };
 use crate::shared::Inspect;
 
@@ -29,13 +29,13 @@ const ELSEWHERE: &str = "the page is at --ctrlz_address and --ctrlz_port: http:/
 #[derive(Debug)]
 pub(super) struct AdminState {
     /// `None`: no configuration is served.
-    pub(super) engine: Option<Arc<Engine>>,
+    pub(super) engine: Option<Arc<GalleyEngine>>,
     pub(super) peers: Arc<Peers>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) registry: Registry,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<GalleyMetrics>,
     /// `None`: there is no webhook for rules.
-    pub(super) webhook: Option<Arc<Webhook>>,
+    pub(super) webhook: Option<Arc<ValidationWebhook>>,
     /// The path below which the pages are.
     pub(super) base: &'static str,
     /// Pages that take a while to draw.
@@ -44,7 +44,7 @@ pub(super) struct AdminState {
 
 impl AdminState {
     /// Renders all metrics.
-    fn text(&self, format: Format) -> String {
+    fn text(&self, format: ExpositionFormat) -> String {
         if let Some(webhook) = &self.webhook {
             webhook.count();
         }
@@ -64,13 +64,19 @@ pub(super) enum Side {
 }
 
 #[derive(Debug)]
-pub(super) struct Monitor {
+pub(super) struct GalleyMonitor {
     pub(super) looks: Arc<AdminState>,
     pub(super) side: Side,
 }
 
-impl Monitor {
-    fn respond(&self, method: &Method, path: &str, query: &str, format: Format) -> Answering {
+impl GalleyMonitor {
+    fn respond(
+        &self,
+        method: &Method,
+        path: &str,
+        query: &str,
+        format: ExpositionFormat,
+    ) -> Answering {
         let is_there = match path {
             "/ready" | "/healthz" | "/metrics" | "/version" => self.side == Side::Monitoring,
             "/" => true,
@@ -130,7 +136,7 @@ impl Monitor {
         let looks = Arc::clone(&self.looks);
         let shared = Arc::clone(&self.looks.answers);
         Box::pin(async move {
-            let wanted = Wanted {
+            let wanted = WantedAnswer {
                 key,
                 state: None,
                 audience,
@@ -149,7 +155,10 @@ fn standing(looks: &AdminState) -> String {
         let since = log::stamp(engine.clock.wall(since));
         Some(format!("stale: {} since {since}", engine.settings.source))
     });
-    let overdue = looks.webhook.as_deref().and_then(Webhook::overdue);
+    let overdue = looks
+        .webhook
+        .as_deref()
+        .and_then(ValidationWebhook::overdue);
     let lines = stale.into_iter().chain(overdue);
     let lines: Vec<_> = lines.chain(looks.readiness.lines()).collect();
     match lines.is_empty() {
@@ -166,7 +175,7 @@ fn collection_of(looks: &AdminState, name: &str) -> Answer {
     }
 }
 
-impl Inspect for Monitor {
+impl Inspect for GalleyMonitor {
     fn name(&self) -> &'static str {
         "galley"
     }
@@ -178,7 +187,7 @@ impl Inspect for Monitor {
         }
     }
 
-    fn metrics(&self, format: Format) -> String {
+    fn metrics(&self, format: ExpositionFormat) -> String {
         self.looks.text(format)
     }
 
@@ -187,7 +196,7 @@ impl Inspect for Monitor {
     }
 }
 
-impl Service for Monitor {
+impl Service for GalleyMonitor {
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
         if let Side::Page { open } = self.side
             && let Err(refused) = guard(&request, line.peer.ip(), open)
@@ -199,7 +208,7 @@ impl Service for Monitor {
             request.method(),
             uri.path(),
             uri.query().unwrap_or_default(),
-            Format::asked(request.headers()),
+            ExpositionFormat::asked(request.headers()),
         )
     }
 
@@ -214,24 +223,24 @@ mod tests {
 
     use api::config::Finding;
     use cluster::Revision;
-    use cluster::config::{Id, Rejected, Report, State};
+    use cluster::config::{ConfigReport, EntryId, ErrorEffect, Rejected};
     use http_body_util::BodyExt as _;
 
     use super::*;
     use crate::galley::engine::SourceEvent;
 
-    fn monitor(engine: Arc<Engine>, side: Side) -> Monitor {
+    fn monitor(engine: Arc<GalleyEngine>, side: Side) -> GalleyMonitor {
         let looks = AdminState {
             engine: Some(engine),
             peers: Peers::new("galley"),
             readiness: Arc::new(Readiness::new()),
             registry: Registry::default(),
-            metrics: Arc::new(Metrics::new(&mut Registry::default())),
+            metrics: Arc::new(GalleyMetrics::new(&mut Registry::default())),
             webhook: None,
             base: "/debug",
             answers: Arc::default(),
         };
-        Monitor {
+        GalleyMonitor {
             looks: Arc::new(looks),
             side,
         }
@@ -242,31 +251,31 @@ mod tests {
         String::from_utf8(body.to_vec()).unwrap()
     }
 
-    fn refused(count: usize) -> Report {
+    fn refused(count: usize) -> ConfigReport {
         let errors: Arc<[_]> = vec![Finding::error("spec.hosts", "required"); 10].into();
         let one = |at: usize| Rejected {
-            id: Id {
+            id: EntryId {
                 collection: "istio/networking/v1alpha3/gateways",
                 name: format!("shop/{at}").into(),
             },
             origin: format!("{at}.yaml:1").into(),
-            state: State::Refused,
+            state: ErrorEffect::Refused,
             errors: Arc::clone(&errors),
             revision: Revision::default(),
         };
-        Report {
+        ConfigReport {
             rejected: (0..count).map(one).collect(),
-            ..Report::default()
+            ..ConfigReport::default()
         }
     }
 
     #[tokio::test]
     async fn a_source_that_is_away_is_ready_and_told_of() {
-        let engine = Engine::at_rest();
+        let engine = GalleyEngine::at_rest();
         let monitor = monitor(Arc::clone(&engine), Side::Monitoring);
         let ready = async || {
             let answer = monitor
-                .respond(&Method::GET, "/ready", "", Format::Text)
+                .respond(&Method::GET, "/ready", "", ExpositionFormat::Text)
                 .await
                 .unwrap();
             (answer.status(), body_of(answer).await)
@@ -299,7 +308,7 @@ mod tests {
     }
 
     async fn looked_at() {
-        let engine = Engine::at_rest();
+        let engine = GalleyEngine::at_rest();
         let tell = |count| {
             engine.tell(SourceEvent {
                 report: Some(Arc::new(refused(count))),
@@ -316,7 +325,7 @@ mod tests {
             let monitor = monitor(Arc::clone(&engine), side);
             let (free, taken) = std::sync::mpsc::channel::<()>();
             tokio::task::spawn_blocking(move || taken.recv());
-            let mut drawn = monitor.respond(&Method::GET, path, "", Format::Text);
+            let mut drawn = monitor.respond(&Method::GET, path, "", ExpositionFormat::Text);
             // The page is rendered on another thread.
             let mut nobody = Context::from_waker(Waker::noop());
             assert!(drawn.as_mut().poll(&mut nobody).is_pending(), "{path}");

@@ -23,7 +23,7 @@ pub(super) enum From {
 
 /// The enabled parts of the role.
 #[derive(Clone, Debug)]
-pub(super) struct Options {
+pub(super) struct GalleyOptions {
     pub(super) from: From,
     /// The webhook.
     pub(super) validation: bool,
@@ -42,7 +42,7 @@ struct Place {
     is_together: bool,
 }
 
-impl Options {
+impl GalleyOptions {
     /// # Errors
     /// The flags contradict each other.
     pub(super) fn new(flags: &GalleyFlags, shared: &Shared) -> Result<Self, Failure> {
@@ -124,7 +124,7 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::cli::{Asked, parse};
+    use crate::cli::{Action, parse};
     use crate::exit::Exit;
 
     const NOTHING: Place = Place {
@@ -137,10 +137,10 @@ mod tests {
     fn read(line: &str, place: Place) -> Result<(String, bool), String> {
         let line = format!("gudgeon galley {line}");
         let words: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
-        let Asked::Galley(flags) = parse(&words).unwrap().asked else {
+        let Action::Galley(flags) = parse(&words).unwrap().asked else {
             panic!("{line}")
         };
-        let options = Options::of(&flags, place).map_err(|failure| {
+        let options = GalleyOptions::of(&flags, place).map_err(|failure| {
             assert_eq!(failure.exit, Exit::Config);
             failure.message
         })?;

@@ -8,7 +8,7 @@ use api::counted;
 use mcp::catalog::Group;
 
 use super::configz;
-use super::engine::Engine;
+use super::engine::GalleyEngine;
 use super::monitor::AdminState;
 use super::peers;
 use super::state_snapshot::{Publish, StateSnapshot};
@@ -119,7 +119,7 @@ fn warned(page: &mut String, current: &StateSnapshot) {
     page.push_str("</table>\n");
 }
 
-fn timeline(page: &mut String, engine: &Engine, current: &StateSnapshot) {
+fn timeline(page: &mut String, engine: &GalleyEngine, current: &StateSnapshot) {
     let now = engine.clock.now();
     page.push_str("<h2>Publishes of the last hour</h2>");
     let bars = current.publishes.iter().map(|publish| Bar {
@@ -141,7 +141,7 @@ fn timeline(page: &mut String, engine: &Engine, current: &StateSnapshot) {
     html::timeline(page, "publishes by time", &meanings, bars);
 }
 
-fn described(engine: &Engine, publish: &Publish) -> String {
+fn described(engine: &GalleyEngine, publish: &Publish) -> String {
     format!(
         "{} {}: {}, the first has waited for {:.3} s",
         log::stamp(engine.clock.wall(publish.at)),
@@ -194,7 +194,7 @@ fn collections(page: &mut String, current: &StateSnapshot) {
     }
 }
 
-fn session(page: &mut String, engine: &Engine, current: &StateSnapshot) {
+fn session(page: &mut String, engine: &GalleyEngine, current: &StateSnapshot) {
     let time = |at: Duration| log::stamp(engine.clock.wall(at));
     let session = &current.session;
     let _written = writeln!(

@@ -12,7 +12,7 @@ use api::config::Finding;
 use api::config::collections::{MESH, SYNTHETIC, type_url_of};
 use api::mesh::MeshConfig;
 use cluster::Revision;
-use cluster::config::{Entry, Id, Plain, Rejected, State, Warned};
+use cluster::config::{CoreKind, Entry, EntryId, ErrorEffect, Rejected, Warned};
 use mcp::objects;
 use mcp::publish::Publisher;
 use mcp::snapshot::{Origin, Resource};
@@ -45,7 +45,7 @@ pub(super) enum TransformInput {
     /// The resource that all sinks get.
     Resource(Arc<Resource>),
     /// An object of Kubernetes, as JSON.
-    Plain(Plain, Arc<str>),
+    Plain(CoreKind, Arc<str>),
 }
 
 impl TransformInput {
@@ -75,11 +75,11 @@ pub(super) struct Processing {
     ingresses_changed: bool,
     /// The Services whose ports the Ingresses name, existing or not: other changes of Services do not matter.
     named: BTreeSet<Key>,
-    made: BTreeMap<Id, Checked>,
+    made: BTreeMap<EntryId, Checked>,
     /// Generated resources that the last session has served, until this one has generated some.
-    before: BTreeMap<Id, Arc<Resource>>,
+    before: BTreeMap<EntryId, Arc<Resource>>,
     /// User-written objects with names that could be generated: they take precedence.
-    written: BTreeSet<Id>,
+    written: BTreeSet<EntryId>,
     warned: Vec<Warned>,
 }
 
@@ -109,13 +109,13 @@ impl Processing {
     }
 
     /// Takes over the generated resources of the last session, which stay if this session finds them invalid.
-    pub(super) fn after(mut self, before: BTreeMap<Id, Arc<Resource>>) -> Self {
+    pub(super) fn after(mut self, before: BTreeMap<EntryId, Arc<Resource>>) -> Self {
         self.before = before;
         self
     }
 
     /// Returns the generated resources that are served, for the next session.
-    pub(super) fn served(self) -> BTreeMap<Id, Arc<Resource>> {
+    pub(super) fn served(self) -> BTreeMap<EntryId, Arc<Resource>> {
         let made = self.made.into_iter();
         made.filter_map(|(id, checked)| Some((id, checked.served?)))
             .collect()
@@ -129,8 +129,8 @@ impl Processing {
             id: id.clone(),
             origin: place(places, &checked.made.of.to_string()),
             state: match checked.served {
-                Some(_) => State::Stale,
-                None => State::Refused,
+                Some(_) => ErrorEffect::Stale,
+                None => ErrorEffect::Refused,
             },
             errors: Arc::clone(&checked.errors),
             revision: Revision::default(),
@@ -150,7 +150,7 @@ impl Processing {
         &mut self,
         now: Duration,
         publisher: &mut Publisher,
-        id: &Id,
+        id: &EntryId,
         thing: Option<TransformInput>,
     ) {
         let (kind, json) = match thing {
@@ -175,32 +175,32 @@ impl Processing {
     }
 
     /// An object of Kubernetes. The Services whose entries it is seen in.
-    fn cluster(&mut self, plain: Plain, name: &str, json: Option<&str>) -> BTreeSet<Key> {
+    fn cluster(&mut self, plain: CoreKind, name: &str, json: Option<&str>) -> BTreeSet<Key> {
         let (namespace, name) = name.split_once('/').unwrap_or(("", name));
         let key = Key::new(namespace, name);
         self.ingresses_changed |=
-            plain == Plain::Ingress || (plain == Plain::Service && self.named.contains(&key));
+            plain == CoreKind::Ingress || (plain == CoreKind::Service && self.named.contains(&key));
         match plain {
-            Plain::Ingress => {
+            CoreKind::Ingress => {
                 match read(json) {
                     Some(ingress) => self.ingresses.insert(key, ingress),
                     None => self.ingresses.remove(&key),
                 };
                 BTreeSet::new()
             }
-            Plain::Service => self.services.service(key, read(json)),
+            CoreKind::Service => self.services.service(key, read(json)),
             // The other kinds serve for entries only.
             _ if !self.discovers => BTreeSet::new(),
-            Plain::Endpoints => self.services.endpoints(key, read(json)),
-            Plain::EndpointSlice => self.services.slice(key, read(json)),
-            Plain::Pod => self.services.pod(&key, read(json)),
-            Plain::Node => self.services.node(&key.name, read(json)),
-            Plain::IngressClass | Plain::Namespace | Plain::Secret => BTreeSet::new(),
+            CoreKind::Endpoints => self.services.endpoints(key, read(json)),
+            CoreKind::EndpointSlice => self.services.slice(key, read(json)),
+            CoreKind::Pod => self.services.pod(&key, read(json)),
+            CoreKind::Node => self.services.node(&key.name, read(json)),
+            CoreKind::IngressClass | CoreKind::Namespace | CoreKind::Secret => BTreeSet::new(),
         }
     }
 
     /// Remembers user-written objects whose names could be generated.
-    fn keep(&mut self, id: &Id, is_there: bool) {
+    fn keep(&mut self, id: &EntryId, is_there: bool) {
         if !matches!(id.collection, GATEWAYS | VIRTUAL_SERVICES)
             || !ingress::may_be_generated(&id.name)
         {
@@ -245,7 +245,7 @@ impl Processing {
         let mut known = std::mem::take(&mut self.made);
         let mut before = std::mem::take(&mut self.before);
         for made in outcome.generated {
-            let id = Id {
+            let id = EntryId {
                 collection: made.collection,
                 name: made.key.to_string().into(),
             };
@@ -277,8 +277,8 @@ fn place(places: &Places, ingress: &str) -> Box<str> {
 }
 
 /// The kind of Kubernetes' objects that a collection is of; `None`: it is one of the mesh's.
-fn plain_of(collection: &str) -> Option<Plain> {
-    Plain::ALL
+fn plain_of(collection: &str) -> Option<CoreKind> {
+    CoreKind::ALL
         .into_iter()
         .find(|plain| plain.collection() == collection)
 }
@@ -291,19 +291,19 @@ fn read<T: DeserializeOwned>(json: Option<&str>) -> Option<T> {
 ///
 /// # Errors
 /// The reason why it cannot.
-pub(super) fn usable(plain: Plain, json: &str) -> Result<(), String> {
+pub(super) fn usable(plain: CoreKind, json: &str) -> Result<(), String> {
     fn readable<T: DeserializeOwned>(json: &str) -> Result<(), String> {
         let read: Result<T, _> = serde_json::from_str(json);
         read.map(drop).map_err(|cause| cause.to_string())
     }
     match plain {
-        Plain::Ingress => readable::<Ingress>(json),
-        Plain::Service => readable::<Service>(json),
-        Plain::Endpoints => readable::<Endpoints>(json),
-        Plain::EndpointSlice => readable::<EndpointSlice>(json),
-        Plain::Pod => readable::<Pod>(json),
-        Plain::Node => readable::<Node>(json),
-        Plain::IngressClass | Plain::Namespace | Plain::Secret => Ok(()),
+        CoreKind::Ingress => readable::<Ingress>(json),
+        CoreKind::Service => readable::<Service>(json),
+        CoreKind::Endpoints => readable::<Endpoints>(json),
+        CoreKind::EndpointSlice => readable::<EndpointSlice>(json),
+        CoreKind::Pod => readable::<Pod>(json),
+        CoreKind::Node => readable::<Node>(json),
+        CoreKind::IngressClass | CoreKind::Namespace | CoreKind::Secret => Ok(()),
     }
 }
 
@@ -325,8 +325,8 @@ fn checked(made: Generated, before: Option<Arc<Resource>>) -> Checked {
 
 fn warned(finding: ingress::Finding) -> Warned {
     Warned {
-        id: Id {
-            collection: Plain::Ingress.collection(),
+        id: EntryId {
+            collection: CoreKind::Ingress.collection(),
             name: finding.ingress.to_string().into(),
         },
         // The caller fills in the place.
@@ -396,7 +396,7 @@ mod tests {
             }
         }
 
-        fn say(&mut self, id: &Id, entry: Option<&Entry>) {
+        fn say(&mut self, id: &EntryId, entry: Option<&Entry>) {
             let (now, publisher) = (self.now, &mut self.publisher);
             let thing = entry.map(TransformInput::of);
             self.processing.apply(now, publisher, id, thing);
@@ -415,21 +415,21 @@ mod tests {
         }
     }
 
-    fn plain(kind: Plain, json: &serde_json::Value) -> Entry {
+    fn plain(kind: CoreKind, json: &serde_json::Value) -> Entry {
         let json = json.to_string();
         usable(kind, &json).unwrap();
         let json = json.into();
         Entry::Plain { kind, json }
     }
 
-    fn id(collection: &'static str, name: &str) -> Id {
+    fn id(collection: &'static str, name: &str) -> EntryId {
         let name = name.into();
-        Id { collection, name }
+        EntryId { collection, name }
     }
 
     fn ingress(host: &str, port: &serde_json::Value) -> Entry {
         plain(
-            Plain::Ingress,
+            CoreKind::Ingress,
             &json!({
                 "metadata": {"name": "web", "namespace": "shop"},
                 "spec": {"ingressClassName": "istio", "rules": [{"host": host, "http": {"paths": [
@@ -441,7 +441,7 @@ mod tests {
 
     fn service() -> Entry {
         plain(
-            Plain::Service,
+            CoreKind::Service,
             &json!({
                 "metadata": {
                     "name": "web",
@@ -467,12 +467,12 @@ mod tests {
     #[test]
     fn an_ingress_names_a_port_that_comes_later() {
         let mut play = Play::new(false);
-        let name = id(Plain::Ingress.collection(), "shop/web");
+        let name = id(CoreKind::Ingress.collection(), "shop/web");
         play.say(&name, Some(&ingress("a.b", &json!({"name": "http"}))));
         assert_eq!(play.names(GATEWAYS), [GATEWAY]);
         assert_eq!(play.names(VIRTUAL_SERVICES), [""; 0]);
         assert_eq!(play.processing.warned(&places()).count(), 1);
-        let web = id(Plain::Service.collection(), "shop/web");
+        let web = id(CoreKind::Service.collection(), "shop/web");
         play.say(&web, Some(&service()));
         assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);
         assert_eq!(play.processing.warned(&places()).count(), 0);
@@ -486,8 +486,8 @@ mod tests {
     #[test]
     fn a_service_whose_port_no_ingress_names_makes_nothing_anew() {
         let mut play = Play::new(false);
-        let name = id(Plain::Ingress.collection(), "shop/web");
-        let mut makes = |name: &Id, entry: Option<&Entry>| {
+        let name = id(CoreKind::Ingress.collection(), "shop/web");
+        let mut makes = |name: &EntryId, entry: Option<&Entry>| {
             play.say(name, entry);
             play.processing.flush(play.now, &mut play.publisher)
         };
@@ -496,7 +496,7 @@ mod tests {
             Some(&ingress("a.b", &json!({"name": "http"})))
         ));
         let [web, other] =
-            ["shop/web", "shop/other"].map(|name| id(Plain::Service.collection(), name));
+            ["shop/web", "shop/other"].map(|name| id(CoreKind::Service.collection(), name));
         assert!(!makes(&other, Some(&service())));
         assert!(makes(&web, Some(&service())));
         assert!(makes(&web, None));
@@ -509,7 +509,7 @@ mod tests {
     #[test]
     fn what_is_made_and_not_good_is_left_out_and_named() {
         let mut play = Play::new(false);
-        let name = id(Plain::Ingress.collection(), "shop/web");
+        let name = id(CoreKind::Ingress.collection(), "shop/web");
         play.say(&name, Some(&ingress("a_b.c", &json!({"number": 80}))));
         for _ in 0..2 {
             assert_eq!(play.names(VIRTUAL_SERVICES), [""; 0]);
@@ -537,7 +537,7 @@ mod tests {
     #[test]
     fn what_was_good_stays_while_what_is_made_is_broken() {
         let mut play = Play::new(false);
-        let name = id(Plain::Ingress.collection(), "shop/web");
+        let name = id(CoreKind::Ingress.collection(), "shop/web");
         let good = ingress("a.b", &json!({"number": 80}));
         let version = |play: &mut Play| {
             assert_eq!(play.names(GATEWAYS), [GATEWAY]);
@@ -553,7 +553,7 @@ mod tests {
             assert_eq!(version(&mut play), was);
             let rejected: Vec<_> = play.processing.rejected(&places()).collect();
             assert_eq!(rejected.len(), 1);
-            assert_eq!(rejected[0].state, State::Stale);
+            assert_eq!(rejected[0].state, ErrorEffect::Stale);
             assert_eq!(rejected[0].errors[0].message, "object is too large");
             play.processing.ingresses_changed = true;
         }
@@ -568,7 +568,7 @@ mod tests {
         assert_eq!(version(&mut play), was);
         assert_eq!(
             play.processing.rejected(&places()).next().unwrap().state,
-            State::Stale
+            ErrorEffect::Stale
         );
         // The last good version is deleted with its Ingress, and not remembered.
         play.say(&name, None);
@@ -577,7 +577,7 @@ mod tests {
         assert_eq!(play.names(GATEWAYS), [""; 0]);
         assert_eq!(
             play.processing.rejected(&places()).next().unwrap().state,
-            State::Refused
+            ErrorEffect::Refused
         );
     }
 
@@ -595,7 +595,7 @@ mod tests {
         let (object, created) = (object.into(), None);
         let entry = Entry::Object { object, created };
         let place = id(VIRTUAL_SERVICES, ROUTES);
-        let name = id(Plain::Ingress.collection(), "shop/web");
+        let name = id(CoreKind::Ingress.collection(), "shop/web");
         let version = |play: &mut Play| {
             assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);
             let published = play.publisher.published().next().unwrap();
@@ -617,7 +617,7 @@ mod tests {
     #[test]
     fn services_are_entries_for_who_asks() {
         let mut play = Play::new(true);
-        let name = id(Plain::Service.collection(), "shop/web");
+        let name = id(CoreKind::Service.collection(), "shop/web");
         play.say(&name, Some(&service()));
         assert_eq!(play.names(SYNTHETIC), ["shop/web"]);
         let mut published = play.publisher.published();

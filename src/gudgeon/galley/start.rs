@@ -11,16 +11,16 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::engine::{self, Engine};
-use super::metrics::Metrics;
-use super::monitor::{AdminState, Monitor, Side};
-use super::options::{From, Options};
+use super::engine::{self, GalleyEngine};
+use super::metrics::GalleyMetrics;
+use super::monitor::{AdminState, GalleyMonitor, Side};
+use super::options::{From, GalleyOptions};
 use super::probes::Probes;
 use super::processing::usable;
 use super::readiness::Readiness;
-use super::sources::{Files, Server};
-use super::streams::Streams;
-use super::webhook::Webhook;
+use super::sources::{ClusterSource, FileSource};
+use super::streams::BoundStreams;
+use super::webhook::ValidationWebhook;
 use super::{mesh, probes};
 use crate::cli::{GalleyFlags, REVISION, VERSION};
 use crate::exit::Failure;
@@ -35,7 +35,7 @@ const PLACES: usize = 64;
 /// The prepared role: whatever may fail has been done.
 pub(crate) struct Galley {
     flags: GalleyFlags,
-    streams: Option<(Streams, Arc<Engine>)>,
+    streams: Option<(BoundStreams, Arc<GalleyEngine>)>,
     looks: Arc<AdminState>,
     doors: Vec<(Listener, Side)>,
     validation: Option<Listener>,
@@ -45,7 +45,7 @@ pub(crate) struct Galley {
 impl Galley {
     /// Returns the role's page, metrics and readiness.
     pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
-        Arc::new(Monitor {
+        Arc::new(GalleyMonitor {
             looks: Arc::clone(&self.looks),
             side: Side::Page { open },
         })
@@ -70,20 +70,23 @@ impl Role for Galley {
 
     async fn prepare(shared: &Shared, flags: &GalleyFlags) -> Result<Self, Failure> {
         let again = on_demand()?;
-        let options = Options::new(flags, shared)?;
+        let options = GalleyOptions::new(flags, shared)?;
         let readiness = Arc::new(Readiness::new());
         let mut registry = Registry::default();
-        let metrics = Arc::new(Metrics::new(&mut registry));
+        let metrics = Arc::new(GalleyMetrics::new(&mut registry));
         let peers = Peers::new("galley");
         peers.register(&mut registry);
         let streams = match options.from {
             From::Files(_) | From::Cluster(_) if options.server => {
-                Some(Streams::new(&flags.mcp, flags.webhook.self_signed)?)
+                Some(BoundStreams::new(&flags.mcp, flags.webhook.self_signed)?)
             }
             From::Nowhere | From::Files(_) | From::Cluster(_) => None,
         };
         let webhook = match options.validation {
-            true => Some(Webhook::start(shared, flags, &readiness, &mut registry, &metrics).await?),
+            true => Some(
+                ValidationWebhook::start(shared, flags, &readiness, &mut registry, &metrics)
+                    .await?,
+            ),
             false => None,
         };
         let doors = doors(flags).await?;
@@ -140,7 +143,7 @@ impl Role for Galley {
         }
         for (door, side) in doors {
             let looks = Arc::clone(&looks);
-            let monitor = Arc::new(Monitor { looks, side });
+            let monitor = Arc::new(GalleyMonitor { looks, side });
             serving.spawn(serve::run(door, monitor, stage.clone()));
         }
         if let (Some(webhook), Some(door)) = (&looks.webhook, validation) {
@@ -173,36 +176,36 @@ fn on_demand() -> Result<watch::Receiver<u64>, Failure> {
 async fn sources(
     shared: &Shared,
     flags: &GalleyFlags,
-    options: &Options,
+    options: &GalleyOptions,
     readiness: &Arc<Readiness>,
-    metrics: &Arc<Metrics>,
+    metrics: &Arc<GalleyMetrics>,
     again: &watch::Receiver<u64>,
-) -> Result<Option<Arc<Engine>>, Failure> {
+) -> Result<Option<Arc<GalleyEngine>>, Failure> {
     let source = match &options.from {
         From::Nowhere => return Ok(None),
         From::Files(_) => "files",
         From::Cluster(_) => "cluster",
     };
-    let (file, mesh) = mesh::File::open(flags).await?;
-    let settings = engine::Settings {
+    let (file, mesh) = mesh::MeshFile::open(flags).await?;
+    let settings = engine::EngineSettings {
         source,
         domain: flags.domain.clone(),
         discovers: flags.enable_service_discovery,
     };
-    let engine = Engine::new(settings, Arc::clone(readiness), Arc::clone(metrics));
+    let engine = GalleyEngine::new(settings, Arc::clone(readiness), Arc::clone(metrics));
     engine.mesh(mesh);
     match &options.from {
         From::Files(path) => {
             let rules = shared.rules().map(RuleChannel::sender);
-            let files = Files::new(path, Arc::clone(&engine), rules).await?;
+            let files = FileSource::new(path, Arc::clone(&engine), rules).await?;
             tokio::spawn(files.follow(flags.watch_config_files, again.clone()));
         }
         From::Cluster(access) => {
-            let settings = cluster::config::Settings {
+            let settings = cluster::config::WatchSettings {
                 analysis: flags.enable_analysis,
-                ..cluster::config::Settings::new(usable, flags.enable_service_discovery)
+                ..cluster::config::WatchSettings::new(usable, flags.enable_service_discovery)
             };
-            let server = Server::new(shared, access, settings, Arc::clone(&engine)).await?;
+            let server = ClusterSource::new(shared, access, settings, Arc::clone(&engine)).await?;
             tokio::spawn(server.follow());
         }
         From::Nowhere => {}

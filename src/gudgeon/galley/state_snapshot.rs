@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::config::{Rejected, Report, Warned};
+use cluster::config::{ConfigReport, Rejected, Warned};
 use mcp::catalog::Group;
 use mcp::publish::Published;
 use mcp::session::{Reason, State};
@@ -21,7 +21,7 @@ pub(super) struct Publish {
 
 /// The state of the session.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
+pub(super) struct SessionState {
     pub(super) number: u64,
     pub(super) state: State,
     pub(super) since: Duration,
@@ -31,14 +31,14 @@ pub(super) struct Standing {
 
 #[derive(Clone, Debug)]
 pub(super) struct StateSnapshot {
-    pub(super) session: Standing,
+    pub(super) session: SessionState,
     /// The source has sent all its objects.
     pub(super) complete: bool,
     /// The time since which the source is unreachable, and the reason.
     pub(super) stale: Option<(Duration, String)>,
-    pub(super) report: Arc<Report>,
+    pub(super) report: Arc<ConfigReport>,
     /// The report about generated objects, which is usually small.
-    pub(super) made: Report,
+    pub(super) made: ConfigReport,
     /// The newest of each group.
     pub(super) published: Vec<Published>,
     pub(super) counts: BTreeMap<Group, u64>,

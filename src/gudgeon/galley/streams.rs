@@ -6,12 +6,12 @@ use mcp::catalog::Catalog;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::engine::Engine;
+use super::engine::GalleyEngine;
 use super::readiness::Readiness;
 use crate::cli::McpFlags;
 use crate::exit::Failure;
 use crate::grpc::Certificates;
-use crate::mcp::{Files, Peers, Server, Settings, SourceDialer, WithoutList};
+use crate::mcp::{CredentialFiles, McpServer, McpServerSettings, Peers, SourceDialer, WithoutList};
 use crate::serve::Stage;
 
 /// The readiness part of MCP.
@@ -21,14 +21,14 @@ const PART: &str = "mcp";
 const NOWHERE: &str = "localhost:1";
 
 /// The MCP server and dialler, bound, not serving yet.
-pub(super) struct Streams {
-    server: Server,
+pub(super) struct BoundStreams {
+    server: McpServer,
     callout: Option<SourceDialer>,
     /// The reason why the port is not ready, where the webhook makes its own certificate, which is of use without the port.
     optional: Option<String>,
 }
 
-impl Streams {
+impl BoundStreams {
     /// # Errors
     /// A flag, or a file that it names, cannot be used.
     pub(super) fn new(flags: &McpFlags, self_signed: bool) -> Result<Self, Failure> {
@@ -39,7 +39,7 @@ impl Streams {
             key: flags.tls_key_file.clone(),
             roots: flags.ca_cert_file.clone(),
         };
-        let files = Files {
+        let files = CredentialFiles {
             roots: Some(certificates.roots.clone()),
             pair: Some((certificates.chain.clone(), certificates.key.clone())),
             names: Vec::new(),
@@ -53,7 +53,7 @@ impl Streams {
         };
         let shown = certificates.chain.display();
         let waits = format!("it takes client certificates, and waits for {shown}");
-        let server = Server::new(Settings {
+        let server = McpServer::new(McpServerSettings {
             flag: "server-address",
             address: flags.server_address.clone(),
             insecure: flags.insecure,
@@ -76,7 +76,7 @@ impl Streams {
     /// Serves what the engine publishes.
     pub(super) fn start(
         self,
-        engine: &Engine,
+        engine: &GalleyEngine,
         peers: &Arc<Peers>,
         readiness: &Arc<Readiness>,
         stage: &watch::Receiver<Stage>,

@@ -19,7 +19,7 @@ use tracing::warn;
 
 use super::addresses::AddressLimit;
 use super::calls::Calls;
-use super::idle::{IdleLimit, IdleSlot, Progress};
+use super::idle::{ConnectionProgress, IdleLimit, IdleSlot};
 use super::peer::{Address, Leaf, Peer};
 use super::unfinished::UnfinishedLimit;
 use crate::log_limiter::LogLimiter;
@@ -83,12 +83,12 @@ pub(super) type Stream = Box<dyn Duplex>;
 
 /// A bound socket.
 #[derive(Debug)]
-pub(crate) enum Listener {
+pub(crate) enum GrpcListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-impl Listener {
+impl GrpcListener {
     async fn accept(&self) -> std::io::Result<(Accepted, Address)> {
         match self {
             Self::Tcp(listener) => {
@@ -130,7 +130,7 @@ impl Accepted {
 
 /// A bound port.
 pub(crate) struct Port {
-    pub(crate) listener: Listener,
+    pub(crate) listener: GrpcListener,
     /// `None`: plain. Else the certificates that are current.
     pub(crate) tls: Option<watch::Receiver<Option<Acceptor>>>,
 }
@@ -266,7 +266,7 @@ async fn opened(
     if !matches!(first, Ok(Ok(()))) {
         return Err(None);
     }
-    patience.reaches(Progress::Speaking);
+    patience.reaches(ConnectionProgress::Speaking);
     let Some(acceptor) = tls else {
         return Ok((accepted.into_stream(), None));
     };
@@ -281,7 +281,7 @@ async fn opened(
     let (_, session) = stream.get_ref();
     let leaf = session.peer_certificates().and_then(<[_]>::first);
     if leaf.is_some() {
-        patience.reaches(Progress::Known);
+        patience.reaches(ConnectionProgress::Known);
     }
     let leaf = leaf.map(|leaf| Leaf::of(leaf)).unwrap_or_default();
     Ok((Box::new(stream), Some(leaf)))
@@ -300,14 +300,18 @@ impl Patience {
     fn new(common: &Common, address: &Address) -> Self {
         let limit = Arc::clone(&common.idle);
         Self {
-            slot: Some(IdleLimit::enter(&limit, address, Progress::Silent)),
+            slot: Some(IdleLimit::enter(
+                &limit,
+                address,
+                ConnectionProgress::Silent,
+            )),
             limit,
             stays: common.keeping.stays,
             since: Instant::now(),
         }
     }
 
-    fn reaches(&self, progress: Progress) {
+    fn reaches(&self, progress: ConnectionProgress) {
         if let Some(slot) = &self.slot {
             slot.reaches(progress);
         }
@@ -331,7 +335,7 @@ impl Patience {
             self.slot = None;
         } else if self.slot.is_none() {
             self.since = Instant::now();
-            let slot = IdleLimit::enter(&self.limit, &peer.address, Progress::Known);
+            let slot = IdleLimit::enter(&self.limit, &peer.address, ConnectionProgress::Known);
             self.slot = Some(slot);
         }
     }

@@ -203,13 +203,13 @@ async fn connect(
     Ok(Box::new(stream))
 }
 
-type Head = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
+type ResponseHead = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
 
 /// The body of an answer whose head may not be there yet.
 pub(crate) struct ResponseBody(ResponseState);
 
 enum ResponseState {
-    Waiting(Head),
+    Waiting(ResponseHead),
     Here(Incoming),
     Over,
 }

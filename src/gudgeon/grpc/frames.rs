@@ -44,23 +44,23 @@ pub(crate) struct Bounds {
 }
 
 /// Errors of a body as gRPC statuses.
-pub(crate) trait Ended {
+pub(crate) trait BodyError {
     fn status(self) -> Status;
 }
 
-impl Ended for hyper::Error {
+impl BodyError for hyper::Error {
     fn status(self) -> Status {
         Status::cancelled("the connection is gone")
     }
 }
 
-impl Ended for Status {
+impl BodyError for Status {
     fn status(self) -> Status {
         self
     }
 }
 
-impl Ended for Infallible {
+impl BodyError for Infallible {
     fn status(self) -> Status {
         match self {}
     }
@@ -110,7 +110,7 @@ impl Strange {
 
 impl<B> Inbound<B>
 where
-    B: Body<Data = Bytes, Error: Ended> + Unpin,
+    B: Body<Data = Bytes, Error: BodyError> + Unpin,
 {
     pub(crate) fn new(body: B, bounds: Bounds) -> Self {
         Self {
@@ -291,7 +291,7 @@ where
 
 async fn fill<B>(body: &mut B, buffer: &mut BytesMut, ended: &mut bool) -> Result<(), Status>
 where
-    B: Body<Data = Bytes, Error: Ended> + Unpin,
+    B: Body<Data = Bytes, Error: BodyError> + Unpin,
 {
     match body.frame().await {
         Some(Ok(frame)) => {

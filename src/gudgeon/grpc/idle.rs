@@ -22,7 +22,7 @@ use crate::log;
 
 /// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Progress {
+pub(super) enum ConnectionProgress {
     /// No byte was received.
     Silent,
     /// A byte was received: a handshake is under way, or no request has come.
@@ -34,7 +34,7 @@ pub(super) enum Progress {
 /// The minimum length of a turn; longer while the ready tasks take longer, since the task that counts queues behind them.
 const TURN: Duration = Duration::from_millis(10);
 
-impl Progress {
+impl ConnectionProgress {
     /// Turns for which a connection is safe from newcomers. The first bytes of a client follow its connection at once; a
     /// handshake takes a few round trips, on a machine that may have hundreds of them to do after a restart. 50 ms and 1 s
     /// on an idle server.
@@ -68,7 +68,7 @@ struct Members {
 struct Member {
     /// `None`: of a socket in the file system.
     address: Option<IpAddr>,
-    progress: Progress,
+    progress: ConnectionProgress,
     /// The turn in which it came.
     since: u64,
     evicted: Arc<Notify>,
@@ -123,7 +123,11 @@ impl IdleLimit {
     }
 
     /// Takes a slot; evicts a connection at once if none is free.
-    pub(super) fn enter(this: &Arc<Self>, address: &Address, progress: Progress) -> IdleSlot {
+    pub(super) fn enter(
+        this: &Arc<Self>,
+        address: &Address,
+        progress: ConnectionProgress,
+    ) -> IdleSlot {
         let mut members = this.members();
         if members.all.len() >= this.slots {
             members.evict();
@@ -185,7 +189,7 @@ impl Members {
 
 impl IdleSlot {
     /// Sets the connection's progress.
-    pub(super) fn reaches(&self, progress: Progress) {
+    pub(super) fn reaches(&self, progress: ConnectionProgress) {
         if let Some(member) = self.limit.members().all.get_mut(&self.id) {
             member.progress = progress;
         }
@@ -219,16 +223,16 @@ mod tests {
     }
 
     fn enter(limit: &Arc<IdleLimit>, host: &str) -> IdleSlot {
-        IdleLimit::enter(limit, &at(host), Progress::Silent)
+        IdleLimit::enter(limit, &at(host), ConnectionProgress::Silent)
     }
 
     #[tokio::test]
     async fn who_says_nothing_goes_first_and_each_has_a_while() {
         let limit = IdleLimit::new(4);
         let known = enter(&limit, "10.0.0.1");
-        known.reaches(Progress::Known);
+        known.reaches(ConnectionProgress::Known);
         let speaking = enter(&limit, "10.0.0.1");
-        speaking.reaches(Progress::Speaking);
+        speaking.reaches(ConnectionProgress::Speaking);
         limit.members().turn += 100;
         let silent = enter(&limit, "10.0.0.1");
         limit.room().await;
@@ -262,8 +266,8 @@ mod tests {
             begun.elapsed()
         );
         // A connection that has spoken meanwhile has more time.
-        slots[19].reaches(Progress::Speaking);
-        slots[18].reaches(Progress::Speaking);
+        slots[19].reaches(ConnectionProgress::Speaking);
+        slots[18].reaches(ConnectionProgress::Speaking);
         let waits = Instant::now();
         limit.room().await;
         assert!(
@@ -302,7 +306,7 @@ mod tests {
                 busy().await;
             }
             assert!(!is_evicted(&slot));
-            slot.reaches(Progress::Speaking);
+            slot.reaches(ConnectionProgress::Speaking);
             slot
         });
         let next = tokio::spawn(async move {

@@ -25,16 +25,16 @@ mod unfinished;
 pub(crate) use addresses::{AddressLimit, AddressPermit};
 pub(crate) use calls::{Calls, Reply, call, no_call, refused, streaming};
 pub(crate) use certificates::{Certificates, follow};
-pub(crate) use connections::{Keeping, Listener, Port, run};
+pub(crate) use connections::{GrpcListener, Keeping, Port, run};
 #[cfg(test)]
 pub(crate) use dial::DialledStream;
 pub(crate) use dial::{DialAddress, DialTarget, dial};
-pub(crate) use frames::{Bounds, Ended, Inbound, begun, framed, prefix};
+pub(crate) use frames::{BodyError, Bounds, Inbound, begun, framed, prefix};
 pub(crate) use message_reader::{FromMessage, MessageReader, read};
 #[cfg(test)]
 pub(crate) use peer::Leaf;
 pub(crate) use peer::{Address, Peer};
-pub(crate) use pieces::Pieces;
+pub(crate) use pieces::EncodedPieces;
 #[cfg(test)]
 pub(crate) use response_sender::Messages;
 pub(crate) use response_sender::ResponseSender;

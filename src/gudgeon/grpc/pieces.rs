@@ -14,30 +14,30 @@ const FEW: usize = 64;
 
 /// Pieces in use, by the values that they are encoded from; each keeps those values alive.
 #[derive(Debug)]
-pub(crate) struct Pieces<K, W = ()>(Mutex<PieceTable<K, W>>);
+pub(crate) struct EncodedPieces<K, W = ()>(Mutex<PieceTable<K, W>>);
 
 #[derive(Debug)]
 struct PieceTable<K, W> {
-    pieces: HashMap<K, Weak<Piece<W>>>,
+    pieces: HashMap<K, Weak<EncodedPiece<W>>>,
     /// The number of pieces after dead ones were dropped last.
     held: usize,
 }
 
 #[derive(Debug)]
-struct Piece<W> {
+struct EncodedPiece<W> {
     bytes: Vec<u8>,
     _with: W,
 }
 
-struct Shared<W>(Arc<Piece<W>>);
+struct SharedPiece<W>(Arc<EncodedPiece<W>>);
 
-impl<W> AsRef<[u8]> for Shared<W> {
+impl<W> AsRef<[u8]> for SharedPiece<W> {
     fn as_ref(&self) -> &[u8] {
         &self.0.bytes
     }
 }
 
-impl<K, W> Default for Pieces<K, W> {
+impl<K, W> Default for EncodedPieces<K, W> {
     fn default() -> Self {
         Self(Mutex::new(PieceTable {
             pieces: HashMap::new(),
@@ -46,21 +46,21 @@ impl<K, W> Default for Pieces<K, W> {
     }
 }
 
-impl<K: Hash + Eq, W: Send + Sync + 'static> Pieces<K, W> {
+impl<K: Hash + Eq, W: Send + Sync + 'static> EncodedPieces<K, W> {
     /// The shared piece, or a new one.
     pub(crate) fn get(&self, key: K, make: impl FnOnce() -> (Vec<u8>, W)) -> Bytes {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(piece) = known.pieces.get(&key).and_then(Weak::upgrade) {
-            return Bytes::from_owner(Shared(piece));
+            return Bytes::from_owner(SharedPiece(piece));
         }
         if known.pieces.len() >= FEW + 2 * known.held {
             known.pieces.retain(|_, piece| piece.strong_count() > 0);
             known.held = known.pieces.len();
         }
         let (bytes, with) = make();
-        let piece = Arc::new(Piece { bytes, _with: with });
+        let piece = Arc::new(EncodedPiece { bytes, _with: with });
         known.pieces.insert(key, Arc::downgrade(&piece));
-        Bytes::from_owner(Shared(piece))
+        Bytes::from_owner(SharedPiece(piece))
     }
 
     #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn what_nobody_holds_is_forgotten_with_all_that_it_held() {
-        let pieces = Pieces::default();
+        let pieces = EncodedPieces::default();
         let with = Arc::new(());
         let make = |at: u32| (at.to_be_bytes().to_vec(), Arc::clone(&with));
         let one = pieces.get(0, || make(0));

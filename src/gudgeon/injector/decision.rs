@@ -16,13 +16,13 @@ const TEXT_BYTES: usize = 256;
 const MESSAGE_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum InjectionVerdict {
     Injected,
     Skipped,
     Failed,
 }
 
-impl Verdict {
+impl InjectionVerdict {
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Injected => "injected",
@@ -34,13 +34,13 @@ impl Verdict {
 
 /// A decision.
 #[derive(Clone, Debug)]
-pub(crate) struct Decision {
+pub(crate) struct InjectionDecision {
     pub(crate) time: SystemTime,
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) owner: String,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: InjectionVerdict,
     pub(crate) reason: &'static str,
     pub(crate) templates: Vec<String>,
     pub(crate) version: String,
@@ -53,7 +53,7 @@ pub(crate) struct Decision {
     pub(crate) message: String,
 }
 
-impl Decision {
+impl InjectionDecision {
     /// Cuts the texts, since a client may send long names.
     fn clip(&mut self) {
         for text in [
@@ -117,14 +117,14 @@ pub(crate) type Minute = [u64; 3];
 
 /// The last decisions.
 #[derive(Debug, Default)]
-pub(crate) struct Decisions {
-    last: VecDeque<Decision>,
+pub(crate) struct InjectionDecisions {
+    last: VecDeque<InjectionDecision>,
     /// Minutes since 1970, with their counts, the newest last.
     minutes: VecDeque<(u64, Minute)>,
 }
 
-impl Decisions {
-    pub(crate) fn add(&mut self, mut decision: Decision) {
+impl InjectionDecisions {
+    pub(crate) fn add(&mut self, mut decision: InjectionDecision) {
         decision.clip();
         let now = minute(decision.time);
         let [injected, skipped, failed] = match self.minutes.back_mut() {
@@ -142,9 +142,9 @@ impl Decisions {
             }
         };
         *match decision.verdict {
-            Verdict::Injected => injected,
-            Verdict::Skipped => skipped,
-            Verdict::Failed => failed,
+            InjectionVerdict::Injected => injected,
+            InjectionVerdict::Skipped => skipped,
+            InjectionVerdict::Failed => failed,
         } += 1;
         if self.last.len() == KEPT {
             self.last.pop_back();
@@ -153,7 +153,7 @@ impl Decisions {
     }
 
     /// The newest first.
-    pub(crate) fn newest(&self) -> impl Iterator<Item = &Decision> {
+    pub(crate) fn newest(&self) -> impl Iterator<Item = &InjectionDecision> {
         self.last.iter()
     }
 
@@ -187,8 +187,8 @@ fn minute(time: SystemTime) -> u64 {
 mod tests {
     use super::*;
 
-    fn decision(second: u64, verdict: Verdict) -> Decision {
-        Decision {
+    fn decision(second: u64, verdict: InjectionVerdict) -> InjectionDecision {
+        InjectionDecision {
             time: UNIX_EPOCH + Duration::from_secs(second),
             uid: "ü".repeat(300),
             namespace: "ns".into(),
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn the_last_ones_are_kept_and_clipped() {
-        let mut all = Decisions::default();
+        let mut all = InjectionDecisions::default();
         for second in 0..250 {
-            all.add(decision(second, Verdict::Injected));
+            all.add(decision(second, InjectionVerdict::Injected));
         }
         assert_eq!(all.newest().count(), KEPT);
         let newest = all.newest().next().unwrap().json();
@@ -223,13 +223,13 @@ mod tests {
 
     #[test]
     fn an_hour_by_minutes() {
-        let mut all = Decisions::default();
+        let mut all = InjectionDecisions::default();
         for minute in 0..90 {
-            all.add(decision(minute * 60, Verdict::Injected));
-            all.add(decision(minute * 60 + 59, Verdict::Failed));
+            all.add(decision(minute * 60, InjectionVerdict::Injected));
+            all.add(decision(minute * 60 + 59, InjectionVerdict::Failed));
         }
         // Set back: it counts with the newest.
-        all.add(decision(80 * 60, Verdict::Skipped));
+        all.add(decision(80 * 60, InjectionVerdict::Skipped));
         let hour = all.hour(UNIX_EPOCH + Duration::from_secs(90 * 60));
         assert_eq!(hour[MINUTES - 1], [0, 0, 0]);
         assert_eq!(hour[MINUTES - 2], [1, 1, 1]);

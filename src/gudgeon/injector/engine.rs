@@ -6,7 +6,7 @@ use inject::{
 use serde_json::{Value, json};
 
 /// A configuration that is in use.
-pub(crate) trait Engine: Sized + Send + Sync + 'static {
+pub(crate) trait ActiveConfiguration: Sized + Send + Sync + 'static {
     /// Loads a configuration, with warnings.
     fn load(
         sources: Sources<'_>,
@@ -33,7 +33,7 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     fn describe(&self) -> Value;
 }
 
-impl Engine for inject::Configuration {
+impl ActiveConfiguration for inject::Configuration {
     fn load(
         sources: Sources<'_>,
         parameters: &Parameters,

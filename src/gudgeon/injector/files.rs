@@ -9,22 +9,22 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::engine::Engine;
-use super::metrics::Metrics;
-use crate::config_file::{ConfigFile, Named, SOON};
+use super::engine::ActiveConfiguration;
+use super::metrics::InjectorMetrics;
+use crate::config_file::{ConfigFile, FlaggedFile, SOON};
 use crate::tls::{self, BundleFile, Looked, Pair, PairFiles, utf8};
 use crate::watch::Look;
 
 /// The files to read; an absent text is the built-in one.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
-    pub(crate) config: Option<Named>,
-    pub(crate) values: Option<Named>,
-    pub(crate) mesh: Option<Named>,
+pub(crate) struct WantedFiles {
+    pub(crate) config: Option<FlaggedFile>,
+    pub(crate) values: Option<FlaggedFile>,
+    pub(crate) mesh: Option<FlaggedFile>,
     /// Chain and key; `None`: made in memory.
-    pub(crate) pair: Option<(Named, Named)>,
+    pub(crate) pair: Option<(FlaggedFile, FlaggedFile)>,
     /// `None`: the bundle is not needed.
-    pub(crate) ca: Option<Named>,
+    pub(crate) ca: Option<FlaggedFile>,
     pub(crate) parameters: Parameters,
 }
 
@@ -56,7 +56,7 @@ impl<E> Served<E> {
 
 /// A text of the configuration.
 #[derive(Debug)]
-struct Text {
+struct ConfigurationText {
     source: Source,
     file: ConfigFile,
     good: Option<String>,
@@ -67,20 +67,23 @@ struct Text {
 /// All files of the injector.
 #[derive(Debug)]
 pub(crate) struct Files<E> {
-    texts: Vec<Text>,
+    texts: Vec<ConfigurationText>,
     pair: Option<PairFiles>,
     ca: Option<BundleFile>,
     parameters: Parameters,
-    metrics: Arc<Metrics>,
+    metrics: Arc<InjectorMetrics>,
     served: Arc<Served<E>>,
 }
 
-impl<E: Engine> Files<E> {
+impl<E: ActiveConfiguration> Files<E> {
     /// Reads and checks them all.
     ///
     /// # Errors
     /// The first that is missing or broken, in one line.
-    pub(crate) async fn open(wanted: Wanted, metrics: Arc<Metrics>) -> Result<Self, String> {
+    pub(crate) async fn open(
+        wanted: WantedFiles,
+        metrics: Arc<InjectorMetrics>,
+    ) -> Result<Self, String> {
         let named = [
             (Source::Config, wanted.config),
             (Source::Values, wanted.values),
@@ -97,7 +100,7 @@ impl<E: Engine> Files<E> {
             let text = text
                 .and_then(utf8)
                 .map_err(|cause| file.named.line(&cause))?;
-            texts.push(Text {
+            texts.push(ConfigurationText {
                 source,
                 file,
                 good: Some(text),
@@ -214,7 +217,7 @@ impl<E: Engine> Files<E> {
         while taken {
             taken = false;
             for (at, cause) in causes.iter_mut().enumerate() {
-                let waits = |text: &Text| text.candidate.is_some();
+                let waits = |text: &ConfigurationText| text.candidate.is_some();
                 if !self.texts.get(at).is_some_and(waits) {
                     continue;
                 }
@@ -259,7 +262,7 @@ impl<E: Engine> Files<E> {
     }
 }
 
-impl<E: Engine> Look for Files<E> {
+impl<E: ActiveConfiguration> Look for Files<E> {
     /// Returns the time of the next look, if files were inconsistent or did not answer.
     async fn look(&mut self) -> Option<Duration> {
         let now = SystemTime::now();
@@ -273,8 +276,8 @@ impl<E: Engine> Look for Files<E> {
 }
 
 /// Loads the good texts, but for one its candidate.
-fn load<E: Engine>(
-    texts: &[Text],
+fn load<E: ActiveConfiguration>(
+    texts: &[ConfigurationText],
     candidate: Option<usize>,
     parameters: &Parameters,
 ) -> Result<(E, Vec<String>), inject::ConfigurationError> {

@@ -13,7 +13,7 @@ use cluster::{
 use inject::NativeSidecars;
 use tracing::{info, warn};
 
-use super::engine::Engine;
+use super::engine::ActiveConfiguration;
 use super::namespaces::Namespace;
 use super::webhook::Webhook;
 use crate::cli::InjectorFlags;
@@ -58,7 +58,7 @@ pub(super) fn keeper(flags: &InjectorFlags) -> (Reconciler, ReconcilerHandle) {
 }
 
 /// Connects, and runs the tasks, for ever.
-pub(super) async fn run<E: Engine>(access: Access, tasks: ClusterTasks<E>) {
+pub(super) async fn run<E: ActiveConfiguration>(access: Access, tasks: ClusterTasks<E>) {
     let cluster = connected(&access).await;
     let keeping = async {
         match tasks.keeper {
@@ -119,7 +119,7 @@ async fn ask<F: Future<Output = Result<Version, E>>, E: std::fmt::Display>(
 }
 
 /// Native sidecars as the API server has them.
-fn set<E: Engine>(webhook: &Webhook<E>, version: Version) {
+fn set<E: ActiveConfiguration>(webhook: &Webhook<E>, version: Version) {
     let native = native_for(version);
     let mut now = webhook
         .native

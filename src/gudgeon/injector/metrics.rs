@@ -9,9 +9,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::decision::Verdict;
-use crate::config_file::Counts;
-use crate::exposition::{self, Format, up_to};
+use super::decision::InjectionVerdict;
+use crate::config_file::FileCounters;
+use crate::exposition::{self, ExpositionFormat, up_to};
 use crate::{log, process};
 
 /// Seconds: a quarter of a millisecond to five seconds.
@@ -23,7 +23,7 @@ type One<V> = Family<[(&'static str, String); 1], V>;
 type Two = Family<[(&'static str, String); 2], Counter>;
 
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct InjectorMetrics {
     registry: Registry,
     requests: Counter,
     injected: Counter,
@@ -43,7 +43,7 @@ pub(crate) struct Metrics {
     patch_failures: Two,
 }
 
-impl Metrics {
+impl InjectorMetrics {
     pub(crate) fn new(started: SystemTime) -> Self {
         let mut this = Self {
             registry: Registry::default(),
@@ -189,11 +189,11 @@ impl Metrics {
     }
 
     /// A request that was asked for ends, with a decision or with an HTTP error.
-    pub(crate) fn decided(&self, verdict: Verdict, reason: &'static str) {
+    pub(crate) fn decided(&self, verdict: InjectionVerdict, reason: &'static str) {
         match verdict {
-            Verdict::Injected => &self.injected,
-            Verdict::Skipped => &self.skipped,
-            Verdict::Failed => &self.failed,
+            InjectionVerdict::Injected => &self.injected,
+            InjectionVerdict::Skipped => &self.skipped,
+            InjectionVerdict::Failed => &self.failed,
         }
         .inc();
         self.decisions
@@ -243,7 +243,7 @@ impl Metrics {
     }
 
     /// Renders all metrics as text.
-    pub(crate) fn text(&self, format: Format) -> String {
+    pub(crate) fn text(&self, format: ExpositionFormat) -> String {
         if let Some(bytes) = process::resident() {
             self.resident.set(bytes);
         }
@@ -252,7 +252,7 @@ impl Metrics {
     }
 }
 
-impl Counts for Metrics {
+impl FileCounters for InjectorMetrics {
     fn file(&self, flag: &'static str, valid: bool) {
         self.valid
             .get_or_create(&[("file", flag.to_owned())])
@@ -277,13 +277,13 @@ mod tests {
 
     #[test]
     fn istios_names_and_our_own() {
-        let metrics = Metrics::new(UNIX_EPOCH + Duration::from_secs(7));
+        let metrics = InjectorMetrics::new(UNIX_EPOCH + Duration::from_secs(7));
         metrics.asked();
-        metrics.decided(Verdict::Skipped, "policy");
+        metrics.decided(InjectionVerdict::Skipped, "policy");
         metrics.file("injectConfig", false);
         metrics.reloaded("injectConfig", "broken");
         metrics.took(Duration::from_millis(2));
-        let text = metrics.text(Format::Text);
+        let text = metrics.text(ExpositionFormat::Text);
         for line in [
             "# HELP sidecar_injection_requests_total Reviews asked for.",
             "# TYPE sidecar_injection_requests_total counter",

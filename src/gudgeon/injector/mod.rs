@@ -20,7 +20,7 @@ mod start;
 mod status;
 mod webhook;
 
-pub(crate) use engine::Engine;
+pub(crate) use engine::ActiveConfiguration;
 pub(crate) use health::probe;
 pub(crate) use kubernetes::native_for;
 pub(crate) use start::{Injector, native};

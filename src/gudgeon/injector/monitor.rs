@@ -7,15 +7,15 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 
-use super::engine::Engine;
+use super::engine::ActiveConfiguration;
 use super::page;
 use super::status::Status;
 use super::webhook::{Webhook, health};
 use crate::cli::{REVISION, VERSION};
-use crate::exposition::Format;
+use crate::exposition::ExpositionFormat;
 use crate::serve::{
-    Answer, Answering, Audience, Connection, Service, SharedAnswers, Wanted, as_json, full, guard,
-    not_allowed, text, to_page,
+    Answer, Answering, Audience, Connection, Service, SharedAnswers, WantedAnswer, as_json, full,
+    guard, not_allowed, text, to_page,
 };
 use crate::shared::Inspect;
 
@@ -23,7 +23,7 @@ const METRICS: &str = "/metrics";
 
 /// A plain listener.
 #[derive(Debug)]
-pub(crate) struct Monitor<E> {
+pub(crate) struct InjectorMonitor<E> {
     pub(crate) webhook: Arc<Webhook<E>>,
     pub(crate) status: Arc<Status>,
     /// Any client may read /debug.
@@ -34,15 +34,19 @@ pub(crate) struct Monitor<E> {
 
 /// A request's head: what decides about its answer.
 #[derive(Debug)]
-struct Head {
+struct InjectorRequest {
     method: Method,
     path: String,
     /// The format of metrics.
-    format: Format,
+    format: ExpositionFormat,
 }
 
-impl<E: Engine> Monitor<E> {
-    async fn respond(self: Arc<Self>, head: Head, guarded: Result<(), Answer>) -> Answer {
+impl<E: ActiveConfiguration> InjectorMonitor<E> {
+    async fn respond(
+        self: Arc<Self>,
+        head: InjectorRequest,
+        guarded: Result<(), Answer>,
+    ) -> Answer {
         let path = &*head.path;
         let debug = path == "/debug" || path.starts_with("/debug/");
         let known = debug || matches!(path, "/" | METRICS | "/ready" | "/healthz" | "/version");
@@ -64,7 +68,7 @@ impl<E: Engine> Monitor<E> {
             METRICS => Audience::Monitoring,
             _ => Audience::People,
         };
-        let wanted = Wanted {
+        let wanted = WantedAnswer {
             key: match path {
                 METRICS => head.format.key().to_owned(),
                 _ => head.path.clone(),
@@ -81,7 +85,7 @@ impl<E: Engine> Monitor<E> {
     }
 
     /// Answers that take a while.
-    fn document(&self, head: &Head) -> Answer {
+    fn document(&self, head: &InjectorRequest) -> Answer {
         match &*head.path {
             "/" => to_page(),
             METRICS => full(
@@ -100,7 +104,7 @@ impl<E: Engine> Monitor<E> {
         }
     }
 
-    fn text(&self, format: Format) -> String {
+    fn text(&self, format: ExpositionFormat) -> String {
         let metrics = &self.webhook.metrics;
         metrics.standings(&self.status.standings());
         metrics.text(format)
@@ -111,7 +115,7 @@ impl<E: Engine> Monitor<E> {
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
         decisions
             .newest()
-            .map(super::decision::Decision::json)
+            .map(super::decision::InjectionDecision::json)
             .collect()
     }
 
@@ -141,7 +145,7 @@ impl<E: Engine> Monitor<E> {
     }
 }
 
-impl<E: Engine> Inspect for Monitor<E> {
+impl<E: ActiveConfiguration> Inspect for InjectorMonitor<E> {
     fn name(&self) -> &'static str {
         "injector"
     }
@@ -153,7 +157,7 @@ impl<E: Engine> Inspect for Monitor<E> {
         }
     }
 
-    fn metrics(&self, format: Format) -> String {
+    fn metrics(&self, format: ExpositionFormat) -> String {
         self.text(format)
     }
 
@@ -166,13 +170,13 @@ impl<E: Engine> Inspect for Monitor<E> {
     }
 }
 
-impl<E: Engine> Service for Monitor<E> {
+impl<E: ActiveConfiguration> Service for InjectorMonitor<E> {
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
         let guarded = guard(&request, line.peer.ip(), self.open);
-        let head = Head {
+        let head = InjectorRequest {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
-            format: Format::asked(request.headers()),
+            format: ExpositionFormat::asked(request.headers()),
         };
         Box::pin(async move { Ok(self.respond(head, guarded).await) })
     }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::decision::{Decision, Decisions, MINUTES, Verdict};
+use super::decision::{InjectionDecision, InjectionDecisions, InjectionVerdict, MINUTES};
 use crate::cli::VERSION;
 use crate::html::{self, escaped};
 use crate::log;
@@ -18,7 +18,7 @@ pub(crate) struct Shown<'a> {
     pub(crate) why_not: Option<String>,
     /// The document of `/debug/config`.
     pub(crate) config: &'a Value,
-    pub(crate) decisions: &'a Decisions,
+    pub(crate) decisions: &'a InjectionDecisions,
 }
 
 /// Beyond what all pages have.
@@ -83,11 +83,11 @@ fn hour(page: &mut String, shown: &Shown<'_>) {
     html::ticks(page, MINUTES * STEP, 100);
     for (at, minute) in hour.iter().enumerate() {
         let mut top = HEIGHT;
-        for (count, verdict) in
-            minute
-                .iter()
-                .zip([Verdict::Injected, Verdict::Skipped, Verdict::Failed])
-        {
+        for (count, verdict) in minute.iter().zip([
+            InjectionVerdict::Injected,
+            InjectionVerdict::Skipped,
+            InjectionVerdict::Failed,
+        ]) {
             if *count == 0 {
                 continue;
             }
@@ -209,7 +209,7 @@ fn certificates(page: &mut String, config: &Value) {
     page.push_str("</table>\n");
 }
 
-fn decisions(page: &mut String, decisions: &Decisions) {
+fn decisions(page: &mut String, decisions: &InjectionDecisions) {
     page.push_str("<h2>Last decisions</h2>");
     let columns = [
         "time",
@@ -229,7 +229,7 @@ fn decisions(page: &mut String, decisions: &Decisions) {
     });
 }
 
-fn row(page: &mut String, decision: &Decision) {
+fn row(page: &mut String, decision: &InjectionDecision) {
     let word = decision.verdict.word();
     let mut said: Vec<String> = Vec::new();
     if decision.dry_run {
@@ -280,14 +280,14 @@ mod tests {
     #[test]
     fn what_comes_from_outside_is_text() {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let mut decisions = Decisions::default();
-        decisions.add(Decision {
+        let mut decisions = InjectionDecisions::default();
+        decisions.add(InjectionDecision {
             time: now,
             uid: "u".into(),
             namespace: "<script>".into(),
             name: "a\"b".into(),
             owner: "Deployment web".into(),
-            verdict: Verdict::Failed,
+            verdict: InjectionVerdict::Failed,
             reason: "template",
             templates: Vec::new(),
             version: String::new(),

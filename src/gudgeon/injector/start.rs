@@ -11,27 +11,27 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::ca_out;
-use super::engine::Engine;
-use super::files::{Files, Wanted};
+use super::engine::ActiveConfiguration;
+use super::files::{Files, WantedFiles};
 use super::health::{self, Health};
 use super::kubernetes::{self, ClusterTasks};
 use super::listeners::Listeners;
-use super::metrics::Metrics;
-use super::monitor::Monitor;
+use super::metrics::InjectorMetrics;
+use super::monitor::InjectorMonitor;
 use super::namespaces;
 use super::status::{Status, Telling};
 use super::webhook::{self, Webhook};
 use crate::beside::Beside;
 use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
-use crate::config_file::{Named, chosen};
+use crate::config_file::{FlaggedFile, chosen};
 use crate::exit::Failure;
 use crate::serve::{self, Routes, Stage};
 use crate::shared::{self, Inspect, Role, Shared, Webhooks};
-use crate::tls::{self, Authority, Names};
+use crate::tls::{self, Authority, LeafNames};
 use crate::watch::{Watcher, keep_looking};
 use crate::{parameters, webhook_configuration};
 
-impl<E: Engine> Role for Injector<E> {
+impl<E: ActiveConfiguration> Role for Injector<E> {
     type Flags = InjectorFlags;
 
     const SERVED: &'static str = "requests are answered";
@@ -75,9 +75,9 @@ pub(crate) struct Injector<E> {
     others: Option<Arc<dyn serve::Service>>,
 }
 
-impl<E: Engine> Injector<E> {
+impl<E: ActiveConfiguration> Injector<E> {
     async fn new(shared: &Shared, flags: &InjectorFlags) -> Result<Self, Failure> {
-        let metrics = Arc::new(Metrics::new(SystemTime::now()));
+        let metrics = Arc::new(InjectorMetrics::new(SystemTime::now()));
         let parameters = parameters::of(flags.revision.as_ref(), &flags.builtin);
         let revision = match parameters.revision.as_str() {
             "" => "default",
@@ -157,7 +157,7 @@ impl<E: Engine> Injector<E> {
 
     /// Returns the role's page, metrics and readiness.
     pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
-        Arc::new(Monitor {
+        Arc::new(InjectorMonitor {
             webhook: Arc::clone(&self.webhook),
             status: Arc::clone(&self.status),
             open,
@@ -192,7 +192,7 @@ impl<E: Engine> Injector<E> {
         let answers: Arc<serve::SharedAnswers> = Arc::default();
         for (door, open) in [(doors.monitoring, false), (doors.debug, true)] {
             let Some(door) = door else { continue };
-            let monitor = Arc::new(Monitor {
+            let monitor = Arc::new(InjectorMonitor {
                 webhook: Arc::clone(&webhook),
                 status: Arc::clone(&status),
                 open,
@@ -230,18 +230,22 @@ pub(crate) fn native(word: &str) -> NativeSidecars {
     }
 }
 
-fn wanted(flags: &InjectorFlags, parameters: Parameters, keeps: bool) -> Result<Wanted, Failure> {
+fn wanted(
+    flags: &InjectorFlags,
+    parameters: Parameters,
+    keeps: bool,
+) -> Result<WantedFiles, Failure> {
     if !flags.kubeconfig.is_empty() {
         chosen("kubeconfig", Some(Path::new(&flags.kubeconfig)), "").map_err(Failure::config)?;
     }
     let choose = |flag, given: &Option<PathBuf>, default| {
         chosen(flag, given.as_deref(), default).map_err(Failure::config)
     };
-    let named = |flag, path: &Path| Named {
+    let named = |flag, path: &Path| FlaggedFile {
         flag,
         path: path.to_owned(),
     };
-    Ok(Wanted {
+    Ok(WantedFiles {
         config: choose("injectConfig", &flags.inject_config, INJECT_CONFIG)?,
         values: choose("injectValues", &flags.inject_values, INJECT_VALUES)?,
         mesh: choose("meshConfig", &flags.mesh_config, MESH_CONFIG)?,
@@ -269,7 +273,7 @@ fn authority(flags: &InjectorFlags) -> Result<Option<Authority>, Failure> {
                 .filter(|name| !name.is_empty())
         })
         .unwrap_or_else(|| "istio-system".to_owned());
-    let names = Names::new(&flags.webhook_service, &namespace, &flags.self_signed_names)
+    let names = LeafNames::new(&flags.webhook_service, &namespace, &flags.self_signed_names)
         .map_err(|(name, cause)| Failure::config(format!("cannot certify {name:?}: {cause}")))?;
     Authority::new(names, flags.self_signed_ttl, SystemTime::now())
         .map(Some)
@@ -293,7 +297,7 @@ struct Tasks<'a, E> {
     telling: Telling,
 }
 
-impl<E: Engine> Tasks<'_, E> {
+impl<E: ActiveConfiguration> Tasks<'_, E> {
     fn spawn(
         self,
         files: Files<E>,
@@ -325,7 +329,7 @@ impl<E: Engine> Tasks<'_, E> {
 }
 
 /// Starts the parts that need a cluster, if there is one.
-fn look_for_cluster<E: Engine>(
+fn look_for_cluster<E: ActiveConfiguration>(
     flags: &InjectorFlags,
     access: Option<Access>,
     webhook: &Arc<Webhook<E>>,

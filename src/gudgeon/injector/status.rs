@@ -6,7 +6,7 @@ use cluster::{ReconcileStatus, ReconcilerHandle};
 use serde_json::{Value, json};
 
 use super::health::Health;
-use super::metrics::Metrics;
+use super::metrics::InjectorMetrics;
 use crate::log;
 use crate::tls::{Current, Pair};
 
@@ -75,7 +75,7 @@ impl Status {
 #[derive(Clone, Debug)]
 pub(super) struct Telling {
     pub(super) tls: Arc<Current>,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<InjectorMetrics>,
     pub(super) status: Arc<Status>,
     pub(super) health: Arc<Health>,
 }

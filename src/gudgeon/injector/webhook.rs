@@ -11,11 +11,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::decision::{Decision, Decisions, Verdict};
-use super::engine::Engine;
+use super::decision::{InjectionDecision, InjectionDecisions, InjectionVerdict};
+use super::engine::ActiveConfiguration;
 use super::files::Served;
 use super::health::Health;
-use super::metrics::Metrics;
+use super::metrics::InjectorMetrics;
 use super::namespaces::Namespaces;
 use super::pairs::pairs;
 use super::secrets::Secrets;
@@ -49,19 +49,19 @@ const BAD_REQUEST: &str = inject::reason::BAD_REQUEST;
 #[derive(Debug)]
 pub(crate) struct Webhook<E> {
     pub(crate) served: Arc<Served<E>>,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<InjectorMetrics>,
     pub(crate) health: Arc<Health>,
-    pub(crate) decisions: Mutex<Decisions>,
+    pub(crate) decisions: Mutex<InjectionDecisions>,
     pub(crate) native: Mutex<NativeSidecars>,
     pub(super) namespaces: Namespaces,
     permits: Arc<Permits>,
     worker: Worker,
 }
 
-impl<E: Engine> Webhook<E> {
+impl<E: ActiveConfiguration> Webhook<E> {
     pub(crate) fn new(
         served: Arc<Served<E>>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<InjectorMetrics>,
         health: Arc<Health>,
         native: NativeSidecars,
     ) -> Self {
@@ -111,7 +111,10 @@ impl<E: Engine> Webhook<E> {
         let (says, mut decision) = match read {
             Err(flaw) => refused(400, BAD_REQUEST, flaw.to_string()),
             Ok(()) => match question.passes_by() {
-                Some(reason) => (AdmissionResponse::Unchanged, note(Verdict::Skipped, reason)),
+                Some(reason) => (
+                    AdmissionResponse::Unchanged,
+                    note(InjectionVerdict::Skipped, reason),
+                ),
                 None => self.ask(path, &question, &mut warnings),
             },
         };
@@ -135,7 +138,7 @@ impl<E: Engine> Webhook<E> {
         decision.took = start.elapsed();
         decision.uid = question.uid;
         self.metrics.decided(decision.verdict, decision.reason);
-        let Decision {
+        let InjectionDecision {
             verdict,
             reason,
             namespace,
@@ -163,7 +166,7 @@ impl<E: Engine> Webhook<E> {
         path: &str,
         question: &AdmissionRequest,
         warnings: &mut Vec<String>,
-    ) -> (AdmissionResponse, Decision) {
+    ) -> (AdmissionResponse, InjectionDecision) {
         let own = question.object.pointer("/metadata/namespace");
         let own = own.and_then(Value::as_str).filter(|own| !own.is_empty());
         let (ids, unknown) = self.namespaces.ids(own.unwrap_or(&question.namespace));
@@ -181,7 +184,10 @@ impl<E: Engine> Webhook<E> {
                 warnings: of,
             } => {
                 *warnings = of;
-                (AdmissionResponse::Unchanged, note(Verdict::Skipped, reason))
+                (
+                    AdmissionResponse::Unchanged,
+                    note(InjectionVerdict::Skipped, reason),
+                )
             }
             Outcome::Refused {
                 code,
@@ -203,7 +209,7 @@ impl<E: Engine> Webhook<E> {
                 } = *injected;
                 *warnings = of;
                 warnings.extend(unknown);
-                let mut decision = note(Verdict::Injected, reason);
+                let mut decision = note(InjectionVerdict::Injected, reason);
                 decision.operations = operations;
                 decision.bytes = patch.len();
                 (AdmissionResponse::Patch(patch), decision)
@@ -229,7 +235,7 @@ pub(super) fn is_path(path: &str) -> bool {
     is_review(path) || matches!(path, "/ready" | "/healthz")
 }
 
-impl<E: Engine> Service for Webhook<E> {
+impl<E: ActiveConfiguration> Service for Webhook<E> {
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
         let path = request.uri().path();
         if is_review(path) {
@@ -257,7 +263,7 @@ impl<E: Engine> Service for Webhook<E> {
 /// Counts a review that ends without a decision.
 #[derive(Debug)]
 struct UndecidedReview {
-    metrics: Arc<Metrics>,
+    metrics: Arc<InjectorMetrics>,
     cause: Undecided,
 }
 
@@ -272,7 +278,7 @@ enum Undecided {
 }
 
 impl UndecidedReview {
-    fn new(metrics: &Arc<Metrics>) -> Self {
+    fn new(metrics: &Arc<InjectorMetrics>) -> Self {
         Self {
             metrics: Arc::clone(metrics),
             cause: Undecided::Client,
@@ -287,18 +293,18 @@ impl UndecidedReview {
 impl Drop for UndecidedReview {
     fn drop(&mut self) {
         match self.cause {
-            Undecided::Client => self.metrics.decided(Verdict::Failed, BAD_REQUEST),
+            Undecided::Client => self.metrics.decided(InjectionVerdict::Failed, BAD_REQUEST),
             Undecided::Panic => {
                 self.metrics.panicked();
-                self.metrics.decided(Verdict::Failed, "panic");
+                self.metrics.decided(InjectionVerdict::Failed, "panic");
             }
             Undecided::None => {}
         }
     }
 }
 
-fn note(verdict: Verdict, reason: &'static str) -> Decision {
-    Decision {
+fn note(verdict: InjectionVerdict, reason: &'static str) -> InjectionDecision {
+    InjectionDecision {
         time: SystemTime::UNIX_EPOCH,
         uid: String::new(),
         namespace: String::new(),
@@ -319,7 +325,11 @@ fn note(verdict: Verdict, reason: &'static str) -> Decision {
 }
 
 /// Warnings and message as operators may read them.
-fn keep_to_ourselves(decision: &mut Decision, question: &AdmissionRequest, warnings: &[String]) {
+fn keep_to_ourselves(
+    decision: &mut InjectionDecision,
+    question: &AdmissionRequest,
+    warnings: &[String],
+) {
     let uid = &question.uid;
     for text in warnings.iter().chain([&decision.message]) {
         if !text.is_empty() {
@@ -333,8 +343,12 @@ fn keep_to_ourselves(decision: &mut Decision, question: &AdmissionRequest, warni
     decision.warnings = shown.collect();
 }
 
-fn refused(code: u16, reason: &'static str, message: String) -> (AdmissionResponse, Decision) {
-    let mut decision = note(Verdict::Failed, reason);
+fn refused(
+    code: u16,
+    reason: &'static str,
+    message: String,
+) -> (AdmissionResponse, InjectionDecision) {
+    let mut decision = note(InjectionVerdict::Failed, reason);
     decision.message.clone_from(&message);
     let says = AdmissionResponse::Refused {
         code,

@@ -9,17 +9,17 @@ use inject::{NativeSidecars, Parameters, Source, Sources};
 
 use super::input::Input;
 use super::job::inject_all;
-use super::out::Held;
+use super::out::BufferedOutput;
 use crate::cli::{InjectFlags, KubeInjectFlags};
 use crate::exit::{Exit, Failure};
-use crate::injector::{Engine, native, native_for};
+use crate::injector::{ActiveConfiguration, native, native_for};
 use crate::{file, parameters};
 
 /// Injects and writes.
 ///
 /// # Errors
 /// The error in flags, configuration or manifests; nothing is written then.
-pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
+pub(crate) fn run<E: ActiveConfiguration>(flags: &InjectFlags) -> Result<Exit, Failure> {
     let usage = |message: &str| Failure {
         exit: Exit::Usage,
         message: message.to_owned(),
@@ -57,7 +57,7 @@ pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
         message,
     };
     let inputs = Input::read_all(&flags.files).map_err(failed)?;
-    let mut held = Held::new();
+    let mut held = BufferedOutput::new();
     let notes = inject_all(&engine, native, &inputs, &mut held).map_err(failed)?;
     for text in &notes {
         note(text);
@@ -143,7 +143,7 @@ fn read(flag: &str, path: &Path) -> Result<(String, String), Failure> {
 
 /// The configuration that the API server gave.
 #[derive(Debug, Default)]
-struct Asked {
+struct ClusterConfiguration {
     config: Option<(String, String)>,
     values: Option<(String, String)>,
     mesh: Option<(String, String)>,
@@ -151,7 +151,7 @@ struct Asked {
 }
 
 /// ConfigMaps that flags name, and how new the API server is, where that matters.
-fn from_cluster(flags: &InjectFlags) -> Result<Option<Asked>, Failure> {
+fn from_cluster(flags: &InjectFlags) -> Result<Option<ClusterConfiguration>, Failure> {
     let access = match (&flags.kubeconfig, &flags.context) {
         (None, None) if Access::in_cluster() => Access::InCluster,
         (file, context) => Access::Kubeconfig {
@@ -176,11 +176,15 @@ fn from_cluster(flags: &InjectFlags) -> Result<Option<Asked>, Failure> {
     asked.map(Some)
 }
 
-async fn ask(flags: &InjectFlags, access: &Access, auto: bool) -> Result<Asked, Failure> {
+async fn ask(
+    flags: &InjectFlags,
+    access: &Access,
+    auto: bool,
+) -> Result<ClusterConfiguration, Failure> {
     let cluster = Cluster::open(access)
         .await
         .map_err(|cause| Failure::config(cause.to_string()))?;
-    let mut asked = Asked::default();
+    let mut asked = ClusterConfiguration::default();
     let namespace = &flags.istio_namespace;
     if let Some(name) = &flags.inject_config_map_name {
         let mut map = config_map(&cluster, namespace, name).await?;

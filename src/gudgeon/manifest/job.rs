@@ -8,16 +8,16 @@ use serde_json::{Map, Value, json};
 
 use super::documents::Piece;
 use super::input::Input;
-use super::kinds::{self, Found};
+use super::kinds::{self, PodLocation};
 use super::out::Out;
 use super::{documents, writer};
-use crate::injector::Engine;
+use crate::injector::ActiveConfiguration;
 
 /// Injects into every document of every input; returns notes for the user at the terminal.
 ///
 /// # Errors
 /// The first document that cannot be injected, with its place; or an error of the output.
-pub(crate) fn inject_all<E: Engine>(
+pub(crate) fn inject_all<E: ActiveConfiguration>(
     engine: &E,
     native: NativeSidecars,
     inputs: &[Input],
@@ -63,7 +63,7 @@ struct Job<'a, E> {
     notes: Vec<String>,
 }
 
-impl<E: Engine> Job<'_, E> {
+impl<E: ActiveConfiguration> Job<'_, E> {
     fn run(&mut self, out: &mut Out<'_>) -> Result<(), String> {
         let mut number = 0;
         for piece in documents::pieces(&self.input.text) {
@@ -82,8 +82,10 @@ impl<E: Engine> Job<'_, E> {
                 continue;
             };
             let injected = match kinds::find(&value) {
-                Found::List => self.list(&mut value, &piece, out),
-                Found::Nothing | Found::Template(_) => self.whole(&mut value, &piece, out),
+                PodLocation::List => self.list(&mut value, &piece, out),
+                PodLocation::Nothing | PodLocation::Template(_) => {
+                    self.whole(&mut value, &piece, out)
+                }
             };
             if !injected.map_err(place)? {
                 out.push_str(piece.body);
@@ -148,8 +150,8 @@ impl<E: Engine> Job<'_, E> {
     /// Injects into an object, or into the items of a list; returns true if it was changed.
     fn object(&mut self, object: &mut Value) -> Result<bool, (String, String)> {
         match kinds::find(object) {
-            Found::Nothing => Ok(false),
-            Found::List => {
+            PodLocation::Nothing => Ok(false),
+            PodLocation::List => {
                 let items = object.get_mut("items").and_then(Value::as_array_mut);
                 let mut injected = false;
                 for item in items.into_iter().flatten() {
@@ -157,7 +159,7 @@ impl<E: Engine> Job<'_, E> {
                 }
                 Ok(injected)
             }
-            Found::Template(path) => {
+            PodLocation::Template(path) => {
                 let named = kinds::named(object);
                 self.template(object, path).map_err(|cause| (named, cause))
             }

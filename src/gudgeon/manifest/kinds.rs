@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 /// The place of the pod in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum PodLocation {
     Nothing,
     /// A list, whose items are searched.
     List,
@@ -40,15 +40,17 @@ const KINDS: [(&str, &[&str], &[&str]); 9] = [
 ];
 
 /// Finds the pod of an object.
-pub(super) fn find(object: &Value) -> Found {
+pub(super) fn find(object: &Value) -> PodLocation {
     let (kind, version) = (text(object, "kind"), text(object, "apiVersion"));
     if kind == "List" && version == "v1" {
-        return Found::List;
+        return PodLocation::List;
     }
     KINDS
         .iter()
         .find(|(name, versions, _)| *name == kind && versions.contains(&version))
-        .map_or(Found::Nothing, |(_, _, path)| Found::Template(path))
+        .map_or(PodLocation::Nothing, |(_, _, path)| {
+            PodLocation::Template(path)
+        })
 }
 
 /// The object at the end of the path.
@@ -119,7 +121,7 @@ mod tests {
             for version in versions {
                 assert_eq!(
                     find(&json!({"kind": kind, "apiVersion": version})),
-                    Found::Template(path)
+                    PodLocation::Template(path)
                 );
                 known += 1;
             }
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(known, 26);
         assert_eq!(
             find(&json!({"kind": "List", "apiVersion": "v1"})),
-            Found::List
+            PodLocation::List
         );
         for (kind, version) in [
             ("Service", "v1"),
@@ -139,11 +141,11 @@ mod tests {
         ] {
             assert_eq!(
                 find(&json!({"kind": kind, "apiVersion": version})),
-                Found::Nothing,
+                PodLocation::Nothing,
                 "{kind} {version}"
             );
         }
-        assert_eq!(find(&json!({"kind": 7})), Found::Nothing);
+        assert_eq!(find(&json!({"kind": 7})), PodLocation::Nothing);
     }
 
     #[test]

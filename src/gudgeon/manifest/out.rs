@@ -45,9 +45,9 @@ impl<'a> Out<'a> {
 
 /// The whole output, unless it is too large.
 #[derive(Debug)]
-pub(super) struct Held(Option<Vec<u8>>);
+pub(super) struct BufferedOutput(Option<Vec<u8>>);
 
-impl Held {
+impl BufferedOutput {
     pub(super) const fn new() -> Self {
         Self(Some(Vec::new()))
     }
@@ -58,7 +58,7 @@ impl Held {
     }
 }
 
-impl Write for Held {
+impl Write for BufferedOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 = self.0.take().and_then(|mut held| {
             held.extend_from_slice(bytes);

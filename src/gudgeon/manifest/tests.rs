@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use super::documents;
 use super::input::Input;
 use super::job::inject_all;
-use crate::injector::Engine;
+use crate::injector::ActiveConfiguration;
 
 /// Adds the label `in: OUTER-KIND`, skips pods that have it, refuses those named `bad`.
 #[derive(Debug)]
 struct Label;
 
-impl Engine for Label {
+impl ActiveConfiguration for Label {
     fn load(_: Sources<'_>, _: &Parameters) -> Result<(Self, Vec<String>), ConfigurationError> {
         Ok((Self, Vec::new()))
     }

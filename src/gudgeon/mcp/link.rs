@@ -7,7 +7,7 @@ use tonic::Code;
 use tracing::warn;
 
 use super::peers::Peers;
-use super::secure::Files;
+use super::secure::CredentialFiles;
 use super::sink_stream::{Apply, RESOURCES, SinkStream, SourceObjects};
 use super::{METHOD, SOURCE, chance};
 use crate::grpc::{Bounds, DialAddress, DialTarget, dial};
@@ -15,11 +15,11 @@ use crate::log;
 
 /// The address of a source, and the collections to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedSource {
     pub(crate) place: DialAddress,
     /// The address as the configuration names it.
     pub(crate) named: String,
-    pub(crate) tls: Option<Files>,
+    pub(crate) tls: Option<CredentialFiles>,
     /// The ID that this program sends as a node.
     pub(crate) id: String,
     pub(crate) collections: Vec<String>,
@@ -27,7 +27,7 @@ pub(crate) struct Wanted {
     pub(crate) received: usize,
 }
 
-impl Wanted {
+impl WantedSource {
     pub(crate) fn has(&self, collection: &str) -> bool {
         self.collections.iter().any(|one| one == collection)
     }
@@ -48,13 +48,13 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) held: Arc<SourceObjects>,
     peers: Arc<Peers>,
-    wanted: Wanted,
+    wanted: WantedSource,
     state: Mutex<LinkState>,
 }
 
 impl Link {
     /// A link that has not dialled yet.
-    pub(crate) fn new(wanted: Wanted, peers: &Arc<Peers>, apply: Apply) -> Arc<Self> {
+    pub(crate) fn new(wanted: WantedSource, peers: &Arc<Peers>, apply: Apply) -> Arc<Self> {
         Arc::new(Self {
             name: wanted.place.to_string(),
             held: SourceObjects::new(&wanted.id, &wanted.collections, apply),

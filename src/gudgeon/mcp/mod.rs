@@ -30,10 +30,10 @@ mod withheld;
 use std::hash::{BuildHasher as _, RandomState};
 
 pub(crate) use access::WithoutList;
-pub(crate) use link::{Link, LinkState, Wanted};
+pub(crate) use link::{Link, LinkState, WantedSource};
 pub(crate) use peers::{Direction, Peers, Seen, Subscribed};
-pub(crate) use secure::Files;
-pub(crate) use server::{PortAccess, Server, Settings};
+pub(crate) use secure::CredentialFiles;
+pub(crate) use server::{McpServer, McpServerSettings, PortAccess};
 pub(crate) use sink_stream::{Apply, ReceivedObject, SourceObjects};
 pub(crate) use snapshots::Snapshots;
 pub(crate) use source_dialer::SourceDialer;

@@ -90,7 +90,7 @@ pub(crate) struct Subscribed {
 pub(crate) struct Peers {
     pub(crate) clock: Clock,
     pub(super) counters: Counters,
-    pub(super) lines: Lines,
+    pub(super) lines: SinkLogLimiters,
     /// The memory of what sinks list.
     lists: Arc<ListedBytes>,
     streams: Mutex<BTreeMap<u64, Arc<PeerStream>>>,
@@ -98,14 +98,14 @@ pub(crate) struct Peers {
 
 /// The log limiters of all sinks together.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct SinkLogLimiters {
     /// Errors that end a stream.
     pub(super) faults: LogLimiter,
     /// Responses that are sent at once, however long they are.
     pub(super) oversized: LogLimiter,
 }
 
-impl Default for Lines {
+impl Default for SinkLogLimiters {
     fn default() -> Self {
         Self {
             faults: LogLimiter::new(1),
@@ -116,13 +116,13 @@ impl Default for Lines {
 
 /// A stream among all others; it leaves when this is dropped.
 #[derive(Debug)]
-pub(super) struct Joined {
+pub(super) struct PeerRegistration {
     peers: Arc<Peers>,
     number: u64,
     pub(super) stream: Arc<PeerStream>,
 }
 
-impl Drop for Joined {
+impl Drop for PeerRegistration {
     fn drop(&mut self) {
         let mut streams = self.peers.streams();
         streams.remove(&self.number);
@@ -136,7 +136,7 @@ impl Peers {
         Arc::new(Self {
             clock: Clock::new(),
             counters: Counters::new(component),
-            lines: Lines::default(),
+            lines: SinkLogLimiters::default(),
             lists: Arc::default(),
             streams: Mutex::default(),
         })
@@ -158,7 +158,7 @@ impl Peers {
         direction: Direction,
         source: Source,
         most: usize,
-    ) -> Option<Joined> {
+    ) -> Option<PeerRegistration> {
         let mut streams = self.streams();
         if streams.len() >= most {
             return None;
@@ -175,7 +175,7 @@ impl Peers {
         let number = last.map_or(0, |(last, _)| last.saturating_add(1));
         streams.insert(number, Arc::clone(&stream));
         self.counters.clients(streams.len());
-        Some(Joined {
+        Some(PeerRegistration {
             peers: Arc::clone(self),
             number,
             stream,
@@ -211,34 +211,34 @@ impl Peers {
     }
 }
 
-type By<const LABELS: usize, M> = Family<[(&'static str, String); LABELS], M>;
+type LabelledMetric<const LABELS: usize, M> = Family<[(&'static str, String); LABELS], M>;
 
 /// Under the names that Galley has, as they are in Prometheus' older format.
 #[derive(Debug)]
 pub(super) struct Counters {
     component: &'static str,
-    clients: By<1, Gauge>,
-    sizes: By<2, Histogram>,
-    acks: By<2, Counter>,
-    nacks: By<3, Counter>,
-    stale: By<2, Counter>,
-    unsent: By<1, Counter>,
-    unheard: By<1, Counter>,
-    reconnections: By<1, Counter>,
+    clients: LabelledMetric<1, Gauge>,
+    sizes: LabelledMetric<2, Histogram>,
+    acks: LabelledMetric<2, Counter>,
+    nacks: LabelledMetric<3, Counter>,
+    stale: LabelledMetric<2, Counter>,
+    unsent: LabelledMetric<1, Counter>,
+    unheard: LabelledMetric<1, Counter>,
+    reconnections: LabelledMetric<1, Counter>,
 }
 
 impl Counters {
     fn new(component: &'static str) -> Self {
         let this = Self {
             component,
-            clients: By::default(),
-            sizes: By::new_with_constructor(|| Histogram::new(SIZES)),
-            acks: By::default(),
-            nacks: By::default(),
-            stale: By::default(),
-            unsent: By::default(),
-            unheard: By::default(),
-            reconnections: By::default(),
+            clients: LabelledMetric::default(),
+            sizes: LabelledMetric::new_with_constructor(|| Histogram::new(SIZES)),
+            acks: LabelledMetric::default(),
+            nacks: LabelledMetric::default(),
+            stale: LabelledMetric::default(),
+            unsent: LabelledMetric::default(),
+            unheard: LabelledMetric::default(),
+            reconnections: LabelledMetric::default(),
         };
         this.clients(0);
         this

@@ -7,7 +7,7 @@ use crate::tls::{self, Pair, PairError, Secure, expiry};
 
 /// The paths, and the identity that a server must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Files {
+pub(crate) struct CredentialFiles {
     /// `None`: any server is trusted.
     pub(crate) roots: Option<PathBuf>,
     /// Chain and key.
@@ -18,7 +18,7 @@ pub(crate) struct Files {
     pub(crate) server: Option<String>,
 }
 
-impl Files {
+impl CredentialFiles {
     /// # Errors
     /// The missing or invalid file.
     pub(super) async fn read(&self) -> Result<(Secure, Option<String>), String> {

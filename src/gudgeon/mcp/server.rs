@@ -35,7 +35,7 @@ const IDLE: usize = 64;
 pub(super) const VALUES: usize = 100_000;
 /// The settings by the flags.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct McpServerSettings {
     /// The name of the address's flag.
     pub(crate) flag: &'static str,
     /// `tcp://HOST:PORT`, `HOST:PORT` or `unix:///PATH`.
@@ -57,19 +57,19 @@ pub(crate) struct Settings {
 
 /// A server that has bound its address, and does not serve yet.
 #[derive(Debug)]
-pub(crate) struct Server {
-    settings: Settings,
+pub(crate) struct McpServer {
+    settings: McpServerSettings,
     socket: Socket,
     access: Option<watch::Receiver<Arc<CurrentList>>>,
     open: watch::Sender<bool>,
 }
 
-impl Server {
+impl McpServer {
     /// Binds the address, and reads the access list.
     ///
     /// # Errors
     /// The address or the list cannot be used.
-    pub(crate) fn new(settings: Settings) -> Result<Self, Failure> {
+    pub(crate) fn new(settings: McpServerSettings) -> Result<Self, Failure> {
         let socket = Socket::reserve(settings.flag, &settings.address)?;
         let access = if settings.insecure || socket.is_unix() {
             None

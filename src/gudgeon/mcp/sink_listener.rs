@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use tracing::info;
 
 use super::peers::Peers;
-use super::server::{Guard, Server, versioned};
+use super::server::{Guard, McpServer, versioned};
 use super::sink_stream::{RESOURCES, SinkStream, SourceObjects};
 use super::source_stream::{REFUSED, leaves, listed, may};
 use super::{METHOD, SINK};
@@ -19,7 +19,7 @@ use crate::serve::Stage;
 /// Sources that dial at a time.
 const STREAMS: usize = 64;
 
-impl Server {
+impl McpServer {
     /// Receives from sources that dial, until the stage is `Leaving` and all have left. All of them count as one source,
     /// since replicas send the same.
     pub(crate) async fn take(

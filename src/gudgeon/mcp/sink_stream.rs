@@ -18,7 +18,7 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use super::peers::Peers;
-use crate::grpc::{Ended, Inbound, ResponseSender, framed};
+use crate::grpc::{BodyError, Inbound, ResponseSender, framed};
 use crate::log_limiter::LogLimiter;
 use crate::secrets;
 
@@ -82,12 +82,12 @@ pub(crate) struct SourceObjects {
     /// The cause for which no stream gives it anything, until one does.
     lost: Mutex<Option<Arc<str>>>,
     apply: Apply,
-    pub(super) lines: Lines,
+    pub(super) lines: SourceLogLimiters,
 }
 
 /// The log limiters of one source.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct SourceLogLimiters {
     /// Limits for log lines: streams begun, responses applied, streams ended.
     pub(super) dials: LogLimiter,
     begins: LogLimiter,
@@ -98,7 +98,7 @@ pub(super) struct Lines {
     broken: LogLimiter,
 }
 
-impl Default for Lines {
+impl Default for SourceLogLimiters {
     fn default() -> Self {
         Self {
             dials: LogLimiter::new(10),
@@ -138,7 +138,7 @@ impl SourceObjects {
             streams: AtomicUsize::new(0),
             lost: Mutex::default(),
             apply,
-            lines: Lines::default(),
+            lines: SourceLogLimiters::default(),
         })
     }
 
@@ -207,7 +207,7 @@ pub(super) struct SinkStream<'a, B> {
 
 impl<B> SinkStream<'_, B>
 where
-    B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: BodyError> + Send + Unpin + 'static,
 {
     /// Runs the stream to its end; returns true if a response was received.
     pub(super) async fn run(mut self) -> (Status, bool) {

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, fchmod};
 use tokio::net::{TcpSocket, UnixListener, UnixSocket};
 
 use crate::exit::Failure;
-use crate::grpc::Listener;
+use crate::grpc::GrpcListener;
 use crate::serve;
 
 /// An address that stays reserved.
@@ -78,10 +78,10 @@ impl Socket {
     }
 
     /// Opens it.
-    pub(super) fn listen(self) -> io::Result<(Listener, Option<SocketFile>)> {
+    pub(super) fn listen(self) -> io::Result<(GrpcListener, Option<SocketFile>)> {
         Ok(match self {
-            Self::Tcp(socket) => (Listener::Tcp(serve::listen(socket)?), None),
-            Self::Unix(listener, file) => (Listener::Unix(listener), Some(file)),
+            Self::Tcp(socket) => (GrpcListener::Tcp(serve::listen(socket)?), None),
+            Self::Unix(listener, file) => (GrpcListener::Unix(listener), Some(file)),
         })
     }
 }

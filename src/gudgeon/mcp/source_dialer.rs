@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 use tracing::{info, warn};
 
 use super::peers::{Direction, Peers};
-use super::secure::Files;
+use super::secure::CredentialFiles;
 use super::server::VALUES;
 use super::source_stream::{SourceContext, SourceStream};
 use super::wire::ResponsePieces;
@@ -32,7 +32,7 @@ const LINES: u32 = 10;
 #[derive(Clone, Debug)]
 pub(crate) struct SourceDialer {
     place: DialAddress,
-    tls: Option<Files>,
+    tls: Option<CredentialFiles>,
     metadata: Vec<(HeaderName, HeaderValue)>,
     received: usize,
 }
@@ -46,7 +46,7 @@ impl SourceDialer {
     pub(crate) fn new(
         address: &str,
         mode: &str,
-        files: Files,
+        files: CredentialFiles,
         meta: &[String],
         received: usize,
     ) -> Result<Self, Failure> {
@@ -217,7 +217,7 @@ mod tests {
     fn flags_are_held_to_their_form() {
         let new = |address, mode, meta: &str| {
             let meta: Vec<_> = meta.split(',').map(ToOwned::to_owned).collect();
-            SourceDialer::new(address, mode, Files::default(), &meta, 1)
+            SourceDialer::new(address, mode, CredentialFiles::default(), &meta, 1)
         };
         let good = new("a:1", "MUTUAL_TLS", "A=b, c=d=e").unwrap();
         let shown = good.metadata.iter().skip(1);

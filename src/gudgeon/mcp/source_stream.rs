@@ -14,9 +14,9 @@ use tracing::{info, warn};
 
 use super::Snapshots;
 use super::access::CurrentList;
-use super::peers::{Joined, Peers};
+use super::peers::{PeerRegistration, Peers};
 use super::wire::{ResponsePieces, encode};
-use crate::grpc::{Ended, Inbound, Peer, ResponseSender};
+use crate::grpc::{BodyError, Inbound, Peer, ResponseSender};
 use crate::log;
 use crate::serve::Stage;
 
@@ -35,7 +35,7 @@ pub(super) struct SourceContext {
 /// A sending stream.
 pub(super) struct SourceStream<B> {
     pub(super) common: Arc<SourceContext>,
-    pub(super) joined: Joined,
+    pub(super) joined: PeerRegistration,
     pub(super) peer: Arc<Peer>,
     pub(super) inbound: Inbound<B>,
     pub(super) sender: Arc<ResponseSender>,
@@ -69,7 +69,7 @@ struct StreamWaits {
 
 impl<B> SourceStream<B>
 where
-    B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: BodyError> + Send + Unpin + 'static,
 {
     /// Runs the stream to its end. Returns true if the peer has answered a response.
     pub(super) async fn run(mut self) -> (Status, bool) {

@@ -14,7 +14,7 @@ const RUN_BYTES: usize = 16 << 10;
 const SHORT_BYTES: usize = 4 << 10;
 
 /// Pieces by the addresses of their resources, which no other resource can have while the piece holds them.
-pub(super) type ResponsePieces = grpc::Pieces<Vec<usize>, Vec<Arc<Resource>>>;
+pub(super) type ResponsePieces = grpc::EncodedPieces<Vec<usize>, Vec<Arc<Resource>>>;
 
 /// A framed message in pieces, none of them empty.
 pub(super) fn encode(response: &Response, pieces: &ResponsePieces) -> Vec<Bytes> {

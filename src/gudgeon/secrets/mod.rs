@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use api::config::Finding;
 use api::config::collections::MESH;
-use cluster::config::Report;
+use cluster::config::ConfigReport;
 use serde_json::{Map, Value};
 
 use crate::redact::{HIDDEN, quotations};
@@ -287,7 +287,7 @@ pub(crate) fn finding(found: &Finding) -> Finding {
 }
 
 /// Redacts the report of a source.
-pub(crate) fn report(report: &Report) -> Report {
+pub(crate) fn report(report: &ConfigReport) -> ConfigReport {
     let hide = |all: &Arc<[Finding]>| all.iter().map(finding).collect();
     let mut shown = report.clone();
     for one in &mut shown.rejected {

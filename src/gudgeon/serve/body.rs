@@ -6,14 +6,14 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
-use super::permit::{Permit, Progress, Rejected};
+use super::permit::{Permit, Rejected, RequestProgress};
 
 /// The timeout from the end of the head to the end of the body.
 const BODY: Duration = Duration::from_secs(10);
 
 /// The reasons why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub(crate) enum UnreadBody {
     TooLarge,
     /// Late, or the client went.
     Gone,
@@ -23,26 +23,30 @@ pub(crate) enum Unread {
     Evicted,
 }
 
-impl From<Rejected> for Unread {
+impl From<Rejected> for UnreadBody {
     fn from(_: Rejected) -> Self {
         Self::Full
     }
 }
 
 /// Reads a body of at most `most` bytes; its permit grows with it.
-pub(crate) async fn read(permit: &Permit, body: Incoming, most: usize) -> Result<Bytes, Unread> {
+pub(crate) async fn read(
+    permit: &Permit,
+    body: Incoming,
+    most: usize,
+) -> Result<Bytes, UnreadBody> {
     let declared = body.size_hint().exact();
     if declared.is_some_and(|bytes| bytes > most as u64) {
-        return Err(Unread::TooLarge);
+        return Err(UnreadBody::TooLarge);
     }
     let expected = declared.and_then(|bytes| usize::try_from(bytes).ok());
     let whole = tokio::time::timeout(BODY, take(permit, body, expected.unwrap_or(most), most));
     let all = tokio::select! {
         biased;
-        whole = whole => whole.unwrap_or(Err(Unread::Gone)),
-        () = permit.evicted() => Err(Unread::Evicted),
+        whole = whole => whole.unwrap_or(Err(UnreadBody::Gone)),
+        () = permit.evicted() => Err(UnreadBody::Evicted),
     }?;
-    permit.begin(Progress::Queued)?;
+    permit.begin(RequestProgress::Queued)?;
     Ok(all)
 }
 
@@ -51,10 +55,10 @@ async fn take(
     mut body: Incoming,
     expected: usize,
     most: usize,
-) -> Result<Bytes, Unread> {
+) -> Result<Bytes, UnreadBody> {
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Unread::Gone)?;
+        let frame = frame.map_err(|_| UnreadBody::Gone)?;
         permit.came(frame.data_ref().map_or(0, Bytes::len));
         // Trailers are ignored.
         let Ok(data) = frame.into_data() else {
@@ -62,7 +66,7 @@ async fn take(
         };
         let length = all.len() + data.len();
         if length > most {
-            return Err(Unread::TooLarge);
+            return Err(UnreadBody::TooLarge);
         }
         if length > all.capacity() {
             // Twice as much each time, and no more than will come.

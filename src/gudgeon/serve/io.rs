@@ -19,12 +19,12 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 8 << 20;
 
 /// Reports received bytes to the connection.
-struct Heard<I> {
+struct ReceivingStream<I> {
     inner: I,
     line: Arc<Connection>,
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Heard<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for ReceivingStream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -42,14 +42,14 @@ impl<I: AsyncRead + Unpin> AsyncRead for Heard<I> {
 
 /// Lingers at the end.
 pub(super) struct Io<I> {
-    inner: TokioIo<Heard<I>>,
+    inner: TokioIo<ReceivingStream<I>>,
     linger: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
 impl<I> Io<I> {
     pub(super) fn new(stream: I, line: &Arc<Connection>) -> Self {
         Self {
-            inner: TokioIo::new(Heard {
+            inner: TokioIo::new(ReceivingStream {
                 inner: stream,
                 line: Arc::clone(line),
             }),

@@ -37,15 +37,15 @@ use tracing::warn;
 
 pub(crate) use answers::{as_json, full, not_allowed, ready, text, to_page};
 pub(crate) use bind::{BACKLOG, bind, everywhere, listen, reserve};
-pub(crate) use body::{Unread, read};
+pub(crate) use body::{UnreadBody, read};
 pub(crate) use connection::Connection;
 use connection_limit::ConnectionLimit;
 pub(crate) use guard::{guard, is_local};
 pub(crate) use network::network;
-pub(crate) use permit::{Permit, Permits, Progress};
+pub(crate) use permit::{Permit, Permits, RequestProgress};
 pub(crate) use query::Query;
 pub(crate) use routes::Routes;
-pub(crate) use shared::{Audience, SharedAnswers, Wanted};
+pub(crate) use shared::{Audience, SharedAnswers, WantedAnswer};
 pub(crate) use worker::Worker;
 
 use crate::{descriptors, log};

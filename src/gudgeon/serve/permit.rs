@@ -49,7 +49,7 @@ struct PermitState {
 struct Holder {
     connection: Arc<Connection>,
     bytes: usize,
-    progress: Progress,
+    progress: RequestProgress,
     /// The time of the last relevant part of the body, or of the last change of progress.
     moved: Instant,
     /// Bytes of the body since then.
@@ -59,7 +59,7 @@ struct Holder {
 
 /// The progress of a request with a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum RequestProgress {
     /// The body comes.
     Reading,
     /// The body is complete, and other requests are before it.
@@ -118,7 +118,7 @@ impl Permits {
                 Holder {
                     connection: Arc::clone(connection),
                     bytes: self.floor,
-                    progress: Progress::Reading,
+                    progress: RequestProgress::Reading,
                     moved: now,
                     came: 0,
                     evicted: Arc::clone(&evicted),
@@ -168,7 +168,7 @@ impl PermitState {
             let less = most
                 || (known && !established && may_take)
                 || (established == known && (stale || more || holder.bytes / MUCH >= all));
-            if *id != own && holder.progress != Progress::Working && less {
+            if *id != own && holder.progress != RequestProgress::Working && less {
                 // Stale holders go first, then the largest.
                 let rest = if stale { 0 } else { holder.bytes };
                 let order = (established, !stale, Reverse(rest), holder.moved);
@@ -207,8 +207,10 @@ impl Holder {
     /// Notifies it; a connection that cannot be notified is cut.
     fn evict(self, now: Instant) {
         match self.progress {
-            Progress::Answering => self.connection.cut(),
-            Progress::Reading | Progress::Queued | Progress::Working => self.evicted.notify_one(),
+            RequestProgress::Answering => self.connection.cut(),
+            RequestProgress::Reading | RequestProgress::Queued | RequestProgress::Working => {
+                self.evicted.notify_one();
+            }
         }
         if self.is_stale(now) {
             self.connection.demote();
@@ -217,8 +219,10 @@ impl Holder {
 
     /// Returns true if the program waits for the client, which has stalled.
     fn is_stale(&self, now: Instant) -> bool {
-        matches!(self.progress, Progress::Reading | Progress::Answering)
-            && now.duration_since(self.moved) >= STALE
+        matches!(
+            self.progress,
+            RequestProgress::Reading | RequestProgress::Answering
+        ) && now.duration_since(self.moved) >= STALE
     }
 }
 
@@ -260,7 +264,7 @@ impl Permit {
     ///
     /// # Errors
     /// The permit was evicted, and the notification is pending.
-    pub(crate) fn begin(&self, progress: Progress) -> Result<(), Rejected> {
+    pub(crate) fn begin(&self, progress: RequestProgress) -> Result<(), Rejected> {
         let mut state = self.permits.state();
         let holder = state.holders.get_mut(&self.id).ok_or(Rejected)?;
         (holder.progress, holder.moved) = (progress, Instant::now());
@@ -341,7 +345,7 @@ mod tests {
         assert_eq!(permits.acquire(&three).unwrap_err(), Rejected);
         let third = permits.acquire(&kept).unwrap();
         assert!(happens(first.evicted()).await && !happens(second.evicted()).await);
-        assert_eq!(first.begin(Progress::Queued), Err(Rejected));
+        assert_eq!(first.begin(RequestProgress::Queued), Err(Rejected));
         assert_eq!(first.grow(11), Err(Rejected));
         drop(first);
         let fourth = permits.acquire(&kept).unwrap();
@@ -371,14 +375,14 @@ mod tests {
         assert!(happens(slow.evicted()).await && !happens(moves.evicted()).await);
         assert!(!happens(one.left()).await, "it is told over its connection");
         // The body is complete: the delay is this program's.
-        for progress in [Progress::Queued, Progress::Working] {
+        for progress in [RequestProgress::Queued, RequestProgress::Working] {
             moves.begin(progress).unwrap();
             third.begin(progress).unwrap();
             tokio::time::advance(MORE).await;
             assert_eq!(permits.acquire(&four).unwrap_err(), Rejected);
         }
         // The client does not read the answer.
-        moves.begin(Progress::Answering).unwrap();
+        moves.begin(RequestProgress::Answering).unwrap();
         assert_eq!(permits.acquire(&four).unwrap_err(), Rejected);
         tokio::time::advance(MORE).await;
         permits.acquire(&four).unwrap();
@@ -407,7 +411,7 @@ mod tests {
         let [stranger, _, _, _] = lines(0);
         let working = permits.acquire(&stranger).unwrap();
         working.grow(40).unwrap();
-        working.begin(Progress::Working).unwrap();
+        working.begin(RequestProgress::Working).unwrap();
         assert_eq!(permits.acquire(&kept).unwrap_err(), Rejected);
     }
 

@@ -54,7 +54,7 @@ pub(crate) enum Audience {
 
 /// A requested answer.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedAnswer {
     /// Answers of one key are the same, if they are made at the same time.
     pub(crate) key: String,
     /// The number of the state on which the answer depends alone: then it is valid as long as that number is current.
@@ -77,7 +77,7 @@ impl SharedAnswers {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, wanted: &Wanted, came: Instant) -> Option<Answer> {
+    fn find(&self, wanted: &WantedAnswer, came: Instant) -> Option<Answer> {
         let made = self.made();
         let found = made.iter().find(|made| {
             let same_state = wanted.state.is_some() && made.state == wanted.state;
@@ -89,7 +89,7 @@ impl SharedAnswers {
     /// The answer; `None` where making it has panicked.
     pub(crate) async fn get(
         self: Arc<Self>,
-        wanted: Wanted,
+        wanted: WantedAnswer,
         make: impl FnOnce() -> Answer + Send + 'static,
     ) -> Option<Answer> {
         let came = Instant::now();
@@ -160,8 +160,8 @@ mod tests {
 
     use super::*;
 
-    fn wanted(key: &str, state: Option<u64>) -> Wanted {
-        Wanted {
+    fn wanted(key: &str, state: Option<u64>) -> WantedAnswer {
+        WantedAnswer {
             key: key.to_owned(),
             state,
             audience: Audience::People,
@@ -269,7 +269,7 @@ mod tests {
         while full.pages.waiting.load(Ordering::Relaxed) < WAITING {
             tokio::task::yield_now().await;
         }
-        let metrics = Wanted {
+        let metrics = WantedAnswer {
             audience: Audience::Monitoring,
             ..wanted("/metrics", None)
         };

@@ -1,6 +1,6 @@
 //! A role's interface for administration.
 
-use crate::exposition::Format;
+use crate::exposition::ExpositionFormat;
 use crate::serve::Service;
 
 /// The plain listener of a role, and the parts of it that one listener of several roles puts together.
@@ -15,7 +15,7 @@ pub(crate) trait Inspect: Service {
     fn readiness(&self) -> Result<String, String>;
 
     /// Renders all metrics, which takes a while.
-    fn metrics(&self, format: Format) -> String;
+    fn metrics(&self, format: ExpositionFormat) -> String;
 
     /// The sections of the page, from its heading on. They take a while.
     fn sections(&self, page: &mut String);

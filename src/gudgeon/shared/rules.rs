@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cluster::config::{Change, Report};
+use cluster::config::{ConfigReport, EntryChange};
 use tokio::sync::mpsc;
 
 /// Updates on their way: the reader waits for the other role rather than hold more of them.
@@ -11,11 +11,11 @@ const PENDING_UPDATES: usize = 1;
 /// Changes of the rules since the last update.
 #[derive(Debug)]
 pub(crate) struct RuleUpdate {
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<EntryChange>,
     /// The changes are all objects: others are deleted.
     pub(crate) is_whole: bool,
     /// Objects that are not served as they are written, without their secrets.
-    pub(crate) report: Arc<Report>,
+    pub(crate) report: Arc<ConfigReport>,
     /// The source has sent all its objects; until then some are missing.
     pub(crate) is_complete: bool,
 }

@@ -34,16 +34,16 @@ fn all() -> MutexGuard<'static, Loaded> {
 
 /// A file's certificates, by the first that ends.
 #[derive(Debug)]
-struct Loaded(BTreeMap<PathBuf, (SystemTime, Standing)>);
+struct Loaded(BTreeMap<PathBuf, (SystemTime, ExpiryState)>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ExpiryState {
     Good,
     Soon,
     Over,
 }
 
-impl Standing {
+impl ExpiryState {
     fn of(end: SystemTime, now: SystemTime) -> Self {
         if end <= now {
             Self::Over
@@ -58,7 +58,7 @@ impl Standing {
 impl Loaded {
     /// The report of a file that was loaded.
     fn put(&mut self, path: &Path, end: SystemTime, now: SystemTime) -> Option<String> {
-        let standing = Standing::of(end, now);
+        let standing = ExpiryState::of(end, now);
         if self.0.len() >= MOST && !self.0.contains_key(path) {
             self.0.pop_first();
         }
@@ -73,7 +73,7 @@ impl Loaded {
     fn check(&mut self, now: SystemTime) -> Vec<String> {
         let mut words = Vec::new();
         for (path, (end, standing)) in &mut self.0 {
-            let is = Standing::of(*end, now);
+            let is = ExpiryState::of(*end, now);
             if std::mem::replace(standing, is) != is {
                 words.extend(said(path, *end, is));
             }
@@ -90,14 +90,14 @@ impl Loaded {
     }
 }
 
-fn said(path: &Path, end: SystemTime, standing: Standing) -> Option<String> {
+fn said(path: &Path, end: SystemTime, standing: ExpiryState) -> Option<String> {
     let (path, end) = (path.display(), log::stamp(end));
     match standing {
-        Standing::Good => None,
-        Standing::Soon => Some(format!(
+        ExpiryState::Good => None,
+        ExpiryState::Soon => Some(format!(
             "the certificate in {path} ends within a day: {end}"
         )),
-        Standing::Over => Some(format!("the certificate in {path} has expired: {end}")),
+        ExpiryState::Over => Some(format!("the certificate in {path} has expired: {end}")),
     }
 }
 
@@ -145,10 +145,10 @@ pub(crate) fn draw(page: &mut String) {
     }
     page.push_str("<h2>Files of certificates</h2><table><tr><th>file<th>until</tr>\n");
     for (path, (end, _)) in &all.0 {
-        let (class, words) = match Standing::of(*end, now) {
-            Standing::Good => ("good", ""),
-            Standing::Soon => ("bad", ": within a day"),
-            Standing::Over => ("bad", ": it has expired"),
+        let (class, words) = match ExpiryState::of(*end, now) {
+            ExpiryState::Good => ("good", ""),
+            ExpiryState::Soon => ("bad", ": within a day"),
+            ExpiryState::Over => ("bad", ": it has expired"),
         };
         // Writing to a string cannot fail.
         let _written = writeln!(

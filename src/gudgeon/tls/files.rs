@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Current, Pair, PairError, certificates, expiry, is_bundle};
-use crate::config_file::{ConfigFile, Counts, Named, SOON};
+use crate::config_file::{ConfigFile, FileCounters, FlaggedFile, SOON};
 use crate::file;
 
 /// The time for which a mismatch of certificate and key counts as an incomplete update, and is retried.
@@ -28,7 +28,7 @@ pub(crate) struct PairFiles {
 }
 
 impl PairFiles {
-    pub(crate) fn new(chain: Named, key: Named) -> Self {
+    pub(crate) fn new(chain: FlaggedFile, key: FlaggedFile) -> Self {
         Self {
             chain: ConfigFile::new(chain),
             key: ConfigFile::new(key),
@@ -63,7 +63,11 @@ impl PairFiles {
     }
 
     /// Reads changed files; returns the time of the next look after an incomplete update.
-    pub(crate) async fn look(&mut self, counts: &dyn Counts, now: SystemTime) -> Option<Duration> {
+    pub(crate) async fn look(
+        &mut self,
+        counts: &dyn FileCounters,
+        now: SystemTime,
+    ) -> Option<Duration> {
         let (chain, key) = (&mut self.chain, &mut self.key);
         let before = (chain.seen.clone(), key.seen.clone());
         let (bytes_of_chain, bytes_of_key) = (chain.changed().await, key.changed().await);
@@ -133,11 +137,11 @@ pub(crate) enum Looked {
 pub(crate) struct BundleFile(pub(crate) ConfigFile);
 
 impl BundleFile {
-    pub(crate) fn new(named: Named) -> Self {
+    pub(crate) fn new(named: FlaggedFile) -> Self {
         Self(ConfigFile::new(named))
     }
 
-    pub(crate) async fn look(&mut self, counts: &dyn Counts, now: SystemTime) -> Looked {
+    pub(crate) async fn look(&mut self, counts: &dyn FileCounters, now: SystemTime) -> Looked {
         let read = match self.0.changed().await {
             None => return Looked::Same,
             Some(read) => read

@@ -30,9 +30,9 @@ const SHORTEST: Duration = Duration::from_secs(3);
 
 /// The names that the leaf is valid for.
 #[derive(Clone, Debug)]
-pub(crate) struct Names(Vec<SanType>);
+pub(crate) struct LeafNames(Vec<SanType>);
 
-impl Names {
+impl LeafNames {
     /// The Service by all its names, this host, and others.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ struct Ca {
 /// The CA, the leaf that it signed, and what comes next.
 #[derive(Debug)]
 pub(crate) struct Authority {
-    names: Names,
+    names: LeafNames,
     life: Duration,
     current: Ca,
     /// The next CA: in the bundle already; signs the next leaf that is due.
@@ -109,7 +109,7 @@ impl Authority {
     ///
     /// # Errors
     /// The lifetime is too short, or there are no random numbers.
-    pub(crate) fn new(names: Names, life: Duration, now: SystemTime) -> Result<Self, String> {
+    pub(crate) fn new(names: LeafNames, life: Duration, now: SystemTime) -> Result<Self, String> {
         if life < SHORTEST {
             return Err(format!("want at least {} s", SHORTEST.as_secs()));
         }
@@ -223,7 +223,7 @@ impl Ca {
         })
     }
 
-    fn sign(&self, names: &Names, life: Duration, now: SystemTime) -> Result<Pair, String> {
+    fn sign(&self, names: &LeafNames, life: Duration, now: SystemTime) -> Result<Pair, String> {
         let mut params = CertificateParams::default();
         params
             .distinguished_name
@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn made(life: Duration) -> Authority {
-        let names = Names::new("hook", "mesh", &["other.example".into(), "10.0.0.1".into()]);
+        let names = LeafNames::new("hook", "mesh", &["other.example".into(), "10.0.0.1".into()]);
         Authority::new(names.unwrap(), life, start()).unwrap()
     }
 
@@ -328,7 +328,7 @@ mod tests {
             "10.0.0.2",
             start()
         ));
-        let (name, _) = Names::new("hook", "a b", &[]).unwrap_err();
+        let (name, _) = LeafNames::new("hook", "a b", &[]).unwrap_err();
         assert_eq!(name, "hook.a b");
     }
 
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn too_short_a_life_is_refused() {
-        let names = Names::new("hook", "mesh", &[]).unwrap();
+        let names = LeafNames::new("hook", "mesh", &[]).unwrap();
         assert!(Authority::new(names, Duration::from_secs(2), start()).is_err());
     }
 }

@@ -2,11 +2,11 @@
 
 use std::io::Write as _;
 
-use super::report::{Format, Report};
-use super::source_file::Sheet;
+use super::report::{Report, ReportFormat};
+use super::source_file::SourceFile;
 use crate::cli::ValidateFlags;
 use crate::exit::{Exit, Failure};
-use crate::named_files::{self, File};
+use crate::named_files::{self, NamedFile};
 
 /// The root namespace where no mesh says another.
 const ROOT: &str = "istio-system";
@@ -33,13 +33,13 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
         )));
     }
     let format = match flags.output.as_str() {
-        "json" => Format::Json,
-        _ => Format::Text,
+        "json" => ReportFormat::Json,
+        _ => ReportFormat::Text,
     };
-    let mut sheet = Sheet::new(flags.namespace.as_deref(), Report::new(format));
+    let mut sheet = SourceFile::new(flags.namespace.as_deref(), Report::new(format));
     let mut read = Vec::new();
     for found in named_files::named(&arguments).map_err(usage)? {
-        match found.and_then(|found| File::read(&found)) {
+        match found.and_then(|found| NamedFile::read(&found)) {
             Ok(file) => {
                 sheet.read(&file);
                 read.extend(flags.references.then_some(file));

@@ -8,11 +8,11 @@ use api::counted;
 use serde_json::{Value, json};
 
 use crate::analyze::Located;
-use crate::named_files::Unread;
+use crate::named_files::UnreadFile;
 
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum ReportFormat {
     Text,
     Json,
 }
@@ -66,7 +66,7 @@ const MOST_SHOWN: usize = 256;
 /// The counts of all findings.
 #[derive(Debug)]
 pub(super) struct Report {
-    format: Format,
+    format: ReportFormat,
     /// The rows of the JSON output, which is one value.
     rows: Vec<Value>,
     valid: usize,
@@ -80,7 +80,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(format: Format) -> Self {
+    pub(super) fn new(format: ReportFormat) -> Self {
         Self {
             format,
             rows: Vec::new(),
@@ -105,7 +105,7 @@ impl Report {
             let line = part.line(&found.path);
             self.warnings += usize::from(!found.is_error());
             self.row(file, line, subject, found);
-            if self.format == Format::Text {
+            if self.format == ReportFormat::Text {
                 let warning = if found.is_error() { "" } else { "warning: " };
                 let place = match found.path.as_str() {
                     "" => String::new(),
@@ -133,18 +133,18 @@ impl Report {
     pub(super) fn malformed(&mut self, file: &str, line: usize, cause: &str) {
         self.unreadable += 1;
         self.row(file, line, &Subject::default(), &Finding::error("", cause));
-        if self.format == Format::Text {
+        if self.format == ReportFormat::Text {
             tell(&format!("{file}:{line}: {cause}"));
         }
     }
 
-    pub(super) fn unread(&mut self, unread: &Unread) {
+    pub(super) fn unread(&mut self, unread: &UnreadFile) {
         self.unreadable += 1;
-        let Unread { name, cause } = unread;
+        let UnreadFile { name, cause } = unread;
         let message = format!("cannot read {name}: {cause}");
         let found = Finding::error("", &message);
         self.row(name, 0, &Subject::default(), &found);
-        if self.format == Format::Text {
+        if self.format == ReportFormat::Text {
             tell(&message);
         }
     }
@@ -167,14 +167,14 @@ impl Report {
             false => Finding::warning(&found.path, &message),
         };
         self.row(&found.file, found.line, &subject, &finding);
-        if self.format == Format::Text {
+        if self.format == ReportFormat::Text {
             let (file, line, subject) = (&found.file, found.line, subject.shown());
             tell(&format!("{file}:{line}: {subject}: {finding}"));
         }
     }
 
     fn row(&mut self, file: &str, line: usize, subject: &Subject, found: &Finding) {
-        if self.format == Format::Json {
+        if self.format == ReportFormat::Json {
             self.rows.push(json!({
                 "file": file,
                 "line": line,
@@ -191,11 +191,11 @@ impl Report {
     /// Renders the report for stdout.
     pub(super) fn answer(&self) -> String {
         match self.format {
-            Format::Json => {
+            ReportFormat::Json => {
                 let rows = serde_json::to_string_pretty(&self.rows);
                 rows.unwrap_or_default() + "\n"
             }
-            Format::Text => format!(
+            ReportFormat::Text => format!(
                 "{}, {} valid, {} invalid, {}, {} skipped\n",
                 counted(self.valid + self.invalid + self.skipped, "object"),
                 self.valid,

@@ -7,13 +7,13 @@ use api::config::{self, Finding};
 use serde_json::Value;
 
 use super::report::{Report, Subject};
-use crate::named_files::{File, put_namespace};
+use crate::named_files::{NamedFile, put_namespace};
 
 /// The namespace of what names none.
 const NAMELESS: &str = "default";
 
 /// The objects so far.
-pub(super) struct Sheet<'a> {
+pub(super) struct SourceFile<'a> {
     /// The namespace of objects that name none.
     namespace: Option<&'a str>,
     /// The first place of each object.
@@ -21,7 +21,7 @@ pub(super) struct Sheet<'a> {
     pub(super) report: Report,
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> SourceFile<'a> {
     pub(super) fn new(namespace: Option<&'a str>, report: Report) -> Self {
         Self {
             namespace,
@@ -31,7 +31,7 @@ impl<'a> Sheet<'a> {
     }
 
     /// Reads all documents up to a malformed one.
-    pub(super) fn read(&mut self, file: &File) {
+    pub(super) fn read(&mut self, file: &NamedFile) {
         let mut is_empty = true;
         for document in document::documents_within(&file.text, COMMAND_LINE) {
             is_empty = false;
@@ -57,7 +57,7 @@ impl<'a> Sheet<'a> {
     }
 
     /// Below a directory may be the values of a chart, a `package.json` or a template: they are counted, and are no mistake.
-    fn part(&mut self, file: &File, part: &Part<'_>) {
+    fn part(&mut self, file: &NamedFile, part: &Part<'_>) {
         let value = part.value();
         let is_no_object = file.below && says_no_kind(&value);
         if is_anothers(&value) || is_no_object {
@@ -67,7 +67,7 @@ impl<'a> Sheet<'a> {
         self.object(file, part, value);
     }
 
-    fn object(&mut self, file: &File, part: &Part<'_>, mut value: Value) {
+    fn object(&mut self, file: &NamedFile, part: &Part<'_>, mut value: Value) {
         if let Some(namespace) = self.namespace {
             put_namespace(&mut value, namespace);
         }
@@ -154,7 +154,7 @@ fn settle(subject: &mut Subject, value: &Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Format;
+    use super::super::report::ReportFormat;
     use super::*;
 
     /// Covers kinds with and without rules, and an object that is too large.
@@ -199,13 +199,13 @@ mod tests {
                 format!("apiVersion: {version}\nkind: {kind}\nmetadata: {metadata}\nspec: {spec}\n")
             })
             .collect();
-        let file = File {
+        let file = NamedFile {
             name: "a.yaml".to_owned(),
             text: text.join("---\n"),
             below: false,
         };
         let places = |namespace: Option<&str>| -> Vec<String> {
-            let mut sheet = Sheet::new(namespace, Report::new(Format::Json));
+            let mut sheet = SourceFile::new(namespace, Report::new(ReportFormat::Json));
             sheet.read(&file);
             let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
             let mut places: Vec<String> = rows
@@ -231,14 +231,14 @@ mod tests {
             let text = |name: &str| row[name].as_str().unwrap();
             let (version, kind, name, spec) =
                 (text("apiVersion"), text("kind"), text("name"), text("spec"));
-            let file = File {
+            let file = NamedFile {
                 name: "a.yaml".to_owned(),
                 text: format!(
                     "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: ns}}\nspec: {spec}\n"
                 ),
                 below: false,
             };
-            let mut sheet = Sheet::new(None, Report::new(Format::Json));
+            let mut sheet = SourceFile::new(None, Report::new(ReportFormat::Json));
             sheet.read(&file);
             let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
             let said = row["said"].as_array().unwrap();
@@ -278,12 +278,12 @@ mod tests {
     fn every_example_is_judged_as_everywhere() {
         let (mut seen, mut broken) = (0, 0);
         for example in crate::examples::examples() {
-            let file = File {
+            let file = NamedFile {
                 name: "a.yaml".to_owned(),
                 text: example.text.clone(),
                 below: false,
             };
-            let mut sheet = Sheet::new(None, Report::new(Format::Json));
+            let mut sheet = SourceFile::new(None, Report::new(ReportFormat::Json));
             sheet.read(&file);
             let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
             let heard = rows.iter().map(|row| {
@@ -336,12 +336,12 @@ mod tests {
             )
         };
         let deep = "[".repeat(100) + &"]".repeat(100);
-        let file = File {
+        let file = NamedFile {
             name: "a.yaml".to_owned(),
             text: [object("a", &deep), object("b", "{serverz: []}")].join("---\n"),
             below: false,
         };
-        let mut sheet = Sheet::new(None, Report::new(Format::Json));
+        let mut sheet = SourceFile::new(None, Report::new(ReportFormat::Json));
         sheet.read(&file);
         let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
         let row = |row: &Value| {
@@ -364,12 +364,12 @@ mod tests {
         let service = format!(
             "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata:\n  name: a\nspec:\n  hosts:\n{hosts}  http:\n  - route:\n    - destination:\n        host: x\n"
         );
-        let file = File {
+        let file = NamedFile {
             name: "a.yaml".to_owned(),
             text: format!("{service}---\n{service}"),
             below: false,
         };
-        let mut sheet = Sheet::new(None, Report::new(Format::Json));
+        let mut sheet = SourceFile::new(None, Report::new(ReportFormat::Json));
         sheet.read(&file);
         let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
         let row = |at: usize| {

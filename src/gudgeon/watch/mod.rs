@@ -39,20 +39,20 @@ const DEADLINE: Duration = Duration::from_secs(1);
 const HANGS: &str = "the file system does not answer";
 
 /// Names of the directories that are watched.
-type Names = HashMap<WatchDescriptor, BTreeSet<OsString>>;
+type WatchedNames = HashMap<WatchDescriptor, BTreeSet<OsString>>;
 
 /// Watches some paths.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     paths: Vec<PathBuf>,
     inotify: Option<AsyncFd<Inotify>>,
-    watches: Names,
+    watches: WatchedNames,
     degraded: Option<String>,
     /// The paths must be walked before waiting for events.
     stale: bool,
     /// A request to read all files again.
     again: watch::Receiver<u64>,
-    aside: Aside<(Names, Option<String>)>,
+    aside: Aside<(WatchedNames, Option<String>)>,
 }
 
 /// Work on the file system that is not waited for beyond the deadline. One piece of it is under way at a time.
@@ -183,13 +183,13 @@ async fn asked(again: &mut watch::Receiver<u64>) {
 }
 
 /// Watches all directories on the paths; returns the reason if one was refused.
-fn watch_all(paths: &[PathBuf], mut kernel: Watches) -> (Names, Option<String>) {
+fn watch_all(paths: &[PathBuf], mut kernel: Watches) -> (WatchedNames, Option<String>) {
     let mut wanted: BTreeMap<PathBuf, BTreeSet<OsString>> = BTreeMap::new();
     for path in paths {
         chain::walk(path, &mut wanted);
     }
     let mut refused = None;
-    let mut watches = Names::new();
+    let mut watches = WatchedNames::new();
     for (folder, names) in wanted {
         match kernel.add(&folder, mask()) {
             Ok(id) => watches.entry(id).or_default().extend(names),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use api::schema::{Field, ISTIO_MESH_V1ALPHA1_MESHCONFIG, Kind, Message, Shape};
+use api::schema::{Field, FieldKind, ISTIO_MESH_V1ALPHA1_MESHCONFIG, Message, Shape};
 use gotmpl::{TemplateError, Value};
 use serde_json::{Map, Value as Json};
 
@@ -44,11 +44,11 @@ impl ObjectValue for Fields {
             let json = fields
                 .and_then(|fields| fields.get(field.json))
                 .filter(|json| !json.is_null());
-            if let (Kind::Struct, Shape::One) = (field.kind, field.shape) {
+            if let (FieldKind::Struct, Shape::One) = (field.kind, field.shape) {
                 let (value, further) = free(json, names.get(walked..).unwrap_or_default());
                 return Ok((value, walked + further));
             }
-            let (Kind::Message(inner), Shape::One) = (field.kind, field.shape) else {
+            let (FieldKind::Message(inner), Shape::One) = (field.kind, field.shape) else {
                 return value(json, field).map(|value| (value, walked));
             };
             fields = json.and_then(Json::as_object);
@@ -119,7 +119,7 @@ fn value(json: Option<&Json>, field: &'static Field) -> Result<Value, TemplateEr
                 .collect::<Result<Vec<_>, _>>()?,
         )),
         (Shape::List, _) => Ok(Value::from(Vec::<Value>::new())),
-        (Shape::Map(_), json) if matches!(field.kind, Kind::String) => strings_of_json(json),
+        (Shape::Map(_), json) if matches!(field.kind, FieldKind::String) => strings_of_json(json),
         (Shape::Map(_), Some(Json::Object(entries))) => {
             let entries = entries
                 .iter()
@@ -132,33 +132,39 @@ fn value(json: Option<&Json>, field: &'static Field) -> Result<Value, TemplateEr
     }
 }
 
-fn single(json: Option<&Json>, kind: Kind) -> Result<Value, TemplateError> {
+fn single(json: Option<&Json>, kind: FieldKind) -> Result<Value, TemplateError> {
     Ok(match (kind, json) {
-        (Kind::Wrapper(inner), json) => single(json, *inner)?,
+        (FieldKind::Wrapper(inner), json) => single(json, *inner)?,
         (kind, None) => zero(kind),
-        (Kind::Message(inner), Some(Json::Object(fields))) => message(inner, fields.clone(), None),
-        (Kind::Duration, Some(Json::String(text))) => duration(text),
-        (Kind::Int64 | Kind::Uint64, Some(Json::String(text))) => text
+        (FieldKind::Message(inner), Some(Json::Object(fields))) => {
+            message(inner, fields.clone(), None)
+        }
+        (FieldKind::Duration, Some(Json::String(text))) => duration(text),
+        (FieldKind::Int64 | FieldKind::Uint64, Some(Json::String(text))) => text
             .parse()
             .map_or_else(|_| Value::from(text.as_str()), Value::Int),
         (_, Some(json)) => of_json(json),
     })
 }
 
-fn zero(kind: Kind) -> Value {
+fn zero(kind: FieldKind) -> Value {
     match kind {
-        Kind::String | Kind::Bytes => Value::from(""),
-        Kind::Bool => Value::Bool(false),
-        Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 => Value::Int(0),
-        Kind::Float | Kind::Double => Value::Float(0.0),
-        Kind::Enum(names) => names
+        FieldKind::String | FieldKind::Bytes => Value::from(""),
+        FieldKind::Bool => Value::Bool(false),
+        FieldKind::Int32 | FieldKind::Int64 | FieldKind::Uint32 | FieldKind::Uint64 => {
+            Value::Int(0)
+        }
+        FieldKind::Float | FieldKind::Double => Value::Float(0.0),
+        FieldKind::Enum(names) => names
             .values
             .first()
             .map_or(Value::Nil, |(name, _)| Value::from(*name)),
-        Kind::Wrapper(inner) => zero(*inner),
-        Kind::Message(_) | Kind::Duration | Kind::Timestamp | Kind::Struct | Kind::Any => {
-            Value::Nil
-        }
+        FieldKind::Wrapper(inner) => zero(*inner),
+        FieldKind::Message(_)
+        | FieldKind::Duration
+        | FieldKind::Timestamp
+        | FieldKind::Struct
+        | FieldKind::Any => Value::Nil,
     }
 }
 
@@ -188,7 +194,7 @@ fn zeros() -> BTreeMap<&'static str, Zero> {
         seen.push(message.name);
         for field in message.fields {
             found.entry(field.go).or_insert(Zero(field));
-            if let Kind::Message(inner) = field.kind {
+            if let FieldKind::Message(inner) = field.kind {
                 waiting.push(inner);
             }
         }

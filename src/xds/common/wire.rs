@@ -210,7 +210,7 @@ pub(crate) struct Group {
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Peer {
     #[prost(message, optional, tag = "1")]
-    pub(crate) endpoint: Option<Place>,
+    pub(crate) endpoint: Option<EndpointMessage>,
     #[prost(enumeration = "core::HealthStatus", tag = "2")]
     pub(crate) health_status: i32,
     #[prost(message, optional, tag = "3")]
@@ -221,7 +221,7 @@ pub(crate) struct Peer {
 
 /// `envoy.config.endpoint.v3.Endpoint`.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Place {
+pub(crate) struct EndpointMessage {
     #[prost(message, optional, tag = "1")]
     pub(crate) address: Option<core::Address>,
 }
@@ -283,7 +283,7 @@ mod tests {
                 ),
             ]),
         };
-        let place = Place {
+        let place = EndpointMessage {
             address: Some(address([10, 0, 0, 1].into(), 80)),
         };
         let assignment = Assignment {

@@ -11,9 +11,9 @@ use envoy_types::pb::google::protobuf::{Value, value::Kind as Json};
 use super::{Files, MetadataPairs, Mode, clipped};
 
 /// Metadata, by key; all of it may be of another type than is wanted.
-pub(super) struct Metadata<'node>(Option<&'node HashMap<String, Value>>);
+pub(super) struct NodeMetadata<'node>(Option<&'node HashMap<String, Value>>);
 
-impl<'node> Metadata<'node> {
+impl<'node> NodeMetadata<'node> {
     pub(super) fn of(node: &'node core::Node) -> Self {
         Self(node.metadata.as_ref().map(|metadata| &metadata.fields))
     }
@@ -142,7 +142,7 @@ fn scalar(json: &Json) -> Option<String> {
 }
 
 /// Labels of a node. Proxies of old say the label that Gateways find them by beside the others, and those of Ingresses have it.
-pub(super) fn labels(metadata: &Metadata<'_>, word: &str) -> Labels {
+pub(super) fn labels(metadata: &NodeMetadata<'_>, word: &str) -> Labels {
     const ISTIO: &str = "istio";
     let mut labels = metadata.labels();
     let of_ingress = || (word == "ingress").then(|| word.into());

@@ -9,7 +9,7 @@ use crate::common::families::Families;
 use crate::common::service_ports::ServicePort;
 use crate::common::tls;
 use crate::common::upstream_http;
-use crate::common::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
+use crate::common::wire::{self, Assignment, ClusterTail, EndpointMessage, Group, Peer};
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Dns, Files, Kind};
 use crate::scope::Unknown;
@@ -62,7 +62,7 @@ pub(crate) enum ByServerName {
 
 /// The properties of a proxy that its clusters depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Client {
+pub(crate) struct ClusterParameters {
     /// A sidecar has a cluster to where a connection wanted to go.
     pub(crate) kind: Kind,
     /// Connections can be intercepted, so that it is known where they wanted to go.
@@ -84,7 +84,7 @@ pub(crate) struct Client {
 }
 
 /// The way in which this client finds the endpoints of a cluster.
-pub(crate) fn resolution(service_port: &ServicePort, client: &Client) -> Resolution {
+pub(crate) fn resolution(service_port: &ServicePort, client: &ClusterParameters) -> Resolution {
     let resolution = service_port.service.resolution;
     let headless_eds = service_port.service.is_headless() && client.headless_eds;
     let blind = resolution == Resolution::None && (!client.intercepts || headless_eds);
@@ -167,7 +167,7 @@ pub(crate) fn inbound_passthrough(mesh: &Mesh, v6: bool) -> Draft<ClusterParts> 
 /// The inputs of a cluster besides its port.
 pub(crate) struct Inputs<'a> {
     pub(crate) mesh: &'a Mesh,
-    pub(crate) client: &'a Client,
+    pub(crate) client: &'a ClusterParameters,
     /// Accounts that may answer, sorted.
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
     /// Addresses of its endpoints where nobody has certificates.
@@ -251,7 +251,12 @@ pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<
 }
 
 /// Makes it one of names. `logical`: of all that a name leads to, one is used at a time.
-pub(super) fn resolve(cluster: &mut Cluster, mesh: &Mesh, client: &Client, logical: bool) {
+pub(super) fn resolve(
+    cluster: &mut Cluster,
+    mesh: &Mesh,
+    client: &ClusterParameters,
+    logical: bool,
+) {
     let refresh_rate = wire::duration(mesh.dns_refresh_rate);
     let kind = match client.dns {
         Dns::ClusterType => {
@@ -310,7 +315,7 @@ pub(crate) fn inbound(
         ..base(name, mesh, DiscoveryType::Static)
     };
     let peer = Peer {
-        endpoint: Some(Place {
+        endpoint: Some(EndpointMessage {
             address: Some(place),
         }),
         ..Peer::default()

@@ -12,7 +12,7 @@ use super::mesh::{Mesh, MutualTls};
 use super::networks::Networks;
 use crate::common::families::Families;
 use crate::common::service_ports::ServicePort;
-use crate::common::wire::{self, Assignment, Group, Metadata, Object, Peer, Place};
+use crate::common::wire::{self, Assignment, EndpointMessage, Group, Metadata, Object, Peer};
 use crate::finish::Draft;
 use crate::rules::peer_authentication::{PeerMode, PeerModes};
 use crate::scope::policies::Policies;
@@ -313,7 +313,7 @@ fn peer(entry: Entry<'_>, weight: u32) -> Peer {
             .insert("envoy.transport_socket_match".to_owned(), object);
     }
     Peer {
-        endpoint: Some(Place {
+        endpoint: Some(EndpointMessage {
             address: Some(entry.place),
         }),
         health_status: core::HealthStatus::Healthy.into(),

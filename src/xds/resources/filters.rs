@@ -47,7 +47,7 @@ pub(crate) struct Extras<'a> {
 }
 
 /// The source of a connection manager's routes.
-pub(crate) enum Routes {
+pub(crate) enum RouteSpecifier {
     Named(String),
     Inside(Box<RouteConfiguration>),
 }
@@ -56,7 +56,7 @@ pub(crate) fn http(
     mesh: &Mesh,
     options: HttpOptions,
     stat_prefix: String,
-    routes: Routes,
+    routes: RouteSpecifier,
     extras: Extras<'_>,
 ) -> listener::Filter {
     let manager = HttpConnectionManager {
@@ -107,13 +107,15 @@ fn client_certificate() -> http_connection_manager::SetCurrentClientCertDetails 
     }
 }
 
-fn specifier(mesh: &Mesh, routes: Routes) -> http_connection_manager::RouteSpecifier {
+fn specifier(mesh: &Mesh, routes: RouteSpecifier) -> http_connection_manager::RouteSpecifier {
     match routes {
-        Routes::Named(name) => http_connection_manager::RouteSpecifier::Rds(Rds {
+        RouteSpecifier::Named(name) => http_connection_manager::RouteSpecifier::Rds(Rds {
             config_source: Some(wire::ads(mesh.initial_fetch_timeout)),
             route_config_name: name,
         }),
-        Routes::Inside(routes) => http_connection_manager::RouteSpecifier::RouteConfig(*routes),
+        RouteSpecifier::Inside(routes) => {
+            http_connection_manager::RouteSpecifier::RouteConfig(*routes)
+        }
     }
 }
 
@@ -146,7 +148,7 @@ fn router() -> HttpFilter {
 /// For a program with gRPC in it.
 pub(crate) fn grpc(mesh: &Mesh, routes: String) -> HttpConnectionManager {
     HttpConnectionManager {
-        route_specifier: Some(specifier(mesh, Routes::Named(routes))),
+        route_specifier: Some(specifier(mesh, RouteSpecifier::Named(routes))),
         http_filters: vec![router()],
         ..HttpConnectionManager::default()
     }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use api::istio::networking::v1alpha3::ServerTlsSettings;
 use api::model::{Configured, EndpointAddress, ObjectRef, Protocol};
 use api::networking::server_tls_settings::TlSmode;
-use api::networking::{CaptureMode, IstioIngressListener, Kind, Sidecar, default_endpoint};
+use api::networking::{
+    CaptureMode, IstioIngressListener, NetworkingKind, Sidecar, default_endpoint,
+};
 
 use super::clusters;
 use super::instances::Instance;
@@ -45,7 +47,7 @@ pub(crate) fn inbound_ports(
 /// The object by name.
 pub(crate) fn reference(sidecar: &Configured<Sidecar>) -> ObjectRef {
     ObjectRef {
-        kind: <Sidecar as Kind>::NAME,
+        kind: <Sidecar as NetworkingKind>::NAME,
         namespace: sidecar.namespace.clone(),
         name: sidecar.name.clone(),
     }

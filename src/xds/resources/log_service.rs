@@ -12,10 +12,10 @@ use envoy_types::pb::envoy::config::cluster::v3::cluster::DiscoveryType;
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, UpstreamConnectionOptions};
 use envoy_types::pb::envoy::config::core::v3 as core;
 
-use super::clusters::{self, Client};
+use super::clusters::{self, ClusterParameters};
 use super::endpoints;
 use super::mesh::Mesh;
-use crate::common::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
+use crate::common::wire::{self, Assignment, ClusterTail, EndpointMessage, Group, Peer};
 use crate::common::{keepalive, tls, upstream_http};
 use crate::finish::{ClusterParts, Draft};
 
@@ -53,7 +53,7 @@ impl LogService {
         })
     }
 
-    pub(crate) fn cluster(&self, mesh: &Mesh, client: &Client) -> Draft<ClusterParts> {
+    pub(crate) fn cluster(&self, mesh: &Mesh, client: &ClusterParameters) -> Draft<ClusterParts> {
         let (kind, place) = match self.host.parse::<IpAddr>() {
             Ok(address) => (DiscoveryType::Static, wire::address(address, self.port)),
             Err(_) => (
@@ -76,7 +76,7 @@ impl LogService {
             clusters::resolve(&mut cluster, mesh, client, false);
         }
         let peer = Peer {
-            endpoint: Some(Place {
+            endpoint: Some(EndpointMessage {
                 address: Some(place),
             }),
             ..Peer::default()
@@ -100,7 +100,7 @@ impl LogService {
     }
 
     /// None: in clear.
-    fn transport_socket(&self, client: &Client) -> Option<core::TransportSocket> {
+    fn transport_socket(&self, client: &ClusterParameters) -> Option<core::TransportSocket> {
         let given = self.given.tls_settings.as_ref()?;
         match given.mode() {
             TlSmode::Disable => None,

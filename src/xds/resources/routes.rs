@@ -27,7 +27,7 @@ use crate::common::room::FairRoom;
 use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::common::wire;
 use crate::finish::Draft;
-use crate::rules::virtual_service::{self, Context, Routed};
+use crate::rules::virtual_service::{self, RouteContext, Routed};
 use crate::scope::{ProxyRules, Rule};
 
 /// All HTTP ports behind one listener that applications use as a proxy.
@@ -150,15 +150,15 @@ impl<'a> RoutesBuilder<'a> {
     }
 
     /// The context of requests that come in at a Gateway.
-    const fn at(&self, port: u16, gateway: &'a ObjectRef) -> Context<'a> {
-        Context {
+    const fn at(&self, port: u16, gateway: &'a ObjectRef) -> RouteContext<'a> {
+        RouteContext {
             gateway: Some(gateway),
             ..self.context(port)
         }
     }
 
-    const fn context(&self, port: u16) -> Context<'a> {
-        Context {
+    const fn context(&self, port: u16) -> RouteContext<'a> {
+        RouteContext {
             rules: self.rules,
             port,
             grpc: false,
@@ -225,7 +225,7 @@ impl<'a> RoutesBuilder<'a> {
         &mut self,
         rule: &Rule<VirtualService>,
         operation: &str,
-        context: &Context<'_>,
+        context: &RouteContext<'_>,
     ) -> Option<Vec<Route>> {
         let routed = match self.room(rule) {
             0 => Routed::TooLarge,

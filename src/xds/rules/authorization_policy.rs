@@ -46,7 +46,7 @@ pub(crate) struct Filters {
 impl Filters {
     /// No request is let in.
     pub(crate) fn close_to_requests(&mut self) {
-        self.http = vec![message::http(message::Rules::default())];
+        self.http = vec![message::http(message::Rbac::default())];
     }
 }
 
@@ -68,7 +68,7 @@ enum Unfit {
 
 /// The inputs to the parts of a rule, besides the rule.
 #[derive(Clone, Copy, Debug)]
-struct Context<'a> {
+struct RuleContext<'a> {
     transport: Transport,
     /// True if conditions that connections do not have are left out of a rule that keeps out, so that it keeps out more.
     leaves_out: bool,
@@ -77,7 +77,7 @@ struct Context<'a> {
     namespace: &'a str,
 }
 
-impl Context<'_> {
+impl RuleContext<'_> {
     /// Returns true if a field that only requests have counts here. `given`: the rule has it.
     fn takes_http(&self, given: bool) -> Result<bool, Unfit> {
         match self.transport {
@@ -89,7 +89,7 @@ impl Context<'_> {
 }
 
 /// Policies of Envoy's by name: an object's rule each.
-type Named = BTreeMap<String, Policy>;
+type NamedPolicies = BTreeMap<String, Policy>;
 
 /// The decisions of one transport, in the order in which they are made.
 #[derive(Debug, Default)]
@@ -97,11 +97,11 @@ struct Decisions {
     /// True if nothing is let in at all.
     closed: bool,
     /// About which a provider is asked, by its name.
-    custom: BTreeMap<String, Named>,
-    deny: Named,
+    custom: BTreeMap<String, NamedPolicies>,
+    deny: NamedPolicies,
     /// `None`: no policy lets anything in by name, so everything is.
-    allow: Option<Named>,
-    audit: Named,
+    allow: Option<NamedPolicies>,
+    audit: NamedPolicies,
     bytes: usize,
 }
 
@@ -125,9 +125,9 @@ impl Decisions {
     }
 
     /// Without those that providers are asked about.
-    fn rules(self) -> Vec<message::Rules> {
+    fn rules(self) -> Vec<message::Rbac> {
         if self.closed {
-            return vec![rules(rbac::Action::Allow, Named::new())];
+            return vec![rules(rbac::Action::Allow, NamedPolicies::new())];
         }
         let deny = (!self.deny.is_empty()).then(|| rules(rbac::Action::Deny, self.deny));
         let allow = self.allow.map(|allow| rules(rbac::Action::Allow, allow));
@@ -138,7 +138,7 @@ impl Decisions {
 
 impl Decisions {
     /// As they are tried, each with the prefix of what the proxy counts.
-    fn tried(self) -> Vec<(message::Rules, &'static str)> {
+    fn tried(self) -> Vec<(message::Rbac, &'static str)> {
         let deny = (!self.deny.is_empty()).then(|| rules(rbac::Action::Deny, self.deny));
         let allow = self.allow.map(|allow| rules(rbac::Action::Allow, allow));
         let deny = deny.map(|deny| (deny, "istio_dry_run_deny_"));
@@ -147,8 +147,8 @@ impl Decisions {
     }
 }
 
-fn rules(action: rbac::Action, policies: Named) -> message::Rules {
-    message::Rules {
+fn rules(action: rbac::Action, policies: NamedPolicies) -> message::Rbac {
+    message::Rbac {
         action: action.into(),
         policies,
     }
@@ -289,7 +289,7 @@ fn add(
                     .as_ref()
                     .is_some_and(|one| !one.takes_connections());
             let keeps_out = matches!(action, Action::Deny | Action::Custom);
-            let context = Context {
+            let context = RuleContext {
                 transport,
                 leaves_out: keeps_out && !cannot_ask,
                 domains: surroundings.domains,
@@ -351,7 +351,7 @@ fn everything() -> Policy {
 }
 
 /// One of the sources asks for one of the operations, and all conditions hold.
-fn rule_of(rule: &Written, context: &Context<'_>) -> Result<Policy, Unfit> {
+fn rule_of(rule: &Written, context: &RuleContext<'_>) -> Result<Policy, Unfit> {
     let mut permissions = Vec::new();
     let mut principals = Vec::new();
     if !rule.to.is_empty() {

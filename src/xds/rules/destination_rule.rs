@@ -39,7 +39,7 @@ pub(crate) use credentials::{ClientSecrets, has_credentials, named_by};
 
 /// Rules for one service, in order: what the first of them says counts, and all their subsets.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Policies {
+pub(crate) struct ServicePolicies {
     rules: Vec<Arc<Rule<DestinationRule>>>,
     /// The number of the service's ports.
     ports: usize,
@@ -47,7 +47,7 @@ pub(crate) struct Policies {
 
 /// The policy for one port, of one subset or of all endpoints.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Policy<'a> {
+pub(crate) struct EffectivePolicy<'a> {
     balancer: Option<&'a LoadBalancerSettings>,
     pool: Option<&'a ConnectionPoolSettings>,
     detection: Option<&'a Detection>,
@@ -57,7 +57,7 @@ pub(crate) struct Policy<'a> {
     tunnel: Option<&'a TunnelSettings>,
 }
 
-impl Policies {
+impl ServicePolicies {
     /// The rules that hold for a proxy's connections to a service.
     pub(crate) fn of_service(rules: &ProxyRules, service: &Service) -> Self {
         Self {
@@ -96,11 +96,11 @@ impl Policies {
     }
 
     /// A subset's own over that of the rule; what a rule says of a port replaces all that it says otherwise.
-    pub(crate) fn of<'a>(&'a self, subset: Option<&'a Subset>, port: u16) -> Policy<'a> {
+    pub(crate) fn of<'a>(&'a self, subset: Option<&'a Subset>, port: u16) -> EffectivePolicy<'a> {
         let mut rules = self.rules.iter();
         let top = rules.find_map(|rule| rule.spec().traffic_policy.as_ref());
         let own = subset.and_then(|subset| subset.traffic_policy.as_ref());
-        let mut policy = Policy::default();
+        let mut policy = EffectivePolicy::default();
         for written in top.into_iter().chain(own) {
             policy.add(written, port);
         }
@@ -108,7 +108,7 @@ impl Policies {
     }
 }
 
-impl<'a> Policy<'a> {
+impl<'a> EffectivePolicy<'a> {
     fn add(&mut self, written: &'a TrafficPolicy, port: u16) {
         let of_port = written.port_level_settings.iter().find(|one| {
             let number = one.port.as_ref().map(|port| port.number);
@@ -271,8 +271,8 @@ pub(crate) struct Purpose<'a> {
 /// It cannot be secured as they want it, and so is not to be: why.
 pub(crate) fn cluster(
     parts: &mut ClusterParts,
-    policies: &Policies,
-    policy: &Policy<'_>,
+    policies: &ServicePolicies,
+    policy: &EffectivePolicy<'_>,
     purpose: &Purpose<'_>,
 ) -> Result<(), String> {
     let Some(first) = policies.rules.first() else {

@@ -17,14 +17,14 @@ use envoy_types::pb::envoy::config::route::v3::route_action::{ClusterSpecifier, 
 use envoy_types::pb::envoy::config::route::v3::{Decorator, Route};
 use prost::Message as _;
 
-use super::destination_rule::{self, Policies};
+use super::destination_rule::{self, ServicePolicies};
 use crate::common::service_ports::{ServicePort, subset_name};
 use crate::scope::gateways::holds_at;
 use crate::scope::{ProxyRules, Rule};
 
 /// The inputs to routes, besides their rule.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Context<'a> {
+pub(crate) struct RouteContext<'a> {
     pub(crate) rules: &'a ProxyRules,
     /// The port that requests come to.
     pub(crate) port: u16,
@@ -55,7 +55,7 @@ struct To {
 pub(crate) fn routes(
     rule: &Rule<VirtualService>,
     operation: &str,
-    context: &Context<'_>,
+    context: &RouteContext<'_>,
     room: usize,
 ) -> Routed {
     let mut routes = Vec::new();
@@ -140,7 +140,7 @@ pub(crate) fn ports(rule: &Rule<VirtualService>, rules: &ProxyRules) -> BTreeSet
     ports
 }
 
-impl Context<'_> {
+impl RouteContext<'_> {
     /// Reports whether a match of a rule of a namespace is one of requests that this proxy sends to this port.
     fn holds(&self, one: &HttpMatchRequest, namespace: &str) -> bool {
         // No request has such a parameter, and Envoy refuses whoever asks for it.
@@ -175,7 +175,7 @@ impl Context<'_> {
         subset: &str,
         from: &mut Vec<ObjectRef>,
     ) -> Option<HashPolicy> {
-        let policies = Policies::of_service(self.rules, &service_port.service);
+        let policies = ServicePolicies::of_service(self.rules, &service_port.service);
         let subset = policies.subset(subset);
         let policy = policies.of(subset, service_port.port.number);
         let hash = destination_rule::hash_policy(&policy)?;
@@ -189,7 +189,7 @@ impl Context<'_> {
 /// The hash policy of requests to a service that no VirtualService is for.
 pub(crate) fn hash_policy(
     service_port: &ServicePort,
-    context: &Context<'_>,
+    context: &RouteContext<'_>,
     from: &mut Vec<ObjectRef>,
 ) -> Option<HashPolicy> {
     context.hash(service_port, "", from)
@@ -212,7 +212,7 @@ fn only(service_ports: &[&Arc<ServicePort>]) -> Option<u16> {
 struct RouteBuilder<'a> {
     rule: &'a Rule<VirtualService>,
     http: &'a HttpRoute,
-    context: &'a Context<'a>,
+    context: &'a RouteContext<'a>,
     from: &'a mut Vec<ObjectRef>,
 }
 

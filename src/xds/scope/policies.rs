@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::config::served::is_service;
 use api::istio::r#type::v1beta1::PolicyTargetReference;
 use api::model::{Labels, Objects, Registry, World, selects};
-use api::networking::Kind;
+use api::networking::NetworkingKind;
 use api::security::{
     AuthorizationPolicy, PeerAuthentication, RequestAuthentication, WorkloadSelector,
 };
@@ -15,7 +15,7 @@ use api::security::{
 use super::{Rule, labels};
 
 /// A kind of policy.
-trait Policy: Kind {
+trait PolicyKind: NetworkingKind {
     /// Workloads of its namespace; none: all.
     fn selector(&self) -> Option<&WorkloadSelector>;
 
@@ -23,7 +23,7 @@ trait Policy: Kind {
     fn targets(&self) -> Vec<&PolicyTargetReference>;
 }
 
-impl Policy for AuthorizationPolicy {
+impl PolicyKind for AuthorizationPolicy {
     fn selector(&self) -> Option<&WorkloadSelector> {
         self.selector.as_ref()
     }
@@ -33,7 +33,7 @@ impl Policy for AuthorizationPolicy {
     }
 }
 
-impl Policy for PeerAuthentication {
+impl PolicyKind for PeerAuthentication {
     fn selector(&self) -> Option<&WorkloadSelector> {
         self.selector.as_ref()
     }
@@ -43,7 +43,7 @@ impl Policy for PeerAuthentication {
     }
 }
 
-impl Policy for RequestAuthentication {
+impl PolicyKind for RequestAuthentication {
     fn selector(&self) -> Option<&WorkloadSelector> {
         self.selector.as_ref()
     }
@@ -179,7 +179,7 @@ fn selectors(world: &World) -> Selectors<'_> {
 
 /// Labels of the workloads that a policy of a namespace is for. A policy for gateways of the Gateway API, or for waypoints, is
 /// for none here, and one for a service is for the workloads behind it.
-fn wanted<T: Policy>(spec: &T, namespace: &str, services: &Selectors<'_>) -> Vec<Labels> {
+fn wanted<T: PolicyKind>(spec: &T, namespace: &str, services: &Selectors<'_>) -> Vec<Labels> {
     let targets = spec.targets();
     if targets.is_empty() {
         let selector = spec.selector();
@@ -194,7 +194,7 @@ fn wanted<T: Policy>(spec: &T, namespace: &str, services: &Selectors<'_>) -> Vec
     found.map(|selector| (*selector).clone()).collect()
 }
 
-fn by_namespace<T: Policy>(objects: &Objects<T>, services: &Selectors<'_>) -> ByNamespace<T> {
+fn by_namespace<T: PolicyKind>(objects: &Objects<T>, services: &Selectors<'_>) -> ByNamespace<T> {
     let mut all = ByNamespace::<T>::new();
     for object in objects.values() {
         let any = wanted(&object.spec, &object.namespace, services);

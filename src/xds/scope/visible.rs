@@ -26,7 +26,7 @@ type ByHost = BTreeMap<String, Vec<Arc<Rule<DestinationRule>>>>;
 
 /// The services and VirtualServices of one listener, or of all together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sight {
+pub(crate) struct Visibility {
     /// Ports of services.
     pub(crate) service_ports: ServicePorts,
     /// For sidecars, by host; of two with one host the older.
@@ -43,9 +43,9 @@ pub(crate) struct Visible {
     /// Ports of services that have clusters.
     pub(crate) service_ports: ServicePorts,
     /// The services and VirtualServices of all their listeners.
-    pub(super) whole: Arc<Sight>,
+    pub(super) whole: Arc<Visibility>,
     /// Their listeners for services, each with the services and VirtualServices that it is for.
-    pub(super) listeners: Vec<(EgressListener, Arc<Sight>)>,
+    pub(super) listeners: Vec<(EgressListener, Arc<Visibility>)>,
     /// They are others than most have.
     pub(super) has_own_listeners: bool,
     /// The Sidecar's target of requests and connections to no known service; `None`: the mesh's holds.
@@ -101,7 +101,7 @@ impl Visible {
         };
         let connections = by_host(rules, namespace, keeps, sees, lost);
         visible.conflicts = conflicts.finish();
-        visible.whole = Arc::new(Sight {
+        visible.whole = Arc::new(Visibility {
             service_ports: visible.service_ports.keeping(|_| true),
             virtual_services,
             connections,
@@ -224,7 +224,7 @@ impl Visible {
         let others = common.listeners.iter().map(|(_, sight)| sight);
         let mut both = own.zip(others);
         !both.all(|(one, other)| {
-            let by_name = |sight: &Sight| -> Vec<_> {
+            let by_name = |sight: &Visibility| -> Vec<_> {
                 let all = sight.connections.iter();
                 all.map(|(host, rule)| (host.clone(), rule.from.clone()))
                     .collect()
@@ -341,7 +341,7 @@ fn imported_by_any(
     rules: &Rules,
     namespace: Option<&Arc<str>>,
     imported: &[(EgressListener, Imports)],
-) -> Sight {
+) -> Visibility {
     let service_ports = rules.services.seeing(|service| {
         let mut all = imported.iter();
         all.any(|(stand, imports)| imports_service(stand, imports, service))
@@ -354,7 +354,7 @@ fn imported_by_any(
         };
         by_host(rules, namespace, keeps, sees, |_, _, _| {})
     };
-    Sight {
+    Visibility {
         // Two that are imported are in conflict for those without a Sidecar, too.
         service_ports: service_ports.keeping(|_| true),
         virtual_services: through(has_requests),
@@ -369,7 +369,7 @@ fn imports_service(stand: &EgressListener, imports: &Imports, service: &Service)
     has_port && imports.have(&key.namespace, &key.hostname.to_ascii_lowercase())
 }
 
-impl Sight {
+impl Visibility {
     /// Restricts it to the imports of one listener.
     fn through(
         &self,

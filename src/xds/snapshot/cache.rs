@@ -27,12 +27,12 @@ impl<K, V> Default for Cache<K, V> {
 }
 
 /// A value that can take over an older equal one, or its parts.
-pub(super) trait Shared: Clone {
+pub(super) trait Reusable: Clone {
     /// The older one where nothing differs, else this, with all parts of the older one that do not.
     fn or_older(self, older: &Self) -> Self;
 }
 
-impl<K: Hash + Eq + Clone, V: Shared> Cache<K, V> {
+impl<K: Hash + Eq + Clone, V: Reusable> Cache<K, V> {
     /// An empty one that remembers this.
     pub(super) fn after(&self) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl Weigh for Set {
     }
 }
 
-impl Shared for Arc<Resource> {
+impl Reusable for Arc<Resource> {
     fn or_older(self, older: &Self) -> Self {
         if *self == **older {
             return older.clone();
@@ -121,7 +121,7 @@ impl Shared for Arc<Resource> {
     }
 }
 
-impl Shared for Arc<Set> {
+impl Reusable for Arc<Set> {
     fn or_older(self, older: &Self) -> Self {
         if self.version() == older.version() && self.len() == older.len() {
             return older.clone();
@@ -134,7 +134,7 @@ impl Shared for Arc<Set> {
     }
 }
 
-impl<T: Shared> Shared for Option<T> {
+impl<T: Reusable> Reusable for Option<T> {
     fn or_older(self, older: &Self) -> Self {
         match (self, older) {
             (Some(new), Some(older)) => Some(new.or_older(older)),

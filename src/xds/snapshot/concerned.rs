@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World};
-use api::networking::Kind;
+use api::networking::NetworkingKind;
 use api::security::{JwtRule, KeysPlace};
 
 use super::{Base, Snapshot};
@@ -25,11 +25,11 @@ pub(super) struct Concerned {
     /// Namespaces with secrets that came, changed or went.
     secrets: BTreeSet<Arc<str>>,
     /// The answers by class: a change concerns all proxies of a class, or none.
-    known: Mutex<HashMap<Class, bool>>,
+    known: Mutex<HashMap<ProxyClass, bool>>,
 }
 
 /// The scopes of a proxy before and after, and its namespace.
-type Class = (Scope, Scope, Arc<str>);
+type ProxyClass = (Scope, Scope, Arc<str>);
 
 impl Concerned {
     pub(super) fn new(before: &Snapshot, after: &Snapshot) -> Self {
@@ -119,7 +119,7 @@ impl Concerned {
         if sidecars[0] != sidecars[1] && older.sidecar != newer.sidecar {
             return true;
         }
-        let class: Class = (
+        let class: ProxyClass = (
             older.scope.clone(),
             newer.scope.clone(),
             node.namespace.clone(),
@@ -156,7 +156,7 @@ fn changed<V: PartialEq>(
     }
 }
 
-fn objects<T: Kind + PartialEq>(
+fn objects<T: NetworkingKind + PartialEq>(
     older: &Arc<Objects<T>>,
     newer: &Arc<Objects<T>>,
     found: &mut BTreeSet<ObjectRef>,

@@ -41,11 +41,11 @@ use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
 use crate::node::{Kind, Node};
 use crate::resource_names::ResourceNames;
-use crate::resources::clusters::Client;
+use crate::resources::clusters::ClusterParameters;
 use crate::resources::endpoints::{Places, Viewer};
 use crate::resources::instances::Directory;
 use crate::resources::listeners::is_beside;
-use crate::resources::listeners::outbound::Place;
+use crate::resources::listeners::outbound::OutboundParameters;
 use crate::resources::mesh::Mesh;
 use crate::resources::networks::Networks;
 use crate::resources::routes::Caller;
@@ -102,10 +102,10 @@ struct Base {
 }
 
 /// The key of a set: that of its shared part, and its own parts by name and version.
-type Own<K> = (K, Vec<(Arc<str>, Version)>);
+type SetKey<K> = (K, Vec<(Arc<str>, Version)>);
 
 /// A route configuration, if there is one of the name, and what was left out of it.
-type Routes = (Option<Arc<Resource>>, Arc<Vec<Conflict>>);
+type MadeRoutes = (Option<Arc<Resource>>, Arc<Vec<Conflict>>);
 
 /// Assignments by name, of all proxies that see the same.
 type Assignments = Cache<AssignmentKey, Arc<Resource>>;
@@ -114,16 +114,16 @@ type Assignments = Cache<AssignmentKey, Arc<Resource>>;
 type AssignmentKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>);
 
 /// By what the clusters of two proxies differ.
-type ClientKey = (Client, api::model::Locality, Arc<Labels>);
+type ClientKey = (ClusterParameters, api::model::Locality, Arc<Labels>);
 
 /// Resources that do not depend on endpoints that only EDS carries.
 #[derive(Debug, Default)]
 struct Made {
     clusters: Variants<ClientKey, Clusters>,
-    all_clusters: Variants<Own<(ClientKey, Scope)>, Set>,
-    listeners: Variants<Place, Listeners>,
-    all_listeners: Variants<Own<(Place, Scope)>, Set>,
-    routes: Variants<(Caller, Scope), Cache<Arc<str>, Routes>>,
+    all_clusters: Variants<SetKey<(ClientKey, Scope)>, Set>,
+    listeners: Variants<OutboundParameters, Listeners>,
+    all_listeners: Variants<SetKey<(OutboundParameters, Scope)>, Set>,
+    routes: Variants<(Caller, Scope), Cache<Arc<str>, MadeRoutes>>,
     /// Listeners that a proxy cannot have beside its others, by what is left out: the first proxy that found it is named.
     lost: Mutex<BTreeMap<String, Conflict>>,
 }

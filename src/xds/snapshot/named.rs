@@ -15,7 +15,7 @@ use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::grpc::{self, Asker, Target};
 use crate::resources::locality::Preference;
 use crate::resources::routes;
-use crate::rules::destination_rule::{Policies, Policy};
+use crate::rules::destination_rule::{EffectivePolicy, ServicePolicies};
 use crate::view::{Resource, Type};
 
 impl ProxyView {
@@ -59,7 +59,7 @@ impl ProxyView {
             return Some(service_port.name.clone());
         }
         if self.proxy.node.grpc {
-            let policies = Policies::of_service(&self.rules, &service_port.service);
+            let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
             return policies.subset(subset).map(|_| name.into());
         }
         let clusters = self.outbound_clusters();
@@ -69,8 +69,8 @@ impl ProxyView {
     /// The key of an assignment: its name, the service's namespace, and the rules that had a part in it.
     fn assignment_key(
         (name, namespace): (Arc<str>, &Arc<str>),
-        policies: &Policies,
-        policy: &Policy<'_>,
+        policies: &ServicePolicies,
+        policy: &EffectivePolicy<'_>,
         subset: Option<&Subset>,
     ) -> AssignmentKey {
         let is_near = policy.locality().is_some() || policy.zones().is_some();
@@ -88,7 +88,7 @@ impl ProxyView {
         let snapshot = &self.snapshot;
         let service_ports = names.iter().filter_map(|name| {
             let (service_port, subset) = self.service_port(name)?;
-            let policies = Policies::of_service(&self.rules, &service_port.service);
+            let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
             let subset = match subset {
                 "" => None,
                 subset => Some(policies.subset(subset)?),
@@ -130,7 +130,7 @@ impl ProxyView {
     pub(super) fn assignment(&self, name: &str) -> Option<Arc<Resource>> {
         let snapshot = &self.snapshot;
         let (service_port, subset) = self.service_port(name)?;
-        let policies = Policies::of_service(&self.rules, &service_port.service);
+        let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
         let subset = match subset {
             "" => None,
             subset => Some(policies.subset(subset)?),
@@ -204,7 +204,7 @@ impl ProxyView {
                 )
             }
         };
-        let policies = Policies::of_service(&self.rules, &service_port.service);
+        let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
         let subset = match subset {
             "" => None,
             subset => Some(policies.subset(subset)?),

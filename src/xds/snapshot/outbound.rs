@@ -18,7 +18,7 @@ use crate::resources::clusters::{self, ByServerName, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::listeners::{is_beside, is_every_proxys};
 use crate::resources::locality::{self, OfRules, Preference, Standpoint};
-use crate::rules::destination_rule::{self, Policies, Policy, Purpose};
+use crate::rules::destination_rule::{self, EffectivePolicy, Purpose, ServicePolicies};
 use crate::rules::envoy_filter::Patcher;
 use crate::view::{Resource, Set};
 
@@ -38,7 +38,7 @@ impl ProxyView {
     pub(super) fn preference<'a>(
         &'a self,
         service_port: &ServicePort,
-        policy: &Policy<'a>,
+        policy: &EffectivePolicy<'a>,
     ) -> Preference<'a> {
         let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
         let of_rules = OfRules {
@@ -53,7 +53,11 @@ impl ProxyView {
     }
 
     /// The way in which a cluster finds its endpoints.
-    pub(super) fn resolution(&self, service_port: &ServicePort, policy: &Policy<'_>) -> Resolution {
+    pub(super) fn resolution(
+        &self,
+        service_port: &ServicePort,
+        policy: &EffectivePolicy<'_>,
+    ) -> Resolution {
         let client = &self.client;
         if policy.is_passthrough() && client.intercepts && !client.grpc {
             return Resolution::None;
@@ -118,7 +122,7 @@ impl ProxyView {
         room: &mut Room,
         members: &mut Vec<Arc<Resource>>,
     ) {
-        let policies = Policies::of_service(&self.rules, &service_port.service);
+        let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
         let from: Arc<[ObjectRef]> = policies.from().into();
         // The same rules make the same of it, whoever else sees what.
         let made = |subset: Option<&Subset>| {
@@ -194,7 +198,7 @@ impl ProxyView {
     pub(super) fn cluster(
         &self,
         service_port: &ServicePort,
-        policies: &Policies,
+        policies: &ServicePolicies,
         subset: Option<&Subset>,
     ) -> (Draft<ClusterParts>, Result<(), String>) {
         let world = &self.snapshot.world;
@@ -239,7 +243,7 @@ impl ProxyView {
     fn resolved(
         &self,
         service_port: &ServicePort,
-        policy: &Policy<'_>,
+        policy: &EffectivePolicy<'_>,
         subset: Option<&Subset>,
     ) -> Vec<crate::resources::Group> {
         let service = &service_port.service;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use api::model::ObjectRef;
 
-use super::Routes;
-use super::cache::{Cache, Shared};
+use super::MadeRoutes;
+use super::cache::{Cache, Reusable};
 use super::variants::Weigh;
 use crate::resources::listeners::outbound::Outbound;
 use crate::scope::Scope;
@@ -13,7 +13,7 @@ use crate::version::Version;
 use crate::view::{Resource, Set, Type};
 
 /// The key of a resource for programs with gRPC in them: its type and name, the port that is meant, and the rules that hold.
-type Named = (Type, Arc<str>, Arc<str>, Scope);
+type GrpcResourceKey = (Type, Arc<str>, Arc<str>, Scope);
 
 /// Clusters of services, for all proxies that are alike.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Clusters {
     pub(super) all: Cache<Scope, Arc<Set>>,
     /// Each of them once, whatever else those see that have it.
     pub(super) each: Cache<ClusterKey, Option<Arc<Resource>>>,
-    pub(super) named: Cache<Named, Arc<Resource>>,
+    pub(super) named: Cache<GrpcResourceKey, Arc<Resource>>,
 }
 
 /// A name, the namespace of the service, the rules that hold, and the patches.
@@ -76,13 +76,13 @@ impl Weigh for Outbound {
     }
 }
 
-impl Weigh for Routes {
+impl Weigh for MadeRoutes {
     fn weight(&self) -> usize {
         self.0.weight()
     }
 }
 
-impl Shared for Arc<Outbound> {
+impl Reusable for Arc<Outbound> {
     fn or_older(self, older: &Self) -> Self {
         let listeners = self
             .listeners
@@ -103,7 +103,7 @@ impl Shared for Arc<Outbound> {
     }
 }
 
-impl Shared for Routes {
+impl Reusable for MadeRoutes {
     fn or_older(self, older: &Self) -> Self {
         (self.0.or_older(&older.0), self.1)
     }

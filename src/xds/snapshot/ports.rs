@@ -15,13 +15,13 @@ pub(super) struct ByPort(HashMap<ServiceKey, Many>);
 
 #[derive(Debug, Default)]
 struct Many {
-    by_port: HashMap<Arc<str>, Vec<Part>>,
+    by_port: HashMap<Arc<str>, Vec<ClusterEndpoints>>,
     accounts: Arc<BTreeSet<Arc<str>>>,
 }
 
 /// Endpoints that one cluster knows of a port: their indices in its shard, in order.
 #[derive(Debug)]
-struct Part {
+struct ClusterEndpoints {
     cluster: ClusterId,
     shard: Arc<[Endpoint]>,
     places: Vec<usize>,
@@ -82,14 +82,14 @@ impl ByPort {
 
 impl Many {
     fn new(world: &World, service: &Service) -> Self {
-        let mut by_port: HashMap<Arc<str>, Vec<Part>> = HashMap::new();
+        let mut by_port: HashMap<Arc<str>, Vec<ClusterEndpoints>> = HashMap::new();
         let shards = world.endpoints.get(&service.key);
         for (cluster, shard) in shards.iter().flat_map(|shards| shards.iter()) {
             for (at, endpoint) in shard.iter().enumerate() {
                 let parts = by_port.entry(Arc::clone(&endpoint.port_name)).or_default();
                 match parts.last_mut().filter(|part| part.cluster == *cluster) {
                     Some(part) => part.places.push(at),
-                    None => parts.push(Part {
+                    None => parts.push(ClusterEndpoints {
                         cluster: cluster.clone(),
                         shard: Arc::clone(shard),
                         places: vec![at],

@@ -8,16 +8,16 @@ use std::sync::{Arc, OnceLock};
 use api::model::{EndpointAddress, Labels, Locality};
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 
-use super::cache::{Cache, Shared};
+use super::cache::{Cache, Reusable};
 use super::parts::{Clusters, Listeners};
 use super::policies::filters;
 use super::router;
-use super::{Assignments, ClientKey, Conflict, Own, Routes, Snapshot};
+use super::{Assignments, ClientKey, Conflict, MadeRoutes, SetKey, Snapshot};
 use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Mode, Node};
 use crate::resource_names::ResourceNames;
-use crate::resources::clusters::{self, Certificates, Client};
+use crate::resources::clusters::{self, Certificates, ClusterParameters};
 use crate::resources::endpoints::Viewer;
 use crate::resources::filters::HttpOptions;
 use crate::resources::ingress;
@@ -25,12 +25,12 @@ use crate::resources::instances::Instance;
 use crate::resources::listeners::fixed;
 use crate::resources::listeners::inbound::{self, InboundPort};
 use crate::resources::listeners::name;
-use crate::resources::listeners::outbound::{self, Outbound, Place};
+use crate::resources::listeners::outbound::{self, Outbound, OutboundParameters};
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, Caller, HTTP_PROXY};
 use crate::rules::authorization_policy::Filters;
-use crate::rules::destination_rule::{self, Policies};
+use crate::rules::destination_rule::{self, ServicePolicies};
 use crate::rules::envoy_filter::{Patched, Patcher};
 use crate::rules::gateway::Merged;
 use crate::rules::peer_authentication::PeerModes;
@@ -48,10 +48,10 @@ pub(super) struct ProxyView {
     serves: bool,
     /// Servers of a router.
     pub(super) merged: Merged,
-    pub(super) client: Client,
+    pub(super) client: ClusterParameters,
     pub(super) rules: ProxyRules,
     pub(super) caller: Caller,
-    pub(super) place: Place,
+    pub(super) place: OutboundParameters,
     /// Its labels by which endpoints are preferred.
     pub(super) preferred: Arc<Labels>,
     pub(super) parts: Parts,
@@ -63,7 +63,7 @@ pub(super) struct ProxyView {
 pub(super) struct Parts {
     pub(super) clusters: Arc<Clusters>,
     listeners: Arc<Listeners>,
-    pub(super) routes: Arc<Cache<Arc<str>, Routes>>,
+    pub(super) routes: Arc<Cache<Arc<str>, MadeRoutes>>,
     /// Assignments of services whose endpoints are the same from everywhere.
     pub(super) assignments: Arc<Assignments>,
     /// Assignments that depend on the client's locality.
@@ -103,7 +103,7 @@ impl ProxyView {
         };
         let client = client_of(snapshot, &proxy, &merged);
         let caller = caller(&proxy, &rules, &merged);
-        let place = Place {
+        let place = OutboundParameters {
             cluster: proxy.cluster.clone(),
             families: proxy.families,
             loopback: (node.mode == Mode::None).then(|| proxy.loopback()),
@@ -147,8 +147,8 @@ impl ProxyView {
         &self.snapshot.base.mesh
     }
 
-    fn own(&self) -> inbound::Own<'_> {
-        inbound::Own {
+    fn own(&self) -> inbound::InboundParameters<'_> {
+        inbound::InboundParameters {
             proxy: &self.proxy,
             mesh: self.mesh(),
             inbound_ports: &self.inbound_ports,
@@ -181,7 +181,7 @@ impl ProxyView {
             return shared;
         }
         let shared_key = (self.client_key(), self.rules.clusters.clone());
-        let key: Own<_> = (shared_key, versions(&own));
+        let key: SetKey<_> = (shared_key, versions(&own));
         self.snapshot.made.all_clusters.get(key, |older| {
             or_older(
                 Set::new(own.into_iter().chain(shared.iter().cloned())),
@@ -336,7 +336,7 @@ impl ProxyView {
         let mut parts = versions(&own);
         parts.extend(skipped.map(|built| (built.resource.name.clone(), built.resource.version)));
         let shared_key = (self.place.clone(), self.rules.listeners.clone());
-        let key: Own<_> = (shared_key, parts);
+        let key: SetKey<_> = (shared_key, parts);
         self.snapshot.made.all_listeners.get(key, |older| {
             let outbound = shared.listeners.values().filter(|built| has(built));
             let outbound = outbound.map(|built| built.resource.clone());
@@ -486,9 +486,9 @@ impl Parts {
     fn new(
         snapshot: &Snapshot,
         proxy: &Proxy,
-        client: &Client,
+        client: &ClusterParameters,
         (caller, rules, preferred): (&Caller, &ProxyRules, &Arc<Labels>),
-        place: &Place,
+        place: &OutboundParameters,
     ) -> Self {
         let made = &snapshot.made;
         let viewer = |locality: Locality, labels: &Arc<Labels>| {
@@ -541,7 +541,7 @@ fn caller(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> Caller {
     }
 }
 
-fn after<K: Hash + Eq + Clone, V: Shared>(older: Option<Arc<Cache<K, V>>>) -> Arc<Cache<K, V>> {
+fn after<K: Hash + Eq + Clone, V: Reusable>(older: Option<Arc<Cache<K, V>>>) -> Arc<Cache<K, V>> {
     Arc::new(older.map_or_else(Cache::default, |older| older.after()))
 }
 
@@ -554,7 +554,11 @@ pub(super) fn or_older(set: Set, older: Option<Arc<Set>>) -> Arc<Set> {
 }
 
 /// The network that a proxy is in, where gateways stand for what is in others. They take nothing but mutual TLS.
-pub(super) fn network(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> Option<Arc<str>> {
+pub(super) fn network(
+    snapshot: &Snapshot,
+    proxy: &Proxy,
+    client: &ClusterParameters,
+) -> Option<Arc<str>> {
     let uses_gateways = snapshot.replaces() && client.certificates == Certificates::Present;
     uses_gateways.then(|| proxy.network.clone())
 }
@@ -563,7 +567,7 @@ pub(super) fn network(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> Op
 fn client_key(
     snapshot: &Snapshot,
     proxy: &Proxy,
-    client: &Client,
+    client: &ClusterParameters,
     preferred: &Arc<Labels>,
 ) -> ClientKey {
     let setting = snapshot.world.mesh.locality_lb_setting.as_ref();
@@ -606,9 +610,9 @@ pub(super) fn versions(resources: &[Arc<Resource>]) -> Vec<(Arc<str>, crate::ver
 }
 
 /// The properties of a client that its clusters depend on.
-fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> Client {
+fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> ClusterParameters {
     let node = &proxy.node;
-    Client {
+    ClusterParameters {
         kind: node.kind,
         intercepts: node.kind == Kind::Sidecar && !node.grpc && proxy.intercepts(),
         families: proxy.families,
@@ -646,7 +650,7 @@ fn add_pool(inbound_port: &mut InboundPort, proxy: &Proxy, rules: &ProxyRules) {
     let Some(service_port) = service_port else {
         return;
     };
-    let policies = Policies::of_service(rules, &service_port.service);
+    let policies = ServicePolicies::of_service(rules, &service_port.service);
     if let Some(pool) = policies.of(None, inbound_port.pool_port).pool() {
         inbound_port.pool = Some(Arc::new(*pool));
         inbound_port.from.extend(policies.from());

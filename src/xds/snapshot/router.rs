@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::proxy::{ProxyView, or_older, versions};
-use super::{Own, Snapshot};
+use super::{SetKey, Snapshot};
 use crate::common::service_ports::ServicePort;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Node};
@@ -80,7 +80,7 @@ impl ProxyView {
         self.snapshot.made.tell(lost, &self.proxy.node.id);
         let own = self.patched_listeners(drafts);
         let shared_key = (self.place.clone(), self.rules.scope.clone());
-        let key: Own<_> = (shared_key, versions(&own));
+        let key: SetKey<_> = (shared_key, versions(&own));
         let all = &self.snapshot.made.all_listeners;
         all.get(key, |older| or_older(Set::new(own), older))
     }

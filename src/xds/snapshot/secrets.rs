@@ -15,7 +15,7 @@ use prost::Message as _;
 use super::proxy::ProxyView;
 use super::{Base, Snapshot};
 use crate::node::{Kind, Node};
-use crate::rules::destination_rule::{ClientSecrets, Policies, has_credentials, named_by};
+use crate::rules::destination_rule::{ClientSecrets, ServicePolicies, has_credentials, named_by};
 use crate::rules::gateway::secrets::{FileSecrets, ProxySecrets, Secret, named};
 use crate::settings::Settings;
 use crate::view::{Resource, Set};
@@ -167,7 +167,10 @@ impl ProxyView {
     }
 
     /// The credentials that a cluster with these rules may have; `None`: the rules name none for this proxy.
-    pub(super) fn client_credentials(&self, policies: &Policies) -> Option<ClientSecrets<'_>> {
+    pub(super) fn client_credentials(
+        &self,
+        policies: &ServicePolicies,
+    ) -> Option<ClientSecrets<'_>> {
         let (namespace, is_trusted) = self.client.secrets.as_ref()?;
         let may = self.client.kind == Kind::Router || policies.are_for_sidecars();
         may.then(|| ClientSecrets {
@@ -187,7 +190,7 @@ impl ProxyView {
             return names;
         }
         for service_port in self.rules.service_ports().all() {
-            let policies = Policies::of_service(&self.rules, &service_port.service);
+            let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
             let Some(secrets) = self.client_credentials(&policies) else {
                 continue;
             };

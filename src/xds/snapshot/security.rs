@@ -13,7 +13,7 @@ use super::Snapshot;
 use super::proxy::ProxyView;
 use crate::common::service_ports::ServicePort;
 use crate::node::Node;
-use crate::rules::destination_rule::Policies as TrafficPolicies;
+use crate::rules::destination_rule::ServicePolicies as TrafficPolicies;
 use crate::rules::peer_authentication::{PeerMode, PeerModes};
 use crate::scope::Rule;
 

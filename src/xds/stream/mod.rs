@@ -43,8 +43,8 @@ pub use self::message::{
     SLOW, STEP, UNKNOWN_NAMES, WORDS,
 };
 use self::named::Named;
-use self::push::{Dirty, Waiting};
-pub use self::push::{LastPush, Push, Scope};
+use self::push::{Dirty, QueuedPush};
+pub use self::push::{LastPush, Push, PushScope};
 use self::rebinding::Rebinding;
 use self::rollout::Phase;
 use self::slot::{Absence, Source, short};
@@ -111,7 +111,7 @@ pub struct Stream {
     phase: Phase,
     /// Listeners that are gone and come again.
     rebinding: Option<Rebinding>,
-    waiting: Option<Waiting>,
+    waiting: Option<QueuedPush>,
     last: Option<LastPush>,
     /// Reasons of the endpoints-only push that was not looked at yet.
     reasons: Reasons,
@@ -393,22 +393,22 @@ impl Stream {
     pub fn push(&mut self, push: Push) {
         self.views.latest = push.view.clone();
         match (push.scope, &mut self.waiting) {
-            (Scope::Full, Some(waiting)) => {
+            (PushScope::Full, Some(waiting)) => {
                 waiting.view = push.view;
                 waiting.reasons = waiting.reasons.and(push.reasons);
             }
-            (Scope::Full, waiting) => {
-                *waiting = Some(Waiting {
+            (PushScope::Full, waiting) => {
+                *waiting = Some(QueuedPush {
                     view: push.view,
                     reasons: push.reasons,
                 });
             }
-            (Scope::Endpoints(names), Some(waiting)) => {
+            (PushScope::Endpoints(names), Some(waiting)) => {
                 waiting.view = push.view;
                 self.reasons = self.reasons.and(push.reasons);
                 self.dirty.add(&names);
             }
-            (Scope::Endpoints(names), None) => {
+            (PushScope::Endpoints(names), None) => {
                 // Nothing else differs, so an older view need not be kept for it.
                 if !self.phase.keeps_listeners() {
                     self.views.shown = push.view.clone();

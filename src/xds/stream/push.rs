@@ -11,13 +11,13 @@ use crate::view::{Type, View};
 #[derive(Clone, Debug)]
 pub struct Push {
     pub view: Arc<dyn View>,
-    pub scope: Scope,
+    pub scope: PushScope,
     pub reasons: Reasons,
 }
 
 /// The resources that may differ in a view.
 #[derive(Clone, Debug)]
-pub enum Scope {
+pub enum PushScope {
     /// Assignments of these names, and nothing else.
     Endpoints(Arc<BTreeSet<Arc<str>>>),
     /// Anything.
@@ -51,7 +51,7 @@ impl Dirty {
 
 /// A full push that waits for the one under way.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
+pub(super) struct QueuedPush {
     pub(super) view: Arc<dyn View>,
     pub(super) reasons: Reasons,
 }

@@ -17,7 +17,7 @@ use prost::Message;
 use xds::node::Node;
 use xds::settings::Settings;
 use xds::snapshot::Snapshot;
-use xds::stream::{Client, NAMES, Protocol, Push, Request, Response, Scope, Stream, WORDS};
+use xds::stream::{Client, NAMES, Protocol, Push, PushScope, Request, Response, Stream, WORDS};
 use xds::view::Type;
 
 /// Messages of one stream.
@@ -203,9 +203,9 @@ impl Play {
         self.stream.push(Push {
             view,
             scope: if full {
-                Scope::Full
+                PushScope::Full
             } else {
-                Scope::Endpoints(Arc::new(names.into()))
+                PushScope::Endpoints(Arc::new(names.into()))
             },
             reasons: Reason::Service.into(),
         });

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::configuration::configuration;
 use super::documents::{Piece, pieces};
-use super::injector::Engine;
+use super::injector::ActiveConfiguration;
 use super::input::Input;
 use super::job::inject_all;
 
@@ -13,7 +13,7 @@ use super::job::inject_all;
 #[derive(Debug)]
 struct Never;
 
-impl Engine for Never {
+impl ActiveConfiguration for Never {
     fn load(_: Sources<'_>, _: &Parameters) -> Result<(Self, Vec<String>), ConfigurationError> {
         Ok((Self, Vec::new()))
     }
@@ -44,7 +44,7 @@ pub(crate) fn check(bytes: &[u8]) {
             text: text.to_owned(),
         }])
     };
-    fn all<E: Engine>(engine: &E, inputs: &[Input]) -> Result<String, String> {
+    fn all<E: ActiveConfiguration>(engine: &E, inputs: &[Input]) -> Result<String, String> {
         let mut text = Vec::new();
         inject_all(engine, NativeSidecars::Off, inputs, &mut text)?;
         String::from_utf8(text).map_err(|cause| cause.to_string())

@@ -7,7 +7,7 @@
 
 use api::config::document::documents;
 use api::config::{self, Check, Finding, KINDS, Kind, Object};
-use api::schema::{Field, Kind as Holds, Message, Shape};
+use api::schema::{Field, FieldKind as Holds, Message, Shape};
 use api::wire;
 use serde_json::{Map, Value, json};
 

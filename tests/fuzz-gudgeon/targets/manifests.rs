@@ -44,7 +44,7 @@ mod file {
 }
 
 mod injector {
-    pub(crate) use crate::engine::Engine;
+    pub(crate) use crate::engine::ActiveConfiguration;
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::check(bytes));

@@ -125,7 +125,7 @@ pub(super) fn field<'a>(node: &'a Node, name: &str) -> Option<&'a Node> {
 }
 
 /// The objects of a text of YAML: documents, and in their places the items of those that are lists.
-pub(super) struct Objects<'a> {
+pub(super) struct DocumentObjects<'a> {
     documents: Documents<'a>,
     limits: Limits,
     lists: BTreeMap<usize, ItemType>,
@@ -133,7 +133,7 @@ pub(super) struct Objects<'a> {
     broken: Option<(usize, Malformed)>,
 }
 
-impl<'a> Objects<'a> {
+impl<'a> DocumentObjects<'a> {
     pub(super) fn new(text: &'a str, limits: Limits) -> Self {
         let (mut lists, mut broken) = (BTreeMap::new(), None);
         let may_have_some = text.contains("List") && text.contains("items");
@@ -174,7 +174,7 @@ fn list(outline: &Outline) -> Option<ItemType> {
     ItemType::of(api_version, kind, *has_items).filter(|_| *has_items)
 }
 
-impl Iterator for Objects<'_> {
+impl Iterator for DocumentObjects<'_> {
     type Item = Result<Node, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -101,7 +101,7 @@ impl<'a> Operator<'a> {
 }
 
 /// Operators that are written alike.
-struct Group {
+struct OperatorGroup {
     /// In order.
     names: &'static [&'static str],
     parameter: Parameter,
@@ -115,28 +115,28 @@ enum Parameter {
     Wanted,
 }
 
-const GROUPS: [Group; 5] = [
-    Group {
+const GROUPS: [OperatorGroup; 5] = [
+    OperatorGroup {
         names: &ALONE,
         parameter: Parameter::None,
         length: false,
     },
-    Group {
+    OperatorGroup {
         names: &WITH_OR_WITHOUT,
         parameter: Parameter::Allowed,
         length: false,
     },
-    Group {
+    OperatorGroup {
         names: &["PATH", "QUERY_PARAMS"],
         parameter: Parameter::Allowed,
         length: true,
     },
-    Group {
+    OperatorGroup {
         names: &["CLUSTER_METADATA", "COMMON_DURATION", "UPSTREAM_METADATA"],
         parameter: Parameter::Wanted,
         length: false,
     },
-    Group {
+    OperatorGroup {
         names: &WITH,
         parameter: Parameter::Wanted,
         length: true,

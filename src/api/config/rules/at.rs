@@ -31,13 +31,13 @@ impl Out {
 }
 
 #[derive(Debug)]
-enum Path<'a> {
+enum FieldPath<'a> {
     Root,
     Key(Rc<Self>, &'a str),
     Index(Rc<Self>, usize),
 }
 
-impl Path<'_> {
+impl FieldPath<'_> {
     fn write(&self, to: &mut String) {
         match self {
             Self::Root => {}
@@ -57,7 +57,7 @@ impl Path<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct At<'a> {
     value: Option<&'a Value>,
-    path: Rc<Path<'a>>,
+    path: Rc<FieldPath<'a>>,
     out: &'a Out,
 }
 
@@ -66,7 +66,7 @@ impl<'a> At<'a> {
     pub(super) fn root(name: &'static str, value: &'a Value, out: &'a Out) -> Self {
         Self {
             value: Some(value),
-            path: Rc::new(Path::Key(Rc::new(Path::Root), name)),
+            path: Rc::new(FieldPath::Key(Rc::new(FieldPath::Root), name)),
             out,
         }
     }
@@ -75,7 +75,7 @@ impl<'a> At<'a> {
     pub(super) fn top(value: &'a Value, out: &'a Out) -> Self {
         Self {
             value: Some(value),
-            path: Rc::new(Path::Root),
+            path: Rc::new(FieldPath::Root),
             out,
         }
     }
@@ -83,7 +83,7 @@ impl<'a> At<'a> {
     pub(super) fn get(&self, name: &'a str) -> Self {
         Self {
             value: self.value.and_then(|value| value.get(name)),
-            path: Rc::new(Path::Key(Rc::clone(&self.path), name)),
+            path: Rc::new(FieldPath::Key(Rc::clone(&self.path), name)),
             out: self.out,
         }
     }
@@ -193,7 +193,7 @@ impl<'a> At<'a> {
             .enumerate()
             .map(move |(index, value)| Self {
                 value: Some(value),
-                path: Rc::new(Path::Index(Rc::clone(&this.path), index)),
+                path: Rc::new(FieldPath::Index(Rc::clone(&this.path), index)),
                 out: this.out,
             })
     }
@@ -208,7 +208,7 @@ impl<'a> At<'a> {
         entries.into_iter().flatten().map(move |(key, value)| {
             let at = Self {
                 value: Some(value),
-                path: Rc::new(Path::Key(Rc::clone(&this.path), key)),
+                path: Rc::new(FieldPath::Key(Rc::clone(&this.path), key)),
                 out: this.out,
             };
             (key.as_str(), at)

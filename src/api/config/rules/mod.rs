@@ -70,7 +70,7 @@ const RULES: [(&str, Rule); 20] = [
 /// Checks an object by the rules of its kind: findings in no particular order, and none about values that could not be read.
 #[must_use]
 pub fn check(object: &Object) -> Vec<Finding> {
-    judge(
+    check_rule(
         object.kind.kind,
         &object.namespace,
         &object.name,
@@ -78,7 +78,7 @@ pub fn check(object: &Object) -> Vec<Finding> {
     )
 }
 
-fn judge(kind: &str, namespace: &str, name: &str, spec: &Value) -> Vec<Finding> {
+fn check_rule(kind: &str, namespace: &str, name: &str, spec: &Value) -> Vec<Finding> {
     let out = Out::default();
     if let Some((_, rule)) = RULES.iter().find(|(known, _)| *known == kind) {
         rule(&Context::new(namespace, name, spec, &out));

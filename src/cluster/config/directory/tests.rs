@@ -15,7 +15,7 @@ struct Play {
     look: Look,
 }
 
-fn usable(_: super::super::Plain, json: &str) -> Result<(), String> {
+fn usable(_: super::super::CoreKind, json: &str) -> Result<(), String> {
     match json.contains("unusable") {
         true => Err("not usable".to_owned()),
         false => Ok(()),
@@ -57,10 +57,10 @@ impl Play {
     /// The changes: `a` is set, `a-` is gone.
     fn look(&mut self) -> String {
         self.look = self.directory.look().unwrap();
-        let name = |id: &Id| id.name.trim_start_matches("default/").to_owned();
+        let name = |id: &EntryId| id.name.trim_start_matches("default/").to_owned();
         let words = self.look.changes.iter().map(|change| match change {
-            Change::Set(id, _) => name(id),
-            Change::Gone(id) => name(id) + "-",
+            EntryChange::Set(id, _) => name(id),
+            EntryChange::Gone(id) => name(id) + "-",
         });
         words.collect::<Vec<_>>().join(" ")
     }
@@ -169,7 +169,7 @@ fn a_file_that_is_broken_halfway_keeps_its_objects() {
         told.len() == 1 && told[0].starts_with("./a.yaml:1"),
         "{told:?}"
     );
-    assert_eq!(play.look.report.rejected[0].state, State::Stale);
+    assert_eq!(play.look.report.rejected[0].state, ErrorEffect::Stale);
     assert_eq!((play.look(), play.told()), (String::new(), told));
     play.write("a.yaml", service("a", "y") + &service("b", "x"));
     assert_eq!(play.look(), "a");
@@ -207,12 +207,12 @@ fn a_broken_object_harms_itself_alone() {
     );
     play.write("b.yaml", service("y", "x").replace("hosts", "hots"));
     assert_eq!(play.look(), "");
-    assert_eq!(play.look.report.rejected[1].state, State::Refused);
+    assert_eq!(play.look.report.rejected[1].state, ErrorEffect::Refused);
     assert_eq!(play.served(), 21);
     // Renamed within the list: gone, and another that was never good.
     play.write("a.yaml", all(&broken.replace("name: z", "name: w")));
     assert_eq!(play.look(), "z-");
-    assert_eq!(play.look.report.rejected[0].state, State::Refused);
+    assert_eq!(play.look.report.rejected[0].state, ErrorEffect::Refused);
 }
 
 /// The finding that counts the remaining ones has no path, hence no line.

@@ -4,17 +4,17 @@ use std::sync::{Arc, LazyLock};
 
 use api::config::Finding;
 
-use super::super::entry::Id;
-use super::super::judged::Judged;
-use super::super::report::{Rejected, Report, State, Warned};
-use super::Objects;
+use super::super::checked::CheckedObject;
+use super::super::entry::EntryId;
+use super::super::report::{ConfigReport, ErrorEffect, Rejected, Warned};
+use super::ConfigObjects;
 use crate::catalogue::{Candidate, Serving, Status};
 use crate::kind::Revision;
 
 /// An object of a sheet.
 #[derive(Clone, Debug, Default)]
-pub(in crate::config) struct Claim {
-    pub(in crate::config) judged: Judged,
+pub(in crate::config) struct LedgerEntry {
+    pub(in crate::config) judged: CheckedObject,
     /// `metadata.uid`: distinguishes an object from an earlier one of the same name.
     pub(in crate::config) uid: Box<str>,
     /// `metadata.generation`; 0 if unknown.
@@ -27,7 +27,7 @@ pub(in crate::config) struct Claim {
 
 /// Findings about one object.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct ObjectFindings {
     pub(super) line: usize,
     wrong: usize,
     generation: i64,
@@ -37,7 +37,7 @@ pub(super) struct Said {
 
 /// Findings about a place that concern none of its objects.
 #[derive(Debug, Default)]
-pub(super) struct Sheet {
+pub(super) struct PlaceFindings {
     /// The line and the cause if the place cannot be read; its objects keep their last versions.
     pub(super) unread: Option<(usize, String)>,
     /// The line of the first object beyond the limit, and the number of objects left out.
@@ -46,9 +46,9 @@ pub(super) struct Sheet {
 
 /// A problem that concerns no object: a directory that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::config) struct Problem {
+pub(in crate::config) struct SourceProblem {
     pub(in crate::config) place: String,
-    pub(in crate::config) state: State,
+    pub(in crate::config) state: ErrorEffect,
     pub(in crate::config) cause: String,
 }
 
@@ -58,10 +58,10 @@ static UNEXPLAINED: LazyLock<Arc<[Finding]>> = LazyLock::new(|| {
     [Finding::error("", words)].into()
 });
 
-impl Claim {
+impl LedgerEntry {
     /// Builds the candidate; `explained` keeps its findings.
-    pub(super) fn candidate(self, explained: bool) -> Candidate<Objects> {
-        let Judged {
+    pub(super) fn candidate(self, explained: bool) -> Candidate<ConfigObjects> {
+        let CheckedObject {
             id,
             entry,
             findings,
@@ -69,7 +69,7 @@ impl Claim {
         let (errors, warnings): (Vec<_>, Vec<_>) =
             findings.into_iter().partition(Finding::is_error);
         let is_refused = !errors.is_empty();
-        let said = Said {
+        let said = ObjectFindings {
             line: self.line,
             wrong: self.wrong,
             generation: self.generation,
@@ -82,7 +82,7 @@ impl Claim {
                 false => Arc::default(),
             },
         };
-        let id = Some(id).filter(Id::is_whole);
+        let id = Some(id).filter(EntryId::is_whole);
         let mut candidate = Candidate::new(id, entry, said);
         candidate.uid = self.uid;
         if !is_refused {
@@ -93,7 +93,7 @@ impl Claim {
     }
 }
 
-impl Said {
+impl ObjectFindings {
     /// Returns true if the object is refused without findings of its own.
     pub(super) fn is_unexplained(&self) -> bool {
         Arc::ptr_eq(&self.errors, &UNEXPLAINED)
@@ -105,15 +105,15 @@ impl Said {
     }
 }
 
-pub(super) fn is_noted(candidate: &Candidate<Objects>) -> bool {
+pub(super) fn is_noted(candidate: &Candidate<ConfigObjects>) -> bool {
     candidate.status != Status::Accepted || !candidate.findings.warnings.is_empty()
 }
 
-impl Report {
+impl ConfigReport {
     /// `first`: where the one begins that is served in its place.
     pub(super) fn add(
         &mut self,
-        candidate: &Candidate<Objects>,
+        candidate: &Candidate<ConfigObjects>,
         first: Option<Box<str>>,
         origin: impl Fn(usize) -> Box<str>,
     ) {
@@ -135,15 +135,15 @@ impl Report {
             Status::Accepted => {}
             Status::Refused { serving } => {
                 let state = match serving {
-                    Serving::Old => State::Stale,
-                    Serving::Nothing => State::Refused,
+                    Serving::Old => ErrorEffect::Stale,
+                    Serving::Nothing => ErrorEffect::Refused,
                 };
                 reject(state, said.wrong, Arc::clone(&said.errors));
             }
             Status::Shadowed { .. } => {
                 let words = format!("duplicate of {}", first.unwrap_or_default());
                 let error = Finding::error("metadata.name", words);
-                reject(State::Refused, said.line, [error].into());
+                reject(ErrorEffect::Refused, said.line, [error].into());
             }
         }
         if !said.warnings.is_empty() {
@@ -155,9 +155,9 @@ impl Report {
         }
     }
 
-    pub(super) fn unnamed(&mut self, origin: Box<str>, state: State, cause: &str) {
+    pub(super) fn unnamed(&mut self, origin: Box<str>, state: ErrorEffect, cause: &str) {
         self.rejected.push(Rejected {
-            id: Id::default(),
+            id: EntryId::default(),
             origin,
             state,
             errors: [Finding::error("", cause)].into(),

@@ -5,21 +5,21 @@ use proptest::prelude::*;
 
 use api::config::Finding;
 
-use super::super::judged::Judged;
+use super::super::checked::CheckedObject;
 use super::super::report::Rejected;
 use super::*;
-use crate::config::Plain;
+use crate::config::CoreKind;
 
-fn claim(word: &str, line: usize) -> Claim {
+fn claim(word: &str, line: usize) -> LedgerEntry {
     let (word, uid) = word.split_once('@').unwrap_or((word, ""));
     let (name, says) = word.split_once('=').unwrap_or((word, ""));
     let name = name.trim_end_matches(['!', '?']);
     let collection = match name {
         "" => "",
-        _ => Plain::Pod.collection(),
+        _ => CoreKind::Pod.collection(),
     };
     let entry = (!word.ends_with(['!', '?'])).then(|| Entry::Plain {
-        kind: Plain::Pod,
+        kind: CoreKind::Pod,
         json: says.into(),
     });
     let findings = match &entry {
@@ -27,9 +27,9 @@ fn claim(word: &str, line: usize) -> Claim {
         Some(_) if says == "9" => vec![Finding::warning("spec", "is nine")],
         Some(_) => Vec::new(),
     };
-    Claim {
-        judged: Judged {
-            id: Id {
+    LedgerEntry {
+        judged: CheckedObject {
+            id: EntryId {
                 collection,
                 name: name.into(),
             },
@@ -62,8 +62,8 @@ fn settled(ledger: &mut Ledger) -> String {
         .settle()
         .iter()
         .map(|change| match change {
-            Change::Set(id, entry) => format!("{}={}", id.name, says(entry)),
-            Change::Gone(id) => format!("{}-", id.name),
+            EntryChange::Set(id, entry) => format!("{}={}", id.name, says(entry)),
+            EntryChange::Gone(id) => format!("{}-", id.name),
         })
         .collect();
     words.join(" ")
@@ -92,7 +92,7 @@ fn ingresses_are_found_where_they_are() {
     let mut ledger = ledger();
     let mut at = |place: &str, line: usize, word: &str| {
         let mut ingress = claim(word, line);
-        ingress.judged.id.collection = Plain::Ingress.collection();
+        ingress.judged.id.collection = CoreKind::Ingress.collection();
         ledger.put(&place.into(), vec![ingress, claim("a=1", 1)]);
         ledger.settle();
         let places = ledger.report().ingresses.clone();
@@ -112,7 +112,7 @@ fn ingresses_are_found_where_they_are() {
     // The place is unchanged, so the report is, too.
     let mut says = |word: &str| {
         let mut ingress = claim(word, 1);
-        ingress.judged.id.collection = Plain::Ingress.collection();
+        ingress.judged.id.collection = CoreKind::Ingress.collection();
         ledger.put(&"h".into(), vec![ingress]);
         assert_eq!(ledger.settle().len(), 1);
         ledger.report()
@@ -247,9 +247,9 @@ fn what_cannot_be_read_says_what_it_said() {
     put(&mut ledger, "g", "");
     assert_eq!(settled(&mut ledger), "b=1");
     assert!(told(&mut ledger).is_empty());
-    let problem = Problem {
+    let problem = SourceProblem {
         place: "d".to_owned(),
-        state: State::Stale,
+        state: ErrorEffect::Stale,
         cause: "no right".to_owned(),
     };
     ledger.problems([problem].into());
@@ -365,12 +365,12 @@ proptest! {
             let before = followed.clone();
             for change in script.settle() {
                 match change {
-                    Change::Set(id, entry) => {
+                    EntryChange::Set(id, entry) => {
                         let new = says(&entry).to_owned();
                         let old = followed.insert(id.name.to_string(), new.clone());
                         prop_assert_ne!(old, Some(new));
                     }
-                    Change::Gone(id) => prop_assert!(followed.remove(&*id.name).is_some()),
+                    EntryChange::Gone(id) => prop_assert!(followed.remove(&*id.name).is_some()),
                 }
             }
             let now: BTreeMap<_, _> = served(&script).into_iter().collect();
@@ -384,7 +384,7 @@ proptest! {
             }
             fresh.settle();
             let stale: BTreeSet<_> = script.report().rejected.iter()
-                .filter(|one| one.state == State::Stale && one.id.is_whole())
+                .filter(|one| one.state == ErrorEffect::Stale && one.id.is_whole())
                 .map(|one| one.id.name.to_string())
                 .collect();
             let without = |mut all: BTreeMap<String, String>| { all.retain(|name, _| !stale.contains(name)); all };

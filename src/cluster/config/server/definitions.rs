@@ -19,34 +19,34 @@ const VERSIONS: [&str; 5] = ["v1", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Definition {
-    spec: Spec,
-    status: Status,
+    spec: DefinitionSpec,
+    status: DefinitionStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Spec {
+struct DefinitionSpec {
     group: String,
-    names: Names,
-    versions: Vec<Version>,
+    names: DefinitionNames,
+    versions: Vec<DefinitionVersion>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Names {
+struct DefinitionNames {
     plural: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Version {
+struct DefinitionVersion {
     name: String,
     served: bool,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Status {
+struct DefinitionStatus {
     conditions: Vec<Condition>,
 }
 

@@ -22,13 +22,13 @@ use self::analysis::{Board, Note};
 use self::definitions::Definitions;
 use self::object::place;
 use self::seen::Seen;
-use self::watching::{Watching, Word};
-pub use self::words::{Heard, Settings};
+use self::watching::{NumberedChanges, Watching};
+pub use self::words::{ServerUpdate, WatchSettings};
+use super::core_kind::CoreKind;
 use super::directory::MOST_OBJECTS;
-use super::entry::{Entry, Id};
-use super::ledger::{Claim, Ledger, Problem};
-use super::plain::Plain;
-use super::report::State;
+use super::entry::{Entry, EntryId};
+use super::ledger::{Ledger, LedgerEntry, SourceProblem};
+use super::report::ErrorEffect;
 use crate::connect::Cluster;
 use crate::kind::{Key, Resource};
 use crate::store::{self, Changes, Freshness};
@@ -39,7 +39,7 @@ const SLICE: usize = 100;
 
 /// A kind that is watched.
 #[derive(Debug)]
-struct Kind {
+struct WatchedKind {
     resource: Resource,
     number: u64,
     task: AbortHandle,
@@ -59,19 +59,19 @@ struct Pending {
 #[derive(Debug)]
 pub struct Server {
     cluster: Cluster,
-    settings: Settings,
+    settings: WatchSettings,
     ledger: Ledger,
     definitions: Definitions,
     /// All CustomResourceDefinitions of the first list have been read.
     are_defined: bool,
     /// By collection; the definitions are one without a name.
-    kinds: BTreeMap<&'static str, Kind>,
+    kinds: BTreeMap<&'static str, WatchedKind>,
     number: u64,
     peers: Peers,
     /// Ended when this is dropped.
     tasks: JoinSet<()>,
-    to: mpsc::Sender<Word>,
-    words: mpsc::Receiver<Word>,
+    to: mpsc::Sender<NumberedChanges>,
+    words: mpsc::Receiver<NumberedChanges>,
     pending: Option<Pending>,
     /// Pending status writes, if `analysis` is on.
     notes: Option<Board>,
@@ -104,7 +104,7 @@ const fn core(name: &'static str) -> Resource {
 impl Server {
     /// Reads it from now on.
     #[must_use]
-    pub fn start(cluster: Cluster, settings: Settings) -> Self {
+    pub fn start(cluster: Cluster, settings: WatchSettings) -> Self {
         // Room for one: what comes meanwhile is one change when it is asked for.
         let (to, words) = mpsc::channel(1);
         let services = settings.services;
@@ -135,18 +135,18 @@ impl Server {
             this.notes = Some(board);
         }
         this.watch(DEFINITIONS, definitions::RESOURCE, None, None);
-        this.watch(Plain::Ingress.collection(), INGRESSES, again, None);
+        this.watch(CoreKind::Ingress.collection(), INGRESSES, again, None);
         if services {
             for (plain, name) in [
-                (Plain::Service, "services"),
-                (Plain::Pod, "pods"),
-                (Plain::Node, "nodes"),
+                (CoreKind::Service, "services"),
+                (CoreKind::Pod, "pods"),
+                (CoreKind::Node, "nodes"),
             ] {
                 this.watch(plain.collection(), core(name), None, None);
             }
-            this.watch(Plain::EndpointSlice.collection(), SLICES, again, None);
+            this.watch(CoreKind::EndpointSlice.collection(), SLICES, again, None);
             this.watch(
-                Plain::Endpoints.collection(),
+                CoreKind::Endpoints.collection(),
                 core("endpoints"),
                 None,
                 Some(SLICES),
@@ -173,7 +173,7 @@ impl Server {
             replaceable: resource == SLICES,
         };
         let task = self.tasks.spawn(watching.run(self.number, self.to.clone()));
-        let kind = Kind {
+        let kind = WatchedKind {
             resource,
             number: self.number,
             task,
@@ -185,7 +185,7 @@ impl Server {
     }
 
     /// Waits for a change of objects or of freshness. Cancel-safe.
-    pub async fn changed(&mut self) -> Heard {
+    pub async fn changed(&mut self) -> ServerUpdate {
         loop {
             if self.take_in() {
                 return self.heard();
@@ -201,11 +201,11 @@ impl Server {
     }
 
     /// Iterates over the served entries, by name.
-    pub fn all(&self) -> impl Iterator<Item = (&Id, &Entry)> {
+    pub fn all(&self) -> impl Iterator<Item = (&EntryId, &Entry)> {
         self.ledger.all()
     }
 
-    fn heard(&mut self) -> Heard {
+    fn heard(&mut self) -> ServerUpdate {
         let changes = self.ledger.settle();
         let missing = self.kinds.values().filter(|kind| !kind.freshness.listed);
         let missing: Vec<_> = missing.map(|kind| kind.resource.to_string()).collect();
@@ -214,7 +214,7 @@ impl Server {
             .kinds
             .values()
             .filter_map(|kind| kind.freshness.stale.as_ref());
-        Heard {
+        ServerUpdate {
             changes,
             report: self.ledger.report(),
             synced: self.synced,
@@ -351,8 +351,8 @@ impl Server {
     }
 
     /// Objects that are no such thing: each stays as it was.
-    fn unreadable(&self) -> BTreeSet<Problem> {
-        let of = |kind: &Kind| {
+    fn unreadable(&self) -> BTreeSet<SourceProblem> {
+        let of = |kind: &WatchedKind| {
             let all = Arc::clone(&kind.freshness.unreadable);
             let resource = kind.resource;
             let all: Vec<_> = all
@@ -360,10 +360,10 @@ impl Server {
                 .map(|(key, why)| {
                     let place = place(&resource, key);
                     let state = match self.ledger.is_there(&place) {
-                        true => State::Stale,
-                        false => State::Refused,
+                        true => ErrorEffect::Stale,
+                        false => ErrorEffect::Refused,
                     };
-                    Problem {
+                    SourceProblem {
                         place: place.to_string(),
                         state,
                         cause: format!("cannot be read: {why}"),
@@ -380,7 +380,7 @@ impl Server {
         let Some(text) = seen.take() else {
             return;
         };
-        let judged = object::judged(
+        let judged = object::checked(
             of.collection,
             &of.resource,
             key,
@@ -396,11 +396,11 @@ impl Server {
         self.judged = self.judged.saturating_add(1);
         let is_broken = judged.findings.iter().any(Finding::is_error);
         self.broken = self.broken.saturating_add(u64::from(is_broken));
-        let claim = Claim {
+        let claim = LedgerEntry {
             judged,
             uid: seen.uid.clone(),
             generation: seen.generation,
-            ..Claim::default()
+            ..LedgerEntry::default()
         };
         self.ledger.put(&place, vec![claim]);
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use api::config::Finding;
 use serde_json::{Map, Value as Json};
 
-use crate::config::entry::Id;
-use crate::config::judged::{Judged, Origin, judge};
-use crate::config::plain::Usable;
+use crate::config::checked::{CheckedObject, Origin, check};
+use crate::config::core_kind::Usable;
+use crate::config::entry::EntryId;
 use crate::kind::{Key, Resource};
 
 /// Returns the place of an object, which does not depend on the version it is read in.
@@ -16,16 +16,16 @@ pub(super) fn place(resource: &Resource, key: &Key) -> Arc<str> {
 }
 
 /// Validates the text of an object.
-pub(super) fn judged(
+pub(super) fn checked(
     collection: &'static str,
     resource: &Resource,
     key: &Key,
     text: &str,
     usable: Usable,
-) -> Judged {
-    let id = Id {
+) -> CheckedObject {
+    let id = EntryId {
         collection,
-        ..Id::default()
+        ..EntryId::default()
     };
     let origin = Origin {
         usable,
@@ -33,10 +33,10 @@ pub(super) fn judged(
         is_whole: false,
     };
     match serde_json::from_str(text) {
-        Ok(fields) => judge(&whole(resource, id.kind(), fields), origin).unwrap_or_default(),
+        Ok(fields) => check(&whole(resource, id.kind(), fields), origin).unwrap_or_default(),
         // Its bytes were JSON, and so this is how deep it is.
-        Err(_) => Judged {
-            id: Id {
+        Err(_) => CheckedObject {
+            id: EntryId {
                 name: key.to_string().into(),
                 ..id
             },

@@ -9,7 +9,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::config::plain::LAST_APPLIED;
+use crate::config::core_kind::LAST_APPLIED;
 use crate::kind::{Key, Kind, Resource};
 
 /// An object. Two objects are equal if this crate would treat them the same.
@@ -63,7 +63,7 @@ impl Seen {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Metadata {
+struct PartialMetadata {
     name: Box<str>,
     namespace: Option<Box<str>>,
     uid: Option<Box<str>>,
@@ -78,7 +78,7 @@ struct Metadata {
 /// program.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Status {
+struct PartialStatus {
     #[serde(rename = "podIP")]
     pod_ip: Option<Box<RawValue>>,
     accepted_names: Option<Box<RawValue>>,
@@ -116,7 +116,7 @@ impl<'de> Deserialize<'de> for Seen {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         use serde::de::Error as _;
         let Fields(fields) = Fields::deserialize(from)?;
-        let mut metadata = Metadata::default();
+        let mut metadata = PartialMetadata::default();
         let mut text = Text::default();
         let mut messages = None;
         for (name, value) in &fields {
@@ -126,7 +126,8 @@ impl<'de> Deserialize<'de> for Seen {
                 }
                 "status" => {
                     // Other fields of the status are not read.
-                    let mut status: Status = serde_json::from_str(value.get()).unwrap_or_default();
+                    let mut status: PartialStatus =
+                        serde_json::from_str(value.get()).unwrap_or_default();
                     messages = status.validation_messages.take();
                     text.add(name, &of_status(status));
                 }
@@ -190,7 +191,7 @@ fn field(to: &mut String, name: &str, value: &str) {
     to.push_str(value);
 }
 
-fn of_status(status: Status) -> String {
+fn of_status(status: PartialStatus) -> String {
     let mut all = Text::default();
     if let Some(address) = status.pod_ip {
         all.add("podIP", address.get());
@@ -206,7 +207,7 @@ fn of_status(status: Status) -> String {
 }
 
 /// Renders the fields without braces and without the version.
-fn of_metadata(metadata: Metadata) -> String {
+fn of_metadata(metadata: PartialMetadata) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut text = String::new();
     field(&mut text, "name", &quoted(&metadata.name));

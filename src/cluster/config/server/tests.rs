@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::config::{Change, State, Usable};
+use crate::config::{EntryChange, ErrorEffect, Usable};
 use crate::fake::{Fake, Fault};
 use crate::watcher::Pace;
 
@@ -12,12 +12,12 @@ const CRDS: &str = "customresourcedefinitions";
 const VIRTUAL_SERVICES: &str = "virtualservices";
 const GATEWAYS: &str = "gateways";
 
-fn settings(services: bool) -> Settings {
+fn settings(services: bool) -> WatchSettings {
     let usable: Usable = |_, json| match json.contains("unusable") {
         true => Err("not usable".to_owned()),
         false => Ok(()),
     };
-    Settings {
+    WatchSettings {
         pace: Pace {
             first: Duration::from_millis(5),
             most: Duration::from_millis(100),
@@ -27,7 +27,7 @@ fn settings(services: bool) -> Settings {
             steady: Duration::from_millis(100),
         },
         look_again: Duration::from_millis(50),
-        ..Settings::new(usable, services)
+        ..WatchSettings::new(usable, services)
     }
 }
 
@@ -77,7 +77,7 @@ async fn fake() -> Fake {
 struct Play {
     server: Server,
     /// The last update.
-    heard: Option<Heard>,
+    heard: Option<ServerUpdate>,
     /// All changes since the last call of `said`.
     changes: Vec<String>,
 }
@@ -92,7 +92,7 @@ impl Play {
     }
 
     fn analysis(fake: &Fake) -> Self {
-        let settings = Settings {
+        let settings = WatchSettings {
             analysis: true,
             ..settings(false)
         };
@@ -117,13 +117,13 @@ impl Play {
         }
     }
 
-    async fn until(&mut self, what: impl Fn(&Heard, &Server) -> bool) {
+    async fn until(&mut self, what: impl Fn(&ServerUpdate, &Server) -> bool) {
         let found = timeout(Duration::from_secs(20), async {
             loop {
                 let heard = self.server.changed().await;
-                let word = |change: &Change| match change {
-                    Change::Set(id, _) => id.to_string(),
-                    Change::Gone(id) => format!("{id}-"),
+                let word = |change: &EntryChange| match change {
+                    EntryChange::Set(id, _) => id.to_string(),
+                    EntryChange::Gone(id) => format!("{id}-"),
                 };
                 self.changes.extend(heard.changes.iter().map(word));
                 let is_it = what(&heard, &self.server);
@@ -292,7 +292,7 @@ async fn broken_ones_keep_what_the_same_object_was() {
         .await;
     assert_eq!(
         play.heard.as_ref().unwrap().report.rejected[0].state,
-        State::Stale
+        ErrorEffect::Stale
     );
     assert_eq!(play.served(), ["VirtualService n/a"]);
     // The same is wrong with a later version.
@@ -311,7 +311,7 @@ async fn broken_ones_keep_what_the_same_object_was() {
     assert_eq!(play.next().await, ["VirtualService n/a-"]);
     assert_eq!(
         play.heard.as_ref().unwrap().report.rejected[0].state,
-        State::Refused
+        ErrorEffect::Refused
     );
     let deep = (0..300).fold(json!(1), |inner, _| json!([inner]));
     let mut object = service("c", "x");
@@ -516,7 +516,7 @@ async fn an_object_of_a_wrong_type_is_left_out_alone_or_stays() {
     };
     fake.put_in(VIRTUAL_SERVICES, wrong("w"));
     let mut play = Play::new(&fake, false);
-    let rejected = |heard: &Heard| -> Vec<_> {
+    let rejected = |heard: &ServerUpdate| -> Vec<_> {
         let all = heard.report.rejected.iter();
         let all = all.map(|one| format!("{} {}", one.origin, one.state.as_str()));
         all.collect()

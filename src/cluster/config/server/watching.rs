@@ -16,7 +16,7 @@ use crate::watcher::{Pace, Peers, Selection, Watcher};
 const PAGE: u32 = 500;
 
 /// Changes of a kind, with the number of the watch that sends them.
-pub(super) type Word = (u64, Changes<Seen>);
+pub(super) type NumberedChanges = (u64, Changes<Seen>);
 
 /// The resource to watch, and how.
 pub(super) struct Watching {
@@ -34,7 +34,7 @@ pub(super) struct Watching {
 
 impl Watching {
     /// Forwards the changes of the watch, for as long as it is polled.
-    pub(super) async fn run(self, number: u64, to: mpsc::Sender<Word>) {
+    pub(super) async fn run(self, number: u64, to: mpsc::Sender<NumberedChanges>) {
         let (writer, reader) = store();
         tokio::select! {
             () = self.read(writer) => {}
@@ -83,7 +83,7 @@ impl Watching {
     }
 }
 
-async fn forward(number: u64, mut reader: Reader<Seen>, to: mpsc::Sender<Word>) {
+async fn forward(number: u64, mut reader: Reader<Seen>, to: mpsc::Sender<NumberedChanges>) {
     while let Some(changes) = reader.changed().await {
         if to.send((number, changes)).await.is_err() {
             return;

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::config::entry::Change;
-use crate::config::plain::Usable;
-use crate::config::report::Report;
+use crate::config::core_kind::Usable;
+use crate::config::entry::EntryChange;
+use crate::config::report::ConfigReport;
 use crate::watcher::Pace;
 
 /// The kinds to watch, and how.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct WatchSettings {
     pub usable: Usable,
     /// Watches Services, their endpoints, Pods and Nodes, too.
     pub services: bool,
@@ -23,7 +23,7 @@ pub struct Settings {
     pub look_again: Duration,
 }
 
-impl Settings {
+impl WatchSettings {
     #[must_use]
     pub fn new(usable: Usable, services: bool) -> Self {
         Self {
@@ -42,11 +42,11 @@ impl Settings {
 
 /// An update of the source.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Heard {
+pub struct ServerUpdate {
     /// By name.
-    pub changes: Vec<Change>,
+    pub changes: Vec<EntryChange>,
     /// The same pointer as before if nothing is new.
-    pub report: Arc<Report>,
+    pub report: Arc<ConfigReport>,
     /// Every kind was listed once.
     pub synced: bool,
     /// Kinds that were not listed yet, as roles have them.

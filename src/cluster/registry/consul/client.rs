@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::timeout;
 
 use super::address::{Address, Token};
-use super::schedule::{self, End, Query, Target, Way};
+use super::schedule::{self, End, Query, QueryPath, QueryTarget};
 use crate::answer::chain;
 
 /// The `wait` of a blocking query. Consul adds up to a sixteenth as jitter.
@@ -132,9 +132,9 @@ impl Client {
 
 fn path(query: &Query) -> String {
     match (&query.target, query.way) {
-        (Target::Names, _) => "/v1/catalog/services".to_owned(),
-        (Target::Service(name), Way::Health) => format!("/v1/health/service/{name}"),
-        (Target::Service(name), Way::Catalog) => format!("/v1/catalog/service/{name}"),
+        (QueryTarget::Names, _) => "/v1/catalog/services".to_owned(),
+        (QueryTarget::Service(name), QueryPath::Health) => format!("/v1/health/service/{name}"),
+        (QueryTarget::Service(name), QueryPath::Catalog) => format!("/v1/catalog/service/{name}"),
     }
 }
 

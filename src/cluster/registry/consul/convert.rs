@@ -27,7 +27,7 @@ pub(crate) struct Converted {
 }
 
 /// A port with its protocol, and the instance that decided it.
-struct Settled<'a> {
+struct DecidedPort<'a> {
     protocol: Protocol,
     by: &'a str,
     disputed: bool,
@@ -108,8 +108,8 @@ fn settle<'a>(
     name: &str,
     instances: &'a [Instance],
     warnings: &mut BTreeSet<String>,
-) -> BTreeMap<u16, Settled<'a>> {
-    let mut settled: BTreeMap<u16, Settled<'a>> = BTreeMap::new();
+) -> BTreeMap<u16, DecidedPort<'a>> {
+    let mut settled: BTreeMap<u16, DecidedPort<'a>> = BTreeMap::new();
     for instance in instances {
         let id = shown(&instance.id);
         let Ok(number) = u16::try_from(instance.port) else {
@@ -131,7 +131,7 @@ fn settle<'a>(
                 Protocol::Tcp
             }),
         };
-        let first = settled.entry(number).or_insert(Settled {
+        let first = settled.entry(number).or_insert(DecidedPort {
             protocol,
             by: &instance.id,
             disputed: false,
@@ -148,7 +148,7 @@ fn settle<'a>(
 }
 
 /// Endpoints join their port by its name, so that no two ports may have the same: the smallest number has the plain one.
-fn port_names(settled: &BTreeMap<u16, Settled<'_>>) -> BTreeMap<u16, Arc<str>> {
+fn port_names(settled: &BTreeMap<u16, DecidedPort<'_>>) -> BTreeMap<u16, Arc<str>> {
     let mut taken = BTreeSet::new();
     settled
         .iter()

@@ -24,22 +24,22 @@ use tokio::time::{Instant, sleep_until};
 pub use self::address::{Address, BadAddress, Token};
 use self::client::{Client, Failed};
 use self::convert::{Converted, convert};
-use self::schedule::{End, Query, Schedule, Target, Way};
+use self::schedule::{End, Query, QueryPath, QueryTarget, Schedule};
 use self::wire::Catalog;
-use super::{Contribution, SourceId, Standing};
+use super::{Contribution, SourceId, SyncState};
 use crate::log_limiter::{LogLimiter, times};
 
 /// The state of a source: all its objects, and its standing. While it is [`Standing::Syncing`] the contribution is empty.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
-    pub standing: Standing,
+pub struct ConsulUpdate {
+    pub standing: SyncState,
     pub contribution: Contribution,
 }
 
-impl Default for Said {
+impl Default for ConsulUpdate {
     fn default() -> Self {
         Self {
-            standing: Standing::Syncing,
+            standing: SyncState::Syncing,
             contribution: Contribution::default(),
         }
     }
@@ -61,7 +61,7 @@ enum News {
 /// The end of a query, with its result.
 struct Ended {
     ticket: u64,
-    way: Way,
+    way: QueryPath,
     end: End,
     news: Result<News, String>,
 }
@@ -85,12 +85,12 @@ impl Consul {
     }
 
     /// Sends the source's state on each change, for as long as it is polled.
-    pub async fn run(self, to: watch::Sender<Said>) -> Infallible {
+    pub async fn run(self, to: watch::Sender<ConsulUpdate>) -> Infallible {
         let start = Instant::now();
         let mut schedule = Schedule::new(Duration::ZERO);
         let mut queries = JoinSet::new();
         let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
-        let mut heard = Heard::default();
+        let mut heard = CatalogState::default();
         loop {
             let orders = schedule.next(start.elapsed());
             for ticket in orders.cancel {
@@ -129,7 +129,7 @@ fn broken(error: &JoinError, handles: &HashMap<u64, AbortHandle>) -> Option<Ende
         .find(|(_, handle)| handle.id() == error.id())?;
     Some(Ended {
         ticket: *ticket,
-        way: Way::Catalog,
+        way: QueryPath::Catalog,
         end: End::Useless,
         news: Err("cannot read Consul's answer: internal error".to_owned()),
     })
@@ -162,9 +162,9 @@ async fn ask(client: Client, query: Query, cluster: ClusterId) -> Ended {
 
 fn understand(query: &Query, body: &[u8], cluster: &ClusterId) -> Result<News, String> {
     let (name, instances) = match (&query.target, query.way) {
-        (Target::Names, _) => return wire::catalog(body).map(News::Names),
-        (Target::Service(name), Way::Health) => (name, wire::health(body)),
-        (Target::Service(name), Way::Catalog) => (name, wire::instances(body)),
+        (QueryTarget::Names, _) => return wire::catalog(body).map(News::Names),
+        (QueryTarget::Service(name), QueryPath::Health) => (name, wire::health(body)),
+        (QueryTarget::Service(name), QueryPath::Catalog) => (name, wire::instances(body)),
     };
     instances
         .map(|instances| News::Service(convert(name, instances, cluster)))
@@ -173,7 +173,7 @@ fn understand(query: &Query, body: &[u8], cluster: &ClusterId) -> Result<News, S
 
 /// The source's objects so far, and its warnings.
 #[derive(Default)]
-struct Heard {
+struct CatalogState {
     contribution: Contribution,
     /// Present warnings, by service; those of the catalog have no name.
     warnings: BTreeMap<Option<Arc<str>>, Vec<String>>,
@@ -183,25 +183,27 @@ struct Heard {
     was_complete: bool,
 }
 
-impl Heard {
+impl CatalogState {
     fn take(&mut self, schedule: &mut Schedule, now: Duration, ended: Ended) {
         let in_turn = schedule.in_turn();
         let Some(target) = schedule.ended(now, ended.ticket, ended.end, fastrand::f64()) else {
             return;
         };
         match (target, ended.news) {
-            (Target::Names, Ok(News::Names(catalog))) => {
+            (QueryTarget::Names, Ok(News::Names(catalog))) => {
                 self.warn(None, catalog.warnings);
                 self.keep(&catalog.names);
                 schedule.names(now, &catalog.names);
             }
-            (Target::Service(name), Ok(News::Service(converted))) => self.set(&name, converted),
+            (QueryTarget::Service(name), Ok(News::Service(converted))) => {
+                self.set(&name, converted);
+            }
             // Each question has its own answer.
             (_, Ok(_)) => {}
             (_, Err(why)) => {
                 // A refused path falls back to the other, a closed connection to fewer queries: neither is an error.
                 let is_told = match ended.end {
-                    End::Refused { status: 403 | 404 } => ended.way == Way::Catalog,
+                    End::Refused { status: 403 | 404 } => ended.way == QueryPath::Catalog,
                     End::Closed => schedule.is_failing(),
                     End::Answered { .. } | End::Refused { .. } | End::Useless | End::Away => true,
                 };
@@ -278,19 +280,19 @@ impl Heard {
         }
     }
 
-    fn say(&mut self, schedule: &Schedule, to: &watch::Sender<Said>) {
+    fn say(&mut self, schedule: &Schedule, to: &watch::Sender<ConsulUpdate>) {
         self.was_complete |= schedule.is_complete();
         if !schedule.is_failing() {
             self.repeats.forget();
         }
         let standing = match (self.was_complete, schedule.is_failing()) {
-            (false, _) => Standing::Syncing,
-            (true, false) => Standing::Synced,
-            (true, true) => Standing::Stale {
+            (false, _) => SyncState::Syncing,
+            (true, false) => SyncState::Synced,
+            (true, true) => SyncState::Stale {
                 error: self.error.clone(),
             },
         };
-        let is_syncing = standing == Standing::Syncing;
+        let is_syncing = standing == SyncState::Syncing;
         to.send_if_modified(|said| {
             let same_content = is_syncing || same(&said.contribution, &self.contribution);
             if said.standing == standing && same_content {

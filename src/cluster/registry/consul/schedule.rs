@@ -17,8 +17,8 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::query::{End, Orders, Query, Target, Way};
-use self::slot::{Outage, Phase, Slot};
+pub(crate) use self::query::{End, Orders, Query, QueryPath, QueryTarget};
+use self::slot::{Outage, Phase, QuerySlot};
 
 /// Services with a waiting query.
 pub(crate) const WAITING: usize = 1000;
@@ -40,10 +40,10 @@ const CROWD: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    slots: BTreeMap<Target, Slot>,
-    under_way: BTreeMap<u64, Target>,
-    due: BTreeSet<(Duration, Target)>,
-    reads_due: BTreeSet<(Duration, Target)>,
+    slots: BTreeMap<QueryTarget, QuerySlot>,
+    under_way: BTreeMap<u64, QueryTarget>,
+    due: BTreeSet<(Duration, QueryTarget)>,
+    reads_due: BTreeSet<(Duration, QueryTarget)>,
     /// Services that have a waiting query, and how many may.
     waiting: usize,
     most: usize,
@@ -85,16 +85,16 @@ impl Schedule {
             shrunk: 0,
             cancel: Vec::new(),
         };
-        schedule.add(now, &Target::Names);
+        schedule.add(now, &QueryTarget::Names);
         schedule
     }
 
     /// Replaces the set of services. Services that are gone are no longer queried.
     pub(crate) fn names(&mut self, now: Duration, names: &BTreeSet<Arc<str>>) {
-        let gone: Vec<Target> = self
+        let gone: Vec<QueryTarget> = self
             .slots
             .keys()
-            .filter(|target| matches!(target, Target::Service(name) if !names.contains(name)))
+            .filter(|target| matches!(target, QueryTarget::Service(name) if !names.contains(name)))
             .cloned()
             .collect();
         for target in gone {
@@ -106,7 +106,7 @@ impl Schedule {
             }
         }
         for name in names {
-            let target = Target::Service(name.clone());
+            let target = QueryTarget::Service(name.clone());
             if !self.slots.contains_key(&target) {
                 self.add(now, &target);
             }
@@ -120,7 +120,7 @@ impl Schedule {
         ticket: u64,
         end: End,
         random: f64,
-    ) -> Option<Target> {
+    ) -> Option<QueryTarget> {
         let target = self.under_way.get(&ticket)?.clone();
         let Phase::UnderWay { since, .. } = self.slots.get(&target)?.phase else {
             return None;
@@ -131,7 +131,7 @@ impl Schedule {
             End::Away => true,
             End::Closed => !self.is_crowded(now, ticket, since),
             // Consul without a leader answers 500 to every query.
-            End::Refused { status } => target == Target::Names && status >= 500,
+            End::Refused { status } => target == QueryTarget::Names && status >= 500,
             End::Useless => false,
         };
         let again = if away {
@@ -190,20 +190,20 @@ impl Schedule {
         self.slots.len().saturating_sub(1 + self.waiting)
     }
 
-    fn add(&mut self, now: Duration, target: &Target) {
-        self.slots.insert(target.clone(), Slot::new());
+    fn add(&mut self, now: Duration, target: &QueryTarget) {
+        self.slots.insert(target.clone(), QuerySlot::new());
         self.unheard += 1;
         self.place(target, now);
     }
 
-    fn with(&mut self, target: &Target, change: impl FnOnce(&mut Slot)) {
+    fn with(&mut self, target: &QueryTarget, change: impl FnOnce(&mut QuerySlot)) {
         if let Some(slot) = self.slots.get_mut(target) {
             change(slot);
         }
     }
 
     /// Removes a target from its queue, or from the queries under way; then returns its ticket.
-    fn leave(&mut self, target: &Target) -> Option<u64> {
+    fn leave(&mut self, target: &QueryTarget) -> Option<u64> {
         let slot = self.slots.get_mut(target)?;
         match std::mem::replace(&mut slot.phase, Phase::Out) {
             Phase::Out => None,
@@ -224,7 +224,7 @@ impl Schedule {
         }
     }
 
-    fn give_up(&mut self, target: &Target) {
+    fn give_up(&mut self, target: &QueryTarget) {
         let ticket = self.leave(target);
         self.cancel.extend(ticket);
         if let Some(outage) = &mut self.outage
@@ -236,13 +236,13 @@ impl Schedule {
     }
 
     /// Moves a target to its queue.
-    fn place(&mut self, target: &Target, at: Duration) {
+    fn place(&mut self, target: &QueryTarget, at: Duration) {
         self.give_up(target);
         let Some(slot) = self.slots.get_mut(target) else {
             return;
         };
         slot.phase = Phase::Due(at);
-        if *target != Target::Names {
+        if *target != QueryTarget::Names {
             self.waiting -= usize::from(slot.waits);
             slot.waits = self.waiting < self.most;
             self.waiting += usize::from(slot.waits);
@@ -256,8 +256,8 @@ impl Schedule {
         queue.insert((at, target.clone()));
     }
 
-    fn ready(&mut self, now: Duration) -> Option<Target> {
-        let first = |queue: &BTreeSet<(Duration, Target)>| {
+    fn ready(&mut self, now: Duration) -> Option<QueryTarget> {
+        let first = |queue: &BTreeSet<(Duration, QueryTarget)>| {
             let (at, target) = queue.first()?;
             (*at <= now).then(|| target.clone())
         };
@@ -265,7 +265,10 @@ impl Schedule {
             if now < outage.until || outage.probe.is_some() {
                 return None;
             }
-            let names = self.due.iter().find(|(_, target)| *target == Target::Names);
+            let names = self
+                .due
+                .iter()
+                .find(|(_, target)| *target == QueryTarget::Names);
             return names
                 .map(|(_, names)| names.clone())
                 .or_else(|| first(&self.due))
@@ -283,7 +286,7 @@ impl Schedule {
         first(&self.reads_due).filter(|_| self.reads < READS)
     }
 
-    fn begin(&mut self, now: Duration, target: &Target) -> Option<Query> {
+    fn begin(&mut self, now: Duration, target: &QueryTarget) -> Option<Query> {
         self.leave(target);
         self.ticket += 1;
         self.begun += 1;
@@ -315,7 +318,7 @@ impl Schedule {
     fn settle(
         &mut self,
         now: Duration,
-        target: &Target,
+        target: &QueryTarget,
         since: Duration,
         end: End,
         random: f64,
@@ -341,17 +344,17 @@ impl Schedule {
                 }
             }
             End::Refused { status: 403 | 404 }
-                if slot.way == Way::Health && *target != Target::Names =>
+                if slot.way == QueryPath::Health && *target != QueryTarget::Names =>
             {
-                slot.way = Way::Catalog;
+                slot.way = QueryPath::Catalog;
                 slot.index = 0;
                 soon
             }
             End::Refused { .. } | End::Useless => {
-                slot.way = Way::Health;
+                slot.way = QueryPath::Health;
                 slot.index = 0;
                 // A service that is never readable does not delay the start; the names are required.
-                let heard = slot.heard || *target != Target::Names;
+                let heard = slot.heard || *target != QueryTarget::Names;
                 self.unheard -= usize::from(heard && !slot.heard);
                 self.failed += usize::from(!slot.has_failed());
                 slot.heard = heard;

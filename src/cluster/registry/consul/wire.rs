@@ -43,7 +43,7 @@ pub(crate) struct Instance {
 
 /// `/v1/catalog/services`: an object whose keys are names.
 pub(crate) fn catalog(bytes: &[u8]) -> Result<Catalog, String> {
-    let Names(names) = decode(bytes)?;
+    let ServiceNames(names) = decode(bytes)?;
     let mut catalog = Catalog::default();
     let mut bad = Vec::new();
     for name in names {
@@ -66,15 +66,15 @@ pub(crate) fn catalog(bytes: &[u8]) -> Result<Catalog, String> {
 
 /// `/v1/health/service/NAME`.
 pub(crate) fn health(bytes: &[u8]) -> Result<Vec<Instance>, String> {
-    let Some(List(entries)) = decode::<Option<List<Entry>>>(bytes)? else {
+    let Some(BoundedList(entries)) = decode::<Option<BoundedList<HealthEntry>>>(bytes)? else {
         return Ok(Vec::new());
     };
-    Ok(entries.into_iter().map(Entry::instance).collect())
+    Ok(entries.into_iter().map(HealthEntry::instance).collect())
 }
 
 /// `/v1/catalog/service/NAME`: the same without checks.
 pub(crate) fn instances(bytes: &[u8]) -> Result<Vec<Instance>, String> {
-    let Some(List(entries)) = decode::<Option<List<Flat>>>(bytes)? else {
+    let Some(BoundedList(entries)) = decode::<Option<BoundedList<Flat>>>(bytes)? else {
         return Ok(Vec::new());
     };
     Ok(entries.into_iter().map(Flat::instance).collect())
@@ -105,16 +105,16 @@ fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
 
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Entry {
-    node: Node,
-    service: Service,
+struct HealthEntry {
+    node: ConsulNode,
+    service: ConsulService,
     #[serde(default)]
-    checks: Option<List<Check>>,
+    checks: Option<BoundedList<Check>>,
 }
 
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Node {
+struct ConsulNode {
     #[serde(default)]
     node: String,
     #[serde(default)]
@@ -127,7 +127,7 @@ struct Node {
 
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Service {
+struct ConsulService {
     #[serde(default, rename = "ID")]
     id: String,
     #[serde(default)]
@@ -191,7 +191,7 @@ impl Check {
     }
 }
 
-impl Entry {
+impl HealthEntry {
     fn instance(self) -> Instance {
         let served = !self
             .checks
@@ -236,20 +236,20 @@ impl Flat {
 }
 
 /// A list with a bound.
-struct List<T>(Vec<T>);
+struct BoundedList<T>(Vec<T>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Read<T>(PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Read<T> {
-            type Value = List<T>;
+            type Value = BoundedList<T>;
 
             fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
                 to.write_str("a list")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<List<T>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<BoundedList<T>, A::Error> {
                 let mut list = Vec::new();
                 while let Some(entry) = from.next_element()? {
                     if list.len() == INSTANCES {
@@ -257,27 +257,27 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
                     }
                     list.push(entry);
                 }
-                Ok(List(list))
+                Ok(BoundedList(list))
             }
         }
         from.deserialize_seq(Read(PhantomData))
     }
 }
 
-struct Names(Vec<String>);
+struct ServiceNames(Vec<String>);
 
-impl<'de> Deserialize<'de> for Names {
+impl<'de> Deserialize<'de> for ServiceNames {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Read;
 
         impl<'de> Visitor<'de> for Read {
-            type Value = Names;
+            type Value = ServiceNames;
 
             fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
                 to.write_str("an object of services")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Names, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<ServiceNames, A::Error> {
                 let mut names = Vec::new();
                 while let Some((name, IgnoredAny)) = from.next_entry()? {
                     if names.len() == NAMES {
@@ -285,7 +285,7 @@ impl<'de> Deserialize<'de> for Names {
                     }
                     names.push(name);
                 }
-                Ok(Names(names))
+                Ok(ServiceNames(names))
             }
         }
         from.deserialize_map(Read)

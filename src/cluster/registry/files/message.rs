@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::Id;
+use super::FileObjectId;
 use crate::kind::Revision;
 use crate::registry::Written;
 
@@ -41,7 +41,7 @@ impl Message {
         }
     }
 
-    pub(super) fn of(self, id: &Id) -> Self {
+    pub(super) fn of(self, id: &FileObjectId) -> Self {
         let object = (id.kind.clone(), format!("{}/{}", id.namespace, id.name));
         Self {
             object: Some(object),

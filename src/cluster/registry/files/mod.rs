@@ -28,10 +28,10 @@ use api::yaml::{Limits, Malformed};
 use super::kubernetes::Names;
 use super::{Contribution, Written};
 use crate::config::MOST_OBJECTS;
-use crate::tree::{Found, Stamp, Walker};
+use crate::tree::{FoundFile, Stamp, Walker};
 pub use message::Message;
 use message::{message, name, one_line};
-pub(super) use object::{Id, Item};
+pub(super) use object::{FileObjectId, Item};
 pub(super) use objects::FileObjects;
 use tree::Tree;
 
@@ -67,7 +67,7 @@ pub struct Outcome {
 
 /// A file as last read.
 #[derive(Debug, Default)]
-struct Known {
+struct LastFile {
     /// The length and the hash of the file's bytes.
     content: Option<(usize, u64)>,
     /// The file with these bytes; while it has it, it is not read again.
@@ -82,7 +82,7 @@ struct Known {
 #[derive(Debug)]
 pub struct Files {
     walker: Walker,
-    known: BTreeMap<Arc<Path>, Known>,
+    known: BTreeMap<Arc<Path>, LastFile>,
     /// Directories that cannot be read at present.
     unread: BTreeMap<PathBuf, String>,
     folders: Vec<PathBuf>,
@@ -144,8 +144,8 @@ impl Files {
         self.unread = tree.unread;
         for (path, read) in tree.files {
             match read {
-                Ok(Found::Same) => self.known(&path).1.unread = None,
-                Ok(Found::Read { bytes, stamp }) => {
+                Ok(FoundFile::Same) => self.known(&path).1.unread = None,
+                Ok(FoundFile::Read { bytes, stamp }) => {
                     self.read_file(&path, &bytes);
                     self.known(&path).1.stamp = stamp;
                 }
@@ -155,7 +155,7 @@ impl Files {
         self.outcome()
     }
 
-    fn known(&mut self, path: &Path) -> (Arc<Path>, &mut Known) {
+    fn known(&mut self, path: &Path) -> (Arc<Path>, &mut LastFile) {
         let path = match self.known.get_key_value(path) {
             Some((path, _)) => Arc::clone(path),
             None => path.into(),

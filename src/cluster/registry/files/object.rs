@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use super::super::configuration::AnyConfigured;
 use super::super::credential::SecretData;
 use super::super::kubernetes::{
-    Endpoints, Namespace, Node as Machine, Pod, Service, Slice, trimmed,
+    EndpointSlice, Endpoints, Namespace, Node as Machine, Pod, Service, trimmed,
 };
 use super::super::refusal::Refusal;
 use super::super::written::Written;
@@ -21,14 +21,14 @@ use crate::kind::Revision;
 
 /// The identity of an object, independent of its API version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::registry) struct Id {
+pub(in crate::registry) struct FileObjectId {
     pub(super) group: Arc<str>,
     pub(super) kind: Arc<str>,
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
 }
 
-impl std::fmt::Display for Id {
+impl std::fmt::Display for FileObjectId {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(to, "{} ", self.kind)?;
         if !self.namespace.is_empty() {
@@ -43,7 +43,7 @@ impl std::fmt::Display for Id {
 pub(in crate::registry) enum Meaning {
     Configuration(AnyConfigured),
     Service(Arc<Service>),
-    Slice(Arc<Slice>),
+    Slice(Arc<EndpointSlice>),
     Endpoints(Arc<Endpoints>),
     Pod(Arc<Pod>),
     Machine(Arc<Machine>),
@@ -74,15 +74,15 @@ impl Meaning {
 }
 
 #[derive(Clone, Debug)]
-pub(in crate::registry) struct Object {
-    pub(super) id: Id,
+pub(in crate::registry) struct FileObject {
+    pub(super) id: FileObjectId,
     pub(super) line: usize,
     pub(super) meaning: Meaning,
     /// The object as written, if it is of the mesh's configuration.
     pub(super) written: Option<Arc<Written>>,
 }
 
-impl Object {
+impl FileObject {
     /// Returns true for certificates with their keys, which no output shows.
     pub(in crate::registry) const fn is_secret(&self) -> bool {
         matches!(self.meaning, Meaning::Credential(_))
@@ -94,7 +94,7 @@ impl Object {
 }
 
 #[cfg(test)]
-impl Object {
+impl FileObject {
     pub(in crate::registry) const fn written(&self) -> Option<&Arc<Written>> {
         self.written.as_ref()
     }
@@ -103,11 +103,11 @@ impl Object {
 /// The result of decoding a document.
 #[derive(Debug)]
 pub(in crate::registry) enum Item {
-    Good(Object),
+    Good(FileObject),
     Bad {
         line: usize,
         /// The identity, as far as it is known.
-        id: Option<Id>,
+        id: Option<FileObjectId>,
         written: Option<Arc<Written>>,
         cause: String,
     },
@@ -121,7 +121,7 @@ const INGRESSES: &str = "networking.k8s.io";
 /// The fields that every object has.
 struct Head<'a> {
     api_version: &'a str,
-    id: Id,
+    id: FileObjectId,
     /// The creation time, or its error: the object's identity is known by then, and its last good version stays.
     created: Result<Option<i64>, String>,
 }
@@ -202,7 +202,7 @@ fn head<'a>(
     };
     Ok(Head {
         api_version,
-        id: Id {
+        id: FileObjectId {
             group: group.into(),
             kind: kind.into(),
             namespace: namespace.into(),
@@ -283,7 +283,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc
     }));
     let id = head.id.clone();
     match meaning {
-        Ok(meaning) => Item::Good(Object {
+        Ok(meaning) => Item::Good(FileObject {
             id,
             line,
             meaning,
@@ -314,7 +314,7 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
     };
     let (id, line) = (head.id.clone(), part.begin());
     match head.created.clone().and(read) {
-        Ok(meaning) => Item::Good(Object {
+        Ok(meaning) => Item::Good(FileObject {
             id,
             line,
             meaning,

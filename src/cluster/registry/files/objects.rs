@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::kubernetes::{
-    Endpoints, Ingresses, Names, Namespace, Node, Objects, Pod, Problem, Service, Slice,
+    EndpointSlice, Endpoints, Ingresses, Names, Namespace, Node, Objects, Pod, Problem, Service,
 };
 use api::model::Credentials;
 
-use super::object::{Id, Item, Meaning, SLICES};
+use super::object::{FileObjectId, Item, Meaning, SLICES};
 use super::{MAX_MESSAGES, Message, message, name};
 use crate::catalogue::{Candidate, Catalogue, Content, Serving, Status};
 use crate::registry::{Contribution, Written};
@@ -20,21 +20,21 @@ struct InFiles;
 
 impl Content for InFiles {
     type Place = Arc<Path>;
-    type Id = Id;
-    type Version = Version;
-    type Findings = Found;
+    type Id = FileObjectId;
+    type Version = StoredVersion;
+    type Findings = DocumentFindings;
 }
 
 /// The stored form of a valid object.
 #[derive(Clone, Debug, PartialEq)]
-struct Version {
+struct StoredVersion {
     meaning: Meaning,
     written: Option<Arc<Written>>,
 }
 
 /// Findings about a document.
 #[derive(Debug)]
-struct Found {
+struct DocumentFindings {
     line: usize,
     /// The reason for a refusal.
     cause: String,
@@ -97,7 +97,7 @@ impl FileObjects {
                     continue;
                 }
                 Item::Good(object) => {
-                    let found = Found {
+                    let found = DocumentFindings {
                         line: object.line,
                         cause: String::new(),
                         written: None,
@@ -111,7 +111,7 @@ impl FileObjects {
                     written,
                     cause,
                 } => {
-                    let found = Found {
+                    let found = DocumentFindings {
                         line,
                         cause,
                         written,
@@ -136,10 +136,15 @@ impl FileObjects {
     }
 
     /// Builds a version that keeps the pointer of an equal earlier one, so readers need not compare.
-    fn version(&self, id: &Id, meaning: Meaning, written: Option<Arc<Written>>) -> Version {
+    fn version(
+        &self,
+        id: &FileObjectId,
+        meaning: Meaning,
+        written: Option<Arc<Written>>,
+    ) -> StoredVersion {
         let before = self.catalogue.get(id).map(|before| &before.meaning);
         let before = before.filter(|before| **before == meaning).cloned();
-        Version {
+        StoredVersion {
             meaning: before.unwrap_or(meaning),
             written,
         }
@@ -235,7 +240,7 @@ impl FileObjects {
     }
 
     /// The last good version that is served from the place of a refused candidate.
-    fn served_for(&self, one: &Candidate<InFiles>) -> Option<&Version> {
+    fn served_for(&self, one: &Candidate<InFiles>) -> Option<&StoredVersion> {
         let id = one.id.as_ref()?;
         let (_, holder) = self.catalogue.origin(id)?;
         std::ptr::eq(holder, one).then(|| self.catalogue.get(id))?
@@ -296,12 +301,12 @@ impl FileObjects {
 }
 
 /// The object that a problem is of.
-fn id(problem: &Problem) -> Id {
+fn id(problem: &Problem) -> FileObjectId {
     let group = match problem.kind {
         "EndpointSlice" => SLICES,
         _ => "",
     };
-    Id {
+    FileObjectId {
         group: group.into(),
         kind: problem.kind.into(),
         namespace: (*problem.object.namespace).into(),
@@ -312,7 +317,7 @@ fn id(problem: &Problem) -> Id {
 #[derive(Default)]
 struct Sorted {
     services: Vec<Arc<Service>>,
-    slices: Vec<Arc<Slice>>,
+    slices: Vec<Arc<EndpointSlice>>,
     endpoints: Vec<Arc<Endpoints>>,
     pods: Vec<Arc<Pod>>,
     machines: Vec<Arc<Node>>,
@@ -332,7 +337,7 @@ fn shadowed(one: &Candidate<InFiles>, path: &Path, other: &Path) -> String {
 }
 
 fn refusal(one: &Candidate<InFiles>, path: &Path, serving: Serving) -> Message {
-    let Found { line, cause, .. } = &one.findings;
+    let DocumentFindings { line, cause, .. } = &one.findings;
     let kept = match serving {
         Serving::Old => "; its last good version stays",
         Serving::Nothing => "",

@@ -9,7 +9,7 @@ use super::super::Memory;
 use super::message::MAX_LETTERS;
 use super::tree::Tree;
 use super::*;
-use crate::tree::Found;
+use crate::tree::FoundFile;
 
 /// A name and a port; no port: not valid.
 type Document = (u8, Option<u8>);
@@ -57,9 +57,9 @@ fn tree(files: &BTreeMap<u8, Result<Vec<u8>, String>>, edited: Option<u8>) -> Tr
     let path = |file: &u8| PathBuf::from(format!("{file}.yaml"));
     let found = |file: &u8, bytes: Vec<u8>| {
         if edited.is_some_and(|edited| edited != *file) {
-            Found::Same
+            FoundFile::Same
         } else {
-            Found::Read { bytes, stamp: None }
+            FoundFile::Read { bytes, stamp: None }
         }
     };
     Tree {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::TOTAL;
-use crate::tree::{Found, Limits, Stamp, Visit, Walker};
+use crate::tree::{FoundFile, Limits, Stamp, Visit, Walker};
 
 const LIMITS: Limits = Limits {
     depth: 16,
@@ -18,7 +18,7 @@ const LIMITS: Limits = Limits {
 /// The files and directories that a scan found, by path below the directory.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    pub(super) files: BTreeMap<PathBuf, Result<Found, String>>,
+    pub(super) files: BTreeMap<PathBuf, Result<FoundFile, String>>,
     /// Directories that could not be read completely, and why. Files below them may still exist.
     pub(super) unread: BTreeMap<PathBuf, String>,
     /// The directories to watch.
@@ -37,7 +37,7 @@ impl Visit for Collect<'_> {
         (self.known)(below)
     }
 
-    fn file(&mut self, below: &Path, found: Result<Found, String>) {
+    fn file(&mut self, below: &Path, found: Result<FoundFile, String>) {
         self.tree.files.insert(below.to_path_buf(), found);
     }
 

@@ -71,7 +71,7 @@ impl Kind for NamedSecret {
 }
 
 /// The answer of the API server about one Secret.
-enum Heard {
+enum CredentialEvent {
     Read(Option<Arc<NamedSecret>>),
     /// The account has no right to it.
     Refused,
@@ -87,7 +87,7 @@ struct Sought {
 struct Seeking {
     cluster: Cluster,
     pace: Pace,
-    say: mpsc::Sender<(CredentialKey, u64, Heard)>,
+    say: mpsc::Sender<(CredentialKey, u64, CredentialEvent)>,
     tasks: JoinSet<()>,
     sought: BTreeMap<CredentialKey, Sought>,
     generation: u64,
@@ -173,7 +173,7 @@ impl Seeking {
             };
             let (writer, reader) = store::<NamedSecret>();
             let watcher = Watcher::new(self.cluster.clone(), selection, self.pace);
-            let told = tell(reader, key.clone(), self.generation, self.say.clone());
+            let told = emit(reader, key.clone(), self.generation, self.say.clone());
             let task = self.tasks.spawn(async move {
                 tokio::select! {
                     never = watcher.run(writer) => match never {},
@@ -189,7 +189,7 @@ impl Seeking {
         &self,
         key: &CredentialKey,
         generation: u64,
-        heard: Heard,
+        heard: CredentialEvent,
         to: &watch::Sender<FoundCredentials>,
     ) {
         let is_current = |one: &Sought| one.generation == generation;
@@ -198,14 +198,14 @@ impl Seeking {
         }
         let (namespace, name) = key;
         let whole: Result<Option<Arc<Credential>>, String> = match heard {
-            Heard::Refused => {
+            CredentialEvent::Refused => {
                 tracing::warn!(
                     "cannot read secret {namespace}/{name}: the account has no right to it"
                 );
                 Ok(None)
             }
-            Heard::Read(None) => Ok(None),
-            Heard::Read(Some(secret)) => secret.data.whole(),
+            CredentialEvent::Read(None) => Ok(None),
+            CredentialEvent::Read(Some(secret)) => secret.data.whole(),
         };
         let change = whole.unwrap_or_else(|why| {
             tracing::warn!("cannot use secret {namespace}/{name}: {why}");
@@ -226,19 +226,19 @@ impl Seeking {
     }
 }
 
-async fn tell(
+async fn emit(
     mut secrets: Reader<NamedSecret>,
     key: CredentialKey,
     generation: u64,
-    say: mpsc::Sender<(CredentialKey, u64, Heard)>,
+    say: mpsc::Sender<(CredentialKey, u64, CredentialEvent)>,
 ) {
     let own = Key::new(&key.0, &key.1);
     while let Some(changes) = secrets.changed().await {
         let freshness = changes.freshness;
         let heard = if freshness.listed {
-            Heard::Read(secrets.get(&own))
+            CredentialEvent::Read(secrets.get(&own))
         } else if freshness.refused {
-            Heard::Refused
+            CredentialEvent::Refused
         } else {
             continue;
         };

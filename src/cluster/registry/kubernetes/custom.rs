@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::configuration::{AnyConfigured, Configuration, ObjectKey, Spec};
+use super::super::configuration::{AnyConfigured, Configuration, ConfigurationKind, ObjectKey};
 use super::super::refusal::Refusal;
 use super::objects::Problem;
 use super::wire::RawMetadata;
@@ -19,7 +19,7 @@ use crate::store::{Change, Changes};
 
 /// An object, or its errors.
 #[derive(Debug, PartialEq, Deserialize)]
-#[serde(from = "Raw", bound = "T: Spec")]
+#[serde(from = "RawObject", bound = "T: ConfigurationKind")]
 pub(super) struct Custom<T> {
     key: Key,
     read: Result<Arc<Configured<T>>, Refusal>,
@@ -32,7 +32,7 @@ impl<T> Custom<T> {
     }
 }
 
-impl<T: Spec> Kind for Custom<T> {
+impl<T: ConfigurationKind> Kind for Custom<T> {
     const RESOURCE: Resource = Resource {
         group: T::GROUP,
         version: newest(T::VERSIONS),
@@ -53,13 +53,13 @@ pub(super) const fn newest(versions: &'static [&'static str]) -> &'static str {
 }
 
 /// Returns the `apiVersion` that objects of a kind are shown with, whatever version the server has them in.
-pub(super) fn api_version<T: Spec>() -> String {
+pub(super) fn api_version<T: ConfigurationKind>() -> String {
     format!("{}/{}", T::GROUP, newest(T::VERSIONS))
 }
 
 /// Any object of configuration, as the server writes it.
 #[derive(Deserialize)]
-pub(super) struct Raw {
+pub(super) struct RawObject {
     #[serde(default)]
     pub(super) metadata: RawMetadata,
     /// Decoded after the object's key is known: an object that is nested too deeply must not spoil a whole list.
@@ -67,14 +67,14 @@ pub(super) struct Raw {
     pub(super) spec: Option<Box<RawValue>>,
 }
 
-impl<T: Spec> From<Raw> for Custom<T> {
-    fn from(raw: Raw) -> Self {
+impl<T: ConfigurationKind> From<RawObject> for Custom<T> {
+    fn from(raw: RawObject) -> Self {
         let key = raw.metadata.key();
         let refused = |refusal| Refusal {
             revision: raw.metadata.revision(),
             ..refusal
         };
-        let read = judged::<T>(&raw).map_err(refused).map(|spec| {
+        let read = decode::<T>(&raw).map_err(refused).map(|spec| {
             Arc::new(Configured {
                 name: (*key.name).into(),
                 namespace: (*key.namespace).into(),
@@ -89,7 +89,7 @@ impl<T: Spec> From<Raw> for Custom<T> {
 }
 
 /// Validates an object by the rules of files, MCP and the webhook.
-fn judged<T: Spec>(raw: &Raw) -> Result<T, Refusal> {
+fn decode<T: ConfigurationKind>(raw: &RawObject) -> Result<T, Refusal> {
     let text = raw.spec.as_ref().map_or("null", |spec| spec.get());
     let spec: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let checked = networking::check::<T>(&json!({
@@ -109,11 +109,11 @@ fn judged<T: Spec>(raw: &Raw) -> Result<T, Refusal> {
 struct InServer;
 
 /// The kind's name, and which object of it.
-type Named = (&'static str, Key);
+type KindAndName = (&'static str, Key);
 
 impl Content for InServer {
-    type Place = Named;
-    type Id = Named;
+    type Place = KindAndName;
+    type Id = KindAndName;
     type Version = AnyConfigured;
     type Findings = Refusal;
 }
@@ -126,7 +126,7 @@ pub(super) struct Configs {
 }
 
 impl Configs {
-    pub(super) fn apply<T: Spec>(&mut self, changes: Changes<Custom<T>>) {
+    pub(super) fn apply<T: ConfigurationKind>(&mut self, changes: Changes<Custom<T>>) {
         if changes.whole {
             let there = |key: &Key| {
                 changes
@@ -158,8 +158,10 @@ impl Configs {
         }
         for change in self.catalogue.settle().changes {
             match change {
-                catalogue::Change::Set(_, object) => self.said.set(object),
-                catalogue::Change::Gone((kind, key)) => self.said.remove(kind, &place(&key)),
+                catalogue::CatalogueChange::Set(_, object) => self.said.set(object),
+                catalogue::CatalogueChange::Gone((kind, key)) => {
+                    self.said.remove(kind, &place(&key));
+                }
             }
         }
     }

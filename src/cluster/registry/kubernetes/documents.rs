@@ -4,18 +4,18 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 use super::super::credential::credential_of;
-use super::held::Held;
 use super::objects::Objects;
-use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
-use crate::config::Plain;
+use super::stored_kind::StoredKind;
+use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
+use crate::config::CoreKind;
 use crate::kind::Key;
 
 /// Checks that an object can be used for services: `Ok` also for kinds that have nothing to do with them.
 ///
 /// # Errors
 /// The reason why the JSON is no object of the kind.
-pub fn usable(kind: Plain, json: &str) -> Result<(), String> {
-    if kind == Plain::Secret {
+pub fn usable(kind: CoreKind, json: &str) -> Result<(), String> {
+    if kind == CoreKind::Secret {
         return credential_of(json).map(drop);
     }
     Objects::each(kind, &mut UsableBy(json))
@@ -23,13 +23,13 @@ pub fn usable(kind: Plain, json: &str) -> Result<(), String> {
 
 /// An action for the type of a kind.
 trait Act {
-    fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String>;
+    fn of<K: StoredKind + DeserializeOwned>(&mut self) -> Result<(), String>;
 }
 
 struct UsableBy<'a>(&'a str);
 
 impl Act for UsableBy<'_> {
-    fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String> {
+    fn of<K: StoredKind + DeserializeOwned>(&mut self) -> Result<(), String> {
         read::<K>(self.0).map(drop)
     }
 }
@@ -37,7 +37,7 @@ impl Act for UsableBy<'_> {
 struct Set<'a>(&'a mut Objects, &'a str);
 
 impl Act for Set<'_> {
-    fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String> {
+    fn of<K: StoredKind + DeserializeOwned>(&mut self) -> Result<(), String> {
         self.0.set(Arc::new(read::<K>(self.1)?));
         Ok(())
     }
@@ -46,7 +46,7 @@ impl Act for Set<'_> {
 struct Delete<'a>(&'a mut Objects, Key);
 
 impl Act for Delete<'_> {
-    fn of<K: Held + DeserializeOwned>(&mut self) -> Result<(), String> {
+    fn of<K: StoredKind + DeserializeOwned>(&mut self) -> Result<(), String> {
         self.0.delete::<K>(&self.1);
         Ok(())
     }
@@ -61,26 +61,26 @@ impl Objects {
     ///
     /// # Errors
     /// The reason why the JSON is no object of the kind; then the last version stays.
-    pub fn set_json(&mut self, kind: Plain, json: &str) -> Result<(), String> {
+    pub fn set_json(&mut self, kind: CoreKind, json: &str) -> Result<(), String> {
         Self::each(kind, &mut Set(self, json))
     }
 
     /// Deletes an object: `NAMESPACE/NAME`, or `NAME` of a cluster-scoped one.
-    pub fn delete_named(&mut self, kind: Plain, name: &str) {
+    pub fn delete_named(&mut self, kind: CoreKind, name: &str) {
         let (namespace, name) = name.split_once('/').unwrap_or(("", name));
         // Deleting decodes nothing that could be invalid.
         let _always = Self::each(kind, &mut Delete(self, Key::new(namespace, name)));
     }
 
-    fn each(kind: Plain, act: &mut impl Act) -> Result<(), String> {
+    fn each(kind: CoreKind, act: &mut impl Act) -> Result<(), String> {
         match kind {
-            Plain::Service => act.of::<Service>(),
-            Plain::EndpointSlice => act.of::<Slice>(),
-            Plain::Endpoints => act.of::<Endpoints>(),
-            Plain::Pod => act.of::<Pod>(),
-            Plain::Node => act.of::<Node>(),
-            Plain::Namespace => act.of::<Namespace>(),
-            Plain::Ingress | Plain::IngressClass | Plain::Secret => Ok(()),
+            CoreKind::Service => act.of::<Service>(),
+            CoreKind::EndpointSlice => act.of::<EndpointSlice>(),
+            CoreKind::Endpoints => act.of::<Endpoints>(),
+            CoreKind::Pod => act.of::<Pod>(),
+            CoreKind::Node => act.of::<Node>(),
+            CoreKind::Namespace => act.of::<Namespace>(),
+            CoreKind::Ingress | CoreKind::IngressClass | CoreKind::Secret => Ok(()),
         }
     }
 }
@@ -102,7 +102,7 @@ mod tests {
                 r#"{{"metadata":{{"name":"web","namespace":"shop"}},"spec":{{"clusterIP":"10.0.0.1","ports":[{{"name":"http","port":{port}}}]}}}}"#
             )
         };
-        objects.set_json(Plain::Service, &service(80)).unwrap();
+        objects.set_json(CoreKind::Service, &service(80)).unwrap();
         let ports = |objects: &mut Objects| {
             let said = objects.contribution();
             let all = said.services.values();
@@ -110,14 +110,14 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(ports(&mut objects), [80]);
-        objects.set_json(Plain::Service, &service(81)).unwrap();
+        objects.set_json(CoreKind::Service, &service(81)).unwrap();
         assert_eq!(ports(&mut objects), [81]);
         let wrong = r#"{"metadata":{"name":"web","namespace":"shop"},"spec":7}"#;
-        assert!(usable(Plain::Service, wrong).is_err());
-        assert!(objects.set_json(Plain::Service, wrong).is_err());
+        assert!(usable(CoreKind::Service, wrong).is_err());
+        assert!(objects.set_json(CoreKind::Service, wrong).is_err());
         assert_eq!(ports(&mut objects), [81]);
-        objects.set_json(Plain::Ingress, "{}").unwrap();
-        objects.delete_named(Plain::Service, "shop/web");
+        objects.set_json(CoreKind::Ingress, "{}").unwrap();
+        objects.delete_named(CoreKind::Service, "shop/web");
         assert!(ports(&mut objects).is_empty());
     }
 }

@@ -9,10 +9,10 @@ use api::model::{
 };
 use api::size;
 
-use super::held::Tables;
-use super::links::Target;
+use super::links::LookupTarget;
 use super::objects::Objects;
-use super::wire::{self, Place, Subset};
+use super::stored_kind::Tables;
+use super::wire::{self, EndpointSubset, Place};
 use super::{Names, workload};
 use crate::kind::Key;
 
@@ -74,11 +74,11 @@ fn of_cluster<T>(names: &Names, what: Vec<T>) -> BTreeMap<api::model::ClusterId,
 
 /// The endpoints of a service.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct ServiceEndpoints {
     /// Sorted, none twice.
     pub(super) endpoints: Vec<Endpoint>,
     /// Pods, addresses and nodes that the endpoints were looked up in.
-    pub(super) targets: BTreeSet<Target>,
+    pub(super) targets: BTreeSet<LookupTarget>,
     /// Places that name a pod which is not there.
     pub(super) podless: usize,
     /// The number of addresses, and of those used, if there are more than the limit.
@@ -96,7 +96,7 @@ pub(super) struct Strange {
     own: Vec<Arc<str>>,
 }
 
-impl Places {
+impl ServiceEndpoints {
     /// Returns a message if addresses exceed the limit, or if no port name matches.
     pub(super) fn problem(&self) -> Option<Arc<str>> {
         if let Some(Strange { theirs, own }) = &self.strange {
@@ -121,7 +121,7 @@ fn quoted(names: &[Arc<str>]) -> String {
     names.join(", ")
 }
 
-pub(super) fn of(objects: &Objects, service: &wire::Service) -> Places {
+pub(super) fn of(objects: &Objects, service: &wire::Service) -> ServiceEndpoints {
     let mut gathered = Gathered {
         objects,
         service,
@@ -134,7 +134,7 @@ pub(super) fn of(objects: &Objects, service: &wire::Service) -> Places {
         seen: 0,
         used: 0,
         others: BTreeSet::new(),
-        places: Places::default(),
+        places: ServiceEndpoints::default(),
     };
     if let Some(name) = &service.external_name {
         gathered.external(name);
@@ -188,7 +188,7 @@ struct Gathered<'a> {
     used: usize,
     /// Names of ports that the endpoints have and the service lacks.
     others: BTreeSet<Arc<str>>,
-    places: Places,
+    places: ServiceEndpoints,
 }
 
 impl<'a> Gathered<'a> {
@@ -232,7 +232,7 @@ impl<'a> Gathered<'a> {
     }
 
     /// Returns the ports of the subset that the service has, too.
-    fn ports(&mut self, subset: &Subset) -> Vec<(Arc<str>, u16)> {
+    fn ports(&mut self, subset: &EndpointSubset) -> Vec<(Arc<str>, u16)> {
         let own = |(name, number): &(Arc<str>, u16)| {
             let name = self.ports.get(&**name)?;
             Some((Arc::clone(name), *number))
@@ -287,7 +287,7 @@ impl<'a> Gathered<'a> {
             let namespace = &self.service.key.namespace;
             self.places
                 .targets
-                .insert(Target::Namespace(namespace.clone()));
+                .insert(LookupTarget::Namespace(namespace.clone()));
             endpoint.network = workload::of_namespace(tables, namespace);
         }
         if endpoint.locality.is_unknown() {
@@ -298,19 +298,21 @@ impl<'a> Gathered<'a> {
 
     fn pod(&mut self, place: &Place) -> Option<&'a Workload> {
         if let Some(pod) = &place.pod {
-            self.places.targets.insert(Target::Pod(pod.clone()));
+            self.places.targets.insert(LookupTarget::Pod(pod.clone()));
             let known = self.objects.workload(pod);
             self.places.podless += usize::from(known.is_none());
             return known;
         }
-        self.places.targets.insert(Target::Address(place.address));
+        self.places
+            .targets
+            .insert(LookupTarget::Address(place.address));
         self.objects.workload(self.objects.pod_at(place.address)?)
     }
 
     fn locality(&mut self, tables: &Tables, place: &Place) -> api::model::Locality {
         let mut locality = api::model::Locality::default();
         if let Some(node) = &place.node {
-            self.places.targets.insert(Target::Node(node.clone()));
+            self.places.targets.insert(LookupTarget::Node(node.clone()));
             locality = workload::of_node(tables, node);
         }
         match &place.zone {

@@ -7,7 +7,7 @@ use crate::kind::Key;
 
 /// The target of a look-up, existing or not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Target {
+pub(super) enum LookupTarget {
     Pod(Key),
     /// The pod that has this address.
     Address(IpAddr),
@@ -18,13 +18,13 @@ pub(super) enum Target {
 /// The index. Most lists have one or two entries, and there are as many of them as endpoints: sorted like a set, but small.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    targets: BTreeMap<Key, Box<[Target]>>,
-    lookers: BTreeMap<Target, Vec<Key>>,
+    targets: BTreeMap<Key, Box<[LookupTarget]>>,
+    lookers: BTreeMap<LookupTarget, Vec<Key>>,
 }
 
 impl Links {
     /// Replaces the targets of a looker.
-    pub(super) fn set(&mut self, looker: &Key, targets: BTreeSet<Target>) {
+    pub(super) fn set(&mut self, looker: &Key, targets: BTreeSet<LookupTarget>) {
         let before = self.targets.remove(looker).unwrap_or_default();
         for target in before.iter().filter(|target| !targets.contains(target)) {
             self.cut(looker, target);
@@ -43,7 +43,7 @@ impl Links {
         }
     }
 
-    fn cut(&mut self, looker: &Key, target: &Target) {
+    fn cut(&mut self, looker: &Key, target: &LookupTarget) {
         let Some(lookers) = self.lookers.get_mut(target) else {
             return;
         };
@@ -56,7 +56,7 @@ impl Links {
     }
 
     /// Iterates over the lookers of a target.
-    pub(super) fn of(&self, target: &Target) -> impl Iterator<Item = &Key> {
+    pub(super) fn of(&self, target: &LookupTarget) -> impl Iterator<Item = &Key> {
         self.lookers.get(target).into_iter().flatten()
     }
 
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn a_link_has_two_ends_and_goes_as_a_whole() {
         let (a, b) = (Key::new("x", "a"), Key::new("x", "b"));
-        let node = |name: &str| Target::Node(name.into());
+        let node = |name: &str| LookupTarget::Node(name.into());
         let mut links = Links::default();
         links.set(&a, [node("1"), node("2")].into());
         links.set(&b, [node("2")].into());

@@ -15,35 +15,35 @@
 //! Each result records the objects that it was computed from (`links`), so a change recomputes only the results that depend
 //! on it.
 
+mod cluster_state;
+mod core_object;
 mod credentials;
 mod custom;
 mod documents;
 mod endpoints;
-mod heard;
-mod held;
 mod ingresses;
 mod installed;
 mod links;
 mod objects;
-mod others;
 mod remote;
 mod shown;
 mod source;
+mod stored_kind;
 #[cfg(test)]
 mod tests;
 mod wire;
 mod workload;
 
+pub use cluster_state::ClusterUpdate;
+pub use core_object::Others;
 pub use credentials::{FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials};
 pub use documents::usable;
-pub use heard::Told;
-pub use held::Held;
 pub(in crate::registry) use ingresses::trimmed;
 pub use ingresses::{Ingresses, ingresses};
 pub use objects::{Event, Names, Objects, Problem};
-pub use others::Others;
 pub use remote::{Remotes, remotes};
 #[cfg(test)]
 pub(super) use shown::judged;
-pub use source::{Settings, run};
-pub use wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
+pub use source::{ClusterSettings, run};
+pub use stored_kind::StoredKind;
+pub use wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};

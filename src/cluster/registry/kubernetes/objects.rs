@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use api::model::{ClusterId, Workload};
 
-use super::endpoints::Places;
-use super::held::{Held, Sealed, Tables};
-use super::links::{Links, Target};
-use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
+use super::endpoints::ServiceEndpoints;
+use super::links::{Links, LookupTarget};
+use super::stored_kind::{Sealed, StoredKind, Tables};
+use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
 use super::{endpoints, workload};
 use crate::kind::Key;
 use crate::registry::{Contribution, Refusal};
@@ -120,7 +120,7 @@ impl Objects {
     }
 
     /// Adds or updates an object.
-    pub fn set<K: Held>(&mut self, object: Arc<K>) {
+    pub fn set<K: StoredKind>(&mut self, object: Arc<K>) {
         let key = object.key();
         let new = Arc::clone(&object);
         let old = K::table(self).insert(key.clone(), object);
@@ -139,7 +139,7 @@ impl Objects {
     }
 
     /// Deletes an object.
-    pub fn delete<K: Held>(&mut self, key: &Key) {
+    pub fn delete<K: StoredKind>(&mut self, key: &Key) {
         if let Some(old) = K::table(self).remove(key) {
             self.count::<K>(Event::Delete);
             self.problems.remove(&(K::NAME, key.clone()));
@@ -148,7 +148,7 @@ impl Objects {
     }
 
     /// Replaces all objects of the kind.
-    pub fn replace<K: Held>(&mut self, objects: impl IntoIterator<Item = Arc<K>>) {
+    pub fn replace<K: StoredKind>(&mut self, objects: impl IntoIterator<Item = Arc<K>>) {
         let mut gone: BTreeSet<Key> = K::table(self).keys().cloned().collect();
         for object in objects {
             gone.remove(&object.key());
@@ -160,7 +160,7 @@ impl Objects {
     }
 
     /// Applies the changes of a store.
-    pub fn apply<K: Held>(&mut self, changes: Changes<K>) {
+    pub fn apply<K: StoredKind>(&mut self, changes: Changes<K>) {
         if changes.whole {
             let all = changes.changes.into_iter();
             return self.replace(all.filter_map(|change| match change {
@@ -190,7 +190,7 @@ impl Objects {
         } = &self.tables;
         BTreeMap::from([
             (Service::NAME, services.len()),
-            (Slice::NAME, slices.len()),
+            (EndpointSlice::NAME, slices.len()),
             (Endpoints::NAME, endpoints.len()),
             (Pod::NAME, pods.len()),
             (Node::NAME, nodes.len()),
@@ -216,7 +216,7 @@ impl Objects {
         self.ever_podless
     }
 
-    fn count<K: Held>(&mut self, event: Event) {
+    fn count<K: StoredKind>(&mut self, event: Event) {
         let count = self.events.entry((K::NAME, event)).or_default();
         *count = count.saturating_add(1);
     }
@@ -271,8 +271,8 @@ impl Objects {
         let both = old.iter().map(Arc::as_ref).chain(&new);
         let addresses = both.flat_map(|workload| &workload.addresses);
         let lookers = addresses
-            .map(|address| Target::Address(*address))
-            .chain([Target::Pod(key.clone())]);
+            .map(|address| LookupTarget::Address(*address))
+            .chain([LookupTarget::Pod(key.clone())]);
         for target in lookers {
             self.touched_services
                 .extend(self.services.of(&target).cloned());
@@ -284,13 +284,13 @@ impl Objects {
         let new = from.and_then(|from| Some((from, endpoints::service(&self.names, from)?)));
         let (service, places) = match new {
             Some((from, service)) => (Some(service), endpoints::of(self, from)),
-            None => (None, Places::default()),
+            None => (None, ServiceEndpoints::default()),
         };
         match places.problem() {
             Some(words) => self.crowded.insert(key.clone(), words),
             None => self.crowded.remove(key),
         };
-        let Places {
+        let ServiceEndpoints {
             endpoints: found,
             targets,
             podless,
@@ -340,13 +340,13 @@ impl Objects {
         })
     }
 
-    pub(super) fn slices_of(&self, service: &Key) -> impl Iterator<Item = &Slice> {
+    pub(super) fn slices_of(&self, service: &Key) -> impl Iterator<Item = &EndpointSlice> {
         let keys = self.slices.get(service).into_iter().flatten();
         keys.filter_map(|key| self.tables.slices.get(key).map(Arc::as_ref))
     }
 
     /// Marks the lookers of a target for recomputation.
-    pub(super) fn touch(&mut self, target: &Target) {
+    pub(super) fn touch(&mut self, target: &LookupTarget) {
         self.touched_pods.extend(self.pods.of(target).cloned());
         self.touched_services
             .extend(self.services.of(target).cloned());

@@ -13,23 +13,23 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::heard::Told;
-use super::source::{self, Settings};
+use super::cluster_state::ClusterUpdate;
+use super::source::{self, ClusterSettings};
 use super::wire::{RawMetadata, or_default};
 use crate::connect::Cluster;
 use crate::kind::{Key, Kind, Resource};
-use crate::registry::Standing;
+use crate::registry::SyncState;
 use crate::store::{Changes, store};
 use crate::watcher::{ObjectSource as _, Selection, Watcher};
 
 const LABEL: &str = "istio/multiCluster=true";
 
 /// Remote clusters, by their ids.
-pub type Remotes = BTreeMap<ClusterId, Told>;
+pub type Remotes = BTreeMap<ClusterId, ClusterUpdate>;
 
 /// A Secret of kubeconfigs.
 #[derive(Clone, PartialEq, Deserialize)]
-#[serde(from = "Raw")]
+#[serde(from = "RawKubeconfigSecret")]
 struct Secret {
     key: Key,
     kubeconfigs: BTreeMap<Box<str>, ByteString>,
@@ -47,14 +47,14 @@ impl fmt::Debug for Secret {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Raw {
+struct RawKubeconfigSecret {
     metadata: RawMetadata,
     #[serde(deserialize_with = "or_default")]
     data: BTreeMap<Box<str>, ByteString>,
 }
 
-impl From<Raw> for Secret {
-    fn from(raw: Raw) -> Self {
+impl From<RawKubeconfigSecret> for Secret {
+    fn from(raw: RawKubeconfigSecret) -> Self {
         Self {
             key: raw.metadata.key(),
             kubeconfigs: raw.data,
@@ -87,7 +87,7 @@ impl Kind for Secret {
 pub async fn remotes(
     local: Cluster,
     namespace: String,
-    mut settings: Settings,
+    mut settings: ClusterSettings,
     trust_domain: watch::Receiver<Arc<str>>,
     to: watch::Sender<Remotes>,
     known: watch::Sender<bool>,
@@ -142,12 +142,12 @@ pub async fn remotes(
     clippy::large_enum_variant,
     reason = "almost all are of that variant, and one is sent at a time"
 )]
-enum Said {
+enum RemoteEvent {
     /// The kubeconfig cannot be used.
     Broken(Arc<str>),
     /// The cluster was not listed within the deadline.
     Late,
-    Told(Told),
+    Told(ClusterUpdate),
 }
 
 /// A cluster that is read.
@@ -159,9 +159,9 @@ struct One {
 }
 
 struct Running {
-    settings: Settings,
+    settings: ClusterSettings,
     trust_domain: watch::Receiver<Arc<str>>,
-    say: mpsc::Sender<(ClusterId, u64, Said)>,
+    say: mpsc::Sender<(ClusterId, u64, RemoteEvent)>,
     tasks: JoinSet<()>,
     secrets: BTreeMap<Key, Arc<Secret>>,
     clusters: BTreeMap<Box<str>, One>,
@@ -238,7 +238,9 @@ impl Running {
                 None => {
                     tracing::info!("cluster {id}: added");
                     let place = ClusterId::from(&*id);
-                    to.send_if_modified(|all| all.insert(place, Told::default()).is_none());
+                    to.send_if_modified(|all| {
+                        all.insert(place, ClusterUpdate::default()).is_none()
+                    });
                 }
             }
             let one = self.start(&id, kubeconfig);
@@ -261,12 +263,12 @@ impl Running {
                 Ok(opened) => opened,
                 Err(error) => {
                     tracing::warn!("cannot use cluster {cluster}: {error}");
-                    let broken = Said::Broken(error.to_string().into());
+                    let broken = RemoteEvent::Broken(error.to_string().into());
                     let _nobody_listens = say.send((cluster, generation, broken)).await;
                     return;
                 }
             };
-            let (to, from) = watch::channel(Told::default());
+            let (to, from) = watch::channel(ClusterUpdate::default());
             let forwarding = forward(from, settings.late, |said| {
                 let (say, cluster) = (say.clone(), cluster.clone());
                 async move { say.send((cluster, generation, said)).await.is_ok() }
@@ -280,7 +282,13 @@ impl Running {
         }
     }
 
-    fn told(&self, id: &ClusterId, generation: u64, said: Said, to: &watch::Sender<Remotes>) {
+    fn told(
+        &self,
+        id: &ClusterId,
+        generation: u64,
+        said: RemoteEvent,
+        to: &watch::Sender<Remotes>,
+    ) {
         // A message of a cluster that was replaced or removed meanwhile is dropped.
         let current = self.clusters.get(id.as_str());
         if current.is_none_or(|one| one.generation != generation) {
@@ -298,23 +306,23 @@ impl Running {
 
 /// Forwards the states of a cluster, and that it was not listed in time, for as long as there is a receiver.
 async fn forward<F: Future<Output = bool>>(
-    mut from: watch::Receiver<Told>,
+    mut from: watch::Receiver<ClusterUpdate>,
     late: Duration,
-    say: impl Fn(Said) -> F,
+    say: impl Fn(RemoteEvent) -> F,
 ) {
     let deadline = Instant::now() + late;
     let mut waiting = true;
     loop {
         let said = tokio::select! {
             changed = from.changed() => match changed {
-                Ok(()) => Said::Told(from.borrow_and_update().clone()),
+                Ok(()) => RemoteEvent::Told(from.borrow_and_update().clone()),
                 Err(_) => return,
             },
-            () = sleep_until(deadline), if waiting => Said::Late,
+            () = sleep_until(deadline), if waiting => RemoteEvent::Late,
         };
         waiting = match &said {
-            Said::Told(told) => waiting && told.standing == Standing::Syncing,
-            Said::Late | Said::Broken(_) => false,
+            RemoteEvent::Told(told) => waiting && told.standing == SyncState::Syncing,
+            RemoteEvent::Late | RemoteEvent::Broken(_) => false,
         };
         if !say(said).await {
             return;
@@ -323,24 +331,26 @@ async fn forward<F: Future<Output = bool>>(
 }
 
 /// With a new kubeconfig the old state is served until the first complete list.
-fn after(old: &Told, said: Said) -> Told {
-    let stale = |error: Arc<str>| Told {
-        standing: Standing::Stale {
+fn after(old: &ClusterUpdate, said: RemoteEvent) -> ClusterUpdate {
+    let stale = |error: Arc<str>| ClusterUpdate {
+        standing: SyncState::Stale {
             error: Arc::clone(&error),
         },
         error: Some(error),
         ..old.clone()
     };
     match said {
-        Said::Broken(error) => stale(error),
-        Said::Late if old.standing == Standing::Syncing => {
+        RemoteEvent::Broken(error) => stale(error),
+        RemoteEvent::Late if old.standing == SyncState::Syncing => {
             let error = old.error.clone();
             stale(error.unwrap_or_else(|| "not read yet".into()))
         }
-        Said::Late => old.clone(),
-        Said::Told(told) if told.standing == Standing::Syncing && old.standing != told.standing => {
+        RemoteEvent::Late => old.clone(),
+        RemoteEvent::Told(told)
+            if told.standing == SyncState::Syncing && old.standing != told.standing =>
+        {
             stale(told.error.unwrap_or_else(|| "not read anew yet".into()))
         }
-        Said::Told(told) => told,
+        RemoteEvent::Told(told) => told,
     }
 }

@@ -8,14 +8,14 @@ use api::networking;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::configuration::{Configuration, EachKind, Spec};
+use super::super::configuration::{Configuration, ConfigurationKind, EachKind};
+use super::cluster_state::ClusterUpdate;
 use super::custom::api_version;
-use super::heard::Told;
 use crate::kind::{Key, Revision};
 use crate::registry::Written;
 use crate::registry::refusal::Refusal;
 
-impl Told {
+impl ClusterUpdate {
     /// Returns the mesh's configuration as it is used, with the errors of newer versions; `source` is this cluster's name.
     #[must_use]
     pub fn written(&self, source: &str) -> Vec<Written> {
@@ -56,7 +56,7 @@ impl Told {
         })
     }
 
-    fn of_kind<T: Spec>(&self, source: &str) -> Vec<Written> {
+    fn of_kind<T: ConfigurationKind>(&self, source: &str) -> Vec<Written> {
         let objects = T::of(&self.contribution.configuration);
         let problems = self
             .problems
@@ -89,13 +89,13 @@ impl Told {
 }
 
 struct Shown<'a> {
-    told: &'a Told,
+    told: &'a ClusterUpdate,
     source: &'a str,
     all: Vec<Written>,
 }
 
 impl EachKind for Shown<'_> {
-    fn kind<T: Spec>(&mut self) {
+    fn kind<T: ConfigurationKind>(&mut self) {
         self.all.extend(self.told.of_kind::<T>(self.source));
     }
 }
@@ -111,7 +111,11 @@ fn metadata(namespace: &str, name: &str, created: Option<i64>) -> Value {
 }
 
 /// Renders an object that is used, or whose last good version is.
-fn written<T: Spec>(source: &str, one: &Configured<T>, refusal: Option<&Refusal>) -> Written {
+fn written<T: ConfigurationKind>(
+    source: &str,
+    one: &Configured<T>,
+    refusal: Option<&Refusal>,
+) -> Written {
     let metadata = metadata(&one.namespace, &one.name, one.created);
     let spec = Value::from(networking::json(&one.spec).unwrap_or_default());
     let version = api_version::<T>();
@@ -150,7 +154,7 @@ pub(in crate::registry) fn judged(object: &Value) -> (bool, Vec<String>) {
         said: Option<(bool, Vec<String>)>,
     }
     impl EachKind for Judge<'_> {
-        fn kind<T: Spec>(&mut self) {
+        fn kind<T: ConfigurationKind>(&mut self) {
             if self.object["kind"] != T::NAME {
                 return;
             }

@@ -9,14 +9,14 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::super::configuration::{Configuration, EachKind, Spec};
+use super::super::configuration::{Configuration, ConfigurationKind, EachKind};
+use super::cluster_state::{ClusterState, ClusterUpdate};
+use super::core_object::{self, Other};
 use super::custom::Custom;
-use super::heard::{Heard, Told};
-use super::held::Held;
 use super::installed::Installed;
 use super::objects::{Names, Problem};
-use super::others::{self, Other};
-use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
+use super::stored_kind::StoredKind;
+use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
 use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::failure::Failure;
@@ -27,7 +27,7 @@ use crate::watcher::{ObjectSource as _, Pace, Peers, Selection, Watcher};
 
 /// The API server's namespace, names and timing.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ClusterSettings {
     pub names: Names,
     /// The only namespace to watch; Nodes and Namespaces are watched in any case.
     pub namespace: Option<String>,
@@ -44,7 +44,7 @@ pub struct Settings {
     pub gone: Duration,
 }
 
-impl Settings {
+impl ClusterSettings {
     /// Creates settings for all namespaces and all kinds.
     #[must_use]
     pub fn new(names: Names) -> Self {
@@ -68,15 +68,15 @@ impl Settings {
 const ENDPOINTS: &str = "endpoints";
 
 /// A change of one kind, to be applied where all kinds come together.
-type Word = Box<dyn FnOnce(&mut Heard) + Send>;
+type KindChange = Box<dyn FnOnce(&mut ClusterState) + Send>;
 
 /// Watches an API server, and sends its complete state to `to` on each change, for as long as there is a receiver. The trust
 /// domain is taken from its channel, now and whenever it changes.
 pub async fn run(
     cluster: Cluster,
-    settings: Settings,
+    settings: ClusterSettings,
     mut trust_domain: watch::Receiver<Arc<str>>,
-    to: watch::Sender<Told>,
+    to: watch::Sender<ClusterUpdate>,
 ) {
     let mut kinds = vec![
         Service::RESOURCE.name,
@@ -88,11 +88,11 @@ pub async fn run(
     if settings.configuration {
         kinds.extend(Configuration::PLURALS);
     }
-    let mut heard = Heard::new(settings.names.clone(), settings.patience, kinds);
+    let mut heard = ClusterState::new(settings.names.clone(), settings.patience, kinds);
     trust_domain.mark_changed();
     let mut said = BTreeSet::new();
     // Ended when this is dropped.
-    let (_tasks, mut words) = Watching::start(cluster, settings);
+    let (_tasks, mut words) = KindWatch::start(cluster, settings);
     loop {
         let due = heard.due();
         tokio::select! {
@@ -105,7 +105,7 @@ pub async fn run(
             () = until(due) => {}
             () = to.closed() => return,
         }
-        if let Some(told) = heard.tell(Instant::now()) {
+        if let Some(told) = heard.emit(Instant::now()) {
             report(&told.problems, &mut said);
             to.send_replace(told);
         }
@@ -136,18 +136,21 @@ fn report(problems: &[Problem], said: &mut BTreeSet<Problem>) {
     *said = now;
 }
 
-struct Watching {
+struct KindWatch {
     tasks: JoinSet<()>,
     cluster: Cluster,
-    settings: Settings,
+    settings: ClusterSettings,
     peers: Peers,
-    served: Served,
+    served: ServedKinds,
     installed: Arc<Installed>,
-    to: mpsc::Sender<Word>,
+    to: mpsc::Sender<KindChange>,
 }
 
-impl Watching {
-    fn start(cluster: Cluster, settings: Settings) -> (JoinSet<()>, mpsc::Receiver<Word>) {
+impl KindWatch {
+    fn start(
+        cluster: Cluster,
+        settings: ClusterSettings,
+    ) -> (JoinSet<()>, mpsc::Receiver<KindChange>) {
         // Room for one: what comes meanwhile is one change when it is asked for.
         let (to, words) = mpsc::channel(1);
         let configuration = settings.configuration;
@@ -156,7 +159,7 @@ impl Watching {
             cluster,
             settings,
             peers: Peers::default(),
-            served: Served::default(),
+            served: ServedKinds::default(),
             installed: Arc::default(),
             to,
         };
@@ -181,7 +184,7 @@ impl Watching {
         Watcher::new(self.cluster.clone(), selection, self.settings.pace).beside(self.peers.clone())
     }
 
-    fn held<K: Held>(&mut self) {
+    fn held<K: StoredKind>(&mut self) {
         let everywhere = matches!(K::RESOURCE.name, "nodes" | "namespaces");
         let listed = self.listed::<K>(everywhere);
         self.tasks
@@ -190,17 +193,20 @@ impl Watching {
 
     /// EndpointSlices, or Endpoints of a server that is too old for them.
     fn backends(&mut self) {
-        let (slices, endpoints) = (self.listed::<Slice>(false), self.listed::<Endpoints>(false));
+        let (slices, endpoints) = (
+            self.listed::<EndpointSlice>(false),
+            self.listed::<Endpoints>(false),
+        );
         let (cluster, pace, to) = (self.cluster.clone(), self.settings.pace, self.to.clone());
         self.tasks.spawn(async move {
-            let there = cluster.has(Slice::RESOURCE, pace).await;
+            let there = cluster.has(EndpointSlice::RESOURCE, pace).await;
             if there {
                 held(ENDPOINTS, slices, to).await;
             } else {
                 let address = cluster.address();
                 tracing::info!(
                     "{address} has no EndpointSlices of {}: reading Endpoints",
-                    Slice::RESOURCE
+                    EndpointSlice::RESOURCE
                 );
                 held(ENDPOINTS, endpoints, to).await;
             }
@@ -208,7 +214,7 @@ impl Watching {
     }
 
     fn others(&mut self) {
-        for (at, resource, versions) in others::resources() {
+        for (at, resource, versions) in core_object::resources() {
             // One type for all of them: each further type costs 30 kB of the binary.
             self.looking::<Other>(resource, versions, move |heard, changes| {
                 heard.others.apply(at, changes);
@@ -221,7 +227,7 @@ impl Watching {
         &mut self,
         resource: Resource,
         versions: &'static [&'static str],
-        apply: impl Fn(&mut Heard, Changes<K>) + Copy + Send + 'static,
+        apply: impl Fn(&mut ClusterState, Changes<K>) + Copy + Send + 'static,
     ) {
         let (writer, reader) = store();
         self.installed.expect_one_more();
@@ -247,8 +253,8 @@ impl Watching {
     }
 }
 
-impl EachKind for Watching {
-    fn kind<T: Spec>(&mut self) {
+impl EachKind for KindWatch {
+    fn kind<T: ConfigurationKind>(&mut self) {
         let resource = Custom::<T>::RESOURCE;
         self.looking::<Custom<T>>(resource, T::VERSIONS, |heard, changes| {
             heard.configs.apply(changes);
@@ -257,7 +263,7 @@ impl EachKind for Watching {
 }
 
 /// Lists and watches a kind, and forwards its changes.
-async fn held<K: Held>(name: &'static str, listed: Watcher<K>, to: mpsc::Sender<Word>) {
+async fn held<K: StoredKind>(name: &'static str, listed: Watcher<K>, to: mpsc::Sender<KindChange>) {
     let (writer, reader) = store();
     let forwarding = forward(name, reader, to, |heard, changes| {
         heard.objects.apply(changes);
@@ -271,11 +277,11 @@ async fn held<K: Held>(name: &'static str, listed: Watcher<K>, to: mpsc::Sender<
 async fn forward<K: Kind>(
     name: &'static str,
     mut reader: Reader<K>,
-    to: mpsc::Sender<Word>,
-    apply: impl Fn(&mut Heard, Changes<K>) + Copy + Send + 'static,
+    to: mpsc::Sender<KindChange>,
+    apply: impl Fn(&mut ClusterState, Changes<K>) + Copy + Send + 'static,
 ) {
     while let Some(changes) = reader.changed().await {
-        let word: Word = Box::new(move |heard| {
+        let word: KindChange = Box::new(move |heard| {
             let now = Instant::now();
             let any = changes.whole || !changes.changes.is_empty();
             let unreadable = heard.freshness(name, changes.freshness.clone(), now);
@@ -302,7 +308,7 @@ struct Looking {
     pace: Pace,
     again: Duration,
     gone: Duration,
-    served: Served,
+    served: ServedKinds,
     selection: Selection,
     peers: Peers,
 }
@@ -384,12 +390,12 @@ impl Looking {
 
 /// The kinds of a server: a cache shared by all look-ups at about the same time.
 #[derive(Clone, Debug, Default)]
-struct Served(Arc<Mutex<BTreeMap<(&'static str, &'static str), KnownKinds>>>);
+struct ServedKinds(Arc<Mutex<BTreeMap<(&'static str, &'static str), KnownKinds>>>);
 
 /// The kinds of one version of a group, and the time of the answer.
 type KnownKinds = (Instant, BTreeSet<String>);
 
-impl Served {
+impl ServedKinds {
     /// Returns true if the server has the resource, by an answer that is at most `fresh` old.
     async fn has(
         &self,

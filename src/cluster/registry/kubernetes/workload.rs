@@ -6,8 +6,8 @@ use std::sync::Arc;
 use api::model::{ClusterId, Locality, Workload, WorkloadKey};
 
 use super::Names;
-use super::held::Tables;
-use super::links::Target;
+use super::links::LookupTarget;
+use super::stored_kind::Tables;
 use super::wire::{NETWORK, Pod};
 use crate::kind::Key;
 
@@ -23,13 +23,13 @@ pub(super) fn key(cluster: &ClusterId, pod: &Key) -> WorkloadKey {
 }
 
 /// Returns the workload of a pod, and the objects that it was looked up in.
-pub(super) fn of(names: &Names, tables: &Tables, pod: &Pod) -> (Workload, BTreeSet<Target>) {
+pub(super) fn of(names: &Names, tables: &Tables, pod: &Pod) -> (Workload, BTreeSet<LookupTarget>) {
     let mut targets = BTreeSet::new();
     let labelled = pod.labels.get(LOCALITY).filter(|text| !text.is_empty());
     let locality = match (labelled, &pod.node) {
         (Some(text), _) => Locality::of_label(text),
         (None, Some(node)) => {
-            targets.insert(Target::Node(node.clone()));
+            targets.insert(LookupTarget::Node(node.clone()));
             of_node(tables, node)
         }
         (None, None) => Locality::default(),
@@ -39,7 +39,7 @@ pub(super) fn of(names: &Names, tables: &Tables, pod: &Pod) -> (Workload, BTreeS
         Some(Arc::clone(network))
     } else {
         let namespace = pod.key.namespace.clone();
-        targets.insert(Target::Namespace(namespace));
+        targets.insert(LookupTarget::Namespace(namespace));
         of_namespace(tables, &pod.key.namespace)
     };
     let account = match &pod.identity {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::merge::class;
 use super::{Report, Settings, Sources};
-use crate::registry::{Contribution, SourceId, Spec};
+use crate::registry::{ConfigurationKind, Contribution, SourceId};
 
 /// Adds the keys of different values. Equal pointers are equal values.
 pub(super) fn differ<K: Ord + Clone, V: PartialEq + ?Sized>(
@@ -53,7 +53,7 @@ pub(super) fn first<'a, V: ?Sized>(
 }
 
 /// Reports objects that a source with precedence has, too.
-pub(super) fn doubles<'a, T: Spec>(
+pub(super) fn doubles<'a, T: ConfigurationKind>(
     settings: &'a Settings,
     sources: &'a Sources,
 ) -> impl Iterator<Item = Report> {

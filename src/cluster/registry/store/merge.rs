@@ -39,14 +39,14 @@ pub(super) fn class(settings: &Settings, registry: Registry) -> usize {
 }
 
 /// A source's version of the service.
-struct Candidate<'a> {
+struct ServiceCandidate<'a> {
     rank: Rank<'a>,
     service: &'a Arc<Service>,
     source: &'a SourceId,
     made: Option<&'a Used>,
 }
 
-impl Candidate<'_> {
+impl ServiceCandidate<'_> {
     /// Returns true for services of Kubernetes, which all clusters share. An object in memory stands alone.
     fn is_shared(&self) -> bool {
         self.service.registry == Registry::Kubernetes && self.source.registry != Registry::Memory
@@ -154,8 +154,8 @@ fn candidate<'a>(
     source: &'a SourceId,
     service: &'a Arc<Service>,
     made: Option<&'a Used>,
-) -> Candidate<'a> {
-    Candidate {
+) -> ServiceCandidate<'a> {
+    ServiceCandidate {
         rank: Rank {
             class,
             remote: source.cluster != settings.cluster,
@@ -170,7 +170,7 @@ fn candidate<'a>(
 }
 
 /// The first one's attributes, and all clusters' addresses.
-fn joined(winner: &Candidate<'_>, allies: &[&Candidate<'_>]) -> Arc<Service> {
+fn joined(winner: &ServiceCandidate<'_>, allies: &[&ServiceCandidate<'_>]) -> Arc<Service> {
     let mut service = winner.service.clone();
     for ally in allies {
         for (cluster, addresses) in &ally.service.addresses {
@@ -202,7 +202,7 @@ fn of_one(sources: &Sources, source: &SourceId, key: &ServiceKey) -> Shards {
 
 /// Returns the endpoints of every cluster except those in which the name stands for another service. A cluster may have
 /// endpoints of a service that only another cluster describes.
-fn of_all(sources: &Sources, losers: &[&Candidate<'_>], key: &ServiceKey) -> Shards {
+fn of_all(sources: &Sources, losers: &[&ServiceCandidate<'_>], key: &ServiceKey) -> Shards {
     let mut all: BTreeMap<ClusterId, Arc<[Endpoint]>> = BTreeMap::new();
     for (id, source) in sources {
         let is_cluster = matches!(id.registry, Registry::Kubernetes | Registry::External);

@@ -24,13 +24,15 @@ use api::mesh::mesh_config::AuthPolicy;
 use api::model::{ClusterId, Credentials, Reason, Registry, ServiceKey, TlsMode, World};
 
 use super::kubernetes::Ingresses;
-use super::{Configuration, Contribution, EachKind, ObjectKey, SourceId, Spec, Standing};
+use super::{
+    Configuration, ConfigurationKind, Contribution, EachKind, ObjectKey, SourceId, SyncState,
+};
 use differ::{differ, differ_all, first};
 pub use effect::Effect;
 use effect::Effects;
 use entries::Entries;
+use reports::LoggedReports;
 pub use reports::Report;
-use reports::Said;
 
 /// Settings of the command line.
 #[derive(Clone, Debug)]
@@ -51,14 +53,14 @@ type Sources = BTreeMap<SourceId, Source>;
 #[derive(Debug)]
 struct Source {
     said: Contribution,
-    standing: Standing,
+    standing: SyncState,
 }
 
 /// A source's status, for pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct SourceStatus {
     pub source: SourceId,
-    pub standing: Standing,
+    pub standing: SyncState,
     /// The number of objects of each kind, without zeros.
     pub objects: BTreeMap<&'static str, usize>,
 }
@@ -75,7 +77,7 @@ pub struct Registries {
     /// Ingresses of the local API server.
     served_ingresses: Arc<Ingresses>,
     left_out: BTreeMap<ServiceKey, Vec<Report>>,
-    said: Said,
+    said: LoggedReports,
 }
 
 impl Registries {
@@ -93,7 +95,7 @@ impl Registries {
             watched: Arc::default(),
             served_ingresses: Arc::default(),
             left_out: BTreeMap::new(),
-            said: Said::default(),
+            said: LoggedReports::default(),
         }
     }
 
@@ -103,7 +105,7 @@ impl Registries {
         let old = match self.sources.get_mut(id) {
             Some(source) => std::mem::replace(&mut source.said, said),
             None => {
-                let standing = Standing::Syncing;
+                let standing = SyncState::Syncing;
                 let source = Source { said, standing };
                 self.sources.insert(id.clone(), source);
                 Contribution::default()
@@ -113,7 +115,7 @@ impl Registries {
     }
 
     /// Sets the standing of a source. A source without a standing is not waited for.
-    pub fn stand(&mut self, id: &SourceId, standing: Standing) {
+    pub fn stand(&mut self, id: &SourceId, standing: SyncState) {
         match self.sources.get_mut(id) {
             Some(source) => source.standing = standing,
             None => {
@@ -191,10 +193,10 @@ impl Registries {
 
     /// Returns the status of all sources, sorted.
     #[must_use]
-    pub fn sources(&self) -> Vec<Status> {
+    pub fn sources(&self) -> Vec<SourceStatus> {
         self.sources
             .iter()
-            .map(|(id, source)| Status {
+            .map(|(id, source)| SourceStatus {
                 source: id.clone(),
                 standing: source.standing.clone(),
                 objects: counts(&source.said),
@@ -207,7 +209,7 @@ impl Registries {
     pub fn missing(&self) -> impl Iterator<Item = &SourceId> {
         self.sources
             .iter()
-            .filter(|(_, source)| source.standing == Standing::Syncing)
+            .filter(|(_, source)| source.standing == SyncState::Syncing)
             .map(|(id, _)| id)
     }
 
@@ -328,7 +330,7 @@ struct ConfigurationStep<'a> {
 }
 
 impl EachKind for ConfigurationStep<'_> {
-    fn kind<T: Spec>(&mut self) {
+    fn kind<T: ConfigurationKind>(&mut self) {
         let Registries {
             settings,
             sources,

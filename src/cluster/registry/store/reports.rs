@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::model::ServiceKey;
 
 use super::{Registries, differ};
-use crate::registry::{Configuration, Contribution, EachKind, SourceId, Spec};
+use crate::registry::{Configuration, ConfigurationKind, Contribution, EachKind, SourceId};
 
 /// A valid object that is not used, or not as written: another object takes precedence, or it selects an object that does
 /// not fit.
@@ -23,14 +23,14 @@ pub struct Report {
 
 /// Reports that have been logged.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct LoggedReports {
     /// Reports may have changed since they were last computed. Computing them at each step would slow the steps of a large
     /// mesh, and most steps leave nothing out.
     is_due: bool,
     reports: BTreeSet<Report>,
 }
 
-impl Said {
+impl LoggedReports {
     /// Marks the reports as due if the source's configuration changed.
     pub(super) fn look(&mut self, old: &Contribution, new: &Contribution) {
         self.is_due |= !old.configuration.is_same(&new.configuration);
@@ -44,7 +44,7 @@ struct Doubles<'a> {
 }
 
 impl EachKind for Doubles<'_> {
-    fn kind<T: Spec>(&mut self) {
+    fn kind<T: ConfigurationKind>(&mut self) {
         let Registries {
             settings, sources, ..
         } = self.registries;

@@ -10,13 +10,13 @@ use api::model::{
     World,
 };
 use api::networking::{
-    self, DestinationRule, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    self, DestinationRule, NetworkingKind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
 };
 use api::yaml::{self, Limits};
 use serde_json::json;
 
 use super::{Effect, Registries, Settings};
-use crate::registry::{Contribution, SourceId, Spec, Standing};
+use crate::registry::{ConfigurationKind, Contribution, SourceId, SyncState};
 
 const LIMITS: Limits = Limits {
     bytes: 1 << 16,
@@ -45,7 +45,11 @@ pub(super) fn source(registry: Registry, cluster: &str) -> SourceId {
     }
 }
 
-pub(super) fn configured<T: Kind>(namespace: &str, name: &str, spec: &str) -> Configured<T> {
+pub(super) fn configured<T: NetworkingKind>(
+    namespace: &str,
+    name: &str,
+    spec: &str,
+) -> Configured<T> {
     let node = yaml::read(spec, LIMITS).unwrap().unwrap();
     let checked = networking::check(&json!({
         "apiVersion": "networking.istio.io/v1",
@@ -71,7 +75,7 @@ pub(super) fn configured<T: Kind>(namespace: &str, name: &str, spec: &str) -> Co
 pub(super) struct Said(pub(super) Contribution);
 
 impl Said {
-    pub(super) fn object<T: Spec>(mut self, name: &str, spec: &str) -> Self {
+    pub(super) fn object<T: ConfigurationKind>(mut self, name: &str, spec: &str) -> Self {
         let one = configured::<T>("demo", name, spec);
         Arc::make_mut(T::of_mut(&mut self.0.configuration))
             .insert((one.namespace.clone(), one.name.clone()), Arc::new(one));
@@ -1131,15 +1135,15 @@ fn sources_are_counted_and_waited_for() {
     let mut registries = registries("");
     let files = source(Registry::External, "local");
     let east = source(Registry::Kubernetes, "east");
-    registries.stand(&files, Standing::Syncing);
-    registries.stand(&east, Standing::Syncing);
+    registries.stand(&files, SyncState::Syncing);
+    registries.stand(&east, SyncState::Syncing);
     assert_eq!(registries.missing().collect::<Vec<_>>(), [&east, &files]);
     let said = Said::default()
         .service(service("b", "east", "10.0.0.1"))
         .endpoints("b", vec![endpoint("10.0.1.1"), endpoint("10.0.1.2")]);
     put(&mut registries, &east, said);
-    registries.stand(&east, Standing::Synced);
-    let lost = Standing::Stale {
+    registries.stand(&east, SyncState::Synced);
+    let lost = SyncState::Stale {
         error: "refused".into(),
     };
     registries.stand(&files, lost.clone());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cluster::config::{Change, Heard, Server, Settings, State};
+use cluster::config::{EntryChange, ErrorEffect, Server, ServerUpdate, WatchSettings};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -75,18 +75,22 @@ impl Play {
     async fn new() -> Self {
         let _there_or_not = try_kubectl(&["create", "namespace", NAMESPACE], "");
         Self {
-            server: Server::start(admin().await, Settings::new(|_, _| Ok(()), false)),
+            server: Server::start(admin().await, WatchSettings::new(|_, _| Ok(()), false)),
             changes: Vec::new(),
         }
     }
 
-    async fn until(&mut self, words: &str, what: impl Fn(&Heard, &Server) -> bool) -> Heard {
+    async fn until(
+        &mut self,
+        words: &str,
+        what: impl Fn(&ServerUpdate, &Server) -> bool,
+    ) -> ServerUpdate {
         let found = timeout(Duration::from_secs(60), async {
             loop {
                 let heard = self.server.changed().await;
-                let word = |change: &Change| match change {
-                    Change::Set(id, _) => id.to_string(),
-                    Change::Gone(id) => format!("{id}-"),
+                let word = |change: &EntryChange| match change {
+                    EntryChange::Set(id, _) => id.to_string(),
+                    EntryChange::Gone(id) => format!("{id}-"),
                 };
                 self.changes.extend(heard.changes.iter().map(word));
                 if what(&heard, &self.server) {
@@ -148,7 +152,7 @@ async fn kinds_come_change_and_go() {
         .until("both", |heard, _| heard.report.rejected.len() == 2)
         .await;
     let states: Vec<_> = heard.report.rejected.iter().map(|one| one.state).collect();
-    assert_eq!(states, [State::Stale, State::Refused]);
+    assert_eq!(states, [ErrorEffect::Stale, ErrorEffect::Refused]);
     assert_eq!(play.server.all().count(), 3);
     assert!(play.said().is_empty());
     // A change of status is no change; a recreated object of the same name is one.
@@ -207,9 +211,9 @@ async fn configuration_faults_are_written_into_the_status() {
     let _definitions = Definitions;
     define("VirtualService", "virtualservices", &["v1alpha3"]);
     let mut play = Play::new().await;
-    let settings = Settings {
+    let settings = WatchSettings {
         analysis: true,
-        ..Settings::new(|_, _| Ok(()), false)
+        ..WatchSettings::new(|_, _| Ok(()), false)
     };
     play.server = Server::start(admin().await, settings.clone());
     let mut bad = route("x");

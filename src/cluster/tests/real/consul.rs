@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use api::model::{Health, Protocol, ServiceKey};
-use cluster::registry::Standing;
-use cluster::registry::consul::{Consul, Said};
+use cluster::registry::SyncState;
+use cluster::registry::consul::{Consul, ConsulUpdate};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -67,19 +67,19 @@ async fn maintenance(id: &str, enabled: bool) {
     tell("PUT", &path, &Value::Null).await;
 }
 
-fn start() -> watch::Receiver<Said> {
+fn start() -> watch::Receiver<ConsulUpdate> {
     let consul = Consul::new(url().parse().unwrap(), None, "west".into());
-    let (to, said) = watch::channel(Said::default());
+    let (to, said) = watch::channel(ConsulUpdate::default());
     // Ends with the runtime of its test.
     tokio::spawn(consul.run(to));
     said
 }
 
 async fn until(
-    said: &mut watch::Receiver<Said>,
+    said: &mut watch::Receiver<ConsulUpdate>,
     within: Duration,
     what: &str,
-    is_so: impl FnMut(&Said) -> bool,
+    is_so: impl FnMut(&ConsulUpdate) -> bool,
 ) {
     let came = tokio::time::timeout(within, said.wait_for(is_so)).await;
     drop(
@@ -89,7 +89,7 @@ async fn until(
 }
 
 /// Addresses of a service, the ready ones.
-fn ready(said: &Said, name: &str) -> Vec<String> {
+fn ready(said: &ConsulUpdate, name: &str) -> Vec<String> {
     let key = ServiceKey::new(&format!("{name}.service.consul"), "default");
     let endpoints = said.contribution.endpoints.get(&key);
     let ready = endpoints.into_iter().flat_map(|endpoints| endpoints.iter());
@@ -99,7 +99,7 @@ fn ready(said: &Said, name: &str) -> Vec<String> {
         .collect()
 }
 
-fn has(said: &Said, name: &str) -> bool {
+fn has(said: &ConsulUpdate, name: &str) -> bool {
     let key = ServiceKey::new(&format!("{name}.service.consul"), "default");
     said.contribution.services.contains_key(&key)
 }
@@ -109,7 +109,7 @@ fn has(said: &Said, name: &str) -> bool {
 async fn instances_come_and_go_and_their_checks_count() {
     let mut said = start();
     until(&mut said, SOON * 5, "synced", |said| {
-        said.standing == Standing::Synced
+        said.standing == SyncState::Synced
     })
     .await;
     assert!(has(&said.borrow(), "consul"), "it is a service like others");
@@ -175,19 +175,19 @@ async fn more_services_than_the_agent_takes_connections() {
         register(&name(at), &name(at), "10.2.0.1", &[]).await;
     }
     let mut said = start();
-    let all = |said: &Said| (0..SERVICES).all(|at| ready(said, &name(at)).len() == 1);
-    let synced = |said: &Said| said.standing == Standing::Synced && all(said);
+    let all = |said: &ConsulUpdate| (0..SERVICES).all(|at| ready(said, &name(at)).len() == 1);
+    let synced = |said: &ConsulUpdate| said.standing == SyncState::Synced && all(said);
     until(&mut said, SOON * 20, "all of them", synced).await;
     // One that is waited for, and one that is read in turn.
     for at in [0, SERVICES - 1] {
         register(&name(at), &name(at), "10.2.0.2", &[]).await;
     }
-    let moved = |said: &Said, at| ready(said, &name(at)) == ["10.2.0.2"];
+    let moved = |said: &ConsulUpdate, at| ready(said, &name(at)) == ["10.2.0.2"];
     until(&mut said, SOON * 13, "both moved", |said| {
         moved(said, 0) && moved(said, SERVICES - 1)
     })
     .await;
-    assert_eq!(said.borrow().standing, Standing::Synced);
+    assert_eq!(said.borrow().standing, SyncState::Synced);
     for at in 0..SERVICES {
         deregister(&name(at)).await;
     }

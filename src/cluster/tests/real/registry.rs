@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use api::model::{ClusterId, Endpoint, ServiceKey};
 use cluster::Cluster;
-use cluster::registry::Standing;
-use cluster::registry::kubernetes::{Names, Remotes, Settings, Told, remotes, run};
+use cluster::registry::SyncState;
+use cluster::registry::kubernetes::{ClusterSettings, ClusterUpdate, Names, Remotes, remotes, run};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -18,10 +18,10 @@ use crate::support::{admin, apply, kubectl, run as folder, try_kubectl};
 
 const NAMESPACE: &str = "registry";
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ClusterSettings {
+    ClusterSettings {
         look_again: Duration::from_secs(1),
-        ..Settings::new(Names {
+        ..ClusterSettings::new(Names {
             cluster: "here".into(),
             domain: "cluster.local".into(),
             trust_domain: "td".into(),
@@ -60,10 +60,10 @@ impl<T> Drop for Source<T> {
     }
 }
 
-impl Source<Told> {
+impl Source<ClusterUpdate> {
     async fn start() -> Self {
         let (trust_domain, theirs) = watch::channel("td".into());
-        let (to, told) = watch::channel(Told::default());
+        let (to, told) = watch::channel(ClusterUpdate::default());
         let running = tokio::spawn(run(admin().await, settings(), theirs, to));
         Self {
             running,
@@ -129,7 +129,7 @@ fn place() -> ServiceKey {
 }
 
 /// `ADDRESS:PORT LOCALITY POD` of each.
-fn brief(told: &Told) -> Vec<String> {
+fn brief(told: &ClusterUpdate) -> Vec<String> {
     let all = told.contribution.endpoints.get(&place());
     let say = |one: &Endpoint| {
         let pod = one.pod.as_deref().unwrap_or("-");
@@ -145,7 +145,7 @@ async fn endpoints_pods_and_nodes_come_in_any_order() {
     endpoints(&[("10.0.0.1", 8080, "x"), ("10.0.0.1", 9090, "y")]);
     let mut source = Source::start().await;
     let told = source
-        .until("all is read", |told| told.standing == Standing::Synced)
+        .until("all is read", |told| told.standing == SyncState::Synced)
         .await;
     assert_eq!(brief(&told), ["10.0.0.1:8080  -", "10.0.0.1:9090  -"]);
     assert_eq!(told.contribution.services[&place()].ports.len(), 1);
@@ -214,7 +214,7 @@ async fn a_kind_is_installed_and_removed_while_it_is_read() {
     prepare();
     let mut source = Source::start().await;
     let told = source
-        .until("all is read", |told| told.standing == Standing::Synced)
+        .until("all is read", |told| told.standing == SyncState::Synced)
         .await;
     assert!(told.contribution.configuration.entries.is_empty() && told.error.is_none());
     apply(&definition());
@@ -231,7 +231,7 @@ async fn a_kind_is_installed_and_removed_while_it_is_read() {
             "spec": {"hosts": [host], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"},
         }));
     }
-    let hosts = |told: &Told| -> Vec<String> {
+    let hosts = |told: &ClusterUpdate| -> Vec<String> {
         let all = told.contribution.configuration.entries.values();
         all.flat_map(|one| one.spec.hosts.clone()).collect()
     };
@@ -247,7 +247,7 @@ async fn a_kind_is_installed_and_removed_while_it_is_read() {
         .await;
     source
         .until("no fault", |told| {
-            told.error.is_none() && told.standing == Standing::Synced
+            told.error.is_none() && told.standing == SyncState::Synced
         })
         .await;
 }
@@ -259,18 +259,18 @@ async fn an_outage_is_said_and_changes_nothing() {
     endpoints(&[("10.0.0.1", 8080, "x")]);
     let mut source = Source::start().await;
     let before = source
-        .until("all is read", |told| told.standing == Standing::Synced)
+        .until("all is read", |told| told.standing == SyncState::Synced)
         .await;
     kube("stop");
     let lost = source
-        .until("lost", |told| told.standing != Standing::Synced)
+        .until("lost", |told| told.standing != SyncState::Synced)
         .await;
     assert_eq!(lost.contribution, before.contribution);
     assert!(lost.error.is_some_and(|error| error.starts_with("cannot ")));
     kube("start");
     let back = source
         .until("back", |told| {
-            told.standing == Standing::Synced && told.error.is_none()
+            told.standing == SyncState::Synced && told.error.is_none()
         })
         .await;
     assert_eq!(brief(&back), brief(&before));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::config::document::documents;
 use api::config::{self, Finding, KINDS, Kind};
 use cluster::registry::Written;
-use cluster::registry::kubernetes::{Names, Settings, Told, run};
+use cluster::registry::kubernetes::{ClusterSettings, ClusterUpdate, Names, run};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -140,19 +140,19 @@ async fn rows_are_judged_as_everywhere() {
         assert!(tries < 60, "{cause}");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    let settings = Settings {
+    let settings = ClusterSettings {
         look_again: Duration::from_secs(1),
-        ..Settings::new(Names {
+        ..ClusterSettings::new(Names {
             cluster: "here".into(),
             domain: "cluster.local".into(),
             trust_domain: "td".into(),
         })
     };
     let (_trust_domain, theirs) = watch::channel("td".into());
-    let (to, mut told) = watch::channel(Told::default());
+    let (to, mut told) = watch::channel(ClusterUpdate::default());
     let running = tokio::spawn(run(admin().await, settings, theirs, to));
     let wanted = chosen.len();
-    let all = |told: &Told| told.written("Kubernetes").len() >= wanted;
+    let all = |told: &ClusterUpdate| told.written("Kubernetes").len() >= wanted;
     let found = timeout(Duration::from_secs(60), told.wait_for(all)).await;
     let written = found
         .expect("all objects within a minute")

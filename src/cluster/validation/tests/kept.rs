@@ -156,7 +156,7 @@ async fn endpoints_do_where_slices_are_forbidden() {
 async fn who_is_never_seen_to_refuse_is_told_of_after_a_minute() {
     let statuses = crate::reconcile_status::ReconcileStatuses::new(&["istio-galley".to_owned()]);
     let fake = Fake::start().await;
-    let refusal = Refusal {
+    let refusal = RefusalProbe {
         cluster: fake.cluster(),
         service: service(),
         within: Duration::from_secs(20),

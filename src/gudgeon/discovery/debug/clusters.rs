@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use api::config::{self, Effect};
 use api::model::ServiceKey;
-use api::networking::{Kind as _, ServiceEntry};
+use api::networking::{NetworkingKind as _, ServiceEntry};
 use api::security::RequestAuthentication;
-use cluster::registry::{Registries, Standing, Status, Written};
+use cluster::registry::{Registries, SourceStatus, SyncState, Written};
 use serde_json::{Value, json};
 
 use super::refusals::Nacks;
@@ -20,9 +20,9 @@ pub(super) fn clusters(hub: &Hub) -> Value {
     let rows = hub.look(Registries::sources).into_iter().map(|status| {
         let fact = hub.facts.of(&status.source).unwrap_or_default();
         let (state, error) = match &status.standing {
-            Standing::Syncing => ("syncing", None),
-            Standing::Synced => ("synced", None),
-            Standing::Stale { error } => ("stale", Some(error.clone())),
+            SyncState::Syncing => ("syncing", None),
+            SyncState::Synced => ("synced", None),
+            SyncState::Stale { error } => ("stale", Some(error.clone())),
         };
         let objects = objects(hub, &status);
         let error = error.or(fact.error);
@@ -41,7 +41,7 @@ pub(super) fn clusters(hub: &Hub) -> Value {
 }
 
 /// By kind: those that somebody wrote, where it is known how they were written; else what came of them.
-pub(crate) fn objects(hub: &Hub, status: &Status) -> BTreeMap<String, usize> {
+pub(crate) fn objects(hub: &Hub, status: &SourceStatus) -> BTreeMap<String, usize> {
     let fact = hub.facts.of(&status.source);
     match fact.map(|fact| fact.counts) {
         Some(counts) if !counts.is_empty() => named(&counts),
@@ -81,7 +81,7 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
 const INGRESS: &str = "Ingress";
 
 /// Ingresses of which something is said, or of the objects that are made of them.
-fn ingresses(hub: &Hub, lost: &BTreeMap<Key, Vec<String>>) -> Vec<Value> {
+fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<String>>) -> Vec<Value> {
     let notes = hub.ingress_notes();
     let mut all = notes.findings;
     for (made, words) in lost {
@@ -103,7 +103,7 @@ fn ingresses(hub: &Hub, lost: &BTreeMap<Key, Vec<String>>) -> Vec<Value> {
 
 /// Messages about objects that they do not say themselves.
 pub(crate) struct ToldOf {
-    lost: BTreeMap<Key, Vec<String>>,
+    lost: BTreeMap<ClusterObjectKey, Vec<String>>,
     fetched: BTreeMap<(Arc<str>, Arc<str>), Vec<String>>,
     services: BTreeMap<ServiceKey, Vec<String>>,
     /// Refusals of the proxies of this replica: pages show them, and a status that all replicas write does not.
@@ -144,11 +144,11 @@ impl ToldOf {
 }
 
 /// Kind, namespace and name.
-type Key = (Arc<str>, Arc<str>, Arc<str>);
+type ClusterObjectKey = (Arc<str>, Arc<str>, Arc<str>);
 
 /// Messages about the conflicts that objects lose, by object.
-fn lost(hub: &Hub) -> BTreeMap<Key, Vec<String>> {
-    let mut lost: BTreeMap<Key, Vec<String>> = BTreeMap::new();
+fn lost(hub: &Hub) -> BTreeMap<ClusterObjectKey, Vec<String>> {
+    let mut lost: BTreeMap<ClusterObjectKey, Vec<String>> = BTreeMap::new();
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
     for conflict in conflicts.into_iter().flatten() {
         let message = format!("{}: {}", conflict.key, conflict.message);

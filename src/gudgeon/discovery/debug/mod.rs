@@ -143,11 +143,11 @@ fn conflicts(hub: &Hub) -> Value {
 }
 
 /// A proxy that it was found for, and all that is said of one key.
-type Said = (Arc<str>, Vec<String>);
+type ProxyMessages = (Arc<str>, Vec<String>);
 
 /// More than one may lose against what has a name already: each is said.
-fn by_key(conflicts: Vec<Conflict>) -> BTreeMap<&'static str, BTreeMap<String, Said>> {
-    let mut all: BTreeMap<_, BTreeMap<String, Said>> = BTreeMap::new();
+fn by_key(conflicts: Vec<Conflict>) -> BTreeMap<&'static str, BTreeMap<String, ProxyMessages>> {
+    let mut all: BTreeMap<_, BTreeMap<String, ProxyMessages>> = BTreeMap::new();
     for conflict in conflicts {
         let of_metric = all.entry(conflict.metric).or_default();
         let (proxy, messages) = of_metric.entry(conflict.key).or_default();

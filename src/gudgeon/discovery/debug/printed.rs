@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use api::envoy::{DescribedField, DescribedMessage, Descriptions, kind, parts, text};
 use api::google::protobuf::{Duration, Timestamp};
 use api::wire::{
-    FIXED32, FIXED64, Malformed, Raw, VARINT, decode_struct, decode_value, next_value,
+    DecodeError, FIXED32, FIXED64, Raw, VARINT, decode_struct, decode_value, next_value,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -28,7 +28,7 @@ fn message(
     depth: usize,
 ) -> Result<Value, String> {
     if depth > DEEPEST {
-        return Err(Malformed::Deep.to_string());
+        return Err(DecodeError::Deep.to_string());
     }
     if let Some(short) = name.strip_prefix("google.protobuf.")
         && let Some(value) = well_known(all, short, bytes, depth)?
@@ -83,7 +83,7 @@ fn whole(
         let mut joined = Vec::new();
         for raw in raws {
             let Raw::Bytes(bytes) = raw else {
-                return Err(words(Malformed::Form));
+                return Err(words(DecodeError::Form));
             };
             joined.extend_from_slice(bytes);
         }
@@ -148,7 +148,7 @@ fn map(
     let mut out = Map::new();
     for raw in raws {
         let Raw::Bytes(bytes) = raw else {
-            return Err(words(Malformed::Form));
+            return Err(words(DecodeError::Form));
         };
         let (mut key, mut value) = (nothing(by.kind), nothing(of.kind));
         for part in parts(bytes) {
@@ -207,7 +207,7 @@ fn single(
             name.map_or_else(|| number.into(), Value::from)
         }
         (kind::MESSAGE, Raw::Bytes(bytes)) => message(all, field.of, bytes, depth + 1)?,
-        _ => return Err(format!("{}: {}", field.name, Malformed::Form)),
+        _ => return Err(format!("{}: {}", field.name, DecodeError::Form)),
     })
 }
 
@@ -314,7 +314,7 @@ fn moment(bytes: &[u8]) -> Result<(i64, i32), String> {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the way errors are mapped")]
-fn words(malformed: Malformed) -> String {
+fn words(malformed: DecodeError) -> String {
     malformed.to_string()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::mesh::MeshConfig;
 use api::model::{Objects, Service, ServiceKey, World};
-use api::networking::{Gateway, Kind as _, VirtualService};
+use api::networking::{Gateway, NetworkingKind as _, VirtualService};
 use cluster::registry::kubernetes::Ingresses;
 use cluster::registry::{AnyConfigured, Configuration};
 use tracing::warn;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::model::Reason;
 use xds::debounce::Due;
 use xds::snapshot::{Next, Snapshot};
-use xds::stream::Scope;
+use xds::stream::PushScope;
 
 use super::Hub;
 use crate::discovery::pushed::assignments;
@@ -33,13 +33,13 @@ impl Hub {
             let everybody = batch.reasons.has(Reason::Debug);
             let concerned = || next.full && (everybody || next.concerns(node));
             let scope = if concerned() || of_proxy() {
-                Scope::Full
+                PushScope::Full
             } else if names.is_empty() {
                 nothing()
             } else {
-                Scope::Endpoints(Arc::clone(&names))
+                PushScope::Endpoints(Arc::clone(&names))
             };
-            let is_nothing = matches!(&scope, Scope::Endpoints(names) if names.is_empty());
+            let is_nothing = matches!(&scope, PushScope::Endpoints(names) if names.is_empty());
             let pending = PendingPush {
                 snapshot: Arc::clone(&next.snapshot),
                 scope,

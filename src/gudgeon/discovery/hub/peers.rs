@@ -20,14 +20,14 @@ const MOST: usize = 8;
 
 /// The current ones, and those that some proxies may still go by.
 #[derive(Debug, Default)]
-pub(super) struct Peers {
+pub(super) struct PeerAuthenticationHistory {
     /// `None`: nothing was served yet.
     current: Option<Policies>,
     /// Each until then, the oldest first. Each has a time of its own: changes elsewhere do not keep what was said of a workload.
     earlier: VecDeque<(Policies, Duration)>,
 }
 
-impl Peers {
+impl PeerAuthenticationHistory {
     /// Policies that some proxies may still go by, where these are the current ones.
     pub(super) fn earlier(&mut self, current: &Policies, now: Duration) -> Vec<Policies> {
         let before = self.current.replace(Arc::clone(current));
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_was_said_before_counts_for_a_while() {
-        let mut peers = Peers::default();
+        let mut peers = PeerAuthenticationHistory::default();
         let (none, one, two) = (policies(&[]), policies(&["a"]), policies(&["a", "b"]));
         let nothing: [Policies; 0] = [];
         // The first ones are those of all.
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn changes_without_end_are_not_all_remembered() {
-        let mut peers = Peers::default();
+        let mut peers = PeerAuthenticationHistory::default();
         for turn in 0..100 {
             let name = format!("p{turn}");
             let earlier = peers.earlier(&policies(&[&name]), second(0));

@@ -23,7 +23,7 @@ const MOST: usize = 20_000;
 
 /// Streams of proxies at one address.
 #[derive(Debug, Default)]
-struct Streams {
+struct AddressStreams {
     without: usize,
     /// With certificates, that began beside the others: an epoch that takes over.
     with: usize,
@@ -33,7 +33,7 @@ struct Streams {
 
 #[derive(Debug, Default)]
 pub(super) struct Plaintext {
-    addresses: BTreeMap<IpAddr, Streams>,
+    addresses: BTreeMap<IpAddr, AddressStreams>,
     is_changed: bool,
 }
 

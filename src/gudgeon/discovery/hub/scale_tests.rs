@@ -61,7 +61,7 @@ impl TestObjects {
             registry: Registry::Memory,
             cluster: Memory::CLUSTER.into(),
         };
-        hub.stand(&id, Standing::Synced);
+        hub.stand(&id, SyncState::Synced);
         let memory = Memory::new(names);
         Self { memory, id }
     }
@@ -127,7 +127,7 @@ fn is_woken(session: &Session) -> bool {
 }
 
 /// Numbers of the streams that something woke, which look at what was posted, by namespace; and all bytes that they got.
-fn awake(hub: &Hub, all: &[(usize, Joined)]) -> (Vec<usize>, usize) {
+fn awake(hub: &Hub, all: &[(usize, StreamRegistration)]) -> (Vec<usize>, usize) {
     let (mut streams, mut bytes) = (vec![0; NAMESPACES], 0);
     for (namespace, joined) in all {
         if is_woken(&joined.session) {
@@ -141,7 +141,7 @@ fn awake(hub: &Hub, all: &[(usize, Joined)]) -> (Vec<usize>, usize) {
 }
 
 /// Streams that have all they ask for.
-fn joined(hub: &Arc<Hub>) -> Vec<(usize, Joined)> {
+fn joined(hub: &Arc<Hub>) -> Vec<(usize, StreamRegistration)> {
     let snapshot = hub.snapshot().unwrap();
     let all =
         (0..NAMESPACES).flat_map(|namespace| (0..PROXIES).map(move |number| (namespace, number)));

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::registry::{Effect, SourceId, Standing};
+use cluster::registry::{Effect, SourceId, SyncState};
 
 use super::Hub;
 
 impl Hub {
     /// Sets the standing of a source, from now on.
-    pub(crate) fn stand(&self, id: &SourceId, standing: Standing) {
+    pub(crate) fn stand(&self, id: &SourceId, standing: SyncState) {
         self.stand_since(id, standing, self.clock.now());
     }
 
     /// Sets the standing of a source. `since` counts only if its variant changes.
-    pub(crate) fn stand_since(&self, id: &SourceId, standing: Standing, since: Duration) {
+    pub(crate) fn stand_since(&self, id: &SourceId, standing: SyncState, since: Duration) {
         let mut state = self.state();
-        let kind = std::mem::discriminant::<Standing>;
+        let kind = std::mem::discriminant::<SyncState>;
         if state.standing.get(id).map(|(known, _)| kind(known)) != Some(kind(&standing)) {
             state.standing.insert(id.clone(), (standing.clone(), since));
         }
@@ -37,7 +37,7 @@ impl Hub {
     /// Since when each source is as far as it is.
     pub(crate) fn standing_since(&self) -> BTreeMap<SourceId, Duration> {
         let state = self.state();
-        let since = |(id, (_, at)): (&SourceId, &(Standing, Duration))| (id.clone(), *at);
+        let since = |(id, (_, at)): (&SourceId, &(SyncState, Duration))| (id.clone(), *at);
         state.standing.iter().map(since).collect()
     }
 }

@@ -37,7 +37,7 @@ const MOST: usize = 1000;
 
 /// A place that somebody wants keys of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WantedPlace {
     /// The namespace of the first policy that wants it.
     pub(super) namespace: Arc<str>,
     /// The longest that any rule gives.
@@ -51,7 +51,7 @@ type RuleOf = (Arc<str>, Arc<str>, usize);
 /// KeyPlaces that keys are fetched from, and rules whose places are too many.
 #[derive(Debug, Default)]
 struct WantedKeys {
-    wanted: BTreeMap<KeysPlace, Wanted>,
+    wanted: BTreeMap<KeysPlace, WantedPlace>,
     left_out: Vec<RuleOf>,
 }
 
@@ -178,7 +178,7 @@ fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
             let timeout = written
                 .map_or(TIMEOUT, Duration::from_nanos)
                 .min(LONGEST_FETCH);
-            let one = all.wanted.entry(place).or_insert_with(|| Wanted {
+            let one = all.wanted.entry(place).or_insert_with(|| WantedPlace {
                 namespace: namespace.clone(),
                 timeout,
                 by: Vec::new(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::security::{KeySet, KeysPlace};
 
 use super::fetch::FetchError;
-use super::{MOST, MOST_OF_NAMESPACE, Row, RuleOf, Wanted, WantedKeys, origin};
+use super::{MOST, MOST_OF_NAMESPACE, Row, RuleOf, WantedKeys, WantedPlace, origin};
 
 /// Fetches at once: an answer may be a megabyte.
 const AT_ONCE: usize = 16;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct Entry {
-    wanted: Wanted,
+    wanted: WantedPlace,
     keys: Option<KeySet>,
     fetched: Option<Duration>,
     error: Option<String>,
@@ -235,8 +235,8 @@ mod tests {
         KeysPlace::Set(format!("https://me:secret@{name}:8443/keys?a=secret").into())
     }
 
-    fn wanted(namespace: &str, name: &str) -> (KeysPlace, Wanted) {
-        let wanted = Wanted {
+    fn wanted(namespace: &str, name: &str) -> (KeysPlace, WantedPlace) {
+        let wanted = WantedPlace {
             namespace: namespace.into(),
             timeout: second(5),
             by: vec![(namespace.into(), "p".into(), 1)],
@@ -244,7 +244,7 @@ mod tests {
         (place(name), wanted)
     }
 
-    fn places(wanted: impl IntoIterator<Item = (KeysPlace, Wanted)>) -> WantedKeys {
+    fn places(wanted: impl IntoIterator<Item = (KeysPlace, WantedPlace)>) -> WantedKeys {
         WantedKeys {
             wanted: wanted.into_iter().collect(),
             left_out: vec![("n".into(), "more".into(), 2)],

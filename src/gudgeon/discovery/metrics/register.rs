@@ -3,7 +3,7 @@
 use prometheus_client::metrics::gauge::Gauge;
 use xds::view::Type;
 
-use super::{GaugeFamily, Metrics};
+use super::{DiscoveryMetrics, GaugeFamily};
 use crate::cli::VERSION;
 use crate::exposition;
 
@@ -59,7 +59,7 @@ const CONFLICTS: [(&str, &str); 12] = [
     ),
 ];
 
-impl Metrics {
+impl DiscoveryMetrics {
     pub(super) fn register_pushes(&mut self) {
         let r = &mut self.registry;
         let families = [

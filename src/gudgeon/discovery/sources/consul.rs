@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cluster::registry::Standing;
-use cluster::registry::consul::{Address, Consul, Said, Token};
+use cluster::registry::SyncState;
+use cluster::registry::consul::{Address, Consul, ConsulUpdate, Token};
 use tokio::sync::watch;
 
 use crate::cli::DiscoveryFlags;
@@ -30,8 +30,8 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<(), Failur
     };
     let consul = Consul::new(address, token, hub.options.settings.cluster.clone());
     let id = consul.id();
-    hub.stand(&id, Standing::Syncing);
-    let (to, mut said) = watch::channel(Said::default());
+    hub.stand(&id, SyncState::Syncing);
+    let (to, mut said) = watch::channel(ConsulUpdate::default());
     tokio::spawn(async move { match consul.run(to).await {} });
     let hub = Arc::clone(hub);
     tokio::spawn(async move {

@@ -30,7 +30,7 @@ async fn follow(
 ) {
     let mut looking = Some(looking);
     let mut snapshots = hub.watch_snapshots();
-    let mut last: Option<Named> = None;
+    let mut last: Option<NamedSources> = None;
     loop {
         tokio::select! {
             changed = snapshots.changed() => if changed.is_err() { return },
@@ -82,12 +82,12 @@ async fn follow(
 }
 
 /// The objects that `named_credentials` takes names from, compared by pointer.
-type Named = (
+type NamedSources = (
     Arc<Objects<Gateway>>,
     Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
     Arc<Objects<DestinationRule>>,
 );
 
-fn is_same(one: &Named, other: &Named) -> bool {
+fn is_same(one: &NamedSources, other: &NamedSources) -> bool {
     Arc::ptr_eq(&one.0, &other.0) && Arc::ptr_eq(&one.1, &other.1) && Arc::ptr_eq(&one.2, &other.2)
 }

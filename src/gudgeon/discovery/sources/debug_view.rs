@@ -6,18 +6,18 @@ use std::sync::Arc;
 use cluster::registry::{Report, SourceId, Written};
 
 /// By source, kind, namespace and name.
-type Key = (SourceId, Arc<str>, Arc<str>, Arc<str>);
+type SourceObjectKey = (SourceId, Arc<str>, Arc<str>, Arc<str>);
 
 /// Objects, for those who look.
 #[derive(Debug)]
 pub(super) struct DebugView {
-    reports: BTreeMap<Key, Vec<Report>>,
+    reports: BTreeMap<SourceObjectKey, Vec<Report>>,
     pub(super) rows: Vec<Arc<Written>>,
 }
 
 impl DebugView {
     pub(super) fn new(reports: Vec<Report>) -> Self {
-        let mut by_object: BTreeMap<Key, Vec<Report>> = BTreeMap::new();
+        let mut by_object: BTreeMap<SourceObjectKey, Vec<Report>> = BTreeMap::new();
         for report in reports {
             let name = (report.namespace.clone(), report.name.clone());
             let key = (report.source.clone(), report.kind.into(), name.0, name.1);

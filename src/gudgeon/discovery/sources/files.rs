@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::model::Registry;
-use cluster::registry::{Files, Message, Outcome, SourceId, Standing};
+use cluster::registry::{Files, Message, Outcome, SourceId, SyncState};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -113,7 +113,7 @@ impl Directory {
             if let Err(cause) = self.look().await {
                 self.hub.stand(
                     &self.id,
-                    Standing::Stale {
+                    SyncState::Stale {
                         error: cause.to_string().into(),
                     },
                 );
@@ -202,6 +202,6 @@ impl Directory {
         *self.shelf.lock().unwrap_or_else(PoisonError::into_inner) = outcome.written;
         self.hub
             .update(|registries| registries.put(&self.id, outcome.contribution));
-        self.hub.stand(&self.id, Standing::Synced);
+        self.hub.stand(&self.id, SyncState::Synced);
     }
 }

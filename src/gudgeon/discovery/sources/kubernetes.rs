@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use api::model::{ClusterId, Registry};
 use cluster::Access;
-use cluster::registry::kubernetes::{self, Remotes, Settings, Told};
-use cluster::registry::{Configuration, SourceId, Standing};
+use cluster::registry::kubernetes::{self, ClusterSettings, ClusterUpdate, Remotes};
+use cluster::registry::{Configuration, SourceId, SyncState};
 use tokio::sync::watch;
 
 use super::{credentials, ingresses, names};
@@ -46,20 +46,20 @@ pub(super) async fn start(
     hub: &Arc<Hub>,
     configuration: bool,
     counts: &watch::Receiver<bool>,
-) -> Result<(ClusterId, watch::Receiver<Told>), Failure> {
+) -> Result<(ClusterId, watch::Receiver<ClusterUpdate>), Failure> {
     let cluster = shared.cluster(access).await.map_err(|cause| {
         Failure::config(format!("cannot read services from Kubernetes: {cause}"))
     })?;
     hub.jwks.keep_from(cluster.address());
     let local = hub.options.settings.cluster.clone();
-    let settings = Settings {
+    let settings = ClusterSettings {
         namespace: flags.app_namespace.clone(),
         configuration,
-        ..Settings::new(names(hub, local.clone()))
+        ..ClusterSettings::new(names(hub, local.clone()))
     };
-    hub.stand(&id(&local), Standing::Syncing);
+    hub.stand(&id(&local), SyncState::Syncing);
     let trust = hub.trust_domains();
-    let (to, told) = watch::channel(Told::default());
+    let (to, told) = watch::channel(ClusterUpdate::default());
     tokio::spawn(kubernetes::run(
         cluster.clone(),
         settings.clone(),
@@ -99,7 +99,7 @@ pub(super) async fn start(
     Ok((local, told))
 }
 
-fn tell(hub: &Hub, cluster: &ClusterId, told: &Told, with_rules: bool) {
+fn tell(hub: &Hub, cluster: &ClusterId, told: &ClusterUpdate, with_rules: bool) {
     let id = id(cluster);
     hub.facts.put(&id, told);
     let mut rules = RuleCounts::default();
@@ -125,7 +125,7 @@ fn tell(hub: &Hub, cluster: &ClusterId, told: &Told, with_rules: bool) {
 async fn follow(
     hub: Arc<Hub>,
     local: ClusterId,
-    mut told: watch::Receiver<Told>,
+    mut told: watch::Receiver<ClusterUpdate>,
     mut all: watch::Receiver<bool>,
     mut counts: watch::Receiver<bool>,
 ) {
@@ -215,46 +215,58 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn why_a_cluster_cannot_be_read_is_shown_before_all_clusters_are_known() {
         let (hub, local) = (hub(), ClusterId::from("east"));
-        let (to, told) = watch::channel(Told::default());
+        let (to, told) = watch::channel(ClusterUpdate::default());
         let (joined, all) = watch::channel(false);
         let (_counts, counts) = watch::channel(true);
         tokio::spawn(follow(Arc::clone(&hub), local.clone(), told, all, counts));
         let step = || tokio::time::sleep(Duration::from_millis(1));
-        to.send_replace(Told {
+        to.send_replace(ClusterUpdate {
             error: Some("refused".into()),
-            ..Told::default()
+            ..ClusterUpdate::default()
         });
         step().await;
         let error = || hub.facts.of(&id(&local)).and_then(|fact| fact.error);
         assert_eq!(error().as_deref(), Some("refused"));
         let sources = || hub.look(cluster::registry::Registries::sources);
-        assert!(sources().iter().all(|one| one.standing != Standing::Synced));
+        assert!(
+            sources()
+                .iter()
+                .all(|one| one.standing != SyncState::Synced)
+        );
         // It has come by the time that the others are known.
-        to.send_replace(Told {
-            standing: Standing::Synced,
-            ..Told::default()
+        to.send_replace(ClusterUpdate {
+            standing: SyncState::Synced,
+            ..ClusterUpdate::default()
         });
         step().await;
-        assert!(sources().iter().all(|one| one.standing != Standing::Synced));
+        assert!(
+            sources()
+                .iter()
+                .all(|one| one.standing != SyncState::Synced)
+        );
         joined.send_replace(true);
         step().await;
         assert_eq!(error(), None);
-        assert!(sources().iter().any(|one| one.standing == Standing::Synced));
+        assert!(
+            sources()
+                .iter()
+                .any(|one| one.standing == SyncState::Synced)
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lost_cluster_is_shown_at_once_with_the_time_when_it_was_lost() {
         let hub = hub();
         advance(Duration::from_secs(100)).await;
-        let lost = |ago: Option<u64>| Told {
+        let lost = |ago: Option<u64>| ClusterUpdate {
             standing: match ago {
-                Some(_) => Standing::Stale {
+                Some(_) => SyncState::Stale {
                     error: "away".into(),
                 },
-                None => Standing::Synced,
+                None => SyncState::Synced,
             },
             lost: ago.map(|ago| Instant::now() - Duration::from_secs(ago)),
-            ..Told::default()
+            ..ClusterUpdate::default()
         };
         let cluster = ClusterId::from("east");
         tell(&hub, &cluster, &lost(None), true);

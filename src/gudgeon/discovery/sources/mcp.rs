@@ -15,9 +15,9 @@ use std::time::Duration;
 use api::config::collections::SYNTHETIC;
 use api::istio::mesh::v1alpha1::ConfigSource;
 use api::model::{ClusterId, Registry};
-use cluster::config::Change as Stored;
+use cluster::config::EntryChange as Stored;
 use cluster::registry::kubernetes::Objects;
-use cluster::registry::{SourceId, Standing};
+use cluster::registry::{SourceId, SyncState};
 use mcp::sink::Changes;
 use mcp::sink::union::{Change, Union};
 use tokio::sync::mpsc;
@@ -25,7 +25,7 @@ use tracing::{error, info, warn};
 
 use self::local::Local;
 use self::objects::OfFiles;
-use self::source::{Named, Origin, Source, lost, missing};
+use self::source::{Source, SourceName, SourceOrigin, lost, missing};
 use super::names;
 use super::own::Own;
 use super::rules::Rules;
@@ -33,7 +33,7 @@ use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
 use crate::log_limiter::LogLimiter;
-use crate::mcp::{Apply, Link, ReceivedObject, Server, SourceObjects};
+use crate::mcp::{Apply, Link, McpServer, ReceivedObject, SourceObjects};
 use crate::shared::RuleUpdate;
 
 /// The registry of ServiceEntries that are made of Services, by the name that Istio has for it.
@@ -50,20 +50,20 @@ pub(crate) struct Sinks {
     rules: SourceId,
     services: SourceId,
     /// Sources that flags name, in addition to those of the mesh configuration.
-    named: Vec<Named>,
+    named: Vec<SourceName>,
     received: usize,
     patience: Duration,
     /// Objects that cannot be used, in the log.
     unusable: LogLimiter,
     /// Until it is opened.
-    port: Mutex<Option<Server>>,
+    port: Mutex<Option<McpServer>>,
     /// Until it is heard.
     updates: Mutex<Option<mpsc::Receiver<RuleUpdate>>>,
-    state: Mutex<State>,
+    state: Mutex<UnionState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct UnionState {
     next: u64,
     /// In their order; those that are to go come last.
     sources: Vec<Source>,
@@ -99,11 +99,11 @@ pub(super) fn start(
     });
     let mut named = named.collect::<Result<Vec<_>, _>>()?;
     if updates.is_some() {
-        named.push(Named::Role);
+        named.push(SourceName::Role);
     }
     let port = match flags.mcp_sink_addr.as_deref() {
         Some(address) if !address.is_empty() => {
-            named.push(Named::Dialling);
+            named.push(SourceName::Dialling);
             let list = &flags.access_list_file;
             Some(port::open(address, list, hub, received)?)
         }
@@ -131,7 +131,7 @@ pub(super) fn start(
         unusable: LogLimiter::new(100),
         port: Mutex::new(port),
         updates: Mutex::new(updates),
-        state: Mutex::new(State {
+        state: Mutex::new(UnionState {
             next: 0,
             sources: Vec::new(),
             union: Union::new(0),
@@ -146,7 +146,7 @@ pub(super) fn start(
         }),
     });
     if are_named {
-        hub.stand(&sinks.rules, Standing::Syncing);
+        hub.stand(&sinks.rules, SyncState::Syncing);
         sinks.follow(configured);
         tokio::spawn(Arc::clone(&sinks).wait());
     }
@@ -154,7 +154,7 @@ pub(super) fn start(
 }
 
 impl Sinks {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, UnionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -172,7 +172,7 @@ impl Sinks {
     }
 
     /// Follows these sources from now on. Objects of the others stay until the new ones have sent all.
-    fn follow(self: &Arc<Self>, mut configured: Vec<Named>) {
+    fn follow(self: &Arc<Self>, mut configured: Vec<SourceName>) {
         configured.extend(self.named.iter().cloned());
         let mut state = self.state();
         let is_same = {
@@ -218,7 +218,7 @@ impl Sinks {
         self.settle(state);
     }
 
-    fn dial(self: &Arc<Self>, next: &mut u64, wanted: Named) -> Source {
+    fn dial(self: &Arc<Self>, next: &mut u64, wanted: SourceName) -> Source {
         let id = *next;
         *next += 1;
         let sinks = Arc::downgrade(self);
@@ -228,30 +228,30 @@ impl Sinks {
             }
         };
         let (origin, task) = match &wanted {
-            Named::Dialled(wanted) => {
+            SourceName::Dialled(wanted) => {
                 let link = Link::new(wanted.clone(), self.hub.metrics.mcp(), Arc::new(apply));
                 let task = tokio::spawn(Arc::clone(&link).run());
-                (Origin::Link(link), task)
+                (SourceOrigin::Link(link), task)
             }
-            Named::Dialling => {
+            SourceName::Dialling => {
                 let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
                 let held =
                     SourceObjects::new(address::ID, &address::collections(), Arc::new(apply));
                 let server = port.take();
-                let name = server.as_ref().map(Server::shown).unwrap_or_default();
+                let name = server.as_ref().map(McpServer::shown).unwrap_or_default();
                 let takes = port::take(server, Arc::clone(&held), Arc::clone(&self.hub));
-                (Origin::Port(name, held), tokio::spawn(takes))
+                (SourceOrigin::Port(name, held), tokio::spawn(takes))
             }
-            Named::Folder(path, collections) => {
+            SourceName::Folder(path, collections) => {
                 let local = Arc::new(Local::new(format!("fs://{}", path.display())));
                 let reads =
                     Arc::clone(&local).read(path.clone(), collections.clone(), Arc::new(apply));
-                (Origin::Local(local), tokio::spawn(reads))
+                (SourceOrigin::Local(local), tokio::spawn(reads))
             }
-            Named::Role => {
+            SourceName::Role => {
                 let local = Arc::new(Local::new(ROLE.to_owned()));
                 let hears = self.hear(Arc::clone(&local), Arc::new(apply));
-                (Origin::Local(local), tokio::spawn(hears))
+                (SourceOrigin::Local(local), tokio::spawn(hears))
             }
         };
         Source {
@@ -308,7 +308,7 @@ impl Sinks {
     }
 
     /// Applies changes to the rules and the services.
-    fn take(&self, state: &mut State, changes: Vec<Change<ReceivedObject>>) {
+    fn take(&self, state: &mut UnionState, changes: Vec<Change<ReceivedObject>>) {
         for Change {
             collection,
             name,
@@ -335,7 +335,7 @@ impl Sinks {
     }
 
     /// Tells the mesh, and lets go those that nobody waits for any more.
-    fn settle(&self, mut state: MutexGuard<'_, State>) {
+    fn settle(&self, mut state: MutexGuard<'_, UnionState>) {
         let mut stay = state.sources.iter().filter(|source| !source.leaves);
         let is_synced = stay.all(Source::is_synced);
         if is_synced && state.sources.iter().any(|source| source.leaves) {
@@ -375,12 +375,12 @@ impl Sinks {
         state.late |= is_synced;
         let lost = lost(&state.sources);
         let standing = match (is_synced, state.late) {
-            (true, _) if lost.is_empty() => Standing::Synced,
-            (true, _) => Standing::Stale { error: lost.into() },
-            (false, true) => Standing::Stale {
+            (true, _) if lost.is_empty() => SyncState::Synced,
+            (true, _) => SyncState::Stale { error: lost.into() },
+            (false, true) => SyncState::Stale {
                 error: missing(&state.sources).into(),
             },
-            (false, false) => Standing::Syncing,
+            (false, false) => SyncState::Syncing,
         };
         let missing = missing(&state.sources);
         drop(state);

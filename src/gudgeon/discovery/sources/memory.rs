@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::Registry;
 use bytes::Bytes;
-use cluster::registry::{Memory, SourceId, Standing};
+use cluster::registry::{Memory, SourceId, SyncState};
 
 use super::names;
 use crate::discovery::hub::Hub;
@@ -19,7 +19,7 @@ pub(super) fn id() -> SourceId {
 /// Empty, and read completely by that.
 pub(super) fn start(hub: &Arc<Hub>) -> Arc<Mutex<Memory>> {
     let memory = Arc::new(Mutex::new(Memory::new(names(hub, Memory::CLUSTER.into()))));
-    hub.stand(&id(), Standing::Synced);
+    hub.stand(&id(), SyncState::Synced);
     let mut trust = hub.trust_domains();
     let (hub, held) = (Arc::clone(hub), Arc::clone(&memory));
     tokio::spawn(async move {

@@ -17,12 +17,12 @@ use crate::secrets;
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     said: Contribution,
-    known: BTreeMap<(Arc<str>, Arc<str>), Known>,
+    known: BTreeMap<(Arc<str>, Arc<str>), LastObject>,
 }
 
 /// An object as it came last.
 #[derive(Debug)]
-struct Known {
+struct LastObject {
     taken: Arc<ReceivedObject>,
     source: Arc<str>,
     accepted: bool,
@@ -37,7 +37,7 @@ impl Rules {
 
     /// All objects, used or not; made on demand.
     pub(super) fn written(&self) -> impl Iterator<Item = Written> {
-        self.known.values().map(Known::written)
+        self.known.values().map(LastObject::written)
     }
 
     /// Says how much of it can be used, beside objects that are no rules.
@@ -88,7 +88,7 @@ impl Rules {
             }
         });
         let message = read.as_ref().err().cloned();
-        let known = Known {
+        let known = LastObject {
             taken: Arc::clone(taken),
             source: Arc::clone(source),
             accepted: message.is_none(),
@@ -125,7 +125,7 @@ fn spec(object: &Object) -> Result<Value, String> {
         .map_err(|cause| cause.to_string())
 }
 
-impl Known {
+impl LastObject {
     fn written(&self) -> Written {
         let object = &self.taken.object;
         let (namespace, name) = key(object);

@@ -2,37 +2,37 @@
 
 use std::sync::Arc;
 
-use cluster::config::{self, Heard, Settings};
+use cluster::config::{self, ServerUpdate, WatchSettings};
 use cluster::{Access, Cluster};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use super::{LastReport, updates};
 use crate::exit::Failure;
-use crate::galley::engine::{Engine, SourceEvent};
+use crate::galley::engine::{GalleyEngine, SourceEvent};
 use crate::shared::{RuleChannel, RuleUpdate, Shared};
 
 /// The source.
-pub(crate) struct Server {
+pub(crate) struct ClusterSource {
     cluster: Cluster,
-    settings: Settings,
+    settings: WatchSettings,
     said: LastReport,
     /// All kinds have been listed once.
     synced: bool,
     stale: Option<String>,
-    engine: Arc<Engine>,
+    engine: Arc<GalleyEngine>,
     /// The channel to another role of the process, which acts on the objects.
     rules: Option<mpsc::Sender<RuleUpdate>>,
 }
 
-impl Server {
+impl ClusterSource {
     /// # Errors
     /// No client of the cluster can be built.
     pub(crate) async fn new(
         shared: &Shared,
         access: &Access,
-        settings: Settings,
-        engine: Arc<Engine>,
+        settings: WatchSettings,
+        engine: Arc<GalleyEngine>,
     ) -> Result<Self, Failure> {
         let cluster = shared.cluster(access).await.map_err(|cause| {
             Failure::config(format!("cannot read configuration from a cluster: {cause}"))
@@ -59,8 +59,8 @@ impl Server {
         }
     }
 
-    async fn tell(&mut self, heard: Heard) {
-        let Heard {
+    async fn tell(&mut self, heard: ServerUpdate) {
+        let ServerUpdate {
             changes,
             report,
             synced,

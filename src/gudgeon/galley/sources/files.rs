@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 use super::{LastReport, ObjectUpdate, updates};
 use crate::exit::Failure;
 use crate::file;
-use crate::galley::engine::{Engine, SourceEvent};
+use crate::galley::engine::{GalleyEngine, SourceEvent};
 use crate::galley::processing::usable;
 use crate::shared::RuleUpdate;
 use crate::watch::PlaceWatcher;
@@ -28,7 +28,7 @@ const SELDOM: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_secs(1);
 
 /// A directory, or one file.
-pub(crate) struct Files {
+pub(crate) struct FileSource {
     path: PathBuf,
     directory: Directory,
     said: LastReport,
@@ -37,20 +37,20 @@ pub(crate) struct Files {
     lost: bool,
     /// A path below it does not answer.
     hangs: bool,
-    engine: Arc<Engine>,
+    engine: Arc<GalleyEngine>,
     /// The channel to another role of the process, which acts on the objects.
     rules: Option<mpsc::Sender<RuleUpdate>>,
 }
 
 /// The result of a scan, ready to be emitted.
-type Read = (Directory, std::io::Result<(Look, Vec<ObjectUpdate>)>);
+type ScanResult = (Directory, std::io::Result<(Look, Vec<ObjectUpdate>)>);
 
-impl Files {
+impl FileSource {
     /// # Errors
     /// The path does not exist.
     pub(crate) async fn new(
         path: &Path,
-        engine: Arc<Engine>,
+        engine: Arc<GalleyEngine>,
         rules: Option<mpsc::Sender<RuleUpdate>>,
     ) -> Result<Self, Failure> {
         file::is_there(path).await.map_err(|cause| {
@@ -129,7 +129,7 @@ impl Files {
     async fn look(mut self) -> (Self, Option<Vec<PathBuf>>) {
         let mut directory = self.directory;
         let (path, shares) = (self.path.clone(), self.rules.is_some());
-        let read = tokio::task::spawn_blocking(move || -> Read {
+        let read = tokio::task::spawn_blocking(move || -> ScanResult {
             let look = directory.look().map(|mut look| {
                 // The other role gets the changes unconverted.
                 let changes = match shares {

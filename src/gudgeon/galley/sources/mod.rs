@@ -6,22 +6,22 @@ mod files;
 
 use std::sync::Arc;
 
-use ::cluster::config::{Change, Id, Report};
+use ::cluster::config::{ConfigReport, EntryChange, EntryId};
 use tracing::warn;
 
 use super::processing::TransformInput;
 use crate::secrets;
 
-pub(super) use self::cluster::Server;
-pub(super) use files::Files;
+pub(super) use self::cluster::ClusterSource;
+pub(super) use files::FileSource;
 
-type ObjectUpdate = (Id, Option<TransformInput>);
+type ObjectUpdate = (EntryId, Option<TransformInput>);
 
 /// Converts changes to the engine's form.
-fn updates(changes: Vec<Change>) -> Vec<ObjectUpdate> {
+fn updates(changes: Vec<EntryChange>) -> Vec<ObjectUpdate> {
     let changes = changes.into_iter().map(|change| match change {
-        Change::Set(id, entry) => (id, Some(TransformInput::of(&entry))),
-        Change::Gone(id) => (id, None),
+        EntryChange::Set(id, entry) => (id, Some(TransformInput::of(&entry))),
+        EntryChange::Gone(id) => (id, None),
     });
     changes.collect()
 }
@@ -30,14 +30,14 @@ fn updates(changes: Vec<Change>) -> Vec<ObjectUpdate> {
 #[derive(Debug, Default)]
 struct LastReport {
     /// The source's report; an unchanged one is the same pointer.
-    report: Arc<Report>,
+    report: Arc<ConfigReport>,
     /// The same without secrets.
-    shown: Arc<Report>,
+    shown: Arc<ConfigReport>,
 }
 
 impl LastReport {
     /// Logs the new lines of a report; returns `None` if the report is unchanged.
-    fn news(&mut self, report: Arc<Report>) -> Option<Arc<Report>> {
+    fn news(&mut self, report: Arc<ConfigReport>) -> Option<Arc<ConfigReport>> {
         if Arc::ptr_eq(&self.report, &report) {
             return None;
         }

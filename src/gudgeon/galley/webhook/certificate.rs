@@ -7,11 +7,11 @@ use tokio::sync::watch;
 
 use super::service::Reviews;
 use crate::cli::GalleyFlags;
-use crate::config_file::Named;
+use crate::config_file::FlaggedFile;
 use crate::exit::Failure;
 use crate::galley::readiness::Readiness;
 use crate::shared::Webhooks;
-use crate::tls::{self, Authority, BundleFile, Current, Looked, Names, Pair, PairFiles};
+use crate::tls::{self, Authority, BundleFile, Current, LeafNames, Looked, Pair, PairFiles};
 use crate::watch::{Look, Watcher, keep_looking};
 
 /// The interval of checks for files that do not exist yet.
@@ -21,14 +21,14 @@ const PART: &str = "webhook";
 
 /// The CA for the webhook configuration, and how often it could not be read.
 #[derive(Clone, Debug)]
-pub(super) struct Ca {
+pub(super) struct WebhookCa {
     pub(super) pem: watch::Sender<Option<Arc<str>>>,
     pub(super) unreadable: watch::Sender<u64>,
     /// The CA is self-made, and each replica has its own.
     pub(super) own: bool,
 }
 
-impl From<Webhooks> for Ca {
+impl From<Webhooks> for WebhookCa {
     fn from(shared: Webhooks) -> Self {
         Self {
             pem: shared.ca,
@@ -39,7 +39,7 @@ impl From<Webhooks> for Ca {
 }
 
 /// The source of the certificate.
-enum Origin {
+enum CertificateOrigin {
     Files(Box<PairFiles>, BundleFile),
     Own(Box<Authority>),
 }
@@ -47,8 +47,8 @@ enum Origin {
 /// The certificate of new connections, and the task that renews it.
 pub(super) struct Certificate {
     pub(super) current: Arc<Current>,
-    pub(super) ca: Ca,
-    from: Origin,
+    pub(super) ca: WebhookCa,
+    from: CertificateOrigin,
 }
 
 impl Certificate {
@@ -56,7 +56,7 @@ impl Certificate {
     /// The flags contradict each other; missing files may come later.
     pub(super) fn new(flags: &GalleyFlags) -> Result<Self, Failure> {
         let webhook = &flags.webhook;
-        let ca = |own| Ca {
+        let ca = |own| WebhookCa {
             pem: watch::Sender::new(None),
             unreadable: watch::Sender::new(0),
             own,
@@ -67,11 +67,11 @@ impl Certificate {
             return Ok(Self {
                 current: files.current(),
                 ca: ca(false),
-                from: Origin::Files(Box::new(files), BundleFile::new(bundle)),
+                from: CertificateOrigin::Files(Box::new(files), BundleFile::new(bundle)),
             });
         }
         let (service, namespace) = (&webhook.service_name, &webhook.deployment_namespace);
-        let names = Names::new(service, namespace, &webhook.self_signed_names).map_err(
+        let names = LeafNames::new(service, namespace, &webhook.self_signed_names).map_err(
             |(name, cause)| Failure::config(format!("cannot certify {name:?}: {cause}")),
         )?;
         let authority = Authority::new(names, webhook.self_signed_ttl, SystemTime::now())
@@ -81,7 +81,7 @@ impl Certificate {
         Ok(Self {
             current: Current::new(authority.leaf()),
             ca,
-            from: Origin::Own(Box::new(authority)),
+            from: CertificateOrigin::Own(Box::new(authority)),
         })
     }
 
@@ -89,7 +89,7 @@ impl Certificate {
     pub(super) fn keep(self, reviews: Arc<Reviews>, readiness: Arc<Readiness>) {
         let Self { current, ca, from } = self;
         match from {
-            Origin::Own(authority) => {
+            CertificateOrigin::Own(authority) => {
                 reviews.metrics.new_pair();
                 let serve = move |pair: &Pair| {
                     current.set(pair);
@@ -97,10 +97,10 @@ impl Certificate {
                 };
                 tokio::spawn(tls::renew(*authority, serve, ca.pem));
             }
-            Origin::Files(pair, bundle) => {
+            CertificateOrigin::Files(pair, bundle) => {
                 let paths = pair.files().into_iter().chain([&bundle.0]);
                 let paths = paths.map(|file| file.named.path.clone()).collect();
-                let files = Files {
+                let files = CertificateFiles {
                     seen: pair.pair.subscribe(),
                     pair: *pair,
                     bundle,
@@ -115,7 +115,7 @@ impl Certificate {
 }
 
 /// Returns each file with its flag.
-fn named(flags: &GalleyFlags) -> [Named; 3] {
+fn named(flags: &GalleyFlags) -> [FlaggedFile; 3] {
     let (webhook, mcp) = (&flags.webhook, &flags.mcp);
     [
         (
@@ -138,11 +138,11 @@ fn named(flags: &GalleyFlags) -> [Named; 3] {
         ),
     ]
     .map(|(given, flag, usual, usual_flag)| match given {
-        Some(path) => Named {
+        Some(path) => FlaggedFile {
             flag,
             path: path.clone(),
         },
-        None => Named {
+        None => FlaggedFile {
             flag: usual_flag,
             path: usual.clone(),
         },
@@ -150,17 +150,17 @@ fn named(flags: &GalleyFlags) -> [Named; 3] {
 }
 
 /// The files, and the receivers of their changes.
-struct Files {
+struct CertificateFiles {
     pair: PairFiles,
     /// The pair in use.
     seen: watch::Receiver<Option<Pair>>,
     bundle: BundleFile,
-    ca: Ca,
+    ca: WebhookCa,
     reviews: Arc<Reviews>,
     readiness: Arc<Readiness>,
 }
 
-impl Look for Files {
+impl Look for CertificateFiles {
     /// Returns the time of the next check, if a file is missing.
     async fn look(&mut self) -> Option<Duration> {
         let metrics = &self.reviews.metrics;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::admission::{AdmissionRequest, cut};
 use crate::log;
 
-use super::judge::Verdict;
+use super::judge::ValidationVerdict;
 
 /// Decisions that are remembered.
 const KEPT: usize = 100;
@@ -17,7 +17,7 @@ const TEXT_BYTES: usize = 256;
 const MESSAGE_BYTES: usize = 1024;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Decision {
+pub(crate) struct ValidationDecision {
     pub(crate) time: SystemTime,
     pub(crate) uid: String,
     pub(crate) operation: String,
@@ -34,8 +34,12 @@ pub(crate) struct Decision {
     pub(crate) took: Duration,
 }
 
-impl Decision {
-    pub(super) fn new(question: &AdmissionRequest, verdict: &Verdict, took: Duration) -> Self {
+impl ValidationDecision {
+    pub(super) fn new(
+        question: &AdmissionRequest,
+        verdict: &ValidationVerdict,
+        took: Duration,
+    ) -> Self {
         let field = |path: &str| {
             let text = question.object.pointer(path).and_then(Value::as_str);
             text.filter(|text| !text.is_empty())
@@ -94,10 +98,10 @@ impl Decision {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Decisions(VecDeque<Decision>);
+pub(crate) struct ValidationDecisions(VecDeque<ValidationDecision>);
 
-impl Decisions {
-    pub(super) fn add(&mut self, decision: Decision) {
+impl ValidationDecisions {
+    pub(super) fn add(&mut self, decision: ValidationDecision) {
         if self.0.len() == KEPT {
             self.0.pop_back();
         }
@@ -105,7 +109,7 @@ impl Decisions {
     }
 
     /// The newest first.
-    pub(crate) fn newest(&self) -> impl Iterator<Item = &Decision> {
+    pub(crate) fn newest(&self) -> impl Iterator<Item = &ValidationDecision> {
         self.0.iter()
     }
 }

@@ -86,7 +86,7 @@ impl Reason {
 }
 
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(super) struct ValidationVerdict {
     pub(super) says: AdmissionResponse,
     pub(super) warnings: Vec<String>,
     /// `None`: the object is valid.
@@ -95,7 +95,7 @@ pub(super) struct Verdict {
     pub(super) shown: String,
 }
 
-impl Verdict {
+impl ValidationVerdict {
     fn passed(reason: Option<Reason>) -> Self {
         Self {
             says: AdmissionResponse::Unchanged,
@@ -137,36 +137,36 @@ impl Verdict {
 }
 
 /// The question's object gets its request's namespace, where it has none.
-pub(super) fn judge(
+pub(super) fn validate(
     question: &mut AdmissionRequest,
     read: Result<(), DecodeError>,
     scope: Scope,
     check: Check,
-) -> Verdict {
+) -> ValidationVerdict {
     match read {
         Ok(()) => {}
         Err(DecodeError::TooLarge) => {
             let error = Finding::error("", DecodeError::TooLarge.cause());
-            return Verdict::refused(422, Reason::Undecodable, &[error]);
+            return ValidationVerdict::refused(422, Reason::Undecodable, &[error]);
         }
         Err(flaw) => {
             let said = format!("could not decode body: {}", flaw.cause());
-            return Verdict::undecodable(&said);
+            return ValidationVerdict::undecodable(&said);
         }
     }
     if !matches!(question.operation.as_str(), "CREATE" | "UPDATE") {
-        return Verdict::passed(Some(Reason::UnsupportedOperation));
+        return ValidationVerdict::passed(Some(Reason::UnsupportedOperation));
     }
     if !question.sub_resource.is_empty() {
-        return Verdict::passed(None);
+        return ValidationVerdict::passed(None);
     }
     if question.object.is_null() {
-        return Verdict::undecodable("there is no object in the request");
+        return ValidationVerdict::undecodable("there is no object in the request");
     }
     let deletion = question.object.pointer("/metadata/deletionTimestamp");
     if deletion.is_some_and(|time| !time.is_null()) {
         // Its finalizers are removed by updates: refusing one would keep the object for ever.
-        return Verdict::passed(None);
+        return ValidationVerdict::passed(None);
     }
     if !question.namespace.is_empty() {
         put_namespace(&mut question.object, &question.namespace);
@@ -191,7 +191,7 @@ pub(super) fn judge(
     };
     findings.retain(Finding::is_error);
     let mut verdict = match findings.first() {
-        None => Verdict::passed(None),
+        None => ValidationVerdict::passed(None),
         Some(first) => {
             let is_unknown = kind.is_none() && matches!(first.path.as_str(), "kind" | "apiVersion");
             let code = if is_unknown { 400 } else { 422 };
@@ -201,7 +201,7 @@ pub(super) fn judge(
                 Some(_) if has_errors(&config::read(object).1) => Reason::Conversion,
                 Some(_) => Reason::Invalid,
             };
-            Verdict::refused(code, reason, &findings)
+            ValidationVerdict::refused(code, reason, &findings)
         }
     };
     verdict.warnings = warnings;

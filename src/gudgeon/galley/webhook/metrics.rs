@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::admission::Group;
-use crate::config_file::Counts;
+use crate::config_file::FileCounters;
 use crate::exposition::up_to;
 
 use super::judge::Reason;
@@ -27,35 +27,35 @@ const BUCKETS: [f64; 9] = [
     1.0,
 ];
 
-type By<const LABELS: usize> = Family<[(&'static str, String); LABELS], Counter>;
+type CounterFamily<const LABELS: usize> = Family<[(&'static str, String); LABELS], Counter>;
 
 #[derive(Debug)]
-pub(super) struct Metrics {
-    passed: By<3>,
-    failed: By<4>,
-    http_errors: By<1>,
+pub(super) struct WebhookMetrics {
+    passed: CounterFamily<3>,
+    failed: CounterFamily<4>,
+    http_errors: CounterFamily<1>,
     seconds: Histogram,
     pair_updates: Counter,
     pair_errors: Counter,
     configuration_updates: Counter,
-    configuration_errors: By<1>,
+    configuration_errors: CounterFamily<1>,
     loads: Counter,
-    load_errors: By<1>,
+    load_errors: CounterFamily<1>,
 }
 
-impl Metrics {
+impl WebhookMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let this = Self {
-            passed: By::default(),
-            failed: By::default(),
-            http_errors: By::default(),
+            passed: CounterFamily::default(),
+            failed: CounterFamily::default(),
+            http_errors: CounterFamily::default(),
             seconds: Histogram::new(BUCKETS),
             pair_updates: Counter::default(),
             pair_errors: Counter::default(),
             configuration_updates: Counter::default(),
-            configuration_errors: By::default(),
+            configuration_errors: CounterFamily::default(),
             loads: Counter::default(),
-            load_errors: By::default(),
+            load_errors: CounterFamily::default(),
         };
         this.register(registry);
         this
@@ -168,7 +168,7 @@ impl Metrics {
 }
 
 /// Files of the certificate.
-impl Counts for Metrics {
+impl FileCounters for WebhookMetrics {
     fn file(&self, _: &'static str, _: bool) {}
 
     fn reloaded(&self, _: &'static str, result: &'static str) {
@@ -201,10 +201,10 @@ fn labels(asked: &Group) -> [(&'static str, String); 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exposition::Format;
+    use crate::exposition::ExpositionFormat;
 
     fn text(registry: &Registry) -> String {
-        Format::Text.text(registry)
+        ExpositionFormat::Text.text(registry)
     }
 
     fn group(group: &str, version: &str, name: &str) -> Group {
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn galleys_names_and_labels() {
         let mut registry = Registry::default();
-        let metrics = Metrics::new(&mut registry);
+        let metrics = WebhookMetrics::new(&mut registry);
         let took = Duration::from_micros(200);
         let gateways = group("networking.istio.io", "v1alpha3", "gateways");
         metrics.decided(&gateways, None, took);

@@ -21,7 +21,7 @@ use prometheus_client::registry::Registry;
 use tokio_rustls::TlsAcceptor;
 use tracing::info;
 
-use super::metrics::Metrics as All;
+use super::metrics::GalleyMetrics as All;
 use super::readiness::Readiness;
 use crate::cli::GalleyFlags;
 use crate::exit::Failure;
@@ -30,7 +30,7 @@ use crate::shared::Shared;
 use crate::tls;
 
 use certificate::Certificate;
-use metrics::Metrics;
+use metrics::WebhookMetrics;
 pub(super) use service::Reviews;
 
 /// Connections at a time.
@@ -38,13 +38,13 @@ const PLACES: usize = 512;
 
 /// The webhook as others see it.
 #[derive(Debug)]
-pub(super) struct Webhook {
+pub(super) struct ValidationWebhook {
     pub(super) reviews: Arc<Reviews>,
     /// `None`: no webhook configuration is kept.
     keeper: Option<ReconcilerHandle>,
 }
 
-impl Webhook {
+impl ValidationWebhook {
     /// Starts the webhook: its listener, unless the process has one for all webhooks, and the watches of files and cluster.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Webhook {
         all: &Arc<All>,
     ) -> Result<(Arc<Self>, Option<Listener>), Failure> {
         if let Some(shared) = shared.webhooks().filter(|_| flags.webhook.port.is_none()) {
-            let metrics = Metrics::new(registry);
+            let metrics = WebhookMetrics::new(registry);
             let keeper = reconcile::start(flags, &shared.into(), &metrics)?;
             let reviews = Reviews::new(api::config::check, metrics, Arc::clone(all));
             let reviews = Arc::new(reviews);
@@ -68,7 +68,7 @@ impl Webhook {
             .map_err(|cause| Failure::system(format!("cannot set up TLS: {cause}")))?;
         let mut door = everywhere("validation-port", flags.webhook.port(), PLACES).await?;
         door.tls = Some(TlsAcceptor::from(config));
-        let metrics = Metrics::new(registry);
+        let metrics = WebhookMetrics::new(registry);
         let keeper = reconcile::start(flags, &certificate.ca, &metrics)?;
         let reviews = Reviews::new(api::config::check, metrics, Arc::clone(all));
         let reviews = Arc::new(reviews);

@@ -6,19 +6,19 @@ use api::counted;
 use cluster::ReconcileStatus;
 use serde_json::{Value, json};
 
-use super::Webhook;
-use super::decisions::Decision;
+use super::ValidationWebhook;
+use super::decisions::ValidationDecision;
 use crate::html::escaped;
 use crate::log;
 
-impl Webhook {
+impl ValidationWebhook {
     /// Renders the webhook's state as JSON.
     pub(in crate::galley) fn json(&self) -> Value {
         let decisions: Vec<Value> = self
             .reviews
             .decisions()
             .iter()
-            .map(Decision::json)
+            .map(ValidationDecision::json)
             .collect();
         json!({
             "configuration": self.standing().map(|standing| of(&standing)),

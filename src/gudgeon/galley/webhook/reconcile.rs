@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use cluster::{Access, Pace, Reconciler, ReconcilerHandle, Service, Validation};
+use cluster::{Access, Pace, Reconciler, ReconcilerHandle, ServiceReference, Validation};
 use tracing::info;
 
-use super::certificate::Ca;
-use super::metrics::Metrics;
+use super::certificate::WebhookCa;
+use super::metrics::WebhookMetrics;
 use crate::cli::GalleyFlags;
 use crate::exit::Failure;
 use crate::{file, webhook_configuration};
@@ -36,8 +36,8 @@ fn access(flags: &GalleyFlags) -> Option<Access> {
 /// The file of the webhook configuration is invalid.
 pub(super) fn start(
     flags: &GalleyFlags,
-    ca: &Ca,
-    metrics: &Metrics,
+    ca: &WebhookCa,
+    metrics: &WebhookMetrics,
 ) -> Result<Option<ReconcilerHandle>, Failure> {
     let Some(access) = access(flags) else {
         return Ok(None);
@@ -58,9 +58,9 @@ pub(super) fn start(
     Ok(Some(handle))
 }
 
-fn validation(flags: &GalleyFlags, metrics: &Metrics) -> Result<Validation, Failure> {
+fn validation(flags: &GalleyFlags, metrics: &WebhookMetrics) -> Result<Validation, Failure> {
     let webhook = &flags.webhook;
-    let service = Service {
+    let service = ServiceReference {
         namespace: webhook.deployment_namespace.clone(),
         name: webhook.service_name.clone(),
     };
@@ -79,7 +79,7 @@ fn validation(flags: &GalleyFlags, metrics: &Metrics) -> Result<Validation, Fail
     })
 }
 
-fn of_file(path: &Path, name: &str, service: Service) -> Result<Validation, Failure> {
+fn of_file(path: &Path, name: &str, service: ServiceReference) -> Result<Validation, Failure> {
     let wrong = |cause: String| {
         let path = path.display();
         Failure::config(format!(

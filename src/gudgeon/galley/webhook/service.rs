@@ -8,13 +8,13 @@ use hyper::{Method, Request, StatusCode};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::decisions::{Decision, Decisions};
-use super::judge::{Check, Scope, judge};
-use super::metrics::Metrics;
+use super::decisions::{ValidationDecision, ValidationDecisions};
+use super::judge::{Check, Scope, validate};
+use super::metrics::WebhookMetrics;
 use crate::admission::{
     AdmissionRequest, Group, ReadOptions, Received, ReviewAnswer, Unanswered, take,
 };
-use crate::galley::metrics::Metrics as All;
+use crate::galley::metrics::GalleyMetrics as All;
 use crate::log_limiter::LogLimiter;
 use crate::serve::{
     Answer, Answering, Connection, Cut, Permits, Service, Worker, not_allowed, ready, text,
@@ -44,14 +44,14 @@ pub(crate) struct Reviews {
     check: Check,
     permits: Arc<Permits>,
     worker: Worker,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: WebhookMetrics,
     all: Arc<All>,
-    decisions: Mutex<Decisions>,
+    decisions: Mutex<ValidationDecisions>,
     rubbish: LogLimiter,
 }
 
 impl Reviews {
-    pub(super) fn new(check: Check, metrics: Metrics, all: Arc<All>) -> Self {
+    pub(super) fn new(check: Check, metrics: WebhookMetrics, all: Arc<All>) -> Self {
         Self {
             check,
             permits: Permits::new(BODIES_BYTES, REVIEWS),
@@ -64,7 +64,7 @@ impl Reviews {
     }
 
     /// The last decisions, the newest first.
-    pub(crate) fn decisions(&self) -> Vec<Decision> {
+    pub(crate) fn decisions(&self) -> Vec<ValidationDecision> {
         let decisions = self
             .decisions
             .lock()
@@ -106,13 +106,13 @@ impl Reviews {
         drop(body);
         let is_review = read.is_ok();
         let is_rubbish = !is_review && says_nothing(&question);
-        let verdict = judge(&mut question, read, scope, self.check);
+        let verdict = validate(&mut question, read, scope, self.check);
         let answer = question.answer(&verdict.says, &verdict.warnings);
         let took = start.elapsed();
         self.metrics
             .decided(&question.resource, verdict.reason, took);
-        let decision = Decision::new(&question, &verdict, took);
-        let Decision {
+        let decision = ValidationDecision::new(&question, &verdict, took);
+        let ValidationDecision {
             kind,
             namespace,
             name,

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config_file::chosen;
-use crate::exposition::Format;
+use crate::exposition::ExpositionFormat;
 use crate::file;
 use crate::tls::HALF_WAY;
 
@@ -17,7 +17,7 @@ use crate::tls::HALF_WAY;
 #[derive(Debug, PartialEq, Eq)]
 struct Three(Option<String>, Option<String>, Option<String>);
 
-impl Engine for Three {
+impl ActiveConfiguration for Three {
     fn load(
         sources: Sources<'_>,
         _: &Parameters,
@@ -64,14 +64,14 @@ impl Engine for Three {
 
 struct Place {
     root: tempfile::TempDir,
-    metrics: Arc<Metrics>,
+    metrics: Arc<InjectorMetrics>,
 }
 
 impl Place {
     fn new() -> Self {
         let this = Self {
             root: tempfile::tempdir().unwrap(),
-            metrics: Arc::new(Metrics::new(SystemTime::now())),
+            metrics: Arc::new(InjectorMetrics::new(SystemTime::now())),
         };
         this.write("config", "one");
         this.write("values", "one");
@@ -99,12 +99,12 @@ impl Place {
         self.write("key", &key);
     }
 
-    fn wanted(&self) -> Wanted {
-        let named = |flag, name| Named {
+    fn wanted(&self) -> WantedFiles {
+        let named = |flag, name| FlaggedFile {
             flag,
             path: self.path(name),
         };
-        Wanted {
+        WantedFiles {
             config: Some(named("injectConfig", "config")),
             values: Some(named("injectValues", "values")),
             mesh: None,
@@ -121,7 +121,7 @@ impl Place {
     }
 
     fn valid(&self, flag: &str) -> bool {
-        let text = self.metrics.text(Format::Text);
+        let text = self.metrics.text(ExpositionFormat::Text);
         let line = format!("gudgeon_config_valid{{file=\"{flag}\"}} ");
         let (_, rest) = text.split_once(&line).unwrap();
         rest.starts_with('1')
@@ -173,7 +173,7 @@ async fn the_same_bytes_are_no_change() {
     assert!(
         place
             .metrics
-            .text(Format::Text)
+            .text(ExpositionFormat::Text)
             .contains("reloads_total{file=\"injectConfig\",result=\"ok\"} 1\n")
     );
 }
@@ -269,7 +269,7 @@ async fn the_ca_bundle_is_kept_too() {
     let place = Place::new();
     place.write("ca", &Place::pair().0);
     let mut wanted = place.wanted();
-    wanted.ca = Some(Named {
+    wanted.ca = Some(FlaggedFile {
         flag: "caCertFile",
         path: place.path("ca"),
     });

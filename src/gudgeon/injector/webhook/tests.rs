@@ -12,10 +12,10 @@ use inject::{ConfigurationError, Parameters, Sources};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::super::files::{Files, Wanted};
+use super::super::files::{Files, WantedFiles};
 use super::*;
-use crate::config_file::Named;
-use crate::exposition::Format;
+use crate::config_file::FlaggedFile;
+use crate::exposition::ExpositionFormat;
 use crate::serve::{self, Listener, Stage};
 
 #[test]
@@ -47,7 +47,7 @@ fn pairs_of_a_path() {
 #[derive(Debug)]
 struct Fragile;
 
-impl Engine for Fragile {
+impl ActiveConfiguration for Fragile {
     fn load(_: Sources<'_>, _: &Parameters) -> Result<(Self, Vec<String>), ConfigurationError> {
         Ok((Self, Vec::new()))
     }
@@ -66,17 +66,17 @@ impl Engine for Fragile {
 }
 
 /// A webhook with a configuration.
-async fn webhook<E: Engine>(config: &str) -> Arc<Webhook<E>> {
-    let metrics = Arc::new(Metrics::new(SystemTime::now()));
+async fn webhook<E: ActiveConfiguration>(config: &str) -> Arc<Webhook<E>> {
+    let metrics = Arc::new(InjectorMetrics::new(SystemTime::now()));
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("config");
     std::fs::write(&path, config).unwrap();
-    let wanted = Wanted {
-        config: Some(Named {
+    let wanted = WantedFiles {
+        config: Some(FlaggedFile {
             flag: "injectConfig",
             path,
         }),
-        ..Wanted::default()
+        ..WantedFiles::default()
     };
     let files = Files::<E>::open(wanted, Arc::clone(&metrics))
         .await
@@ -124,7 +124,7 @@ async fn a_panic_ends_its_request_and_is_counted() {
         assert_eq!(answer.status(), status, "over the same connection");
         answer.into_body().collect().await.unwrap();
     }
-    let text = webhook.metrics.text(Format::Text);
+    let text = webhook.metrics.text(ExpositionFormat::Text);
     for line in [
         "gudgeon_panics_total 2",
         "sidecar_injection_requests_total 4",
@@ -240,7 +240,7 @@ async fn every_decision_shows_whose_pod_it_was_and_what_it_got() {
 async fn pruned_fields_are_counted_whatever_was_decided() {
     let webhook = webhook::<inject::Configuration>(TEMPLATES).await;
     let counted = |wanted: u64| {
-        let text = webhook.metrics.text(Format::Text);
+        let text = webhook.metrics.text(ExpositionFormat::Text);
         let line = format!("gudgeon_injector_pruned_fields_total {wanted}\n");
         assert!(text.contains(&line), "{line}{text}");
     };

@@ -26,7 +26,7 @@ fn entry(host: &str) -> Arc<Resource> {
 }
 
 fn link(port: u16) -> (Arc<Link>, Arc<Peers>, Log) {
-    let wanted = Wanted {
+    let wanted = WantedSource {
         named: String::new(),
         place: DialAddress::Tcp {
             host: "127.0.0.1".to_owned(),
@@ -157,7 +157,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
     assert_eq!(link.held.sink().held(ENTRIES).count(), 500);
     log.lock().unwrap().clear();
     // Another process at the same address, with one object added and one removed.
-    let mut server = Running::start(Settings {
+    let mut server = Running::start(McpServerSettings {
         address: format!("127.0.0.1:{port}"),
         ..settings()
     });
@@ -193,7 +193,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         )
     };
     let serve = |held: &Arc<SourceObjects>| {
-        let server = Server::new(Settings {
+        let server = McpServer::new(McpServerSettings {
             address: address.clone(),
             ..settings()
         });
@@ -214,7 +214,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     let out = SourceDialer::new(
         &address,
         "NONE",
-        Files::default(),
+        CredentialFiles::default(),
         &["a=b".to_owned()],
         1 << 20,
     )

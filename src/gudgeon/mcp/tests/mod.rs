@@ -41,9 +41,9 @@ use crate::serve::Stage;
 const GATEWAYS: &str = "istio/networking/v1alpha3/gateways";
 const ENTRIES: &str = "istio/networking/v1alpha3/serviceentries";
 
-fn settings() -> Settings {
+fn settings() -> McpServerSettings {
     let path = |name: &str| std::path::PathBuf::from(format!("/nonexistent/{name}"));
-    Settings {
+    McpServerSettings {
         flag: "server-address",
         address: "tcp://127.0.0.1:0".to_owned(),
         insecure: true,
@@ -74,9 +74,9 @@ struct Running {
 }
 
 impl Running {
-    fn start(settings: Settings) -> Self {
+    fn start(settings: McpServerSettings) -> Self {
         let catalog = Arc::new(Catalog::all());
-        let server = Server::new(settings).unwrap();
+        let server = McpServer::new(settings).unwrap();
         let (snapshots, published) = watch::channel(Snapshots::default());
         let (stage, watched) = watch::channel(Stage::Serving);
         let peers = Peers::new("galley");

@@ -46,7 +46,7 @@ async fn secrets_are_left_out_for_who_has_no_certificate() {
     };
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("mcp");
-    let unix = Settings {
+    let unix = McpServerSettings {
         address: format!("unix://{}", path.display()),
         ..settings()
     };
@@ -160,7 +160,7 @@ async fn what_is_not_served_ends_its_own_stream() {
 
 #[tokio::test]
 async fn a_stream_too_many_is_refused() {
-    let mut server = Running::start(Settings {
+    let mut server = Running::start(McpServerSettings {
         streams: 2,
         ..settings()
     });
@@ -359,7 +359,7 @@ async fn two_hundred_sinks_that_come_at_once_are_all_served() {
 async fn a_socket_in_the_file_system_is_served() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("mcp.sock");
-    let mut server = Running::start(Settings {
+    let mut server = Running::start(McpServerSettings {
         address: format!("unix://{}", path.display()),
         insecure: false,
         ..settings()

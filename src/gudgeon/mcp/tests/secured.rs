@@ -77,8 +77,8 @@ impl ReceivedObject {
     }
 }
 
-pub(super) fn secured(place: &Path) -> Settings {
-    Settings {
+pub(super) fn secured(place: &Path) -> McpServerSettings {
+    McpServerSettings {
         insecure: false,
         certificates: Certificates {
             chain: place.join("cert-chain.pem"),
@@ -174,11 +174,11 @@ async fn a_port_that_takes_configuration_lets_nobody_in_without_a_list() {
     let root = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     authority.write(root.path(), &authority.server());
-    let settings = Settings {
+    let settings = McpServerSettings {
         without_list: WithoutList::Nobody,
         ..secured(root.path())
     };
-    let server = Server::new(settings.clone()).unwrap();
+    let server = McpServer::new(settings.clone()).unwrap();
     let shown = server.port_access();
     let why = shown.why_nobody().unwrap();
     assert!(
@@ -212,7 +212,7 @@ async fn a_port_that_takes_configuration_lets_nobody_in_without_a_list() {
     assert_eq!(a.code().await, Code::Unauthenticated);
     // A list that allows nobody is reported.
     write(root.path(), "allowed: []");
-    let empty = Server::new(Settings {
+    let empty = McpServer::new(McpServerSettings {
         address: "tcp://127.0.0.1:0".to_owned(),
         ..secured(root.path())
     });
@@ -224,7 +224,7 @@ async fn a_port_that_takes_configuration_lets_nobody_in_without_a_list() {
 async fn a_list_that_cannot_be_read_at_the_start_is_a_mistake() {
     let root = tempfile::tempdir().unwrap();
     write(root.path(), "allowed: {");
-    let failure = Server::new(secured(root.path())).map(drop).unwrap_err();
+    let failure = McpServer::new(secured(root.path())).map(drop).unwrap_err();
     assert_eq!(failure.exit, crate::exit::Exit::Config);
     assert!(
         failure.message.contains("--accessListFile"),

@@ -5,7 +5,7 @@
 
 use api::config;
 use api::networking::has_errors;
-use api::schema::{Field, Key, Kind, Message, Shape};
+use api::schema::{Field, FieldKind, Key, Message, Shape};
 use serde_json::{Map, Value as Json, json};
 
 /// The same numbers for the same seed, everywhere and for ever.
@@ -331,7 +331,7 @@ impl Generator<'_> {
 
     fn change_item(&self, rng: &mut Rng, field: &Field, item: &mut Json, depth: usize) {
         match (field.kind, item) {
-            (Kind::Message(message), Json::Object(object)) => {
+            (FieldKind::Message(message), Json::Object(object)) => {
                 self.change(rng, message, object, depth + 1);
             }
             (_, item) => *item = self.item(rng, field, depth),
@@ -377,24 +377,24 @@ impl Generator<'_> {
         self.scalar(rng, field.kind, field.json, depth)
     }
 
-    fn scalar(&self, rng: &mut Rng, kind: Kind, name: &str, depth: usize) -> Json {
+    fn scalar(&self, rng: &mut Rng, kind: FieldKind, name: &str, depth: usize) -> Json {
         match kind {
-            Kind::String => self.text(rng, name).into(),
-            Kind::Bytes => rng.one(&["", "YQ==", "AAECAw=="]).into(),
-            Kind::Bool => rng.chance(50).into(),
-            Kind::Int32 | Kind::Int64 if rng.chance(10) => (-1).into(),
-            Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 => {
+            FieldKind::String => self.text(rng, name).into(),
+            FieldKind::Bytes => rng.one(&["", "YQ==", "AAECAw=="]).into(),
+            FieldKind::Bool => rng.chance(50).into(),
+            FieldKind::Int32 | FieldKind::Int64 if rng.chance(10) => (-1).into(),
+            FieldKind::Int32 | FieldKind::Int64 | FieldKind::Uint32 | FieldKind::Uint64 => {
                 NUMBERS[rng.below(NUMBERS.len())].into()
             }
-            Kind::Float | Kind::Double => {
+            FieldKind::Float | FieldKind::Double => {
                 json!([0.0, 0.001, 0.1, 50.0, 99.9999, 100.0, 101.0, 1e30][rng.below(8)])
             }
-            Kind::Enum(values) => values.values[rng.below(values.values.len())].0.into(),
-            Kind::Duration => rng.one(DURATIONS).into(),
-            Kind::Timestamp => "2020-01-01T00:00:00Z".into(),
-            Kind::Wrapper(inner) => self.scalar(rng, *inner, name, depth),
-            Kind::Struct | Kind::Any => json!({}),
-            Kind::Message(message) => {
+            FieldKind::Enum(values) => values.values[rng.below(values.values.len())].0.into(),
+            FieldKind::Duration => rng.one(DURATIONS).into(),
+            FieldKind::Timestamp => "2020-01-01T00:00:00Z".into(),
+            FieldKind::Wrapper(inner) => self.scalar(rng, *inner, name, depth),
+            FieldKind::Struct | FieldKind::Any => json!({}),
+            FieldKind::Message(message) => {
                 let mut object = Map::new();
                 if depth < 6 {
                     for _ in 0..=rng.below(3) {

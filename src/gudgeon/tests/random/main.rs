@@ -29,7 +29,7 @@ use std::sync::Arc;
 use api::config::{self, KINDS};
 use api::model::Registry;
 use cluster::registry::kubernetes::Names;
-use cluster::registry::{Memory, Registries, Settings as RegistrySettings, SourceId, Standing};
+use cluster::registry::{Memory, Registries, Settings as RegistrySettings, SourceId, SyncState};
 use envoy_types::pb::envoy::config::bootstrap::v3::Bootstrap;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind as Any};
@@ -217,7 +217,7 @@ fn bootstraps(seed: u64, objects: &[Json], certificates: &str) -> Vec<Bootstrap>
         cluster: Memory::CLUSTER.into(),
     };
     registries.put(&id, put.contribution);
-    registries.stand(&id, Standing::Synced);
+    registries.stand(&id, SyncState::Synced);
     let snapshot = Snapshot::new(registries.world(), Arc::new(Settings::default()));
     let domain = "demo~demo.svc.cluster.local";
     let proxies = [

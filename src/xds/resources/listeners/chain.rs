@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, FilterCh
 use crate::common::families::Families;
 use crate::common::tls;
 use crate::common::wire;
-use crate::rules::virtual_service::connections::Target;
+use crate::rules::virtual_service::connections::ConnectionMatch;
 
 /// The application protocols by which the inspector marks HTTP.
 const HTTP: [&str; 3] = ["http/1.0", "http/1.1", "h2c"];
@@ -120,7 +120,7 @@ pub(crate) fn key(range: Option<&Network>, name: &str, source: Option<&Network>)
 
 /// Matches for the connections of a rule's target, without those that a chain before has. `matched`: the conditions of those.
 pub(crate) fn of_target(
-    target: &Target,
+    target: &ConnectionMatch,
     families: Families,
     matched: &mut BTreeSet<String>,
 ) -> Vec<Match> {

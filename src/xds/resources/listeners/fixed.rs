@@ -7,14 +7,14 @@ use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 
 use super::chain::{self, Match};
-use super::inbound::Own;
+use super::inbound::InboundParameters;
 use super::{Frame, INBOUND_PORT, Inspect, ListenAddress, is_own, name};
 use crate::common::conflict::{Conflict, INVALID_LISTENER};
 use crate::common::{tls, wire};
 use crate::finish::Draft;
 use crate::node::Mode;
 use crate::resources::clusters;
-use crate::resources::filters::{self, Extras, HttpOptions, Routes};
+use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::HTTP_PROXY;
@@ -69,7 +69,7 @@ fn direct(mesh: &Mesh, port: u16) -> FilterChain {
 }
 
 /// All inbound traffic.
-pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Draft<Listener> {
+pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &InboundParameters<'_>) -> Draft<Listener> {
     let (address, more) = proxy.families.wildcards();
     let mut chains = own.intercepted();
     chains.push(direct(mesh, INBOUND_PORT));
@@ -92,7 +92,7 @@ pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Draft<Listen
 }
 
 /// Ports that are no service's go to the application as they came.
-fn passthrough(proxy: &Proxy, own: &Own<'_>) -> Vec<FilterChain> {
+fn passthrough(proxy: &Proxy, own: &InboundParameters<'_>) -> Vec<FilterChain> {
     let everything = |address: IpAddr| Network::new(address, 0);
     let v4 = everything(IpAddr::from([0, 0, 0, 0])).filter(|_| proxy.families.v4);
     let v6 = everything(IpAddr::from([0u16; 8])).filter(|_| proxy.families.v6);
@@ -142,7 +142,7 @@ pub(crate) fn http_proxy(address: IpAddr, mesh: &Mesh, options: HttpOptions) -> 
         mesh,
         options,
         format!("outbound_{name}"),
-        Routes::Named(HTTP_PROXY.to_owned()),
+        RouteSpecifier::Named(HTTP_PROXY.to_owned()),
         Extras::default(),
     );
     let frame = Frame {

@@ -14,7 +14,7 @@ use crate::common::conflict::{Conflict, TOO_LARGE};
 use crate::common::room::FairRoom;
 use crate::finish::Draft;
 use crate::resources::clusters::BLACK_HOLE;
-use crate::resources::filters::{self, Extras, HttpOptions, Routes};
+use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
@@ -22,7 +22,7 @@ use crate::rules::authorization_policy::Filters;
 use crate::rules::gateway::secrets::ProxySecrets;
 use crate::rules::gateway::tls::{self, RouterCertificates};
 use crate::rules::gateway::{BoundPort, Ends, Merged, Serving};
-use crate::rules::virtual_service::connections::{self, Target};
+use crate::rules::virtual_service::connections::{self, ConnectionMatch};
 use crate::scope::{ProxyRules, Rule};
 
 /// A router with what its listeners need.
@@ -168,7 +168,7 @@ impl Edge<'_> {
         server: &Serving,
         rule: &Rule<VirtualService>,
         room: &mut usize,
-    ) -> Option<Vec<Target>> {
+    ) -> Option<Vec<ConnectionMatch>> {
         let mut targets = match server.ends {
             Ends::Passthrough => connections::passed_through(self.rules, rule, server, room)?,
             Ends::Http | Ends::Https | Ends::Tls | Ends::AutoPassthrough | Ends::Tcp => {
@@ -237,7 +237,7 @@ impl Edge<'_> {
             self.mesh,
             options,
             format!("outbound_{listener}"),
-            Routes::Named(server.routes.to_string()),
+            RouteSpecifier::Named(server.routes.to_string()),
             Extras {
                 first: &self.filters.http,
                 grpc_web: server.protocol() == Protocol::GrpcWeb,

@@ -14,7 +14,7 @@ use super::{Frame, INBOUND_PORT, Inspect, ListenAddress, is_proxys, name};
 use crate::common::conflict::{Conflict, INVALID_LISTENER, REJECTED_CONFIG};
 use crate::common::{tls, wire};
 use crate::finish::{ClusterParts, Draft};
-use crate::resources::filters::{self, Extras, HttpOptions, Routes};
+use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
 use crate::resources::instances::Instance;
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
@@ -57,7 +57,7 @@ pub(crate) struct InboundPort {
 }
 
 /// All inbound ports, with what a listener of them needs.
-pub(crate) struct Own<'a> {
+pub(crate) struct InboundParameters<'a> {
     pub(crate) proxy: &'a Proxy,
     pub(crate) mesh: &'a Mesh,
     pub(crate) inbound_ports: &'a [InboundPort],
@@ -162,7 +162,7 @@ pub(crate) const fn declared(protocol: Protocol, sniffs: bool) -> Protocol {
     protocol
 }
 
-impl Own<'_> {
+impl InboundParameters<'_> {
     pub(crate) fn clusters(&self) -> Vec<(&InboundPort, Draft<ClusterParts>)> {
         let mut known = BTreeSet::new();
         self.inbound_ports
@@ -436,7 +436,7 @@ impl Own<'_> {
             self.mesh,
             options,
             format!("inbound_{}", name(inbound_port.bind, inbound_port.port)),
-            Routes::Inside(Box::new(routes)),
+            RouteSpecifier::Inside(Box::new(routes)),
             Extras {
                 first: &self.filters.http,
                 grpc_web: inbound_port.protocol == Protocol::GrpcWeb,

@@ -26,7 +26,7 @@ use crate::common::families::Families;
 use crate::common::room::FairRoom;
 use crate::common::service_ports::{ServicePort, ServicePorts};
 use crate::finish::Draft;
-use crate::resources::filters::{self, Extras, HttpOptions, Routes};
+use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
 use crate::resources::mesh::Mesh;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::envoy_filter::Patcher;
@@ -34,7 +34,7 @@ use crate::scope::{ProxyRules, Socket, Unknown};
 
 /// The properties of a proxy that its outbound listeners depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct OutboundParameters {
     pub(crate) cluster: ClusterId,
     pub(crate) families: Families,
     /// The address that applications call, if nothing is intercepted.
@@ -46,7 +46,7 @@ pub(crate) struct Place {
 }
 
 /// The owner of the connections to a port that no chain matches.
-enum Claim {
+enum CatchAll {
     Http,
     Tcp(Arc<ServicePort>),
     Auto(Arc<ServicePort>),
@@ -54,8 +54,8 @@ enum Claim {
 
 /// One port of all addresses.
 #[derive(Default)]
-struct Shared {
-    claim: Option<Claim>,
+struct SharedPort {
+    claim: Option<CatchAll>,
     chains: Vec<FilterChain>,
     /// Conditions of its chains: Envoy refuses two with the same.
     matched: BTreeSet<String>,
@@ -72,7 +72,7 @@ struct Shared {
 struct Builder<'a> {
     rules: &'a ProxyRules,
     mesh: &'a Mesh,
-    place: &'a Place,
+    place: &'a OutboundParameters,
     /// The address that services share in the group that is made.
     wildcard: Wildcard,
     /// Its ports are those of services; else all are at this one.
@@ -81,13 +81,13 @@ struct Builder<'a> {
     socket: Option<Socket>,
     /// That says where this group is.
     sidecar: Option<&'a ObjectRef>,
-    shared: BTreeMap<u16, Shared>,
+    shared: BTreeMap<u16, SharedPort>,
     room: &'a mut FairRoom,
     patcher: &'a Patcher<'a>,
     out: Outbound,
 }
 
-impl Shared {
+impl SharedPort {
     fn is_for(&mut self, service_port: &ServicePort) {
         let key = &service_port.service.key;
         // The ports of a service stand together.
@@ -101,7 +101,7 @@ impl Shared {
 pub(crate) fn build<'a>(
     rules: &'a ProxyRules,
     mesh: &'a Mesh,
-    place: &'a Place,
+    place: &'a OutboundParameters,
     endpoints: impl Fn(&ServicePort) -> Vec<&'a Endpoint>,
     patcher: &Patcher<'_>,
 ) -> Outbound {
@@ -279,13 +279,13 @@ impl Builder<'_> {
         let port = service_port.port.number;
         let shared = self.shared.entry(port).or_default();
         match &shared.claim {
-            Some(Claim::Tcp(winner)) => {
+            Some(CatchAll::Tcp(winner)) => {
                 let why = format!("{} is older", winner.authority());
                 self.lose(HTTP_OVER_TCP, service_port, port, &why);
                 return;
             }
-            Some(Claim::Http | Claim::Auto(_)) => {}
-            None => shared.claim = Some(Claim::Http),
+            Some(CatchAll::Http | CatchAll::Auto(_)) => {}
+            None => shared.claim = Some(CatchAll::Http),
         }
         shared.is_for(service_port);
         shared.grpc_web |= service_port.protocol == Protocol::GrpcWeb;
@@ -297,7 +297,7 @@ impl Builder<'_> {
         let shared = self.shared.entry(port).or_default();
         let auto = service_port.protocol.is_auto();
         match &shared.claim {
-            Some(Claim::Http) => {
+            Some(CatchAll::Http) => {
                 self.lose(
                     TCP_OVER_HTTP,
                     service_port,
@@ -306,13 +306,13 @@ impl Builder<'_> {
                 );
             }
             // Requests of both are told apart by their hosts.
-            Some(Claim::Auto(_)) if auto => shared.is_for(service_port),
-            Some(Claim::Tcp(winner) | Claim::Auto(winner)) => {
+            Some(CatchAll::Auto(_)) if auto => shared.is_for(service_port),
+            Some(CatchAll::Tcp(winner) | CatchAll::Auto(winner)) => {
                 let why = format!("{} is older", winner.authority());
                 self.lose(TCP_OVER_TCP, service_port, port, &why);
             }
             None => {
-                let claim = if auto { Claim::Auto } else { Claim::Tcp };
+                let claim = if auto { CatchAll::Auto } else { CatchAll::Tcp };
                 shared.claim = Some(claim(service_port.clone()));
                 shared.is_for(service_port);
             }
@@ -402,7 +402,7 @@ impl Builder<'_> {
             self.mesh,
             self.place.options,
             format!("outbound_{listener}"),
-            Routes::Named(routes),
+            RouteSpecifier::Named(routes),
             extras,
         )
     }

@@ -8,13 +8,13 @@ use super::ROOM_OF_RULE;
 use super::usual::{operation, prefix, to};
 use crate::common::service_ports::ServicePort;
 use crate::finish::Draft;
-use crate::rules::virtual_service::{self, Context, Routed};
+use crate::rules::virtual_service::{self, RouteContext, Routed};
 use crate::scope::ProxyRules;
 
 /// All requests of one target.
 pub(crate) fn grpc(service_port: &ServicePort, rules: &ProxyRules) -> Draft<RouteConfiguration> {
     let name = &service_port.name;
-    let context = Context {
+    let context = RouteContext {
         rules,
         port: service_port.port.number,
         grpc: true,

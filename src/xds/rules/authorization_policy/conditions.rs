@@ -6,12 +6,12 @@ use envoy_types::pb::envoy::config::rbac::v3::{Permission, Principal, permission
 use super::matching::{
     Pattern, add as values, header, identifier, list_with, metadata, port, range, rule, text,
 };
-use super::{Context, Unfit, source};
+use super::{RuleContext, Unfit, source};
 
 /// Adds a condition to the side of a policy that can ask for it.
 pub(super) fn add(
     condition: &Condition,
-    context: &Context<'_>,
+    context: &RuleContext<'_>,
     permissions: &mut Vec<Permission>,
     principals: &mut Vec<Principal>,
 ) -> Result<(), Unfit> {

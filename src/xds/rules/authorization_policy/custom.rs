@@ -30,7 +30,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 use envoy_types::pb::envoy::r#type::v3::{HttpStatus, StatusCode};
 
 use super::matching::{Pattern, path, string, text};
-use super::message::{self, Rules};
+use super::message::{self, Rbac};
 use crate::common::service_ports::{ServicePort, ServicePorts, cluster_name};
 use crate::common::wire;
 
@@ -243,7 +243,7 @@ impl Provider<'_> {
         }
     }
 
-    pub(super) fn http(&self, rules: Rules) -> [HttpFilter; 2] {
+    pub(super) fn http(&self, rules: Rbac) -> [HttpFilter; 2] {
         let common = ExtAuthz {
             transport_api_version: core::ApiVersion::V3.into(),
             filter_enabled_metadata: Some(self.where_refused(message::HTTP)),
@@ -306,7 +306,7 @@ impl Provider<'_> {
     }
 
     /// None where it cannot be asked about connections.
-    pub(super) fn tcp(&self, rules: Rules) -> Vec<Filter> {
+    pub(super) fn tcp(&self, rules: Rbac) -> Vec<Filter> {
         let ProviderKind::Grpc(grpc) = self.asked else {
             return Vec::new();
         };

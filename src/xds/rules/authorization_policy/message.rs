@@ -13,7 +13,7 @@ use crate::common::wire;
 
 /// `envoy.config.rbac.v3.RBAC`.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Rules {
+pub(super) struct Rbac {
     #[prost(enumeration = "rbac::Action", tag = "1")]
     pub(super) action: i32,
     #[prost(btree_map = "string, message", tag = "2")]
@@ -24,9 +24,9 @@ pub(super) struct Rules {
 #[derive(Clone, PartialEq, Message)]
 struct HttpRbac {
     #[prost(message, optional, tag = "1")]
-    rules: Option<Rules>,
+    rules: Option<Rbac>,
     #[prost(message, optional, tag = "2")]
-    shadow_rules: Option<Rules>,
+    shadow_rules: Option<Rbac>,
     #[prost(string, tag = "3")]
     shadow_rules_stat_prefix: String,
 }
@@ -35,9 +35,9 @@ struct HttpRbac {
 #[derive(Clone, PartialEq, Message)]
 struct NetworkRbac {
     #[prost(message, optional, tag = "1")]
-    rules: Option<Rules>,
+    rules: Option<Rbac>,
     #[prost(message, optional, tag = "2")]
-    shadow_rules: Option<Rules>,
+    shadow_rules: Option<Rbac>,
     #[prost(string, tag = "3")]
     stat_prefix: String,
     #[prost(string, tag = "5")]
@@ -48,14 +48,14 @@ struct NetworkRbac {
 pub(super) const HTTP: &str = "envoy.filters.http.rbac";
 pub(super) const TCP: &str = "envoy.filters.network.rbac";
 
-pub(super) fn http(rules: Rules) -> HttpFilter {
+pub(super) fn http(rules: Rbac) -> HttpFilter {
     of_http(&HttpRbac {
         rules: Some(rules),
         ..HttpRbac::default()
     })
 }
 
-pub(super) fn tcp(rules: Rules) -> Filter {
+pub(super) fn tcp(rules: Rbac) -> Filter {
     of_tcp(NetworkRbac {
         rules: Some(rules),
         ..NetworkRbac::default()
@@ -63,7 +63,7 @@ pub(super) fn tcp(rules: Rules) -> Filter {
 }
 
 /// Decides nothing, and leaves under keys that begin so what it would have decided.
-pub(super) fn http_shadow(rules: Rules, prefix: &str) -> HttpFilter {
+pub(super) fn http_shadow(rules: Rbac, prefix: &str) -> HttpFilter {
     of_http(&HttpRbac {
         shadow_rules: Some(rules),
         shadow_rules_stat_prefix: prefix.to_owned(),
@@ -72,7 +72,7 @@ pub(super) fn http_shadow(rules: Rules, prefix: &str) -> HttpFilter {
 }
 
 /// The same of connections.
-pub(super) fn tcp_shadow(rules: Rules, prefix: &str) -> Filter {
+pub(super) fn tcp_shadow(rules: Rbac, prefix: &str) -> Filter {
     of_tcp(NetworkRbac {
         shadow_rules: Some(rules),
         shadow_rules_stat_prefix: prefix.to_owned(),

@@ -5,12 +5,12 @@ use envoy_types::pb::envoy::config::rbac::v3::{Permission, permission};
 use envoy_types::pb::envoy::r#type::matcher::v3::{PathMatcher, path_matcher};
 
 use super::matching::{Combined as _, Pattern, add, checked, header, port, rule};
-use super::{Context, Unfit};
+use super::{RuleContext, Unfit};
 use crate::common::regex;
 
 pub(super) fn permission(
     operation: Option<&Operation>,
-    context: &Context<'_>,
+    context: &RuleContext<'_>,
 ) -> Result<Permission, Unfit> {
     let Some(operation) = operation else {
         return Err(Unfit::Because("an operation is missing".to_owned()));

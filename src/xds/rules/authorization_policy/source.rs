@@ -9,7 +9,7 @@ use super::matching::{
     Combined as _, Pattern, add, checked, identifier, identity, list_with, metadata, range, string,
     text,
 };
-use super::{Context, Unfit};
+use super::{RuleContext, Unfit};
 use crate::rules::request_authentication::{FILTER as TOKENS, PAYLOAD};
 
 /// Places where the principal of a token can be divided into issuer and subject. Chosen: an issuer is a URL with few.
@@ -20,7 +20,7 @@ const SCHEME: &str = "spiffe://";
 
 pub(super) fn principal(
     source: Option<&Source>,
-    context: &Context<'_>,
+    context: &RuleContext<'_>,
 ) -> Result<Principal, Unfit> {
     let Some(source) = source else {
         return Err(Unfit::Because("a source is missing".to_owned()));
@@ -64,7 +64,7 @@ pub(super) fn principal(
 }
 
 /// `TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
-pub(super) fn workload(value: &str, context: &Context<'_>) -> Result<Principal, Unfit> {
+pub(super) fn workload(value: &str, context: &RuleContext<'_>) -> Result<Principal, Unfit> {
     let value = value.strip_prefix(SCHEME).unwrap_or(value);
     let one = |matcher: StringMatcher| Ok(identity(matcher));
     match Pattern::of(value) {
@@ -80,7 +80,7 @@ pub(super) fn workload(value: &str, context: &Context<'_>) -> Result<Principal, 
 /// In each trust domain that the written one stands for.
 fn of_domains(
     written: &str,
-    context: &Context<'_>,
+    context: &RuleContext<'_>,
     pattern: impl Fn(String) -> MatchPattern,
 ) -> Principal {
     let names = context.domains.spellings(written);
@@ -95,7 +95,7 @@ pub(super) fn namespace(value: &str) -> Result<Principal, Unfit> {
 }
 
 /// `ACCOUNT` in the policy's namespace, or `NAMESPACE/ACCOUNT`.
-pub(super) fn service_account(value: &str, context: &Context<'_>) -> Result<Principal, Unfit> {
+pub(super) fn service_account(value: &str, context: &RuleContext<'_>) -> Result<Principal, Unfit> {
     use crate::common::regex::quoted;
     let (namespace, account) = value.split_once('/').unwrap_or((context.namespace, value));
     let (namespace, account) = (quoted(namespace), quoted(account));

@@ -16,7 +16,7 @@ use envoy_types::pb::envoy::config::route::v3::route_action::{HashPolicy, hash_p
 use envoy_types::pb::envoy::r#type::v3::Percent;
 use envoy_types::pb::google::protobuf::UInt64Value;
 
-use super::{Policy, time};
+use super::{EffectivePolicy, time};
 
 /// Size of a ring for which no rule says another (the same as Envoy's own).
 const SMALLEST_RING: u64 = 1024;
@@ -24,7 +24,12 @@ const SMALLEST_RING: u64 = 1024;
 const NO_RUNTIME_KEY: &str = "(";
 
 /// A program with gRPC in it takes turns or a ring, and refuses all else. `clusters`: as many as its service has.
-pub(super) fn balance(cluster: &mut Cluster, policy: &Policy<'_>, clusters: usize, grpc: bool) {
+pub(super) fn balance(
+    cluster: &mut Cluster,
+    policy: &EffectivePolicy<'_>,
+    clusters: usize,
+    grpc: bool,
+) {
     // It leads where the client wanted to go: there is nothing to choose.
     if cluster.lb_policy == i32::from(LbPolicy::ClusterProvided) {
         return;
@@ -98,7 +103,7 @@ fn by_zones(written: &ZoneAwareLoadBalancerSetting) -> common_lb_config::Localit
 }
 
 /// By what requests to a destination are spread: a route says it, for the balancer of its cluster.
-pub(crate) fn hash_policy(policy: &Policy<'_>) -> Option<HashPolicy> {
+pub(crate) fn hash_policy(policy: &EffectivePolicy<'_>) -> Option<HashPolicy> {
     use hash_policy::PolicySpecifier;
     let specifier = match policy.consistent_hash()?.hash_key.as_ref()? {
         HashKey::HttpHeaderName(name) | HashKey::HttpQueryParameterName(name)

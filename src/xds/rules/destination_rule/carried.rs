@@ -7,7 +7,7 @@ use api::model::ObjectRef;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use envoy_types::pb::envoy::r#type::v3::{HashPolicy, hash_policy};
 
-use super::{Policies, Policy, time};
+use super::{EffectivePolicy, ServicePolicies, time};
 use crate::common::service_ports::ServicePort;
 use crate::scope::ProxyRules;
 
@@ -23,7 +23,7 @@ pub(crate) fn carry<'a>(
     let Some((service_port, subset)) = to.next().and_then(|name| meant(rules, name)) else {
         return;
     };
-    let policies = Policies::of_service(rules, &service_port.service);
+    let policies = ServicePolicies::of_service(rules, &service_port.service);
     let subset = Some(subset).filter(|_| to.next().is_none());
     let subset = subset.and_then(|name| policies.subset(name));
     if shape(proxy, &policies.of(subset, service_port.port.number)) {
@@ -45,7 +45,7 @@ fn meant<'a>(rules: &'a ProxyRules, cluster: &'a str) -> Option<(&'a ServicePort
 }
 
 /// False where the policy says nothing of it.
-fn shape(proxy: &mut TcpProxy, policy: &Policy<'_>) -> bool {
+fn shape(proxy: &mut TcpProxy, policy: &EffectivePolicy<'_>) -> bool {
     limit_connections(proxy, policy.pool);
     let key = policy.consistent_hash();
     let key = key.and_then(|hash| hash.hash_key.as_ref());

@@ -7,7 +7,7 @@ use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::networking::DestinationRule;
 
-use super::{Policies, Policy, policies};
+use super::{EffectivePolicy, ServicePolicies, policies};
 use crate::rules::gateway::secrets::{ProxySecrets, object_of, roots_of};
 
 /// Secrets that a client may have, and how long it waits for them.
@@ -59,7 +59,7 @@ pub(super) fn asked(
     }))
 }
 
-impl Policies {
+impl ServicePolicies {
     /// Returns true if the names of certificates in the rules count for sidecars: a rule that says which workloads it is for is
     /// for those of its own namespace, and no other rule gives them the secrets there.
     pub(crate) fn are_for_sidecars(&self) -> bool {
@@ -71,7 +71,7 @@ impl Policies {
     }
 }
 
-impl Policy<'_> {
+impl EffectivePolicy<'_> {
     /// Names that a cluster of this policy asks for; none where it cannot be had.
     pub(crate) fn credentials(&self, secrets: ProxySecrets<'_>) -> NamedSecrets {
         let asked = self.tls.map(|tls| asked(tls, secrets));

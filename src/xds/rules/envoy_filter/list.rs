@@ -7,7 +7,7 @@ use super::Work;
 use crate::scope::envoy_filters::Patch;
 
 /// The items of a list that a patch is for.
-pub(super) struct Place<'a, T> {
+pub(super) struct ListOperation<'a, T> {
     /// Returns true if the patch is for this item.
     pub(super) is_meant: &'a dyn Fn(&T) -> bool,
     /// The patch says which one; else all are meant.
@@ -16,7 +16,7 @@ pub(super) struct Place<'a, T> {
     pub(super) is_last: &'a dyn Fn(&T) -> bool,
 }
 
-impl<T: Message + Default + Name> Place<'_, T> {
+impl<T: Message + Default + Name> ListOperation<'_, T> {
     /// Does what a patch says.
     pub(super) fn apply(&self, items: &mut Vec<T>, patch: &Patch, work: &Work<'_>) {
         let at = match patch.operation {

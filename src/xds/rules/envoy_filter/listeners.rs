@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 
-use super::list::Place;
+use super::list::ListOperation;
 use super::matching::{
     filter_name, is_chain, is_listener, is_named, is_port, is_whole_listener, of_listener,
     sub_filter_name,
@@ -56,7 +56,7 @@ impl Patched for Listener {
             }
             ApplyTo::ListenerFilter if is_whole_listener(patch, listener) => {
                 let name = of_listener(patch).map_or("", |one| one.listener_filter.as_str());
-                let place = Place {
+                let place = ListOperation {
                     is_meant: &|filter: &ListenerFilter| is_named(name, &filter.name),
                     is_chosen: !name.is_empty(),
                     is_last: &|_| false,
@@ -86,7 +86,7 @@ fn network_filters(listener: &mut Listener, patch: &Patch, work: &Work<'_>) {
         let mut ends = CONNECTION_ENDS.iter();
         ends.any(|end| is_named(end, &filter.name))
     };
-    let place = Place {
+    let place = ListOperation {
         is_meant: &|filter: &Filter| is_named(name, &filter.name),
         is_chosen: !name.is_empty(),
         is_last: &is_end,
@@ -98,7 +98,7 @@ fn network_filters(listener: &mut Listener, patch: &Patch, work: &Work<'_>) {
 
 fn http_filters(listener: &mut Listener, patch: &Patch, work: &Work<'_>) {
     let name = sub_filter_name(patch);
-    let place = Place {
+    let place = ListOperation {
         is_meant: &|filter: &HttpFilter| is_named(name, &filter.name),
         is_chosen: !name.is_empty(),
         is_last: &|filter| is_named(REQUEST_END, &filter.name),
@@ -132,7 +132,7 @@ fn chains(listener: &mut Listener, patch: &Patch, work: &Work<'_>) {
         return;
     }
     let is_port = is_port(patch, listener);
-    let place = Place {
+    let place = ListOperation {
         is_meant: &|chain| is_chain(patch, is_port, chain),
         is_chosen: true,
         is_last: &|_| false,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::networking::envoy_filter::ApplyTo;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 
-use super::list::Place;
+use super::list::ListOperation;
 use super::matching::{are_routes, is_host, is_route, of_route};
 use super::{Patched, Work};
 use crate::finish::Draft;
@@ -44,7 +44,7 @@ pub(super) fn apply(routes: &mut RouteConfiguration, patch: &Patch, work: &Work<
         // Listeners call it by its name.
         routes.name = name;
     } else if patch.apply_to == ApplyTo::VirtualHost {
-        let place = Place {
+        let place = ListOperation {
             is_meant: &|host| is_host(patch, host),
             is_chosen: true,
             is_last: &|_| false,
@@ -53,7 +53,7 @@ pub(super) fn apply(routes: &mut RouteConfiguration, patch: &Patch, work: &Work<
     } else {
         let hosts = routes.virtual_hosts.iter_mut();
         for host in hosts.filter(|host| is_host(patch, host)) {
-            let place = Place {
+            let place = ListOperation {
                 is_meant: &|route| is_route(patch, route),
                 is_chosen: of_route(patch).is_some(),
                 is_last: &|_| false,

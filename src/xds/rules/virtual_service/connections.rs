@@ -18,7 +18,7 @@ pub(crate) type Shares = Vec<(Arc<str>, u32)>;
 
 /// Connections that are told from others of their port.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct ConnectionMatch {
     /// In lower case; none: whatever name the client says.
     pub(crate) names: Vec<String>,
     /// Original destinations of connections; none: any.
@@ -31,7 +31,7 @@ pub(crate) struct Target {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Connections {
     /// In order: of two with the same conditions the first counts.
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<ConnectionMatch>,
     /// The clusters of connections that no target matches; `None`: they go nowhere.
     pub(crate) rest: Option<Shares>,
     pub(crate) from: ObjectRef,
@@ -67,7 +67,7 @@ pub(crate) fn connections(rules: &ProxyRules, service_port: &ServicePort) -> Opt
                     continue;
                 }
                 is_matched = true;
-                targets.push(Target {
+                targets.push(ConnectionMatch {
                     names,
                     ranges: networks(&one.destination_subnets),
                     source: None,
@@ -176,7 +176,7 @@ impl At<'_> {
     }
 }
 
-impl Target {
+impl ConnectionMatch {
     /// About what its chains come to.
     pub(crate) fn weight(&self) -> usize {
         let names: usize = self.names.iter().map(|name| name.len() + 16).sum();
@@ -190,8 +190,8 @@ impl Target {
     }
 }
 
-fn target(one: &L4MatchAttributes, to: Shares) -> Target {
-    Target {
+fn target(one: &L4MatchAttributes, to: Shares) -> ConnectionMatch {
+    ConnectionMatch {
         names: Vec::new(),
         ranges: networks(&one.destination_subnets),
         source: one.source_subnet.parse().ok(),
@@ -206,7 +206,7 @@ pub(crate) fn passed_through(
     rule: &Rule<VirtualService>,
     server: &Serving,
     room: &mut usize,
-) -> Option<Vec<Target>> {
+) -> Option<Vec<ConnectionMatch>> {
     let at = At {
         rules,
         number: server.number,
@@ -232,7 +232,7 @@ pub(crate) fn passed_through(
             if names.iter().any(|name| name == "*") {
                 names.clear();
             }
-            targets.push(Target {
+            targets.push(ConnectionMatch {
                 names,
                 ranges: networks(&one.destination_subnets),
                 source: None,
@@ -248,7 +248,7 @@ pub(crate) fn carried(
     rules: &ProxyRules,
     rule: &Rule<VirtualService>,
     server: &Serving,
-) -> Vec<Target> {
+) -> Vec<ConnectionMatch> {
     let at = At {
         rules,
         number: server.number,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::world::{Wire, World, text};
-use crate::stream::{Protocol, Push, Scope};
+use crate::stream::{Protocol, Push, PushScope};
 use crate::view::{Resource, Set, Type, View};
 use api::model::Reason;
 
@@ -35,7 +35,7 @@ fn broken(world: &World, kind: Type, name: &'static str) -> Push {
             kind,
             name,
         }),
-        scope: Scope::Full,
+        scope: PushScope::Full,
         reasons: Reason::Service.into(),
     }
 }

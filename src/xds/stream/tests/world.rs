@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::stream::{Client, Protocol, Push, Request, RequestOutcome, Response, Scope, Stream};
+use crate::stream::{Client, Protocol, Push, PushScope, Request, RequestOutcome, Response, Stream};
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 use api::model::Reason;
@@ -134,7 +134,7 @@ impl World {
     pub(super) fn full(&self) -> Push {
         Push {
             view: self.view(),
-            scope: Scope::Full,
+            scope: PushScope::Full,
             reasons: Reason::Service.into(),
         }
     }
@@ -142,7 +142,9 @@ impl World {
     pub(super) fn endpoints(&self, names: &[&str]) -> Push {
         Push {
             view: self.view(),
-            scope: Scope::Endpoints(Arc::new(names.iter().map(|name| (*name).into()).collect())),
+            scope: PushScope::Endpoints(Arc::new(
+                names.iter().map(|name| (*name).into()).collect(),
+            )),
             reasons: Reason::Endpoint.into(),
         }
     }

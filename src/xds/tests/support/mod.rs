@@ -23,7 +23,7 @@ use api::model::{
     Service, ServiceKey, Shards, Target, TlsMode, World,
 };
 use api::networking::{
-    DestinationRule, EnvoyFilter, Gateway, Kind as Rule, Sidecar, VirtualService,
+    DestinationRule, EnvoyFilter, Gateway, NetworkingKind as Rule, Sidecar, VirtualService,
 };
 use api::security::{AuthorizationPolicy, KeySet, KeysPlace, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3 as core;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use crate::config::document::{Part, documents};
-use crate::config::rules::{RULES, judge};
+use crate::config::rules::{RULES, check_rule};
 use crate::yaml::Node;
 
 /// Names that rules ask for, and some that they do not.
@@ -219,7 +219,7 @@ pub(super) fn turned(value: &Value) -> Value {
 }
 
 fn sorted(kind: &str, spec: &Value) -> Vec<(String, String)> {
-    let said = judge(kind, "ns", "x", spec).into_iter();
+    let said = check_rule(kind, "ns", "x", spec).into_iter();
     let mut said: Vec<_> = said.map(|found| (found.path, found.message)).collect();
     said.sort();
     said
@@ -233,7 +233,7 @@ proptest! {
         let node = Node::of_json(&json!({"metadata": {"name": "x"}, "spec": spec}));
         let part = Part::new(&node);
         for (kind, _) in RULES {
-            let findings = judge(kind, "ns", "x", &spec);
+            let findings = check_rule(kind, "ns", "x", &spec);
             for found in &findings {
                 prop_assert!(leads_to_a_place(&part, &found.path), "{kind} {found:?}");
             }
@@ -326,7 +326,7 @@ fn large_objects_cost_no_square() {
         ),
     ] {
         let start = Instant::now();
-        judge(kind, "ns", "x", &spec);
+        check_rule(kind, "ns", "x", &spec);
         // A square of these numbers takes minutes, even on an idle machine.
         assert!(
             start.elapsed() < Duration::from_secs(20),

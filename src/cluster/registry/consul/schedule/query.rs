@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 /// The target of a query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Target {
+pub(crate) enum QueryTarget {
     Names,
     Service(Arc<str>),
 }
 
 /// The API path of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum QueryPath {
     /// `/v1/health`, with the results of checks; an ACL token may not allow it.
     Health,
     Catalog,
@@ -21,8 +21,8 @@ pub(crate) enum Way {
 pub(crate) struct Query {
     /// Identifies this query.
     pub(crate) ticket: u64,
-    pub(crate) target: Target,
-    pub(crate) way: Way,
+    pub(crate) target: QueryTarget,
+    pub(crate) way: QueryPath,
     /// 0: it is answered at once.
     pub(crate) index: u64,
     /// The query's `wait` is short.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::query::{Target, Way};
+use super::query::{QueryPath, QueryTarget};
 use crate::backoff::{Backoff, Bounds};
 
 /// The backoff after an error.
@@ -23,8 +23,8 @@ pub(super) enum Phase {
 }
 
 #[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) way: Way,
+pub(super) struct QuerySlot {
+    pub(super) way: QueryPath,
     pub(super) index: u64,
     /// Has a waiting query; else it is read in turn.
     pub(super) waits: bool,
@@ -44,10 +44,10 @@ pub(super) struct Outage {
     pub(super) backoff: Backoff,
 }
 
-impl Slot {
+impl QuerySlot {
     pub(super) const fn new() -> Self {
         Self {
-            way: Way::Health,
+            way: QueryPath::Health,
             index: 0,
             waits: false,
             phase: Phase::Out,
@@ -63,8 +63,8 @@ impl Slot {
     }
 
     /// A service that is read in turn.
-    pub(super) fn is_read(&self, target: &Target) -> bool {
-        *target != Target::Names && !self.waits
+    pub(super) fn is_read(&self, target: &QueryTarget) -> bool {
+        *target != QueryTarget::Names && !self.waits
     }
 }
 

@@ -120,7 +120,7 @@ fn nothing_but_waiting_queries_while_nothing_changes() {
         .iter()
         .map(|query| (&query.target, query.index))
         .collect();
-    let service = |name: &str| Target::Service(name.into());
+    let service = |name: &str| QueryTarget::Service(name.into());
     assert_eq!(targets, [(&service("a"), 0), (&service("b"), 0)]);
     assert!(!script.schedule.is_complete());
     for query in &begun {
@@ -135,7 +135,11 @@ fn nothing_but_waiting_queries_while_nothing_changes() {
         .collect();
     assert_eq!(
         targets,
-        [(&Target::Names, 10), (&service("a"), 7), (&service("b"), 7)]
+        [
+            (&QueryTarget::Names, 10),
+            (&service("a"), 7),
+            (&service("b"), 7)
+        ]
     );
     assert_eq!(script.schedule.deadline(), None);
     // A minute later no index has changed, and each query is repeated at once.
@@ -196,7 +200,7 @@ fn a_refused_service_waits_alone_and_longer_each_time() {
     let begun = script.begin();
     let mut query = begun
         .iter()
-        .find(|query| query.target != Target::Names)
+        .find(|query| query.target != QueryTarget::Names)
         .unwrap()
         .clone();
     let mut waits = Vec::new();
@@ -220,21 +224,21 @@ fn without_the_right_to_health_the_catalog_is_asked() {
     for status in [403, 404] {
         let mut script = Script::with(&all(&["a"]));
         let [query] = &*script.begin() else { panic!() };
-        assert_eq!(query.way, Way::Health);
+        assert_eq!(query.way, QueryPath::Health);
         script.end(query, End::Refused { status });
         assert!(!script.schedule.is_failing() && !script.schedule.is_complete());
         script.now = seconds(0.25);
         let begun = script.begin();
         let query = begun.last().unwrap();
-        assert_eq!((query.way, query.index), (Way::Catalog, 0));
+        assert_eq!((query.way, query.index), (QueryPath::Catalog, 0));
         script.end(query, answered(3));
         let (query, _) = script.only();
-        assert_eq!((query.way, query.index), (Way::Catalog, 3));
+        assert_eq!((query.way, query.index), (QueryPath::Catalog, 3));
         // Nor that: from the beginning.
         script.end(&query, End::Refused { status });
         assert!(script.schedule.is_failing());
         let (query, after) = script.only();
-        assert_eq!((query.way, after), (Way::Health, seconds(1.0)));
+        assert_eq!((query.way, after), (QueryPath::Health, seconds(1.0)));
     }
 }
 
@@ -256,7 +260,7 @@ fn while_consul_is_away_one_query_at_a_time_looks_for_it() {
     let mut probe = None;
     for _ in 0..7 {
         let (query, after) = script.only();
-        assert_eq!((&query.target, query.index), (&Target::Names, 0));
+        assert_eq!((&query.target, query.index), (&QueryTarget::Names, 0));
         waits.push(after.as_secs());
         assert_eq!(script.schedule.deadline(), None, "one at a time");
         script.end(&query, End::Away);

@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use self::fake::{Fake, Fault};
-use super::{Address, Consul, Said, Token, convert, wire};
-use crate::registry::Standing;
+use super::{Address, Consul, ConsulUpdate, Token, convert, wire};
+use crate::registry::SyncState;
 
 /// Requests within two seconds, with one service that is invalid.
 const ASKED: usize = 16;
@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// A source that runs until it is dropped.
 struct Source {
     task: JoinHandle<()>,
-    said: watch::Receiver<Said>,
+    said: watch::Receiver<ConsulUpdate>,
 }
 
 impl Drop for Source {
@@ -39,14 +39,19 @@ impl Source {
     fn of(fake: &Fake) -> Self {
         let address: Address = format!("http://{}", fake.address()).parse().unwrap();
         let consul = Consul::new(address, Token::new("sesame"), "west".into());
-        let (to, said) = watch::channel(Said::default());
+        let (to, said) = watch::channel(ConsulUpdate::default());
         let task = tokio::spawn(async move {
             consul.run(to).await;
         });
         Self { task, said }
     }
 
-    async fn until(&mut self, within: Duration, what: &str, is_so: impl FnMut(&Said) -> bool) {
+    async fn until(
+        &mut self,
+        within: Duration,
+        what: &str,
+        is_so: impl FnMut(&ConsulUpdate) -> bool,
+    ) {
         let came = timeout(within, self.said.wait_for(is_so)).await;
         let _said = came
             .unwrap_or_else(|_| panic!("{what}: not within {within:?}"))
@@ -56,14 +61,16 @@ impl Source {
     async fn synced(fake: &Fake) -> Self {
         let mut source = Self::of(fake);
         source
-            .until(SOON * 5, "synced", |said| said.standing == Standing::Synced)
+            .until(SOON * 5, "synced", |said| {
+                said.standing == SyncState::Synced
+            })
             .await;
         source
     }
 }
 
 /// `address:port health` of a service, by name.
-fn endpoints(said: &Said, name: &str) -> Vec<String> {
+fn endpoints(said: &ConsulUpdate, name: &str) -> Vec<String> {
     let key = ServiceKey::new(&format!("{name}.service.consul"), "default");
     let endpoints = said.contribution.endpoints.get(&key);
     let drawn = |endpoint: &api::model::Endpoint| {
@@ -179,7 +186,7 @@ async fn without_the_right_to_checks_there_are_instances() {
             endpoints(said, "web") == ["10.0.0.2:80"]
         })
         .await;
-    assert_eq!(source.said.borrow().standing, Standing::Synced);
+    assert_eq!(source.said.borrow().standing, SyncState::Synced);
 }
 
 /// A malformed or endless response keeps the last state, and is logged.
@@ -211,8 +218,8 @@ async fn suffers(fault: Fault) {
     fake.fault("/v1/health/service/a", fault);
     fake.set("a", &[("a-1", "10.0.0.3", 80, "passing")]);
     fake.set("b", &[("b-1", "10.0.0.4", 80, "passing")]);
-    let is_stale = |said: &Said| {
-        let Standing::Stale { error } = &said.standing else {
+    let is_stale = |said: &ConsulUpdate| {
+        let SyncState::Stale { error } = &said.standing else {
             return false;
         };
         assert!(
@@ -234,8 +241,8 @@ async fn suffers(fault: Fault) {
         "{fault:?}"
     );
     fake.mend();
-    let is_well = |said: &Said| {
-        said.standing == Standing::Synced
+    let is_well = |said: &ConsulUpdate| {
+        said.standing == SyncState::Synced
             && endpoints(said, "a") == ["10.0.0.3:80"]
             && endpoints(said, "b") == ["10.0.0.4:80"]
     };
@@ -251,7 +258,7 @@ async fn silence_is_an_error_in_the_end() {
     let begun = tokio::time::Instant::now();
     fake.until("asked again", |fake| fake.log().len() > 1).await;
     assert!(begun.elapsed() >= super::client::EXCHANGE);
-    assert_eq!(source.said.borrow().standing, Standing::Syncing);
+    assert_eq!(source.said.borrow().standing, SyncState::Syncing);
 }
 
 #[tokio::test]
@@ -272,7 +279,7 @@ async fn many_services_do_not_open_more_connections_than_the_agent_takes() {
             ["s000", "s119"].map(|name| endpoints(said, name)) == [["10.0.0.2:80"], ["10.0.0.2:80"]]
         })
         .await;
-    assert_eq!(source.said.borrow().standing, Standing::Synced);
+    assert_eq!(source.said.borrow().standing, SyncState::Synced);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use api::model::{Endpoint, Service as Served, ServiceKey};
 use serde_json::{Value, json};
 
-use super::{Endpoints, Held, Names, Namespace, Node, Objects, Pod, Service, Slice};
+use super::{EndpointSlice, Endpoints, Names, Namespace, Node, Objects, Pod, Service, StoredKind};
 use crate::kind::Key;
 
 pub(super) fn objects() -> Objects {
@@ -30,7 +30,7 @@ pub(super) fn objects() -> Objects {
     })
 }
 
-pub(super) fn read<K: Held>(object: Value) -> Arc<K> {
+pub(super) fn read<K: StoredKind>(object: Value) -> Arc<K> {
     Arc::new(serde_json::from_str(&object.to_string()).unwrap())
 }
 
@@ -38,7 +38,7 @@ pub(super) fn read<K: Held>(object: Value) -> Arc<K> {
 pub(super) fn set(objects: &mut Objects, object: Value) {
     match object["kind"].as_str().unwrap() {
         "Service" => objects.set(read::<Service>(object)),
-        "EndpointSlice" => objects.set(read::<Slice>(object)),
+        "EndpointSlice" => objects.set(read::<EndpointSlice>(object)),
         "Endpoints" => objects.set(read::<Endpoints>(object)),
         "Pod" => objects.set(read::<Pod>(object)),
         "Node" => objects.set(read::<Node>(object)),

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::{key, objects, service, set};
 use crate::kind::Key;
 use crate::registry::Contribution;
-use crate::registry::kubernetes::{Endpoints, Namespace, Node, Objects, Pod, Service, Slice};
+use crate::registry::kubernetes::{
+    EndpointSlice, Endpoints, Namespace, Node, Objects, Pod, Service,
+};
 
 /// One object of few, in one of a few shapes, so that all kinds interact.
 #[derive(Clone, Debug)]
@@ -108,7 +110,7 @@ fn delete(objects: &mut Objects, step: &Step) {
     let name = format!("x{}", step.name % 3);
     match step.kind {
         0 => objects.delete::<Service>(&key(&name)),
-        1 => objects.delete::<Slice>(&key(&name)),
+        1 => objects.delete::<EndpointSlice>(&key(&name)),
         2 => objects.delete::<Endpoints>(&key(&name)),
         3 => objects.delete::<Pod>(&key(&name)),
         4 => objects.delete::<Node>(&Key::new("", &name)),

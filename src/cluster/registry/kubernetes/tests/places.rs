@@ -6,7 +6,7 @@ use api::model::{Labels, TlsMode};
 use serde_json::{Value, json};
 
 use super::{at, brief, endpoints, key, node, objects, place, plain, pod, service, set, slice};
-use crate::registry::kubernetes::{Pod, Service, Slice};
+use crate::registry::kubernetes::{EndpointSlice, Pod, Service};
 
 #[test]
 fn an_endpoint_is_served_before_its_pod_is_known() {
@@ -213,7 +213,7 @@ fn slices_of_a_service_count_together() {
     assert_eq!(objects.problems().count(), 0);
     // A slice without its Service has no effect.
     assert!(!objects.contribution().endpoints.contains_key(&place("b")));
-    objects.delete::<Slice>(&key("a-2"));
+    objects.delete::<EndpointSlice>(&key("a-2"));
     assert_eq!(
         brief(&mut objects, "a"),
         [
@@ -300,7 +300,7 @@ fn endpoints_count_where_there_is_no_slice() {
         slice("a-1", "a", json!([{"addresses": ["10.0.0.7"]}])),
     );
     assert_eq!(brief(&mut objects, "a"), ["10.0.0.7:8080 HEALTHY"]);
-    objects.delete::<Slice>(&key("a-1"));
+    objects.delete::<EndpointSlice>(&key("a-1"));
     object["subsets"] = Value::Null;
     set(&mut objects, object);
     assert!(endpoints(&mut objects, "a").is_empty());

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::source::{endpoints, fake, settings};
 use crate::fake::{Fake, Fault};
 use crate::registry::kubernetes::{Remotes, remotes};
-use crate::registry::{Contribution, Standing};
+use crate::registry::{Contribution, SyncState};
 
 fn kubeconfig(fake: &Fake) -> String {
     let address = fake.cluster().address().to_owned();
@@ -89,7 +89,7 @@ async fn clusters_come_change_and_go() {
     let mut source = Source::start(&local);
     local.put_in("secrets", secret("s", &[("east", kubeconfig(&east))]));
     let all = source.until(|all| serves(all, "east", "10.1.0.1")).await;
-    assert_eq!(all["east"].standing, Standing::Synced);
+    assert_eq!(all["east"].standing, SyncState::Synced);
     let place = super::place("a");
     assert_eq!(
         all["east"].contribution.services[&place].cluster,
@@ -160,7 +160,7 @@ async fn another_kubeconfig_loses_nothing_meanwhile() {
     local.put_in("secrets", secret("s", &[("east", kubeconfig(&new))]));
     let all = source.until(|all| all["east"].error.is_some()).await;
     assert!(serves(&all, "east", "10.1.0.1"));
-    assert!(matches!(all["east"].standing, Standing::Stale { .. }));
+    assert!(matches!(all["east"].standing, SyncState::Stale { .. }));
     // The old cluster is no longer watched.
     old.put_in(
         "endpointslices",
@@ -180,13 +180,13 @@ async fn one_that_cannot_be_reached_is_not_waited_for() {
     let mut source = Source::start(&local);
     local.put_in("secrets", secret("s", &[("east", kubeconfig(&east))]));
     let all = source.until(|all| all.contains_key("east")).await;
-    assert_eq!(all["east"].standing, Standing::Syncing);
-    let late = |all: &Remotes| matches!(all["east"].standing, Standing::Stale { .. });
+    assert_eq!(all["east"].standing, SyncState::Syncing);
+    let late = |all: &Remotes| matches!(all["east"].standing, SyncState::Stale { .. });
     let all = source.until(late).await;
     assert!(all["east"].error.is_some() && all["east"].contribution == Contribution::default());
     east.away(false);
     let all = source.until(|all| serves(all, "east", "10.1.0.1")).await;
-    assert_eq!(all["east"].standing, Standing::Synced);
+    assert_eq!(all["east"].standing, SyncState::Synced);
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
         .until(|all| {
             serves(all, "east", "10.1.0.1")
                 && all.len() == 5
-                && all.values().all(|told| told.standing != Standing::Syncing)
+                && all.values().all(|told| told.standing != SyncState::Syncing)
         })
         .await;
     assert_eq!(all["east"].error, None);

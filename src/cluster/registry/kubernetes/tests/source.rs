@@ -10,14 +10,14 @@ use tokio::time::timeout;
 
 use super::{at, place, plain, pod, slice};
 use crate::fake::Fake;
-use crate::registry::Standing;
-use crate::registry::kubernetes::{Names, Settings, Told, run};
+use crate::registry::SyncState;
+use crate::registry::kubernetes::{ClusterSettings, ClusterUpdate, Names, run};
 use crate::watcher::Pace;
 
 const ISTIO: &str = "/apis/networking.istio.io/v1beta1";
 
-pub(super) fn settings() -> Settings {
-    Settings {
+pub(super) fn settings() -> ClusterSettings {
+    ClusterSettings {
         pace: Pace {
             first: Duration::from_millis(5),
             most: Duration::from_secs(20),
@@ -30,7 +30,7 @@ pub(super) fn settings() -> Settings {
         late: Duration::from_millis(300),
         look_again: Duration::from_millis(300),
         gone: Duration::from_millis(300),
-        ..Settings::new(Names {
+        ..ClusterSettings::new(Names {
             cluster: "here".into(),
             domain: "cluster.local".into(),
             trust_domain: "td".into(),
@@ -52,7 +52,7 @@ pub(super) async fn fake(address: &str) -> Fake {
 
 struct Source {
     running: JoinHandle<()>,
-    told: watch::Receiver<Told>,
+    told: watch::Receiver<ClusterUpdate>,
     trust_domain: watch::Sender<Arc<str>>,
 }
 
@@ -63,9 +63,9 @@ impl Drop for Source {
 }
 
 impl Source {
-    fn start(fake: &Fake, settings: Settings) -> Self {
+    fn start(fake: &Fake, settings: ClusterSettings) -> Self {
         let (trust_domain, theirs) = watch::channel("td".into());
-        let (to, told) = watch::channel(Told::default());
+        let (to, told) = watch::channel(ClusterUpdate::default());
         let running = tokio::spawn(run(fake.cluster(), settings, theirs, to));
         Self {
             running,
@@ -74,13 +74,13 @@ impl Source {
         }
     }
 
-    async fn until(&mut self, what: impl FnMut(&Told) -> bool) -> Told {
+    async fn until(&mut self, what: impl FnMut(&ClusterUpdate) -> bool) -> ClusterUpdate {
         let found = timeout(Duration::from_secs(20), self.told.wait_for(what)).await;
         found.expect("not within 20 s").unwrap().clone()
     }
 
-    async fn synced(&mut self) -> Told {
-        self.until(|told| told.standing == Standing::Synced).await
+    async fn synced(&mut self) -> ClusterUpdate {
+        self.until(|told| told.standing == SyncState::Synced).await
     }
 
     /// Asserts that nothing is emitted for 100 ms.
@@ -96,7 +96,7 @@ impl Source {
 }
 
 /// `ADDRESS POD` of each.
-pub(super) fn endpoints(told: &Told, name: &str) -> Vec<String> {
+pub(super) fn endpoints(told: &ClusterUpdate, name: &str) -> Vec<String> {
     let all = told.contribution.endpoints.get(&place(name));
     let say = |one: &api::model::Endpoint| {
         format!("{} {}", one.address, one.pod.as_deref().unwrap_or("-"))
@@ -111,8 +111,8 @@ async fn all_is_told_at_once_and_then_what_changes() {
         fake.put_in("pods", pod(&format!("other-{n}"), "10.9.9.9", json!({})));
     }
     let mut source = Source::start(&fake, settings());
-    let first = source.until(|told| *told != Told::default()).await;
-    assert_eq!(first.standing, Standing::Synced);
+    let first = source.until(|told| *told != ClusterUpdate::default()).await;
+    assert_eq!(first.standing, SyncState::Synced);
     assert_eq!(first.contribution.workloads.len(), 250);
     assert_eq!(
         (
@@ -174,8 +174,10 @@ async fn an_outage_changes_nothing_and_what_was_missed_is_told_once() {
     let mut source = Source::start(&fake, settings());
     let before = source.synced().await;
     fake.away(true);
-    let lost = source.until(|told| told.standing != Standing::Synced).await;
-    assert!(matches!(lost.standing, Standing::Stale { .. }) && lost.error.is_some());
+    let lost = source
+        .until(|told| told.standing != SyncState::Synced)
+        .await;
+    assert!(matches!(lost.standing, SyncState::Stale { .. }) && lost.error.is_some());
     assert_eq!(lost.contribution, before.contribution);
     assert!(Arc::ptr_eq(
         &lost.contribution.services,
@@ -206,7 +208,7 @@ async fn an_outage_changes_nothing_and_what_was_missed_is_told_once() {
         if told.contribution != contributions[contributions.len() - 1] {
             contributions.push(told.contribution.clone());
         }
-        if told.standing == Standing::Synced {
+        if told.standing == SyncState::Synced {
             assert_eq!(endpoints(&told, "a"), ["10.0.0.2 demo/q"]);
             assert_eq!(endpoints(&told, "b"), ["10.0.0.3 demo/r"]);
             assert_eq!(told.error, None);
@@ -240,7 +242,7 @@ async fn what_a_server_forgot_is_read_again() {
         .until(|told| endpoints(told, "a") == ["10.0.0.3 -"])
         .await;
     assert!(fake.count("list") > lists);
-    assert_eq!(source.told.borrow().standing, Standing::Synced);
+    assert_eq!(source.told.borrow().standing, SyncState::Synced);
 }
 
 fn entry(host: &str) -> Value {
@@ -254,7 +256,7 @@ fn named(name: &str, host: &str) -> Value {
     })
 }
 
-fn hosts(told: &Told) -> Vec<&str> {
+fn hosts(told: &ClusterUpdate) -> Vec<&str> {
     let all = told.contribution.configuration.entries.values();
     all.flat_map(|one| &one.spec.hosts)
         .map(String::as_str)
@@ -334,7 +336,7 @@ async fn rules_for_traffic_come_and_go() {
     };
     fake.put_in("virtualservices", route("a.example"));
     let mut source = Source::start(&fake, settings());
-    let hosts = |told: &Told| -> Vec<String> {
+    let hosts = |told: &ClusterUpdate| -> Vec<String> {
         let configuration = &told.contribution.configuration;
         let services = configuration.virtual_services.values();
         let services = services.flat_map(|one| one.spec.hosts.clone());
@@ -371,7 +373,7 @@ async fn rules_for_traffic_come_and_go() {
 #[tokio::test]
 async fn one_namespace_is_asked_for_where_only_that_counts() {
     let fake = fake("10.0.0.1").await;
-    let settings = Settings {
+    let settings = ClusterSettings {
         namespace: Some("demo".to_owned()),
         configuration: false,
         ..settings()
@@ -407,7 +409,9 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     let policy = json!({"metadata": {"name": "default", "namespace": "demo"}, "spec": {"peers": [{"mtls": {}}]}});
     fake.put_in("policies", policy);
     let mut source = Source::start(&fake, settings());
-    let both = |told: &Told| told.others.iter().count() == 2 && told.standing == Standing::Synced;
+    let both = |told: &ClusterUpdate| {
+        told.others.iter().count() == 2 && told.standing == SyncState::Synced
+    };
     let told = source.until(both).await;
     let written = told.written("here");
     let shown: Vec<_> = written
@@ -441,7 +445,7 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
 #[tokio::test]
 async fn kinds_that_are_not_installed_are_looked_for_together() {
     let fake = fake("10.0.0.1").await;
-    let settings = Settings {
+    let settings = ClusterSettings {
         look_again: Duration::from_secs(600),
         ..settings()
     };
@@ -466,7 +470,7 @@ async fn kinds_that_are_not_installed_are_looked_for_together() {
 
 #[test]
 fn a_kind_that_is_installed_later_is_seen_within_ten_seconds() {
-    let settings = Settings::new(settings().names);
+    let settings = ClusterSettings::new(settings().names);
     let latest = settings.look_again + settings.look_again / 8 + Duration::from_millis(500);
     assert!(latest < Duration::from_secs(10), "{latest:?}");
     assert_eq!(settings.gone, Duration::from_secs(60));
@@ -483,7 +487,7 @@ async fn nodes_and_namespaces_that_may_not_be_read_are_done_without() {
     assert_eq!(told.error, None);
     // A kind that is forbidden for long does not make the source lost.
     tokio::time::sleep(settings().patience * 2).await;
-    assert_eq!(source.told.borrow().standing, Standing::Synced);
+    assert_eq!(source.told.borrow().standing, SyncState::Synced);
     // The account gets the right.
     fake.put_in("nodes", json!({"metadata": {"name": "n"}}));
     fake.forbid(&[]);
@@ -496,7 +500,7 @@ async fn services_that_may_not_be_read_are_waited_for() {
     fake.forbid(&["services"]);
     let mut source = Source::start(&fake, settings());
     let told = source.until(|told| told.error.is_some()).await;
-    assert_eq!(told.standing, Standing::Syncing);
+    assert_eq!(told.standing, SyncState::Syncing);
     let error = told.error.unwrap();
     assert!(error.contains("no right"), "{error}");
     fake.forbid(&[]);
@@ -507,7 +511,7 @@ async fn services_that_may_not_be_read_are_waited_for() {
 async fn it_ends_with_who_listens() {
     let fake = fake("10.0.0.1").await;
     let (_trust_domain, theirs) = watch::channel("td".into());
-    let (to, mut told) = watch::channel(Told::default());
+    let (to, mut told) = watch::channel(ClusterUpdate::default());
     let running = tokio::spawn(run(fake.cluster(), settings(), theirs, to));
     told.changed().await.unwrap();
     drop(told);

@@ -13,7 +13,7 @@ const SERVICE: &str = "kubernetes.io/service-name";
 
 /// Ports, and the addresses that have all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Subset {
+pub(crate) struct EndpointSubset {
     pub(crate) ports: Vec<(Arc<str>, u16)>,
     pub(crate) places: Vec<Place>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Place {
     pub(crate) zone: Option<Box<str>>,
 }
 
-impl Subset {
+impl EndpointSubset {
     /// Bytes that it holds.
     fn size(&self) -> usize {
         let ports = bytes(self.ports.iter().map(|(name, _)| &**name));
@@ -48,15 +48,15 @@ impl Subset {
 /// An EndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "RawSlice")]
-pub struct Slice {
+pub struct EndpointSlice {
     pub key: Key,
     /// The name of the Service that it is a part of.
     pub(crate) service: Option<Box<str>>,
-    pub(crate) subset: Subset,
+    pub(crate) subset: EndpointSubset,
     pub(crate) problem: Option<Box<str>>,
 }
 
-impl Kind for Slice {
+impl Kind for EndpointSlice {
     const RESOURCE: Resource = Resource {
         group: "discovery.k8s.io",
         version: "v1",
@@ -77,7 +77,7 @@ impl Kind for Slice {
 #[serde(from = "RawEndpoints")]
 pub struct Endpoints {
     pub key: Key,
-    pub(crate) subsets: Vec<Subset>,
+    pub(crate) subsets: Vec<EndpointSubset>,
     pub(crate) problem: Option<Box<str>>,
 }
 
@@ -93,7 +93,7 @@ impl Kind for Endpoints {
     }
 
     fn size(&self) -> usize {
-        let subsets = self.subsets.iter().map(Subset::size).sum::<usize>();
+        let subsets = self.subsets.iter().map(EndpointSubset::size).sum::<usize>();
         subsets.saturating_add(size_of::<Self>())
     }
 }
@@ -106,7 +106,7 @@ struct RawSlice {
     #[serde(deserialize_with = "or_default")]
     endpoints: Vec<RawPlace>,
     #[serde(deserialize_with = "or_default")]
-    ports: Vec<RawPort>,
+    ports: Vec<RawEndpointPort>,
 }
 
 #[derive(Default, Deserialize)]
@@ -139,7 +139,7 @@ struct RawReference {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct RawPort {
+struct RawEndpointPort {
     name: Option<Box<str>>,
     port: Option<i64>,
     protocol: Option<Box<str>>,
@@ -161,7 +161,7 @@ struct RawSubset {
     #[serde(deserialize_with = "or_default")]
     not_ready_addresses: Vec<RawAddress>,
     #[serde(deserialize_with = "or_default")]
-    ports: Vec<RawPort>,
+    ports: Vec<RawEndpointPort>,
 }
 
 #[derive(Default, Deserialize)]
@@ -200,7 +200,7 @@ impl RawReference {
 }
 
 /// Ports that a proxy carries. One without a number is all ports, which no service has.
-fn ports(raw: Vec<RawPort>, wrong: &mut Wrong) -> Vec<(Arc<str>, u16)> {
+fn ports(raw: Vec<RawEndpointPort>, wrong: &mut Wrong) -> Vec<(Arc<str>, u16)> {
     raw.into_iter()
         .filter(|port| port.protocol.as_deref().is_none_or(|name| name == "TCP"))
         .filter_map(|port| {
@@ -210,11 +210,11 @@ fn ports(raw: Vec<RawPort>, wrong: &mut Wrong) -> Vec<(Arc<str>, u16)> {
         .collect()
 }
 
-impl From<RawSlice> for Slice {
+impl From<RawSlice> for EndpointSlice {
     fn from(raw: RawSlice) -> Self {
         let key = raw.metadata.key();
         let mut wrong = Wrong::default();
-        let mut subset = Subset {
+        let mut subset = EndpointSubset {
             ports: ports(raw.ports, &mut wrong),
             places: Vec::new(),
         };
@@ -276,7 +276,7 @@ impl From<RawEndpoints> for Endpoints {
                     zone: None,
                 });
             }
-            subsets.push(Subset { ports, places });
+            subsets.push(EndpointSubset { ports, places });
         }
         Self {
             key,

@@ -16,8 +16,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::kind::{Key, Revision};
 
-pub use backends::{Endpoints, Slice};
-pub(super) use backends::{Place, Subset};
+pub use backends::{EndpointSlice, Endpoints};
+pub(super) use backends::{EndpointSubset, Place};
 pub use pod::Pod;
 pub use service::Service;
 pub(super) use topology::NETWORK;
@@ -120,19 +120,19 @@ fn labels(texts: Texts) -> Labels {
 }
 
 /// Texts of labels that are in use: pods of one kind have the same ones.
-static KNOWN: Mutex<Known> = Mutex::new(Known {
+static KNOWN: Mutex<SharedTexts> = Mutex::new(SharedTexts {
     texts: BTreeSet::new(),
     most: FEW,
 });
 const FEW: usize = 1024;
 
-struct Known {
+struct SharedTexts {
     texts: BTreeSet<Arc<str>>,
     /// The number of texts at which unused ones are removed.
     most: usize,
 }
 
-impl Known {
+impl SharedTexts {
     fn share(&mut self, text: String) -> Arc<str> {
         if let Some(known) = self.texts.get(text.as_str()) {
             return Arc::clone(known);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn texts_are_shared_while_somebody_has_them() {
-        let mut known = Known {
+        let mut known = SharedTexts {
             texts: BTreeSet::new(),
             most: FEW,
         };

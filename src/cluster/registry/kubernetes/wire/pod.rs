@@ -14,7 +14,7 @@ const IDENTITY: &str = "alpha.istio.io/identity";
 
 /// A Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "Raw")]
+#[serde(from = "RawPod")]
 pub struct Pod {
     pub key: Key,
     pub(crate) created: Option<i64>,
@@ -62,17 +62,17 @@ impl Kind for Pod {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Raw {
+struct RawPod {
     metadata: RawMetadata,
     #[serde(deserialize_with = "or_default")]
-    spec: RawSpec,
+    spec: RawPodSpec,
     #[serde(deserialize_with = "or_default")]
-    status: RawStatus,
+    status: RawPodStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct RawSpec {
+struct RawPodSpec {
     service_account_name: Option<Box<str>>,
     node_name: Option<Box<str>>,
     host_network: Option<bool>,
@@ -87,12 +87,12 @@ struct RawSpec {
 struct RawContainer {
     restart_policy: Option<Box<str>>,
     #[serde(deserialize_with = "or_default")]
-    ports: Vec<RawPort>,
+    ports: Vec<RawContainerPort>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct RawPort {
+struct RawContainerPort {
     name: Option<Box<str>>,
     #[serde(deserialize_with = "or_default")]
     container_port: i64,
@@ -101,7 +101,7 @@ struct RawPort {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct RawStatus {
+struct RawPodStatus {
     phase: Option<Box<str>>,
     #[serde(rename = "podIP")]
     pod_ip: Option<String>,
@@ -120,7 +120,7 @@ struct RawCondition {
     status: Box<str>,
 }
 
-impl RawStatus {
+impl RawPodStatus {
     /// Returns ready unless a condition denies it; a pod that is being deleted serves for as long as it is ready.
     fn health(&self, deleted: bool) -> Health {
         let refuses =
@@ -141,9 +141,9 @@ struct RawIp {
     ip: Option<String>,
 }
 
-impl From<Raw> for Pod {
-    fn from(raw: Raw) -> Self {
-        let Raw {
+impl From<RawPod> for Pod {
+    fn from(raw: RawPod) -> Self {
+        let RawPod {
             metadata,
             spec,
             status,

@@ -17,7 +17,7 @@ const EXPORT_TO: &str = "networking.istio.io/exportTo";
 
 /// A Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "Raw")]
+#[serde(from = "RawService")]
 pub struct Service {
     pub key: Key,
     pub(crate) created: Option<i64>,
@@ -74,17 +74,17 @@ impl Kind for Service {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Raw {
+struct RawService {
     metadata: RawMetadata,
     #[serde(deserialize_with = "or_default")]
-    spec: RawSpec,
+    spec: RawServiceSpec,
     #[serde(deserialize_with = "or_default")]
-    status: RawStatus,
+    status: RawServiceStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct RawSpec {
+struct RawServiceSpec {
     #[serde(rename = "type")]
     what: Option<Box<str>>,
     #[serde(rename = "clusterIP")]
@@ -95,7 +95,7 @@ struct RawSpec {
     external_ips: Vec<String>,
     external_name: Option<Box<str>>,
     #[serde(deserialize_with = "or_default")]
-    ports: Vec<RawPort>,
+    ports: Vec<RawServicePort>,
     #[serde(deserialize_with = "or_default")]
     selector: Texts,
     traffic_distribution: Option<Box<str>>,
@@ -104,7 +104,7 @@ struct RawSpec {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct RawPort {
+struct RawServicePort {
     name: Option<Box<str>>,
     port: i64,
     protocol: Option<Box<str>>,
@@ -121,7 +121,7 @@ enum RawTarget {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct RawStatus {
+struct RawServiceStatus {
     #[serde(deserialize_with = "or_default")]
     load_balancer: RawBalancer,
 }
@@ -139,9 +139,9 @@ struct RawIngress {
     ip: Option<String>,
 }
 
-impl From<Raw> for Service {
-    fn from(raw: Raw) -> Self {
-        let Raw {
+impl From<RawService> for Service {
+    fn from(raw: RawService) -> Self {
+        let RawService {
             metadata,
             spec,
             status,
@@ -248,7 +248,7 @@ fn bound<T>(field: &str, items: &mut Vec<T>, most: usize, wrong: &mut Wrong) {
     }
 }
 
-fn ports(raw: Vec<RawPort>, wrong: &mut Wrong) -> Vec<Port> {
+fn ports(raw: Vec<RawServicePort>, wrong: &mut Wrong) -> Vec<Port> {
     let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     let mut ports = Vec::new();
     for raw in raw {

@@ -13,7 +13,7 @@ pub(in super::super) const NETWORK: &str = "topology.istio.io/network";
 
 /// A Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "Raw")]
+#[serde(from = "RawTopology")]
 pub struct Node {
     pub key: Key,
     pub(crate) locality: Locality,
@@ -33,7 +33,7 @@ impl Kind for Node {
 
 /// A Namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "Raw")]
+#[serde(from = "RawTopology")]
 pub struct Namespace {
     pub key: Key,
     pub(crate) network: Option<Arc<str>>,
@@ -53,7 +53,7 @@ impl Kind for Namespace {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Raw {
+struct RawTopology {
     metadata: RawMetadata,
 }
 
@@ -64,8 +64,8 @@ impl RawMetadata {
     }
 }
 
-impl From<Raw> for Node {
-    fn from(raw: Raw) -> Self {
+impl From<RawTopology> for Node {
+    fn from(raw: RawTopology) -> Self {
         let label = |names: [&str; 2]| {
             let found = names.into_iter().find_map(|name| raw.metadata.label(name));
             found.unwrap_or_default()
@@ -89,8 +89,8 @@ impl From<Raw> for Node {
     }
 }
 
-impl From<Raw> for Namespace {
-    fn from(raw: Raw) -> Self {
+impl From<RawTopology> for Namespace {
+    fn from(raw: RawTopology) -> Self {
         Self {
             key: raw.metadata.alone(),
             network: raw.metadata.label(NETWORK).map(shared),

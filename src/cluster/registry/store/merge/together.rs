@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use api::model::{ClusterId, Endpoint, EndpointAddress, Port, Resolution, Service, Shards};
 
-use super::Candidate;
+use super::ServiceCandidate;
 use crate::registry::store::Report;
 
 /// The oldest one's, with what the others add to it.
-pub(super) fn service(oldest: &Candidate<'_>, others: &[&Candidate<'_>]) -> Arc<Service> {
+pub(super) fn service(
+    oldest: &ServiceCandidate<'_>,
+    others: &[&ServiceCandidate<'_>],
+) -> Arc<Service> {
     let mut service = oldest.service.clone();
     for other in others.iter().map(|other| other.service) {
         let is_known = other.accounts.is_subset(&service.accounts);
@@ -35,7 +38,7 @@ pub(super) fn service(oldest: &Candidate<'_>, others: &[&Candidate<'_>]) -> Arc<
 }
 
 /// The endpoints of all, under the names that the oldest one gives the ports.
-pub(super) fn shards(oldest: &Candidate<'_>, others: &[&Candidate<'_>]) -> Shards {
+pub(super) fn shards(oldest: &ServiceCandidate<'_>, others: &[&ServiceCandidate<'_>]) -> Shards {
     let mut all: BTreeMap<ClusterId, BTreeSet<Endpoint>> = BTreeMap::new();
     for candidate in std::iter::once(&oldest).chain(others) {
         let names = names(oldest.service, candidate.service);
@@ -73,15 +76,15 @@ fn meant<'a>(oldest: &'a Service, port: &Port) -> Option<&'a Port> {
 }
 
 /// Envoy takes no name in an assignment.
-fn is_unresolved(oldest: &Candidate<'_>, endpoint: &Endpoint) -> bool {
+fn is_unresolved(oldest: &ServiceCandidate<'_>, endpoint: &Endpoint) -> bool {
     let is_name = matches!(endpoint.address, EndpointAddress::Name(_));
     is_name && oldest.service.resolution == Resolution::Static
 }
 
 /// Reports the parts of an entry that are not used beside an older one.
 pub(super) fn differences<'a>(
-    oldest: &'a Candidate<'_>,
-    other: &'a Candidate<'_>,
+    oldest: &'a ServiceCandidate<'_>,
+    other: &'a ServiceCandidate<'_>,
 ) -> impl Iterator<Item = Report> {
     let used = oldest.made.zip(other.made);
     used.into_iter().flat_map(move |(first, entry)| {

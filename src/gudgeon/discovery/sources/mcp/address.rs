@@ -8,9 +8,9 @@ use api::istio::mesh::v1alpha1::{ConfigSource, Resource};
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 
-use super::{Named, SERVICES};
+use super::{SERVICES, SourceName};
 use crate::grpc::DialAddress;
-use crate::mcp::{Files, Wanted};
+use crate::mcp::{CredentialFiles, WantedSource};
 
 /// Groups of kinds that discovery asks for.
 const GROUPS: [&str; 4] = [
@@ -30,13 +30,13 @@ const MESH: [&str; 3] = [
 
 /// # Errors
 /// A source that cannot be used.
-pub(super) fn named(source: &ConfigSource, received: usize) -> Result<Named, String> {
+pub(super) fn named(source: &ConfigSource, received: usize) -> Result<SourceName, String> {
     match source.address.strip_prefix("fs://") {
         Some(path) if path.starts_with('/') => {
-            Ok(Named::Folder(PathBuf::from(path), collections()))
+            Ok(SourceName::Folder(PathBuf::from(path), collections()))
         }
         Some(_) => Err(format!("{:?}: want fs:///DIRECTORY", source.address)),
-        None => wanted(source, received).map(Named::Dialled),
+        None => wanted(source, received).map(SourceName::Dialled),
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) fn named(source: &ConfigSource, received: usize) -> Result<Named, Str
 ///
 /// # Errors
 /// A source that cannot be used.
-pub(super) fn all(sources: &[ConfigSource], received: usize) -> Result<Vec<Named>, String> {
+pub(super) fn all(sources: &[ConfigSource], received: usize) -> Result<Vec<SourceName>, String> {
     let wanted = sources.iter().map(|source| named(source, received));
     wanted.collect()
 }
@@ -55,7 +55,7 @@ pub(super) fn collections() -> Vec<String> {
     kinds.map(|kind| kind.collection.to_owned()).collect()
 }
 
-fn wanted(source: &ConfigSource, received: usize) -> Result<Wanted, String> {
+fn wanted(source: &ConfigSource, received: usize) -> Result<WantedSource, String> {
     let address = source.address.as_str();
     let wrong = |cause: &str| format!("{address:?}: {cause}");
     let (scheme, rest) = address.split_once("://").unwrap_or(("mcp", address));
@@ -82,7 +82,7 @@ fn wanted(source: &ConfigSource, received: usize) -> Result<Wanted, String> {
     if services {
         collections.push(SYNTHETIC.to_owned());
     }
-    Ok(Wanted {
+    Ok(WantedSource {
         place,
         named: source.address.clone(),
         tls,
@@ -92,7 +92,7 @@ fn wanted(source: &ConfigSource, received: usize) -> Result<Wanted, String> {
     })
 }
 
-fn files(settings: &ClientTlsSettings) -> Result<Option<Files>, String> {
+fn files(settings: &ClientTlsSettings) -> Result<Option<CredentialFiles>, String> {
     let given = |path: &str, field: &str| match path {
         "" => Err(format!("tlsSettings.{field} is required")),
         path => Ok(PathBuf::from(path)),
@@ -119,9 +119,9 @@ fn files(settings: &ClientTlsSettings) -> Result<Option<Files>, String> {
     Ok(Some(files))
 }
 
-fn of_the_mesh(settings: &ClientTlsSettings) -> Files {
+fn of_the_mesh(settings: &ClientTlsSettings) -> CredentialFiles {
     let [chain, key, roots] = MESH.map(PathBuf::from);
-    Files {
+    CredentialFiles {
         roots: Some(roots),
         pair: Some((chain, key)),
         names: settings.subject_alt_names.clone(),
@@ -133,7 +133,7 @@ fn of_the_mesh(settings: &ClientTlsSettings) -> Files {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Wanted, String> {
+    fn read(text: &str) -> Result<WantedSource, String> {
         let mesh = format!("configSources: [{text}]");
         let mesh = api::mesh::parse_over(&api::mesh::discovery_defaults(), &mesh).unwrap();
         wanted(&mesh.config.config_sources[0], 1)

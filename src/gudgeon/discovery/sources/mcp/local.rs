@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cluster::config::{Change, Directory, Entry, Id, Plain, Report};
+use cluster::config::{ConfigReport, CoreKind, Directory, Entry, EntryChange, EntryId};
 use mcp::objects;
 use mcp::sink::Changes;
 use mcp::version::{Sum, member};
@@ -34,7 +34,7 @@ pub(super) struct Local {
     pub(super) name: String,
     synced: AtomicBool,
     lost: Mutex<Option<Arc<str>>>,
-    report: Mutex<Arc<Report>>,
+    report: Mutex<Arc<ConfigReport>>,
     tally: Mutex<Tally>,
 }
 
@@ -42,19 +42,19 @@ pub(super) struct Local {
 #[derive(Debug, Default)]
 struct Tally {
     collections: BTreeMap<&'static str, (usize, Sum)>,
-    members: BTreeMap<Id, Sum>,
+    members: BTreeMap<EntryId, Sum>,
 }
 
 impl Tally {
     /// Counts what is other now.
-    fn take(&mut self, changes: &[Change]) {
+    fn take(&mut self, changes: &[EntryChange]) {
         for change in changes {
             let (id, new) = match change {
-                Change::Set(id, Entry::Object { object, .. }) => {
+                EntryChange::Set(id, Entry::Object { object, .. }) => {
                     let resource = objects::resource(object, None);
                     (id, Some(member(&resource.name, resource.version)))
                 }
-                Change::Gone(id) | Change::Set(id, Entry::Plain { .. }) => (id, None),
+                EntryChange::Gone(id) | EntryChange::Set(id, Entry::Plain { .. }) => (id, None),
             };
             let old = match new {
                 Some(sum) => self.members.insert(id.clone(), sum),
@@ -101,7 +101,7 @@ impl Local {
         self.synced.load(Ordering::Relaxed)
     }
 
-    pub(super) fn report(&self) -> Arc<Report> {
+    pub(super) fn report(&self) -> Arc<ConfigReport> {
         Arc::clone(&self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -173,7 +173,7 @@ impl Local {
     pub(super) async fn hear(
         self: Arc<Self>,
         mut updates: mpsc::Receiver<RuleUpdate>,
-        mut objects: impl FnMut(&[Change]),
+        mut objects: impl FnMut(&[EntryChange]),
         collections: Vec<String>,
         apply: Apply,
     ) {
@@ -190,8 +190,8 @@ impl Local {
             }
             for change in &changes {
                 match change {
-                    Change::Set(id, _) => known.insert(id.clone()),
-                    Change::Gone(id) => known.remove(id),
+                    EntryChange::Set(id, _) => known.insert(id.clone()),
+                    EntryChange::Gone(id) => known.remove(id),
                 };
             }
             *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
@@ -205,7 +205,7 @@ impl Local {
         }
     }
 
-    fn log(&self, report: &Report, path: &Path) {
+    fn log(&self, report: &ConfigReport, path: &Path) {
         let shown = Arc::new(secrets::report(report));
         let before = {
             let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
@@ -221,7 +221,7 @@ impl Local {
     }
 
     /// The last changes of all that there is: it is complete from now on.
-    fn take(&self, changes: &[Change], collections: &[String], apply: &Apply) {
+    fn take(&self, changes: &[EntryChange], collections: &[String], apply: &Apply) {
         self.apply(changes, collections, apply);
         // Not before: what is served begins with all of it.
         self.synced.store(true, Ordering::Relaxed);
@@ -246,7 +246,7 @@ impl Local {
         *lost = None;
     }
 
-    fn apply(&self, all: &[Change], collections: &[String], apply: &Apply) {
+    fn apply(&self, all: &[EntryChange], collections: &[String], apply: &Apply) {
         for collection in collections {
             let mut changes = Changes {
                 collection: collection.as_str().into(),
@@ -256,7 +256,7 @@ impl Local {
             };
             for change in all {
                 match change {
-                    Change::Set(id, Entry::Object { object, created })
+                    EntryChange::Set(id, Entry::Object { object, created })
                         if id.collection == collection =>
                     {
                         let taken = ReceivedObject {
@@ -265,10 +265,10 @@ impl Local {
                         };
                         changes.set.push((Arc::clone(&id.name), Arc::new(taken)));
                     }
-                    Change::Gone(id) if id.collection == collection => {
+                    EntryChange::Gone(id) if id.collection == collection => {
                         changes.removed.push(Arc::clone(&id.name));
                     }
-                    Change::Set(..) | Change::Gone(_) => {}
+                    EntryChange::Set(..) | EntryChange::Gone(_) => {}
                 }
             }
             if !changes.is_empty() {
@@ -279,17 +279,17 @@ impl Local {
 }
 
 /// Objects that were there and are not among all that there are.
-fn gone(known: &BTreeSet<Id>, all: &[Change]) -> Vec<Change> {
+fn gone(known: &BTreeSet<EntryId>, all: &[EntryChange]) -> Vec<EntryChange> {
     let there = all.iter().filter_map(|change| match change {
-        Change::Set(id, _) => Some(id),
-        Change::Gone(_) => None,
+        EntryChange::Set(id, _) => Some(id),
+        EntryChange::Gone(_) => None,
     });
     let there: BTreeSet<_> = there.collect();
     let gone = known.iter().filter(|id| !there.contains(id));
-    gone.cloned().map(Change::Gone).collect()
+    gone.cloned().map(EntryChange::Gone).collect()
 }
 
 /// Objects of Kubernetes' own kinds are not configuration.
-fn unused(_: Plain, _: &str) -> Result<(), String> {
+fn unused(_: CoreKind, _: &str) -> Result<(), String> {
     Ok(())
 }

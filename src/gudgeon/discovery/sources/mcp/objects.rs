@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::model::Credentials;
-use cluster::config::{Change, Entry, Id, Plain};
+use cluster::config::{CoreKind, Entry, EntryChange, EntryId};
 use cluster::registry::kubernetes::{Ingresses, Objects, Problem};
 use cluster::registry::{Contribution, ObjectKey, credential_of};
 use tracing::warn;
@@ -36,11 +36,11 @@ impl OfFiles {
         }
     }
 
-    pub(super) fn apply(&mut self, changes: &[Change]) {
+    pub(super) fn apply(&mut self, changes: &[EntryChange]) {
         for change in changes {
             match change {
-                Change::Set(id, Entry::Plain { kind, .. })
-                    if self.is_ignored && *kind != Plain::Ingress =>
+                EntryChange::Set(id, Entry::Plain { kind, .. })
+                    if self.is_ignored && *kind != CoreKind::Ingress =>
                 {
                     if !std::mem::replace(&mut self.was_said, true) {
                         warn!(
@@ -48,35 +48,35 @@ impl OfFiles {
                         );
                     }
                 }
-                Change::Set(id, Entry::Plain { kind, json }) if *kind == Plain::Ingress => {
+                EntryChange::Set(id, Entry::Plain { kind, json }) if *kind == CoreKind::Ingress => {
                     let all = Arc::make_mut(&mut self.ingresses);
                     all.insert(key(&id.name), (&**json).into());
                 }
-                Change::Set(id, Entry::Plain { kind, json }) if *kind == Plain::Secret => {
+                EntryChange::Set(id, Entry::Plain { kind, json }) if *kind == CoreKind::Secret => {
                     self.secret(id, json);
                 }
-                Change::Set(id, Entry::Plain { kind, json }) => {
+                EntryChange::Set(id, Entry::Plain { kind, json }) => {
                     // Its reader asks before whether it is usable.
                     if let Err(cause) = self.objects.set_json(*kind, json) {
                         warn!("cannot use {id}: {cause}");
                     }
                 }
-                Change::Gone(id) => {
-                    if id.plain() == Some(Plain::Ingress) {
+                EntryChange::Gone(id) => {
+                    if id.plain() == Some(CoreKind::Ingress) {
                         Arc::make_mut(&mut self.ingresses).remove(&key(&id.name));
-                    } else if id.plain() == Some(Plain::Secret) {
+                    } else if id.plain() == Some(CoreKind::Secret) {
                         Arc::make_mut(&mut self.credentials).remove(&key(&id.name));
                     } else if let Some(kind) = id.plain() {
                         self.objects.delete_named(kind, &id.name);
                     }
                 }
-                Change::Set(_, Entry::Object { .. }) => {}
+                EntryChange::Set(_, Entry::Object { .. }) => {}
             }
         }
     }
 
     /// One that has no certificates any more takes them along; one that is no good was refused before.
-    fn secret(&mut self, id: &Id, json: &str) {
+    fn secret(&mut self, id: &EntryId, json: &str) {
         let all = Arc::make_mut(&mut self.credentials);
         match credential_of(json) {
             Ok(Some(one)) => drop(all.insert(key(&id.name), one)),

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::discovery::certificates;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
-use crate::mcp::{Server, Settings, SourceObjects, WithoutList};
+use crate::mcp::{McpServer, McpServerSettings, SourceObjects, WithoutList};
 use crate::serve::Stage;
 
 /// The most streams of one connection.
@@ -24,9 +24,9 @@ pub(super) fn open(
     list: &Path,
     hub: &Hub,
     received: usize,
-) -> Result<Server, Failure> {
+) -> Result<McpServer, Failure> {
     let keeping = hub.options.keeping;
-    Server::new(Settings {
+    McpServer::new(McpServerSettings {
         flag: "mcpSinkAddr",
         address: address.to_owned(),
         insecure: false,
@@ -42,7 +42,7 @@ pub(super) fn open(
 }
 
 /// Serves sources that dial, until streams are to end.
-pub(super) async fn take(server: Option<Server>, held: Arc<SourceObjects>, hub: Arc<Hub>) {
+pub(super) async fn take(server: Option<McpServer>, held: Arc<SourceObjects>, hub: Arc<Hub>) {
     let Some(server) = server else { return };
     let (stage, watched) = watch::channel(Stage::Serving);
     let leaving = async {

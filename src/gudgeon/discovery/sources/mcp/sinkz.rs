@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::config::collections::kind_of;
-use cluster::config::{Rejected, Report};
+use cluster::config::{ConfigReport, Rejected};
 use cluster::registry::Written;
 use mcp::sink::{ObjectStatus, Outcome};
 use serde_json::{Map, Value, json};
 
 use super::super::debug_view::DebugView;
 use super::local::Local;
-use super::{Origin, Sinks, Source};
+use super::{Sinks, Source, SourceOrigin};
 use crate::discovery::facts::Object;
 use crate::discovery::gauges::refuses_all;
 use crate::html::{self, ROWS, escaped};
@@ -44,18 +44,18 @@ impl Source {
     /// The first of them: words are made for those who read them.
     fn refused(&self, most: usize) -> Vec<Refused> {
         match &self.origin {
-            Origin::Link(link) => of_sink(&link.held, most),
-            Origin::Port(_, held) => of_sink(held, most),
-            Origin::Local(local) => of_report(&local.report(), most),
+            SourceOrigin::Link(link) => of_sink(&link.held, most),
+            SourceOrigin::Port(_, held) => of_sink(held, most),
+            SourceOrigin::Local(local) => of_report(&local.report(), most),
         }
     }
 
     /// The kind and name of each.
     fn each_refused(&self, mut each: impl FnMut(&str, &str)) {
         let held = match &self.origin {
-            Origin::Link(link) => &link.held,
-            Origin::Port(_, held) => held,
-            Origin::Local(local) => {
+            SourceOrigin::Link(link) => &link.held,
+            SourceOrigin::Port(_, held) => held,
+            SourceOrigin::Local(local) => {
                 let report = local.report();
                 return report.rejected.iter().for_each(|one| {
                     let (kind, name) = shown_as(one);
@@ -91,7 +91,7 @@ impl Sinks {
         all.add(&self.rules, state.rules.written().map(Arc::new));
         all.add(&self.services, state.services.written().map(Arc::new));
         for source in &state.sources {
-            if let Origin::Local(local) = &source.origin {
+            if let SourceOrigin::Local(local) = &source.origin {
                 let report = local.report();
                 let rejected = report.rejected.iter().filter_map(refused);
                 all.add(&self.rules, rejected.map(Arc::new));
@@ -118,7 +118,7 @@ impl Sinks {
         );
         for source in state.sources.iter().take(ROWS) {
             let (words, objects, rejected) = match &source.origin {
-                Origin::Link(link) => {
+                SourceOrigin::Link(link) => {
                     let words = match link.state() {
                         LinkState::Dialling => "dialling".to_owned(),
                         LinkState::Connected(_) => "connected".to_owned(),
@@ -127,7 +127,7 @@ impl Sinks {
                     let (objects, rejected) = counts(&link.held);
                     (words, objects, rejected)
                 }
-                Origin::Port(_, held) => {
+                SourceOrigin::Port(_, held) => {
                     let (objects, rejected) = counts(held);
                     let state = match refuses_all(&self.hub) {
                         Some(why) => format!("listening, {why}"),
@@ -135,7 +135,7 @@ impl Sinks {
                     };
                     (state, objects, rejected)
                 }
-                Origin::Local(local) => {
+                SourceOrigin::Local(local) => {
                     let report = local.report();
                     ("read".to_owned(), report.served, report.rejected.len())
                 }
@@ -184,9 +184,9 @@ impl Sinks {
         let clock = &self.hub.metrics.mcp().clock;
         let time = |at: Duration| Value::from(stamp(clock.wall(at)));
         let (held, state) = match &source.origin {
-            Origin::Link(link) => (&link.held, Some(link.state())),
-            Origin::Port(_, held) => (held, None),
-            Origin::Local(local) => return of_local(source, local),
+            SourceOrigin::Link(link) => (&link.held, Some(link.state())),
+            SourceOrigin::Port(_, held) => (held, None),
+            SourceOrigin::Local(local) => return of_local(source, local),
         };
         let (state, since, error) = match state {
             None => ("listening", Value::Null, json!(refuses_all(&self.hub))),
@@ -345,7 +345,7 @@ fn of_sink(held: &SourceObjects, most: usize) -> Vec<Refused> {
     refused
 }
 
-fn of_report(report: &Report, most: usize) -> Vec<Refused> {
+fn of_report(report: &ConfigReport, most: usize) -> Vec<Refused> {
     let rejected = report.rejected.iter().take(most).map(|one| Refused {
         collection: one.id.collection.to_owned(),
         name: one.id.name.to_string(),

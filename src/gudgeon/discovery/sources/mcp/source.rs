@@ -8,21 +8,21 @@ use api::config::collections::SYNTHETIC;
 use tokio::task::AbortHandle;
 
 use super::local::Local;
-use crate::mcp::{Link, SourceObjects, Wanted};
+use crate::mcp::{Link, SourceObjects, WantedSource};
 
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) id: u64,
-    pub(super) wanted: Named,
-    pub(super) origin: Origin,
+    pub(super) wanted: SourceName,
+    pub(super) origin: SourceOrigin,
     pub(super) task: AbortHandle,
     pub(super) leaves: bool,
 }
 
 /// A source that the mesh configuration or a flag names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Named {
-    Dialled(Wanted),
+pub(super) enum SourceName {
+    Dialled(WantedSource),
     /// And what is wanted of it.
     Folder(PathBuf, Vec<String>),
     /// All sources that dial discovery's port.
@@ -32,7 +32,7 @@ pub(super) enum Named {
 }
 
 #[derive(Debug)]
-pub(super) enum Origin {
+pub(super) enum SourceOrigin {
     Link(Arc<Link>),
     Local(Arc<Local>),
     Port(String, Arc<SourceObjects>),
@@ -41,42 +41,42 @@ pub(super) enum Origin {
 impl Source {
     pub(super) fn name(&self) -> String {
         match &self.origin {
-            Origin::Link(link) => link.name.clone(),
-            Origin::Local(local) => local.name.clone(),
-            Origin::Port(name, _) => name.clone(),
+            SourceOrigin::Link(link) => link.name.clone(),
+            SourceOrigin::Local(local) => local.name.clone(),
+            SourceOrigin::Port(name, _) => name.clone(),
         }
     }
 
     /// As whoever wrote the configuration knows it.
     pub(super) fn shown(&self) -> String {
         match &self.origin {
-            Origin::Link(link) => link.named().to_owned(),
-            Origin::Local(_) | Origin::Port(..) => self.name(),
+            SourceOrigin::Link(link) => link.named().to_owned(),
+            SourceOrigin::Local(_) | SourceOrigin::Port(..) => self.name(),
         }
     }
 
     pub(super) fn is_synced(&self) -> bool {
         match &self.origin {
-            Origin::Link(link) => link.held.is_synced(),
-            Origin::Local(local) => local.is_synced(),
-            Origin::Port(_, held) => held.is_synced(),
+            SourceOrigin::Link(link) => link.held.is_synced(),
+            SourceOrigin::Local(local) => local.is_synced(),
+            SourceOrigin::Port(_, held) => held.is_synced(),
         }
     }
 
     /// The cause for which it says nothing any more, though it has said all before.
     pub(super) fn lost(&self) -> Option<Arc<str>> {
         let lost = match &self.origin {
-            Origin::Link(link) => link.held.lost(),
-            Origin::Local(local) => local.lost(),
-            Origin::Port(_, held) => held.lost(),
+            SourceOrigin::Link(link) => link.held.lost(),
+            SourceOrigin::Local(local) => local.lost(),
+            SourceOrigin::Port(_, held) => held.lost(),
         };
         lost.filter(|_| self.is_synced())
     }
 
     pub(super) fn gives_services(&self) -> bool {
         match &self.wanted {
-            Named::Dialled(wanted) => wanted.has(SYNTHETIC),
-            Named::Folder(..) | Named::Dialling | Named::Role => false,
+            SourceName::Dialled(wanted) => wanted.has(SYNTHETIC),
+            SourceName::Folder(..) | SourceName::Dialling | SourceName::Role => false,
         }
     }
 }

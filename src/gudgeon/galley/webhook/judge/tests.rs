@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::decisions::Decision;
+use super::super::decisions::ValidationDecision;
 use super::super::service::MANNER;
 use super::*;
 
@@ -25,11 +25,11 @@ fn review(version: &str, request: &Value) -> String {
     json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "request": asked}).to_string()
 }
 
-fn judged(text: &str, scope: Scope) -> (Value, Verdict, Decision) {
+fn judged(text: &str, scope: Scope) -> (Value, ValidationVerdict, ValidationDecision) {
     let (mut question, read) = AdmissionRequest::read(text.as_bytes(), MANNER);
-    let verdict = judge(&mut question, read, scope, config::check);
+    let verdict = validate(&mut question, read, scope, config::check);
     let answer = question.answer(&verdict.says, &verdict.warnings);
-    let decision = Decision::new(&question, &verdict, std::time::Duration::ZERO);
+    let decision = ValidationDecision::new(&question, &verdict, std::time::Duration::ZERO);
     let answer = serde_json::from_slice(&answer).unwrap();
     (answer, verdict, decision)
 }

@@ -35,7 +35,7 @@ impl Served {
     async fn with(check: Check, permits: Option<Arc<Permits>>) -> Self {
         let mut registry = Registry::default();
         let all = Arc::new(All::new(&mut registry));
-        let metrics = Metrics::new(&mut registry);
+        let metrics = WebhookMetrics::new(&mut registry);
         let mut reviews = Reviews::new(check, metrics, all);
         reviews.permits = permits.unwrap_or(reviews.permits);
         let reviews = Arc::new(reviews);

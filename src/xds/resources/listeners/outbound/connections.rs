@@ -13,13 +13,13 @@ use crate::resources::filters;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::virtual_service::connections::{
-    Connections, Shares, Target, connections, lacks_server_names,
+    ConnectionMatch, Connections, Shares, connections, lacks_server_names,
 };
 
 /// About what its chains come to, and what it takes to look through them.
 fn weight(connections: &Connections) -> usize {
     let of = |shares: &Shares| shares.iter().map(|(name, _)| name.len()).sum::<usize>();
-    let targets = connections.targets.iter().map(Target::weight);
+    let targets = connections.targets.iter().map(ConnectionMatch::weight);
     targets.sum::<usize>() + connections.rest.as_ref().map_or(0, of)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::model::Protocol;
 
-use super::{Builder, Claim};
+use super::{Builder, CatchAll};
 use crate::common::conflict::{Conflict, REJECTED_CONFIG, TCP_OVER_TCP};
 use crate::common::service_ports::{ServicePort, ServicePorts};
 use crate::resources::listeners::{ListenAddress, name};
@@ -73,7 +73,7 @@ impl Builder<'_> {
     fn requests(&mut self, all: &[&Arc<ServicePort>], carries_http: bool) {
         if carries_http {
             let shared = self.shared.entry(PORT).or_default();
-            shared.claim = Some(Claim::Http);
+            shared.claim = Some(CatchAll::Http);
             for service_port in all.iter().filter(|one| one.carries_http()) {
                 shared.is_for(service_port);
             }
@@ -105,8 +105,8 @@ impl Builder<'_> {
         let shared = self.shared.entry(PORT).or_default();
         shared.is_for(&oldest);
         shared.claim = Some(match beside {
-            true => Claim::Auto(oldest),
-            false => Claim::Tcp(oldest),
+            true => CatchAll::Auto(oldest),
+            false => CatchAll::Tcp(oldest),
         });
     }
 

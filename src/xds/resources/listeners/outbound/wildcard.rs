@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
-use super::{Builder, Claim, Outbound, Place, Shared};
+use super::{Builder, CatchAll, Outbound, OutboundParameters, SharedPort};
 use crate::common::conflict::{Conflict, INVALID_LISTENER, TCP_OVER_TCP};
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
@@ -25,7 +25,7 @@ pub(super) struct Wildcard {
 
 impl Wildcard {
     /// `None`: proxies of these families have no such address.
-    pub(super) fn new(stand: &EgressListener, place: &Place) -> Option<Self> {
+    pub(super) fn new(stand: &EgressListener, place: &OutboundParameters) -> Option<Self> {
         let bound = stand.bound || stand.socket.is_some() || place.loopback.is_some();
         let bind = stand.bind.filter(|bind| !bind.is_unspecified());
         if bind.is_some_and(|bind| !place.families.has(bind)) {
@@ -56,7 +56,7 @@ impl Builder<'_> {
     }
 
     /// The listener that services without an address of their own share.
-    fn port(&mut self, port: u16, mut shared: Shared) {
+    fn port(&mut self, port: u16, mut shared: SharedPort) {
         let bound = self.wildcard.bound;
         let name = self.name(port);
         if self.out.listeners.contains_key(&name) {
@@ -76,19 +76,19 @@ impl Builder<'_> {
             ..Extras::default()
         };
         let of_port = self.routes(port);
-        if shared.routed || matches!(shared.claim, Some(Claim::Http | Claim::Auto(_))) {
+        if shared.routed || matches!(shared.claim, Some(CatchAll::Http | CatchAll::Auto(_))) {
             routes.push(of_port.as_str().into());
         }
         match shared.claim {
-            Some(Claim::Http) => {
+            Some(CatchAll::Http) => {
                 let http = self.http(&name, of_port, extras);
                 chains.push(Match::any().chain(http));
             }
-            Some(Claim::Tcp(service_port)) => {
+            Some(CatchAll::Tcp(service_port)) => {
                 let make = |matching: Match, tcp| vec![matching.chain(tcp)];
                 chains.extend(self.claimed(&service_port, &mut shared.matched, &mut from, make));
             }
-            Some(Claim::Auto(service_port)) => {
+            Some(CatchAll::Auto(service_port)) => {
                 let http = self.http(&name, of_port, extras);
                 let make =
                     |matching: Match, tcp| chain::sniffed(&matching, http.clone(), vec![tcp]);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::configuration::Configuration;
-use super::custom::Raw;
+use super::custom::RawObject;
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
@@ -66,15 +66,15 @@ pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'
 
 /// An object of one of them.
 #[derive(Debug, PartialEq, Deserialize)]
-#[serde(from = "Raw")]
+#[serde(from = "RawObject")]
 pub(super) struct Other {
     key: Key,
-    plain: Arc<Plain>,
+    plain: Arc<CoreObject>,
 }
 
 /// The stored form of an object.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Plain {
+pub(super) struct CoreObject {
     pub(super) created: Option<i64>,
     /// The spec as JSON, as the server wrote it; its length if it exceeds the limit: only pages show it.
     spec: Result<Box<str>, usize>,
@@ -83,7 +83,7 @@ pub(super) struct Plain {
 /// Bytes of a stored spec; it has no effect and is only shown.
 const SPEC: usize = 16 << 10;
 
-impl Plain {
+impl CoreObject {
     /// Returns true if the spec is stored.
     pub(super) const fn is_kept(&self) -> bool {
         self.spec.is_ok()
@@ -114,13 +114,13 @@ impl Kind for Other {
 
     fn size(&self) -> usize {
         let spec = self.plain.spec.as_ref().map_or(0, |spec| spec.len());
-        size_of::<Self>() + size_of::<Plain>() + spec
+        size_of::<Self>() + size_of::<CoreObject>() + spec
     }
 }
 
-impl From<Raw> for Other {
-    fn from(raw: Raw) -> Self {
-        let plain = Plain {
+impl From<RawObject> for Other {
+    fn from(raw: RawObject) -> Self {
+        let plain = CoreObject {
             created: raw.metadata.created(),
             spec: match raw.spec.as_ref().map_or("null", |spec| spec.get()) {
                 spec if spec.len() > SPEC => Err(spec.len()),
@@ -136,7 +136,7 @@ impl From<Raw> for Other {
 
 /// The objects of these kinds, by the kind's index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Others(Arc<BTreeMap<(usize, Key), Arc<Plain>>>);
+pub struct Others(Arc<BTreeMap<(usize, Key), Arc<CoreObject>>>);
 
 impl Others {
     /// Applies the changes of the kind with this index.
@@ -158,7 +158,7 @@ impl Others {
     }
 
     /// Iterates over the objects with their kind and key, in the order of the kinds' names.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Inert, &Key, &Plain)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Inert, &Key, &CoreObject)> {
         self.0.iter().filter_map(|((at, key), plain)| {
             let inert = INERT.get(*at)?;
             Some((inert, key, &**plain))

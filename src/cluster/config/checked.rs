@@ -8,8 +8,8 @@ use api::config::{self, Check, Finding, Kind, MOST_BYTES, Object};
 use api::yaml::Node;
 use serde_json::Value as Json;
 
-use super::entry::{Entry, Id};
-use super::plain::{LAST_APPLIED, Plain, Usable};
+use super::core_kind::{CoreKind, LAST_APPLIED, Usable};
+use super::entry::{Entry, EntryId};
 
 /// Bytes of a name, namespace or time at most (a DNS subdomain name, RFC 1123); longer ones are dropped.
 const LONGEST_NAME: usize = 253;
@@ -27,9 +27,9 @@ pub(super) struct Origin {
 
 /// An object with its findings.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Judged {
+pub(super) struct CheckedObject {
     /// The identity, as far as it is known.
-    pub(super) id: Id,
+    pub(super) id: EntryId,
     /// `None` if the object is invalid, or never served.
     pub(super) entry: Option<Entry>,
     /// Findings in the order of the text.
@@ -37,29 +37,29 @@ pub(super) struct Judged {
 }
 
 /// Validates an object; returns `None` for a kind that is not used here.
-pub(super) fn judge(value: &Json, origin: Origin) -> Option<Judged> {
-    judge_with(value, origin, |_| {})
+pub(super) fn check(value: &Json, origin: Origin) -> Option<CheckedObject> {
+    check_with(value, origin, |_| {})
 }
 
 /// The same of an object that is a part of a text.
-pub(super) fn judge_part(part: &Part<'_>, origin: Origin) -> Option<Judged> {
-    judge_with(&part.value(), origin, |findings| part.complain(findings))
+pub(super) fn check_part(part: &Part<'_>, origin: Origin) -> Option<CheckedObject> {
+    check_with(&part.value(), origin, |findings| part.complain(findings))
 }
 
 /// Validates an object; `complain` adds findings about its fields.
-fn judge_with(
+fn check_with(
     value: &Json,
     origin: Origin,
     complain: impl FnOnce(&mut Vec<Finding>),
-) -> Option<Judged> {
+) -> Option<CheckedObject> {
     let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    if let Some(plain) = Plain::of(api_version, kind) {
+    if let Some(plain) = CoreKind::of(api_version, kind) {
         // Nobody else makes anything of them, and what is not there is not shown.
-        if plain == Plain::Secret && !origin.is_whole {
+        if plain == CoreKind::Secret && !origin.is_whole {
             return None;
         }
-        let mut judged = Judged::plain(plain, value, origin);
+        let mut judged = CheckedObject::plain(plain, value, origin);
         complain(&mut judged.findings);
         if !judged.findings.is_empty() {
             judged.entry = None;
@@ -70,10 +70,10 @@ fn judge_with(
         return None;
     }
     let row = config::kind(api_version, kind).ok();
-    Some(Judged::object(row, value, origin, complain))
+    Some(CheckedObject::object(row, value, origin, complain))
 }
 
-impl Judged {
+impl CheckedObject {
     fn object(
         row: Option<&'static Kind>,
         value: &Json,
@@ -83,11 +83,11 @@ impl Judged {
         let (object, mut findings) = config::check_all(value);
         complain(&mut findings);
         let id = match row.filter(|row| row.check != Check::Unused) {
-            Some(row) => Id {
+            Some(row) => EntryId {
                 collection: row.collection,
                 name: name(value, row.cluster),
             },
-            None => Id::default(),
+            None => EntryId::default(),
         };
         if object.as_ref().is_some_and(|object| object.name.is_empty()) {
             // No API server is here to complete the missing fields.
@@ -108,8 +108,8 @@ impl Judged {
         }
     }
 
-    fn plain(plain: Plain, value: &Json, origin: Origin) -> Self {
-        let id = Id {
+    fn plain(plain: CoreKind, value: &Json, origin: Origin) -> Self {
+        let id = EntryId {
             collection: plain.collection(),
             name: name(value, plain.is_everywhere()),
         };
@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    fn judged(value: &Json) -> Option<Judged> {
+    fn judged(value: &Json) -> Option<CheckedObject> {
         let usable: Usable = |_, json| match json.contains("unusable") {
             true => Err("not usable".to_owned()),
             false => Ok(()),
@@ -213,7 +213,7 @@ mod tests {
             is_server: true,
             is_whole: false,
         };
-        judge(value, origin)
+        check(value, origin)
     }
 
     fn said(value: &Json) -> (String, bool, Vec<String>) {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::links::Target;
+use super::links::LookupTarget;
 use super::objects::Objects;
-use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
+use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
 use crate::kind::{Key, Kind};
 
 pub(super) use sealed::Sealed;
@@ -16,7 +16,7 @@ pub(super) type Table<K> = BTreeMap<Key, Arc<K>>;
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub(super) services: Table<Service>,
-    pub(super) slices: Table<Slice>,
+    pub(super) slices: Table<EndpointSlice>,
     pub(super) endpoints: Table<Endpoints>,
     pub(super) pods: Table<Pod>,
     pub(super) nodes: Table<Node>,
@@ -24,9 +24,9 @@ pub(super) struct Tables {
 }
 
 /// A kind of a cluster's objects.
-pub trait Held: Kind + Sealed {}
+pub trait StoredKind: Kind + Sealed {}
 
-impl<K: Kind + Sealed> Held for K {}
+impl<K: Kind + Sealed> StoredKind for K {}
 
 mod sealed {
     use super::{Key, Objects, Table};
@@ -60,7 +60,7 @@ impl Sealed for Service {
     }
 }
 
-impl Sealed for Slice {
+impl Sealed for EndpointSlice {
     const NAME: &'static str = "EndpointSlice";
 
     fn table(objects: &mut Objects) -> &mut Table<Self> {
@@ -131,7 +131,7 @@ impl Sealed for Pod {
                     objects.at.remove(address);
                 }
             }
-            objects.touch(&Target::Address(*address));
+            objects.touch(&LookupTarget::Address(*address));
         }
         for address in new
             .filter(|pod| found(pod))
@@ -139,7 +139,7 @@ impl Sealed for Pod {
             .flat_map(|pod| &pod.addresses)
         {
             objects.at.entry(*address).or_default().insert(key.clone());
-            objects.touch(&Target::Address(*address));
+            objects.touch(&LookupTarget::Address(*address));
         }
     }
 
@@ -156,7 +156,7 @@ impl Sealed for Node {
     }
 
     fn changed(objects: &mut Objects, key: &Key, _old: Option<&Self>, _new: Option<&Self>) {
-        objects.touch(&Target::Node(key.name.clone()));
+        objects.touch(&LookupTarget::Node(key.name.clone()));
     }
 }
 
@@ -168,6 +168,6 @@ impl Sealed for Namespace {
     }
 
     fn changed(objects: &mut Objects, key: &Key, _old: Option<&Self>, _new: Option<&Self>) {
-        objects.touch(&Target::Namespace(key.name.clone()));
+        objects.touch(&LookupTarget::Namespace(key.name.clone()));
     }
 }

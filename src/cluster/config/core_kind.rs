@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 
 /// A kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Plain {
+pub enum CoreKind {
     Endpoints,
     EndpointSlice,
     Ingress,
@@ -19,11 +19,11 @@ pub enum Plain {
 }
 
 /// Checks an object by its JSON; an error gives the reason why it cannot be used.
-pub type Usable = fn(Plain, &str) -> Result<(), String>;
+pub type Usable = fn(CoreKind, &str) -> Result<(), String>;
 
 /// The fields of a kind that are stored.
-struct Row {
-    plain: Plain,
+struct StoredFields {
+    plain: CoreKind,
     kind: &'static str,
     versions: &'static [&'static str],
     collection: &'static str,
@@ -36,25 +36,25 @@ struct Row {
 const ANNOTATIONS: &str = "annotations";
 const VERSION: &str = "resourceVersion";
 
-const ROWS: [Row; 9] = [
-    Row {
-        plain: Plain::Endpoints,
+const ROWS: [StoredFields; 9] = [
+    StoredFields {
+        plain: CoreKind::Endpoints,
         kind: "Endpoints",
         versions: &["v1"],
         collection: "k8s/core/v1/endpoints",
         metadata: &[VERSION],
         fields: &[("subsets", &[])],
     },
-    Row {
-        plain: Plain::EndpointSlice,
+    StoredFields {
+        plain: CoreKind::EndpointSlice,
         kind: "EndpointSlice",
         versions: &["discovery.k8s.io/v1"],
         collection: "k8s/discovery.k8s.io/v1/endpointslices",
         metadata: &[VERSION],
         fields: &[("addressType", &[]), ("endpoints", &[]), ("ports", &[])],
     },
-    Row {
-        plain: Plain::Ingress,
+    StoredFields {
+        plain: CoreKind::Ingress,
         kind: "Ingress",
         versions: &[
             "networking.k8s.io/v1",
@@ -65,32 +65,32 @@ const ROWS: [Row; 9] = [
         metadata: &[ANNOTATIONS],
         fields: &[("spec", &[])],
     },
-    Row {
-        plain: Plain::IngressClass,
+    StoredFields {
+        plain: CoreKind::IngressClass,
         kind: "IngressClass",
         versions: &["networking.k8s.io/v1"],
         collection: "k8s/networking.k8s.io/v1/ingressclasses",
         metadata: &[ANNOTATIONS],
         fields: &[("spec", &[])],
     },
-    Row {
-        plain: Plain::Namespace,
+    StoredFields {
+        plain: CoreKind::Namespace,
         kind: "Namespace",
         versions: &["v1"],
         collection: "k8s/core/v1/namespaces",
         metadata: &[ANNOTATIONS],
         fields: &[],
     },
-    Row {
-        plain: Plain::Node,
+    StoredFields {
+        plain: CoreKind::Node,
         kind: "Node",
         versions: &["v1"],
         collection: "k8s/core/v1/nodes",
         metadata: &[],
         fields: &[],
     },
-    Row {
-        plain: Plain::Pod,
+    StoredFields {
+        plain: CoreKind::Pod,
         kind: "Pod",
         versions: &["v1"],
         collection: "k8s/core/v1/pods",
@@ -100,16 +100,16 @@ const ROWS: [Row; 9] = [
             ("status", &["podIP"]),
         ],
     },
-    Row {
-        plain: Plain::Secret,
+    StoredFields {
+        plain: CoreKind::Secret,
         kind: "Secret",
         versions: &["v1"],
         collection: "k8s/core/v1/secrets",
         metadata: &[],
         fields: &[],
     },
-    Row {
-        plain: Plain::Service,
+    StoredFields {
+        plain: CoreKind::Service,
         kind: "Service",
         versions: &["v1"],
         collection: "k8s/core/v1/services",
@@ -121,7 +121,7 @@ const ROWS: [Row; 9] = [
 /// kubectl's copy of the object in itself.
 pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-impl Plain {
+impl CoreKind {
     pub const ALL: [Self; 9] = [
         Self::Endpoints,
         Self::EndpointSlice,
@@ -134,12 +134,12 @@ impl Plain {
         Self::Service,
     ];
 
-    fn row(self) -> Option<&'static Row> {
+    fn row(self) -> Option<&'static StoredFields> {
         ROWS.iter().find(|row| row.plain == self)
     }
 
     pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
-        let is_it = |row: &&Row| row.kind == kind && row.versions.contains(&api_version);
+        let is_it = |row: &&StoredFields| row.kind == kind && row.versions.contains(&api_version);
         ROWS.iter().find(is_it).map(|row| row.plain)
     }
 
@@ -235,15 +235,15 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_row() {
-        for plain in Plain::ALL {
+        for plain in CoreKind::ALL {
             let row = plain.row().unwrap();
-            assert_eq!(Plain::of_collection(row.collection), Some(plain));
+            assert_eq!(CoreKind::of_collection(row.collection), Some(plain));
             for version in row.versions {
-                assert_eq!(Plain::of(version, row.kind), Some(plain));
+                assert_eq!(CoreKind::of(version, row.kind), Some(plain));
             }
             assert!(!plain.kind().is_empty() && !plain.collection().is_empty());
         }
-        assert_eq!(Plain::of("v2", "Pod"), None);
+        assert_eq!(CoreKind::of("v2", "Pod"), None);
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
             "status": {"podIP": "10.0.0.1", "phase": "Running"},
         });
         assert_eq!(
-            Plain::Pod.kept(&pod, "shop", false),
+            CoreKind::Pod.kept(&pod, "shop", false),
             r#"{"metadata":{"name":"a","labels":{"l":"1"},"namespace":"shop"},"spec":{"nodeName":"n"},"status":{"podIP":"10.0.0.1"}}"#
         );
         let service = json!({
@@ -266,27 +266,27 @@ mod tests {
             "status": {"loadBalancer": {}},
         });
         assert_eq!(
-            Plain::Service.kept(&service, "shop", true),
+            CoreKind::Service.kept(&service, "shop", true),
             r#"{"metadata":{"name":"a","annotations":{"x":"y"},"resourceVersion":"7","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop"},"spec":{"ports":[{"port":80}]}}"#
         );
         assert_eq!(
-            Plain::Service.whole(&service, "shop"),
+            CoreKind::Service.whole(&service, "shop"),
             r#"{"metadata":{"name":"a","annotations":{"x":"y"},"resourceVersion":"7","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop"},"spec":{"ports":[{"port":80}],"selector":{"app":"a"},"clusterIP":null},"status":{"loadBalancer":{}}}"#
         );
         // Nothing of it is kept.
         let secret = json!({"metadata": {"name": "a"}, "data": {"tls.key": "eA=="}, "stringData": {"x": "y"}, "type": "t"});
         assert_eq!(
-            Plain::Secret.kept(&secret, "d", false),
+            CoreKind::Secret.kept(&secret, "d", false),
             r#"{"metadata":{"name":"a","namespace":"d"}}"#
         );
         // A value of the wrong type is kept: the decoder refuses it later.
         let odd = json!({"metadata": {"name": "a"}, "spec": 5});
         assert_eq!(
-            Plain::Service.kept(&odd, "d", false),
+            CoreKind::Service.kept(&odd, "d", false),
             r#"{"metadata":{"name":"a","namespace":"d"},"spec":5}"#
         );
         assert_eq!(
-            Plain::Node.kept(&odd, "d", false),
+            CoreKind::Node.kept(&odd, "d", false),
             r#"{"metadata":{"name":"a"}}"#
         );
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::core_object::Others;
 use super::custom::Configs;
 use super::objects::{Event, Names, Objects, Problem};
-use super::others::Others;
 use super::wire::{Namespace, Node};
 use crate::kind::{Key, Kind as _};
-use crate::registry::{Contribution, Standing};
+use crate::registry::{Contribution, SyncState};
 use crate::store::Freshness;
 
 /// The debounce interval of changes: a pod and the slice that names it arrive together.
@@ -24,10 +24,10 @@ const OPTIONAL: [&str; 2] = [Node::RESOURCE.name, Namespace::RESOURCE.name];
 
 /// All objects of a cluster, with the standing of the watches.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct ClusterUpdate {
     /// Empty until every kind has been listed.
     pub contribution: Contribution,
-    pub standing: Standing,
+    pub standing: SyncState,
     /// The reason why a watch fails, also before the server counts as lost.
     pub error: Option<Arc<str>>,
     /// The time of the loss, once the source counts as lost.
@@ -46,11 +46,11 @@ pub struct Told {
     pub others: Others,
 }
 
-impl Default for Told {
+impl Default for ClusterUpdate {
     fn default() -> Self {
         Self {
             contribution: Contribution::default(),
-            standing: Standing::Syncing,
+            standing: SyncState::Syncing,
             error: None,
             lost: None,
             counts: BTreeMap::new(),
@@ -64,7 +64,7 @@ impl Default for Told {
 }
 
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(super) struct ClusterState {
     pub(super) objects: Objects,
     /// The time after which a source that cannot be watched counts as lost.
     patience: Duration,
@@ -80,11 +80,11 @@ pub(super) struct Heard {
     returning: Option<Instant>,
     synced: bool,
     /// The standing as last emitted.
-    standing: Standing,
+    standing: SyncState,
     error: Option<Arc<str>>,
 }
 
-impl Heard {
+impl ClusterState {
     pub(super) fn new(
         names: Names,
         patience: Duration,
@@ -101,7 +101,7 @@ impl Heard {
             since: None,
             returning: None,
             synced: false,
-            standing: Standing::Syncing,
+            standing: SyncState::Syncing,
             error: None,
         }
     }
@@ -180,14 +180,14 @@ impl Heard {
         self.fresh.values().filter_map(|fresh| fresh.stale.as_ref())
     }
 
-    fn standing_at(&self, now: Instant) -> Standing {
+    fn standing_at(&self, now: Instant) -> SyncState {
         if !self.synced {
-            return Standing::Syncing;
+            return SyncState::Syncing;
         }
         let lost = self
             .stale()
             .find(|(since, _)| now >= *since + self.patience);
-        lost.map_or(Standing::Synced, |(_, why)| Standing::Stale {
+        lost.map_or(SyncState::Synced, |(_, why)| SyncState::Stale {
             error: why.as_str().into(),
         })
     }
@@ -198,7 +198,7 @@ impl Heard {
             return Some(first + TOGETHER);
         }
         let lost = self.stale().map(|(since, _)| *since + self.patience).min();
-        let lost = lost.filter(|_| self.standing == Standing::Synced);
+        let lost = lost.filter(|_| self.standing == SyncState::Synced);
         self.gathered().into_iter().chain(lost).min()
     }
 
@@ -207,12 +207,12 @@ impl Heard {
     }
 
     /// Returns the state if it is due and differs from the last one; else `None`.
-    pub(super) fn tell(&mut self, now: Instant) -> Option<Told> {
+    pub(super) fn emit(&mut self, now: Instant) -> Option<ClusterUpdate> {
         if self.returning.is_some_and(|first| now >= first + TOGETHER) {
             self.returning = None;
         }
         let standing = self.standing_at(now);
-        let is_lost = matches!(standing, Standing::Stale { .. });
+        let is_lost = matches!(standing, SyncState::Stale { .. });
         let lost = self.stale().map(|(since, _)| *since).min();
         let lost = lost.filter(|_| is_lost);
         let error = self.stale().next();
@@ -244,7 +244,7 @@ impl Heard {
             .chain(self.configs.problems())
             .chain(self.unreadable())
             .collect();
-        Some(Told {
+        Some(ClusterUpdate {
             contribution,
             standing,
             error,
@@ -275,25 +275,28 @@ mod tests {
     }
 
     /// The state with two kinds, all listed and emitted, and the time.
-    fn synced() -> (Heard, Instant) {
+    fn synced() -> (ClusterState, Instant) {
         let names = Names {
             cluster: "here".into(),
             domain: "cluster.local".into(),
             trust_domain: "td".into(),
         };
-        let (mut heard, now) = (Heard::new(names, PATIENCE, ["a", "b"]), Instant::now());
+        let (mut heard, now) = (
+            ClusterState::new(names, PATIENCE, ["a", "b"]),
+            Instant::now(),
+        );
         heard.freshness("a", listed(None), now);
         change(&mut heard, "a", now);
-        assert_eq!((heard.due(), heard.tell(now + PATIENCE)), (None, None));
+        assert_eq!((heard.due(), heard.emit(now + PATIENCE)), (None, None));
         heard.freshness("b", listed(None), now);
         assert_eq!(heard.due(), Some(now + GATHER));
-        let told = heard.tell(now + GATHER).unwrap();
-        assert_eq!(told.standing, Standing::Synced);
+        let told = heard.emit(now + GATHER).unwrap();
+        assert_eq!(told.standing, SyncState::Synced);
         assert_eq!(told.counts, BTreeMap::from([("Namespace", 1)]));
         (heard, now + GATHER)
     }
 
-    fn change(heard: &mut Heard, name: &str, now: Instant) {
+    fn change(heard: &mut ClusterState, name: &str, now: Instant) {
         let key = Key::new("", name);
         let namespace = Namespace {
             key,
@@ -314,8 +317,8 @@ mod tests {
         assert!(heard.freshness("a", fresh.clone(), now));
         assert!(!heard.freshness("a", fresh, now));
         heard.changed(now);
-        let told = heard.tell(now + GATHER).unwrap();
-        assert_eq!(told.standing, Standing::Synced);
+        let told = heard.emit(now + GATHER).unwrap();
+        assert_eq!(told.standing, SyncState::Synced);
         let said: Vec<_> = told
             .problems
             .iter()
@@ -331,36 +334,39 @@ mod tests {
     #[test]
     fn what_comes_together_is_told_together() {
         let (mut heard, now) = synced();
-        assert_eq!((heard.due(), heard.tell(now)), (None, None));
+        assert_eq!((heard.due(), heard.emit(now)), (None, None));
         change(&mut heard, "b", now);
-        assert_eq!(heard.tell(now), None);
+        assert_eq!(heard.emit(now), None);
         change(&mut heard, "c", now + GATHER / 2);
         assert_eq!(heard.due(), Some(now + GATHER));
-        assert_eq!(heard.tell(now + GATHER).unwrap().counts["Namespace"], 3);
-        assert_eq!(heard.tell(now + GATHER * 2), None);
+        assert_eq!(heard.emit(now + GATHER).unwrap().counts["Namespace"], 3);
+        assert_eq!(heard.emit(now + GATHER * 2), None);
     }
 
     #[test]
     fn a_source_is_lost_after_a_while_and_others_are_told_on() {
         let (mut heard, now) = synced();
         heard.freshness("a", listed(Some(now)), now);
-        let told = heard.tell(now).unwrap();
+        let told = heard.emit(now).unwrap();
         assert_eq!(
             (told.standing, told.error.as_deref(), told.lost),
-            (Standing::Synced, Some("away"), None)
+            (SyncState::Synced, Some("away"), None)
         );
         assert_eq!(heard.due(), Some(now + PATIENCE));
         change(&mut heard, "b", now);
-        assert_eq!(heard.tell(now + GATHER).unwrap().standing, Standing::Synced);
-        let told = heard.tell(now + PATIENCE).unwrap();
+        assert_eq!(
+            heard.emit(now + GATHER).unwrap().standing,
+            SyncState::Synced
+        );
+        let told = heard.emit(now + PATIENCE).unwrap();
         assert_eq!(
             told.standing,
-            Standing::Stale {
+            SyncState::Stale {
                 error: "away".into()
             }
         );
         assert_eq!(told.lost, Some(now));
-        assert_eq!((heard.due(), heard.tell(now + PATIENCE * 2)), (None, None));
+        assert_eq!((heard.due(), heard.emit(now + PATIENCE * 2)), (None, None));
     }
 
     #[test]
@@ -370,26 +376,26 @@ mod tests {
             heard.freshness("a", listed(Some(now)), now);
             heard.freshness("b", listed(Some(now)), now);
             let now = now + PATIENCE * 2;
-            assert!(heard.tell(now).is_some());
+            assert!(heard.emit(now).is_some());
             heard.freshness("a", listed(None), now);
             change(&mut heard, "b", now);
-            assert_eq!(heard.tell(now + GATHER), None);
+            assert_eq!(heard.emit(now + GATHER), None);
             assert_eq!(heard.due(), Some(now + TOGETHER));
             if together {
                 heard.freshness("b", listed(None), now + GATHER);
                 change(&mut heard, "c", now + GATHER);
-                let told = heard.tell(now + GATHER).unwrap();
+                let told = heard.emit(now + GATHER).unwrap();
                 assert_eq!(
                     (told.counts["Namespace"], told.standing),
-                    (3, Standing::Synced)
+                    (3, SyncState::Synced)
                 );
-                assert_eq!(heard.tell(now + GATHER * 2), None);
+                assert_eq!(heard.emit(now + GATHER * 2), None);
             } else {
-                let told = heard.tell(now + TOGETHER).unwrap();
+                let told = heard.emit(now + TOGETHER).unwrap();
                 assert_eq!(told.counts["Namespace"], 2);
                 assert_eq!(
                     told.standing,
-                    Standing::Stale {
+                    SyncState::Stale {
                         error: "away".into()
                     }
                 );
