@@ -18,7 +18,7 @@ use api::mesh::MeshConfig;
 use api::mesh::mesh_config::IngressControllerMode;
 use serde_json::{Value, json};
 
-use self::room::{MOST_METADATA, Part, Place, Rank, fitting, may_be_carried, unique};
+use self::room::{MOST_METADATA, Place, Rank, SharedPart, fitting, may_be_carried, unique};
 use self::route::{Route, routes};
 use crate::Key;
 use crate::kubernetes::{Ingress, Metadata};
@@ -262,7 +262,7 @@ struct Gateway<'a> {
     metadata: Cow<'a, Metadata>,
     /// The names of the servers' ports.
     ports: BTreeSet<String>,
-    servers: Vec<Part<'a>>,
+    servers: Vec<SharedPart<'a>>,
 }
 
 impl<'a> Gateway<'a> {
@@ -305,7 +305,7 @@ impl<'a> Gateway<'a> {
                     "caCertificates": format!("{CERTIFICATES}/root-cert.pem"),
                 },
             });
-            self.servers.push(Part {
+            self.servers.push(SharedPart {
                 of: key,
                 place: Place::Tls(at),
                 rank: Rank::default(),
@@ -313,7 +313,7 @@ impl<'a> Gateway<'a> {
             });
         }
         let name = unique(&mut self.ports, format!("http-80-{of}"));
-        self.servers.push(Part {
+        self.servers.push(SharedPart {
             of: key,
             place: Place::Plain,
             rank: Rank::default(),
