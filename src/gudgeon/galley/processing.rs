@@ -176,14 +176,10 @@ impl Processing {
     fn cluster(&mut self, plain: Plain, name: &str, json: Option<&str>) -> BTreeSet<Key> {
         let (namespace, name) = name.split_once('/').unwrap_or(("", name));
         let key = Key::new(namespace, name);
-        self.ingresses_changed |=
-            plain == Plain::Ingress || (plain == Plain::Service && self.named.contains(&key));
+        self.ingresses_changed |= plain == Plain::Service && self.named.contains(&key);
         match plain {
             Plain::Ingress => {
-                match read(json) {
-                    Some(ingress) => self.ingresses.insert(key, ingress),
-                    None => self.ingresses.remove(&key),
-                };
+                self.ingress(key, read(json));
                 BTreeSet::new()
             }
             Plain::Service => self.services.service(key, read(json)),
@@ -195,6 +191,23 @@ impl Processing {
             Plain::Node => self.services.node(&key.name, read(json)),
             Plain::IngressClass | Plain::Namespace | Plain::Secret => BTreeSet::new(),
         }
+    }
+
+    /// Sets or deletes an Ingress. All of them are transformed again only if it is another than before: a new status, of
+    /// which its controller writes many, is none.
+    fn ingress(&mut self, key: Key, ingress: Option<Ingress>) {
+        let ingress = ingress.map(|mut ingress| {
+            ingress.metadata.resource_version.clear();
+            ingress
+        });
+        if self.ingresses.get(&key) == ingress.as_ref() {
+            return;
+        }
+        self.ingresses_changed = true;
+        match ingress {
+            Some(ingress) => self.ingresses.insert(key, ingress),
+            None => self.ingresses.remove(&key),
+        };
     }
 
     /// Remembers user-written objects whose names could be generated.
@@ -521,6 +534,34 @@ mod tests {
         play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
         assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);
         assert_eq!(play.processing.rejected(&places()).count(), 0);
+    }
+
+    #[test]
+    fn an_ingress_that_is_as_it_was_is_not_transformed_again() {
+        let mut play = Play::new(false);
+        let name = id(Plain::Ingress.collection(), "shop/web");
+        let written = |version: &str, label: &str| {
+            let metadata = json!({
+                "name": "web", "namespace": "shop", "resourceVersion": version, "labels": {"a": label},
+            });
+            let status = json!({"loadBalancer": {"ingress": [{"ip": version}]}});
+            plain(
+                Plain::Ingress,
+                &json!({"metadata": metadata, "spec": {"ingressClassName": "istio"}, "status": status}),
+            )
+        };
+        play.say(&name, Some(&written("1", "x")));
+        assert_eq!(play.names(GATEWAYS), [GATEWAY]);
+        play.say(&name, Some(&written("2", "x")));
+        assert!(!play.processing.ingresses_changed);
+        play.say(&name, Some(&written("3", "y")));
+        assert!(play.processing.ingresses_changed);
+        play.names(GATEWAYS);
+        play.say(&name, None);
+        assert!(play.processing.ingresses_changed);
+        play.names(GATEWAYS);
+        play.say(&name, None);
+        assert!(!play.processing.ingresses_changed);
     }
 
     /// The mesh's part of a Gateway that is too large.
