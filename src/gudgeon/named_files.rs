@@ -40,10 +40,14 @@ pub(crate) struct UnreadFile {
 }
 
 /// Lists all files that the arguments name, in order, and each file once. An unreadable path has its error in its place.
+/// `is_excluded` is asked of the path of each file and directory below an argument, relative to it.
 ///
 /// # Errors
 /// A directory that has no manifests.
-pub(crate) fn named(arguments: &[String]) -> Result<Vec<Result<FoundFile, UnreadFile>>, String> {
+pub(crate) fn named(
+    arguments: &[String],
+    is_excluded: &dyn Fn(&Path) -> bool,
+) -> Result<Vec<Result<FoundFile, UnreadFile>>, String> {
     let mut all = Vec::new();
     let mut known = HashSet::new();
     for argument in arguments {
@@ -57,7 +61,12 @@ pub(crate) fn named(arguments: &[String]) -> Result<Vec<Result<FoundFile, Unread
             }
             continue;
         }
-        let mut walk = Walk::default();
+        let mut walk = Walk {
+            root: path,
+            is_excluded,
+            found: Vec::new(),
+            seen: HashSet::new(),
+        };
         walk.folder(path, 0);
         if walk.found.is_empty() {
             return Err(format!(
@@ -88,14 +97,15 @@ fn place(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-#[derive(Default)]
-struct Walk {
+struct Walk<'a> {
+    root: &'a Path,
+    is_excluded: &'a dyn Fn(&Path) -> bool,
     found: Vec<(PathBuf, Option<UnreadFile>)>,
     /// Directories that were seen: links may lead back.
     seen: HashSet<PathBuf>,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn folder(&mut self, folder: &Path, depth: usize) {
         if !self.seen.insert(place(folder)) {
             return;
@@ -116,7 +126,8 @@ impl Walk {
             let hidden = path
                 .file_name()
                 .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-            if hidden || self.found.len() > MOST_FILES {
+            let below = path.strip_prefix(self.root).unwrap_or(&path);
+            if hidden || self.found.len() > MOST_FILES || (self.is_excluded)(below) {
                 continue;
             }
             if path.is_dir() {
@@ -223,7 +234,7 @@ mod tests {
             fs::write(root.path().join(name), "").unwrap();
         }
         let argument = root.path().to_str().unwrap().to_owned();
-        let found = named(&[argument]).unwrap().into_iter();
+        let found = named(&[argument.clone()], &|_| false).unwrap().into_iter();
         let found: Vec<FoundFile> = found.map(Result::unwrap).collect();
         assert!(found.iter().all(|found| found.below));
         let found: Vec<_> = found
@@ -238,5 +249,17 @@ mod tests {
             })
             .collect();
         assert_eq!(found, names);
+        // Excluded are all below a directory, and what is named itself is not.
+        let without = |argument: &str, name: &str| {
+            let is_excluded = |below: &Path| below == Path::new(name);
+            named(&[argument.to_owned()], &is_excluded).map(|found| found.len())
+        };
+        assert_eq!(without(&argument, "a"), Ok(3));
+        assert_eq!(without(&argument, "a/b.yaml"), Ok(3));
+        assert_eq!(without(&argument, "b.yaml"), Ok(4));
+        let file = format!("{argument}/a.yaml");
+        assert_eq!(without(&file, "a.yaml"), Ok(1));
+        let folder = format!("{argument}/a");
+        assert!(without(&folder, "b.yaml").is_err());
     }
 }

@@ -62,7 +62,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     }
     let mut all = Vec::new();
     let mut is_whole = true;
-    for found in named_files::named(&arguments).map_err(usage)? {
+    for found in named_files::named(&arguments, &|_| false).map_err(usage)? {
         match found.and_then(|found| NamedFile::read(&found)) {
             Ok(file) => all.push(file),
             Err(unread) => {

@@ -206,6 +206,10 @@ pub struct ValidateFlags {
     /// text or json.
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(["text", "json"]))]
     pub output: String,
+    /// Below directories, leave out what has this name, or with a slash this path: `*`, `?` and `**` stand for letters, a
+    /// letter and directories; repeatable.
+    #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
+    pub exclude: Vec<String>,
     /// Look at what objects say of each other, too: as `analyze`.
     #[arg(long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true)]
     pub references: bool,

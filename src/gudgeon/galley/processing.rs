@@ -3,7 +3,6 @@
 //! Resources are generated from all Ingresses together, and an entry of a Service from many objects: so the affected ones
 //! are marked, and generated once, when a source has sent its event.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,9 @@ use mcp::publish::Publisher;
 use mcp::snapshot::{Origin, Resource};
 use prost::Message as _;
 use serde::de::DeserializeOwned;
-use transform::ingress::{self, GATEWAYS, Generated, Settings, VIRTUAL_SERVICES};
+use transform::ingress::{
+    self, Changes, GATEWAYS, Generated, Ingresses, Settings, VIRTUAL_SERVICES,
+};
 use transform::kubernetes::{EndpointSlice, Endpoints, Ingress, Node, Pod, Service};
 use transform::services::{Services, SyntheticEntry};
 use transform::{Key, Mesh};
@@ -64,17 +65,12 @@ impl TransformInput {
 #[derive(Debug)]
 pub(super) struct Processing {
     mesh: Mesh,
-    settings: Settings,
     /// Entries are made.
     discovers: bool,
     services: Services,
     /// The Services whose entries are to be made anew.
     dirty: BTreeSet<Key>,
-    ingresses: BTreeMap<Key, Ingress>,
-    /// The resources of the Ingresses are to be generated again.
-    ingresses_changed: bool,
-    /// The Services whose ports the Ingresses name, existing or not: other changes of Services do not matter.
-    named: BTreeSet<Key>,
+    ingresses: Ingresses,
     made: BTreeMap<EntryId, Checked>,
     /// Generated resources that the last session has served, until this one has generated some.
     before: BTreeMap<EntryId, Arc<Resource>>,
@@ -90,7 +86,6 @@ impl Processing {
             written => written,
         };
         Self {
-            settings: Settings::new(mesh, domain),
             mesh: Mesh {
                 domain: domain.to_owned(),
                 trust_domain: trust_domain.to_owned(),
@@ -98,9 +93,7 @@ impl Processing {
             discovers,
             services: Services::default(),
             dirty: BTreeSet::new(),
-            ingresses: BTreeMap::new(),
-            ingresses_changed: false,
-            named: BTreeSet::new(),
+            ingresses: Ingresses::new(Settings::new(mesh, domain)),
             made: BTreeMap::new(),
             before: BTreeMap::new(),
             written: BTreeSet::new(),
@@ -178,17 +171,15 @@ impl Processing {
     fn cluster(&mut self, plain: CoreKind, name: &str, json: Option<&str>) -> BTreeSet<Key> {
         let (namespace, name) = name.split_once('/').unwrap_or(("", name));
         let key = Key::new(namespace, name);
-        self.ingresses_changed |=
-            plain == CoreKind::Ingress || (plain == CoreKind::Service && self.named.contains(&key));
         match plain {
             CoreKind::Ingress => {
-                match read(json) {
-                    Some(ingress) => self.ingresses.insert(key, ingress),
-                    None => self.ingresses.remove(&key),
-                };
+                self.ingresses.set(key, read(json));
                 BTreeSet::new()
             }
-            CoreKind::Service => self.services.service(key, read(json)),
+            CoreKind::Service => {
+                self.ingresses.service(&key);
+                self.services.service(key, read(json))
+            }
             // The other kinds serve for entries only.
             _ if !self.discovers => BTreeSet::new(),
             CoreKind::Endpoints => self.services.endpoints(key, read(json)),
@@ -206,7 +197,7 @@ impl Processing {
         {
             return;
         }
-        self.ingresses_changed = true;
+        self.ingresses.again();
         // `make` publishes the generated version again, whatever the publisher has.
         self.made.remove(id);
         match is_there {
@@ -224,7 +215,7 @@ impl Processing {
                 None => publisher.remove(now, SYNTHETIC, &key.to_string()),
             };
         }
-        let changed = std::mem::take(&mut self.ingresses_changed);
+        let changed = self.ingresses.is_changed();
         if changed {
             self.make(now, publisher);
         }
@@ -234,29 +225,26 @@ impl Processing {
     }
 
     fn make(&mut self, now: Duration, publisher: &mut Publisher) {
-        let named = RefCell::new(BTreeSet::new());
-        let port = |service: &Key, name: &str| {
-            named.borrow_mut().insert(service.clone());
-            self.services.port(service, name)
-        };
-        let outcome = ingress::transform(&self.ingresses, &self.settings, &port);
-        self.named = named.into_inner();
-        self.warned = outcome.findings.into_iter().map(warned).collect();
-        let mut known = std::mem::take(&mut self.made);
-        let mut before = std::mem::take(&mut self.before);
-        for made in outcome.generated {
-            let id = EntryId {
-                collection: made.collection,
-                name: made.key.to_string().into(),
-            };
+        let services = &self.services;
+        let port = |service: &Key, name: &str| services.port(service, name);
+        let Changes { generated, removed } = self.ingresses.changes(&port);
+        for (collection, key) in removed {
+            let id = id_of(collection, &key);
+            // The publisher may have a user's object of that name.
+            if self.made.remove(&id).is_some() {
+                publisher.remove(now, id.collection, &id.name);
+            }
+        }
+        for made in generated {
+            let id = id_of(made.collection, &made.key);
             if self.written.contains(&id) {
                 continue;
             }
-            let checked = match known.remove(&id) {
+            let checked = match self.made.remove(&id) {
                 Some(known) if known.made == made => known,
                 known => {
                     let served = known.and_then(|known| known.served);
-                    checked(made, served.or_else(|| before.remove(&id)))
+                    checked(made, served.or_else(|| self.before.remove(&id)))
                 }
             };
             match &checked.served {
@@ -265,9 +253,14 @@ impl Processing {
             };
             self.made.insert(id, checked);
         }
-        for id in known.into_keys() {
-            publisher.remove(now, id.collection, &id.name);
-        }
+        self.warned = self.ingresses.findings().cloned().map(warned).collect();
+    }
+}
+
+fn id_of(collection: &'static str, key: &Key) -> Id {
+    Id {
+        collection,
+        name: key.to_string().into(),
     }
 }
 
@@ -518,20 +511,47 @@ mod tests {
             assert_eq!(rejected[0].errors[0].path, "spec.hosts[0]");
             assert_eq!(&*rejected[0].origin, "a.yaml:3");
             // Looked at again, and not validated again.
-            play.processing.ingresses_changed = true;
+            play.processing.ingresses.again();
         }
         play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
         assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);
         assert_eq!(play.processing.rejected(&places()).count(), 0);
     }
 
+    #[test]
+    fn an_ingress_that_is_as_it_was_is_not_transformed_again() {
+        let mut play = Play::new(false);
+        let name = id(Plain::Ingress.collection(), "shop/web");
+        let written = |version: &str, label: &str| {
+            let metadata = json!({
+                "name": "web", "namespace": "shop", "resourceVersion": version, "labels": {"a": label},
+            });
+            let status = json!({"loadBalancer": {"ingress": [{"ip": version}]}});
+            plain(
+                Plain::Ingress,
+                &json!({"metadata": metadata, "spec": {"ingressClassName": "istio"}, "status": status}),
+            )
+        };
+        play.say(&name, Some(&written("1", "x")));
+        assert_eq!(play.names(GATEWAYS), [GATEWAY]);
+        play.say(&name, Some(&written("2", "x")));
+        assert!(!play.processing.ingresses.is_changed());
+        play.say(&name, Some(&written("3", "y")));
+        assert!(play.processing.ingresses.is_changed());
+        play.names(GATEWAYS);
+        play.say(&name, None);
+        assert!(play.processing.ingresses.is_changed());
+        play.names(GATEWAYS);
+        play.say(&name, None);
+        assert!(!play.processing.ingresses.is_changed());
+    }
+
     /// The mesh's part of a Gateway that is too large.
-    fn broken() -> Settings {
-        let mesh = MeshConfig {
+    fn broken() -> MeshConfig {
+        MeshConfig {
             ingress_selector: "x".repeat(2 << 20),
             ..MeshConfig::default()
-        };
-        Settings::new(&mesh, "cluster.local")
+        }
     }
 
     #[test]
@@ -547,29 +567,20 @@ mod tests {
         };
         play.say(&name, Some(&good));
         let was = version(&mut play);
-        play.processing.settings = broken();
-        play.processing.ingresses_changed = true;
+        // A session that finds it invalid, and one after that.
         for _ in 0..2 {
+            let new = Processing::new(&broken(), "cluster.local", false);
+            let old = std::mem::replace(&mut play.processing, new);
+            play.processing.before = old.served();
+            play.publisher.begin();
+            play.publisher.open(play.now);
+            play.say(&name, Some(&good));
             assert_eq!(version(&mut play), was);
             let rejected: Vec<_> = play.processing.rejected(&places()).collect();
             assert_eq!(rejected.len(), 1);
             assert_eq!(rejected[0].state, ErrorEffect::Stale);
             assert_eq!(rejected[0].errors[0].message, "object is too large");
-            play.processing.ingresses_changed = true;
         }
-        // A session after that one finds it invalid, and the served version still stays.
-        let new = Processing::new(&MeshConfig::default(), "cluster.local", false);
-        let old = std::mem::replace(&mut play.processing, new);
-        play.processing.before = old.served();
-        play.processing.settings = broken();
-        play.publisher.begin();
-        play.publisher.open(play.now);
-        play.say(&name, Some(&good));
-        assert_eq!(version(&mut play), was);
-        assert_eq!(
-            play.processing.rejected(&places()).next().unwrap().state,
-            ErrorEffect::Stale
-        );
         // The last good version is deleted with its Ingress, and not remembered.
         play.say(&name, None);
         assert_eq!(play.names(GATEWAYS), [""; 0]);

@@ -32,8 +32,11 @@ impl BoundStreams {
     /// # Errors
     /// A flag, or a file that it names, cannot be used.
     pub(super) fn new(flags: &McpFlags, self_signed: bool) -> Result<Self, Failure> {
-        let received = usize::try_from(flags.server_max_received_message_size);
-        let received = received.unwrap_or(usize::MAX);
+        let received = flags.server_max_received_message_size;
+        let received = above_zero("server-maxReceivedMessageSize", received)?;
+        let received = usize::try_from(received).unwrap_or(usize::MAX);
+        let streams = flags.server_max_concurrent_streams;
+        let streams = above_zero("server-maxConcurrentStreams", streams)?;
         let certificates = Certificates {
             chain: flags.tls_cert_file.clone(),
             key: flags.tls_key_file.clone(),
@@ -61,7 +64,7 @@ impl BoundStreams {
             access_list: flags.access_list_file.clone(),
             without_list: WithoutList::Everyone,
             received,
-            streams: flags.server_max_concurrent_streams,
+            streams,
             interval: flags.keepalive_interval,
             timeout: flags.keepalive_timeout,
             age: flags.keepalive_max_server_connection_age,
@@ -109,5 +112,32 @@ impl BoundStreams {
             .server
             .run(catalog, peers, engine.snapshots(), stage.clone());
         serving.spawn(serves);
+    }
+}
+
+/// With a limit of none no sink is ever answered, though the port is open.
+///
+/// # Errors
+/// The flag that has such a limit.
+fn above_zero(flag: &str, value: u32) -> Result<u32, Failure> {
+    match value {
+        0 => Err(Failure::config(format!(
+            "cannot use --{flag} 0: want a number above 0"
+        ))),
+        value => Ok(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_limit_of_none_is_none_that_can_be_used() {
+        assert_eq!(above_zero("a", 1).unwrap(), 1);
+        let failure = above_zero("a", 0).unwrap_err();
+        assert_eq!(failure.exit, Exit::Config);
+        assert_eq!(failure.message, "cannot use --a 0: want a number above 0");
     }
 }

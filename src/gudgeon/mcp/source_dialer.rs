@@ -75,7 +75,12 @@ impl SourceDialer {
                 let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
                 Some((name, HeaderValue::from_str(value.trim()).ok()?))
             });
-            metadata.push(read.ok_or_else(|| wrong("sinkMeta", pair, "NAME=VALUE,…"))?);
+            let read = read.ok_or_else(|| wrong("sinkMeta", pair, "NAME=VALUE,…"))?;
+            if is_reserved(&read.0) {
+                let want = "names that neither gRPC nor HTTP has for itself";
+                return Err(wrong("sinkMeta", pair, want));
+            }
+            metadata.push(read);
         }
         Ok(Self {
             place,
@@ -199,6 +204,24 @@ impl SourceDialer {
     }
 }
 
+/// Returns true for a name that means something to the call itself, by which a pair would change or break it.
+fn is_reserved(name: &HeaderName) -> bool {
+    const OF_THE_CALL: [&str; 10] = [
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+    ];
+    let name = name.as_str();
+    name.starts_with("grpc-") || OF_THE_CALL.contains(&name)
+}
+
 async fn leaves(stage: &mut watch::Receiver<Stage>) {
     if stage
         .wait_for(|stage| *stage == Stage::Leaving)
@@ -244,6 +267,18 @@ mod tests {
                 "",
                 "a=b,c",
                 "cannot use --sinkMeta \"c\": want NAME=VALUE,…",
+            ),
+            (
+                "a:1",
+                "",
+                "Grpc-x=b",
+                "cannot use --sinkMeta \"Grpc-x=b\": want names that neither gRPC nor HTTP has for itself",
+            ),
+            (
+                "a:1",
+                "",
+                "te=b",
+                "cannot use --sinkMeta \"te=b\": want names that neither gRPC nor HTTP has for itself",
             ),
             (
                 "a:1",

@@ -1,7 +1,9 @@
 //! The command: reads every named file, reports the findings, and returns the exit code.
 
 use std::io::Write as _;
+use std::path::Path;
 
+use super::glob::Glob;
 use super::report::{Report, ReportFormat};
 use super::source_file::SourceFile;
 use crate::cli::ValidateFlags;
@@ -32,13 +34,16 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
             "cannot use --namespace: {shown} is not a DNS label"
         )));
     }
+    let globs = flags.exclude.iter().map(|glob| Glob::read(glob));
+    let globs: Vec<Glob> = globs.collect::<Result<_, _>>().map_err(Failure::config)?;
+    let is_excluded = |below: &Path| globs.iter().any(|glob| glob.has(below));
     let format = match flags.output.as_str() {
         "json" => ReportFormat::Json,
         _ => ReportFormat::Text,
     };
     let mut sheet = SourceFile::new(flags.namespace.as_deref(), Report::new(format));
     let mut read = Vec::new();
-    for found in named_files::named(&arguments).map_err(usage)? {
+    for found in named_files::named(&arguments, &is_excluded).map_err(usage)? {
         match found.and_then(|found| NamedFile::read(&found)) {
             Ok(file) => {
                 sheet.read(&file);
@@ -79,6 +84,7 @@ mod tests {
                 more: Vec::new(),
                 namespace: namespace.map(ToOwned::to_owned),
                 output: "text".to_owned(),
+                exclude: Vec::new(),
                 references: false,
             };
             run(&flags).map_err(|failure| failure.exit)

@@ -5,6 +5,7 @@
 //! ```
 
 mod command;
+mod glob;
 mod report;
 mod source_file;
 

@@ -41,7 +41,7 @@ impl<'a> SourceFile<'a> {
                         self.part(file, &part);
                     }
                 }
-                Err(malformed) if file.below && is_template(&file.text, malformed.line) => {
+                Err(malformed) if file.below && is_anothers_text(&file.text, malformed.line) => {
                     self.report.skipped();
                 }
                 Err(malformed) => {
@@ -56,7 +56,8 @@ impl<'a> SourceFile<'a> {
         }
     }
 
-    /// Below a directory may be the values of a chart, a `package.json` or a template: they are counted, and are no mistake.
+    /// Below a directory may be the values of a chart, a `package.json`, notes or a template: they are counted, and are no
+    /// mistake.
     fn part(&mut self, file: &NamedFile, part: &Part<'_>) {
         let value = part.value();
         let is_no_object = file.below && says_no_kind(&value);
@@ -109,17 +110,19 @@ impl<'a> SourceFile<'a> {
     }
 }
 
-/// Returns true if there is neither `apiVersion` nor `kind`.
+/// Returns true if there is no `apiVersion`, which other files with a `kind` lack. One of ours without a kind is a mistake.
 fn says_no_kind(value: &Value) -> bool {
-    let says = |key: &str| value.get(key).is_some_and(|said| !said.is_null());
-    !says("apiVersion") && !says("kind")
+    value.get("apiVersion").is_none_or(Value::is_null)
 }
 
 /// The begin of an action of Helm, and of other templates.
 const ACTION: &str = "{{";
 
-/// Returns true if text that is not YAML from this line on may be a template.
-fn is_template(text: &str, line: usize) -> bool {
+/// Returns true if text that is not YAML from this line on may be a template, or holds no object at all.
+fn is_anothers_text(text: &str, line: usize) -> bool {
+    if !text.contains("apiVersion") {
+        return true;
+    }
     // The parser may find one line later what an action has broken.
     let mut before = text.lines().take(line.saturating_add(1));
     before.any(|line| line.contains(ACTION))
@@ -326,6 +329,43 @@ mod tests {
             }
         }
         assert!(seen > 100 && broken > 0, "{seen} {broken}");
+    }
+
+    /// The last line of the report on a file, and the findings before it.
+    fn told(text: &str, below: bool) -> (String, usize) {
+        let file = File {
+            name: "a.yaml".to_owned(),
+            text: text.to_owned(),
+            below,
+        };
+        let mut json = Sheet::new(None, Report::new(Format::Json));
+        json.read(&file);
+        let rows: Vec<Value> = serde_json::from_str(&json.report.answer()).unwrap();
+        let mut sheet = Sheet::new(None, Report::new(Format::Text));
+        sheet.read(&file);
+        (sheet.report.answer(), rows.len())
+    }
+
+    /// A repository of many things can be checked as it is; a file that was named is taken at its word.
+    #[test]
+    fn what_is_no_object_is_skipped_below_a_directory_only() {
+        for text in [
+            "kind: feature\narea: traffic\n",
+            "{\"rating\": 1}\n{\"rating\": 2}\n",
+            "a: [\n",
+            "apiVersion: null\nkind: rule\n",
+        ] {
+            let (answer, findings) = told(text, true);
+            assert_eq!(findings, 0, "{text}");
+            assert!(!answer.contains(" 0 skipped"), "{text}: {answer}");
+            assert_ne!(told(text, false).1, 0, "{text}");
+        }
+        for text in [
+            "apiVersion: networking.istio.io/v1\nmetadata: {name: a}\n",
+            "apiVersion: networking.istio.io/v1\nkind: [\n",
+        ] {
+            assert_ne!(told(text, true).1, 0, "{text}");
+        }
     }
 
     #[test]

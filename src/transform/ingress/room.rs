@@ -45,7 +45,7 @@ pub(super) type Rank = (u8, Reverse<usize>);
 
 /// A server or a route.
 #[derive(Debug)]
-pub(super) struct Part<'a> {
+pub(super) struct SharedPart<'a> {
     pub(super) of: &'a Key,
     pub(super) place: Place,
     /// Parts stand in this order; those of equal rank as the Ingresses have them.
@@ -65,7 +65,7 @@ struct Waiting {
 /// that brings more than its share loses parts of its own, and costs no other namespace any. `object` names the object in
 /// the findings, one for each Ingress.
 pub(super) fn fitting(
-    parts: Vec<Part<'_>>,
+    parts: Vec<SharedPart<'_>>,
     object: &str,
     findings: &mut Vec<Finding>,
 ) -> Vec<Value> {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use serde_json::{Value, json};
 
-use super::room::{Part, Place, Rank};
+use super::room::{Place, Rank, SharedPart};
 use super::{Finding, Settings};
 use crate::Key;
 use crate::kubernetes::{Backend, IngressPath, IngressRule, PortOrName};
@@ -64,8 +64,8 @@ impl<'a> Route<'a> {
         }
     }
 
-    pub(super) fn part(&self) -> Part<'a> {
-        Part {
+    pub(super) fn part(&self) -> SharedPart<'a> {
+        SharedPart {
             of: self.of,
             place: self.place,
             rank: self.rank(),

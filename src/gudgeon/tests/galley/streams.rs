@@ -169,6 +169,14 @@ fn a_list_or_flag_that_cannot_be_used_is_said() {
             "cannot use --sinkMeta \"a\"",
         ),
         (
+            vec!["--insecure", "--server-maxReceivedMessageSize=0"],
+            "cannot use --server-maxReceivedMessageSize 0: want a number above 0",
+        ),
+        (
+            vec!["--insecure", "--server-maxConcurrentStreams=0"],
+            "cannot use --server-maxConcurrentStreams 0: want a number above 0",
+        ),
+        (
             vec!["--insecure", "--sinkAuthMode=FOO"],
             "cannot use --sinkAuthMode \"FOO\"",
         ),

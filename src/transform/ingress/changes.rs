@@ -1,0 +1,410 @@
+//! Ingresses as they come and go. A change makes those objects again that the Ingress has a part in, and reads no Ingress
+//! without a part in them: a role that follows thousands of them has a loop to turn meanwhile.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Finding, Generated, Settings, VIRTUAL_SERVICES, gateway, host_of, own_findings, virtual_service,
+};
+use crate::Key;
+use crate::kubernetes::Ingress;
+
+/// A result that is made at once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    /// The findings about an Ingress itself.
+    Ingress(Key),
+    /// The Gateway of a name.
+    Gateway(String),
+    /// The VirtualService of a host.
+    Host(String),
+}
+
+/// What was made of a target last.
+#[derive(Debug, Default)]
+struct Made {
+    /// The collection and name of the object.
+    object: Option<(&'static str, Key)>,
+    /// The name of a VirtualService before it was apart from others.
+    base: Option<String>,
+    findings: Vec<Finding>,
+    /// The Services whose ports were looked up by name, existing or not.
+    services: BTreeSet<Key>,
+}
+
+/// The objects that have changed.
+#[derive(Debug, Default, PartialEq)]
+pub struct Changes {
+    /// Made again, perhaps as they were.
+    pub generated: Vec<Generated>,
+    /// Collection and name of those that are no longer there.
+    pub removed: BTreeSet<(&'static str, Key)>,
+}
+
+/// All Ingresses, and what was made of them.
+#[derive(Debug)]
+pub struct Ingresses {
+    settings: Settings,
+    /// Those that the settings select.
+    all: BTreeMap<Key, Ingress>,
+    names: BTreeMap<String, BTreeSet<Key>>,
+    /// The rules for each host: the Ingress, and the number of the rule.
+    hosts: BTreeMap<String, BTreeSet<(Key, usize)>>,
+    /// The hosts for which the port of a Service was looked up.
+    services: BTreeMap<Key, BTreeSet<String>>,
+    /// The hosts whose VirtualServices would have one name.
+    bases: BTreeMap<String, BTreeSet<String>>,
+    dirty: BTreeSet<Target>,
+    made: BTreeMap<Target, Made>,
+    read: usize,
+}
+
+impl Ingresses {
+    pub const fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            all: BTreeMap::new(),
+            names: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            services: BTreeMap::new(),
+            bases: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            made: BTreeMap::new(),
+            read: 0,
+        }
+    }
+
+    /// Sets or deletes an Ingress. One that differs in its status alone is no change.
+    pub fn set(&mut self, key: Key, ingress: Option<Ingress>) {
+        let ingress = ingress.filter(|ingress| self.settings.takes(ingress));
+        let ingress = ingress.map(|mut ingress| {
+            ingress.metadata.resource_version.clear();
+            ingress
+        });
+        if self.all.get(&key) == ingress.as_ref() {
+            return;
+        }
+        if let Some(old) = self.all.remove(&key) {
+            self.touch(&key, &old);
+            take(&mut self.names, &key.name, &key);
+            for (at, rule) in old.spec.rules.iter().enumerate() {
+                take(&mut self.hosts, host_of(rule), &(key.clone(), at));
+            }
+        }
+        if let Some(new) = ingress {
+            self.touch(&key, &new);
+            put(&mut self.names, &key.name, key.clone());
+            for (at, rule) in new.spec.rules.iter().enumerate() {
+                put(&mut self.hosts, host_of(rule), (key.clone(), at));
+            }
+            self.all.insert(key, new);
+        }
+    }
+
+    fn touch(&mut self, key: &Key, ingress: &Ingress) {
+        self.dirty.insert(Target::Ingress(key.clone()));
+        self.dirty.insert(Target::Gateway(key.name.clone()));
+        let hosts = ingress.spec.rules.iter().map(host_of);
+        let hosts = hosts.map(|host| Target::Host(host.to_owned()));
+        self.dirty.extend(hosts);
+    }
+
+    /// A Service is another one, or gone.
+    pub fn service(&mut self, service: &Key) {
+        let hosts = self.services.get(service).into_iter().flatten();
+        self.dirty.extend(hosts.cloned().map(Target::Host));
+    }
+
+    /// Everything is to be made again.
+    pub fn again(&mut self) {
+        self.dirty.extend(self.made.keys().cloned());
+    }
+
+    pub fn is_changed(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// The Ingresses that were read so far to make objects, each time that they were.
+    pub const fn read(&self) -> usize {
+        self.read
+    }
+
+    pub fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.made.values().flat_map(|made| &made.findings)
+    }
+
+    /// Makes what has changed. `port` returns the number of a service's port by its name.
+    pub fn changes(&mut self, port: &dyn Fn(&Key, &str) -> Option<u16>) -> Changes {
+        let mut generated = BTreeMap::new();
+        let mut gone = BTreeSet::new();
+        let mut bases = BTreeSet::new();
+        for target in std::mem::take(&mut self.dirty) {
+            if let Some(old) = self.made.remove(&target) {
+                self.forget(&target, &old);
+                bases.extend(old.base);
+                gone.extend(old.object);
+            }
+            let (object, made) = self.make(&target, port);
+            bases.extend(made.base.clone());
+            generated.extend(object.map(|object| (target.clone(), object)));
+            self.keep(target, made);
+        }
+        for base in bases {
+            self.number(&base, port, &mut generated, &mut gone);
+        }
+        let generated: Vec<Generated> = generated.into_values().collect();
+        for one in &generated {
+            gone.remove(&(one.collection, one.key.clone()));
+        }
+        Changes {
+            generated,
+            removed: gone,
+        }
+    }
+
+    fn make(
+        &mut self,
+        target: &Target,
+        port: &dyn Fn(&Key, &str) -> Option<u16>,
+    ) -> (Option<Generated>, Made) {
+        let mut findings = Vec::new();
+        let services = RefCell::new(BTreeSet::new());
+        let port = |service: &Key, name: &str| {
+            services.borrow_mut().insert(service.clone());
+            port(service, name)
+        };
+        let object = match target {
+            Target::Ingress(key) => {
+                let ingress = self.all.get(key);
+                findings.extend(ingress.into_iter().flat_map(|one| own_findings(key, one)));
+                None
+            }
+            Target::Gateway(name) => {
+                let keys = self.names.get(name).into_iter().flatten();
+                let of = keys.filter_map(|key| Some((key, self.all.get(key)?)));
+                let of: Vec<_> = of.collect();
+                self.read = self.read.saturating_add(of.len());
+                gateway(name, &of, &self.settings, &mut findings)
+            }
+            Target::Host(host) => {
+                let rules = self.hosts.get(host).into_iter().flatten();
+                let of = rules.filter_map(|(key, at)| Some((key, self.all.get(key)?, *at)));
+                let of: Vec<_> = of.collect();
+                self.read = self.read.saturating_add(of.len());
+                virtual_service(host, &of, &self.settings, &port, &mut findings)
+            }
+        };
+        let is_service = |one: &&Generated| one.collection == VIRTUAL_SERVICES;
+        let made = Made {
+            object: object.as_ref().map(|one| (one.collection, one.key.clone())),
+            base: object
+                .as_ref()
+                .filter(is_service)
+                .map(|one| one.key.name.clone()),
+            findings,
+            services: services.into_inner(),
+        };
+        (object, made)
+    }
+
+    fn forget(&mut self, target: &Target, old: &Made) {
+        if let Target::Host(host) = target {
+            for service in &old.services {
+                take(&mut self.services, service, host);
+            }
+            if let Some(base) = &old.base {
+                take(&mut self.bases, base, host);
+            }
+        }
+    }
+
+    fn keep(&mut self, target: Target, made: Made) {
+        if let Target::Host(host) = &target {
+            for service in &made.services {
+                put(&mut self.services, service, host.clone());
+            }
+            if let Some(base) = &made.base {
+                put(&mut self.bases, base, host.clone());
+            }
+        }
+        let is_nothing =
+            made.object.is_none() && made.findings.is_empty() && made.services.is_empty();
+        if !is_nothing {
+            self.made.insert(target, made);
+        }
+    }
+
+    /// Numbers the VirtualServices of one name, as `apart` does for all.
+    fn number(
+        &mut self,
+        base: &str,
+        port: &dyn Fn(&Key, &str) -> Option<u16>,
+        generated: &mut BTreeMap<Target, Generated>,
+        gone: &mut BTreeSet<(&'static str, Key)>,
+    ) {
+        let hosts = self.bases.get(base).cloned().unwrap_or_default();
+        for (number, host) in hosts.into_iter().enumerate() {
+            let name = match number {
+                0 => base.to_owned(),
+                number => format!("{base}-{number}"),
+            };
+            let target = Target::Host(host);
+            let known = self.made.get(&target).and_then(|made| made.object.clone());
+            let is_new = generated.contains_key(&target);
+            if !is_new {
+                if known.as_ref().is_some_and(|(_, key)| key.name == name) {
+                    continue;
+                }
+                // It moves up or down, because another one came or went.
+                gone.extend(known);
+                let (object, _) = self.make(&target, port);
+                generated.extend(object.map(|object| (target.clone(), object)));
+            }
+            if let Some(object) = generated.get_mut(&target) {
+                object.key.name = name;
+                let key = object.key.clone();
+                if let Some(made) = self.made.get_mut(&target) {
+                    made.object = Some((VIRTUAL_SERVICES, key));
+                }
+            }
+        }
+    }
+}
+
+fn put<K: Clone + Ord, V: Ord>(
+    map: &mut BTreeMap<K, BTreeSet<V>>,
+    key: &(impl ToOwned<Owned = K> + ?Sized),
+    value: V,
+) {
+    map.entry(key.to_owned()).or_default().insert(value);
+}
+
+/// Takes a value from its set, and an empty set away.
+fn take<K, Q, V>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &Q, value: &V)
+where
+    K: Ord + std::borrow::Borrow<Q>,
+    Q: Ord + ?Sized,
+    V: Ord,
+{
+    if let Some(values) = map.get_mut(key) {
+        values.remove(value);
+        if values.is_empty() {
+            map.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::super::{IngressControllerMode, transform};
+    use super::*;
+
+    fn settings() -> Settings {
+        let mut mesh = api::mesh::MeshConfig::default();
+        mesh.set_ingress_controller_mode(IngressControllerMode::Default);
+        Settings::new(&mesh, "cluster.local")
+    }
+
+    fn ingress(hosts: &[&str], port: &Value) -> Ingress {
+        let rules = hosts.iter().map(|host| {
+            json!({"host": host, "http": {"paths": [
+                {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "web", "port": port}}},
+            ]}})
+        });
+        let rules: Vec<Value> = rules.collect();
+        serde_json::from_value(json!({"spec": {"rules": rules, "tls": [{"hosts": hosts}]}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn a_change_reads_the_ingresses_that_have_a_part_in_it() {
+        let mut all = Ingresses::new(settings());
+        let number = json!({"number": 80});
+        for at in 0..1000 {
+            let host = format!("h{at}.example");
+            let key = Key::new("shop", format!("web{at}"));
+            all.set(key, Some(ingress(&[&host], &number)));
+        }
+        let none = |_: &Key, _: &str| None;
+        assert_eq!(all.changes(&none).generated.len(), 2000);
+        let before = all.read();
+        let key = Key::new("shop", "web7");
+        let mut changed = ingress(&["h7.example"], &number);
+        changed.metadata.labels = [("a".to_owned(), "b".to_owned())].into();
+        all.set(key.clone(), Some(changed.clone()));
+        assert_eq!(all.changes(&none).generated.len(), 2);
+        // Once for the Gateway, once for the host.
+        assert_eq!(all.read() - before, 2);
+        // A status alone is no change.
+        changed.metadata.resource_version = "2".to_owned();
+        all.set(key.clone(), Some(changed));
+        assert!(!all.is_changed());
+        all.set(key, None);
+        let changes = all.changes(&none);
+        assert_eq!((changes.generated.len(), changes.removed.len()), (0, 2));
+    }
+
+    proptest! {
+        /// In whatever order they came and went.
+        #[test]
+        fn what_changes_is_in_the_end_what_is_made_of_all(
+            steps in prop::collection::vec((0..3_usize, 0..2_usize, 0..10_usize, any::<bool>()), 1..40),
+        ) {
+            // Names and hosts that come to one name.
+            let namespaces = ["n", "n-1", "o"];
+            let names = ["c", "b-c"];
+            let hosts: [&[&str]; 8] = [
+                &[], &["a"], &["a.b"], &["a-b"], &["a.b", "a-b", "a"], &["localhost"], &["", "a"], &["a.b", "a.b"],
+            ];
+            let mut kept = Ingresses::new(settings());
+            let mut all: BTreeMap<Key, Ingress> = BTreeMap::new();
+            let mut seen: BTreeMap<(&'static str, Key), Generated> = BTreeMap::new();
+            let mut is_there = false;
+            for (namespace, name, which, looks) in steps {
+                let key = Key::new(namespaces[namespace], names[name]);
+                match hosts.get(which) {
+                    Some(hosts) => {
+                        let port = match looks {
+                            true => json!({"name": "http"}),
+                            false => json!({"number": 80}),
+                        };
+                        let one = ingress(hosts, &port);
+                        kept.set(key.clone(), Some(one.clone()));
+                        all.insert(key, one);
+                    }
+                    None if which == 8 => {
+                        kept.set(key.clone(), None);
+                        all.remove(&key);
+                    }
+                    None => {
+                        is_there = !is_there;
+                        kept.service(&Key::new(namespaces[namespace], "web"));
+                        for namespace in namespaces {
+                            kept.service(&Key::new(namespace, "web"));
+                        }
+                    }
+                }
+                let port = |_: &Key, _: &str| is_there.then_some(81);
+                let changes = kept.changes(&port);
+                for key in changes.removed {
+                    prop_assert!(seen.remove(&key).is_some(), "{key:?}");
+                }
+                for one in changes.generated {
+                    seen.insert((one.collection, one.key.clone()), one);
+                }
+                let whole = transform(&all, &settings(), &port);
+                let expected: Vec<_> = whole.generated.iter().collect();
+                prop_assert_eq!(seen.values().collect::<Vec<_>>(), expected);
+                let mut said: Vec<String> = kept.findings().map(|one| format!("{one:?}")).collect();
+                let mut whole: Vec<String> = whole.findings.iter().map(|one| format!("{one:?}")).collect();
+                said.sort();
+                whole.sort();
+                prop_assert_eq!(said, whole);
+            }
+        }
+    }
+}
