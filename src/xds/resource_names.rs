@@ -56,19 +56,19 @@ pub trait NameList: fmt::Debug + Send + Sync {
 /// Names, in the order in which the client wrote them.
 #[derive(Clone, Default)]
 pub struct ResourceNames {
-    names: Names,
+    names: NameSource,
     count: usize,
 }
 
 #[derive(Clone)]
-enum Names {
+enum NameSource {
     /// The [`FIELD`] of a message of protobuf.
     Message(Bytes),
     /// The first ones of a list.
     List(Arc<dyn NameList>),
 }
 
-impl Default for Names {
+impl Default for NameSource {
     fn default() -> Self {
         Self::Message(Bytes::new())
     }
@@ -86,7 +86,7 @@ impl ResourceNames {
             count += 1;
         }
         Ok(Self {
-            names: Names::Message(message),
+            names: NameSource::Message(message),
             count,
         })
     }
@@ -94,7 +94,7 @@ impl ResourceNames {
     /// The first ones of a list: none yet.
     fn none_of(list: Arc<dyn NameList>) -> Self {
         Self {
-            names: Names::List(list),
+            names: NameSource::List(list),
             count: 0,
         }
     }
@@ -102,8 +102,8 @@ impl ResourceNames {
     /// Adds the name if it is the next one of the list; returns whether it is.
     fn continues_with(&mut self, name: &[u8]) -> bool {
         let is_next = match &self.names {
-            Names::Message(_) => false,
-            Names::List(list) => list
+            NameSource::Message(_) => false,
+            NameSource::List(list) => list
                 .name(self.count)
                 .is_some_and(|next| equal(next.as_bytes(), name)),
         };
@@ -114,8 +114,8 @@ impl ResourceNames {
     /// Returns whether they are all of this list, and came from it. If not, they may still be equal.
     pub fn is_list<L: NameList>(&self, list: &Arc<L>) -> bool {
         let is_of_it = match &self.names {
-            Names::Message(_) => false,
-            Names::List(of) => Arc::as_ptr(of).cast::<()>() == Arc::as_ptr(list).cast::<()>(),
+            NameSource::Message(_) => false,
+            NameSource::List(of) => Arc::as_ptr(of).cast::<()>() == Arc::as_ptr(list).cast::<()>(),
         };
         is_of_it && self.count == list.count()
     }
@@ -133,8 +133,8 @@ impl ResourceNames {
     /// Returns them one after the other.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         let (mut message, list) = match &self.names {
-            Names::Message(message) => (&**message, None),
-            Names::List(list) => (&[][..], Some(list)),
+            NameSource::Message(message) => (&**message, None),
+            NameSource::List(list) => (&[][..], Some(list)),
         };
         (0..self.count).map_while(move |at| match list {
             // The message was read once from its beginning to its end, so it has no error.
@@ -195,7 +195,7 @@ impl<S: AsRef<str>> FromIterator<S> for ResourceNames {
             count += 1;
         }
         Self {
-            names: Names::Message(message.into()),
+            names: NameSource::Message(message.into()),
             count,
         }
     }

@@ -25,7 +25,7 @@ pub struct RequestReader {
 }
 
 /// The field at the beginning of some bytes, and how many of them it has.
-enum Field<'a> {
+enum WireField<'a> {
     Name(&'a [u8], usize),
     Other(usize),
     /// It has not come to its end.
@@ -41,13 +41,13 @@ impl RequestReader {
         let mut left = come;
         while !self.differs && !left.is_empty() {
             let length = match field(left) {
-                Field::Name(name, length) if self.repeats(name, &list) => length,
-                Field::Other(length) if self.rest.len() + length <= REST_BYTES => {
+                WireField::Name(name, length) if self.repeats(name, &list) => length,
+                WireField::Other(length) if self.rest.len() + length <= REST_BYTES => {
                     self.rest.extend(left.iter().take(length));
                     length
                 }
-                Field::Partial => break,
-                Field::Name(..) | Field::Other(_) | Field::Strange => {
+                WireField::Partial => break,
+                WireField::Name(..) | WireField::Other(_) | WireField::Strange => {
                     self.differs = true;
                     break;
                 }
@@ -93,11 +93,11 @@ impl RequestReader {
 }
 
 /// Looks at the first field. Strange is what a client does not write: groups, and numbers in more bytes than they need.
-fn field(bytes: &[u8]) -> Field<'_> {
+fn field(bytes: &[u8]) -> WireField<'_> {
     let (key, start) = match varint(bytes) {
         Ok(Some(found)) => found,
-        Ok(None) => return Field::Partial,
-        Err(Overlong) => return Field::Strange,
+        Ok(None) => return WireField::Partial,
+        Err(Overlong) => return WireField::Strange,
     };
     let behind = bytes.get(start..).unwrap_or_default();
     let value = match key & 7 {
@@ -109,17 +109,17 @@ fn field(bytes: &[u8]) -> Field<'_> {
     };
     let (size, length) = match value {
         Ok(Some(value)) => value,
-        Ok(None) => return Field::Partial,
-        Err(Overlong) => return Field::Strange,
+        Ok(None) => return WireField::Partial,
+        Err(Overlong) => return WireField::Strange,
     };
     let Some(value) = behind.get(size..).and_then(|behind| behind.get(..length)) else {
-        return Field::Partial;
+        return WireField::Partial;
     };
     let whole = start + size + length;
     match key {
-        NAME => Field::Name(value, whole),
-        _ if key >> 3 == FIELD as usize || key >> 3 == 0 => Field::Strange,
-        _ => Field::Other(whole),
+        NAME => WireField::Name(value, whole),
+        _ if key >> 3 == FIELD as usize || key >> 3 == 0 => WireField::Strange,
+        _ => WireField::Other(whole),
     }
 }
 
