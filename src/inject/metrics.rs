@@ -87,7 +87,13 @@ fn port(text: &str, status_port: u16) -> Result<u16, String> {
 }
 
 /// Tells why the agent cannot ask the one place that the annotations name.
-fn doubt(path: &str, text: &str, status_port: u16) -> Option<String> {
+fn doubt(found: &[(&str, Option<String>)], status_port: u16) -> Option<String> {
+    let said = |key| {
+        let (_, said) = found.iter().find(|(name, _)| *name == key)?;
+        said.as_deref()
+    };
+    let text = said("port").unwrap_or_default();
+    let path = said("path").unwrap_or_default();
     let (name, cause) = match port(text, status_port) {
         Err(cause) if !text.is_empty() => ("port", cause),
         _ if path.contains(|letter: char| letter.is_ascii_control()) => {
@@ -154,13 +160,7 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
         }
     };
     let has_targets = list.is_some();
-    let one = if has_targets {
-        None
-    } else {
-        let path = path.as_deref().unwrap_or_default();
-        doubt(path, at.as_deref().unwrap_or_default(), port)
-    };
-    let warning = warning.or(one);
+    let warning = warning.or_else(|| doubt(&found, port).filter(|_| !has_targets));
     if has_targets || found.iter().any(|(_, said)| said.is_some()) {
         let pairs = found.iter();
         let mut text: Map<String, Value> = pairs

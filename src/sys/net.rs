@@ -69,6 +69,8 @@ pub(crate) fn bind(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
 ///
 /// # Errors
 /// There is no such address, or nobody listens.
+#[cold]
+#[inline(never)]
 pub fn connect_from(source: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
     let socket = socket(address)?;
     bind(&socket, SocketAddr::new(source, 0))?;
@@ -93,6 +95,7 @@ fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
 /// `bind` or `connect`: a descriptor, an address and its length.
 type Name = unsafe extern "C" fn(c_int, *const libc::sockaddr, libc::socklen_t) -> c_int;
 
+#[inline(never)]
 fn name(socket: &OwnedFd, address: SocketAddr, call: Name) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     match address {

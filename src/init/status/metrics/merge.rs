@@ -163,10 +163,15 @@ impl Merge {
             Err(_) if current.decoder.head().is_none() && self.tries_six() => {}
             Err(_) if self.follows() => {}
             // All of it but for lines that nobody could have wanted counts as a failure, too: somebody should look.
-            Ok(Read::End) => self.fail(turn, settings, failing, "not all of it is metrics"),
-            Ok(_) if endless => self.fail(turn, settings, failing, "it is more than 10 MiB"),
-            Ok(_) => self.fail(turn, settings, failing, "no answer in time"),
-            Err(cause) => self.fail(turn, settings, failing, cause),
+            failed => {
+                let cause = match failed {
+                    Ok(Read::End) => "not all of it is metrics",
+                    Ok(_) if endless => "it is more than 10 MiB",
+                    Ok(_) => "no answer in time",
+                    Err(cause) => cause,
+                };
+                self.fail(turn, settings, failing, cause);
+            }
         }
         if self.framing.chunks {
             response::chunk(out, &text);
