@@ -271,10 +271,10 @@ fn put(number: u32, raw: Raw<'_>, out: &mut Vec<u8>) {
     match raw {
         Raw::Varint(value) => WireScalar::Varint(value).write(Some(number), out),
         Raw::Fixed64(bytes) => {
-            WireScalar::Double(f64::from_le_bytes(bytes)).write(Some(number), out)
+            WireScalar::Double(f64::from_le_bytes(bytes)).write(Some(number), out);
         }
         Raw::Fixed32(bytes) => {
-            WireScalar::Float(f32::from_le_bytes(bytes)).write(Some(number), out)
+            WireScalar::Float(f32::from_le_bytes(bytes)).write(Some(number), out);
         }
         Raw::Bytes(bytes) => length_delimited(number, out, |out| {
             out.extend_from_slice(bytes);

@@ -257,8 +257,8 @@ impl Processing {
     }
 }
 
-fn id_of(collection: &'static str, key: &Key) -> Id {
-    Id {
+fn id_of(collection: &'static str, key: &Key) -> EntryId {
+    EntryId {
         collection,
         name: key.to_string().into(),
     }
@@ -521,14 +521,14 @@ mod tests {
     #[test]
     fn an_ingress_that_is_as_it_was_is_not_transformed_again() {
         let mut play = Play::new(false);
-        let name = id(Plain::Ingress.collection(), "shop/web");
+        let name = id(CoreKind::Ingress.collection(), "shop/web");
         let written = |version: &str, label: &str| {
             let metadata = json!({
                 "name": "web", "namespace": "shop", "resourceVersion": version, "labels": {"a": label},
             });
             let status = json!({"loadBalancer": {"ingress": [{"ip": version}]}});
             plain(
-                Plain::Ingress,
+                CoreKind::Ingress,
                 &json!({"metadata": metadata, "spec": {"ingressClassName": "istio"}, "status": status}),
             )
         };

@@ -333,15 +333,15 @@ mod tests {
 
     /// The last line of the report on a file, and the findings before it.
     fn told(text: &str, below: bool) -> (String, usize) {
-        let file = File {
+        let file = NamedFile {
             name: "a.yaml".to_owned(),
             text: text.to_owned(),
             below,
         };
-        let mut json = Sheet::new(None, Report::new(Format::Json));
+        let mut json = SourceFile::new(None, Report::new(ReportFormat::Json));
         json.read(&file);
         let rows: Vec<Value> = serde_json::from_str(&json.report.answer()).unwrap();
-        let mut sheet = Sheet::new(None, Report::new(Format::Text));
+        let mut sheet = SourceFile::new(None, Report::new(ReportFormat::Text));
         sheet.read(&file);
         (sheet.report.answer(), rows.len())
     }

@@ -656,7 +656,6 @@ fn tls_of(tls: &str) -> Option<DownstreamTlsContext> {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table")]
 fn tls_ends_as_its_mode_says() {
     let files = "serverCertificate: /c, privateKey: /k";
     let of_mesh = "/etc/certs/cert-chain.pem /etc/certs/key.pem";
