@@ -234,7 +234,9 @@ mod tests {
             fs::write(root.path().join(name), "").unwrap();
         }
         let argument = root.path().to_str().unwrap().to_owned();
-        let found = named(std::slice::from_ref(&argument), &|_| false).unwrap().into_iter();
+        let found = named(std::slice::from_ref(&argument), &|_| false)
+            .unwrap()
+            .into_iter();
         let found: Vec<FoundFile> = found.map(Result::unwrap).collect();
         assert!(found.iter().all(|found| found.below));
         let found: Vec<_> = found
