@@ -28,7 +28,7 @@ pub(crate) struct FoundFile {
 pub(crate) struct NamedFile {
     pub(crate) name: String,
     pub(crate) text: String,
-    /// As of [`Found`].
+    /// True if it is below a directory that was named, as of [`FoundFile`].
     pub(crate) below: bool,
 }
 

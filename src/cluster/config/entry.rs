@@ -12,7 +12,7 @@ use crate::catalogue;
 /// An object's place among those of a source: all versions of a kind are one collection, so the same name is the same object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId {
-    /// A collection of the table of kinds, or [`Plain::collection`].
+    /// A collection of the table of kinds, or [`CoreKind::collection`].
     pub collection: &'static str,
     /// `NAMESPACE/NAME`, or `NAME` of what belongs to the whole cluster.
     pub name: Arc<str>,

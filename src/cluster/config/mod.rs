@@ -8,8 +8,8 @@
 //!
 //! # Usage
 //!
-//! [`Directory`] does not watch by itself. [`Directory::look`] reads changed files and returns a [`Look`]: the [`Change`]s by
-//! name, the [`Report`] of objects that are not served as written, and the directories to watch. The first look returns all
+//! [`Directory`] does not watch by itself. [`Directory::look`] reads changed files and returns a [`Look`]: the [`EntryChange`]s by
+//! name, the [`ConfigReport`] of objects that are not served as written, and the directories to watch. The first look returns all
 //! objects. It blocks on the disk: move the directory into `spawn_blocking` and back. Debounce events by 100 ms of quiet, 500 ms
 //! at most; kubelet's exchange of a volume is one look then. [`Directory::all`] is for a new session, which needs all objects
 //! again. [`Directory::forget_stamps`] is for SIGUSR1: the next look reads every file.
@@ -21,10 +21,10 @@
 //! for line in look.report.news(&before).0 { warn!("{line}") }
 //! ```
 //!
-//! [`Server`] watches by itself: [`Server::start`] needs a runtime, [`Server::changed`] waits for the next [`Heard`], and
+//! [`Server`] watches by itself: [`Server::start`] needs a runtime, [`Server::changed`] waits for the next [`ServerUpdate`], and
 //! [`Server::all`] is as above. Publish nothing before it is `synced`; while it is `stale`, keep serving its objects.
 //!
-//! With [`Settings::analysis`] an object's findings are written into its `status.validationMessages`, too.
+//! With [`WatchSettings::analysis`] an object's findings are written into its `status.validationMessages`, too.
 //!
 //! An [`Entry`] is an object of the mesh with the body of its resource, or one of Kubernetes' own kinds as JSON with what
 //! transforms read of it. The transforms check the latter by a [`Usable`]; an object that fails is rejected like any other

@@ -29,7 +29,7 @@ use self::wire::Catalog;
 use super::{Contribution, SourceId, SyncState};
 use crate::log_limiter::{LogLimiter, times};
 
-/// The state of a source: all its objects, and its standing. While it is [`Standing::Syncing`] the contribution is empty.
+/// The state of a source: all its objects, and its standing. While it is [`SyncState::Syncing`] the contribution is empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConsulUpdate {
     pub standing: SyncState,

@@ -99,7 +99,7 @@ impl Registries {
         }
     }
 
-    /// Replaces the contribution of a source. Does not change its [`Standing`].
+    /// Replaces the contribution of a source. Does not change its [`SyncState`].
     pub fn put(&mut self, id: &SourceId, said: Contribution) -> Effect {
         let new = said.clone();
         let old = match self.sources.get_mut(id) {
