@@ -1,5 +1,6 @@
 //! A configuration file that is reloaded: its last content, its validity, and its last error.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -102,9 +103,14 @@ impl ConfigFile {
             let path = this.named.path.display();
             Failure::config(format!("cannot read --{flag} {path}: {cause}"))
         };
-        let is_there = given.is_some() || file::is_there_first(&this.named.path).is_ok();
-        if !is_there {
-            return Ok((this, None));
+        if given.is_none()
+            && let Err(cause) = file::is_there_first(&this.named.path)
+        {
+            // A mesh that silently loses its mutual TLS is worse than one that does not start.
+            return match cause.kind() {
+                io::ErrorKind::NotFound => Ok((this, None)),
+                _ => Err(wrong(&this, &cause.to_string())),
+            };
         }
         let read = this.changed().await.unwrap_or_else(|| Ok(Vec::new()));
         let bytes = read.map_err(|cause| wrong(&this, &cause))?;
@@ -242,5 +248,27 @@ pub(crate) fn chosen(
                 .is_ok()
                 .then(|| named(default)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_optional_file_that_cannot_be_reached_is_not_taken_for_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let usual = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
+        let (_, text) = ConfigFile::open("meshConfig", None, &usual("mesh"))
+            .await
+            .unwrap();
+        assert_eq!(text, None);
+        std::os::unix::fs::symlink(usual("loop"), usual("loop")).unwrap();
+        let opened = ConfigFile::open("meshConfig", None, &usual("loop")).await;
+        let failure = opened.unwrap_err().message;
+        assert!(
+            failure.starts_with("cannot read --meshConfig /"),
+            "{failure}"
+        );
     }
 }

@@ -64,11 +64,12 @@ pub(crate) fn named(
         let mut walk = Walk {
             root: path,
             is_excluded,
+            has_excluded: false,
             found: Vec::new(),
             seen: HashSet::new(),
         };
         walk.folder(path, 0);
-        if walk.found.is_empty() {
+        if walk.found.is_empty() && !walk.has_excluded {
             return Err(format!(
                 "cannot read {argument}: no .yaml, .yml or .json file in it"
             ));
@@ -100,6 +101,7 @@ fn place(path: &Path) -> PathBuf {
 struct Walk<'a> {
     root: &'a Path,
     is_excluded: &'a dyn Fn(&Path) -> bool,
+    has_excluded: bool,
     found: Vec<(PathBuf, Option<UnreadFile>)>,
     /// Directories that were seen: links may lead back.
     seen: HashSet<PathBuf>,
@@ -127,7 +129,11 @@ impl Walk<'_> {
                 .file_name()
                 .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
             let below = path.strip_prefix(self.root).unwrap_or(&path);
-            if hidden || self.found.len() > MOST_FILES || (self.is_excluded)(below) {
+            if hidden || self.found.len() > MOST_FILES {
+                continue;
+            }
+            if (self.is_excluded)(below) {
+                self.has_excluded = true;
                 continue;
             }
             if path.is_dir() {

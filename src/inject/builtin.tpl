@@ -134,16 +134,13 @@ spec:
     - --serviceCluster
     - {{ printf "%s.%s" $app $namespace | toJson }}
     - --drainDuration
-    {{- /* The proxy takes whole seconds: a part of one is one. */}}
     {{- $drain := $proxy.DrainDuration }}
     {{- $parent := $proxy.ParentShutdownDuration }}
-    {{- $drainSeconds := add $drain.Seconds (min $drain.Nanos 1) }}
-    {{- $parentSeconds := add $parent.Seconds (min $parent.Nanos 1) }}
-    - {{ if $drain.Nanos }}{{ $drainSeconds }}s{{ else }}{{ formatDuration $drain }}{{ end }}
+    - {{ formatDuration $drain }}
     {{- /* Releases since 1.17 know no end of a parent. Where the drain is as long, the proxy finds one that comes later. */}}
-    {{- if gt $parentSeconds $drainSeconds }}
+    {{- if gt $parent.Seconds $drain.Seconds }}
     - --parentShutdownDuration
-    - {{ if $parent.Nanos }}{{ $parentSeconds }}s{{ else }}{{ formatDuration $parent }}{{ end }}
+    - {{ formatDuration $parent }}
     {{- end }}
     - --discoveryAddress
     - {{ annotation $meta "sidecar.istio.io/discoveryAddress" (default $proxy.DiscoveryAddress $discoveryAddress) | toJson }}

@@ -69,6 +69,9 @@ fn is_said_form(name: &str) -> bool {
     SAID.iter().any(|(_, usual)| is_form(name, usual))
 }
 
+/// The targets that the agent takes at most (`init::config::scrape`).
+const MOST_TARGETS: usize = 16;
+
 /// A page of the application's metrics.
 #[derive(Debug, PartialEq)]
 struct Target {
@@ -119,7 +122,11 @@ fn targets(said: &str, status_port: u16) -> Result<Vec<Target>, String> {
             path: path.to_owned(),
         })
     });
-    read.collect()
+    let read: Vec<Target> = read.collect::<Result<_, String>>()?;
+    if read.len() > MOST_TARGETS {
+        return Err(format!("it has more than {MOST_TARGETS} targets"));
+    }
+    Ok(read)
 }
 
 /// Renders targets of the variable as their annotation.
@@ -144,7 +151,7 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
     let found = SAID.map(|(key, name)| (key, said(annotations, name).map(str::to_owned)));
     let [(_, scrape), (_, path), (_, at)] = &found;
     let unwanted = scrape.as_deref().and_then(annotations::boolean) == Some(false);
-    if unwanted || at.as_deref() == Some(&port.to_string()) {
+    if unwanted || at.as_deref().and_then(|at| at.parse().ok()) == Some(port) {
         return None;
     }
     let list = said(annotations, TARGETS.1).map(|text| (text, targets(text, port)));

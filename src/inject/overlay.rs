@@ -358,8 +358,11 @@ impl Injection<'_> {
             give_threads(made);
         }
         own.lay(made, protected);
-        own.give_user(made, self.is_transparent(made), &mut self.warnings);
-        if self.native && self.tried.templates.iter().any(|name| !is_router(name)) {
+        // A router redirects nothing.
+        let is_sidecar = self.tried.templates.iter().any(|name| !is_router(name));
+        let is_transparent = is_sidecar && self.is_transparent(made);
+        own.give_user(made, is_transparent, &mut self.warnings);
+        if self.native && is_sidecar {
             native::convert(made, self.status_port(made));
         }
         now.locate(made);
@@ -381,8 +384,14 @@ impl Injection<'_> {
         let pairs = path.iter();
         let pairs = pairs.map(|(key, value)| (variable(key), value.clone()));
         let mut variables: Vec<_> = pairs.collect();
-        let network = own_network.filter(|name| !name.is_empty());
-        let network = network.or_else(|| self.configuration.network(path));
+        let own_network = own_network.filter(|name| !name.is_empty());
+        let is_said = path.iter().any(|(key, _)| key == "net");
+        // The values are a default: a variable that is there is the user's, or the template's own.
+        let has_variable = pod::proxy(made)
+            .and_then(|proxy| proxy.get("env")?.as_array())
+            .is_some_and(|env| env.iter().any(|one| pod::name(one) == warnings::NETWORK));
+        let of_others = self.configuration.network(path);
+        let network = own_network.or_else(|| of_others.filter(|_| is_said || !has_variable));
         variables.extend(network.map(|name| (warnings::NETWORK.to_owned(), name.to_owned())));
         metrics::set_variables(made, &variables);
     }

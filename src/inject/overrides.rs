@@ -125,12 +125,16 @@ impl Overrides {
         let Some(user) = self.proxy_id("runAsUser").filter(|user| *user != 0) else {
             return;
         };
+        let mut group = None;
         if is_transparent {
             for list in CONTAINERS {
                 let all = pod::existing_list_mut(pod, list).into_iter().flatten();
                 for proxy in all.filter(|one| pod::name(one) == PROXY) {
                     if let Some(context) = pod::object_mut(proxy, "securityContext") {
                         context.insert("runAsUser".to_owned(), json!(0));
+                        // Kubelet starts no root beside a user's `true`.
+                        context.insert("runAsNonRoot".to_owned(), json!(false));
+                        group = context.get("runAsGroup").and_then(Value::as_i64);
                     }
                 }
             }
@@ -153,12 +157,19 @@ impl Overrides {
                 _ => continue,
             }
             let args = container.get_mut("args").and_then(Value::as_array_mut);
+            let Some(args) = args else { continue };
             let mut after = false;
-            for arg in args.into_iter().flatten() {
+            for arg in args.iter_mut() {
                 if after {
                     *arg = json!(user.to_string());
                 }
                 after = !after && arg.as_str() == Some("-u");
+            }
+            // The group, without which istio-iptables takes the user's number: the proxy's traffic is known by it alone.
+            if let Some(group) = group
+                && !args.iter().any(|arg| arg.as_str() == Some("-g"))
+            {
+                args.extend([json!("-g"), json!(group.to_string())]);
             }
         }
     }

@@ -35,7 +35,7 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
         )));
     }
     let globs = flags.exclude.iter().map(|glob| Glob::read(glob));
-    let globs: Vec<Glob> = globs.collect::<Result<_, _>>().map_err(Failure::config)?;
+    let globs: Vec<Glob> = globs.collect::<Result<_, _>>().map_err(usage)?;
     let is_excluded = |below: &Path| globs.iter().any(|glob| glob.has(below));
     let format = match flags.output.as_str() {
         "json" => ReportFormat::Json,

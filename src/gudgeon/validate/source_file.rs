@@ -110,9 +110,11 @@ impl<'a> SourceFile<'a> {
     }
 }
 
-/// Returns true if there is no `apiVersion`, which other files with a `kind` lack. One of ours without a kind is a mistake.
+/// Returns true if there is no `apiVersion`, which other files with a `kind` lack. One of ours without a kind is a mistake, and so
+/// is a misspelled `apiVersion` beside a `kind` and `metadata`.
 fn says_no_kind(value: &Value) -> bool {
-    value.get("apiVersion").is_none_or(Value::is_null)
+    let says = |key| value.get(key).is_some_and(|said| !said.is_null());
+    !says("apiVersion") && !(says("kind") && says("metadata"))
 }
 
 /// The begin of an action of Helm, and of other templates.

@@ -673,7 +673,7 @@ const TIMES: u32 = 30;
 /// Shorter durations are too small to measure.
 const SHORTEST: Duration = Duration::from_millis(2);
 /// Rounds, of which the shortest counts: other tests run at the same time.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 25;
 
 /// Returns both outcomes, and the durations if the second exceeds the bound.
 fn grows(

@@ -16,9 +16,12 @@ const OF_ALL: usize = 96 << 20;
 /// About the bytes that a name takes beside its own: of the map, of its version and of its counts.
 const OF_NAME: usize = 64;
 
-/// The bytes that the lists of many streams take.
+/// The bytes that the lists of many streams take, and the number of streams that have a list.
 #[derive(Debug, Default)]
-pub struct ListedBytes(AtomicUsize);
+pub struct ListedBytes {
+    bytes: AtomicUsize,
+    streams: AtomicUsize,
+}
 
 /// The part that one stream has in them, given back at its end.
 #[derive(Debug, Default)]
@@ -36,18 +39,33 @@ impl Share {
         self.set(own);
     }
 
-    /// Sets the bytes of the stream's lists; returns false if they are too many.
+    /// Sets the bytes of the stream's lists; returns false if they are too many. A stream's equal part of the bound is its own,
+    /// however much the others have: all together stay below twice the bound.
     pub(super) fn set(&mut self, own: usize) -> bool {
-        let ListedBytes(all) = &*self.all;
+        let ListedBytes { bytes, streams } = &*self.all;
         let all = match own.checked_sub(self.own) {
-            Some(more) => all.fetch_add(more, Ordering::Relaxed).saturating_add(more),
+            Some(more) => bytes
+                .fetch_add(more, Ordering::Relaxed)
+                .saturating_add(more),
             None => {
                 let less = self.own.saturating_sub(own);
-                all.fetch_sub(less, Ordering::Relaxed).saturating_sub(less)
+                bytes
+                    .fetch_sub(less, Ordering::Relaxed)
+                    .saturating_sub(less)
             }
         };
+        match (self.own > 0, own > 0) {
+            (false, true) => {
+                streams.fetch_add(1, Ordering::Relaxed);
+            }
+            (true, false) => {
+                streams.fetch_sub(1, Ordering::Relaxed);
+            }
+            (true, true) | (false, false) => {}
+        }
         self.own = own;
-        own <= OF_STREAM && all <= OF_ALL
+        let part = OF_ALL / streams.load(Ordering::Relaxed).max(1);
+        own <= OF_STREAM && (all <= OF_ALL || own <= part)
     }
 }
 
@@ -108,7 +126,7 @@ mod tests {
     }
 
     fn counted(all: &ListedBytes) -> usize {
-        all.0.load(Ordering::Relaxed) / MIB
+        all.bytes.load(Ordering::Relaxed) / MIB
     }
 
     #[test]
@@ -150,6 +168,11 @@ mod tests {
         let mut next = source(&all);
         let too_many = Err(SourceError::ListedTooMany);
         assert_eq!(list(&mut next, "a", 0..20), too_many);
+        // Whoever lists no more than its part is not refused for what others list.
+        let mut small = source(&all);
+        list(&mut small, "a", 0..10).unwrap();
+        list(&mut source(&all), "a", 0..0).unwrap();
+        drop(small);
         drop((next, sources.pop()));
         list(&mut source(&all), "a", 0..20).unwrap();
         assert_eq!(counted(&all), 60);

@@ -8,7 +8,7 @@ use super::{
     Finding, Generated, Settings, VIRTUAL_SERVICES, gateway, host_of, own_findings, virtual_service,
 };
 use crate::Key;
-use crate::kubernetes::Ingress;
+use crate::kubernetes::{Ingress, IngressRule};
 
 /// A result that is made at once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +60,12 @@ pub struct Ingresses {
     read: usize,
 }
 
+/// The rules of which something is made, with their numbers. Nothing is kept for others: a MiB of them is half a million.
+fn with_paths(ingress: &Ingress) -> impl Iterator<Item = (usize, &IngressRule)> {
+    let rules = ingress.spec.rules.iter().enumerate();
+    rules.filter(|(_, rule)| !rule.http.paths.is_empty())
+}
+
 impl Ingresses {
     pub const fn new(settings: Settings) -> Self {
         Self {
@@ -88,14 +94,14 @@ impl Ingresses {
         if let Some(old) = self.all.remove(&key) {
             self.touch(&key, &old);
             take(&mut self.names, &key.name, &key);
-            for (at, rule) in old.spec.rules.iter().enumerate() {
+            for (at, rule) in with_paths(&old) {
                 take(&mut self.hosts, host_of(rule), &(key.clone(), at));
             }
         }
         if let Some(new) = ingress {
             self.touch(&key, &new);
             put(&mut self.names, &key.name, key.clone());
-            for (at, rule) in new.spec.rules.iter().enumerate() {
+            for (at, rule) in with_paths(&new) {
                 put(&mut self.hosts, host_of(rule), (key.clone(), at));
             }
             self.all.insert(key, new);
