@@ -784,6 +784,36 @@ fn secrets_in_files_of_a_client_stand_alone() {
     assert_eq!(wire.all(), [""; 0]);
 }
 
+/// In delta a client asks for each when it needs it, and answers each when it has looked for its files.
+#[test]
+fn a_secret_that_stands_alone_may_be_answered_behind_another() {
+    let names = ["file-cert:/a~/b", "file-cert:/c~/d"];
+    let world = names.iter().fold(World::default(), |world, name| {
+        world.simple(Secret, name, 1)
+    });
+    let mut wire = Wire::delta(&world);
+    let nonces = names.map(|name| {
+        wire.ask(&Request {
+            names: [name].into(),
+            ..Request::of(Secret)
+        });
+        assert_eq!(wire.all(), [format!("sds {name}=1")]);
+        wire.nonce(Secret)
+    });
+    let answers = [Some("no such file: /a"), None];
+    for (nonce, error) in nonces.into_iter().zip(answers) {
+        wire.ask(&Request {
+            nonce,
+            error: error.map(str::to_owned),
+            ..Request::of(Secret)
+        });
+    }
+    assert_eq!(wire.all(), [""; 0]);
+    let refused = wire.stream.refusals(Secret).into_iter();
+    let words: Vec<_> = refused.map(|(nack, _)| nack.message.to_string()).collect();
+    assert_eq!(words, ["no such file: /a"]);
+}
+
 /// Whose names were compared while it came.
 #[test]
 fn an_acknowledgement_that_was_compared_is_one_whatever_was_sent_since() {
