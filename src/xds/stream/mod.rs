@@ -310,15 +310,16 @@ impl Stream {
             Type::Secret => &self.secrets,
             Type::Cluster | Type::Listener => return Ok(()),
         };
-        // An ACK has all names once more.
-        if self.protocol == Protocol::StateOfTheWorld
-            && !is_first
-            && known.is_exactly(&request.names)
-        {
+        // An ACK has all names once more, be it in another order: the list stays the one that others have, too.
+        let may_repeat = self.protocol == Protocol::StateOfTheWorld && !is_first;
+        if may_repeat && known.is_exactly(&request.names) {
             return Ok(());
         }
         let mut names = sorted(request.names.iter());
         names.retain(|name| *name != "*");
+        if may_repeat && known.are(&names) {
+            return Ok(());
+        }
         // While clusters warm, Envoy holds its request for them back; they wait for assignments that it may have already.
         let trusted = request.kind != Type::Endpoint || self.has_current_clusters();
         let absence = Absence::of(request.kind, self.protocol, self.client);

@@ -73,6 +73,12 @@ impl Named {
             && (names.is_list(&self.slots) || self.slots.iter().zip(names.iter()).all(same))
     }
 
+    /// State of the world: whether these names, sorted, each once, say nothing new, in whatever order they came.
+    pub(super) fn are(&self, names: &[&str]) -> bool {
+        let all = self.slots.iter().map(|slot| &**slot.name());
+        self.left.is_empty() && self.slots.len() == names.len() && all.eq(names.iter().copied())
+    }
+
     /// Its names, if this is the first of them.
     pub(super) fn beginning_with(&self, first: &str) -> Option<Arc<dyn NameList>> {
         let begins = self.slots.first()?.name();

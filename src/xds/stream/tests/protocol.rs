@@ -1,5 +1,7 @@
 //! The rows of the protocol, each for both variants where they share it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use prost::Message as _;
@@ -812,6 +814,22 @@ fn a_secret_that_stands_alone_may_be_answered_behind_another() {
     let refused = wire.stream.refusals(Secret).into_iter();
     let words: Vec<_> = refused.map(|(nack, _)| nack.message.to_string()).collect();
     assert_eq!(words, ["no such file: /a"]);
+}
+
+/// Envoy writes names as its sets and lists of watches have them.
+#[test]
+fn an_acknowledgement_in_another_order_leaves_the_list_as_it_is() {
+    let mut wire = settled(Wire::sotw(&world()));
+    let list = |wire: &Wire| wire.stream.names_beginning_with("a").unwrap();
+    let before = list(&wire);
+    assert_eq!(wire.names(Endpoint, &["b", "a"]), RequestOutcome::Asked);
+    assert_eq!(wire.all(), [""; 0]);
+    assert!(Arc::ptr_eq(&list(&wire), &before));
+    // One name more or less is another list.
+    for names in [&["b"][..], &["c", "b", "a"]] {
+        wire.names(Endpoint, names);
+        assert_eq!(wire.stream.watches(Endpoint).names.len(), names.len());
+    }
 }
 
 /// Whose names were compared while it came.
