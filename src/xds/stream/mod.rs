@@ -263,8 +263,7 @@ impl Stream {
             Type::Endpoint | Type::Route | Type::Secret => return Ok(()),
         };
         let client = self.client;
-        let mut names = sorted(request.names.iter());
-        names.retain(|name| *name != "*");
+        let names = sorted(request.names.iter().filter(|name| *name != "*"));
         let asked = RequestedNames {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
@@ -315,8 +314,7 @@ impl Stream {
         if may_repeat && known.is_exactly(&request.names) {
             return Ok(());
         }
-        let mut names = sorted(request.names.iter());
-        names.retain(|name| *name != "*");
+        let names = sorted(request.names.iter().filter(|name| *name != "*"));
         if may_repeat && known.are(&names) {
             return Ok(());
         }
