@@ -231,10 +231,10 @@ impl Stream {
             }
     }
 
-    /// Returns the names of a type that this one is the first of, for [`RequestReader`](crate::resource_names::RequestReader).
-    pub fn names_beginning_with(&self, first: &str) -> Option<Arc<dyn NameList>> {
+    /// Returns the names of a type that this one is of, for [`RequestReader`](crate::resource_names::RequestReader).
+    pub fn list_with(&self, name: &str) -> Option<Arc<dyn NameList>> {
         let mut all = [&self.endpoints, &self.routes, &self.secrets].into_iter();
-        all.find_map(|named| named.beginning_with(first))
+        all.find_map(|named| named.list_with(name))
     }
 
     fn named(&mut self, kind: Type) -> Option<&mut Named> {

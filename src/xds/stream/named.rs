@@ -79,10 +79,10 @@ impl Named {
         self.left.is_empty() && self.slots.len() == names.len() && all.eq(names.iter().copied())
     }
 
-    /// Its names, if this is the first of them.
-    pub(super) fn beginning_with(&self, first: &str) -> Option<Arc<dyn NameList>> {
-        let begins = self.slots.first()?.name();
-        (**begins == *first).then(|| Arc::clone(&self.slots) as Arc<dyn NameList>)
+    /// Its names, if this is one of them.
+    pub(super) fn list_with(&self, name: &str) -> Option<Arc<dyn NameList>> {
+        let has_name = self.has(name);
+        has_name.then(|| Arc::clone(&self.slots) as Arc<dyn NameList>)
     }
 
     /// State of the world: these names, sorted, each once, and no others. They come with the last nonce.

@@ -820,7 +820,7 @@ fn a_secret_that_stands_alone_may_be_answered_behind_another() {
 #[test]
 fn an_acknowledgement_in_another_order_leaves_the_list_as_it_is() {
     let mut wire = settled(Wire::sotw(&world()));
-    let list = |wire: &Wire| wire.stream.names_beginning_with("a").unwrap();
+    let list = |wire: &Wire| wire.stream.list_with("b").unwrap();
     let before = list(&wire);
     assert_eq!(wire.names(Endpoint, &["b", "a"]), RequestOutcome::Asked);
     assert_eq!(wire.all(), [""; 0]);
@@ -838,13 +838,13 @@ fn an_acknowledgement_that_was_compared_is_one_whatever_was_sent_since() {
     let mut wire = settled(Wire::sotw(&world()));
     let names: Vec<_> = wire.stream.watches(Endpoint).names;
     let message = DiscoveryRequest {
-        resource_names: names.iter().map(ToString::to_string).collect(),
+        resource_names: names.iter().rev().map(ToString::to_string).collect(),
         ..DiscoveryRequest::default()
     };
     let compared = |stream: &Stream| {
         let mut reader = RequestReader::default();
         let message = message.encode_to_vec();
-        let find = |first: &str| stream.names_beginning_with(first);
+        let find = |name: &str| stream.list_with(name);
         assert_eq!(reader.take(&message, find), message.len());
         let names = reader.finish(Bytes::new()).1.unwrap();
         Request {
