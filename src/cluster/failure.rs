@@ -73,6 +73,15 @@ impl Failure {
         self.cause.code()
     }
 
+    /// Returns true if the account has no right to it: 403 is also what a webhook answers of one object. RBAC's words name the verb.
+    pub(crate) fn is_without_right(&self) -> bool {
+        let verb = format!(" cannot {} ", self.action.verb);
+        let Cause::Status { code, message, .. } = &self.cause else {
+            return false;
+        };
+        *code == 403 && message.contains(&verb)
+    }
+
     /// Returns the server's `Retry-After`.
     pub(crate) const fn after(&self) -> Option<Duration> {
         match self.cause {

@@ -34,6 +34,8 @@ const BUILT_IN: [&str; 3] = [WEBHOOKS, "validatingwebhookconfigurations", "clust
 pub(crate) enum Fault {
     /// A Status with this code; with a `Retry-After`, where that is not zero.
     Status(u16, u64),
+    /// A Status that forbids it in these words.
+    Forbids(&'static str),
     /// The server sends no byte.
     Silence,
     /// A body that never ends, and never has a line either.

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use self::ledger::{StatusLedger, Work};
+use self::ledger::{Refusal, StatusLedger, Work};
 use self::seen::StatusPage;
 use crate::backoff::Backoff;
 use crate::connect::{Cluster, REQUEST};
@@ -278,11 +278,12 @@ impl StatusWriter {
             match failure.code() {
                 // The object is gone, or its kind has no status; or the server has the kind no more, or not in this version.
                 Some(404) => {
-                    let is_of_kind = failure.action.verb == "list";
-                    if is_of_kind {
+                    let mut refusal = Refusal::OfObject;
+                    if failure.action.verb == "list" {
                         self.kinds.remove(&work.subject.place());
+                        refusal = Refusal::OfKind;
                     }
-                    self.ledger.refused(&work, is_of_kind, Instant::now());
+                    self.ledger.refused(&work, refusal, Instant::now());
                 }
                 // Another write was first, the server has too much to do, or a webhook of its own fails.
                 Some(401 | 408 | 409 | 429 | 500..) | None => {
@@ -293,17 +294,21 @@ impl StatusWriter {
                     sleep(failure.after().unwrap_or_default()).await;
                     return Some(wait.saturating_sub(failure.after().unwrap_or_default()));
                 }
-                Some(code) => {
-                    self.say_refused(&failure);
-                    self.ledger.refused(&work, code == 403, Instant::now());
+                Some(_) => {
+                    let refusal = match failure.is_without_right() {
+                        true => Refusal::OfNamespace,
+                        false => Refusal::OfObject,
+                    };
+                    self.say_refused(&failure, refusal);
+                    self.ledger.refused(&work, refusal, Instant::now());
                 }
             }
         }
         self.ledger.next_try(Instant::now())
     }
 
-    /// Once of each kind: the next object of it is refused for the same reason.
-    fn say_refused(&mut self, failure: &Failure) {
+    /// Once of each kind: others of it are refused for the same reason.
+    fn say_refused(&mut self, failure: &Failure, refusal: Refusal) {
         let about = Failure {
             action: Action {
                 name: None,
@@ -311,7 +316,8 @@ impl StatusWriter {
             },
             cause: failure.cause.clone(),
         };
-        if self.ledger.is_new_refusal(&about.action.to_string()) {
+        let action = about.action.to_string();
+        if self.ledger.is_new_refusal(&action, refusal) {
             tracing::warn!("{about}: status is not written");
         }
     }

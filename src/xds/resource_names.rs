@@ -44,7 +44,7 @@ impl From<DecodeError> for Malformed {
     }
 }
 
-/// Names that a stream has, in their order.
+/// Names that a stream has, sorted, each once.
 pub trait NameList: fmt::Debug + Send + Sync {
     /// Returns how many there are.
     fn count(&self) -> usize;
@@ -53,7 +53,7 @@ pub trait NameList: fmt::Debug + Send + Sync {
     fn name(&self, at: usize) -> Option<&str>;
 }
 
-/// Names, in the order in which the client wrote them.
+/// Names, in the order in which the client wrote them; those that a stream has, in the order of its list.
 #[derive(Clone, Default)]
 pub struct ResourceNames {
     names: NameSource,
@@ -91,24 +91,12 @@ impl ResourceNames {
         })
     }
 
-    /// The first ones of a list: none yet.
-    fn none_of(list: Arc<dyn NameList>) -> Self {
+    /// The first ones of a list, so many.
+    fn first_of(list: Arc<dyn NameList>, count: usize) -> Self {
         Self {
             names: NameSource::List(list),
-            count: 0,
+            count,
         }
-    }
-
-    /// Adds the name if it is the next one of the list; returns whether it is.
-    fn continues_with(&mut self, name: &[u8]) -> bool {
-        let is_next = match &self.names {
-            NameSource::Message(_) => false,
-            NameSource::List(list) => list
-                .name(self.count)
-                .is_some_and(|next| equal(next.as_bytes(), name)),
-        };
-        self.count += usize::from(is_next);
-        is_next
     }
 
     /// Returns whether they are all of this list, and came from it. If not, they may still be equal.

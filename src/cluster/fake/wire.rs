@@ -201,6 +201,11 @@ pub(super) async fn misbehave(connection: &mut TcpStream, fault: Fault) -> Optio
             };
             answer(connection, code, &more, &status(code)).await
         }
+        Fault::Forbids(words) => {
+            let mut status = status(403);
+            status["message"] = json!(words);
+            answer(connection, 403, "", &status).await
+        }
         Fault::Says(text) => respond(connection, 200, "application/json", "", text).await,
         // The caller has carried the request out.
         Fault::Lost | Fault::Meanwhile(_) => None,

@@ -31,11 +31,22 @@ pub(super) struct StatusLedger {
     failed: BTreeMap<Subject, u32>,
     /// Writes that are refused, by their marks: not tried again before this time.
     refused: BTreeMap<Subject, (u64, Instant)>,
-    /// Kinds of which no status may be written, likewise.
-    forbidden: BTreeMap<GroupResource, Instant>,
+    /// Kinds of which no status may be written, likewise: in a namespace, or in none.
+    forbidden: BTreeMap<(GroupResource, Option<Box<str>>), Instant>,
     /// The object that was tried last: others have their turn before it has one again.
     last: Option<Subject>,
-    said: BTreeSet<String>,
+    said: BTreeSet<(String, Refusal)>,
+}
+
+/// What a refusal of one write says of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Refusal {
+    /// Nothing: a webhook looks at one object as it is.
+    OfObject,
+    /// A role may be given in one namespace and missing in another.
+    OfNamespace,
+    /// The server does not have the kind.
+    OfKind,
 }
 
 /// Mark of a status that an earlier process has written.
@@ -76,7 +87,9 @@ impl StatusLedger {
                 false => known != Some(mark),
             };
             let refused = self.refused.get(subject);
-            let waits = self.forbidden.contains_key(&subject.place())
+            let namespace = Some(subject.key.namespace.clone());
+            let waits = self.forbidden.contains_key(&(subject.place(), None))
+                || self.forbidden.contains_key(&(subject.place(), namespace))
                 || refused.is_some_and(|(refused, _)| *refused == mark);
             (differs && !waits).then(|| Work {
                 subject: subject.clone(),
@@ -121,17 +134,21 @@ impl StatusLedger {
             .insert(work.subject.clone(), failed.saturating_add(1));
     }
 
-    /// The server does not allow it: of the object as it is, or of none of its kind.
-    pub(super) fn refused(&mut self, work: &Work, of_its_kind: bool, now: Instant) {
+    /// The server does not allow it.
+    pub(super) fn refused(&mut self, work: &Work, refusal: Refusal, now: Instant) {
         self.tried(work);
         let until = now + REFUSED;
-        match of_its_kind {
-            true => drop(self.forbidden.insert(work.subject.place(), until)),
-            false => drop(
-                self.refused
-                    .insert(work.subject.clone(), (work.mark, until)),
-            ),
-        }
+        let namespace = match refusal {
+            Refusal::OfObject => {
+                let refused = (work.mark, until);
+                self.refused.insert(work.subject.clone(), refused);
+                return;
+            }
+            Refusal::OfNamespace => Some(work.subject.key.namespace.clone()),
+            Refusal::OfKind => None,
+        };
+        self.forbidden
+            .insert((work.subject.place(), namespace), until);
     }
 
     fn tried(&mut self, work: &Work) {
@@ -139,8 +156,8 @@ impl StatusLedger {
         self.last = Some(work.subject.clone());
     }
 
-    pub(super) fn is_new_refusal(&mut self, words: &str) -> bool {
-        self.said.insert(words.to_owned())
+    pub(super) fn is_new_refusal(&mut self, words: &str, refusal: Refusal) -> bool {
+        self.said.insert((words.to_owned(), refusal))
     }
 }
 
@@ -155,11 +172,13 @@ mod tests {
         ledger.work(wanted, Instant::now())
     }
 
+    /// `NAMESPACE/NAME`, or the name of one in `n`.
     fn subject(name: &str) -> Subject {
+        let (namespace, name) = name.split_once('/').unwrap_or(("n", name));
         Subject {
             group: "g",
             plural: "p",
-            key: Key::new("n", name),
+            key: Key::new(namespace, name),
         }
     }
 
@@ -227,20 +246,23 @@ mod tests {
         ledger.done(&all[0]);
         ledger.done(&all[1]);
         assert_eq!(ledger.next_try(now), None);
-        ledger.refused(&all[2], false, now);
+        ledger.refused(&all[2], Refusal::OfObject, now);
         assert_eq!(names(&ledger.work(&wanted, now)), [""; 0]);
         assert_eq!(ledger.next_try(now), Some(REFUSED));
         // Of another version of the object it need not be so.
         let newer = said(&[("a", 1, &["x"]), ("b", 1, &["x"]), ("c", 2, &["x"])]);
         assert_eq!(names(&ledger.work(&newer, now)), ["c"]);
         assert_eq!(names(&ledger.work(&wanted, now + REFUSED)), ["c"]);
-        // The right is missing: that is so of all of the kind.
-        ledger.refused(&all[2], true, now);
-        let more = said(&[("c", 2, &["x"]), ("d", 1, &["x"])]);
-        assert_eq!(names(&ledger.work(&more, now)), [""; 0]);
-        let later = now + REFUSED;
-        assert_eq!(names(&ledger.work(&more, later)), ["d", "c"]);
-        assert_eq!(ledger.next_try(later), None);
+        // The right is missing: that is so of all of the kind in the namespace. Without the kind it is so of all.
+        let more = said(&[("c", 2, &["x"]), ("d", 1, &["x"]), ("other/e", 1, &["x"])]);
+        for (refusal, others) in [(Refusal::OfNamespace, &["e"][..]), (Refusal::OfKind, &[])] {
+            let mut ledger = StatusLedger::default();
+            ledger.refused(&all[2], refusal, now);
+            assert_eq!(names(&ledger.work(&more, now)), others);
+            let later = now + REFUSED;
+            assert_eq!(names(&ledger.work(&more, later)), ["d", "e", "c"]);
+            assert_eq!(ledger.next_try(later), None);
+        }
     }
 
     #[test]

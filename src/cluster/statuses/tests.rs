@@ -38,8 +38,21 @@ async fn fake() -> Fake {
     fake
 }
 
+/// `NAMESPACE/NAME`, or the name of one in `n`.
+fn key(name: &str) -> Key {
+    let (namespace, name) = name.split_once('/').unwrap_or(("n", name));
+    Key::new(namespace, name)
+}
+
+fn path(name: &str) -> String {
+    let key = key(name);
+    format!("{}/{}", key.namespace, key.name)
+}
+
 fn put(fake: &Fake, kind: &str, name: &str, generation: i64) {
-    let metadata = json!({"name": name, "namespace": "n", "generation": generation});
+    let key = key(name);
+    let metadata =
+        json!({"name": &*key.name, "namespace": &*key.namespace, "generation": generation});
     fake.put_in(kind, json!({"metadata": metadata, "spec": {}}));
 }
 
@@ -51,7 +64,7 @@ fn said(all: Telling<'_>) -> AllSaid {
         let subject = Subject {
             group: GROUP,
             plural,
-            key: Key::new("n", name),
+            key: key(name),
         };
         let said = ObjectMessages {
             content: *content,
@@ -84,7 +97,7 @@ impl Writing {
 
     /// The messages of a status, and the generation that they are about.
     fn status(&self, kind: &str, name: &str) -> String {
-        let object = self.fake.get_in(kind, &format!("n/{name}"));
+        let object = self.fake.get_in(kind, &path(name));
         let status = &object["status"];
         let messages = status["validationMessages"].as_array().cloned();
         let texts = messages.unwrap_or_default();
@@ -121,7 +134,7 @@ impl Writing {
     }
 
     fn writes_of(&self, name: &str) -> usize {
-        self.fake.count(&format!("patch n/{name}/status"))
+        self.fake.count(&format!("patch {}/status", path(name)))
     }
 
     fn version(&self, kind: &str, name: &str) -> Value {
@@ -218,13 +231,26 @@ async fn an_object_that_always_fails_holds_nobody_up() {
 
 #[tokio::test]
 async fn what_the_server_refuses_is_not_tried_at_each_turn() {
-    for (code, of_others) in [(403, ":"), (404, "1:x"), (422, "1:x")] {
+    let no_right = "virtualservices.networking.istio.io \"a\" is forbidden: User \"g\" cannot patch resource \
+                    \"virtualservices/status\" in API group \"networking.istio.io\" in the namespace \"n\"";
+    let denied =
+        "admission webhook \"w.example\" denied the request: a status cannot be without a team";
+    for (fault, of_others) in [
+        (Fault::Forbids(no_right), ":"),
+        (Fault::Forbids(denied), "1:x"),
+        (Fault::Status(404, 0), "1:x"),
+        (Fault::Status(422, 0), "1:x"),
+    ] {
         let fake = fake().await;
-        for name in ["a", "b"] {
+        for name in ["a", "b", "other/a"] {
             put(&fake, SERVICES, name, 1);
         }
-        fake.fail("patch", &[Fault::Status(code, 0)]);
-        let all: Telling<'_> = &[(SERVICES, "a", 1, &["x"]), (SERVICES, "b", 1, &["x"])];
+        fake.fail("patch", &[fault.clone()]);
+        let all: Telling<'_> = &[
+            (SERVICES, "a", 1, &["x"]),
+            (SERVICES, "b", 1, &["x"]),
+            (SERVICES, "other/a", 1, &["x"]),
+        ];
         let writing = Writing::start(fake, all);
         writing
             .asked("the first write", || writing.writes_of("a") == 1)
@@ -234,10 +260,11 @@ async fn what_the_server_refuses_is_not_tried_at_each_turn() {
             writing.tell(all);
         }
         writing.settled(all).await;
-        assert_eq!(writing.status(SERVICES, "a"), ":", "{code}");
-        // Without the right nothing of the kind is written, and other kinds are.
-        assert_eq!(writing.status(SERVICES, "b"), of_others, "{code}");
-        assert_eq!(writing.writes_of("a"), 1, "{code}");
+        assert_eq!(writing.status(SERVICES, "a"), ":", "{fault:?}");
+        // Without the right nothing of the kind is written in that namespace, and in others it is.
+        assert_eq!(writing.status(SERVICES, "b"), of_others, "{fault:?}");
+        assert_eq!(writing.status(SERVICES, "other/a"), "1:x", "{fault:?}");
+        assert_eq!(writing.writes_of("a"), 1, "{fault:?}");
     }
 }
 

@@ -40,9 +40,9 @@ impl MessageReader for StreamReader {
 
     fn take(&mut self, come: &[u8]) -> usize {
         match (&self.session, self.protocol) {
-            (Some(session), Protocol::StateOfTheWorld) => self.reader.take(come, |first| {
-                session.look(|stream| stream.names_beginning_with(first))
-            }),
+            (Some(session), Protocol::StateOfTheWorld) => self
+                .reader
+                .take(come, |name| session.look(|stream| stream.list_with(name))),
             (None, _) | (_, Protocol::Delta) => 0,
         }
     }

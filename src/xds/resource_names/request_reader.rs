@@ -1,13 +1,17 @@
 //! A request of state of the world, read while it comes.
 //!
 //! An acknowledgement repeats all names of its type: some 40 kB, and two thousand proxies acknowledge a push at the same time.
-//! So names are compared with those that the stream has as they come, and equal ones are not kept.
+//! So names are compared with those that the stream has as they come, and equal ones are not kept. They come in whatever order a
+//! client has them in: Envoy's is that of hash sets.
+
+mod seen;
 
 use std::mem;
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
+use self::seen::SeenNames;
 use super::{FIELD, NameList, ResourceNames};
 
 /// Bytes of the other fields that are kept apart. A request with more, which has a refusal's words, is read whole.
@@ -18,8 +22,8 @@ const REST_BYTES: usize = 4 << 10;
 pub struct RequestReader {
     /// The fields that are not names, as they came.
     rest: Vec<u8>,
-    /// The names that came: those with which a list begins.
-    names: ResourceNames,
+    /// The names that came, all of one list.
+    names: SeenNames,
     /// A field is not what an acknowledgement has: it and what follows it stay in the bytes that are not taken.
     differs: bool,
 }
@@ -36,7 +40,7 @@ enum WireField<'a> {
 
 impl RequestReader {
     /// Takes whole fields of a request that has begun; returns how many bytes they have. Given are all bytes that have come
-    /// and were not taken before. `list` finds a list by its first name.
+    /// and were not taken before. `list` finds a list that has a name.
     pub fn take(&mut self, come: &[u8], list: impl Fn(&str) -> Option<Arc<dyn NameList>>) -> usize {
         let mut left = come;
         while !self.differs && !left.is_empty() {
@@ -57,28 +61,30 @@ impl RequestReader {
         come.len() - left.len()
     }
 
-    /// Whether it is the next name of the list that the names before it are of.
+    /// Returns whether it is of the list that the names before it are of, and is not one of them.
     fn repeats(&mut self, name: &[u8], list: impl Fn(&str) -> Option<Arc<dyn NameList>>) -> bool {
         if self.names.is_empty()
             && let Ok(name) = std::str::from_utf8(name)
             && let Some(list) = list(name)
         {
-            self.names = ResourceNames::none_of(list);
+            self.names = SeenNames::of(list);
         }
-        self.names.continues_with(name)
+        self.names.see(name)
     }
 
     /// Bytes that it keeps of the request.
     #[must_use]
     pub fn kept(&self) -> usize {
-        self.rest.len()
+        self.rest.len() + self.names.bytes()
     }
 
     /// Ends the request, of which these bytes were not taken: returns the message, and its names where the message is
     /// without them.
     pub fn finish(&mut self, left: Bytes) -> (Bytes, Option<ResourceNames>) {
         let Self { rest, names, .. } = mem::take(self);
-        if left.is_empty() {
+        if left.is_empty()
+            && let Some(names) = names.all()
+        {
             return (rest.into(), Some(names));
         }
         if rest.is_empty() && names.is_empty() {
@@ -183,15 +189,22 @@ mod tests {
 
     /// What a reader makes of bytes that come in pieces, and the most that was kept before the end.
     struct Heard {
+        /// With its names sorted: they are a set.
         request: Option<Request>,
         names_apart: bool,
         most: usize,
     }
 
+    fn sorted(mut request: Request) -> Request {
+        request.names.sort();
+        request
+    }
+
     fn hear(reader: &mut RequestReader, list: &Arc<List>, bytes: &[u8], sizes: &[usize]) -> Heard {
         let find = |first: &str| {
             let list: Arc<dyn NameList> = list.clone();
-            (list.name(0) == Some(first)).then_some(list)
+            let mut names = (0..list.count()).map_while(|at| list.name(at));
+            names.any(|name| name == first).then(|| Arc::clone(&list))
         };
         let (mut left, mut come) = (bytes, Vec::new());
         let mut most = 0;
@@ -213,7 +226,7 @@ mod tests {
         let request = Request::decode(message).ok().zip(names);
         let request = request.map(|(mut request, names)| {
             request.names = names.iter().map(str::to_owned).collect();
-            request
+            sorted(request)
         });
         Heard {
             request,
@@ -227,18 +240,22 @@ mod tests {
     }
 
     prop_compose! {
-        /// An acknowledgement of the list, or one that differs from it in one name, or has more or fewer.
+        /// An acknowledgement of the list in any order, or one that differs from it in one name, or has more or fewer.
         fn names()(
-            list in prop::collection::vec("[ab]{0,9}", 0..9),
+            (list, shuffled) in prop::collection::btree_set("[ab]{0,9}", 0..9)
+                .prop_map(Vec::from_iter)
+                .prop_flat_map(|list| (Just(list.clone()), Just(list).prop_shuffle())),
+            in_order: bool,
             other in "[ab]{0,9}",
             at in 0..9_usize,
-            change in 0..4,
+            change in 0..5,
         ) -> (Arc<List>, Vec<String>) {
-            let mut names = list.clone();
+            let mut names = if in_order { list.clone() } else { shuffled };
             match change {
                 0 => {}
                 1 => names.truncate(at),
                 2 => names.insert(at.min(list.len()), other),
+                3 => names.extend(list.get(at).cloned()),
                 _ => names.iter_mut().skip(at).take(1).for_each(|name| name.clone_from(&other)),
             }
             (Arc::new(List(list)), names)
@@ -260,7 +277,7 @@ mod tests {
             let bytes = request.encode_to_vec();
             for _ in 0..2 {
                 let heard = hear(&mut reader, &list, &bytes, &sizes);
-                prop_assert_eq!(heard.request.as_ref(), Some(&request));
+                prop_assert_eq!(heard.request, Some(sorted(request.clone())));
             }
         }
 
@@ -275,7 +292,7 @@ mod tests {
             let named = Request { names, ..Request::default() }.encode_to_vec();
             let bytes = [begin, named, end].concat();
             let heard = hear(&mut RequestReader::default(), &list, &bytes, &sizes);
-            prop_assert_eq!(heard.request, Request::decode(&*bytes).ok());
+            prop_assert_eq!(heard.request, Request::decode(&*bytes).ok().map(sorted));
         }
     }
 
@@ -301,6 +318,37 @@ mod tests {
             assert_eq!(heard.request.as_ref(), Some(&request));
             assert!(heard.names_apart && heard.most < 64, "{}", heard.most);
         }
+    }
+
+    #[test]
+    fn of_names_in_another_order_a_bit_is_kept() {
+        let (list, mut request) = acknowledgement(1000);
+        let orders: [fn(&mut Vec<String>); 3] = [
+            |names| names.reverse(),
+            |names| names.rotate_left(300),
+            |names| names.sort_by_key(|name| name.bytes().rev().collect::<Vec<_>>()),
+        ];
+        for order in orders {
+            order(&mut request.names);
+            let bytes = request.encode_to_vec();
+            for size in [1, 7, 1000, 8183] {
+                let heard = hear(&mut RequestReader::default(), &list, &bytes, &[size]);
+                assert_eq!(heard.request, Some(sorted(request.clone())));
+                let most = 64 + 1000_usize.div_ceil(64) * 8;
+                assert!(heard.names_apart && heard.most < most, "{}", heard.most);
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_which_some_are_missing_are_put_together() {
+        let (list, mut request) = acknowledgement(100);
+        request.names.reverse();
+        request.names.remove(50);
+        let bytes = request.encode_to_vec();
+        let heard = hear(&mut RequestReader::default(), &list, &bytes, &[100]);
+        assert_eq!(heard.request, Some(sorted(request)));
+        assert!(!heard.names_apart);
     }
 
     #[test]

@@ -10,6 +10,13 @@ use crate::resources::listeners::fixed;
 /// depends on addresses that proxies say.
 const LOST: usize = 1000;
 
+/// Proxies that are remembered of each: the first ones by their ids, for those that look earlier are others at each time.
+const PROXIES: usize = 100;
+
+/// Each conflict, for no proxy, with those that found it. Who finds the same at other objects finds another one, which goes with
+/// them: an object that was mended is not blamed for as long as others are not.
+pub(super) type LostParts = BTreeMap<Conflict, BTreeSet<Arc<str>>>;
+
 impl Snapshot {
     /// The conflicts found so far, each once, sorted.
     #[must_use]
@@ -18,7 +25,10 @@ impl Snapshot {
         all.extend(self.base.envoy_filters.conflicts().cloned());
         all.extend(fixed::no_http_proxy(&self.base.mesh));
         all.extend(self.base.networks.conflicts.iter().cloned());
-        all.extend(self.made.lost().values().cloned());
+        for (conflict, proxies) in &*self.made.lost() {
+            let proxy = proxies.first().map(|proxy| conflict.clone().of(proxy));
+            all.extend(proxy);
+        }
         let listeners = self.made.listeners.all_in_use();
         for outbound in listeners.iter().flat_map(|place| place.all.values()) {
             all.extend(outbound.conflicts.iter().cloned());
@@ -44,13 +54,11 @@ impl Snapshot {
         if Arc::ptr_eq(&self.made, &earlier.made) {
             return;
         }
-        let kept = earlier.made.lost().clone();
-        let kept = kept.into_iter().filter(|(_, one)| rests(&one.proxy));
+        let earlier = earlier.made.lost().clone();
         let mut all = self.made.lost();
-        for (key, conflict) in kept {
-            if all.len() < LOST {
-                all.entry(key).or_insert(conflict);
-            }
+        for (conflict, mut proxies) in earlier {
+            proxies.retain(|proxy| rests(proxy));
+            remember(&mut all, conflict, proxies);
         }
     }
 
@@ -70,15 +78,124 @@ impl Snapshot {
 impl Made {
     pub(super) fn tell(&self, lost: impl IntoIterator<Item = Conflict>, proxy: &Arc<str>) {
         for conflict in lost {
-            let key = conflict.key.clone();
-            let mut all = self.lost();
-            if all.len() < LOST {
-                all.entry(key).or_insert_with(|| conflict.of(proxy));
-            }
+            let conflict = conflict.of(&Arc::default());
+            remember(&mut self.lost(), conflict, [proxy.clone()].into());
         }
     }
 
-    fn lost(&self) -> MutexGuard<'_, BTreeMap<String, Conflict>> {
+    fn lost(&self) -> MutexGuard<'_, LostParts> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn remember(all: &mut LostParts, conflict: Conflict, proxies: BTreeSet<Arc<str>>) {
+    let has_room = all.len() < LOST || all.contains_key(&conflict);
+    if proxies.is_empty() || !has_room {
+        return;
+    }
+    let known = all.entry(conflict).or_default();
+    known.extend(proxies);
+    while known.len() > PROXIES {
+        known.pop_last();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::model::{ObjectRef, ServiceKey};
+
+    use super::super::tests::world;
+    use super::*;
+    use crate::common::conflict::INVALID_LISTENER;
+    use crate::settings::Settings;
+
+    fn snapshot() -> Arc<Snapshot> {
+        Snapshot::new(world(""), Arc::new(Settings::default()))
+    }
+
+    fn lost(namespace: &str, message: &str) -> Conflict {
+        let sidecar = ObjectRef {
+            kind: "Sidecar",
+            namespace: namespace.into(),
+            name: "s".into(),
+        };
+        let conflict = Conflict::new(INVALID_LISTENER, "127.0.0.1_8080", message.to_owned());
+        let service = ServiceKey::new(&format!("a.{namespace}"), namespace);
+        conflict.because_of(&sidecar).of_service(&service)
+    }
+
+    fn tell(snapshot: &Snapshot, namespace: &str, proxy: &str) {
+        let conflict = lost(namespace, "is left out");
+        snapshot.made.tell([conflict], &proxy.into());
+    }
+
+    fn namespaces(conflict: &Conflict) -> Vec<&str> {
+        let objects = conflict.objects.iter();
+        objects.map(|object| &*object.namespace).collect()
+    }
+
+    #[test]
+    fn what_is_told_of_one_name_does_not_depend_on_who_came_first() {
+        let told = |order: [&str; 3]| {
+            let snapshot = snapshot();
+            for namespace in order {
+                tell(&snapshot, namespace, &format!("proxy.{namespace}"));
+            }
+            let other = lost("z", "has no place");
+            snapshot.made.tell([other], &"proxy.z".into());
+            snapshot.conflicts()
+        };
+        let all = told(["a", "b", "c"]);
+        let [other, conflict] = &*all else {
+            panic!("not two: {all:?}");
+        };
+        assert_eq!(namespaces(other), ["z"]);
+        assert_eq!(namespaces(conflict), ["a", "b", "c"]);
+        assert_eq!(conflict.services.len(), 3);
+        assert_eq!(&*conflict.proxy, "proxy.a");
+        for order in [["b", "a", "c"], ["c", "b", "a"], ["b", "c", "a"]] {
+            assert_eq!(told(order), all, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_lost_is_told_while_one_that_lost_it_is_there() {
+        let earlier = snapshot();
+        for (namespace, proxies) in [("a", &["a1", "a2"][..]), ("b", &["b1"])] {
+            proxies.iter().for_each(|id| tell(&earlier, namespace, id));
+        }
+        for (there, told) in [("a1", &["a"][..]), ("a2", &["a"]), ("b1", &["b"])] {
+            let next = snapshot();
+            next.keep_conflicts(&earlier, |proxy| proxy == there);
+            // What the other namespace has mended is not told there any more.
+            let all = next.conflicts();
+            assert!(all.len() == 1 && namespaces(&all[0]) == told, "{all:?}");
+            assert_eq!(&*all[0].proxy, there);
+            let last = snapshot();
+            last.keep_conflicts(&next, |proxy| proxy != there);
+            assert_eq!(last.conflicts(), [], "{there} is gone");
+        }
+        // What was found in the meantime stays beside it.
+        let next = snapshot();
+        tell(&next, "c", "c1");
+        tell(&next, "a", "a3");
+        next.keep_conflicts(&earlier, |proxy| proxy != "a1");
+        let told = next.conflicts();
+        assert_eq!(namespaces(&told[0]), ["a", "b", "c"]);
+        assert_eq!(&*told[0].proxy, "a2");
+    }
+
+    #[test]
+    fn of_many_proxies_some_are_remembered_whoever_came_first() {
+        let many: Vec<_> = (0..2 * PROXIES).map(|at| format!("{at:04}")).collect();
+        let known = |all: &mut dyn Iterator<Item = &String>| {
+            let snapshot = snapshot();
+            all.for_each(|name| tell(&snapshot, "a", name));
+            let known: Vec<_> = snapshot.made.lost().values().cloned().collect();
+            known
+        };
+        let first = known(&mut many.iter());
+        assert!(first.len() == 1 && first[0].len() == PROXIES);
+        assert_eq!(known(&mut many.iter().rev()), first);
     }
 }

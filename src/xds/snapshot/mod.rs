@@ -21,7 +21,7 @@ mod security;
 mod tests;
 mod variants;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -124,8 +124,8 @@ struct Made {
     listeners: Variants<OutboundParameters, Listeners>,
     all_listeners: Variants<SetKey<(OutboundParameters, Scope)>, Set>,
     routes: Variants<(Caller, Scope), Cache<Arc<str>, MadeRoutes>>,
-    /// Listeners that a proxy cannot have beside its others, by what is left out: the first proxy that found it is named.
-    lost: Mutex<BTreeMap<String, Conflict>>,
+    /// Parts that proxies cannot have beside their others.
+    lost: Mutex<conflicts::LostParts>,
 }
 
 /// A snapshot after a change, and what the change came to.

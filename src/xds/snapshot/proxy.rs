@@ -316,21 +316,24 @@ impl ProxyView {
         let names = own.iter().map(|one| &*one.name);
         let bound = bound.iter().map(String::as_str);
         let names: BTreeSet<&str> = names.chain(bound).collect();
-        let of_names = names.into_iter();
-        let taken = of_names.filter_map(|name| shared.listeners.get(name));
-        let taken = taken.filter(|built| !built.endpoint || self.has(built));
-        let taken = taken.map(|built| built.lost("the proxy has one of its own there"));
-        let behind = applications.iter();
-        let behind = behind.filter_map(|name| shared.listeners.get(name));
-        let behind = behind.filter(|built| built.bound);
-        let behind = behind.map(|built| built.lost("the proxy's application is there"));
-        let others = shared.listeners.values();
-        let others = others.filter(|built| !built.endpoint && !self.has(built));
-        let others = others.map(|built| {
-            let file = built.socket.as_deref().and_then(|path| self.file_at(path));
-            built.lost(file.unwrap_or("the address is the proxy's own"))
-        });
-        let told = taken.chain(behind).chain(others);
+        let why = |built: &outbound::Built| {
+            let name = &*built.resource.name;
+            match self.has(built) {
+                has if names.contains(name) && (has || !built.endpoint) => {
+                    Some("the proxy has one of its own there")
+                }
+                _ if built.bound && applications.contains(name) => {
+                    Some("the proxy's application is there")
+                }
+                false if !built.endpoint => {
+                    let file = built.socket.as_deref().and_then(|path| self.file_at(path));
+                    Some(file.unwrap_or("the address is the proxy's own"))
+                }
+                _ => None,
+            }
+        };
+        let told = shared.listeners.values();
+        let told = told.filter_map(|built| why(built).map(|why| built.lost(why)));
         self.snapshot.made.tell(told, &self.proxy.node.id);
         let skipped = shared.listeners.values().filter(|built| !has(built));
         let mut parts = versions(&own);

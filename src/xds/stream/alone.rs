@@ -19,17 +19,22 @@ const _: () = assert!(LONGEST_IN_FILES <= NAME_BYTES);
 pub(super) struct AloneSecrets {
     /// They count as sent, and go out one by one when the last response is answered.
     waiting: Vec<Arc<Resource>>,
-    /// The last one, and the nonce of its response, until that is answered.
-    sent: Option<(u64, Arc<Resource>)>,
+    /// The last one of each name, and the nonce of its response, until that is answered: a delta client may ask for more before it
+    /// answers.
+    sent: BTreeMap<Arc<str>, (u64, Arc<Resource>)>,
     /// By name.
     refused: BTreeMap<Arc<str>, (Arc<Resource>, Nack)>,
 }
 
 impl AloneSecrets {
-    /// Takes what the client says of the last one, also where a newer response was on its way.
+    /// Takes what the client says of one, also where a newer response was on its way.
     pub(super) fn hear(&mut self, now: Duration, request: &Request) {
-        let nonce = request.nonce.parse::<u64>().ok();
-        let Some((_, secret)) = self.sent.take_if(|(sent, _)| Some(*sent) == nonce) else {
+        let Ok(nonce) = request.nonce.parse::<u64>() else {
+            return;
+        };
+        let mut answered = self.sent.extract_if(.., |_, (sent, _)| *sent == nonce);
+        let answered = answered.next();
+        let Some((_, (_, secret))) = answered else {
             return;
         };
         match &request.error {
@@ -43,6 +48,10 @@ impl AloneSecrets {
             }
             None => drop(self.refused.remove(&secret.name)),
         }
+    }
+
+    fn send(&mut self, nonce: u64, secret: Arc<Resource>) {
+        self.sent.insert(secret.name.clone(), (nonce, secret));
     }
 }
 
@@ -71,7 +80,7 @@ impl Stream {
         let version = self.version_of_secrets();
         let response = self.respond(Type::Secret, version, together, found.removed);
         if let Some(first) = first {
-            self.alone.sent = Some((response.nonce, first));
+            self.alone.send(response.nonce, first);
         }
         response
     }
@@ -98,7 +107,7 @@ impl Stream {
         let next = self.alone.waiting.remove(0);
         let version = self.version_of_secrets();
         let response = self.respond(Type::Secret, version, vec![next.clone()], Vec::new());
-        self.alone.sent = Some((response.nonce, next));
+        self.alone.send(response.nonce, next);
         Some(response)
     }
 
@@ -111,9 +120,10 @@ impl Stream {
         })
     }
 
-    /// Forgets what was said of secrets that nobody asks for any more.
+    /// Forgets what was said, and is still to be said, of secrets that nobody asks for any more.
     pub(super) fn forget_refused(&mut self) {
         let secrets = &self.secrets;
         self.alone.refused.retain(|name, _| secrets.has(name));
+        self.alone.sent.retain(|name, _| secrets.has(name));
     }
 }

@@ -231,10 +231,10 @@ impl Stream {
             }
     }
 
-    /// Returns the names of a type that this one is the first of, for [`RequestReader`](crate::resource_names::RequestReader).
-    pub fn names_beginning_with(&self, first: &str) -> Option<Arc<dyn NameList>> {
+    /// Returns the names of a type that this one is of, for [`RequestReader`](crate::resource_names::RequestReader).
+    pub fn list_with(&self, name: &str) -> Option<Arc<dyn NameList>> {
         let mut all = [&self.endpoints, &self.routes, &self.secrets].into_iter();
-        all.find_map(|named| named.beginning_with(first))
+        all.find_map(|named| named.list_with(name))
     }
 
     fn named(&mut self, kind: Type) -> Option<&mut Named> {
@@ -263,8 +263,7 @@ impl Stream {
             Type::Endpoint | Type::Route | Type::Secret => return Ok(()),
         };
         let client = self.client;
-        let mut names = sorted(request.names.iter());
-        names.retain(|name| *name != "*");
+        let names = sorted(request.names.iter().filter(|name| *name != "*"));
         let asked = RequestedNames {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
@@ -310,15 +309,15 @@ impl Stream {
             Type::Secret => &self.secrets,
             Type::Cluster | Type::Listener => return Ok(()),
         };
-        // An ACK has all names once more.
-        if self.protocol == Protocol::StateOfTheWorld
-            && !is_first
-            && known.is_exactly(&request.names)
-        {
+        // An ACK has all names once more, be it in another order: the list stays the one that others have, too.
+        let may_repeat = self.protocol == Protocol::StateOfTheWorld && !is_first;
+        if may_repeat && known.is_exactly(&request.names) {
             return Ok(());
         }
-        let mut names = sorted(request.names.iter());
-        names.retain(|name| *name != "*");
+        let names = sorted(request.names.iter().filter(|name| *name != "*"));
+        if may_repeat && known.are(&names) {
+            return Ok(());
+        }
         // While clusters warm, Envoy holds its request for them back; they wait for assignments that it may have already.
         let trusted = request.kind != Type::Endpoint || self.has_current_clusters();
         let absence = Absence::of(request.kind, self.protocol, self.client);

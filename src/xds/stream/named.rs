@@ -73,10 +73,16 @@ impl Named {
             && (names.is_list(&self.slots) || self.slots.iter().zip(names.iter()).all(same))
     }
 
-    /// Its names, if this is the first of them.
-    pub(super) fn beginning_with(&self, first: &str) -> Option<Arc<dyn NameList>> {
-        let begins = self.slots.first()?.name();
-        (**begins == *first).then(|| Arc::clone(&self.slots) as Arc<dyn NameList>)
+    /// State of the world: whether these names, sorted, each once, say nothing new, in whatever order they came.
+    pub(super) fn are(&self, names: &[&str]) -> bool {
+        let all = self.slots.iter().map(|slot| &**slot.name());
+        self.left.is_empty() && self.slots.len() == names.len() && all.eq(names.iter().copied())
+    }
+
+    /// Its names, if this is one of them.
+    pub(super) fn list_with(&self, name: &str) -> Option<Arc<dyn NameList>> {
+        let has_name = self.has(name);
+        has_name.then(|| Arc::clone(&self.slots) as Arc<dyn NameList>)
     }
 
     /// State of the world: these names, sorted, each once, and no others. They come with the last nonce.

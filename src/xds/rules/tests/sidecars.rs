@@ -208,6 +208,30 @@ fn what_has_no_place_beside_a_listener_of_a_sidecar_is_told_at_its_objects() {
     );
 }
 
+/// Sidecars of two namespaces lose a listener of one name: each is told, whoever asks first.
+#[test]
+fn what_two_namespaces_lose_is_told_at_the_objects_of_both() {
+    let mut world = mesh();
+    let spec = "egress: [{port: {number: 7000, protocol: TCP, name: t}, bind: 10.9.0.1, hosts: ['other/*']}]";
+    for name in ["demo/s", "third/s"] {
+        sidecar(&mut world, name, 1, spec);
+    }
+    let told_to = |namespaces: [&str; 2]| {
+        let snapshot = snapshot(world.clone());
+        for namespace in namespaces {
+            drop(snapshot.view(&node(namespace, &[])).all(Type::Listener));
+        }
+        snapshot.conflicts()
+    };
+    let told = told_to(["demo", "third"]);
+    let [conflict] = &*told else {
+        panic!("not told once: {told:?}");
+    };
+    let objects: Vec<_> = conflict.objects.iter().map(ToString::to_string).collect();
+    assert_eq!(objects, ["Sidecar demo/s", "Sidecar third/s"]);
+    assert_eq!(told_to(["third", "demo"]), told);
+}
+
 /// A rule is left out where the older one is seen, and nowhere else; and what has a domain is named.
 #[test]
 fn what_is_said_of_the_older_one_is_true() {

@@ -1,5 +1,7 @@
 //! The rows of the protocol, each for both variants where they share it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use prost::Message as _;
@@ -784,19 +786,65 @@ fn secrets_in_files_of_a_client_stand_alone() {
     assert_eq!(wire.all(), [""; 0]);
 }
 
+/// In delta a client asks for each when it needs it, and answers each when it has looked for its files.
+#[test]
+fn a_secret_that_stands_alone_may_be_answered_behind_another() {
+    let names = ["file-cert:/a~/b", "file-cert:/c~/d"];
+    let world = names.iter().fold(World::default(), |world, name| {
+        world.simple(Secret, name, 1)
+    });
+    let mut wire = Wire::delta(&world);
+    let nonces = names.map(|name| {
+        wire.ask(&Request {
+            names: [name].into(),
+            ..Request::of(Secret)
+        });
+        assert_eq!(wire.all(), [format!("sds {name}=1")]);
+        wire.nonce(Secret)
+    });
+    let answers = [Some("no such file: /a"), None];
+    for (nonce, error) in nonces.into_iter().zip(answers) {
+        wire.ask(&Request {
+            nonce,
+            error: error.map(str::to_owned),
+            ..Request::of(Secret)
+        });
+    }
+    assert_eq!(wire.all(), [""; 0]);
+    let refused = wire.stream.refusals(Secret).into_iter();
+    let words: Vec<_> = refused.map(|(nack, _)| nack.message.to_string()).collect();
+    assert_eq!(words, ["no such file: /a"]);
+}
+
+/// Envoy writes names as its sets and lists of watches have them.
+#[test]
+fn an_acknowledgement_in_another_order_leaves_the_list_as_it_is() {
+    let mut wire = settled(Wire::sotw(&world()));
+    let list = |wire: &Wire| wire.stream.list_with("b").unwrap();
+    let before = list(&wire);
+    assert_eq!(wire.names(Endpoint, &["b", "a"]), RequestOutcome::Asked);
+    assert_eq!(wire.all(), [""; 0]);
+    assert!(Arc::ptr_eq(&list(&wire), &before));
+    // One name more or less is another list.
+    for names in [&["b"][..], &["c", "b", "a"]] {
+        wire.names(Endpoint, names);
+        assert_eq!(wire.stream.watches(Endpoint).names.len(), names.len());
+    }
+}
+
 /// Whose names were compared while it came.
 #[test]
 fn an_acknowledgement_that_was_compared_is_one_whatever_was_sent_since() {
     let mut wire = settled(Wire::sotw(&world()));
     let names: Vec<_> = wire.stream.watches(Endpoint).names;
     let message = DiscoveryRequest {
-        resource_names: names.iter().map(ToString::to_string).collect(),
+        resource_names: names.iter().rev().map(ToString::to_string).collect(),
         ..DiscoveryRequest::default()
     };
     let compared = |stream: &Stream| {
         let mut reader = RequestReader::default();
         let message = message.encode_to_vec();
-        let find = |first: &str| stream.names_beginning_with(first);
+        let find = |name: &str| stream.list_with(name);
         assert_eq!(reader.take(&message, find), message.len());
         let names = reader.finish(Bytes::new()).1.unwrap();
         Request {
