@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use self::ledger::{Refusal, StatusLedger, Work};
+use self::ledger::{RefusalExtent, StatusLedger, Work};
 use self::seen::StatusPage;
 use crate::backoff::Backoff;
 use crate::connect::{Cluster, REQUEST};
@@ -278,12 +278,12 @@ impl StatusWriter {
             match failure.code() {
                 // The object is gone, or its kind has no status; or the server has the kind no more, or not in this version.
                 Some(404) => {
-                    let mut refusal = Refusal::OfObject;
+                    let mut extent = RefusalExtent::Object;
                     if failure.action.verb == "list" {
                         self.kinds.remove(&work.subject.place());
-                        refusal = Refusal::OfKind;
+                        extent = RefusalExtent::Kind;
                     }
-                    self.ledger.refused(&work, refusal, Instant::now());
+                    self.ledger.refused(&work, extent, Instant::now());
                 }
                 // Another write was first, the server has too much to do, or a webhook of its own fails.
                 Some(401 | 408 | 409 | 429 | 500..) | None => {
@@ -295,12 +295,12 @@ impl StatusWriter {
                     return Some(wait.saturating_sub(failure.after().unwrap_or_default()));
                 }
                 Some(_) => {
-                    let refusal = match failure.is_without_right() {
-                        true => Refusal::OfNamespace,
-                        false => Refusal::OfObject,
+                    let extent = match failure.is_without_right() {
+                        true => RefusalExtent::Namespace,
+                        false => RefusalExtent::Object,
                     };
-                    self.say_refused(&failure, refusal);
-                    self.ledger.refused(&work, refusal, Instant::now());
+                    self.say_refused(&failure, extent);
+                    self.ledger.refused(&work, extent, Instant::now());
                 }
             }
         }
@@ -308,7 +308,7 @@ impl StatusWriter {
     }
 
     /// Once of each kind: others of it are refused for the same reason.
-    fn say_refused(&mut self, failure: &Failure, refusal: Refusal) {
+    fn say_refused(&mut self, failure: &Failure, extent: RefusalExtent) {
         let about = Failure {
             action: Action {
                 name: None,
@@ -317,7 +317,7 @@ impl StatusWriter {
             cause: failure.cause.clone(),
         };
         let action = about.action.to_string();
-        if self.ledger.is_new_refusal(&action, refusal) {
+        if self.ledger.is_new_refusal(&action, extent) {
             tracing::warn!("{about}: status is not written");
         }
     }

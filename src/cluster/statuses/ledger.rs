@@ -35,18 +35,18 @@ pub(super) struct StatusLedger {
     forbidden: BTreeMap<(GroupResource, Option<Box<str>>), Instant>,
     /// The object that was tried last: others have their turn before it has one again.
     last: Option<Subject>,
-    said: BTreeSet<(String, Refusal)>,
+    said: BTreeSet<(String, RefusalExtent)>,
 }
 
 /// What a refusal of one write says of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Refusal {
+pub(super) enum RefusalExtent {
     /// Nothing: a webhook looks at one object as it is.
-    OfObject,
+    Object,
     /// A role may be given in one namespace and missing in another.
-    OfNamespace,
+    Namespace,
     /// The server does not have the kind.
-    OfKind,
+    Kind,
 }
 
 /// Mark of a status that an earlier process has written.
@@ -135,17 +135,17 @@ impl StatusLedger {
     }
 
     /// The server does not allow it.
-    pub(super) fn refused(&mut self, work: &Work, refusal: Refusal, now: Instant) {
+    pub(super) fn refused(&mut self, work: &Work, extent: RefusalExtent, now: Instant) {
         self.tried(work);
         let until = now + REFUSED;
-        let namespace = match refusal {
-            Refusal::OfObject => {
+        let namespace = match extent {
+            RefusalExtent::Object => {
                 let refused = (work.mark, until);
                 self.refused.insert(work.subject.clone(), refused);
                 return;
             }
-            Refusal::OfNamespace => Some(work.subject.key.namespace.clone()),
-            Refusal::OfKind => None,
+            RefusalExtent::Namespace => Some(work.subject.key.namespace.clone()),
+            RefusalExtent::Kind => None,
         };
         self.forbidden
             .insert((work.subject.place(), namespace), until);
@@ -156,8 +156,8 @@ impl StatusLedger {
         self.last = Some(work.subject.clone());
     }
 
-    pub(super) fn is_new_refusal(&mut self, words: &str, refusal: Refusal) -> bool {
-        self.said.insert((words.to_owned(), refusal))
+    pub(super) fn is_new_refusal(&mut self, words: &str, extent: RefusalExtent) -> bool {
+        self.said.insert((words.to_owned(), extent))
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
         ledger.done(&all[0]);
         ledger.done(&all[1]);
         assert_eq!(ledger.next_try(now), None);
-        ledger.refused(&all[2], Refusal::OfObject, now);
+        ledger.refused(&all[2], RefusalExtent::Object, now);
         assert_eq!(names(&ledger.work(&wanted, now)), [""; 0]);
         assert_eq!(ledger.next_try(now), Some(REFUSED));
         // Of another version of the object it need not be so.
@@ -255,9 +255,12 @@ mod tests {
         assert_eq!(names(&ledger.work(&wanted, now + REFUSED)), ["c"]);
         // The right is missing: that is so of all of the kind in the namespace. Without the kind it is so of all.
         let more = said(&[("c", 2, &["x"]), ("d", 1, &["x"]), ("other/e", 1, &["x"])]);
-        for (refusal, others) in [(Refusal::OfNamespace, &["e"][..]), (Refusal::OfKind, &[])] {
+        for (extent, others) in [
+            (RefusalExtent::Namespace, &["e"][..]),
+            (RefusalExtent::Kind, &[]),
+        ] {
             let mut ledger = StatusLedger::default();
-            ledger.refused(&all[2], refusal, now);
+            ledger.refused(&all[2], extent, now);
             assert_eq!(names(&ledger.work(&more, now)), others);
             let later = now + REFUSED;
             assert_eq!(names(&ledger.work(&more, later)), ["d", "e", "c"]);

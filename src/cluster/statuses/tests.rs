@@ -245,7 +245,7 @@ async fn what_the_server_refuses_is_not_tried_at_each_turn() {
         for name in ["a", "b", "other/a"] {
             put(&fake, SERVICES, name, 1);
         }
-        fake.fail("patch", &[fault.clone()]);
+        fake.fail("patch", std::slice::from_ref(&fault));
         let all: Telling<'_> = &[
             (SERVICES, "a", 1, &["x"]),
             (SERVICES, "b", 1, &["x"]),
