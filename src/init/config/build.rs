@@ -82,7 +82,7 @@ impl Config {
                 .ok()
                 .flatten()
                 .and_then(|ip| ip.parse().ok()),
-            pod: Some(identity.ip()).filter(|ip| !ip.is_loopback()),
+            pod: Some(identity.ip()).filter(|ip| !ip.is_loopback() && host.addresses.contains(ip)),
             scrape: scrape::targets(&layers, admin, status, &mut warnings),
             metrics,
             warnings,

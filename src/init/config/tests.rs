@@ -990,3 +990,20 @@ fn variables_without_a_flag_are_honoured_or_warned_about() {
     );
     assert_eq!(warned.warnings, ["ENVOY_STATUS_PORT means nothing here"]);
 }
+
+/// An application listens on no address that the host does not have.
+#[test]
+fn the_pods_address_is_one_of_the_hosts() {
+    let pod = |line: &str, address: &str| {
+        let host = Host {
+            addresses: vec![address.parse().unwrap()],
+            ..Host::default()
+        };
+        configured(line, &[], &host).unwrap().pod
+    };
+    let own = Some([10, 0, 0, 7].into());
+    assert_eq!(pod("", "10.0.0.7"), own);
+    assert_eq!(pod("--ip 10.0.0.7", "10.0.0.7"), own);
+    assert_eq!(pod("--ip 10.0.0.8", "10.0.0.7"), None);
+    assert_eq!(pod("", "127.0.0.1"), None);
+}
