@@ -57,7 +57,7 @@ impl Config {
             admin,
             mutual_tls,
             metrics,
-            count_connections: policy.exit_on_zero.is_some(),
+            drain: (policy.termination_drain, policy.exit_on_zero),
         };
         let source = basis.source(documents, &mut warnings);
         let mut config = Self {
