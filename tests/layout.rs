@@ -419,6 +419,7 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
         "cli",
         &[
             ("log", "flags that say where to log"),
+            ("search", "a word in a list of flags"),
             ("url", "whom a command asks"),
             ("values", "what a switch means"),
         ],

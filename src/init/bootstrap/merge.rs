@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use crate::json::{Map, Value};
-use crate::search;
+use crate::search::{self, is_one_of};
 
 /// Merges `patch` into `target`.
 pub(super) fn merge(target: &mut Value, patch: Value) {
@@ -113,11 +113,6 @@ fn plain(key: &str) -> String {
     let mut name = search::replace(key, "_", "");
     name.make_ascii_lowercase();
     name
-}
-
-#[inline(never)]
-fn is_one_of(name: &str, set: &str) -> bool {
-    search::contains(set, &[" ", name, " "].concat())
 }
 
 #[cfg(test)]

@@ -126,16 +126,27 @@ fn bad(url: &str, cause: &str) -> Box<Stop> {
 
 /// The help of one of the commands.
 pub(super) fn help(command: &str) -> String {
-    let text = match command {
-        "request" => REQUEST,
-        "wait" => WAIT,
-        "probe" => PROBE,
-        "status" => STATUS,
-        "drain" => DRAIN,
-        _ => QUIT,
+    let (about, option, more) = match command {
+        "request" => (REQUEST, DEBUG_PORT, ""),
+        "wait" => (WAIT, URL, WAIT_MORE),
+        "probe" => (PROBE, URL, ""),
+        "status" => (STATUS, STATUS_PORT_FLAG, STATUS_MORE),
+        "drain" => (DRAIN, STATUS_PORT_FLAG, ""),
+        _ => (QUIT, STATUS_PORT_FLAG, ""),
     };
-    ["Usage: pintle ", command, text, HELP].concat()
+    let parts = [
+        "Usage: pintle ",
+        command,
+        about,
+        OPTIONS,
+        option,
+        more,
+        HELP,
+    ];
+    parts.concat()
 }
+
+const OPTIONS: &str = "\n\nOptions:\n";
 
 const HELP: &str = "  --help, -h        display usage information
 
@@ -150,20 +161,20 @@ const REQUEST: &str = " [--debug-port N] METHOD PATH [BODY]
 ask Envoy's admin port of this machine; the answer goes to stdout, and nothing else does
 
 A status above 399 is a failure, but for 404, whose body is an answer. The server is waited for 60 s at most.
-A BODY that begins with a dash stands after --.
+A BODY that begins with a dash stands after --.";
 
-Options:
-  --debug-port      the port (default 15000); 15020 is the status port
-";
+const DEBUG_PORT: &str = "  --debug-port      the port (default 15000); 15020 is the status port\n";
 
 const WAIT: &str = " [flags]
 
-wait until a URL answers 200: until the proxy is ready
+wait until a URL answers 200: until the proxy is ready";
 
-Options:
-  --url             what to ask (default http://127.0.0.1:15020/healthz/ready): http only,
+const URL: &str =
+    "  --url             what to ask (default http://127.0.0.1:15020/healthz/ready): http only,
                     and an address or localhost
-  --timeout-seconds
+";
+
+const WAIT_MORE: &str = "  --timeout-seconds
                     how long to wait in all (default 60)
   --period-millis   the pause between two tries (default 500)
   --request-timeout-millis
@@ -172,39 +183,26 @@ Options:
 
 const PROBE: &str = " [--url U]
 
-ask a URL once; 200 is success: for exec probes in images without a shell
-
-Options:
-  --url             what to ask (default http://127.0.0.1:15020/healthz/ready): http only,
-                    and an address or localhost
-";
+ask a URL once; 200 is success: for exec probes in images without a shell";
 
 const STATUS: &str = " [--status-port N | --url U] [--json] [--watch]
 
-show what the running agent is doing: epochs, companions, the last events
+show what the running agent is doing: epochs, companions, the last events";
 
-Options:
-  --status-port     the agent's status port (default 15020)
-  --url             an agent elsewhere, as in http://10.0.0.1:15020
+const STATUS_PORT_FLAG: &str = "  --status-port     the agent's status port (default 15020)\n";
+
+const STATUS_MORE: &str = "  --url             an agent elsewhere, as in http://10.0.0.1:15020
   --json            print what the agent says as it is, for programs
   --watch           look again every second, until interrupted
 ";
 
 const DRAIN: &str = " [--status-port N]
 
-drain the proxy without stopping it: it is not ready from then on, and a later TERM does not drain again
-
-Options:
-  --status-port     the agent's status port (default 15020)
-";
+drain the proxy without stopping it: it is not ready from then on, and a later TERM does not drain again";
 
 const QUIT: &str = " [--status-port N]
 
-stop the proxy and the agent at once, without a drain
-
-Options:
-  --status-port     the agent's status port (default 15020)
-";
+stop the proxy and the agent at once, without a drain";
 
 #[cfg(test)]
 mod tests {

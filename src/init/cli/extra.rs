@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::Word;
+use crate::search;
 
 /// Checks and splits the arguments.
 pub(super) fn check(arguments: &[Word]) -> Result<Vec<Word>, String> {
@@ -46,44 +47,38 @@ pub fn skips_parent_stats(extra: &[Word]) -> bool {
 }
 
 fn refuse_owned(name: &OsStr) -> Result<(), String> {
-    let mut owned = OWNED.lines().filter_map(|line| line.split_once(' '));
-    match owned.find(|(owned, _)| name == *owned) {
-        Some((owned, instead)) => Err(["cannot pass ", owned, " to the proxy: ", instead].concat()),
+    // What is not UTF-8 is none of them.
+    let name = name.to_str().unwrap_or_default();
+    let mut owned = OWNED
+        .split('\n')
+        .filter_map(|line| search::split_once(line, ": "));
+    match owned.find(|(owned, _)| search::is_one_of(name, owned)) {
+        Some((_, instead)) => Err(["cannot pass ", name, " to the proxy: ", instead].concat()),
         None => Ok(()),
     }
 }
 
-/// Envoy's flags that pintle owns, and behind a blank what to use instead.
-const OWNED: &str = concat!(
-    "-- what follows it would be ignored\n",
-    "-c use --custom-config-file or --template-file\n",
-    "--config-path use --custom-config-file or --template-file\n",
-    "--config-yaml use the variable ISTIO_BOOTSTRAP_OVERRIDE, a JSON file\n",
-    "--restart-epoch pintle counts the epochs\n",
-    "--base-id use pintle's --base-id, before the --\n",
-    "--use-dynamic-base-id use --base-id auto, before the --\n",
-    "--base-id-path use --base-id auto, before the --\n",
-    "--disable-hot-restart use pintle's --disable-hot-restart, before the --\n",
-    "--socket-path pintle answers on the hot-restart sockets; use --base-id\n",
-    "--socket-mode pintle answers on the hot-restart sockets; use --base-id\n",
-    "--drain-time-s use --drain-duration\n",
-    "--parent-shutdown-time-s use --parent-shutdown-duration\n",
-    "--service-cluster use pintle's --service-cluster, before the --\n",
-    "--service-node use --ip, --id and --domain\n",
-    "--max-obj-name-len use --stat-name-length\n",
-    "--local-address-ip-version use pintle's --local-address-ip-version, before the --\n",
-    "--allow-unknown-fields use --legacy-envoy-args\n",
-    "--allow-unknown-static-fields pintle always sets it\n",
-    "-l use --proxy-log-level\n",
-    "--log-level use --proxy-log-level\n",
-    "--component-log-level use --proxy-component-log-level\n",
-    "--concurrency use pintle's --concurrency, before the --\n",
-    "--mode use --validate\n",
-    "--version it would end the proxy; run the proxy by itself\n",
-    "--hot-restart-version it would end the proxy; run the proxy by itself\n",
-    "-h it would end the proxy; run the proxy by itself\n",
-    "--help it would end the proxy; run the proxy by itself\n",
-);
+/// Envoy's flags that pintle owns, and behind a colon what to use instead.
+const OWNED: &str = "\
+--: what follows it would be ignored
+-c --config-path: use --custom-config-file or --template-file
+--config-yaml: use the variable ISTIO_BOOTSTRAP_OVERRIDE, a JSON file
+--restart-epoch: pintle counts the epochs
+--base-id --disable-hot-restart --service-cluster --local-address-ip-version --concurrency: \
+    use pintle's of that name, before the --
+--use-dynamic-base-id --base-id-path: use --base-id auto, before the --
+--socket-path --socket-mode: pintle answers on the hot-restart sockets; use --base-id
+--drain-time-s: use --drain-duration
+--parent-shutdown-time-s: use --parent-shutdown-duration
+--service-node: use --ip, --id and --domain
+--max-obj-name-len: use --stat-name-length
+--allow-unknown-fields: use --legacy-envoy-args
+--allow-unknown-static-fields: pintle always sets it
+-l --log-level: use --proxy-log-level
+--component-log-level: use --proxy-component-log-level
+--mode: use --validate
+--version --hot-restart-version -h --help: it would end the proxy; run the proxy by itself
+";
 
 #[cfg(test)]
 mod tests {
@@ -106,7 +101,8 @@ mod tests {
 
     #[test]
     fn every_owned_flag_is_refused_in_every_form() {
-        for (owned, _) in OWNED.lines().filter_map(|line| line.split_once(' ')) {
+        let owned = OWNED.lines().filter_map(|line| line.split_once(": "));
+        for owned in owned.flat_map(|(owned, _)| owned.split(' ')) {
             for form in ["", "=1", " 1"] {
                 let line = format!("--log-path x {owned}{form}");
                 assert!(checked(&line).is_err(), "{line}");

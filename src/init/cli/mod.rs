@@ -112,7 +112,7 @@ pub fn parse(arguments: &[Word]) -> Result<Command, Box<Stop>> {
             let name = command.to_string_lossy();
             // Flags stand behind the command; `--hlep` may have been meant as one.
             let plain = name.trim_start_matches('-');
-            let near = nearest::nearest(plain, &mut COMMANDS.iter().map(|(name, _)| *name));
+            let near = nearest::nearest(plain, &mut commands());
             let mut what = ["unknown command ", &name].concat();
             if let Some(near) = near {
                 what.push_str("; did you mean ");
@@ -191,8 +191,8 @@ fn extra_argument(command: &str, extra: Option<&&str>) -> Result<(), Box<Stop>> 
 
 fn help(arguments: &[Word]) -> Box<Stop> {
     match arguments.first().map(|name| name.to_string_lossy()) {
-        None => Stop::done(top()),
-        Some(name) if COMMANDS.iter().any(|(command, _)| *command == name) => help_of(&name),
+        None => help_of(""),
+        Some(name) if commands().any(|command| command == name) => help_of(&name),
         Some(name) => Stop::usage("", &["unknown command ", &name].concat()),
     }
 }
@@ -204,7 +204,7 @@ fn help_of(command: &str) -> Box<Stop> {
         "init" => init::help(),
         "version" => version::help(),
         "request" | "wait" | "probe" | "status" | "drain" | "quit" => client::help(command),
-        _ => top(),
+        _ => TOP.to_owned(),
     })
 }
 
@@ -221,39 +221,31 @@ fn normalised(command: &str, table: flags::Table, arguments: &[Word]) -> Result<
     }
 }
 
-fn top() -> String {
-    let mut top =
-        String::from("Usage: pintle <command> [<args>]\n\nPID 1 for Envoy.\n\nCommands:\n");
-    for (name, what) in COMMANDS {
-        let gap = " ".repeat(10_usize.saturating_sub(name.len()));
-        for part in ["  ", *name, gap.as_str(), *what, "\n"] {
-            top.push_str(part);
-        }
-    }
-    top.push_str("\nHelp for one of them: pintle <command> --help\n");
-    top
+/// The commands, as the help writes them.
+fn commands() -> impl Iterator<Item = &'static str> {
+    let lines = TOP.split('\n').filter_map(|line| line.strip_prefix("  "));
+    lines.filter_map(|line| line.split(' ').next())
 }
 
-/// In the order of the help.
-const COMMANDS: &[(&str, &str)] = &[
-    (
-        "proxy",
-        "run Envoy: bootstrap, certificates, hot restarts, drain",
-    ),
-    (
-        "run",
-        "run a command beside Envoy, and end with it (for Jobs)",
-    ),
-    ("request", "ask Envoy's admin port"),
-    ("wait", "wait until the proxy is ready"),
-    ("probe", "ask once whether the proxy is ready"),
-    ("status", "show what the running agent is doing"),
-    ("drain", "drain the proxy without stopping it"),
-    ("quit", "stop the proxy and the agent now, without a drain"),
-    ("init", "run any program as its init"),
-    ("version", "print the version"),
-    ("help", "print this"),
-];
+const TOP: &str = "Usage: pintle <command> [<args>]
+
+PID 1 for Envoy.
+
+Commands:
+  proxy     run Envoy: bootstrap, certificates, hot restarts, drain
+  run       run a command beside Envoy, and end with it (for Jobs)
+  request   ask Envoy's admin port
+  wait      wait until the proxy is ready
+  probe     ask once whether the proxy is ready
+  status    show what the running agent is doing
+  drain     drain the proxy without stopping it
+  quit      stop the proxy and the agent now, without a drain
+  init      run any program as its init
+  version   print the version
+  help      print this
+
+Help for one of them: pintle <command> --help
+";
 
 /// Arguments as the process would have them.
 #[cfg(test)]

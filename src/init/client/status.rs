@@ -63,52 +63,22 @@ struct Cell {
     mood: Mood,
 }
 
-/// How a field is shown.
-#[derive(Clone, Copy)]
-enum Kind {
-    Text,
-    State,
-    /// Seconds, as a person counts them.
-    Age,
-    /// Seconds until then.
-    In,
-    /// The beginning of a hash.
-    Hash,
-}
+/// Fields, each with its title before it where that is another.
+const SUMMARY: &str = "version,uptime=uptime_seconds,role,node,state,ready,configuration,retry budget=retry_budget,\
+    next try=next_try_seconds,certificate=certificate_seconds_left";
 
-/// A title, the field's name, and how it is shown.
-type Column = (&'static str, &'static str, Kind);
-
-const SUMMARY: &[Column] = &[
-    ("version", "version", Kind::Text),
-    ("uptime", "uptime_seconds", Kind::Age),
-    ("role", "role", Kind::Text),
-    ("node", "node", Kind::Text),
-    ("state", "state", Kind::State),
-    ("ready", "ready", Kind::Text),
-    ("configuration", "configuration", Kind::Hash),
-    ("retry budget", "retry_budget", Kind::Text),
-    ("next try", "next_try_seconds", Kind::In),
-    ("certificate", "certificate_seconds_left", Kind::In),
-];
-
-const EPOCHS: &[Column] = &[
-    ("EPOCH", "epoch", Kind::Text),
-    ("PID", "pid", Kind::Text),
-    ("STATE", "state", Kind::State),
-    ("AGE", "age_seconds", Kind::Age),
-    ("WHY", "why", Kind::Text),
-];
+const EPOCHS: &str = "EPOCH=epoch,PID=pid,STATE=state,AGE=age_seconds,WHY=why";
 
 /// The command last: it may be long.
-const COMPANIONS: &[Column] = &[
-    ("PID", "pid", Kind::Text),
-    ("STATE", "state", Kind::State),
-    ("RESTARTS", "restarts", Kind::Text),
-    ("COMPANION", "command", Kind::Text),
-];
+const COMPANIONS: &str = "PID=pid,STATE=state,RESTARTS=restarts,COMPANION=command";
 
-const EVENTS: &[Column] = &[("TIME", "time", Kind::Text), ("EVENT", "what", Kind::Text)];
+const EVENTS: &str = "TIME=time,EVENT=what";
+
+/// Titles and names of fields.
+fn columns(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let columns = table.split(',');
+    columns.map(|column| column.split_once('=').unwrap_or((column, column)))
+}
 
 /// The table for what `/status` answered; `None` when that is something else.
 #[must_use]
@@ -143,10 +113,10 @@ const NEWER: &str =
     "\nThe agent is newer than this program, which may not show all that it says: see --json\n";
 
 fn summary(status: &Value) -> Vec<Vec<Cell>> {
-    let mut rows = Vec::with_capacity(SUMMARY.len());
-    for column in SUMMARY {
-        let mut cell = cell(status, column);
-        let more = match column.1 {
+    let mut rows = Vec::new();
+    for (title, field) in columns(SUMMARY) {
+        let mut cell = cell(status, field);
+        let more = match field {
             "ready" if cell.mood == Mood::Bad => Some((": ", "reason", "")),
             "retry_budget" => Some((" of ", "retry_budget_of", "")),
             "next_try_seconds" if cell.text != NONE => Some((" (", "next_why", ")")),
@@ -162,41 +132,43 @@ fn summary(status: &Value) -> Vec<Vec<Cell>> {
                 cell.text.push_str(part);
             }
         }
-        let title = column.0.to_owned();
+        let text = title.to_owned();
         let mood = Mood::Plain;
-        rows.push(vec![Cell { text: title, mood }, cell]);
+        rows.push(vec![Cell { text, mood }, cell]);
     }
     rows
 }
 
 /// A head, and a row for each item.
-fn rows(items: &[Value], columns: &[Column]) -> Vec<Vec<Cell>> {
-    let title = |column: &Column| Cell {
-        text: column.0.to_owned(),
-        mood: Mood::Title,
-    };
+fn rows(items: &[Value], table: &'static str) -> Vec<Vec<Cell>> {
     let mut rows = Vec::with_capacity(items.len() + 1);
-    rows.push(columns.iter().map(title).collect());
-    for item in items {
-        rows.push(columns.iter().map(|column| cell(item, column)).collect());
+    for item in std::iter::once(None).chain(items.iter().map(Some)) {
+        let cells = columns(table).map(|(title, field)| match item {
+            Some(item) => cell(item, field),
+            None => Cell {
+                text: title.to_owned(),
+                mood: Mood::Title,
+            },
+        });
+        rows.push(cells.collect());
     }
     rows
 }
 
-fn cell(object: &Value, column: &Column) -> Cell {
-    let value = object.get(column.1).unwrap_or(&Value::Null);
-    let mut text = match column.2 {
-        Kind::Age => age(value),
-        Kind::In if column.1 == "next_try_seconds" => remaining(value, "in ", "now"),
-        Kind::In => remaining(value, "ends in ", "ended"),
-        Kind::Text | Kind::State | Kind::Hash => text(value),
+fn cell(object: &Value, field: &str) -> Cell {
+    let value = object.get(field).unwrap_or(&Value::Null);
+    let mut text = match field {
+        "uptime_seconds" | "age_seconds" => age(value),
+        "next_try_seconds" => remaining(value, "in ", "now"),
+        "certificate_seconds_left" => remaining(value, "ends in ", "ended"),
+        _ => text(value),
     };
-    if matches!(column.2, Kind::Hash) {
+    if field == "configuration" {
         text = text.chars().take(HASH).collect();
     }
     let mood = if let Some(good) = value.as_bool() {
         if good { Mood::Good } else { Mood::Bad }
-    } else if matches!(column.2, Kind::State) {
+    } else if field == "state" {
         Mood::of_state(&text)
     } else if object.get("warning").and_then(Value::as_bool) == Some(true) {
         // An event that deserves attention.

@@ -57,7 +57,7 @@ impl Config {
             admin,
             mutual_tls,
             metrics,
-            count_connections: policy.exit_on_zero.is_some(),
+            drain: (policy.termination_drain, policy.exit_on_zero),
         };
         let source = basis.source(documents, &mut warnings);
         let mut config = Self {
@@ -82,7 +82,7 @@ impl Config {
                 .ok()
                 .flatten()
                 .and_then(|ip| ip.parse().ok()),
-            pod: Some(identity.ip()).filter(|ip| !ip.is_loopback()),
+            pod: Some(identity.ip()).filter(|ip| !ip.is_loopback() && host.addresses.contains(ip)),
             scrape: scrape::targets(&layers, admin, status, &mut warnings),
             metrics,
             warnings,

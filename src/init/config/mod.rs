@@ -69,7 +69,7 @@ pub struct Config {
     pub scrape: Vec<ScrapeTarget>,
     /// `HOST_IP`: where kubelet's probes come from, mostly.
     pub node: Option<IpAddr>,
-    /// `--ip`, or the first that the host has: where the application may listen.
+    /// The proxy's, if the host has it: where the application may listen.
     pub pod: Option<IpAddr>,
     pub metrics: Metrics,
     /// Said once the log is open: flags and variables that were accepted but mean nothing, doubtful values.

@@ -13,6 +13,7 @@ use super::ConfigError;
 use super::json::{self, field};
 use super::layers::Layers;
 use crate::json::{Map, Value};
+use crate::search;
 
 /// One of the application's probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,14 +113,14 @@ fn fields(action: &Value) -> Result<&Map, &'static str> {
 
 fn is_known(path: &str) -> bool {
     let mut parts = path.split('/');
-    let ends: &[&str] = match (parts.next(), parts.next()) {
-        (Some(""), Some("app-health")) => &["livez", "readyz", "startupz"],
-        (Some(""), Some("app-lifecycle")) => &["prestopz", "poststartz"],
+    let ends = match (parts.next(), parts.next()) {
+        (Some(""), Some("app-health")) => "livez readyz startupz",
+        (Some(""), Some("app-lifecycle")) => "prestopz poststartz",
         _ => return false,
     };
     let container = parts.next().unwrap_or("");
     let end = parts.next().unwrap_or("");
-    !container.is_empty() && ends.contains(&end) && parts.next().is_none()
+    !container.is_empty() && search::is_one_of(end, ends) && parts.next().is_none()
 }
 
 fn http_get(action: &Map) -> Result<ProbeAction, &'static str> {
@@ -164,10 +165,7 @@ fn headers(action: &Map) -> Result<Vec<(String, String)>, &'static str> {
         if value.contains(|c: char| c.is_control() && c != '\t') {
             return Err("the value of a header is not valid in HTTP");
         }
-        if !FRAMING
-            .iter()
-            .any(|framing| framing.eq_ignore_ascii_case(name))
-        {
+        if !search::is_one_of(&name.to_ascii_lowercase(), FRAMING) {
             headers.push((name.to_owned(), value.trim().to_owned()));
         }
     }
@@ -175,13 +173,7 @@ fn headers(action: &Map) -> Result<Vec<(String, String)>, &'static str> {
 }
 
 /// Whoever sends the request says where it ends and what becomes of the connection; Go's client leaves these out, too.
-const FRAMING: [&str; 5] = [
-    "Connection",
-    "Content-Length",
-    "Trailer",
-    "Transfer-Encoding",
-    "Upgrade",
-];
+const FRAMING: &str = "connection content-length trailer transfer-encoding upgrade";
 
 /// A letter of a header's name: RFC 9110 §5.6.2.
 fn is_name(byte: u8) -> bool {

@@ -7,6 +7,7 @@ use crate::bootstrap::StatsInclusion;
 use crate::cli::flags::PROXY;
 use crate::cli::kebab;
 use crate::json::{self, Map, Value};
+use crate::search;
 
 /// What it says, as far as it means something here.
 #[derive(Debug, Default)]
@@ -42,7 +43,7 @@ impl ProxyConfig {
         let mut config = Self::default();
         config.warn_of_unknown(&document);
         for (key, value) in &document {
-            let has_parts = PARTS.contains(&key.as_str());
+            let has_parts = search::is_one_of(key, PARTS);
             if has_parts && !matches!(value, Value::Object(_) | Value::Null) {
                 return Err(wrong(&[key, ": it must be an object"].concat()));
             }
@@ -84,7 +85,7 @@ impl ProxyConfig {
         let known = |key: &str| {
             // The first of a path.
             let is_key = |entry: &str| entry.split(['.', '=']).next() == Some(key);
-            KEYS.split(' ').any(is_key) || IGNORED.split(' ').any(is_key)
+            KEYS.split(' ').any(is_key) || search::is_one_of(key, IGNORED)
         };
         let unknown: Vec<&str> = document
             .iter()
@@ -169,12 +170,7 @@ fn stats(value: Option<&Value>) -> Result<StatsInclusion, ConfigError> {
 }
 
 /// Keys with keys of their own below them that mean something here.
-const PARTS: &[&str] = &[
-    "envoyMetricsService",
-    "proxyMetadata",
-    "proxyStatsMatcher",
-    "tracing",
-];
+const PARTS: &str = "envoyMetricsService proxyMetadata proxyStatsMatcher tracing";
 
 /// In the place of a flag: a service that may ask for TLS.
 const TLS: &str = "TLS";

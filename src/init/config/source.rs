@@ -62,8 +62,8 @@ pub(super) struct Basis<'a> {
     pub(super) admin: SocketAddr,
     pub(super) mutual_tls: bool,
     pub(super) metrics: Metrics,
-    /// The drain counts connections.
-    pub(super) count_connections: bool,
+    /// The longest drain and, where it counts connections, the shortest.
+    pub(super) drain: (Duration, Option<Duration>),
 }
 
 impl Basis<'_> {
@@ -144,7 +144,7 @@ impl Basis<'_> {
             prometheus_port: prometheus_port(layers),
             prometheus_local: self.metrics.local_only,
             ipv6_only: self.identity.ipv6_only(),
-            count_connections: self.count_connections,
+            count_connections: self.drain.1.is_some(),
         }
     }
 
@@ -212,6 +212,8 @@ impl Basis<'_> {
             "domain" => identity.domain.as_str().into(),
             "trust-domain" => identity.trust_domain.as_str().into(),
             "proxy-admin-address" => self.admin.ip().to_string().into(),
+            "termination-drain-duration" => duration::proto(self.drain.0).into(),
+            "minimum-drain-duration" => duration::proto(self.drain.1?).into(),
             "parent-shutdown-duration" => duration::proto(launch.parent_shutdown_time).into(),
             "concurrency" => launch.concurrency.unwrap_or(0).into(),
             "proxy-log-level" => launch.log_level.clone().unwrap_or_default().into(),

@@ -990,3 +990,46 @@ fn variables_without_a_flag_are_honoured_or_warned_about() {
     );
     assert_eq!(warned.warnings, ["ENVOY_STATUS_PORT means nothing here"]);
 }
+
+/// An application listens on no address that the host does not have.
+#[test]
+fn the_pods_address_is_one_of_the_hosts() {
+    let pod = |line: &str, address: &str| {
+        let host = Host {
+            addresses: vec![address.parse().unwrap()],
+            ..Host::default()
+        };
+        configured(line, &[], &host).unwrap().pod
+    };
+    let own = Some([10, 0, 0, 7].into());
+    assert_eq!(pod("", "10.0.0.7"), own);
+    assert_eq!(pod("--ip 10.0.0.7", "10.0.0.7"), own);
+    assert_eq!(pod("--ip 10.0.0.8", "10.0.0.7"), None);
+    assert_eq!(pod("", "127.0.0.1"), None);
+}
+
+#[test]
+fn a_template_has_the_drain_that_is_in_force() {
+    let said = |line: &str, variables: &[(&str, &str)]| {
+        let config = config(&["--template-file /t ", line].concat(), variables);
+        let Source::Template { template, .. } = config.source else {
+            panic!("{:?}", config.source);
+        };
+        ["termination-drain-duration", "minimum-drain-duration"].map(|name| {
+            let found = template.values.iter().find(|(known, _)| *known == name);
+            found.unwrap().1.as_str().unwrap().to_owned()
+        })
+    };
+    let zero = "--exit-on-zero-active-connections";
+    assert_eq!(said("", &[]), ["5s", "5s"]);
+    assert_eq!(
+        said(&[zero, " --minimum-drain-duration 8s"].concat(), &[]),
+        ["8s", "8s"]
+    );
+    assert_eq!(
+        said(&[zero, " --termination-drain-duration 3s"].concat(), &[]),
+        ["3s", "3s"]
+    );
+    let seconds = [("TERMINATION_DRAIN_DURATION_SECONDS", "-1")];
+    assert_eq!(said("", &seconds), ["0s", "5s"]);
+}

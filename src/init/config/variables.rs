@@ -14,14 +14,8 @@ const PROXY_FLAGS: [(&str, &str); 2] = [
 ];
 
 /// Who sets one of these expects something that does not come.
-const OTHERS: [&str; 6] = [
-    "COMPLIANCE_POLICY",
-    "DISABLE_ENVOY",
-    "ENVOY_SECURE_MERGED_METRICS_PORT",
-    "ENVOY_SECURE_METRICS_PORT",
-    "ENVOY_STATUS_PORT",
-    "ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL",
-];
+const OTHERS: &str = "COMPLIANCE_POLICY DISABLE_ENVOY ENVOY_SECURE_MERGED_METRICS_PORT ENVOY_SECURE_METRICS_PORT \
+    ENVOY_STATUS_PORT ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL";
 
 pub(super) fn metrics(layers: &Layers<'_>) -> Metrics {
     let is = |name, value| switch(layers, name) == Some(value);
@@ -47,7 +41,7 @@ pub(super) fn proxy_flags(layers: &Layers<'_>) -> Vec<Word> {
 }
 
 pub(super) fn warn_of_others(layers: &Layers<'_>, warnings: &mut Vec<String>) {
-    for name in OTHERS {
+    for name in OTHERS.split(' ') {
         let value = layers.variable(name).unwrap_or("0");
         if values::switch(value) != Ok(false) {
             warnings.push([name, " means nothing here"].concat());

@@ -12,21 +12,10 @@ pub(crate) const REDIRECTS: u8 = 10;
 /// The headers of a scrape.
 pub(crate) const ACCEPT: &[u8] = b"Accept: text/plain\r\n";
 /// The agent's own hosts: probes go to loopback, whatever the pod's address is.
-const LOCAL: [&str; 4] = ["127.0.0.1", "[::1]", "::1", "localhost"];
-/// Not passed on: they belong to one connection, or the agent sets them.
-const NOT_PASSED_ON: [&str; 11] = [
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "proxy-authorization",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "content-length",
-    "expect",
-    "istio-app-probe-port",
-];
+const LOCAL: &str = "127.0.0.1 [::1] ::1 localhost";
+/// Not passed on, in small letters: they belong to one connection, or the agent sets them.
+const NOT_PASSED_ON: &str = "connection keep-alive proxy-connection proxy-authorization te trailer transfer-encoding \
+    upgrade content-length expect istio-app-probe-port host";
 
 /// One request to an application, and what is needed for the next after a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,10 +67,8 @@ impl Target {
             }
         };
         for (name, value) in request.headers() {
-            let stays = NOT_PASSED_ON
-                .iter()
-                .any(|header| name.eq_ignore_ascii_case(header));
-            if !stays && !name.eq_ignore_ascii_case("host") && !replaced(name) {
+            let stays = search::is_one_of(&name.to_ascii_lowercase(), NOT_PASSED_ON);
+            if !stays && !replaced(name) {
                 line(name, value);
             }
         }
@@ -181,7 +168,7 @@ impl Target {
         let authority = authority.get(host_at..).unwrap_or_default();
         let (name, port) = name_and_port(authority);
         let (own, _) = name_and_port(&self.host);
-        if name != own && !LOCAL.contains(&name) {
+        if name != own && !search::is_one_of(name, LOCAL) {
             return Redirect::Elsewhere;
         }
         let port = match port.map(str::parse) {

@@ -77,7 +77,9 @@ impl Supervisor {
                     out.push(Action::CallAdmin(epoch, Call::Drain));
                 }
             }
-            (Call::Drain, reply) if self.stop.stage <= Stage::Draining => {
+            (Call::Drain, reply)
+                if self.stop.stage <= Stage::Draining && self.admin_owner() == Some(epoch) =>
+            {
                 let posted = self.awaits_drain();
                 self.drain_taken = Some(reply != Reply::Failed);
                 if reply == Reply::Failed {

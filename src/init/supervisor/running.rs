@@ -307,6 +307,7 @@ impl Supervisor {
                     *waited = true;
                 }
             }
+            (Call::Drain, _) if self.admin_owner() != Some(epoch) => {}
             (Call::Drain, reply) => {
                 self.drain_taken = Some(reply != Reply::Failed);
                 if reply == Reply::Failed {

@@ -203,16 +203,14 @@ pub(crate) fn proxy_log_level(text: &str) -> Result<(String, String), &'static s
         .partition(|part| part.contains(':'));
     match levels.as_slice() {
         [] => Ok((String::new(), components.join(","))),
-        [level] if level.is_empty() || PROXY_LEVELS.contains(level) => {
+        [level] if level.is_empty() || search::is_one_of(level, PROXY_LEVELS) => {
             Ok(((*level).to_owned(), components.join(",")))
         }
         _ => Err("trace, debug, info, warning, error, critical or off is expected"),
     }
 }
 
-const PROXY_LEVELS: &[&str] = &[
-    "trace", "debug", "info", "warning", "warn", "error", "critical", "off",
-];
+const PROXY_LEVELS: &str = "trace debug info warning warn error critical off";
 
 #[cfg(test)]
 mod tests {

@@ -474,19 +474,18 @@ mod tests {
             self.merge.pump(&mut turn, token, of, out)
         }
 
-        /// Goes on at that second until nothing more comes for a while (no seconds here), or to the end.
-        fn goes_on(&mut self, seconds: u64) -> Pumped {
+        /// Goes on at that second until it waits for that source, or to the end.
+        fn goes_on(&mut self, seconds: u64, source: Option<usize>) {
             let mut events = Events::with_capacity(4);
             loop {
                 match self.pump(seconds) {
                     Pumped::More => {}
-                    Pumped::End => return Pumped::End,
+                    Pumped::End => return assert_eq!(source, None),
+                    Pumped::Waiting if source == Some(self.merge.source) => return,
                     Pumped::Waiting => {
-                        let while_ = Some(Duration::from_millis(300));
-                        self.poll.poll(&mut events, while_).unwrap();
-                        if events.is_empty() {
-                            return Pumped::Waiting;
-                        }
+                        let most = Some(Duration::from_secs(20));
+                        self.poll.poll(&mut events, most).unwrap();
+                        assert!(!events.is_empty(), "nothing comes");
                     }
                 }
             }
@@ -510,10 +509,10 @@ mod tests {
             stream.write_all(b"HTTP/1.0 200 OK\r\n\r\napp 1\n").unwrap();
         });
         let mut scrape = Scrape::new(says("envoy 1\n"), &[slow], 9);
-        assert_eq!(scrape.goes_on(0), Pumped::Waiting);
-        assert_eq!(scrape.goes_on(8), Pumped::Waiting);
+        scrape.goes_on(0, Some(1));
+        scrape.goes_on(8, Some(1));
         tell.send(()).unwrap();
-        assert_eq!(scrape.goes_on(8), Pumped::End);
+        scrape.goes_on(8, None);
         assert_eq!(scrape.said, b"envoy 1\napp 1\n");
         assert_eq!(scrape.failures(), (0, 0));
     }
@@ -522,9 +521,9 @@ mod tests {
     fn a_source_that_is_late_leaves_the_others_their_share() {
         let silent = server(|_, stream| std::mem::forget(stream));
         let mut scrape = Scrape::new(says("envoy 1\n"), &[silent, says("app 1\n")], 9);
-        assert_eq!(scrape.goes_on(1), Pumped::Waiting);
-        assert_eq!(scrape.goes_on(4), Pumped::Waiting);
-        assert_eq!(scrape.goes_on(5), Pumped::End);
+        scrape.goes_on(1, Some(1));
+        scrape.goes_on(4, Some(1));
+        scrape.goes_on(5, None);
         assert_eq!(scrape.said, b"envoy 1\napp 1\n");
         assert_eq!(scrape.failures(), (0, 1));
     }
@@ -543,7 +542,7 @@ mod tests {
             stream.write_all(answer.as_bytes()).unwrap();
         });
         let mut scrape = Scrape::new(says("envoy 1\n"), &[app], 9);
-        assert_eq!(scrape.goes_on(0), Pumped::End);
+        scrape.goes_on(0, None);
         assert_eq!(scrape.said, b"envoy 1\napp 1\n");
         assert_eq!(scrape.failures(), (0, 0));
     }
@@ -559,7 +558,7 @@ mod tests {
         let apps = [to(format!("http://{envoy}/x")), to("/metrics".to_owned())];
         let mut scrape = Scrape::new(envoy, &apps, 9);
         scrape.settings.own[0] = envoy.port();
-        assert_eq!(scrape.goes_on(0), Pumped::End);
+        scrape.goes_on(0, None);
         assert_eq!(scrape.said, b"envoy 1\n");
         assert_eq!(scrape.failures(), (0, 2));
     }
@@ -595,7 +594,7 @@ mod tests {
     #[test]
     fn an_application_without_end_is_cut_off() {
         let mut scrape = Scrape::new(says("envoy 1\n"), &[endless(), says("app 1\n")], 9);
-        assert_eq!(scrape.goes_on(0), Pumped::End);
+        scrape.goes_on(0, None);
         let most = APPLICATION_BYTES + READ_BYTES + 64;
         assert!(scrape.said.len() < most, "{}", scrape.said.len());
         assert!(scrape.said.ends_with(b"\na 1\napp 1\n"));
@@ -612,7 +611,7 @@ mod tests {
                     scrape.poll.poll(&mut events, None).unwrap();
                 }
             }
-            assert_eq!(scrape.goes_on(9), Pumped::End);
+            scrape.goes_on(9, None);
             let (envoy, application) = scrape.failures();
             assert!(envoy + application >= 1);
         }

@@ -66,15 +66,15 @@ fn agent(out: &mut Exposition, view: &View<'_>) {
         all.into(),
     );
     out.seconds(
-        "configuration_last_change_timestamp_seconds When what is watched became other than it was, in seconds since 1970",
+        "configuration_last_change_timestamp_seconds When what is watched became other than it was, since 1970",
         view.changed.map(|at| view.wall_of(at)),
     );
     out.one(
-        "configuration_given_up 1 while another configuration serves than what is watched, which failed and is tried now and then",
+        "configuration_given_up 1 while another configuration serves than what is watched, which failed",
         view.snapshot.given_up.into(),
     );
     out.known(
-        "certificate_expiry_timestamp_seconds The earliest notAfter of the watched certificates, in seconds since 1970",
+        "certificate_expiry_timestamp_seconds The earliest notAfter of the watched certificates, since 1970",
         view.certificate_expiry,
     );
 }
@@ -87,7 +87,7 @@ fn epochs(out: &mut Exposition, view: &View<'_>) {
         newest.map(|newest| newest.epoch.0.into()),
     );
     out.seconds(
-        "epoch_start_time_seconds When the newest proxy process was started, in seconds since 1970",
+        "epoch_start_time_seconds When the newest proxy process was started, since 1970",
         newest.map(|newest| view.wall_of(newest.started)),
     );
     out.seconds(
@@ -243,7 +243,7 @@ fn process(out: &mut Exposition, view: &View<'_>, usage: &Usage) {
         usage.open_files_limit,
     );
     out.seconds(
-        "process_start_time_seconds When pintle was started, in seconds since 1970",
+        "process_start_time_seconds When pintle was started, since 1970",
         Some(view.wall_of(view.started)),
     );
 }

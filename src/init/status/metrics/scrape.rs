@@ -180,6 +180,9 @@ mod tests {
             "# TYPE 9bad counter",
             "# TYPE my.dotted.metric counter",
             "# TYPE a  counter",
+            // Prometheus reads nothing behind it.
+            "#\0",
+            "# a\0b",
         ] {
             assert_eq!(whole(bad), "", "{bad}");
         }
@@ -202,11 +205,11 @@ mod tests {
             "a Inf",
             "a -infinity",
             "a{} NaN",
-            "a nan +1",
+            "a nan 1",
             "a 1.7976931348623157e+308",
             "a 5.E-0324",
             "a{b=\"\\\"}\",_c1=\"\\\\\"}1",
-            "a{b=\"x y\",c=\"}\",} .5 -1",
+            "a{b=\"x y\",c=\"}\",} .5 01",
             "a { b = \"ä\" } 1 ",
             "{\"a.b\",c=\"d\"} 1",
             "# anything",
@@ -258,6 +261,10 @@ mod tests {
             "a 2e308",
             "a 1 1.5",
             "a 1 9223372036854775808",
+            "a 1 -1",
+            "a 1 +1",
+            "9a{\"x\"} 1",
+            " {\"x\"} 1",
             "a 1 # x",
         ] {
             assert_eq!(

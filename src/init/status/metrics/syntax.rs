@@ -13,6 +13,10 @@ pub(super) fn sample(text: &str) -> Option<&str> {
     let mut rest = text.as_bytes();
     let named = name(&mut rest, true);
     let begins = next(&mut rest) == Some(b'{');
+    // A name in quotes stands behind the brace, and nothing before it.
+    if begins && !named && !text.starts_with('{') {
+        return None;
+    }
     if !(if begins {
         labels(&mut rest, named)
     } else {
@@ -23,7 +27,9 @@ pub(super) fn sample(text: &str) -> Option<&str> {
     }
     let mut end = rest.len();
     if !matches!(next(&mut rest), None | Some(b'#')) {
-        integer(word(&mut rest))?;
+        let time = word(&mut rest);
+        time.first().filter(|first| first.is_ascii_digit())?;
+        integer(time)?;
         end = rest.len();
     }
     match next(&mut rest) {
@@ -42,7 +48,8 @@ pub(super) fn is_comment(text: &str) -> bool {
     let kind = word(&mut rest);
     // With no blank before it, it is a remark.
     if rest.len() + kind.len() == behind.len() || !matches!(kind, b"HELP" | b"TYPE") {
-        return text != "# EOF";
+        // What reads it ends at a NUL, as at a file's end.
+        return text != "# EOF" && !behind.contains(&0);
     }
     let quoted = next(&mut rest) == Some(b'"');
     let named = if quoted {

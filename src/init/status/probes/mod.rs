@@ -24,11 +24,13 @@ const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
 /// Errors of a connection to 127.0.0.1 after which ::1 is tried, and then the pod's address. Of any they are reported as
 /// `connection refused`: what a later try says, of an address that nobody configured, would mislead.
-const REFUSED: [io::ErrorKind; 3] = [
+const REFUSED: [io::ErrorKind; 4] = [
     io::ErrorKind::ConnectionRefused,
     io::ErrorKind::AddrNotAvailable,
     // A host without an IPv4 loopback.
     io::ErrorKind::NetworkUnreachable,
+    // From `PASS_THROUGH` to an address that is not the host's, as `--ip` may be.
+    io::ErrorKind::InvalidInput,
 ];
 
 /// From where the pod's address is asked: what comes from Envoy's own addresses goes to the application and not back to
@@ -400,6 +402,19 @@ mod tests {
         assert_eq!(peer.ip(), PASS_THROUGH[0]);
         drop(listener);
         let Progress::Answer(500, body) = probed(port, Some(pod)) else {
+            panic!()
+        };
+        let said = format!("cannot probe port {port}: connection refused\n");
+        assert_eq!(String::from_utf8(body).unwrap(), said);
+    }
+
+    /// `--ip` may be another's: nothing leads there from where Envoy's would come.
+    #[test]
+    fn an_address_that_is_not_the_hosts_is_no_other_failure() {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let Progress::Answer(500, body) = probed(port, Some([192, 0, 2, 1].into())) else {
             panic!()
         };
         let said = format!("cannot probe port {port}: connection refused\n");

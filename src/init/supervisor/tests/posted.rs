@@ -99,3 +99,45 @@ fn an_epoch_that_follows_is_drained_too_and_its_own_answer_counts() {
     sim.on(replied(1, Call::Drain, Reply::Failed));
     assert_eq!(term(&mut sim), [ask(1, Call::Drain)]);
 }
+
+/// Of the parent that drains nobody asks any more; before that, nobody asks the child.
+#[test]
+fn the_answer_of_another_epoch_does_not_count() {
+    for (of_child, told) in [
+        (Reply::Draining, send(1, ChildSignal::Term)),
+        (Reply::Failed, ask(1, Call::Drain)),
+    ] {
+        let of_parent = if of_child == Reply::Failed {
+            Reply::Draining
+        } else {
+            Reply::Failed
+        };
+        for child_first in [true, false] {
+            let mut sim = asked();
+            sim.change(2);
+            sim.is_live(1);
+            sim.ordered();
+            let mut answers = [(1, of_child), (0, of_parent)];
+            if !child_first {
+                answers.reverse();
+            }
+            for (epoch, reply) in answers {
+                sim.on(replied(epoch, Call::Drain, reply));
+            }
+            assert_eq!(term(&mut sim), [told], "{child_first}");
+        }
+    }
+}
+
+#[test]
+fn the_answer_of_another_epoch_does_not_count_in_the_stop() {
+    let mut sim = asked();
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    assert_eq!(term(&mut sim), [], "it is asked already");
+    sim.on(replied(0, Call::Drain, Reply::Draining));
+    assert_eq!(sim.ordered(), []);
+    sim.on(replied(1, Call::Drain, Reply::Draining));
+    assert_eq!(sim.ordered(), [send(1, ChildSignal::Term)]);
+}
