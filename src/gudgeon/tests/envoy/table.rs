@@ -70,6 +70,7 @@ const LEVELS: &str = "traffic.rs endpoints_are_preferred_by_labels_and_left_out_
 const EXAMPLES: &str = "conformance.rs the_examples_of_each_kind_do_what_its_documentation_says";
 const AT_SOCKETS: &str = "sockets.rs applications_call_services_through_a_socket";
 const MISSING: &str = "missing_files.rs files_that_are_missing_close_their_own_server";
+const REBOUND: &str = "rebinding.rs a_listener_that_gets_or_loses_its_port_kills_no_envoy";
 const UNNAMED: &str = "redirect.rs ports_of_no_service_take_what_policies_say";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
@@ -195,6 +196,7 @@ const RESOURCES: Rows = &[
     ("a sidecar's own TLS and limits", &[INSIDE]),
     ("a sidecar's egress, and exports of services", &[SCOPED]),
     ("a sidecar's egress at sockets", &[AT_SOCKETS]),
+    ("listeners that get or lose a port", &[REBOUND]),
     ("mutual TLS, automatic", &[TLS]),
     ("mutual TLS, strict", &[TLS, STRICT]),
 ];
