@@ -107,10 +107,10 @@ impl ConfigFile {
             && let Err(cause) = file::is_there_first(&this.named.path)
         {
             // A mesh that silently loses its mutual TLS is worse than one that does not start.
-            return match cause.kind() {
-                io::ErrorKind::NotFound => Ok((this, None)),
-                _ => Err(wrong(&this, &cause.to_string())),
-            };
+            if cause.kind() == io::ErrorKind::NotFound {
+                return Ok((this, None));
+            }
+            return Err(wrong(&this, &cause.to_string()));
         }
         let read = this.changed().await.unwrap_or_else(|| Ok(Vec::new()));
         let bytes = read.map_err(|cause| wrong(&this, &cause))?;

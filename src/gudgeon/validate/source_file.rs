@@ -114,7 +114,7 @@ impl<'a> SourceFile<'a> {
 /// is a misspelled `apiVersion` beside a `kind` and `metadata`.
 fn says_no_kind(value: &Value) -> bool {
     let says = |key| value.get(key).is_some_and(|said| !said.is_null());
-    !says("apiVersion") && !(says("kind") && says("metadata"))
+    !(says("apiVersion") || says("kind") && says("metadata"))
 }
 
 /// The begin of an action of Helm, and of other templates.
