@@ -188,11 +188,7 @@ def of_discovery(quick, proxies):
     for variant, kinds in found["whole"].items():
         for when, resident in zip(("", f", {found['changes']} changes"), kinds):
             what = f"resident, {load['services']} services, {discovery.PROXIES} proxies, {variant}{when}"
-            if when:
-                # Not held yet: h2 keeps twice the buffer for each connection that has acknowledged a push, in fragments.
-                row(what, f"{resident} kB", f"{limits['resident']} kB", "holds" if resident <= limits["resident"] else "not yet")
-            else:
-                one(what, resident, "resident", f"{resident} kB", f"{limits['resident']} kB")
+            one(what, resident, "resident", f"{resident} kB", f"{limits['resident']} kB")
     told("  before the first proxy", f"{before} kB")
     if more > 1:
         told(f"  with {proxies} proxies", f"{load['resident']} kB")
