@@ -20,7 +20,7 @@ pub(crate) fn contains(text: &str, mark: &str) -> bool {
     split_once(text, mark).is_some()
 }
 
-/// Whether `list`, with blanks between its words, has this one. A table of texts takes 16 bytes more for each.
+/// Returns true if `list`, with blanks between its words, has this one. A table of texts takes 16 bytes more for each.
 #[inline(never)]
 pub(crate) fn is_one_of(word: &str, list: &str) -> bool {
     !word.is_empty() && list.split(' ').any(|known| known == word)

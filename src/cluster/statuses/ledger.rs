@@ -38,7 +38,7 @@ pub(super) struct StatusLedger {
     said: BTreeSet<(String, RefusalExtent)>,
 }
 
-/// What a refusal of one write says of others.
+/// The writes that a refusal of one of them holds for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RefusalExtent {
     /// Nothing: a webhook looks at one object as it is.

@@ -36,7 +36,7 @@ impl StatusPage {
         ours.map(|seen| Key::new(&seen.metadata.namespace, &seen.metadata.name))
     }
 
-    /// Where the list goes on.
+    /// The token of the next page.
     pub(super) fn next(self) -> Option<String> {
         self.metadata.token.filter(|token| !token.is_empty())
     }

@@ -1,4 +1,4 @@
-//! What is written to an API server that fails, refuses or changes meanwhile.
+//! Writes to an API server that fails, refuses or changes meanwhile.
 
 use serde_json::json;
 use tokio::task::JoinHandle;

@@ -8,7 +8,7 @@ const ANY_FOLDERS: &str = "**";
 /// One of `--exclude`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Glob {
-    /// Of each directory, and last of the file.
+    /// The patterns of each directory, and last that of the file.
     parts: Vec<String>,
     /// The pattern has no slash: it is that of a name, at any depth.
     is_name: bool,

@@ -21,7 +21,7 @@ pub(super) struct ProxyConfig {
     pub(super) warnings: Vec<String>,
 }
 
-/// What is at `key` or `key.key`.
+/// The value at `key` or `key.key`.
 fn found<'v>(document: &'v Map, pointer: &str) -> Option<&'v Value> {
     let mut keys = pointer.split('.');
     let first = document.get(keys.next()?)?;

@@ -1,4 +1,4 @@
-//! What an application is asked, for a probe or for its metrics, and where its redirects lead. Pure.
+//! Requests to an application, for a probe or for its metrics, and the ends of its redirects. Pure.
 
 #![forbid(unsafe_code)]
 

@@ -95,7 +95,7 @@ impl Command {
     }
 }
 
-/// What becomes of the command of `run`.
+/// Notes about the command of `run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandNote {
     /// The proxy is LIVE, but not ready.

@@ -133,7 +133,7 @@ pub struct Supervisor {
     ever_live: bool,
     /// POST `/drain` was served: not ready from then on, and a later stop does not drain again.
     drained: bool,
-    /// Whether the proxy has taken that; `None`: its answer is under way. A stop waits for it, and drains after all where it
+    /// True if the proxy has taken that; `None`: its answer is under way. A stop waits for it, and drains after all where it
     /// was a failure.
     drain_taken: Option<bool>,
     stop: Stop,

@@ -112,7 +112,7 @@ pub enum Note {
     },
     NoConnections,
     Terminating,
-    /// What is left of the proxies is killed: a third request `asked` for it, or they did not end in their time.
+    /// The proxies that are left are killed: a third request `asked` for it, or they did not end in their time.
     Killing {
         asked: bool,
     },

@@ -21,7 +21,7 @@ enum Target {
     Host(String),
 }
 
-/// What was made of a target last.
+/// The objects that were made of a target last.
 #[derive(Debug, Default)]
 struct Made {
     /// The collection and name of the object.

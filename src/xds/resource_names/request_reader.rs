@@ -187,7 +187,7 @@ mod tests {
         other: u64,
     }
 
-    /// What a reader makes of bytes that come in pieces, and the most that was kept before the end.
+    /// The request that a reader makes of bytes in pieces, and the most that was kept before the end.
     struct Heard {
         /// With its names sorted: they are a set.
         request: Option<Request>,

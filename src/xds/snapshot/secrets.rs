@@ -226,7 +226,7 @@ impl ProxyView {
         Arc::new(all.chain(files).collect())
     }
 
-    /// What servers of a router name, and the ingress of a Sidecar.
+    /// The secrets that servers of a router name, and the ingress of a Sidecar.
     fn files(&self) -> FileSecrets {
         let mut all = self.merged.files();
         for inbound_port in &self.inbound_ports {

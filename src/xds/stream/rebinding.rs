@@ -18,7 +18,7 @@ use crate::view::{Resource, Set, Type};
 pub(super) struct Rebinding {
     /// Sorted.
     names: Vec<Arc<str>>,
-    /// Of the response without them.
+    /// The nonce of the response without them.
     nonce: u64,
     until: Duration,
 }
@@ -36,7 +36,7 @@ impl Stream {
         })
     }
 
-    /// What may be sent of these listeners now, and the names of those that have to wait.
+    /// The listeners of these that may be sent now, and the names of those that have to wait.
     pub(super) fn bindable(&self, target: Arc<Set>, now: Duration) -> (Arc<Set>, Vec<Arc<str>>) {
         let sent = self.listeners.sent();
         if sent.version() == target.version() {

@@ -36,7 +36,7 @@ fn is_known(line: &str) -> bool {
 /// Cases that Envoy reads at once.
 const TOGETHER: usize = 40;
 
-/// What Envoy says against each of these, by what it is called.
+/// Envoy's objections to each of these, by its name.
 fn refused(envoy: &mut Envoy, cases: &[(String, Vec<Bootstrap>)]) -> Vec<String> {
     let refused = cases
         .chunks(TOGETHER)

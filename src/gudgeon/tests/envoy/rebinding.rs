@@ -62,7 +62,7 @@ fn answer(stream: std::io::Result<TcpStream>, host: &str) -> Option<String> {
     exchange(&mut stream, "GET", "/", host).map(|(_, body)| body)
 }
 
-/// What is bound answers, and what is not does not.
+/// A bound listener answers, and one that is not bound does not.
 fn is_reached(proxy: &Proxy, is_bound: bool) -> Option<()> {
     for (port, host, body) in [
         (8082, "web", "web"),

@@ -40,7 +40,7 @@ pub(crate) struct Merge {
     source: usize,
     /// The application was not reached by IPv4, and is tried by IPv6.
     six: bool,
-    /// What the application is asked, after a redirect something else than at first.
+    /// The request to the application, after a redirect another than at first.
     target: Option<Target>,
     current: Option<Current>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Failing {
 }
 
 impl Failing {
-    /// Whether to tell that it fails.
+    /// Returns true if its failure is to be told.
     fn begins(&mut self, source: usize, turn: &Turn<'_>) -> bool {
         let new = self.told & bit(source) == 0 && self.quiet.is_none_or(|end| end <= turn.now);
         if new {
@@ -76,7 +76,7 @@ impl Failing {
         new
     }
 
-    /// Whether to tell that it fails no more.
+    /// Returns true if the end of its failures is to be told.
     const fn ends(&mut self, source: usize) -> bool {
         let told = self.told & bit(source) != 0;
         self.told &= !bit(source);

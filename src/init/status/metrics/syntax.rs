@@ -1,4 +1,4 @@
-//! What Prometheus' parser of the text format 0.0.4 takes for a sample, or for a comment that is one. Pure.
+//! Samples and comments as Prometheus' parser of the text format 0.0.4 takes them. Pure.
 //!
 //! Stricter in one thing: labels are separated by commas. Of numbers it has the syntax alone, and the size of the largest;
 //! `str::parse` would be 10 kB of the program.
@@ -39,7 +39,7 @@ pub(super) fn sample(text: &str) -> Option<&str> {
     }
 }
 
-/// Whether a line that begins with `#` is a comment in the text format, too. `OpenMetrics` has more types, and an end, behind
+/// True if a line that begins with `#` is a comment in the text format, too. `OpenMetrics` has more types, and an end, behind
 /// which goes on what is merged.
 pub(super) fn is_comment(text: &str) -> bool {
     let behind = text.as_bytes().get(1..).unwrap_or_default();
@@ -151,7 +151,7 @@ fn labels(rest: &mut &[u8], mut named: bool) -> bool {
     named
 }
 
-/// Whether it is a number: decimal, of a size that Prometheus has, or none of these in words.
+/// True if it is a number: decimal, of a size that Prometheus has, or none of these in words.
 fn number(word: &[u8]) -> bool {
     let is = |text: &[u8], name: &str| text.eq_ignore_ascii_case(name.as_bytes());
     let mut rest = match word {

@@ -359,7 +359,7 @@ mod tests {
     use crate::counters::Counters;
     use crate::status::stories::clock;
 
-    /// What becomes of a probe of that port.
+    /// The result of a probe of that port.
     fn probed(port: u16, pod: Option<IpAddr>) -> Progress {
         let framing = Framing {
             head_only: false,

@@ -66,7 +66,7 @@ const STRANGER: usize = 2 * PLACES;
 const LATE: usize = 4 * PLACES;
 
 impl StatusServer {
-    /// Whether a place is kept for one more connection from there.
+    /// True if a place is kept for one more connection from there.
     pub(super) fn is_kept(&self, from: IpAddr) -> bool {
         let kept = |(_, other): &(usize, &Connection)| other.kept && other.from == from;
         Peer::at(from) == Peer::Loopback

@@ -100,7 +100,7 @@ fn an_epoch_that_follows_is_drained_too_and_its_own_answer_counts() {
     assert_eq!(term(&mut sim), [ask(1, Call::Drain)]);
 }
 
-/// Of the parent that drains nobody asks any more; before that, nobody asks the child.
+/// Nobody asks the parent that drains any more; before that, nobody asks the child.
 #[test]
 fn the_answer_of_another_epoch_does_not_count() {
     for (of_child, told) in [

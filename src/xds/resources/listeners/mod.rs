@@ -89,7 +89,7 @@ pub(crate) fn name(address: IpAddr, port: u16) -> String {
     format!("{address}_{port}")
 }
 
-/// Where a listener is.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListenAddress {
     /// A port of an address, and of one of the other family.

@@ -155,7 +155,7 @@ pub(crate) enum Secret<'a> {
     Root(&'a [u8]),
 }
 
-/// What a proxy has in files, by name, each with the objects that name it.
+/// The secrets that a proxy has in files, by name, each with the objects that name it.
 #[derive(Debug, Default)]
 pub(crate) struct FileSecrets(pub(crate) BTreeMap<String, (Message, Vec<ObjectRef>)>);
 

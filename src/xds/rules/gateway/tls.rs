@@ -129,7 +129,7 @@ pub(crate) struct FilePair<'a> {
     pub(crate) key: &'a str,
 }
 
-/// Who signs certificates of clients, and which he takes back, in the same.
+/// The signer of the certificates of clients, and those that he takes back, in the same.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileRoot<'a> {
     root: &'a str,

@@ -18,7 +18,7 @@ fn sidecar(world: &mut World, spec: &str) {
     insert(&mut world.sidecars, object);
 }
 
-/// Where a filter leads: to routes, or to a cluster.
+/// The target of a filter: routes, or a cluster.
 fn leads(filter: &Filter) -> String {
     let Some(filter::ConfigType::TypedConfig(any)) = &filter.config_type else {
         panic!("{filter:?}");

@@ -154,7 +154,7 @@ fn a_listener_that_gets_or_loses_its_port_is_gone_for_a_moment() {
     }
 }
 
-/// What another server has sent is not known: the first response may turn it.
+/// The stream does not know what another server has sent: the first response may turn it.
 #[test]
 fn a_listener_that_came_by_another_stream_is_changed_in_place() {
     let mut wire = Wire::delta(&listening(false, 2));

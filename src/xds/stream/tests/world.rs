@@ -17,7 +17,7 @@ pub(super) struct Body {
     pub(super) eds: bool,
     /// The client refuses it.
     pub(super) bad: bool,
-    /// Of a listener: it has no port of its own.
+    /// True of a listener that has no port of its own.
     pub(super) caught: bool,
     /// Of a listener: its routes. Of routes: their clusters.
     pub(super) names: BTreeSet<String>,

@@ -123,7 +123,7 @@ fn elsewhere(address: &mut Address, at: u32) {
 pub(crate) struct Envoy {
     program: PathBuf,
     file: PathBuf,
-    /// What it may say of what it takes.
+    /// The warnings that it may have about what it takes.
     known: fn(&str) -> bool,
     /// How often it was started.
     pub(crate) runs: usize,

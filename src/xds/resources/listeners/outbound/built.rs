@@ -29,7 +29,7 @@ pub(crate) struct Built {
 pub(super) const MOST_NAMED: usize = 100;
 
 impl Built {
-    /// What is told of it where it is left out: at the services that it is for, and at the rules that it is made by.
+    /// The conflict that tells that it is left out: at the services that it is for, and at the rules that it is made by.
     pub(crate) fn lost(&self, why: &str) -> Conflict {
         let name = &*self.resource.name;
         let message = format!("listener {name} of services is left out: {why}");

@@ -11,7 +11,7 @@ use crate::common::service_ports::{ServicePort, ServicePorts};
 use crate::resources::listeners::{ListenAddress, name};
 use crate::scope::EgressListener;
 
-/// Of all that share a listener at a socket.
+/// The port under which all that share a listener at a socket stand.
 const PORT: u16 = 0;
 
 impl Builder<'_> {
