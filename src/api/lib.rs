@@ -18,6 +18,7 @@
 //!
 //! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: the order of releases. `size`: the size of
 //!   an object whose lists multiply. `names`: names of hosts and of objects. `nearest`: the known name that a typing error meant.
+//!   `url`: URLs without their credentials.
 //! * `finding`: an error or a warning, with its path in an object. `proto_json`: base64 and doubles in their one spelling.
 //! * `schema`: tables of messages. `yaml`: text to a tree, bounded. `wire`: JSON to protobuf's bytes and back. `overlay`: a message
 //!   over its defaults. `envoy`: Envoy's messages by their descriptions.
@@ -58,6 +59,7 @@ pub mod schema;
 pub mod security;
 pub mod size;
 pub mod timestamp;
+pub mod url;
 pub mod version;
 pub mod wire;
 pub mod yaml;

@@ -141,7 +141,9 @@ impl Cluster {
     }
 
     fn by(config: &Config) -> Result<Self, CannotConnect> {
+        // It is logged and shown: a user and a password in it are not.
         let address = config.cluster_url.to_string();
+        let address = api::url::without_credentials(&address).replace("…@", "");
         if config.proxy_url.is_some() {
             return Err(CannotConnect(format!(
                 "cannot use the kubeconfig: {address} is behind a proxy (proxy-url), which is not supported"

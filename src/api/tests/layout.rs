@@ -48,6 +48,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("duration", &[]),
             ("finding", &[]),
             ("nearest", &[]),
+            ("url", &[]),
             ("proto_json", &[]),
             ("schema", &[]),
             ("security", &[]),

@@ -47,6 +47,18 @@ async fn a_kubeconfig_names_the_server() {
 }
 
 #[tokio::test]
+async fn a_password_in_an_address_is_not_shown() {
+    let text = two_contexts("").replace("http://127.0.0.1:1", "http://me:S3CRET@127.0.0.1:1");
+    let (_file, access) = kubeconfig(&text);
+    let cluster = Cluster::open(&access).await.unwrap();
+    assert_eq!(cluster.address(), "http://127.0.0.1:1/");
+    let text = text.replace("@127.0.0.1:1'", "@127.0.0.1:1', proxy-url: 'http://p'");
+    let (_file, access) = kubeconfig(&text);
+    let error = Cluster::open(&access).await.unwrap_err();
+    assert!(!format!("{error}{error:?}").contains("S3CRET"), "{error}");
+}
+
+#[tokio::test]
 async fn a_kubeconfig_that_is_none_says_so() {
     let long = format!("# {}\n", "x".repeat(1 << 20));
     for (text, words) in [

@@ -1,7 +1,7 @@
 //! The output of findings on stdout: lines, JSON or YAML.
 
 use api::counted;
-use serde_json::{Value, json};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use super::messages::Located;
 use crate::cli::Level;
@@ -17,22 +17,28 @@ pub(super) enum OutputFormat {
 /// The pages that explain the codes of Istio.
 const DOCUMENTATION: &str = "https://istio.io/docs/reference/config/analysis/";
 
-fn row(found: &Located) -> Value {
-    let code = found.code.name;
-    let url = code
-        .starts_with("IST")
-        .then(|| format!("{DOCUMENTATION}{}/", code.to_ascii_lowercase()));
-    json!({
-        "code": code,
-        "documentationUrl": url,
-        "level": found.code.level.word(),
-        "message": found.text,
-        "origin": found.origin(),
-        "reference": found.reference(),
-        "file": found.file,
-        "line": found.line,
-        "path": found.path,
-    })
+/// A finding as machines read it. A `serde_json::Value` writes its numbers so that only `serde_json` reads them again.
+struct Row<'a>(&'a Located);
+
+impl Serialize for Row<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Self(found) = self;
+        let code = found.code.name;
+        let url = code
+            .starts_with("IST")
+            .then(|| format!("{DOCUMENTATION}{}/", code.to_ascii_lowercase()));
+        let mut map = to.serialize_map(Some(9))?;
+        map.serialize_entry("code", code)?;
+        map.serialize_entry("documentationUrl", &url)?;
+        map.serialize_entry("file", &found.file)?;
+        map.serialize_entry("level", found.code.level.word())?;
+        map.serialize_entry("line", &found.line)?;
+        map.serialize_entry("message", &found.text)?;
+        map.serialize_entry("origin", &found.origin())?;
+        map.serialize_entry("path", &found.path)?;
+        map.serialize_entry("reference", &found.reference())?;
+        map.end()
+    }
 }
 
 /// All of one form.
@@ -41,14 +47,14 @@ fn row(found: &Located) -> Value {
 ///
 /// A finding that cannot be written as JSON or YAML.
 pub(super) fn written(found: &[Located], format: OutputFormat) -> Result<String, String> {
-    let rows = || -> Vec<Value> { found.iter().map(row).collect() };
+    let rows: Vec<_> = found.iter().map(Row).collect();
     match format {
         OutputFormat::Json => {
-            let text = serde_json::to_string_pretty(&rows());
+            let text = serde_json::to_string_pretty(&rows);
             text.map(|text| text + "\n")
                 .map_err(|error| error.to_string())
         }
-        OutputFormat::Yaml => serde_saphyr::to_string(&rows()).map_err(|error| error.to_string()),
+        OutputFormat::Yaml => serde_saphyr::to_string(&rows).map_err(|error| error.to_string()),
         OutputFormat::Log => {
             let mut text = String::new();
             for one in found {

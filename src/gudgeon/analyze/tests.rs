@@ -1,6 +1,9 @@
 //! Objects that fit each other, and what is said where one does not.
 
+use serde_json::Value;
+
 use super::found;
+use super::report::{OutputFormat, written};
 use crate::named_files::NamedFile;
 
 /// A small application that is right.
@@ -97,6 +100,30 @@ fn beside(kind: &str, name: &str, spec: &str) -> Vec<String> {
         format!("{head}{}", rest.split_once(") ").unwrap().1)
     })
     .collect()
+}
+
+#[test]
+fn machines_read_the_same_of_json_and_yaml() {
+    let text = format!(
+        "{GOOD}apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: a, namespace: demo}}\nspec: {{host: nobody}}\n"
+    );
+    let mut is_whole = true;
+    let found = found(&[file(&text)], None, "istio-system", &mut is_whole);
+    let json = written(&found, OutputFormat::Json).unwrap();
+    let json: Vec<Value> = serde_json::from_str(&json).unwrap();
+    let yaml = written(&found, OutputFormat::Yaml).unwrap();
+    let rows: Vec<_> = yaml.split("- code: ").skip(1).collect();
+    assert!(!json.is_empty() && json.len() == rows.len(), "{yaml}");
+    for (row, text) in json.iter().zip(rows) {
+        assert!(row["line"].as_u64() > Some(1), "{row}");
+        for name in ["file", "level", "line", "path"] {
+            let value = row[name].to_string();
+            let value = value.trim_matches('"');
+            let plain = format!("  {name}: {value}\n");
+            let quoted = format!("  {name}: \"{value}\"\n");
+            assert!(text.contains(&plain) || text.contains(&quoted), "{text}");
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::config::Finding;
 use api::config::collections::MESH;
+use api::url::without_credentials;
 use cluster::config::ConfigReport;
 use serde_json::{Map, Value};
 
@@ -72,6 +73,8 @@ pub(crate) fn hide(value: &mut Value) {
                     *value = HIDDEN.into();
                 } else if plain(name) == "jwks" {
                     keys(value);
+                } else if name == LAST_APPLIED {
+                    document(value);
                 } else if is_secret(name) && !is_path(name, value) && !value.is_null() {
                     *value = HIDDEN.into();
                 } else {
@@ -81,8 +84,40 @@ pub(crate) fn hide(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(hide),
         Value::String(text) if text.contains("PRIVATE KEY") => *text = HIDDEN.to_owned(),
+        Value::String(text) if text.contains("://") => {
+            *text = parameters(&without_credentials(text));
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// The annotation in which `kubectl apply` keeps the whole object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Redacts secrets in a document in a text.
+fn document(value: &mut Value) {
+    let read = value
+        .as_str()
+        .and_then(|text| serde_json::from_str::<Value>(text).ok());
+    *value = match read {
+        Some(mut inner) => {
+            hide(&mut inner);
+            inner.to_string().into()
+        }
+        None => HIDDEN.into(),
+    };
+}
+
+/// Redacts the values of parameters of a URL that are secrets by their name.
+fn parameters(url: &str) -> String {
+    let Some((before, query)) = url.split_once('?') else {
+        return url.to_owned();
+    };
+    let shown = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, _)) if is_secret(name) => format!("{name}={HIDDEN}"),
+        Some(_) | None => pair.to_owned(),
+    });
+    format!("{before}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
 /// Redacts keys in a text: their public part stays.

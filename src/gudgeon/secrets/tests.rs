@@ -19,7 +19,10 @@ fn secrets_go_and_the_rest_stays() {
             {"jwks": "abc"},
             {"jwks": "[\"abc\"]"},
             {"jwksUri": "https://keys"},
+            {"jwksUri": "https://me:abc@other/keys?token=abc&version=2"},
         ],
+        "annotations": {LAST_APPLIED: "{\"spec\":{\"token\":\"abc\",\"hosts\":[\"a.example\"]}}"},
+        "metadata": {"annotations": {LAST_APPLIED: "abc"}},
     });
     hide(&mut value);
     let text = value.to_string();
@@ -32,6 +35,8 @@ fn secrets_go_and_the_rest_stays() {
         "kept",
         "AQAB",
         "https://keys",
+        "https://…@other/keys?token=…&version=2",
+        "a.example",
         "\"password\":null",
         "\"issuer\":\"i\"",
     ] {

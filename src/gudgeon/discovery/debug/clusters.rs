@@ -14,6 +14,7 @@ use super::refusals::Nacks;
 use crate::discovery::hub::Hub;
 use crate::discovery::sources::Sources;
 use crate::log;
+use crate::secrets;
 
 pub(super) fn clusters(hub: &Hub) -> Value {
     let since = hub.standing_since();
@@ -66,11 +67,15 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
         .into_iter()
         .filter(|written| kind.is_none_or(|kind| *written.kind == *kind))
         .map(|written| {
+            let mut metadata = written.metadata.clone();
+            let mut spec = written.spec.value();
+            secrets::hide(&mut metadata);
+            secrets::hide(&mut spec);
             json!({
                 "apiVersion": &*written.api_version,
                 "kind": &*written.kind,
-                "metadata": written.metadata,
-                "spec": written.spec.value(),
+                "metadata": metadata,
+                "spec": spec,
                 "source": &*written.source,
                 "status": told.status(&written),
             })

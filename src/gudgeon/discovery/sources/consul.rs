@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::url::without_credentials;
 use cluster::registry::SyncState;
 use cluster::registry::consul::{Address, Consul, ConsulUpdate, Token};
 use tokio::sync::watch;
@@ -17,7 +18,8 @@ use crate::exit::Failure;
 pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<(), Failure> {
     let url = flags.consul_server_url.as_deref().unwrap_or_default();
     let address: Address = url.parse().map_err(|cause| {
-        Failure::config(format!("cannot use --consulserverURL {url:?}: {cause}"))
+        let shown = without_credentials(url);
+        Failure::config(format!("cannot use --consulserverURL {shown:?}: {cause}"))
     })?;
     let token = match std::env::var_os("CONSUL_HTTP_TOKEN") {
         Some(text) if !text.is_empty() => {

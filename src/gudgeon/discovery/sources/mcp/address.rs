@@ -7,6 +7,7 @@ use api::config::collections::SYNTHETIC;
 use api::istio::mesh::v1alpha1::{ConfigSource, Resource};
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
+use api::url::without_credentials;
 
 use super::{SERVICES, SourceName};
 use crate::grpc::DialAddress;
@@ -57,7 +58,7 @@ pub(super) fn collections() -> Vec<String> {
 
 fn wanted(source: &ConfigSource, received: usize) -> Result<WantedSource, String> {
     let address = source.address.as_str();
-    let wrong = |cause: &str| format!("{address:?}: {cause}");
+    let wrong = |cause: &str| format!("{:?}: {cause}", without_credentials(address));
     let (scheme, rest) = address.split_once("://").unwrap_or(("mcp", address));
     let place = match scheme {
         "unix" if rest.starts_with('/') => Some(DialAddress::Unix(PathBuf::from(rest))),
@@ -192,6 +193,10 @@ mod tests {
                 "\"http://a:1\": want mcp://HOST:PORT",
             ),
             ("address: 'mcp://a'", "\"mcp://a\": want mcp://HOST:PORT"),
+            (
+                "address: 'mcp://me:S3CRET@a:1'",
+                "\"mcp://…@a:1\": want mcp://HOST:PORT",
+            ),
             ("address: 'unix://a'", "\"unix://a\": want mcp://HOST:PORT"),
             ("address: ''", "\"\": want mcp://HOST:PORT"),
             (

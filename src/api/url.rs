@@ -1,0 +1,102 @@
+//! URLs in messages and on pages, without the credentials that they may carry.
+
+use std::borrow::Cow;
+
+/// Replaces what is redacted.
+const HIDDEN: &str = "…";
+/// Characters that end the authority of a URL: those of RFC 3986, and what ends a URL within a text.
+const ENDS: [char; 5] = ['/', '?', '#', '"', ' '];
+
+/// Returns the text without the user and the password of any URL in it (RFC 3986, 3.2.1). Where a password has an unescaped
+/// slash, everything up to the last `@` is redacted.
+#[must_use]
+pub fn without_credentials(text: &str) -> Cow<'_, str> {
+    let Some((before, after)) = text.split_once("://") else {
+        return Cow::Borrowed(text);
+    };
+    let mut out = format!("{before}://");
+    let mut rest = after;
+    loop {
+        let begin = rest.len() - after_user(rest).len();
+        if begin > 0 {
+            out.push_str(HIDDEN);
+            out.push('@');
+        }
+        rest = rest.get(begin..).unwrap_or_default();
+        let Some((inner, next)) = rest.split_once("://") else {
+            break;
+        };
+        out.push_str(inner);
+        out.push_str("://");
+        rest = next;
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// The host and what follows it.
+fn after_user(rest: &str) -> &str {
+    let end = rest.find(ENDS).unwrap_or(rest.len());
+    let (authority, behind) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    if let Some(at) = authority.rfind('@') {
+        return rest.get(at + 1..).unwrap_or_default();
+    }
+    // A host has nothing behind its colon but a port: this is a password that is not escaped.
+    let port = authority.rsplit_once(':').map(|(_, port)| port);
+    let is_port =
+        |port: &str| port.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit());
+    if port.is_none_or(is_port) {
+        return rest;
+    }
+    let url = behind.find(['"', ' ']).unwrap_or(behind.len());
+    let within = behind.get(..url).unwrap_or_default();
+    match within.rfind('@') {
+        Some(at) => behind.get(at + 1..).unwrap_or_default(),
+        None => rest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn credentials_go_and_the_rest_stays() {
+        for (text, shown) in [
+            ("", ""),
+            ("no URL at all: a@b", "no URL at all: a@b"),
+            ("http://c:8500/v1?a=b@c", "http://c:8500/v1?a=b@c"),
+            ("https://me:secret@c:443/", "https://…@c:443/"),
+            ("https://secret@c", "https://…@c"),
+            ("https://me:sec@ret@c", "https://…@c"),
+            ("https://me:sec/ret@c/x", "https://…@c/x"),
+            ("https://[::1]:80/a@b", "https://[::1]:80/a@b"),
+            ("https://[::1]/a@b", "https://[::1]/a@b"),
+            (
+                "cannot use \"mcp://me:secret@c\": not mcp://c, x@y",
+                "cannot use \"mcp://…@c\": not mcp://c, x@y",
+            ),
+            (
+                "http://a:secret@b and http://c:secret@d",
+                "http://…@b and http://…@d",
+            ),
+        ] {
+            assert_eq!(without_credentials(text), shown);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_much(text in "[a-z:/@?# \"…]{0,40}") {
+            let shown = without_credentials(&text);
+            prop_assert_eq!(without_credentials(&shown).into_owned(), shown.into_owned());
+        }
+
+        #[test]
+        fn no_password_is_shown(user in "[a-z]{0,4}", host in "[a-z.]{1,8}", path in "[a-z/?@]{0,8}") {
+            let text = format!("x https://{user}:S3CRET@{host}/{path}");
+            prop_assert!(!without_credentials(&text).contains("S3CRET"));
+        }
+    }
+}
