@@ -36,6 +36,8 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const OPENING: Duration = Duration::from_secs(10);
 /// The time that streams have to end when a connection is too old, and at shutdown.
 const FAREWELL: Duration = Duration::from_secs(10);
+/// The same of a connection without a stream.
+const IDLE_FAREWELL: Duration = Duration::from_secs(1);
 const END: Duration = Duration::from_secs(5);
 /// Bytes of a request's head at most.
 const HEAD_BYTES: u32 = 16 << 10;
@@ -231,9 +233,12 @@ async fn one(
     common: Arc<Common>,
 ) {
     let is_secured = tls.is_some();
+    let mut stage = common.stage.clone();
     let opened = tokio::select! {
         opened = opened(accepted, tls, &patience) => opened,
         () = patience.evicted() => Err(None),
+        // It has no request that the end could wait for.
+        _ = stage.wait_for(|stage| *stage == Stage::Leaving) => return,
     };
     match opened {
         Ok((stream, leaf)) => {
@@ -371,6 +376,8 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
     loop {
         let idle = patience.deadline();
         let next = match told {
+            // A client that has no stream closes once it hears of the end.
+            Some(told) if idle.is_some() => Some(told + IDLE_FAREWELL),
             Some(told) => Some(told + FAREWELL),
             None => idle.into_iter().chain(old).min(),
         };
@@ -404,6 +411,7 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
             _ = stage.wait_for(|stage| *stage == Stage::Leaving), if told.is_none() => {}
         }
         told = Some(Instant::now());
+        // Sends GOAWAY.
         connection.as_mut().graceful_shutdown();
     }
 }
@@ -424,7 +432,62 @@ fn jittered(age: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
+    use hyper::body::Incoming;
+    use hyper::{Request, Response};
+
     use super::*;
+    use crate::grpc::calls::Reply;
+
+    /// Services that are never called.
+    struct Nothing;
+
+    impl Calls for Nothing {
+        fn answer(&self, _: &Arc<Peer>, _: Request<Incoming>) -> Response<Reply> {
+            unreachable!("nothing is asked")
+        }
+
+        fn handshake_failed(&self) {
+            unreachable!("there is no TLS")
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_without_a_request_do_not_hold_up_the_end() {
+        for said in [&b""[..], b"PRI", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (end, stage) = watch::channel(Stage::Serving);
+            let port = Port {
+                listener: GrpcListener::Tcp(listener),
+                tls: None,
+            };
+            let keeping = Keeping {
+                interval: Duration::from_secs(30),
+                timeout: Duration::from_secs(10),
+                age: None,
+                streams: 1,
+                idle: 10,
+                stays: true,
+            };
+            let served = tokio::spawn(run(port, keeping, Arc::new(Nothing), stage));
+            let mut client = std::net::TcpStream::connect(address).unwrap();
+            client.write_all(said).unwrap();
+            // It is accepted, and what it says is read.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let begun = Instant::now();
+            end.send(Stage::Leaving).unwrap();
+            served.await.unwrap();
+            assert!(
+                begun.elapsed() <= IDLE_FAREWELL,
+                "{said:?}: {:?}",
+                begun.elapsed()
+            );
+        }
+    }
 
     #[test]
     fn a_connection_of_no_age_lives_for_ever() {

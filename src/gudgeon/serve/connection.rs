@@ -22,6 +22,8 @@ use super::{Answer, Cut, Service, Stage};
 
 /// The timeout of a handshake, and that from the first byte of a head to its last; of the first head: since the handshake.
 const HEAD: Duration = Duration::from_secs(5);
+/// The same at the end.
+const LAST_HEAD: Duration = Duration::from_secs(1);
 /// Bytes of a request's head at most.
 const HEAD_BYTES: u32 = 16 << 10;
 /// The buffer of HTTP/1.1: more than a head, and little enough for each of the connections.
@@ -152,6 +154,13 @@ impl Connection {
         }
     }
 
+    /// The connection is about to end: a head that has begun has to be there soon.
+    fn hurry(&self) {
+        if let Phase::Head(deadline) = &mut self.state().phase {
+            *deadline = (Instant::now() + LAST_HEAD).min(*deadline);
+        }
+    }
+
     fn deadline(&self) -> Option<Instant> {
         let state = self.state();
         if let Phase::Head(deadline) = state.phase {
@@ -214,12 +223,17 @@ async fn serve<S: Service>(
     tls: Option<TlsAcceptor>,
     line: &Arc<Connection>,
     service: Arc<S>,
-    stage: watch::Receiver<Stage>,
+    mut stage: watch::Receiver<Stage>,
 ) {
     let Some(tls) = tls else {
         return http1(stream, line, service, stage).await;
     };
-    let Ok(Ok(stream)) = tokio::time::timeout(HEAD, tls.accept(stream)).await else {
+    let accepted = tokio::select! {
+        accepted = tokio::time::timeout(HEAD, tls.accept(stream)) => accepted,
+        // It has no request that the end could wait for.
+        _ = stage.wait_for(|stage| *stage == Stage::Leaving) => return,
+    };
+    let Ok(Ok(stream)) = accepted else {
         return;
     };
     line.state().phase = Phase::Head(Instant::now() + HEAD);
@@ -330,6 +344,7 @@ async fn drive<C, E>(
             _ = stage.wait_for(|stage| *stage == Stage::Leaving), if !told => {}
         }
         told = true;
+        line.hurry();
         tell(connection.as_mut());
     }
 }
