@@ -307,12 +307,9 @@ where
                     && let Some(more) = self.hub.log_limiters.refusals.more()
                 {
                     let words = request.error.as_deref().unwrap_or_default();
-                    let rules = session.look(|stream| stream.blamed(request.kind));
-                    let rules: Vec<_> = rules.iter().take(5).map(ToString::to_string).collect();
-                    let made = if rules.is_empty() {
-                        String::new()
-                    } else {
-                        format!(" (made by {})", rules.join(", "))
+                    let made = match session.look(|stream| stream.blame(request.kind, 5)) {
+                        made if made.is_empty() => made,
+                        made => format!(" ({made})"),
                     };
                     warn!(
                         "{id} refuses {}: {}{made}{repeated}{more}",

@@ -200,11 +200,9 @@ fn proxy(page: &mut String, hub: &Hub, session: &Session) {
             };
             page.push_str(&cell);
             if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
-                let rules = stream.blamed(kind).into_iter().take(MOST_RULES);
-                let rules: Vec<_> = rules.map(|rule| rule.to_string()).collect();
-                let made = match rules.is_empty() {
-                    true => String::new(),
-                    false => format!("(made by {}) ", rules.join(", ")),
+                let made = match stream.blame(kind, MOST_RULES) {
+                    made if made.is_empty() => made,
+                    made => format!("({made}) "),
                 };
                 let _written = write!(
                     refusals,

@@ -48,7 +48,7 @@ pub use self::push::{LastPush, Push, PushScope};
 use self::rebinding::Rebinding;
 use self::rollout::Phase;
 use self::slot::{Absence, Source, short};
-pub use self::status::{Status, Watches};
+pub use self::status::{Refusal, Status, Watches};
 use self::unknown::{RequestedNames, UnknownNames};
 use self::views::Views;
 pub use self::writer::Stall;

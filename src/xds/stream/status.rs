@@ -18,6 +18,16 @@ pub struct Status<'a> {
     pub nack: Option<&'a Nack>,
 }
 
+/// A refusal that stands, with the rules that had a part in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal<'a> {
+    pub nack: &'a Nack,
+    /// Sorted, each once.
+    pub rules: Vec<ObjectRef>,
+    /// The refusal names resources, and the rules are theirs alone.
+    pub is_named: bool,
+}
+
 /// The subscriptions of a client to one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watches {
@@ -65,32 +75,65 @@ impl Stream {
         }
     }
 
-    /// Rules that had a part in the resources that a standing refusal of a type names; sorted, each once.
+    /// Rules that had a part in what the standing refusals of a type are about; sorted, each once.
     pub fn blamed(&self, kind: Type) -> Vec<ObjectRef> {
         let refusals = self.refusals(kind).into_iter();
-        let rules: BTreeSet<_> = refusals.flat_map(|(_, rules)| rules).collect();
+        let rules: BTreeSet<_> = refusals.flat_map(|refusal| refusal.rules).collect();
         rules.into_iter().collect()
     }
 
-    /// Standing refusals of a type, each with the rules that had a part in the resources that it names. Of secrets there may be
-    /// several.
-    pub fn refusals(&self, kind: Type) -> Vec<(&Nack, Vec<ObjectRef>)> {
+    /// The first of these rules in words: `made by A, B`. Empty if there is none.
+    pub fn blame(&self, kind: Type, most: usize) -> String {
+        let rules = self.blamed(kind);
+        if rules.is_empty() {
+            return String::new();
+        }
+        let is_named = self.refusals(kind).iter().all(|refusal| refusal.is_named);
+        let rules: Vec<_> = rules.iter().take(most).map(ToString::to_string).collect();
+        let perhaps = if is_named { "" } else { "perhaps " };
+        format!("{perhaps}made by {}", rules.join(", "))
+    }
+
+    /// Standing refusals of a type. Of secrets there may be several.
+    ///
+    /// Envoy's words for a message that breaks a constraint of its fields name none: then any rule may have caused it that
+    /// had a part in a resource of the type.
+    pub fn refusals(&self, kind: Type) -> Vec<Refusal<'_>> {
         let mut all: Vec<_> = match kind {
             Type::Secret => self
                 .refused_alone()
-                .map(|(secret, nack)| (nack, secret.from.to_vec()))
+                .map(|(secret, nack)| Refusal {
+                    nack,
+                    rules: secret.from.to_vec(),
+                    is_named: true,
+                })
                 .collect(),
             Type::Cluster | Type::Endpoint | Type::Listener | Type::Route => Vec::new(),
         };
         let nack = self.ack_states.of(kind).nack.as_ref();
-        let is_told = |nack: &&Nack| !all.iter().any(|(other, _)| other.message == nack.message);
+        let is_told = |nack: &&Nack| {
+            let mut others = all.iter();
+            !others.any(|other| other.nack.message == nack.message)
+        };
         if let Some(nack) = nack.filter(is_told) {
             let resources = self.resources(kind);
-            let named = resources
+            let named: Vec<_> = resources
                 .iter()
-                .filter(|one| !one.from.is_empty() && names(&nack.message, &one.name));
-            let rules: BTreeSet<_> = named.flat_map(|one| one.from.iter().cloned()).collect();
-            all.push((nack, rules.into_iter().collect()));
+                .filter(|one| names(&nack.message, &one.name))
+                .collect();
+            let is_named = !named.is_empty();
+            let rules = |all: &mut dyn Iterator<Item = &Arc<Resource>>| -> BTreeSet<ObjectRef> {
+                all.flat_map(|one| one.from.iter().cloned()).collect()
+            };
+            let rules = match is_named {
+                true => rules(&mut named.into_iter()),
+                false => rules(&mut resources.iter()),
+            };
+            all.push(Refusal {
+                nack,
+                rules: rules.into_iter().collect(),
+                is_named,
+            });
         }
         all
     }

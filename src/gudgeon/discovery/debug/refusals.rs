@@ -12,8 +12,8 @@ use crate::discovery::hub::Hub;
 /// Refusals that are told of one object: proxies choose their words themselves.
 const MOST: usize = 3;
 
-/// Words of refusals by type, with the streams that say them.
-type Refusals = BTreeMap<(Type, String), usize>;
+/// Words of refusals by type, whether they name a resource of the object, with the streams that say them.
+type Refusals = BTreeMap<(Type, String, bool), usize>;
 
 /// Refusals of connected proxies, by the objects that have a part in them.
 #[derive(Debug, Default)]
@@ -25,9 +25,9 @@ impl Nacks {
         for session in hub.sessions() {
             session.look(|stream| {
                 for kind in Type::ALL {
-                    for (nack, objects) in stream.refusals(kind) {
-                        for object in objects {
-                            all.add(object, kind, &nack.message);
+                    for refusal in stream.refusals(kind) {
+                        for object in refusal.rules {
+                            all.add(object, kind, &refusal.nack.message, refusal.is_named);
                         }
                     }
                 }
@@ -36,8 +36,8 @@ impl Nacks {
         all
     }
 
-    fn add(&mut self, object: ObjectRef, kind: Type, words: &str) {
-        let key = (kind, clipped(words).to_owned());
+    fn add(&mut self, object: ObjectRef, kind: Type, words: &str, is_named: bool) {
+        let key = (kind, clipped(words).to_owned(), is_named);
         let of_object = self.0.entry(object).or_default();
         *of_object.entry(key).or_default() += 1;
     }
@@ -57,12 +57,13 @@ impl Nacks {
         };
         let first = found.iter().take(MOST);
         let mut words: Vec<_> = first
-            .map(|((kind, words), streams)| {
+            .map(|((kind, words, is_named), streams)| {
                 let streams = api::counted(*streams, "stream");
-                format!(
-                    "{streams} refused {} that it has a part in: {words}",
-                    kind.word()
-                )
+                let part = match is_named {
+                    true => " that it has a part in",
+                    false => ", and it may have a part in that",
+                };
+                format!("{streams} refused {}{part}: {words}", kind.word())
             })
             .collect();
         if found.len() > MOST {
@@ -87,11 +88,16 @@ mod tests {
         let of = |nacks: &Nacks, name: &str| nacks.of("EnvoyFilter", &"n".into(), &name.into());
         assert_eq!(of(&nacks, "a"), [""; 0]);
         for _ in 0..2 {
-            nacks.add(object("a"), Type::Listener, "script load error");
+            nacks.add(object("a"), Type::Listener, "script load error", true);
         }
         assert_eq!(
             of(&nacks, "a"),
             ["2 streams refused lds that it has a part in: script load error"]
+        );
+        nacks.add(object("a"), Type::Cluster, "Invalid duration", false);
+        assert_eq!(
+            of(&nacks, "a")[0],
+            "1 stream refused cds, and it may have a part in that: Invalid duration"
         );
         assert_eq!(of(&nacks, "b"), [""; 0]);
         for at in 0..10_000 {
@@ -99,6 +105,7 @@ mod tests {
                 object("b"),
                 Type::Listener,
                 &format!("{at:05}{}", "x".repeat(500)),
+                true,
             );
         }
         let said = of(&nacks, "b");

@@ -700,6 +700,30 @@ fn delta_does_not_send_a_refused_resource_until_it_changes() {
     assert_eq!(wire.all(), ["cds a=2", "eds a=1"]);
 }
 
+/// Envoy names the field that breaks a constraint, and not the resource that has it.
+#[test]
+fn a_refusal_that_names_no_resource_may_be_by_any_rule() {
+    let world = ["static", "by-a", "by-b"]
+        .into_iter()
+        .fold(World::default(), |world, name| {
+            world.simple(Cluster, name, 1)
+        });
+    for (words, blame) in [
+        ("Error adding cluster by-b: no", "made by EnvoyFilter n/b"),
+        ("Error adding cluster static: no", ""),
+        (
+            "Proto constraint validation failed (ConnectTimeout: -5s)",
+            "perhaps made by EnvoyFilter n/a, EnvoyFilter n/b",
+        ),
+    ] {
+        let mut wire = Wire::sotw(&world);
+        wire.ask(&Request::of(Cluster));
+        assert_eq!(wire.all().len(), 1);
+        assert_eq!(wire.nack(Cluster, words), RequestOutcome::Nacked(1));
+        assert_eq!(wire.stream.blame(Cluster, 5), blame, "{words}");
+    }
+}
+
 /// What a subscription costs: nothing is walked for each name again.
 #[test]
 fn a_hundred_thousand_names_are_one_walk() {
@@ -757,7 +781,7 @@ fn secrets_in_files_of_a_client_stand_alone() {
         // The answer to the other one takes nothing back.
         let refused = |wire: &Wire| {
             let refusals = wire.stream.refusals(Secret).into_iter();
-            let words = refusals.map(|(nack, _)| nack.message.to_string());
+            let words = refusals.map(|one| one.nack.message.to_string());
             let shown = wire.stream.status(Secret).unwrap().nack;
             (shown.is_some(), words.collect::<Vec<_>>())
         };
@@ -812,7 +836,7 @@ fn a_secret_that_stands_alone_may_be_answered_behind_another() {
     }
     assert_eq!(wire.all(), [""; 0]);
     let refused = wire.stream.refusals(Secret).into_iter();
-    let words: Vec<_> = refused.map(|(nack, _)| nack.message.to_string()).collect();
+    let words: Vec<_> = refused.map(|one| one.nack.message.to_string()).collect();
     assert_eq!(words, ["no such file: /a"]);
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::stream::{Client, Protocol, Push, PushScope, Request, RequestOutcome, Response, Stream};
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
-use api::model::Reason;
+use api::model::{ObjectRef, Reason};
 
 /// What the body of a resource says, so that a client can read it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -113,9 +113,19 @@ impl World {
         self
     }
 
+    /// The resource `by-NAME` is made by an EnvoyFilter.
     pub(super) fn resource(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
         let body = self.get(kind, name)?;
-        Some(Arc::new(Resource::new(name, body.encode(name))))
+        let mut resource = Resource::new(name, body.encode(name));
+        if let Some(rule) = name.strip_prefix("by-") {
+            let rule = ObjectRef {
+                kind: "EnvoyFilter",
+                namespace: "n".into(),
+                name: rule.into(),
+            };
+            resource.from = [rule].into();
+        }
+        Some(Arc::new(resource))
     }
 
     pub(super) fn view(&self) -> Arc<dyn View> {
