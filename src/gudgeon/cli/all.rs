@@ -1,7 +1,7 @@
 //! The flags of `gudgeon all`: those of its three roles. A flag that several of them have goes to each of them.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
@@ -179,9 +179,8 @@ fn http(discovery: &mut DiscoveryFlags) -> Vec<(&'static str, String, bool)> {
 /// Gives galley the sources of discovery's flags, and turns off its own listeners.
 fn alone(galley: &mut GalleyFlags, discovery: &DiscoveryFlags) {
     galley.config_path = discovery.config_dir.clone().unwrap_or_default();
-    let usual = Path::new(MESH_CONFIG);
-    let usual = usual.exists().then(|| usual.to_owned());
-    galley.mesh_config_file = discovery.mesh_config.clone().or(usual);
+    galley.mesh_config_file.clone_from(&discovery.mesh_config);
+    galley.usual_mesh_config = MESH_CONFIG;
     galley.monitoring_port = 0;
     galley.ctrlz_port = 0;
     galley.liveness_probe_path = PathBuf::new();
@@ -197,6 +196,7 @@ fn namespace(injector: &InjectorFlags) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::Duration;
 
     use super::super::{Action, parse};
@@ -258,6 +258,9 @@ mod tests {
             (all.discovery.http_addr, all.galley.monitoring_port),
             (String::new(), 0)
         );
+        // One mesh configuration for all, also where the file comes later.
+        let mesh = (all.galley.mesh_config_file, all.galley.usual_mesh_config);
+        assert_eq!(mesh, (None, MESH_CONFIG));
         assert!(!all.galley.mcp.enable_server);
         assert!(flags("--enable-server").galley.mcp.enable_server);
         assert!(

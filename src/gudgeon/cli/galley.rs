@@ -9,7 +9,7 @@ use super::values::{age, boolean, duration, path};
 use super::{CompletionFlags, LogFlags, ProbeFlags, VersionFlags};
 
 /// The path at which Istio's manifests mount the mesh configuration of Galley.
-pub(crate) const GALLEY_MESH_CONFIG: &str = "/etc/mesh-config/mesh";
+const GALLEY_MESH_CONFIG: &str = "/etc/mesh-config/mesh";
 
 /// Flags that are ignored, and whether they take a value.
 pub(super) const WITHOUT_MEANING: [(&str, bool); 10] = [
@@ -63,7 +63,10 @@ pub struct GalleyFlags {
     /// Mesh configuration [default: /etc/mesh-config/mesh where it exists].
     #[arg(long = "meshConfigFile", value_name = "FILE")]
     pub mesh_config_file: Option<PathBuf>,
-    /// What full names of services end in.
+    /// The mesh configuration where no flag names one: of `gudgeon all`, that of the other roles.
+    #[arg(skip = GALLEY_MESH_CONFIG)]
+    pub usual_mesh_config: &'static str,
+    /// DNS suffix of service host names.
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     pub domain: String,
     /// Look at configuration again when its files change; otherwise on SIGUSR1 and SIGHUP only.
@@ -162,7 +165,7 @@ pub struct McpFlags {
         default_value = "/etc/certs/key.pem"
     )]
     pub tls_key_file: PathBuf,
-    /// Who signs the other side's.
+    /// CA bundle that the other side's certificate is verified with.
     #[arg(
         long = "caCertFile",
         value_name = "FILE",

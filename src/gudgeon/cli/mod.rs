@@ -26,7 +26,6 @@ pub use flags::{
     LogFlags, ProbeFlags, ValidateFlags, VersionFlags,
 };
 pub(crate) use flags::{INJECT_CONFIG, INJECT_VALUES, MESH_CONFIG};
-pub(crate) use galley::GALLEY_MESH_CONFIG;
 pub use galley::{GalleyFlags, McpFlags, ValidationFlags};
 
 pub(crate) use values::Level;

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::engine::GalleyEngine;
-use crate::cli::{GALLEY_MESH_CONFIG, GalleyFlags};
+use crate::cli::GalleyFlags;
 use crate::config_file::ConfigFile;
 use crate::exit::Failure;
 use crate::watch::Follower;
@@ -25,7 +25,8 @@ impl MeshFile {
     /// It is not there though a flag names it, or it is not valid.
     pub(super) async fn open(flags: &GalleyFlags) -> Result<(Self, Arc<MeshConfig>), Failure> {
         let given = flags.mesh_config_file.as_deref();
-        let (file, text) = ConfigFile::open("meshConfigFile", given, GALLEY_MESH_CONFIG).await?;
+        let (file, text) =
+            ConfigFile::open("meshConfigFile", given, flags.usual_mesh_config).await?;
         let config = match text {
             Some(text) => file.first(mesh::parse_served(&text))?,
             None => {
