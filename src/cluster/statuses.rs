@@ -1,5 +1,6 @@
-//! Writes what is told of objects into their `status`, by server-side apply. Each replica says the same, and a status that is
-//! up to date is not written: neither replicas nor restarts nor own writes cause further ones.
+//! Writes what is told of objects into their `status`, by server-side apply. Each replica says the same, without
+//! leader election, and a status that is up to date is not written: neither replicas nor restarts nor own writes cause further
+//! ones.
 
 mod ledger;
 mod seen;

@@ -54,7 +54,7 @@ pub struct DiscoveryFlags {
     /// Watch this namespace of clusters only; files are read whole [default: all].
     #[arg(short = 'a', long = "appNamespace", value_name = "NAMESPACE")]
     pub app_namespace: Option<String>,
-    /// What full names of services end in.
+    /// DNS suffix of service host names.
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     pub domain: String,
     /// Of identities; the mesh configuration's wins.

@@ -227,7 +227,7 @@ pub struct AnalyzeFlags {
     /// Where objects of files belong that do not say it [default: default]; of a cluster's, whose are told [default: the context's].
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Of a cluster, tell of all namespaces.
+    /// Report on all namespaces of a cluster.
     #[arg(short = 'A', long = "all-namespaces", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true)]
     pub all_namespaces: bool,
     /// Look at the cluster, beside files [default: true where a way to one is known].
@@ -253,10 +253,10 @@ pub struct AnalyzeFlags {
     /// Info, Warning or Error: the exit code is 1 where something so bad is found.
     #[arg(long = "failureThreshold", value_name = "LEVEL", default_value = "Error", value_parser = Level::read)]
     pub(crate) failure_threshold: Level,
-    /// Info, Warning or Error: what is less is not told.
+    /// Least severe level that is reported: Info, Warning or Error.
     #[arg(long = "outputThreshold", value_name = "LEVEL", default_value = "Info", value_parser = Level::read)]
     pub(crate) output_threshold: Level,
-    /// What is not told: CODE=KIND NAME.NAMESPACE, where * stands for any letters; repeatable.
+    /// Messages that are left out: CODE=KIND NAME.NAMESPACE, where * stands for any letters; repeatable.
     #[arg(short = 'S', long, value_name = "CODE=OBJECT", value_delimiter = ',', action = ArgAction::Append)]
     pub suppress: Vec<String>,
     /// Print the codes, and look at nothing.

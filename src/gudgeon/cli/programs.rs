@@ -27,7 +27,7 @@ enum Program {
     Inject(Box<InjectFlags>),
     /// Check manifests: fields and rules, without a cluster.
     Validate(ValidateFlags),
-    /// Look at what manifests say of each other: references, conflicts, selectors, without a cluster.
+    /// Look at what manifests, or the objects of a cluster, say of each other: references, conflicts, selectors.
     Analyze(Box<AnalyzeFlags>),
     /// Ask a running discovery.
     Request(RequestFlags),
@@ -88,7 +88,7 @@ enum Manifests {
     Inject(Box<InjectFlags>),
     /// Check manifests: fields and rules, without a cluster.
     Validate(ValidateFlags),
-    /// Look at what manifests say of each other: references, conflicts, selectors, without a cluster.
+    /// Look at what manifests, or the objects of a cluster, say of each other: references, conflicts, selectors.
     Analyze(Box<AnalyzeFlags>),
     /// Print the version.
     Version(VersionFlags),

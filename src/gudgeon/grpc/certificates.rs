@@ -1,5 +1,5 @@
-//! Certificates of a port with client certificates: three files, read once they exist, and again when they change. Until
-//! then the port is closed.
+//! Certificates of a port with client certificates, and their rotation: three files, read once they exist, and again when
+//! they change. Until then the port is closed.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The files of TLS: a chain and its key, and a CA bundle. Each change is validated, and an invalid one keeps the last good
-//! version.
+//! The files of TLS and their rotation: a chain and its key, and a CA bundle. Each change is validated, and an invalid one
+//! keeps the last good version.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
