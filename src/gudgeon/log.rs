@@ -316,13 +316,7 @@ fn render(json: bool, now: SystemTime, level: Level, said: &EventText) -> Vec<u8
 
 fn cut(message: &str, fields: &str, room: usize) -> String {
     let mut text = format!("{message}{fields}");
-    if text.len() > room {
-        let mut end = room;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-    }
+    text.truncate(api::text::cut(&text, room).len());
     text
 }
 

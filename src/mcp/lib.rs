@@ -14,7 +14,7 @@
 //! * `access`: the identities that may connect.
 //! * `backoff`: the waits between two attempts to dial.
 //! * `catalog`: the collections, and the groups that are published together.
-//! * `cut`: the bounds on a peer's names and messages.
+//! * `limits`: the bounds on a peer's names and messages.
 //! * `session`: the states from the first event of a source to its transforms.
 //! * `version`: versions by content, of a resource and of a collection.
 //! * `debounce`: the time at which a group is published.
@@ -33,8 +33,8 @@
 pub mod access;
 pub mod backoff;
 pub mod catalog;
-mod cut;
 pub mod debounce;
+mod limits;
 pub mod objects;
 pub mod publish;
 pub mod session;

@@ -201,7 +201,7 @@ where
                 if log::worth_a_line(times) {
                     let error = request.error_detail.as_ref();
                     let words = error.map_or("", |error| error.message.as_str());
-                    let words: String = words.chars().take(WORDS).collect();
+                    let words = api::text::first_letters(words, WORDS);
                     let name = stream.name();
                     warn!(
                         "{name} refuses {collection}: {words} (code {code}){repeated}",

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::google::rpc::Status as RpcStatus;
+use api::text::cut;
 
 use self::collection::SinkCollection;
 pub use self::collection::{Changes, CollectionStatus, ObjectStatus, SinkEntry};
@@ -25,7 +26,7 @@ use self::log::Log;
 pub use self::log::{KEPT, Logged, Outcome};
 pub use self::reader::{ReadResult, ResourceReader};
 use crate::backoff::{Backoff, STEADY};
-use crate::cut::{NAME, WORDS, cut};
+use crate::limits::{NAME, WORDS};
 use crate::message::{RequestResources, Resources, SinkNode};
 
 /// gRPC's numbers.
