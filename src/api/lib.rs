@@ -16,7 +16,7 @@
 //!
 //! Each room knows rooms above it alone.
 //!
-//! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: the order of releases. `size`: the size of
+//! * `backoff`: the wait before the next try. `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: the order of releases. `size`: the size of
 //!   an object whose lists multiply. `text`: texts of others, shortened. `names`: names of hosts and of objects. `nearest`: the known name that a typing error meant.
 //! * `finding`: an error or a warning, with its path in an object. `proto_json`: base64 and doubles in their one spelling.
 //! * `schema`: tables of messages. `yaml`: text to a tree, bounded. `wire`: JSON to protobuf's bytes and back. `overlay`: a message
@@ -41,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backoff;
 pub mod config;
 mod count;
 pub mod duration;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use api::backoff::Backoff;
+
 /// A request: one verb on one resource, by the words of RBAC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
@@ -88,6 +90,12 @@ impl Failure {
             Cause::Status { after, .. } => after,
             Cause::Broken(_) | Cause::Silent(_) | Cause::TooLarge(_) | Cause::Malformed(_) => None,
         }
+    }
+
+    /// Returns the wait before the next try, which is not before the server wants to hear of it again.
+    pub(crate) fn wait(&self, backoff: &mut Backoff, random: f64) -> Duration {
+        let wait = backoff.next(random);
+        wait.max(self.after().unwrap_or_default())
     }
 
     /// Returns true if the server sent no response. Any response, even an error, proves to the peers that it is reachable.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use api::backoff::Backoff;
 use kube::core::Request;
 use kube::core::params::ListParams;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::sleep;
 
-use crate::backoff::Backoff;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
 use crate::kind::Resource;
@@ -65,7 +65,7 @@ impl Cluster {
                 Ok(names) => return names.contains(resource.name),
                 Err(failure) => {
                     repeats.say(&failure);
-                    sleep(backoff.after(&failure, fastrand::f64())).await;
+                    sleep(failure.wait(&mut backoff, fastrand::f64())).await;
                 }
             }
         }
@@ -92,7 +92,7 @@ impl Cluster {
                 Err(failure) if matches!(failure.code(), Some(403 | 404)) => return false,
                 Err(failure) => {
                     repeats.say(&failure);
-                    sleep(backoff.after(&failure, fastrand::f64())).await;
+                    sleep(failure.wait(&mut backoff, fastrand::f64())).await;
                 }
             }
         }

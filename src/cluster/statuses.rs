@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::backoff::Backoff;
 use api::config::Kind;
 use kube::core::Request;
 use kube::core::params::{ListParams, Patch, PatchParams};
@@ -20,7 +21,6 @@ use tokio::time::{Instant, sleep};
 
 use self::ledger::{RefusalExtent, StatusLedger, Work};
 use self::seen::StatusPage;
-use crate::backoff::Backoff;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Resource};
@@ -167,7 +167,7 @@ impl StatusWriter {
         }
         let failure = self.look_at_all(kinds).await?;
         self.repeats.say(&failure);
-        let wait = self.look_backoff.after(&failure, fastrand::f64());
+        let wait = failure.wait(&mut self.look_backoff, fastrand::f64());
         self.look_not_before = Some(Instant::now() + wait);
         Some(wait)
     }
@@ -289,7 +289,7 @@ impl StatusWriter {
                 Some(401 | 408 | 409 | 429 | 500..) | None => {
                     self.ledger.failed(&work);
                     self.repeats.say(&failure);
-                    let wait = self.backoff.after(&failure, fastrand::f64());
+                    let wait = failure.wait(&mut self.backoff, fastrand::f64());
                     // Even where something else is told: the server has asked for it.
                     sleep(failure.after().unwrap_or_default()).await;
                     return Some(wait.saturating_sub(failure.after().unwrap_or_default()));

@@ -14,6 +14,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use api::backoff::{Backoff, Bounds};
 use kube::core::Request;
 use kube::core::params::{ListParams, WatchParams};
 use serde::Deserialize;
@@ -22,7 +23,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::answer::{ApiStatus, chunk};
-use crate::backoff::{Backoff, Bounds};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Kind, Resource};
@@ -430,7 +430,7 @@ impl<K: Kind> Watcher<K> {
             }
             let hurries = may_hurry && failure.is_away();
             tokio::select! {
-                () = sleep(backoff.after(&failure, fastrand::f64())) => {}
+                () = sleep(failure.wait(&mut backoff, fastrand::f64())) => {}
                 Ok(()) = others.changed(), if hurries => may_hurry = false,
             }
         }

@@ -44,6 +44,7 @@ const ROOMS: &[(&str, Rooms)] = &[
     (
         "api",
         &[
+            ("backoff", &[]),
             ("count", &[]),
             ("duration", &[]),
             ("nearest", &[]),
@@ -318,7 +319,6 @@ const ROOMS: &[(&str, Rooms)] = &[
         "mcp",
         &[
             ("access", &[]),
-            ("backoff", &[]),
             ("catalog", &[]),
             ("limits", &[]),
             ("session", &[]),
@@ -326,7 +326,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("debounce", &["catalog"]),
             ("snapshot", &["catalog", "version"]),
             ("publish", &["catalog", "debounce", "snapshot"]),
-            ("sink", &["backoff", "limits", "snapshot", "version"]),
+            ("sink", &["limits", "snapshot", "version"]),
             ("source", &["catalog", "limits", "snapshot", "version"]),
             ("objects", &["sink", "snapshot"]),
         ],
@@ -377,7 +377,6 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("kind", &[]),
             ("reconcile_status", &[]),
             ("answer", &["failure"]),
-            ("backoff", &["failure"]),
             ("line_buffer", &["failure"]),
             ("log_limiter", &["failure"]),
             ("store", &["kind"]),
@@ -390,7 +389,6 @@ const ROOMS: &[(&str, Rooms)] = &[
             (
                 "validation",
                 &[
-                    "backoff",
                     "bundle",
                     "connect",
                     "decide",
@@ -405,7 +403,6 @@ const ROOMS: &[(&str, Rooms)] = &[
                 "watcher",
                 &[
                     "answer",
-                    "backoff",
                     "connect",
                     "failure",
                     "fake",
@@ -418,7 +415,6 @@ const ROOMS: &[(&str, Rooms)] = &[
             (
                 "config",
                 &[
-                    "backoff",
                     "catalogue",
                     "connect",
                     "failure",
@@ -432,7 +428,6 @@ const ROOMS: &[(&str, Rooms)] = &[
             (
                 "reconciler",
                 &[
-                    "backoff",
                     "bundle",
                     "connect",
                     "decide",
@@ -448,31 +443,16 @@ const ROOMS: &[(&str, Rooms)] = &[
             ),
             (
                 "served",
-                &[
-                    "backoff",
-                    "connect",
-                    "failure",
-                    "kind",
-                    "log_limiter",
-                    "watcher",
-                ],
+                &["connect", "failure", "kind", "log_limiter", "watcher"],
             ),
             (
                 "statuses",
-                &[
-                    "backoff",
-                    "connect",
-                    "failure",
-                    "kind",
-                    "log_limiter",
-                    "watcher",
-                ],
+                &["connect", "failure", "kind", "log_limiter", "watcher"],
             ),
             (
                 "registry",
                 &[
                     "answer",
-                    "backoff",
                     "catalogue",
                     "config",
                     "connect",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use api::backoff::Backoff;
 use kube::core::Request;
 use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
 use serde::Deserialize;
@@ -13,7 +14,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::goal::{Goal, RECENT};
 use super::{NumberedBundle, Reconciler};
-use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::decide::{Decision, Write};
 use crate::failure::{Action, Failure};
@@ -292,7 +292,7 @@ impl ConfigurationReconciler {
                 Err(other) => failure = other,
             }
         }
-        let wait = self.backoff.after(&failure, fastrand::f64());
+        let wait = failure.wait(&mut self.backoff, fastrand::f64());
         self.again = Some(Instant::now() + wait);
         let code = failure.code();
         self.note(|status| status.refused(code));

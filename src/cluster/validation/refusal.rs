@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use api::backoff::{Backoff, Bounds};
 use kube::core::Request;
 use kube::core::params::{GetParams, ListParams, PostParams};
 use serde::Deserialize;
@@ -13,7 +14,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::ServiceReference;
-use crate::backoff::{Backoff, Bounds};
 use crate::connect::Cluster;
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::Resource;
@@ -109,7 +109,7 @@ impl RefusalProbe {
                     words
                 }
                 Err(failure) => {
-                    wait = backoff.after(&failure, fastrand::f64());
+                    wait = failure.wait(&mut backoff, fastrand::f64());
                     let words = failure.to_string();
                     if let Some(count) = repeats.observe(&words) {
                         tracing::warn!("{words}{}: trying again", times(count));

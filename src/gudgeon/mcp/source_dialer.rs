@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use api::backoff::Backoff;
 use hyper::header::{HeaderName, HeaderValue};
-use mcp::backoff::{Backoff, STEADY};
 use mcp::catalog::Catalog;
+use mcp::limits::{BACKOFF, STEADY};
 use mcp::source::{Dialer, Source};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -109,7 +110,7 @@ impl SourceDialer {
             snapshots,
             stage: stage.clone(),
         });
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new(BACKOFF);
         // A sink may close each stream after its first answer.
         let (begins, ends) = (LogLimiter::new(LINES), LogLimiter::new(LINES));
         let mut failed: u64 = 0;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use api::backoff::{Backoff, Bounds};
 use api::config::Finding;
 use kube::core::Request;
 use kube::core::params::{Patch, PatchParams};
@@ -13,7 +14,6 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::seen::Seen;
-use crate::backoff::{Backoff, Bounds};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
@@ -216,7 +216,7 @@ pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
             continue;
         }
         repeats.say(&failure);
-        let wait = backoff.after(&failure, fastrand::f64());
+        let wait = failure.wait(&mut backoff, fastrand::f64());
         board.put_back(place, note);
         sleep(wait).await;
     }

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::backoff::Backoff;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -17,7 +18,6 @@ use super::installed::Installed;
 use super::objects::{Names, Problem};
 use super::stored_kind::StoredKind;
 use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
-use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::failure::Failure;
 use crate::kind::{Kind, Resource};
@@ -364,7 +364,7 @@ impl Looking {
                 Err(failure) => {
                     repeats.say(&failure);
                     store.stale(Instant::now(), failure.to_string());
-                    backoff.after(&failure, fastrand::f64())
+                    failure.wait(&mut backoff, fastrand::f64())
                 }
             };
             sleep(wait).await;
