@@ -17,7 +17,8 @@
 //! Each room knows rooms above it alone.
 //!
 //! * `backoff`: the wait before the next try. `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: the order of releases. `size`: the size of
-//!   an object whose lists multiply. `text`: texts of others, shortened. `names`: names of hosts and of objects. `nearest`: the known name that a typing error meant.
+//!   an object whose lists multiply. `text`: texts of others, shortened. `repeats`: an event that repeats is logged ever
+//!   more rarely. `names`: names of hosts and of objects. `nearest`: the known name that a typing error meant.
 //! * `finding`: an error or a warning, with its path in an object. `proto_json`: base64 and doubles in their one spelling.
 //! * `schema`: tables of messages. `yaml`: text to a tree, bounded. `wire`: JSON to protobuf's bytes and back. `overlay`: a message
 //!   over its defaults. `envoy`: Envoy's messages by their descriptions.
@@ -55,6 +56,7 @@ pub mod networking;
 mod overlay;
 mod proto_json;
 mod read;
+pub mod repeats;
 pub mod schema;
 pub mod security;
 pub mod size;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use api::backoff::Backoff;
+use api::repeats::RepeatLimiter;
+use api::times;
 
 /// A request: one verb on one resource, by the words of RBAC.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +98,14 @@ impl Failure {
     pub(crate) fn wait(&self, backoff: &mut Backoff, random: f64) -> Duration {
         let wait = backoff.next(random);
         wait.max(self.after().unwrap_or_default())
+    }
+
+    /// Logs a warning about a failure that is retried, unless it repeats too often.
+    pub(crate) fn warn(&self, repeats: &mut RepeatLimiter) {
+        let words = self.to_string();
+        if let Some(count) = repeats.observe(&words) {
+            tracing::warn!("{words}{}: trying again", times(count));
+        }
     }
 
     /// Returns true if the server sent no response. Any response, even an error, proves to the peers that it is reachable.

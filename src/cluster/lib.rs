@@ -8,7 +8,7 @@
 //! From the wire upwards; each room knows rooms above it alone.
 //!
 //! * `failure`: errors of requests, in the operator's words. `answer`: responses, bounded in bytes and time. `line_buffer`: lines of
-//!   a watch, bounded. `log_limiter`: an error that repeats is logged ever more rarely.
+//!   a watch, bounded.
 //! * `kind`: a [`Kind`], its place in the API and the fields that a role reads.
 //! * `connect`: a [`Cluster`], by the pod's own account or by a kubeconfig; TLS and tokens. `fake`: an API server for tests.
 //! * `store`: the objects of one source. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a relist is one of them.
@@ -43,7 +43,6 @@ mod fake;
 mod kind;
 mod line_buffer;
 mod listed;
-mod log_limiter;
 mod reconcile_status;
 mod reconciler;
 pub mod registry;

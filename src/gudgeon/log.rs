@@ -201,12 +201,6 @@ fn level(text: &str) -> Result<LevelFilter, String> {
     Ok(found)
 }
 
-/// Returns true if the `count`th repetition of an error is to be logged: powers of two are.
-#[must_use]
-pub(crate) const fn worth_a_line(count: u64) -> bool {
-    count.is_power_of_two()
-}
-
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let own = metadata

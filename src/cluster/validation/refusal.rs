@@ -5,6 +5,8 @@
 use std::time::Duration;
 
 use api::backoff::{Backoff, Bounds};
+use api::repeats::RepeatLimiter;
+use api::times;
 use kube::core::Request;
 use kube::core::params::{GetParams, ListParams, PostParams};
 use serde::Deserialize;
@@ -17,7 +19,6 @@ use super::ServiceReference;
 use crate::connect::Cluster;
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::Resource;
-use crate::log_limiter::{LogLimiter, times};
 use crate::reconcile_status::ReconcileStatuses;
 
 /// The name of the probe's object, which never exists.
@@ -97,7 +98,7 @@ pub(crate) struct RefusalProbe {
 impl RefusalProbe {
     /// Sends true once, and ends.
     pub(crate) async fn run(self, seen: watch::Sender<bool>) {
-        let mut repeats = LogLimiter::default();
+        let mut repeats = RepeatLimiter::default();
         let mut backoff = Backoff::new(BOUNDS);
         let begin = Instant::now();
         loop {

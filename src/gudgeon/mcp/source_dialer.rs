@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::backoff::Backoff;
+use api::repeats::worth_a_line;
 use hyper::header::{HeaderName, HeaderValue};
 use mcp::catalog::Catalog;
 use mcp::limits::{BACKOFF, STEADY};
@@ -22,7 +23,6 @@ use super::{METHOD, SINK, Snapshots, chance};
 use crate::cli::VERSION;
 use crate::exit::Failure;
 use crate::grpc::{Address, Bounds, DialAddress, DialTarget, Peer, dial};
-use crate::log;
 use crate::log_limiter::LogLimiter;
 use crate::serve::Stage;
 
@@ -132,7 +132,7 @@ impl SourceDialer {
                 backoff.reset();
             }
             failed += 1;
-            if log::worth_a_line(failed)
+            if worth_a_line(failed)
                 && let Some(more) = ends.more()
             {
                 let (place, code, words) = (&self.place, status.code(), status.message());
