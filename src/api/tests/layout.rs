@@ -46,6 +46,7 @@ const ROOMS: &[(&str, Rooms)] = &[
         &[
             ("backoff", &[]),
             ("count", &[]),
+            ("debounce", &[]),
             ("duration", &[]),
             ("nearest", &[]),
             ("proto_json", &[]),

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use api::debounce::Burst;
+use tokio::time::{Instant, sleep_until};
 
 use super::Watcher;
 use super::folders::Folders;
@@ -49,12 +50,12 @@ impl PlaceWatcher {
 
     /// Waits until nothing has changed for a while, or for long enough: a program often writes several files.
     pub(crate) async fn settle(&mut self, quiet: Duration, most: Duration) {
-        let end = Instant::now() + most;
+        let begun = Instant::now();
+        let mut burst = Burst::new(Duration::ZERO);
         loop {
             tokio::select! {
-                () = sleep(quiet) => return,
-                () = sleep_until(end) => return,
-                () = self.changed() => {}
+                () = sleep_until(begun + burst.deadline(quiet, most)) => return,
+                () = self.changed() => burst.add(begun.elapsed()),
             }
         }
     }
