@@ -59,7 +59,7 @@ const NO_KINDS: &str = "no Istio kinds are installed in this cluster: it can hol
 
 pub use bundle::{Bundle, OWN_CA_NAME};
 pub use connect::{Access, CannotConnect, Cluster, Version};
-pub use disk::Disk;
+pub use disk::{Disk, each_lookup, open_regular};
 pub use failure::{Action, Cause, Failure};
 pub use kind::{Key, Kind, Metadata, Resource, Revision};
 pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};
