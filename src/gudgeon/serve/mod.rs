@@ -44,7 +44,7 @@ use connection_limit::ConnectionLimit;
 pub(crate) use guard::{guard, is_local};
 pub(crate) use network::network;
 pub(crate) use permit::{Permit, Permits, RequestProgress};
-pub(crate) use query::Query;
+pub(crate) use query::{Query, percent_decoded};
 pub(crate) use routes::Routes;
 pub(crate) use shared::{Audience, SharedAnswers, WantedAnswer};
 pub(crate) use worker::Worker;
