@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::ServiceReference;
 use crate::connect::Cluster;
 use crate::failure::{Action, Cause, Failure};
-use crate::kind::Resource;
+use crate::kind::{ENDPOINT_SLICES, Resource};
 use crate::reconcile_status::ReconcileStatuses;
 
 /// The name of the probe's object, which never exists.
@@ -38,16 +38,7 @@ const BOUNDS: Bounds = Bounds {
     most: Duration::from_secs(10),
 };
 
-const SLICES: Resource = Resource {
-    group: "discovery.k8s.io",
-    version: "v1",
-    name: "endpointslices",
-};
-const ENDPOINTS: Resource = Resource {
-    group: "",
-    version: "v1",
-    name: "endpoints",
-};
+const ENDPOINTS: Resource = Resource::core("endpoints");
 
 #[derive(Deserialize)]
 struct Slices {
@@ -172,12 +163,12 @@ impl RefusalProbe {
 
     async fn is_ready(&self) -> Result<bool, Failure> {
         let ServiceReference { namespace, name } = &self.service;
-        let action = action("list", SLICES, None);
+        let action = action("list", ENDPOINT_SLICES, None);
         let params = ListParams {
             label_selector: Some(format!("kubernetes.io/service-name={name}")),
             ..ListParams::default()
         };
-        let request = Request::new(SLICES.path(Some(namespace))).list(&params);
+        let request = Request::new(ENDPOINT_SLICES.path(Some(namespace))).list(&params);
         match self
             .cluster
             .exchange(&action, self.within)
