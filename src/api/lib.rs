@@ -17,9 +17,9 @@
 //! Each room knows rooms above it alone.
 //!
 //! * `backoff`: the wait before the next try. `debounce`: changes that are handled as one. `repeats`: an event that repeats is
-//!   logged ever more rarely. `text`: texts of others, shortened. `count`: numbers in messages.
-//! * `duration` and `timestamp`: both in proto JSON. `version`: the order of releases. `size`: the size of an object whose lists
-//!   multiply. `names`: names of hosts and of objects. `nearest`: the known name that a typing error meant.
+//!   logged ever more rarely. `text`: texts of others, shortened.
+//! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: the order of releases. `size`: the size of
+//!   an object whose lists multiply. `names`: names of hosts and of objects. `nearest`: the known name that a typing error meant.
 //! * `finding`: an error or a warning, with its path in an object. `proto_json`: base64 and doubles in their one spelling.
 //! * `schema`: tables of messages. `yaml`: text to a tree, bounded. `wire`: JSON to protobuf's bytes and back. `overlay`: a message
 //!   over its defaults. `envoy`: Envoy's messages by their descriptions.
