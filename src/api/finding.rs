@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::text::excerpt;
+
 /// An error refuses the object; a warning does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
@@ -123,11 +125,8 @@ pub fn push_index(path: &mut String, index: usize) {
 /// A value as a message shows it: in quotes, escaped as JSON has it, and short.
 #[must_use]
 pub fn quoted(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    serde_json::Value::String(shown).to_string()
+    let (shown, mark) = excerpt(text, SHOWN);
+    serde_json::Value::String(format!("{shown}{mark}")).to_string()
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@
 //!
 //! Each room knows rooms above it alone.
 //!
+//! * `backoff`: the wait before the next try. `debounce`: changes that are handled as one. `repeats`: an event that repeats is
+//!   logged ever more rarely. `text`: texts of others, shortened.
 //! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: the order of releases. `size`: the size of
 //!   an object whose lists multiply. `names`: names of hosts and of objects. `nearest`: the known name that a typing error meant.
 //!   `url`: URLs without their credentials.
@@ -42,8 +44,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backoff;
 pub mod config;
 mod count;
+pub mod debounce;
 pub mod duration;
 pub mod envoy;
 mod finding;
@@ -55,9 +59,11 @@ pub mod networking;
 mod overlay;
 mod proto_json;
 mod read;
+pub mod repeats;
 pub mod schema;
 pub mod security;
 pub mod size;
+pub mod text;
 pub mod timestamp;
 pub mod url;
 pub mod version;

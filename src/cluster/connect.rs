@@ -33,11 +33,7 @@ const KEEPALIVE_TRIES: u32 = 3;
 const IDLE: Duration = Duration::from_secs(30);
 const HEAD_BYTES: usize = 64 << 10;
 
-const CONFIG_MAPS: Resource = Resource {
-    group: "",
-    version: "v1",
-    name: "configmaps",
-};
+const CONFIG_MAPS: Resource = Resource::core("configmaps");
 
 /// The credentials for an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]

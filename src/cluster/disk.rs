@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use job::open_regular;
+pub use trace::each_lookup;
 use trace::{Trace, TraceStep};
 
 /// The deadline of one system call: a disk that spins up, or a network's retry, takes less. An update has 2 s in all.

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use api::backoff::Backoff;
+use api::repeats::RepeatLimiter;
+use api::times;
+
 /// A request: one verb on one resource, by the words of RBAC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
@@ -87,6 +91,20 @@ impl Failure {
         match self.cause {
             Cause::Status { after, .. } => after,
             Cause::Broken(_) | Cause::Silent(_) | Cause::TooLarge(_) | Cause::Malformed(_) => None,
+        }
+    }
+
+    /// Returns the wait before the next try, which is not before the server wants to hear of it again.
+    pub(crate) fn wait(&self, backoff: &mut Backoff, random: f64) -> Duration {
+        let wait = backoff.next(random);
+        wait.max(self.after().unwrap_or_default())
+    }
+
+    /// Logs a warning about a failure that is retried, unless it repeats too often.
+    pub(crate) fn warn(&self, repeats: &mut RepeatLimiter) {
+        let words = self.to_string();
+        if let Some(count) = repeats.observe(&words) {
+            tracing::warn!("{words}{}: trying again", times(count));
         }
     }
 

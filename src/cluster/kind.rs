@@ -16,7 +16,29 @@ pub struct Resource {
     pub name: &'static str,
 }
 
+/// Kinds beyond the core group that several rooms read.
+pub(crate) const ENDPOINT_SLICES: Resource = Resource {
+    group: "discovery.k8s.io",
+    version: "v1",
+    name: "endpointslices",
+};
+pub(crate) const INGRESSES: Resource = Resource {
+    group: "networking.k8s.io",
+    version: "v1",
+    name: "ingresses",
+};
+
 impl Resource {
+    /// Returns a kind of the core group.
+    #[must_use]
+    pub const fn core(name: &'static str) -> Self {
+        Self {
+            group: "",
+            version: "v1",
+            name,
+        }
+    }
+
     /// Returns the path for all namespaces, or for one.
     pub(crate) fn path(&self, namespace: Option<&str>) -> String {
         let Self {

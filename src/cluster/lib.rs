@@ -8,7 +8,7 @@
 //! From the wire upwards; each room knows rooms above it alone.
 //!
 //! * `failure`: errors of requests, in the operator's words. `answer`: responses, bounded in bytes and time. `line_buffer`: lines of
-//!   a watch, bounded. `backoff`: the wait before the next try. `log_limiter`: an error that repeats is logged ever more rarely.
+//!   a watch, bounded.
 //! * `kind`: a [`Kind`], its place in the API and the fields that a role reads.
 //! * `connect`: a [`Cluster`], by the pod's own account or by a kubeconfig; TLS and tokens. `fake`: an API server for tests.
 //! * `store`: the objects of one source. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a relist is one of them.
@@ -28,7 +28,6 @@
 #![forbid(unsafe_code)]
 
 mod answer;
-mod backoff;
 mod bundle;
 mod catalogue;
 pub mod config;
@@ -44,7 +43,6 @@ mod fake;
 mod kind;
 mod line_buffer;
 mod listed;
-mod log_limiter;
 mod reconcile_status;
 mod reconciler;
 pub mod registry;
@@ -61,7 +59,7 @@ const NO_KINDS: &str = "no Istio kinds are installed in this cluster: it can hol
 
 pub use bundle::{Bundle, OWN_CA_NAME};
 pub use connect::{Access, CannotConnect, Cluster, Version};
-pub use disk::Disk;
+pub use disk::{Disk, each_lookup, open_regular};
 pub use failure::{Action, Cause, Failure};
 pub use kind::{Key, Kind, Metadata, Resource, Revision};
 pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use api::backoff::Backoff;
+use api::repeats::RepeatLimiter;
 use kube::core::Request;
 use kube::core::params::ListParams;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::sleep;
 
-use crate::backoff::Backoff;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
 use crate::kind::Resource;
-use crate::log_limiter::LogLimiter;
 use crate::watcher::Pace;
 
 #[derive(Deserialize)]
@@ -59,13 +59,13 @@ impl Cluster {
     /// Returns true if the server has the kind. Retries until the server answers.
     pub(crate) async fn has(&self, resource: Resource, pace: Pace) -> bool {
         let mut backoff = Backoff::new(pace.bounds());
-        let mut repeats = LogLimiter::default();
+        let mut repeats = RepeatLimiter::default();
         loop {
             match self.serves(resource.group, resource.version).await {
                 Ok(names) => return names.contains(resource.name),
                 Err(failure) => {
-                    repeats.say(&failure);
-                    sleep(backoff.after(&failure, fastrand::f64())).await;
+                    failure.warn(&mut repeats);
+                    sleep(failure.wait(&mut backoff, fastrand::f64())).await;
                 }
             }
         }
@@ -74,7 +74,7 @@ impl Cluster {
     /// Returns true if the account may list the kind in all namespaces. Retries until the server answers.
     pub(crate) async fn may_list(&self, resource: Resource, pace: Pace) -> bool {
         let mut backoff = Backoff::new(pace.bounds());
-        let mut repeats = LogLimiter::default();
+        let mut repeats = RepeatLimiter::default();
         let action = Action {
             verb: "list",
             resource: resource.to_string(),
@@ -91,8 +91,8 @@ impl Cluster {
                 Ok(IgnoredAny) => return true,
                 Err(failure) if matches!(failure.code(), Some(403 | 404)) => return false,
                 Err(failure) => {
-                    repeats.say(&failure);
-                    sleep(backoff.after(&failure, fastrand::f64())).await;
+                    failure.warn(&mut repeats);
+                    sleep(failure.wait(&mut backoff, fastrand::f64())).await;
                 }
             }
         }

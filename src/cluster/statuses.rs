@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::backoff::Backoff;
 use api::config::Kind;
+use api::repeats::RepeatLimiter;
 use kube::core::Request;
 use kube::core::params::{ListParams, Patch, PatchParams};
 use serde_json::Value;
@@ -21,11 +23,9 @@ use tokio::time::{Instant, sleep};
 
 use self::ledger::{RefusalExtent, StatusLedger, Work};
 use self::seen::StatusPage;
-use crate::backoff::Backoff;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Resource};
-use crate::log_limiter::LogLimiter;
 use crate::watcher::Pace;
 
 /// The field manager: what it has applied before, and applies no more, the server removes.
@@ -103,7 +103,7 @@ struct StatusWriter {
     ledger: StatusLedger,
     backoff: Backoff,
     look_backoff: Backoff,
-    repeats: LogLimiter,
+    repeats: RepeatLimiter,
 }
 
 /// The end of a write that did not fail.
@@ -130,7 +130,7 @@ pub async fn write_statuses(
         ledger: StatusLedger::default(),
         backoff: Backoff::new(pace.bounds()),
         look_backoff: Backoff::new(pace.bounds()),
-        repeats: LogLimiter::default(),
+        repeats: RepeatLimiter::default(),
     };
     loop {
         let wanted = AllSaid::clone(&told.borrow_and_update());
@@ -167,8 +167,8 @@ impl StatusWriter {
             return Some(at.saturating_duration_since(now));
         }
         let failure = self.look_at_all(kinds).await?;
-        self.repeats.say(&failure);
-        let wait = self.look_backoff.after(&failure, fastrand::f64());
+        failure.warn(&mut self.repeats);
+        let wait = failure.wait(&mut self.look_backoff, fastrand::f64());
         self.look_not_before = Some(Instant::now() + wait);
         Some(wait)
     }
@@ -289,8 +289,8 @@ impl StatusWriter {
                 // Another write was first, the server has too much to do, or a webhook of its own fails.
                 Some(401 | 408 | 409 | 429 | 500..) | None => {
                     self.ledger.failed(&work);
-                    self.repeats.say(&failure);
-                    let wait = self.backoff.after(&failure, fastrand::f64());
+                    failure.warn(&mut self.repeats);
+                    let wait = failure.wait(&mut self.backoff, fastrand::f64());
                     // Even where something else is told: the server has asked for it.
                     sleep(failure.after().unwrap_or_default()).await;
                     return Some(wait.saturating_sub(failure.after().unwrap_or_default()));

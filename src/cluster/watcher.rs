@@ -14,6 +14,8 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use api::backoff::{Backoff, Bounds};
+use api::repeats::RepeatLimiter;
 use kube::core::Request;
 use kube::core::params::{ListParams, WatchParams};
 use serde::Deserialize;
@@ -22,12 +24,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::answer::{ApiStatus, chunk};
-use crate::backoff::{Backoff, Bounds};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Kind, Resource};
 use crate::line_buffer::LineBuffer;
-use crate::log_limiter::LogLimiter;
 use crate::store::{Room, Writer};
 use items::{Any, Items, Unreadable};
 
@@ -353,7 +353,7 @@ impl<K: Kind> Watcher<K> {
     }
 
     /// Logs that objects exceed the limits.
-    fn no_room(&self, count: usize, said: &mut LogLimiter) {
+    fn no_room(&self, count: usize, said: &mut RepeatLimiter) {
         let action = self.action("keep all objects of");
         if let Some(times) = said.observe(&action.to_string()) {
             let Room { objects, bytes } = self.room;
@@ -363,13 +363,13 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
-    fn tell(&self, store: &mut Writer<K>, (key, why): &Unreadable, said: &mut LogLimiter) {
+    fn tell(&self, store: &mut Writer<K>, (key, why): &Unreadable, said: &mut RepeatLimiter) {
         let count = store.cannot_read(key, why);
         self.warn(key, why, count, said);
     }
 
     /// Logs an unreadable object. The next objects may be unreadable, too: one line for each power of two.
-    fn warn(&self, key: &Key, why: &str, count: usize, said: &mut LogLimiter) {
+    fn warn(&self, key: &Key, why: &str, count: usize, said: &mut RepeatLimiter) {
         let action = self.action("read");
         if let Some(times) = said.observe(&action.to_string()) {
             tracing::warn!(
@@ -386,7 +386,7 @@ impl<K: Kind> Watcher<K> {
     /// Follows the kind for ever, or until the server does not have it.
     async fn follow(&mut self, store: &mut Writer<K>, while_served: bool) {
         let mut backoff = Backoff::new(self.pace.bounds());
-        let mut repeats = LogLimiter::default();
+        let mut repeats = RepeatLimiter::default();
         let mut health = Health::default();
         let mut others = self.peers.0.subscribe();
         let mut forgotten = 0;
@@ -419,7 +419,7 @@ impl<K: Kind> Watcher<K> {
                     return store.stale(Instant::now(), failure.to_string());
                 }
                 code => {
-                    repeats.say(&failure);
+                    failure.warn(&mut repeats);
                     let words = failure.to_string();
                     match code {
                         Some(403) => store.refused(Instant::now(), words),
@@ -430,7 +430,7 @@ impl<K: Kind> Watcher<K> {
             }
             let hurries = may_hurry && failure.is_away();
             tokio::select! {
-                () = sleep(backoff.after(&failure, fastrand::f64())) => {}
+                () = sleep(failure.wait(&mut backoff, fastrand::f64())) => {}
                 Ok(()) = others.changed(), if hurries => may_hurry = false,
             }
         }
@@ -449,8 +449,8 @@ struct Health {
     /// The peers were notified that the server answers again.
     told: bool,
     /// The last warning about objects.
-    unreadable: LogLimiter,
-    left_out: LogLimiter,
+    unreadable: RepeatLimiter,
+    left_out: RepeatLimiter,
 }
 
 impl Health {

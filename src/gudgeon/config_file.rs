@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use api::mesh::{Invalid, Parsed};
+use api::repeats::RepeatLimiter;
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
@@ -46,8 +47,7 @@ pub(crate) struct ConfigFile {
     pub(crate) seen: Option<Result<String, String>>,
     loaded: Option<SystemTime>,
     pub(crate) error: Option<String>,
-    /// The number of times in a row that `error` has occurred.
-    times: u64,
+    repeats: RepeatLimiter,
     /// Errors are not logged before the first success: a role that cannot start without the file prints them as its last
     /// line.
     pub(crate) needed: bool,
@@ -67,7 +67,7 @@ impl ConfigFile {
             seen: None,
             loaded: None,
             error: None,
-            times: 0,
+            repeats: RepeatLimiter::default(),
             needed: false,
             hangs: false,
             text: None,
@@ -182,7 +182,7 @@ impl ConfigFile {
     pub(crate) fn good(&mut self, counts: &dyn FileCounters, now: SystemTime) {
         let repaired = self.error.take().is_some();
         let first = self.loaded.is_none();
-        self.times = 0;
+        self.repeats.forget();
         self.loaded = Some(now);
         counts.file(self.named.flag, true);
         counts.reloaded(self.named.flag, "ok");
@@ -195,17 +195,14 @@ impl ConfigFile {
     }
 
     pub(crate) fn broken(&mut self, counts: &dyn FileCounters, cause: &str) {
-        if self.error.as_deref() == Some(cause) {
-            self.times += 1;
-        } else {
-            self.times = 1;
-            self.error = Some(cause.to_owned());
-        }
+        self.error = Some(cause.to_owned());
         counts.file(self.named.flag, false);
         counts.reloaded(self.named.flag, "broken");
-        if log::worth_a_line(self.times) && (self.loaded.is_some() || !self.needed) {
+        if let Some(count) = self.repeats.observe(cause)
+            && (self.loaded.is_some() || !self.needed)
+        {
             let line = self.named.line(cause);
-            error!("{line}{}", api::times(self.times));
+            error!("{line}{}", api::times(count));
         }
     }
 

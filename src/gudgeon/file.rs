@@ -2,12 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use cluster::Disk;
-use rustix::fs::OFlags;
+use cluster::{Disk, open_regular};
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 
@@ -82,7 +81,7 @@ fn too_large() -> io::Error {
 /// # Errors
 /// The error of the system call, or that the file is too large or not regular.
 pub(crate) fn read_now(path: &Path) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
+    let file = open_regular(path)?;
     let mut bytes = Vec::new();
     let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|cause| match cause.kind() == io::ErrorKind::WouldBlock {
@@ -95,35 +94,13 @@ pub(crate) fn read_now(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a regular file. Never waits for the writer of a pipe, and never opens a device.
-///
-/// # Errors
-/// The error of the system call, or that the file is not regular.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
-    let irregular = || io::Error::other("not a regular file");
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(irregular());
-    }
-    let mut options = OpenOptions::new();
-    #[expect(clippy::cast_possible_wrap, reason = "the flags are the kernel's int")]
-    let file = options
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits() as i32)
-        .open(path)?;
-    // The path may lead to another file than a moment ago.
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(irregular()),
-    }
-}
-
 /// Opens a file of the command line: a shell's pipe may block without limit, a regular file may not.
 ///
 /// # Errors
 /// The error of the system call.
 pub(crate) fn open_named(path: &Path) -> io::Result<File> {
     match std::fs::metadata(path)?.is_file() {
-        true => open(path),
+        true => open_regular(path),
         false => File::open(path),
     }
 }

@@ -201,12 +201,6 @@ fn level(text: &str) -> Result<LevelFilter, String> {
     Ok(found)
 }
 
-/// Returns true if the `count`th repetition of an error is to be logged: powers of two are.
-#[must_use]
-pub(crate) const fn worth_a_line(count: u64) -> bool {
-    count.is_power_of_two()
-}
-
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let own = metadata
@@ -316,13 +310,7 @@ fn render(json: bool, now: SystemTime, level: Level, said: &EventText) -> Vec<u8
 
 fn cut(message: &str, fields: &str, room: usize) -> String {
     let mut text = format!("{message}{fields}");
-    if text.len() > room {
-        let mut end = room;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-    }
+    text.truncate(api::text::cut(&text, room).len());
     text
 }
 

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::repeats::worth_a_line;
 use cluster::{Access, Bundle, Cluster, ReconcilerHandle};
 use tokio::sync::watch;
 use tracing::{error, info};
-
-use crate::log;
 
 /// The delay after a failure.
 pub(crate) const AGAIN: Duration = Duration::from_secs(30);
@@ -23,7 +22,7 @@ pub(crate) async fn connected(access: &Access) -> Cluster {
             }
             Err(cause) => {
                 failed += 1;
-                if log::worth_a_line(failed) {
+                if worth_a_line(failed) {
                     error!(
                         "{cause}{repeated}: trying again",
                         repeated = api::times(failed)

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use api::text;
 use serde_json::Value;
 
 use crate::pod;
@@ -219,12 +220,7 @@ fn shown(text: &str) -> std::borrow::Cow<'_, str> {
     if text.len() <= QUOTED {
         return text.into();
     }
-    let end = (0..=QUOTED).rev().find(|end| text.is_char_boundary(*end));
-    format!(
-        "{}…",
-        text.get(..end.unwrap_or_default()).unwrap_or_default()
-    )
-    .into()
+    format!("{}…", text::cut(text, QUOTED)).into()
 }
 
 /// Validates all annotations; the error lists the invalid ones in one message.

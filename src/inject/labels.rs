@@ -1,5 +1,6 @@
 //! Labels by which the mesh knows a workload; the pod's own labels stay.
 
+use api::text::first_letters;
 use serde_json::{Value, json};
 
 use crate::data::Owner;
@@ -85,7 +86,7 @@ fn is_value(text: &str) -> bool {
 
 /// Cut to what a label holds.
 pub(crate) fn canonical(name: &str) -> String {
-    let short: String = name.chars().take(LONGEST).collect();
+    let short = first_letters(name, LONGEST);
     short.trim_matches(['-', '_', '.']).to_owned()
 }
 

@@ -108,18 +108,7 @@ fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, la
             .collect();
         return;
     };
-    let element = match kind {
-        Kind::List(element) => element.kind(),
-        Kind::Text
-        | Kind::Boolean
-        | Kind::Integer
-        | Kind::Number
-        | Kind::Quantity
-        | Kind::IntegerOrText
-        | Kind::Any
-        | Kind::Map(_)
-        | Kind::Object(_) => Kind::Any,
-    };
+    let element = kind.of_elements();
     if layer == Layer::Template {
         if over.iter().any(is_marker) {
             under.clear();

@@ -174,7 +174,7 @@ pub(crate) fn contains(kept: &Value, wanted: &Value, kind: Kind) -> bool {
             })
         }
         (Value::Array(kept), Value::Array(wanted)) => {
-            let element = of_list(kind);
+            let element = kind.of_elements();
             kept.len() == wanted.len()
                 && kept
                     .iter()
@@ -200,23 +200,8 @@ fn is_default(kind: Kind, key: &str, wanted: &Value) -> bool {
         && wanted.as_i64() == Some(0)
 }
 
-fn of_list(kind: Kind) -> Kind {
-    match kind {
-        Kind::List(element) => element.kind(),
-        Kind::Text
-        | Kind::Boolean
-        | Kind::Integer
-        | Kind::Number
-        | Kind::Quantity
-        | Kind::IntegerOrText
-        | Kind::Any
-        | Kind::Map(_)
-        | Kind::Object(_) => Kind::Any,
-    }
-}
-
 fn by_key(kept: &[Value], wanted: &[Value], key: &str, kind: Kind) -> bool {
-    let element = of_list(kind);
+    let element = kind.of_elements();
     let mut known: HashMap<String, Vec<&Value>> = HashMap::new();
     for kept in kept {
         let identity = pod::identity(kept, key);

@@ -154,6 +154,23 @@ fn go_name(json: &str) -> String {
 }
 
 impl Kind {
+    /// Returns the type of a list's elements; any, for what is no list.
+    #[must_use]
+    pub fn of_elements(self) -> Self {
+        match self {
+            Self::List(element) => element.kind(),
+            Self::Text
+            | Self::Boolean
+            | Self::Integer
+            | Self::Number
+            | Self::Quantity
+            | Self::IntegerOrText
+            | Self::Any
+            | Self::Map(_)
+            | Self::Object(_) => Self::Any,
+        }
+    }
+
     /// The type of `name` below a value of this type.
     #[must_use]
     pub fn below(self, name: &str) -> Option<Self> {

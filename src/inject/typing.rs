@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use api::text::first_letters;
 use serde_json::{Map, Value};
 
 use crate::schema::{Kind, ObjectType};
@@ -300,7 +301,7 @@ fn shown(found: &Scalar) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    format!("{:?}", text.chars().take(64).collect::<String>())
+    format!("{:?}", first_letters(text, 64))
 }
 
 /// Checks that a user's value has the shape of `kind`; unknown fields pass, and the value is not changed.

@@ -1,5 +1,6 @@
 //! Warnings for a pod's author.
 
+use api::text;
 use serde_json::Value;
 
 use crate::pod;
@@ -128,11 +129,7 @@ fn is_level(text: &str) -> bool {
 pub(crate) fn capped(mut warnings: Vec<String>) -> Vec<String> {
     warnings.truncate(MAX_WARNINGS);
     for warning in &mut warnings {
-        let end = (0..=MAX_WARNING.min(warning.len()))
-            .rev()
-            .find(|end| warning.is_char_boundary(*end))
-            .unwrap_or_default();
-        warning.truncate(end);
+        warning.truncate(text::cut(warning, MAX_WARNING).len());
     }
     warnings
 }

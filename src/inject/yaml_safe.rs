@@ -4,6 +4,7 @@
 //! strings of a proxy's configuration must have none, and a path, a name or an address must not have a quote, bracket or
 //! blank either.
 
+use api::text::first_letters;
 use serde_json::{Map, Value};
 
 use crate::interface::Origin;
@@ -48,7 +49,7 @@ const LONGEST_STEP: usize = 64;
 
 fn step(key: &str) -> String {
     // The whole of it may be the pod's.
-    let key = &*key.chars().take(LONGEST_STEP).collect::<String>();
+    let key = first_letters(key, LONGEST_STEP);
     if key.contains(is_control) {
         format!(".{key:?}")
     } else {
@@ -223,7 +224,7 @@ fn judged(text: &str, trail: &[&str], free: bool) -> Result<(), String> {
     let cause = if text.contains(is_control) {
         CONTROL.to_owned()
     } else if !free && !without_variable(text, trail).chars().all(is_plain) {
-        let shown: String = text.chars().take(SHOWN).collect();
+        let shown = first_letters(text, SHOWN);
         format!("want letters, digits and . _ : / @ - only, got {shown:?}")
     } else {
         return Ok(());

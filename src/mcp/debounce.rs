@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use api::debounce::Burst;
+
 use crate::catalog::Group;
 
 /// The delays after which changes of a group are published.
@@ -37,8 +39,7 @@ impl DebounceRule {
 /// Changes that wait.
 #[derive(Clone, Copy, Debug)]
 struct PendingChanges {
-    first: Duration,
-    last: Duration,
+    burst: Burst,
     count: u64,
 }
 
@@ -86,12 +87,11 @@ impl Debounce {
     }
 
     pub fn change(&mut self, now: Duration) {
-        let waiting = self.waiting.get_or_insert(PendingChanges {
-            first: now,
-            last: now,
+        let waiting = self.waiting.get_or_insert_with(|| PendingChanges {
+            burst: Burst::new(now),
             count: 0,
         });
-        waiting.last = now;
+        waiting.burst.add(now);
         waiting.count = waiting.count.saturating_add(1);
     }
 
@@ -103,7 +103,7 @@ impl Debounce {
         let waiting = self.waiting.take()?;
         self.published = Some(now);
         Some(Due {
-            since: waiting.first,
+            since: waiting.burst.first,
             count: waiting.count,
         })
     }
@@ -111,10 +111,9 @@ impl Debounce {
     /// Returns the time to call [`Self::due`]; `None`: not before the next change.
     pub fn deadline(&self) -> Option<Duration> {
         let waiting = self.waiting.filter(|_| self.open)?;
-        let quiet = waiting.last.saturating_add(self.rule.quiet);
-        let latest = waiting.first.saturating_add(self.rule.most);
+        let deadline = waiting.burst.deadline(self.rule.quiet, self.rule.most);
         let apart = self.published.map(|at| at.saturating_add(self.rule.apart));
-        Some(quiet.min(latest).max(apart.unwrap_or_default()))
+        Some(deadline.max(apart.unwrap_or_default()))
     }
 }
 

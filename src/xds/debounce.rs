@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::debounce::Burst;
 use api::model::{Change, Reason, WorkloadKey};
 
 use crate::reason::Reasons;
@@ -73,16 +74,14 @@ impl Default for Quiet {
 #[derive(Debug)]
 struct PendingChanges {
     batch: Batch,
-    first: Duration,
-    last: Duration,
+    burst: Burst,
 }
 
 /// Endpoints that wait, and since when.
 #[derive(Debug)]
 struct Endpoints {
     hosts: BTreeSet<Arc<str>>,
-    first: Duration,
-    last: Duration,
+    burst: Burst,
 }
 
 /// Collects changes; the program asks it when to push.
@@ -119,25 +118,23 @@ impl Debounce {
         if let Change::Endpoints(hosts) = change {
             let endpoints = self.endpoints.get_or_insert_with(|| Endpoints {
                 hosts: BTreeSet::new(),
-                first: now,
-                last: now,
+                burst: Burst::new(now),
             });
             endpoints.hosts.extend(hosts);
-            endpoints.last = now;
+            endpoints.burst.add(now);
             if let Some(waiting) = self.waiting.as_mut().filter(|_| self.quiet.endpoints) {
-                waiting.last = now;
+                waiting.burst.add(now);
             }
             return;
         }
         let earlier = self.endpoints.as_ref().filter(|_| self.quiet.endpoints);
-        let first = earlier.map_or(now, |endpoints| endpoints.first);
+        let first = earlier.map_or(now, |endpoints| endpoints.burst.first);
         let waiting = self.waiting.get_or_insert_with(|| PendingChanges {
             batch: Batch::default(),
-            first,
-            last: now,
+            burst: Burst::new(first),
         });
         waiting.batch.add(change);
-        waiting.last = now;
+        waiting.burst.add(now);
     }
 
     /// Returns the batch that is due now. No other is until [`Self::done`] is called.
@@ -150,8 +147,8 @@ impl Debounce {
         let waiting = self.waiting.take_if(|_| is_whole);
         let endpoints = self.endpoints.take();
         let firsts = [
-            waiting.as_ref().map(|waiting| waiting.first),
-            endpoints.as_ref().map(|endpoints| endpoints.first),
+            waiting.as_ref().map(|waiting| waiting.burst.first),
+            endpoints.as_ref().map(|endpoints| endpoints.burst.first),
         ];
         let mut batch = waiting.map(|waiting| waiting.batch).unwrap_or_default();
         if let Some(endpoints) = endpoints {
@@ -182,26 +179,20 @@ impl Debounce {
 
     /// When everything goes out, because something that is more than endpoints does.
     fn others_due(&self) -> Option<Duration> {
-        self.waiting
-            .as_ref()
-            .map(|waiting| self.at(waiting.first, waiting.last, self.quiet.max))
+        let waiting = self.waiting.as_ref()?;
+        Some(waiting.burst.deadline(self.quiet.after, self.quiet.max))
     }
 
     fn endpoints_due(&self) -> Option<Duration> {
-        let endpoints = self.endpoints.as_ref()?;
+        let mut burst = self.endpoints.as_ref()?.burst;
         if !self.quiet.endpoints {
-            return Some(endpoints.first);
+            return Some(burst.first);
         }
-        let last = self
-            .waiting
-            .as_ref()
-            .map_or(endpoints.last, |waiting| waiting.last.max(endpoints.last));
-        Some(self.at(endpoints.first, last, self.quiet.max.min(ENDPOINTS_MAX)))
-    }
-
-    fn at(&self, first: Duration, last: Duration, max: Duration) -> Duration {
-        let quiet = last.saturating_add(self.quiet.after);
-        quiet.min(first.saturating_add(max))
+        if let Some(waiting) = &self.waiting {
+            burst.add(waiting.burst.last.max(burst.last));
+        }
+        let max = self.quiet.max.min(ENDPOINTS_MAX);
+        Some(burst.deadline(self.quiet.after, max))
     }
 }
 

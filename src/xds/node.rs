@@ -171,8 +171,7 @@ pub const CLIPPED_BYTES: usize = 256;
 /// The first [`CLIPPED_BYTES`] of what a proxy says, to the border of a character.
 #[must_use]
 pub fn clipped(text: &str) -> &str {
-    let end = text.floor_char_boundary(CLIPPED_BYTES);
-    text.get(..end).unwrap_or_default()
+    api::text::cut(text, CLIPPED_BYTES)
 }
 
 impl Node {

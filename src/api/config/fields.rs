@@ -13,6 +13,7 @@ use super::{Finding, Severity};
 use crate::finding::{Findings, quoted};
 use crate::nearest::near;
 use crate::schema::{Field, FieldKind, Key, Message, Shape};
+use crate::text::first_letters;
 
 /// So many errors of one object are kept, and so many warnings, which is more than anybody reads.
 const MOST: usize = 10_000;
@@ -288,7 +289,7 @@ pub(super) fn wanted(what: &str, value: &Json) -> String {
     let got = match value {
         Json::Null => "null".to_owned(),
         Json::Bool(value) => value.to_string(),
-        Json::Number(number) => number.to_string().chars().take(SHOWN).collect(),
+        Json::Number(number) => first_letters(&number.to_string(), SHOWN).to_owned(),
         Json::String(text) => quoted(text),
         Json::Array(_) => "a list".to_owned(),
         Json::Object(_) => "an object".to_owned(),

@@ -8,6 +8,7 @@ use crate::duration;
 use crate::finding::quoted;
 use crate::proto_json::{BASE64, canonical, whole_of};
 use crate::schema::{Enum, FieldKind};
+use crate::text::first_letters;
 use crate::timestamp;
 
 /// The value in its one spelling.
@@ -68,7 +69,7 @@ fn bytes(text: &str) -> Result<Json, String> {
 /// With any number of digits, it may be long.
 fn short(number: &Number) -> String {
     const SHOWN: usize = 64;
-    number.to_string().chars().take(SHOWN).collect()
+    first_letters(&number.to_string(), SHOWN).to_owned()
 }
 
 fn small(whole: i128) -> Json {

@@ -6,7 +6,7 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::raw::{DecodeError, Raw, low_bits, next, text, value};
 use super::structs::read_struct;
-use super::{BYTES, DEEPEST, FIXED32, FIXED64, VARINT};
+use super::{BYTES, DEEPEST, FIXED32, FIXED64, VARINT, form};
 use crate::proto_json::BASE64;
 use crate::schema::{Enum, Field, FieldKind, Key, Message, Shape};
 use crate::{duration, timestamp};
@@ -119,24 +119,7 @@ fn list(
     depth: usize,
     items: &mut Vec<Json>,
 ) -> Result<(), DecodeError> {
-    let form = match kind {
-        FieldKind::Bool
-        | FieldKind::Int32
-        | FieldKind::Int64
-        | FieldKind::Uint32
-        | FieldKind::Uint64
-        | FieldKind::Enum(_) => VARINT,
-        FieldKind::Float => FIXED32,
-        FieldKind::Double => FIXED64,
-        FieldKind::String
-        | FieldKind::Bytes
-        | FieldKind::Message(_)
-        | FieldKind::Duration
-        | FieldKind::Timestamp
-        | FieldKind::Wrapper(_)
-        | FieldKind::Struct
-        | FieldKind::Any => BYTES,
-    };
+    let form = form(kind);
     if let (false, Raw::Bytes(mut packed)) = (form == BYTES, raw) {
         while !packed.is_empty() {
             let raw = value(form, &mut packed)?;
@@ -181,23 +164,11 @@ fn map_entry(
 
 /// A value that an entry leaves out.
 fn default(kind: FieldKind, depth: usize) -> Result<Json, DecodeError> {
-    let raw = match kind {
-        FieldKind::Float => Raw::Fixed32([0; 4]),
-        FieldKind::Double => Raw::Fixed64([0; 8]),
-        FieldKind::Bool
-        | FieldKind::Int32
-        | FieldKind::Int64
-        | FieldKind::Uint32
-        | FieldKind::Uint64
-        | FieldKind::Enum(_) => Raw::Varint(0),
-        FieldKind::String
-        | FieldKind::Bytes
-        | FieldKind::Message(_)
-        | FieldKind::Duration
-        | FieldKind::Timestamp
-        | FieldKind::Wrapper(_)
-        | FieldKind::Struct
-        | FieldKind::Any => Raw::Bytes(&[]),
+    let raw = match form(kind) {
+        FIXED32 => Raw::Fixed32([0; 4]),
+        FIXED64 => Raw::Fixed64([0; 8]),
+        VARINT => Raw::Varint(0),
+        _ => Raw::Bytes(&[]),
     };
     single(kind, raw, depth)
 }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use serde_json::{Map, Value as Json};
 
 use super::structs::write_struct;
-use super::{BYTES, FIXED32, FIXED64, VARINT};
+use super::{BYTES, FIXED32, FIXED64, VARINT, form};
 use crate::proto_json::BASE64;
 use crate::schema::{Field, FieldKind, Key, Message, Shape};
 use crate::{duration, timestamp};
@@ -51,17 +51,7 @@ fn one(field: &Field, value: &Json, out: &mut Vec<u8>) {
 }
 
 fn list(field: &Field, items: &[Json], out: &mut Vec<u8>) {
-    let is_packed = !matches!(
-        field.kind,
-        FieldKind::String
-            | FieldKind::Bytes
-            | FieldKind::Message(_)
-            | FieldKind::Duration
-            | FieldKind::Timestamp
-            | FieldKind::Wrapper(_)
-            | FieldKind::Struct
-            | FieldKind::Any
-    );
+    let is_packed = form(field.kind) != BYTES;
     if is_packed {
         let scalars: Vec<_> = items
             .iter()

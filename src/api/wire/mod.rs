@@ -17,6 +17,8 @@ pub use raw::{DecodeError, Raw, next as next_field, value as next_value};
 pub(crate) use structs::encode_value;
 pub use structs::{decode_struct, decode_value, encode_struct};
 
+use crate::schema::FieldKind;
+
 /// Messages and lists within each other: deeper is no configuration.
 pub const DEEPEST: usize = 100;
 
@@ -27,3 +29,25 @@ pub const FIXED32: u32 = 5;
 const BYTES: u32 = 2;
 const GROUP: u32 = 3;
 const GROUP_END: u32 = 4;
+
+/// The form of a kind's values.
+const fn form(kind: FieldKind) -> u32 {
+    match kind {
+        FieldKind::Bool
+        | FieldKind::Int32
+        | FieldKind::Int64
+        | FieldKind::Uint32
+        | FieldKind::Uint64
+        | FieldKind::Enum(_) => VARINT,
+        FieldKind::Float => FIXED32,
+        FieldKind::Double => FIXED64,
+        FieldKind::String
+        | FieldKind::Bytes
+        | FieldKind::Message(_)
+        | FieldKind::Duration
+        | FieldKind::Timestamp
+        | FieldKind::Wrapper(_)
+        | FieldKind::Struct
+        | FieldKind::Any => BYTES,
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::text::excerpt;
+
 /// A scalar as it was written, without its quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scalar {
@@ -100,12 +102,7 @@ fn float(text: &str) -> Option<Plain> {
 impl fmt::Display for Scalar {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 64;
-        let shown: String = self.text.chars().take(SHOWN).collect();
-        let more = if shown.len() < self.text.len() {
-            "…"
-        } else {
-            ""
-        };
+        let (shown, more) = excerpt(&self.text, SHOWN);
         match self.plain() {
             Plain::Text => write!(to, "{shown:?}{more}"),
             Plain::Null => write!(to, "null"),

@@ -81,7 +81,7 @@ impl Job {
 
     fn read(&self, most: usize, progress: &Progress, buffer: &mut [u8]) -> io::Result<Reply> {
         let begin = Instant::now();
-        let mut file = open(&self.path)?;
+        let mut file = open_regular(&self.path)?;
         let data = file.metadata()?;
         let mut bytes = Vec::new();
         while bytes.len() <= most {
@@ -104,7 +104,10 @@ impl Job {
 }
 
 /// Opens a regular file, or fails: a pipe without a writer would block, and a device is not even opened.
-fn open(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// The error of the system call, or that the file is not regular.
+pub fn open_regular(path: &Path) -> io::Result<File> {
     let irregular = || io::Error::other("not a regular file");
     if !fs::metadata(path)?.is_file() {
         return Err(irregular());

@@ -85,7 +85,7 @@ impl Trace {
     }
 
     fn follow(&self, path: &Path) {
-        walk(path, |name| {
+        each_lookup(path, |name| {
             self.way().at = Some(name.to_path_buf());
             let step = TraceStep(name.to_path_buf(), mark(name));
             self.way().steps.push(step);
@@ -102,7 +102,7 @@ impl Trace {
 pub(super) fn passes(path: &Path, names: &BTreeSet<PathBuf>) -> bool {
     let mut found = false;
     if !names.is_empty() {
-        walk(path, |name| {
+        each_lookup(path, |name| {
             found |= names.contains(name);
             !found
         });
@@ -112,7 +112,7 @@ pub(super) fn passes(path: &Path, names: &BTreeSet<PathBuf>) -> bool {
 
 /// Passes each name that the kernel would look up for a path to `go_on`, links followed, until it returns false. A name is
 /// passed before it is looked up.
-fn walk(path: &Path, mut go_on: impl FnMut(&Path) -> bool) {
+pub fn each_lookup(path: &Path, mut go_on: impl FnMut(&Path) -> bool) {
     let Ok(path) = std::path::absolute(path) else {
         return;
     };

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use api::backoff::Backoff;
+use api::repeats::RepeatLimiter;
+use api::times;
 use kube::core::Request;
 use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
 use serde::Deserialize;
@@ -13,12 +16,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::goal::{Goal, RECENT};
 use super::{NumberedBundle, Reconciler};
-use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::decide::{Decision, Write};
 use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
-use crate::log_limiter::{LogLimiter, times};
 use crate::reconcile_status::{ReconcileState, ReconcileStatus, ReconcileStatuses};
 use crate::store::Reader;
 use crate::validation;
@@ -54,7 +55,7 @@ pub(super) struct ConfigurationReconciler {
     again: Option<Instant>,
     /// The times of recent writes.
     recent: Vec<Instant>,
-    pub(super) repeats: LogLimiter,
+    pub(super) repeats: RepeatLimiter,
     /// Entries of other services, as last reported.
     pub(super) others: Vec<String>,
     /// The object in the store when a write was answered, and the answer, which is newer.
@@ -81,7 +82,7 @@ impl ConfigurationReconciler {
             backoff: Backoff::new(reconciler.pace.bounds()),
             again: None,
             recent: Vec::new(),
-            repeats: LogLimiter::default(),
+            repeats: RepeatLimiter::default(),
             others: Vec::new(),
             answered: None,
         }
@@ -292,7 +293,7 @@ impl ConfigurationReconciler {
                 Err(other) => failure = other,
             }
         }
-        let wait = self.backoff.after(&failure, fastrand::f64());
+        let wait = failure.wait(&mut self.backoff, fastrand::f64());
         self.again = Some(Instant::now() + wait);
         let code = failure.code();
         self.note(|status| status.refused(code));

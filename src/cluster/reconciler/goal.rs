@@ -72,8 +72,8 @@ impl Goal {
             Self::Validation(_) => Some(last + STEADY.min(pace.most)),
             Self::Bundle { .. } => {
                 let more = recent.len().checked_sub(AT_ONCE)?;
-                let doubled = 2_u32.saturating_pow(u32::try_from(more).unwrap_or(u32::MAX));
-                Some(last + pace.first.saturating_mul(doubled).min(pace.most))
+                let more = u32::try_from(more).unwrap_or(u32::MAX);
+                Some(last + pace.bounds().step(more))
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Reports of one configuration's status to the log and to status pages.
 
+use api::times;
+
 use super::configuration::ConfigurationReconciler;
 use super::goal::Goal;
-use crate::log_limiter::times;
 use crate::reconcile_status::{ReconcileFailure, ReconcileState};
 use crate::webhook::{Webhook, WebhookConfiguration};
 

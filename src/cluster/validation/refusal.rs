@@ -4,6 +4,9 @@
 
 use std::time::Duration;
 
+use api::backoff::{Backoff, Bounds};
+use api::repeats::RepeatLimiter;
+use api::times;
 use kube::core::Request;
 use kube::core::params::{GetParams, ListParams, PostParams};
 use serde::Deserialize;
@@ -13,11 +16,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::ServiceReference;
-use crate::backoff::{Backoff, Bounds};
 use crate::connect::Cluster;
 use crate::failure::{Action, Cause, Failure};
-use crate::kind::Resource;
-use crate::log_limiter::{LogLimiter, times};
+use crate::kind::{ENDPOINT_SLICES, Resource};
 use crate::reconcile_status::ReconcileStatuses;
 
 /// The name of the probe's object, which never exists.
@@ -37,16 +38,7 @@ const BOUNDS: Bounds = Bounds {
     most: Duration::from_secs(10),
 };
 
-const SLICES: Resource = Resource {
-    group: "discovery.k8s.io",
-    version: "v1",
-    name: "endpointslices",
-};
-const ENDPOINTS: Resource = Resource {
-    group: "",
-    version: "v1",
-    name: "endpoints",
-};
+const ENDPOINTS: Resource = Resource::core("endpoints");
 
 #[derive(Deserialize)]
 struct Slices {
@@ -97,7 +89,7 @@ pub(crate) struct RefusalProbe {
 impl RefusalProbe {
     /// Sends true once, and ends.
     pub(crate) async fn run(self, seen: watch::Sender<bool>) {
-        let mut repeats = LogLimiter::default();
+        let mut repeats = RepeatLimiter::default();
         let mut backoff = Backoff::new(BOUNDS);
         let begin = Instant::now();
         loop {
@@ -109,7 +101,7 @@ impl RefusalProbe {
                     words
                 }
                 Err(failure) => {
-                    wait = backoff.after(&failure, fastrand::f64());
+                    wait = failure.wait(&mut backoff, fastrand::f64());
                     let words = failure.to_string();
                     if let Some(count) = repeats.observe(&words) {
                         tracing::warn!("{words}{}: trying again", times(count));
@@ -171,12 +163,12 @@ impl RefusalProbe {
 
     async fn is_ready(&self) -> Result<bool, Failure> {
         let ServiceReference { namespace, name } = &self.service;
-        let action = action("list", SLICES, None);
+        let action = action("list", ENDPOINT_SLICES, None);
         let params = ListParams {
             label_selector: Some(format!("kubernetes.io/service-name={name}")),
             ..ListParams::default()
         };
-        let request = Request::new(SLICES.path(Some(namespace))).list(&params);
+        let request = Request::new(ENDPOINT_SLICES.path(Some(namespace))).list(&params);
         match self
             .cluster
             .exchange(&action, self.within)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use api::text;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -97,8 +98,7 @@ pub(super) fn object<K: Kind>(text: &str) -> Result<K, Unreadable> {
 }
 
 fn clipped(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(WORDS))
-        .unwrap_or_default()
+    text::cut(text, WORDS)
 }
 
 /// Describes a decoding error without the value, which may be a secret.

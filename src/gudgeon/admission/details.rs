@@ -3,7 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::group::Group;
-use super::review::{AdmissionRequest, cut};
+use api::text::cut;
+
+use super::review::AdmissionRequest;
 
 /// Bytes of a kind, a group or a name (a DNS subdomain name, RFC 1123).
 const NAME_BYTES: usize = 253;

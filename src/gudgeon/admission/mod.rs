@@ -10,7 +10,5 @@ mod review_body;
 pub(crate) use object::strict;
 
 pub(crate) use group::Group;
-pub(crate) use review::{
-    AdmissionRequest, AdmissionResponse, Cause, DecodeError, ReadOptions, cut,
-};
+pub(crate) use review::{AdmissionRequest, AdmissionResponse, Cause, DecodeError, ReadOptions};
 pub(crate) use review_body::{Received, ReviewAnswer, Unanswered, take};

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use api::config::MOST_BYTES;
+use api::text::cut;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
@@ -273,15 +274,6 @@ impl Cause {
         }
         cause
     }
-}
-
-/// Cuts a text to so many bytes, at the border of a character.
-pub(crate) fn cut(text: &str, bytes: usize) -> &str {
-    let mut end = text.len().min(bytes);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default()
 }
 
 /// Text; null is as good as absent.

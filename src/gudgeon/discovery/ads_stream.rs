@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::repeats::worth_a_line;
 use bytes::Bytes;
 use hyper::body::Body;
 use tokio::sync::OwnedSemaphorePermit;
@@ -25,7 +26,6 @@ use super::request_reader::StreamReader;
 use super::session::{Made, PendingPush};
 use super::wire::{self, ClientRequest};
 use crate::grpc::{AddressPermit, BodyError, Inbound, Peer, ResponseSender};
-use crate::log;
 
 /// So long a stream that does not read keeps others from beginning with a push.
 const HOLD: Duration = Duration::from_secs(1);
@@ -303,7 +303,7 @@ where
         match heard {
             RequestOutcome::Nacked(times) => {
                 self.hub.metrics.rejected(request.kind);
-                if log::worth_a_line(times)
+                if worth_a_line(times)
                     && let Some(more) = self.hub.log_limiters.refusals.more()
                 {
                     let words = request.error.as_deref().unwrap_or_default();

@@ -117,7 +117,7 @@ fn messages(accepted: bool, status: &Value) -> Vec<Value> {
             true => ("IST0133", "SchemaWarning", "WARNING"),
             false => ("IST0106", "SchemaValidationError", "ERROR"),
         };
-        let text: String = text.chars().take(LONGEST).collect();
+        let text = api::text::first_letters(text, LONGEST);
         json!({"type": {"code": code, "name": name}, "level": level, "message": text})
     });
     let mut shown: Vec<Value> = shown.collect();

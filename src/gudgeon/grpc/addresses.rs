@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use api::repeats::worth_a_line;
 use tracing::warn;
 
 use super::peer::Address;
-use crate::log;
 
 /// Connections or streams by where they come from, of one port.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl AddressLimit {
 impl AddressLimit {
     fn refuse(&self, address: &Address) {
         let times = 1 + self.refused.fetch_add(1, Ordering::Relaxed);
-        if log::worth_a_line(times) {
+        if worth_a_line(times) {
             let Self { what, most, .. } = self;
             warn!(
                 "refused a {what} of {address}: its address has {most}{repeated}",

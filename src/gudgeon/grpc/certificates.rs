@@ -4,18 +4,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::repeats::worth_a_line;
 use rustls::RootCertStore;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tracing::{error, info, warn};
 
 use super::connections::Acceptor;
+use crate::file;
 use crate::tls::{self, Pair, PairError, expiry};
-use crate::watch::Watcher;
-use crate::{file, log};
+use crate::watch::{Tells as _, Watcher};
 
-/// The delay from the first event to the reload: a program often writes several files.
-const SETTLE: Duration = Duration::from_millis(100);
 /// The interval of reloads without an event.
 const SELDOM: Duration = Duration::from_secs(60);
 /// The same while there are none, or half of a new pair.
@@ -61,7 +60,7 @@ async fn keep(certificates: Certificates, current: watch::Sender<Option<Acceptor
                 Err(cause) => {
                     failed += 1;
                     pause = SOON;
-                    if log::worth_a_line(failed) {
+                    if worth_a_line(failed) {
                         error!(
                             "cannot use certificates of {chain}: {cause}{repeated}",
                             repeated = api::times(failed)
@@ -80,8 +79,7 @@ async fn keep(certificates: Certificates, current: watch::Sender<Option<Acceptor
             }
         }
         tokio::select! {
-            () = watcher.changed() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(pause) => watcher.follow().await,
+            () = watcher.due(pause) => {}
             () = current.closed() => return,
         }
     }

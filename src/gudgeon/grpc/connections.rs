@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::repeats::worth_a_line;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -22,9 +23,9 @@ use super::calls::Calls;
 use super::idle::{ConnectionProgress, IdleLimit, IdleSlot};
 use super::peer::{Address, Leaf, Peer};
 use super::unfinished::UnfinishedLimit;
+use crate::descriptors;
 use crate::log_limiter::LogLimiter;
 use crate::serve::Stage;
-use crate::{descriptors, log};
 
 /// Connections of one port at a time.
 const PLACES: usize = 20_000;
@@ -208,7 +209,7 @@ pub(crate) async fn run(
             }
             Err(cause) => {
                 refused += 1;
-                if log::worth_a_line(refused) {
+                if worth_a_line(refused) {
                     warn!(
                         "cannot accept a connection: {cause}{repeated}",
                         repeated = api::times(refused)

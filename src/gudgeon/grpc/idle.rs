@@ -14,11 +14,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::repeats::worth_a_line;
 use tokio::sync::Notify;
 use tracing::warn;
 
 use super::peer::Address;
-use crate::log;
 
 /// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -176,7 +176,7 @@ impl Members {
         if let Some(member) = chosen.and_then(|id| self.all.remove(&id)) {
             member.evicted.notify_one();
             self.evicted += 1;
-            if log::worth_a_line(self.evicted) {
+            if worth_a_line(self.evicted) {
                 let times = self.evicted;
                 warn!(
                     "closed a connection for the next one: too many are without a stream{repeated}",

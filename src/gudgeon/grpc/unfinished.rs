@@ -9,12 +9,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use api::repeats::worth_a_line;
 use tokio::sync::Notify;
 use tonic::Status;
 use tracing::warn;
 
 use super::peer::Peer;
-use crate::log;
 
 /// Bytes of all connections of a port.
 const PORT_BYTES: usize = 32 << 20;
@@ -168,7 +168,7 @@ impl UnfinishedMessages {
         self.bytes -= held.bytes;
         held.evicted.notify_one();
         self.evicted += 1;
-        if log::worth_a_line(self.evicted) {
+        if worth_a_line(self.evicted) {
             let (address, times) = (&held.peer.address, self.evicted);
             warn!("ended a stream of {address}: too many messages are not whole ({times} times)");
         }

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::repeats::worth_a_line;
 use tokio::sync::watch;
 use tracing::error;
 
 use crate::beside::Beside;
-use crate::{file, log};
+use crate::file;
 
 /// The delay between two tries to write the file.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -35,7 +36,7 @@ pub(super) async fn keep(path: PathBuf, mut ca: watch::Receiver<Option<Arc<str>>
                 break;
             };
             failed += 1;
-            if log::worth_a_line(failed) {
+            if worth_a_line(failed) {
                 error!("{cause}{repeated}", repeated = api::times(failed));
             }
             tokio::time::sleep(AGAIN).await;

@@ -100,16 +100,10 @@ impl InjectionDecision {
     }
 }
 
-/// Cuts a text between two letters.
+/// Cuts a text, and gives back the memory of its rest.
 pub(crate) fn clip(text: &mut String, bytes: usize) {
-    if text.len() > bytes {
-        let mut end = bytes;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.shrink_to_fit();
-    }
+    text.truncate(api::text::cut(text, bytes).len());
+    text.shrink_to_fit();
 }
 
 /// Counts of one minute: injected, skipped, failed.

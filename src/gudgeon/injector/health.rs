@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use api::repeats::worth_a_line;
 use tracing::error;
 
 use crate::beside::Beside;
@@ -68,7 +69,7 @@ pub(crate) async fn beat(mut file: Beside, interval: Duration) {
             Ok(()) => failed = 0,
             Err(cause) => {
                 failed += 1;
-                if log::worth_a_line(failed) {
+                if worth_a_line(failed) {
                     error!("{cause}{repeated}", repeated = api::times(failed));
                 }
             }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use api::repeats::worth_a_line;
 use cluster::{
     Access, DesiredState, ObjectSource as _, Pace, Reconciler, ReconcilerHandle, Selection,
     Version, Watcher, Writer,
@@ -17,7 +18,6 @@ use super::engine::ActiveConfiguration;
 use super::namespaces::Namespace;
 use super::webhook::Webhook;
 use crate::cli::InjectorFlags;
-use crate::log;
 use crate::webhook_configuration::{AGAIN, connected};
 
 /// The first version of Kubernetes whose native sidecars have been on by default for long enough.
@@ -106,7 +106,7 @@ async fn ask<F: Future<Output = Result<Version, E>>, E: std::fmt::Display>(
             }
             Err(cause) => {
                 failed += 1;
-                if log::worth_a_line(failed) {
+                if worth_a_line(failed) {
                     warn!(
                         "{cause}{repeated}: native sidecars stay as they are",
                         repeated = api::times(failed)

@@ -25,11 +25,7 @@ pub(super) struct Namespace {
 }
 
 impl Kind for Namespace {
-    const RESOURCE: Resource = Resource {
-        group: "",
-        version: "v1",
-        name: "namespaces",
-    };
+    const RESOURCE: Resource = Resource::core("namespaces");
 
     fn key(&self) -> Key {
         Key::new("", &self.name)

@@ -135,14 +135,14 @@ fn file(page: &mut String, file: &Value) {
             escaped(cause)
         ),
     };
-    let hash: String = text(file, "sha256").chars().take(12).collect();
+    let hash = api::text::cut(text(file, "sha256"), 12);
     let _written = writeln!(
         page,
         "<tr><td>--{}<td><code>{}</code><td>{}<td><code>{}</code>{state}</tr>",
         escaped(text(file, "flag")),
         escaped(text(file, "path")),
         escaped(text(file, "loaded")),
-        escaped(&hash)
+        escaped(hash)
     );
 }
 

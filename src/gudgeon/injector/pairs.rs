@@ -1,5 +1,7 @@
 //! The pairs in the webhook's path: variables for the pod's proxy.
 
+use crate::serve::percent_decoded;
+
 /// Encodes a slash in a value of the path.
 const SLASH: &str = "--slash--";
 
@@ -35,28 +37,9 @@ fn older_pairs(rest: &str) -> Option<Vec<(String, String)>> {
     )
 }
 
-/// Decodes percent-encoding; a malformed escape stays.
+/// Decodes percent-encoding, unless that makes no text.
 fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after
-            .get(..2)
-            .filter(|_| *first == b'%')
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match code {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+    String::from_utf8(percent_decoded(text)).unwrap_or_else(|_| text.to_owned())
 }
 
 #[cfg(test)]

@@ -87,9 +87,7 @@ impl Secrets {
         if text.len() <= LOOKED_AT {
             return text;
         }
-        let mut ends = (0..=LOOKED_AT).rev();
-        let end = ends.find(|end| text.is_char_boundary(*end));
-        let cut = text.get(..end.unwrap_or_default()).unwrap_or_default();
+        let cut = api::text::cut(text, LOOKED_AT);
         let begin = |value: &str| {
             let first = (SHORT..=2 * TOKEN).rev().find_map(|end| value.get(..end))?;
             cut.find(first)

@@ -11,10 +11,8 @@ use tracing::{error, info, warn};
 
 use crate::exit::Failure;
 use crate::file;
-use crate::watch::Watcher;
+use crate::watch::{Tells as _, Watcher};
 
-/// The delay from the first event to the reload: a program often writes several files.
-const SETTLE: Duration = Duration::from_millis(100);
 /// The interval of reloads without an event; then the one if inotify fails.
 const SELDOM: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_secs(2);
@@ -120,8 +118,7 @@ async fn keep(
         let often = hangs || watcher.degraded().is_some();
         let pause = if often { OFTEN } else { SELDOM };
         tokio::select! {
-            () = watcher.changed() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(pause) => watcher.follow().await,
+            () = watcher.due(pause) => {}
             () = current.closed() => return,
         }
         let read = file::read(&path).await;

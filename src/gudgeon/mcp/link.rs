@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use api::repeats::worth_a_line;
 use tonic::Code;
 use tracing::warn;
 
@@ -11,7 +12,6 @@ use super::secure::CredentialFiles;
 use super::sink_stream::{Apply, RESOURCES, SinkStream, SourceObjects};
 use super::{METHOD, SOURCE, chance};
 use crate::grpc::{Bounds, DialAddress, DialTarget, dial};
-use crate::log;
 
 /// The address of a source, and the collections to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Link {
             let cause = self.once(&mut failed).await;
             let now = clock.now();
             failed += 1;
-            if log::worth_a_line(failed)
+            if worth_a_line(failed)
                 && let Some(more) = self.held.lines.ends.more()
             {
                 warn!(

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use api::backoff::Backoff;
+use api::repeats::worth_a_line;
 use hyper::header::{HeaderName, HeaderValue};
-use mcp::backoff::{Backoff, STEADY};
 use mcp::catalog::Catalog;
+use mcp::limits::{BACKOFF, STEADY};
 use mcp::source::{Dialer, Source};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -21,7 +23,6 @@ use super::{METHOD, SINK, Snapshots, chance};
 use crate::cli::VERSION;
 use crate::exit::Failure;
 use crate::grpc::{Address, Bounds, DialAddress, DialTarget, Peer, dial};
-use crate::log;
 use crate::log_limiter::LogLimiter;
 use crate::serve::Stage;
 
@@ -109,7 +110,7 @@ impl SourceDialer {
             snapshots,
             stage: stage.clone(),
         });
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new(BACKOFF);
         // A sink may close each stream after its first answer.
         let (begins, ends) = (LogLimiter::new(LINES), LogLimiter::new(LINES));
         let mut failed: u64 = 0;
@@ -131,7 +132,7 @@ impl SourceDialer {
                 backoff.reset();
             }
             failed += 1;
-            if log::worth_a_line(failed)
+            if worth_a_line(failed)
                 && let Some(more) = ends.more()
             {
                 let (place, code, words) = (&self.place, status.code(), status.message());

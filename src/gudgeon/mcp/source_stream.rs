@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use api::repeats::worth_a_line;
 use bytes::Bytes;
 use hyper::body::Body;
 use mcp::message::RequestResources;
@@ -17,7 +18,6 @@ use super::access::CurrentList;
 use super::peers::{PeerRegistration, Peers};
 use super::wire::{ResponsePieces, encode};
 use crate::grpc::{BodyError, Inbound, Peer, ResponseSender};
-use crate::log;
 use crate::serve::Stage;
 
 /// Bytes of a sink's message that are logged.
@@ -198,10 +198,10 @@ where
             RequestKind::Acked => counters.acked(collection),
             RequestKind::Nacked(code) => {
                 let times = counters.nacked(collection, code);
-                if log::worth_a_line(times) {
+                if worth_a_line(times) {
                     let error = request.error_detail.as_ref();
                     let words = error.map_or("", |error| error.message.as_str());
-                    let words: String = words.chars().take(WORDS).collect();
+                    let words = api::text::first_letters(words, WORDS);
                     let name = stream.name();
                     warn!(
                         "{name} refuses {collection}: {words} (code {code}){repeated}",
@@ -211,7 +211,7 @@ where
             }
             RequestKind::Stale => {
                 let times = counters.stale(collection);
-                if log::worth_a_line(times) {
+                if worth_a_line(times) {
                     let name = stream.name();
                     info!(
                         "{name} answers an older response of {collection}{repeated}",

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -262,17 +264,7 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
     let io = Io::new(stream, line);
     let connection = builder.serve_connection(
         io,
-        service_fn(move |request| {
-            let work = Work::new(&owner, service.establishes(&request));
-            let (service, line) = (Arc::clone(&service), Arc::clone(&owner));
-            async move {
-                // Each request takes a turn of the event loop, so that many in one packet do not block others.
-                tokio::task::yield_now().await;
-                let answer = service.answer(request, &line).await;
-                work.over(&answer);
-                answer
-            }
-        }),
+        service_fn(move |request| answer(&service, &owner, request)),
     );
     drive(
         connection,
@@ -281,6 +273,22 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
         http1::Connection::graceful_shutdown,
     )
     .await;
+}
+
+fn answer<S: Service>(
+    service: &Arc<S>,
+    owner: &Arc<Connection>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Answer, Cut>> + use<S> {
+    let work = Work::new(owner, service.establishes(&request));
+    let (service, line) = (Arc::clone(service), Arc::clone(owner));
+    async move {
+        // Each request takes a turn of the event loop, so that many in one packet do not block others.
+        tokio::task::yield_now().await;
+        let answer = service.answer(request, &line).await;
+        work.over(&answer);
+        answer
+    }
 }
 
 async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
@@ -301,17 +309,7 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let io = Io::new(stream, line);
     let connection = builder.serve_connection(
         io,
-        service_fn(move |request| {
-            let work = Work::new(&owner, service.establishes(&request));
-            let (service, line) = (Arc::clone(&service), Arc::clone(&owner));
-            async move {
-                // Each request takes a turn of the event loop, so that many in one packet do not block others.
-                tokio::task::yield_now().await;
-                let answer = service.answer(request, &line).await;
-                work.over(&answer);
-                answer
-            }
-        }),
+        service_fn(move |request| answer(&service, &owner, request)),
     );
     drive(
         connection,

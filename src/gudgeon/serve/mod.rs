@@ -25,6 +25,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::repeats::worth_a_line;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -43,12 +44,12 @@ use connection_limit::ConnectionLimit;
 pub(crate) use guard::{guard, is_local};
 pub(crate) use network::network;
 pub(crate) use permit::{Permit, Permits, RequestProgress};
-pub(crate) use query::Query;
+pub(crate) use query::{Query, percent_decoded};
 pub(crate) use routes::Routes;
 pub(crate) use shared::{Audience, SharedAnswers, WantedAnswer};
 pub(crate) use worker::Worker;
 
-use crate::{descriptors, log};
+use crate::descriptors;
 
 /// The time that connections have for their requests once they are told to close.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -145,7 +146,7 @@ pub(crate) async fn run<S: Service>(
             }
             Err(cause) => {
                 refused += 1;
-                if log::worth_a_line(refused) {
+                if worth_a_line(refused) {
                     warn!(
                         "cannot accept a connection: {cause}{repeated}",
                         repeated = api::times(refused)

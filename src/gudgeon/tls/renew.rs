@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use api::repeats::worth_a_line;
 use tokio::sync::watch;
 use tracing::{error, info};
 
@@ -48,7 +49,7 @@ pub(crate) async fn renew(
             }
             Err(cause) => {
                 failed += 1;
-                if log::worth_a_line(failed) {
+                if worth_a_line(failed) {
                     error!(
                         "cannot renew the self-signed certificate: {cause}{repeated}",
                         repeated = api::times(failed)

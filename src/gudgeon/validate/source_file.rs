@@ -162,6 +162,20 @@ mod tests {
     use super::super::report::ReportFormat;
     use super::*;
 
+    /// A finding's severity, path and message, as discovery and galley say them.
+    fn words(row: &Value) -> String {
+        let text = |name: &str| row[name].as_str().unwrap_or_default();
+        let warning = match text("severity") {
+            "error" => "",
+            severity => &format!("{severity}: "),
+        };
+        let place = match text("path") {
+            "" => String::new(),
+            path => format!("{path}: "),
+        };
+        format!("{warning}{place}{}", text("message"))
+    }
+
     /// Covers kinds with and without rules, and an object that is too large.
     #[test]
     fn what_names_no_namespace_is_in_the_default_one() {
@@ -247,18 +261,7 @@ mod tests {
             sheet.read(&file);
             let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
             let said = row["said"].as_array().unwrap();
-            let heard = rows.iter().map(|row| {
-                let text = |name: &str| row[name].as_str().unwrap_or_default();
-                let warning = match text("severity") {
-                    "error" => "",
-                    severity => &format!("{severity}: "),
-                };
-                let place = match text("path") {
-                    "" => String::new(),
-                    path => format!("{path}: "),
-                };
-                Value::from(format!("{warning}{place}{}", text("message")))
-            });
+            let heard = rows.iter().map(|row| Value::from(words(row)));
             let heard: Vec<Value> = heard.collect();
             let is_refused = said
                 .iter()
@@ -292,17 +295,8 @@ mod tests {
             sheet.read(&file);
             let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
             let heard = rows.iter().map(|row| {
-                let text = |name: &str| row[name].as_str().unwrap_or_default();
-                let warning = match text("severity") {
-                    "error" => "",
-                    severity => &format!("{severity}: "),
-                };
-                let place = match text("path") {
-                    "" => String::new(),
-                    path => format!("{path}: "),
-                };
                 let line = usize::try_from(row["line"].as_u64().unwrap()).unwrap();
-                (line, format!("{warning}{place}{}", text("message")))
+                (line, words(row))
             });
             let heard: Vec<_> = heard.collect();
             let expected = match example.expected() {

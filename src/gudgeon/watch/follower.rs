@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use super::Watcher;
+use super::{Tells as _, Watcher};
 use crate::config_file::{ConfigFile, SOON};
 
-/// The delay from the first event to the reload: a program often writes several files.
-const SETTLE: Duration = Duration::from_millis(100);
 /// The interval of reloads without an event.
 const SELDOM: Duration = Duration::from_secs(60);
 
@@ -35,9 +33,6 @@ impl Follower {
         };
         let hangs = files.iter().any(|file| file.hangs);
         let pause = if hangs { SOON } else { SELDOM };
-        tokio::select! {
-            () = watcher.changed() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(pause) => watcher.follow().await,
-        }
+        watcher.due(pause).await;
     }
 }

@@ -22,6 +22,15 @@ pub(crate) trait Tells {
 
     /// Finds anew where the files are.
     async fn follow(&mut self);
+
+    /// Returns when the files are to be read again: a moment after an event, or after the pause, with their paths found anew.
+    /// Cancel-safe.
+    async fn due(&mut self, pause: Duration) {
+        tokio::select! {
+            () = self.changed() => tokio::time::sleep(SETTLE).await,
+            () = tokio::time::sleep(pause) => self.follow().await,
+        }
+    }
 }
 
 /// A reader of files.
@@ -59,10 +68,7 @@ pub(crate) async fn keep_looking(mut watcher: impl Tells, mut files: impl Look) 
                 warned = true;
             }
         }
-        tokio::select! {
-            () = watcher.changed() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(again.unwrap_or(pause)) => watcher.follow().await,
-        }
+        watcher.due(again.unwrap_or(pause)).await;
         again = files.look().await;
     }
 }

@@ -26,8 +26,8 @@ use tokio::time::timeout;
 use crate::process;
 
 pub(crate) use follower::Follower;
-pub(crate) use look::{Look, keep_looking};
-pub(crate) use place::PlaceWatcher;
+pub(crate) use look::{Look, Tells, keep_looking};
+pub(crate) use place::{PlaceWatcher, SETTLE, Settle};
 
 /// Room for 15 events with the longest names; the kernel never splits one.
 const BUFFER_BYTES: usize = 4096;

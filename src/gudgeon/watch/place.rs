@@ -3,10 +3,24 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::debounce::Burst;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Watcher;
 use super::folders::Folders;
+
+/// The quiet time that ends a batch of changes, and the longest wait for it: a program that writes a file often writes another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settle {
+    pub(crate) quiet: Duration,
+    pub(crate) most: Duration,
+}
+
+/// For a reader that is not followed by a debounce.
+pub(crate) const SETTLE: Settle = Settle {
+    quiet: Duration::from_millis(100),
+    most: Duration::from_millis(500),
+};
 
 /// Watches the directories of a scan, and the path itself: it may be removed, come back, or lead elsewhere.
 #[derive(Debug)]
@@ -47,14 +61,23 @@ impl PlaceWatcher {
         }
     }
 
-    /// Waits until nothing has changed for a while, or for long enough: a program often writes several files.
-    pub(crate) async fn settle(&mut self, quiet: Duration, most: Duration) {
-        let end = Instant::now() + most;
+    /// Returns when the directories are to be read again: after the changes of a moment, or after the pause, with the path found
+    /// anew. Cancel-safe.
+    pub(crate) async fn due(&mut self, settle: Settle, pause: Duration) {
+        tokio::select! {
+            () = self.changed() => self.settle(settle).await,
+            () = sleep(pause) => self.follow_path().await,
+        }
+    }
+
+    /// Waits until nothing has changed for a while, or for long enough.
+    async fn settle(&mut self, Settle { quiet, most }: Settle) {
+        let begun = Instant::now();
+        let mut burst = Burst::new(Duration::ZERO);
         loop {
             tokio::select! {
-                () = sleep(quiet) => return,
-                () = sleep_until(end) => return,
-                () = self.changed() => {}
+                () = sleep_until(begun + burst.deadline(quiet, most)) => return,
+                () = self.changed() => burst.add(begun.elapsed()),
             }
         }
     }

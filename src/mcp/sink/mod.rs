@@ -17,15 +17,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::backoff::Backoff;
 use api::google::rpc::Status as RpcStatus;
+use api::text::cut;
 
 use self::collection::SinkCollection;
 pub use self::collection::{Changes, CollectionStatus, ObjectStatus, SinkEntry};
 use self::log::Log;
 pub use self::log::{KEPT, Logged, Outcome};
 pub use self::reader::{ReadResult, ResourceReader};
-use crate::backoff::{Backoff, STEADY};
-use crate::cut::{NAME, WORDS, cut};
+use crate::limits::{BACKOFF, NAME, STEADY, WORDS};
 use crate::message::{RequestResources, Resources, SinkNode};
 
 /// gRPC's numbers.
@@ -108,7 +109,7 @@ impl<T> Sink<T> {
             collections: collections
                 .map(|(name, type_url)| (name.into(), SinkCollection::new(type_url)))
                 .collect(),
-            backoff: Backoff::default(),
+            backoff: Backoff::new(BACKOFF),
             begun: None,
             received: false,
             log: Log::default(),

@@ -19,6 +19,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::text::cut;
+
 pub use self::lists::ListedBytes;
 use self::lists::Share;
 use self::pace::Pace;
@@ -29,7 +31,7 @@ pub use self::status::{Nack, Status};
 use self::subscription::Subscription;
 use crate::TRIGGER;
 use crate::catalog::{Catalog, Group};
-use crate::cut::{NAME, WORDS, cut};
+use crate::limits::{NAME, WORDS};
 use crate::message::RequestResources;
 use crate::snapshot::Snapshot;
 

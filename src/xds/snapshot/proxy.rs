@@ -352,15 +352,7 @@ impl ProxyView {
         if !self.is_sidecar() {
             return self.router_route(&name);
         }
-        let make = || match routes::outbound(&name, &self.caller, &self.rules) {
-            Some((draft, mut conflicts)) => {
-                let patcher = self.patcher();
-                let made = patcher.finish(draft, false).map(Arc::new);
-                conflicts.extend(patcher.lost());
-                (made, Arc::new(self.found(conflicts)))
-            }
-            None => (None, Arc::default()),
-        };
+        let make = || self.finished_route(routes::outbound(&name, &self.caller, &self.rules));
         // A name that means nothing is not remembered: a client could think of any number of them.
         if !self.refers_to(&name) {
             return make().0;

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+
 use super::proxy::{ProxyView, or_older, versions};
-use super::{SetKey, Snapshot};
+use super::{Conflict, MadeRoutes, SetKey, Snapshot};
 use crate::common::service_ports::ServicePort;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Node};
@@ -99,17 +101,26 @@ impl ProxyView {
         }
     }
 
+    /// The last step of a route configuration, with the conflicts that were found on the way.
+    pub(super) fn finished_route(
+        &self,
+        made: Option<(Draft<RouteConfiguration>, Vec<Conflict>)>,
+    ) -> MadeRoutes {
+        let Some((draft, mut conflicts)) = made else {
+            return MadeRoutes::default();
+        };
+        let patcher = self.patcher();
+        let finished = patcher.finish(draft, false).map(Arc::new);
+        conflicts.extend(patcher.lost());
+        (finished, Arc::new(self.found(conflicts)))
+    }
+
     /// A configuration by a name that one of its listeners refers to.
     pub(super) fn router_route(&self, name: &Arc<str>) -> Option<Arc<Resource>> {
         let name = self.router_route_name(name)?;
-        let make = || match routes::gateway(&name, &self.caller, &self.rules, &self.merged) {
-            Some((draft, mut conflicts)) => {
-                let patcher = self.patcher();
-                let made = patcher.finish(draft, false).map(Arc::new);
-                conflicts.extend(patcher.lost());
-                (made, Arc::new(self.found(conflicts)))
-            }
-            None => (None, Arc::default()),
+        let make = || {
+            let made = routes::gateway(&name, &self.caller, &self.rules, &self.merged);
+            self.finished_route(made)
         };
         self.parts.routes.get(name.clone(), make).0
     }

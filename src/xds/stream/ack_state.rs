@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::text;
+
 use super::message::{Nack, Protocol, RequestOutcome, WORDS};
 use crate::version::Version;
 
@@ -105,19 +107,11 @@ impl AckState {
         self.rejects = self.rejects.saturating_add(1);
         self.nack = Some(Nack {
             version: self.sent.unwrap_or_default(),
-            message: Arc::from(cut(words)),
+            message: Arc::from(text::cut(words, WORDS)),
             at: now,
         });
         RequestOutcome::Nacked(self.rejects)
     }
-}
-
-/// The first [`WORDS`] bytes, at the border of a character.
-pub(super) fn cut(words: &str) -> &str {
-    let end = (0..=WORDS.min(words.len()))
-        .rev()
-        .find(|end| words.is_char_boundary(*end));
-    end.and_then(|end| words.get(..end)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -199,8 +193,8 @@ mod tests {
     #[test]
     fn words_are_cut_between_characters() {
         let words = format!("{}é", "x".repeat(WORDS - 1));
-        assert_eq!(cut(&words).len(), WORDS - 1);
-        assert_eq!(cut("é"), "é");
-        assert_eq!(cut(""), "");
+        let mut ack_state = sent(&[3]);
+        ack_state.hear(NOW, SOTW, "3", Some(&words));
+        assert_eq!(ack_state.nack.unwrap().message.len(), WORDS - 1);
     }
 }

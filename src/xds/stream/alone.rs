@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::text;
+
 use super::Stream;
-use super::ack_state::cut;
-use super::message::{NAME_BYTES, Nack, Request, Response};
+use super::message::{NAME_BYTES, Nack, Request, Response, WORDS};
 use super::slot::Found;
 use crate::version::Version;
 use crate::view::{LONGEST_IN_FILES, Resource, Type};
@@ -41,7 +42,7 @@ impl AloneSecrets {
             Some(words) => {
                 let nack = Nack {
                     version: secret.version,
-                    message: cut(words).into(),
+                    message: text::cut(words, WORDS).into(),
                     at: now,
                 };
                 self.refused.insert(secret.name.clone(), (secret, nack));

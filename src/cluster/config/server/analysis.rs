@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use api::backoff::{Backoff, Bounds};
 use api::config::Finding;
+use api::repeats::RepeatLimiter;
+use api::times;
 use kube::core::Request;
 use kube::core::params::{Patch, PatchParams};
 use serde_json::{Value as Json, json};
@@ -13,11 +16,9 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::seen::Seen;
-use crate::backoff::{Backoff, Bounds};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
-use crate::log_limiter::{LogLimiter, times};
 
 /// Attempts while the server answers 409 and the object's content is unchanged.
 const TRIES: usize = 5;
@@ -195,7 +196,7 @@ fn is_final(failure: &Failure) -> bool {
 
 /// Writes the statuses one after the other, for ever. Failed writes are retried, with backoff if the server refuses all.
 pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
-    let mut repeats = LogLimiter::default();
+    let mut repeats = RepeatLimiter::default();
     let mut backoff = Backoff::new(bounds);
     loop {
         let (place, mut note) = board.next().await;
@@ -215,8 +216,8 @@ pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
             }
             continue;
         }
-        repeats.say(&failure);
-        let wait = backoff.after(&failure, fastrand::f64());
+        failure.warn(&mut repeats);
+        let wait = failure.wait(&mut backoff, fastrand::f64());
         board.put_back(place, note);
         sleep(wait).await;
     }

@@ -30,7 +30,7 @@ use super::entry::{Entry, EntryId};
 use super::ledger::{Ledger, LedgerEntry, SourceProblem};
 use super::report::ErrorEffect;
 use crate::connect::Cluster;
-use crate::kind::{Key, Resource};
+use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Resource};
 use crate::store::{self, Changes, Freshness};
 use crate::watcher::Peers;
 
@@ -82,25 +82,6 @@ pub struct Server {
 
 const DEFINITIONS: &str = "";
 
-const INGRESSES: Resource = Resource {
-    group: "networking.k8s.io",
-    version: "v1",
-    name: "ingresses",
-};
-const SLICES: Resource = Resource {
-    group: "discovery.k8s.io",
-    version: "v1",
-    name: "endpointslices",
-};
-
-const fn core(name: &'static str) -> Resource {
-    Resource {
-        group: "",
-        version: "v1",
-        name,
-    }
-}
-
 impl Server {
     /// Reads it from now on.
     #[must_use]
@@ -142,14 +123,19 @@ impl Server {
                 (CoreKind::Pod, "pods"),
                 (CoreKind::Node, "nodes"),
             ] {
-                this.watch(plain.collection(), core(name), None, None);
+                this.watch(plain.collection(), Resource::core(name), None, None);
             }
-            this.watch(CoreKind::EndpointSlice.collection(), SLICES, again, None);
+            this.watch(
+                CoreKind::EndpointSlice.collection(),
+                ENDPOINT_SLICES,
+                again,
+                None,
+            );
             this.watch(
                 CoreKind::Endpoints.collection(),
-                core("endpoints"),
+                Resource::core("endpoints"),
                 None,
-                Some(SLICES),
+                Some(ENDPOINT_SLICES),
             );
         }
         this
@@ -170,7 +156,7 @@ impl Server {
             peers: self.peers.clone(),
             again,
             unless,
-            replaceable: resource == SLICES,
+            replaceable: resource == ENDPOINT_SLICES,
         };
         let task = self.tasks.spawn(watching.run(self.number, self.to.clone()));
         let kind = WatchedKind {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use api::backoff::Backoff;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::seen::Seen;
-use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::kind::Resource;
 use crate::store::{Changes, Reader, Writer, store};

@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{ClusterId, Registry, ServiceKey};
+use api::repeats::RepeatLimiter;
+use api::times;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -27,7 +29,6 @@ use self::convert::{Converted, convert};
 use self::schedule::{End, Query, QueryPath, QueryTarget, Schedule};
 use self::wire::Catalog;
 use super::{Contribution, SourceId, SyncState};
-use crate::log_limiter::{LogLimiter, times};
 
 /// The state of a source: all its objects, and its standing. While it is [`SyncState::Syncing`] the contribution is empty.
 #[derive(Clone, Debug, PartialEq)]
@@ -178,7 +179,7 @@ struct CatalogState {
     /// Present warnings, by service; those of the catalog have no name.
     warnings: BTreeMap<Option<Arc<str>>, Vec<String>>,
     error: Arc<str>,
-    repeats: LogLimiter,
+    repeats: RepeatLimiter,
     told_in_turn: bool,
     was_complete: bool,
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use api::text::{excerpt, first_letters};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Names in a catalog.
@@ -91,15 +92,14 @@ pub(crate) fn hostname(name: &str) -> String {
 
 /// Quotes Consul's text in one line, cut to `SHOWN` characters.
 pub(crate) fn shown(text: &str) -> String {
-    let cut: String = text.chars().take(SHOWN).collect();
-    let more = if cut.len() < text.len() { "…" } else { "" };
+    let (cut, more) = excerpt(text, SHOWN);
     format!("{cut:?}{more}")
 }
 
 fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let words: String = error.to_string().chars().take(2 * SHOWN).collect();
-        words.replace(char::is_control, " ")
+        let words = error.to_string();
+        first_letters(&words, 2 * SHOWN).replace(char::is_control, " ")
     })
 }
 

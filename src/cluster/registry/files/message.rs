@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use api::text::excerpt;
 use serde_json::json;
 
 use super::FileObjectId;
@@ -114,11 +115,6 @@ pub(super) fn message(path: &Path, line: usize, text: &str) -> Message {
 
 /// Reduces a text to one line of limited length, for logs and pages.
 pub(super) fn one_line(text: &str) -> String {
-    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
-    let mut letters = text.chars().map(shown);
-    let mut line: String = letters.by_ref().take(MAX_LETTERS).collect();
-    if letters.next().is_some() {
-        line.push('…');
-    }
-    line
+    let (shown, more) = excerpt(text, MAX_LETTERS);
+    shown.replace(char::is_control, " ") + more
 }

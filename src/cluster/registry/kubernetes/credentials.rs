@@ -55,11 +55,7 @@ impl From<RawNamedSecret> for NamedSecret {
 }
 
 impl Kind for NamedSecret {
-    const RESOURCE: Resource = Resource {
-        group: "",
-        version: "v1",
-        name: "secrets",
-    };
+    const RESOURCE: Resource = Resource::core("secrets");
 
     fn key(&self) -> Key {
         self.key.clone()

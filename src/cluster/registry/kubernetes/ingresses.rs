@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::super::ObjectKey;
 use crate::connect::Cluster;
-use crate::kind::{Key, Kind, Resource};
+use crate::kind::{INGRESSES, Key, Kind, Resource};
 use crate::store::{Change, store};
 use crate::watcher::{ObjectSource as _, Pace, Selection, Watcher};
 
@@ -56,11 +56,7 @@ impl From<Value> for ServedIngress {
 }
 
 impl Kind for ServedIngress {
-    const RESOURCE: Resource = Resource {
-        group: "networking.k8s.io",
-        version: "v1",
-        name: "ingresses",
-    };
+    const RESOURCE: Resource = INGRESSES;
 
     fn key(&self) -> Key {
         self.key.clone()

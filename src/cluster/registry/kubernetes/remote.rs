@@ -63,11 +63,7 @@ impl From<RawKubeconfigSecret> for Secret {
 }
 
 impl Kind for Secret {
-    const RESOURCE: Resource = Resource {
-        group: "",
-        version: "v1",
-        name: "secrets",
-    };
+    const RESOURCE: Resource = Resource::core("secrets");
 
     fn key(&self) -> Key {
         self.key.clone()

@@ -5,6 +5,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::backoff::Backoff;
+use api::repeats::RepeatLimiter;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -17,11 +19,9 @@ use super::installed::Installed;
 use super::objects::{Names, Problem};
 use super::stored_kind::StoredKind;
 use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
-use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::failure::Failure;
 use crate::kind::{Kind, Resource};
-use crate::log_limiter::LogLimiter;
 use crate::store::{Changes, Reader, Writer, store};
 use crate::watcher::{ObjectSource as _, Pace, Peers, Selection, Watcher};
 
@@ -316,7 +316,7 @@ struct Looking {
 impl Looking {
     async fn run<K: Kind>(self, mut store: Writer<K>) -> Infallible {
         let mut backoff = Backoff::new(self.pace.bounds());
-        let mut repeats = LogLimiter::default();
+        let mut repeats = RepeatLimiter::default();
         // Since when it is not there, where it was.
         let mut lost = None;
         let mut is_known = false;
@@ -362,9 +362,9 @@ impl Looking {
                     self.again
                 }
                 Err(failure) => {
-                    repeats.say(&failure);
+                    failure.warn(&mut repeats);
                     store.stale(Instant::now(), failure.to_string());
-                    backoff.after(&failure, fastrand::f64())
+                    failure.wait(&mut backoff, fastrand::f64())
                 }
             };
             sleep(wait).await;

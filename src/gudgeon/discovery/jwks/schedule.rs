@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::backoff::Bounds;
 use api::security::{KeySet, KeysPlace};
 
 use super::fetch::FetchError;
@@ -13,9 +14,11 @@ use super::{MOST, MOST_OF_NAMESPACE, Row, RuleOf, WantedKeys, WantedPlace, origi
 const AT_ONCE: usize = 16;
 /// Fetches at once for one namespace: places that do not answer keep other namespaces from theirs no longer.
 const OF_NAMESPACE_AT_ONCE: usize = 2;
-/// After the first failure; doubled with each one after it.
-const FIRST_AGAIN: Duration = Duration::from_secs(1);
-const LAST_AGAIN: Duration = Duration::from_secs(60);
+/// Between failures.
+const AGAIN: Bounds = Bounds {
+    first: Duration::from_secs(1),
+    most: Duration::from_secs(60),
+};
 /// The longest wait of the first snapshot for a first try at keys. Without it proxies that have keys would lose them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -136,9 +139,8 @@ impl Schedule {
                 let words = error.to_string();
                 let trouble = entry.error.as_ref() != Some(&words);
                 entry.error = Some(words);
-                let wait = FIRST_AGAIN.saturating_mul(1 << entry.failures.min(10));
+                entry.due = now + AGAIN.step(entry.failures);
                 entry.failures = entry.failures.saturating_add(1);
-                entry.due = now + wait.min(LAST_AGAIN);
                 FetchOutcome {
                     keys: false,
                     trouble,

@@ -16,10 +16,13 @@ use crate::discovery::hub::Hub;
 use crate::discovery::inert::RuleCounts;
 use crate::exit::Failure;
 use crate::process;
-use crate::watch::PlaceWatcher;
+use crate::watch::{PlaceWatcher, Settle};
 
-/// From an event to the look: who writes a file often writes another. It counts towards the debounce.
-const SETTLE: Duration = Duration::from_millis(20);
+/// Shorter than that of others, because it counts towards the debounce.
+const SHORT: Settle = Settle {
+    quiet: Duration::from_millis(20),
+    most: Duration::from_millis(20),
+};
 /// A look in any case.
 const SELDOM: Duration = Duration::from_secs(60);
 /// The same where the kernel does not tell, something does not answer, or there is nothing to watch.
@@ -135,8 +138,7 @@ impl Directory {
         tokio::select! {
             _ = self.counts.changed() => {}
             Ok(()) = self.again.changed() => self.files.forget_stamps(),
-            () = self.watcher.changed() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(pause) => self.watcher.follow_path().await,
+            () = self.watcher.due(SHORT, pause) => {}
             Ok(()) = trust.changed() => {
                 let domain = trust.borrow_and_update().clone();
                 let said = self.files.set_trust_domain(&domain);

@@ -8,7 +8,6 @@ use api::counted;
 use cluster::config::{Directory, Look};
 use cluster::registry::kubernetes;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use super::{LastReport, ObjectUpdate, updates};
@@ -17,11 +16,8 @@ use crate::file;
 use crate::galley::engine::{GalleyEngine, SourceEvent};
 use crate::galley::processing::usable;
 use crate::shared::RuleUpdate;
-use crate::watch::PlaceWatcher;
+use crate::watch::{PlaceWatcher, SETTLE};
 
-/// The debounce of events: quiet time, and the longest delay.
-const QUIET: Duration = Duration::from_millis(100);
-const MOST: Duration = Duration::from_millis(500);
 /// The interval of scans without an event.
 const SELDOM: Duration = Duration::from_secs(60);
 /// The interval if inotify fails, or nothing can be watched.
@@ -112,8 +108,7 @@ impl FileSource {
                 }
             }
             tokio::select! {
-                () = watcher.changed() => watcher.settle(QUIET, MOST).await,
-                () = sleep(pause) => watcher.follow_path().await,
+                () = watcher.due(SETTLE, pause) => {}
                 asked = again.changed() => {
                     if asked.is_err() {
                         return;

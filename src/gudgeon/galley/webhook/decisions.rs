@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
+use api::text::cut;
 use serde_json::{Value, json};
 
-use crate::admission::{AdmissionRequest, cut};
+use crate::admission::AdmissionRequest;
 use crate::log;
 
 use super::judge::ValidationVerdict;

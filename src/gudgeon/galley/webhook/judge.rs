@@ -1,9 +1,10 @@
 //! Validates one object: collects all its errors in its author's words. Pure.
 
 use api::config::{self, Finding, Kind, Object};
+use api::text::cut;
 use serde_json::Value;
 
-use crate::admission::{AdmissionRequest, AdmissionResponse, Cause, DecodeError, cut};
+use crate::admission::{AdmissionRequest, AdmissionResponse, Cause, DecodeError};
 use crate::named_files::put_namespace;
 use crate::redact::quotations;
 use crate::secrets;

@@ -5,13 +5,13 @@ use std::path::Path;
 use crate::place::gudgeon;
 use crate::support::program::{Program, is_a_program};
 
-pub struct Galley {
+pub struct PeerGalley {
     program: Program,
 }
 
-is_a_program!(Galley);
+is_a_program!(PeerGalley);
 
-impl Galley {
+impl PeerGalley {
     /// Without certificates.
     pub fn plain(config: &Path, address: &str) -> Self {
         let address = format!("--server-address={address}");

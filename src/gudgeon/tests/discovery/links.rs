@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::authority::Authority;
 use crate::client::*;
-use crate::galley::Galley;
+use crate::galley::PeerGalley;
 use crate::place::{Discovery, Place, put, until};
 use crate::sinks::{A, a, address, mesh};
 use crate::support::apart;
@@ -70,7 +70,7 @@ fn a_source_with_certificates_is_dialled_with_those_of_the_mesh_or_of_its_settin
     let pair = files(&server);
     let mut flags = vec!["--server-address=tcp://127.0.0.1:0", &list];
     flags.extend(pair.iter().map(String::as_str));
-    let mut galley = Galley::start(config.path(), &flags);
+    let mut galley = PeerGalley::start(config.path(), &flags);
     let at = galley.address();
     for (folder, id) in [("known", KNOWN), ("other", OTHER)] {
         identity(&place, folder, &root, id);
@@ -162,7 +162,7 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
             &address,
         ];
         flags.extend(pair.iter().map(String::as_str));
-        Galley::start(config.path(), &flags)
+        PeerGalley::start(config.path(), &flags)
     };
     let refused = "Unauthenticated: the certificate's identities are not allowed";
     let early = dial("known");
@@ -222,7 +222,7 @@ fn a_discovery_that_was_restarted_is_dialled_again() {
     let mut discovery = place.begin();
     let flags = ["--insecure", "--server-address=tcp://127.0.0.1:0"];
     let address = format!("--sinkAddress={socket}");
-    let _galley = Galley::start(config.path(), &[flags[0], flags[1], &address]);
+    let _galley = PeerGalley::start(config.path(), &[flags[0], flags[1], &address]);
     until("readiness", || {
         (discovery.get("/ready").0 == 200).then_some(())
     });
@@ -253,7 +253,7 @@ async fn what_galley_makes_of_services_is_a_registry() {
     put(config.path(), "a.yaml", &a("10.0.0.3"));
     let flags = ["--insecure", "--server-address=tcp://127.0.0.1:0"];
     let discovers = [flags[0], flags[1], "--enableServiceDiscovery"];
-    let mut galley = Galley::start(config.path(), &discovers);
+    let mut galley = PeerGalley::start(config.path(), &discovers);
     let at = galley.address();
     let place = Place::new().arg("--registries=MCP");
     // A sink that does not subscribe to services gets none.

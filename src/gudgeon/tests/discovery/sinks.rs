@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::client::*;
-use crate::galley::Galley;
+use crate::galley::PeerGalley;
 use crate::place::{Address, Discovery, OWN_PORTS, Place, documents, entry, gudgeon, put, until};
 
 pub const A: &str = "outbound|80||a.demo.svc.cluster.local";
@@ -238,7 +238,7 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     // An address of its own: no other process takes the port while galley is away.
     let own = Address::new();
     let at = format!("{}:9901", own.ip);
-    let serve = || Galley::plain(root.path(), &format!("tcp://{at}"));
+    let serve = || PeerGalley::plain(root.path(), &format!("tcp://{at}"));
     let mut galley = serve();
     assert_eq!(galley.address(), at);
     // Beside a directory that comes later in the list.
@@ -321,7 +321,7 @@ fn a_galley_that_comes_back_with_more_than_can_be_named_sends_the_difference() {
     let many = many(root.path());
     let own = Address::new();
     let at = format!("{}:9901", own.ip);
-    let serve = || Galley::plain(root.path(), &format!("tcp://{at}"));
+    let serve = || PeerGalley::plain(root.path(), &format!("tcp://{at}"));
     let galley = serve();
     let place = Place::new().arg("--registries=MCP");
     place.write("mesh", &mesh(&[format!("mcp://{at}")]));

@@ -91,10 +91,9 @@ fn get(to: SocketAddr, path: &str, headers: &str) -> (u16, String) {
     (status, answer.to_ascii_lowercase())
 }
 
-#[test]
-fn services_of_the_mesh_are_asked_about_what_a_custom_policy_matches() {
-    // It lets those in whose path it is shown with a word.
-    let by_http = Issuer::new(|path, to| {
+/// A service that lets those in whose path says so, and answers with these headers besides.
+pub fn asked_by_http(headers: &'static str) -> Issuer {
+    Issuer::new(move |path, to| {
         assert!(path.starts_with("/check/"), "{path}");
         let code = if path.contains("open") {
             "200 OK"
@@ -103,9 +102,14 @@ fn services_of_the_mesh_are_asked_about_what_a_custom_policy_matches() {
         };
         write!(
             to,
-            "HTTP/1.1 {code}\r\nx-user: alice\r\nx-reason: why\r\nx-other: o\r\nContent-Length: 0\r\n\r\n"
+            "HTTP/1.1 {code}\r\nx-user: alice\r\nx-reason: why\r\n{headers}Content-Length: 0\r\n\r\n"
         )
-    });
+    })
+}
+
+#[test]
+fn services_of_the_mesh_are_asked_about_what_a_custom_policy_matches() {
+    let by_http = asked_by_http("x-other: o\r\n");
     let by_grpc = Asked::default();
     let grpc = by_grpc.serve();
     let service = |name: &str, protocol: &str, at: SocketAddr| {

@@ -6,9 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde_json::json;
 
 use crate::backend::{Backend, say};
-use crate::custom::{Asked, FRIEND};
+use crate::custom::{Asked, FRIEND, asked_by_http};
 use crate::gateways::{gateway, rule, server};
-use crate::issuer::Issuer;
 use crate::place::{Address, Place, documents, entry, until};
 use crate::policies::{connect, policy};
 use crate::proxy::Setup;
@@ -32,18 +31,7 @@ fn get(to: SocketAddr, path: &str, headers: &str) -> Option<(u16, String)> {
 
 #[test]
 fn tokens_admit_and_askers_decide_at_a_router() {
-    let by_http = Issuer::new(|path, to| {
-        assert!(path.starts_with("/check/"), "{path}");
-        let code = if path.contains("open") {
-            "200 OK"
-        } else {
-            "401 No"
-        };
-        write!(
-            to,
-            "HTTP/1.1 {code}\r\nx-user: alice\r\nx-reason: why\r\nContent-Length: 0\r\n\r\n"
-        )
-    });
+    let by_http = asked_by_http("");
     let by_grpc = Asked::default();
     let grpc = by_grpc.serve();
     let (edge, ip) = (Address::new(), Address::new());

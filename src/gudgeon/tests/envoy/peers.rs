@@ -6,7 +6,7 @@ use crate::backend::{self, Backend, Load};
 use crate::place::{Place, documents, until};
 use crate::policies::policy;
 use crate::proxy::{Address, Setup, in_sync, in_sync_with};
-use crate::secured::{Root, service};
+use crate::secured::{Root, service, sidecar};
 
 #[test]
 fn mutual_tls_is_switched_by_policies_under_load_without_a_lost_request() {
@@ -23,12 +23,7 @@ fn mutual_tls_is_switched_by_policies_under_load_without_a_lost_request() {
     let all = documents(&[
         service("web", 18080, "HTTP", &http, "web", true),
         service("line", 18081, "TCP", &tcp, "web", true),
-        format!(
-            "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: web, namespace: demo}}\nspec:\n  \
-             workloadSelector: {{labels: {{app: web}}}}\n  ingress:\n  - {{port: {{number: 9080, name: http, protocol: \
-             HTTP}}, defaultEndpoint: '{to}'}}\n  - {{port: {{number: 9081, name: tcp, protocol: TCP}}, \
-             defaultEndpoint: '{to}'}}\n"
-        ),
+        sidecar(&to),
     ]);
     let mesh = "enableTracing: false\naccessLogFile: /dev/stdout\n\
         accessLogFormat: \"%REQ(:AUTHORITY)% by <%DOWNSTREAM_PEER_URI_SAN%>\\n\"\n";

@@ -110,6 +110,19 @@ fn applications(network: &Network) -> (Backend, Backend) {
     })
 }
 
+/// A discovery of these objects, with the mesh of this file.
+fn discover_mesh(place: Place, objects: &[String]) -> (Discovery, std::net::SocketAddr) {
+    let place = place.with("mesh", MESH);
+    discover(place.with("config/all.yaml", &documents(objects)))
+}
+
+/// The pod's proxy, whose own connections by its user are not redirected.
+fn redirected_web(network: &Network, discovery: std::net::SocketAddr) -> Setup {
+    Setup::bare("web-1", POD.parse().unwrap(), discovery)
+        .within(&network.pod)
+        .args(&["--proxy-user", &USER.to_string()])
+}
+
 /// Cases 19, 21, 22 and 41.
 #[test]
 fn what_is_redirected_goes_where_it_should() {
@@ -216,15 +229,8 @@ fn redirected(network: &Network) {
     });
     let all: Vec<_> = plain.into_iter().chain(all).collect();
     let (web, other) = applications(network);
-    let (discovery, at) = discover(
-        Place::new()
-            .with("mesh", MESH)
-            .with("config/all.yaml", &documents(&all)),
-    );
-    let proxy = Setup::bare("web-1", POD.parse().unwrap(), at)
-        .within(&network.pod)
-        .args(&["--proxy-user", &USER.to_string()])
-        .start();
+    let (discovery, at) = discover_mesh(Place::new(), &all);
+    let proxy = redirected_web(network, at).start();
     let row = in_sync(&discovery, "web-1");
     assert_eq!(row["errors"], serde_json::json!({}));
     let ok = |body: &str| Some((200, body.to_owned()));
@@ -417,15 +423,8 @@ fn by_both(network: &Network) {
     ];
     applications(network);
     let other = inside(Some(&network.pod), || Backend::at(pod6, 5555, "other"));
-    let (discovery, at) = discover(
-        Place::new()
-            .with("mesh", MESH)
-            .with("config/all.yaml", &documents(&all)),
-    );
-    let proxy = Setup::bare("web-1", POD.parse().unwrap(), at)
-        .within(&network.pod)
-        .args(&["--proxy-user", &USER.to_string()])
-        .start();
+    let (discovery, at) = discover_mesh(Place::new(), &all);
+    let proxy = redirected_web(network, at).start();
     assert_eq!(
         in_sync(&discovery, "web-1")["errors"],
         serde_json::json!({})
@@ -477,16 +476,8 @@ fn strict(network: &Network) {
     let place = Place::new();
     let volume = place.path("certs").join("web");
     certify(place.root.path(), &volume);
-    let (discovery, at) = discover(
-        place
-            .with("mesh", MESH)
-            .with("config/all.yaml", &documents(&[own()])),
-    );
-    let proxy = Setup::bare("web-1", POD.parse().unwrap(), at)
-        .within(&network.pod)
-        .args(&["--proxy-user", &USER.to_string()])
-        .secured(&volume)
-        .start();
+    let (discovery, at) = discover_mesh(place, &[own()]);
+    let proxy = redirected_web(network, at).secured(&volume).start();
     assert_eq!(get(from_node(8080), "web"), Some((200, "web".to_owned())));
     let mesh = format!("{MESH}authPolicy: MUTUAL_TLS\n");
     discovery.place.write("mesh", &mesh);
@@ -525,16 +516,8 @@ fn ports_of_no_service_take_what_policies_say() {
         let volume = place.path("certs").join("web");
         let root = certify(place.root.path(), &volume);
         let mut clients = Clients::new(root);
-        let (discovery, at) = discover(
-            place
-                .with("mesh", MESH)
-                .with("config/all.yaml", &documents(&[own()])),
-        );
-        let proxy = Setup::bare("web-1", POD.parse().unwrap(), at)
-            .within(&network.pod)
-            .args(&["--proxy-user", &USER.to_string()])
-            .secured(&volume)
-            .start();
+        let (discovery, at) = discover_mesh(place, &[own()]);
+        let proxy = redirected_web(&network, at).secured(&volume).start();
         let plain = || backend::say(from_node(5555).ok()?, "hello");
         let mut mutual = || {
             let stream = from_node(5555).ok()?;
@@ -583,11 +566,7 @@ fn what_comes_by_tproxy_is_taken_and_goes() {
             &[("b-1", NODE)],
         );
         let (web, other) = applications(&network);
-        let (discovery, at) = discover(
-            Place::new()
-                .with("mesh", MESH)
-                .with("config/all.yaml", &documents(&[own(), b])),
-        );
+        let (discovery, at) = discover_mesh(Place::new(), &[own(), b]);
         let proxy = Setup::bare("web-1", POD.parse().unwrap(), at)
             .within(&network.pod)
             .env("ISTIO_META_INTERCEPTION_MODE", "TPROXY")

@@ -117,6 +117,16 @@ pub fn service(
     )
 }
 
+/// A Sidecar of `web` with two ports, both of which lead there.
+pub fn sidecar(to: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: web, namespace: demo}}\nspec:\n  \
+         workloadSelector: {{labels: {{app: web}}}}\n  ingress:\n  - {{port: {{number: 9080, name: http, protocol: \
+         HTTP}}, defaultEndpoint: '{to}'}}\n  - {{port: {{number: 9081, name: tcp, protocol: TCP}}, \
+         defaultEndpoint: '{to}'}}\n"
+    )
+}
+
 /// Cases 11, 25 and 26.
 #[test]
 fn mutual_tls_by_endpoint_and_certificates_that_rotate_under_load() {
@@ -138,12 +148,7 @@ fn mutual_tls_by_endpoint_and_certificates_that_rotate_under_load() {
             service("line", 18081, "TCP", &tcp, "web", true),
             service("plain", 18080, "HTTP", &unlabelled, "plain", false),
             service("wrong", 18080, "HTTP", &http, accounts[1], true),
-            format!(
-                "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: web, namespace: demo}}\nspec:\n  \
-                 workloadSelector: {{labels: {{app: web}}}}\n  ingress:\n  - {{port: {{number: 9080, name: http, protocol: \
-                 HTTP}}, defaultEndpoint: '{to}'}}\n  - {{port: {{number: 9081, name: tcp, protocol: TCP}}, \
-                 defaultEndpoint: '{to}'}}\n"
-            ),
+            sidecar(&to),
         ])
     };
     let mesh = "enableTracing: false\nenableAutoMtls: true\naccessLogFile: /dev/stdout\n\

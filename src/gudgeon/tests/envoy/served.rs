@@ -2,7 +2,7 @@
 //! rule.
 
 use crate::backend::Backend;
-use crate::galley::Galley;
+use crate::galley::PeerGalley;
 use crate::place::{Address, Place, entry, put, until};
 use crate::proxy::{Proxy, in_sync, updates};
 
@@ -23,7 +23,7 @@ fn what_galley_serves_reaches_envoy_and_a_broken_rule_does_not() {
     write("b.yaml", &rule("b", &first));
     // An address of its own: no other process takes the port while galley is away.
     let own = format!("{at}:9901");
-    let serve = || Galley::plain(config.path(), &format!("tcp://{own}"));
+    let serve = || PeerGalley::plain(config.path(), &format!("tcp://{own}"));
     let mut galley = serve();
     assert_eq!(galley.address(), own);
     let mesh = format!("enableTracing: false\nconfigSources: [{{address: 'mcp://{own}'}}]\n");

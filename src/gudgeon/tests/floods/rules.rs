@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::strangers::{Target, attacked};
 use super::{HEALTH, REVIEW, alone, most_resident};
-use crate::rule_place::{Galley, Place};
+use crate::rule_place::{Galley, GalleyPlace};
 use crate::support::beside::Beside;
 use crate::support::program::{request, until};
 use crate::support::{Client, JSON, pair};
@@ -26,7 +26,7 @@ struct Webhook {
 impl Webhook {
     fn new() -> Self {
         let (chain, key) = pair();
-        let place = Place::new()
+        let place = GalleyPlace::new()
             .with("chain.pem", &chain)
             .with("key.pem", &key)
             .arg("--validation-port=0");

@@ -7,12 +7,12 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::place::{Place, SERVICES, service, until};
+use crate::place::{GalleyPlace, SERVICES, service, until};
 
 /// As a ConfigMap comes into a pod: names lead through one link, which is exchanged.
 #[test]
 fn kubelets_exchange_of_a_volume_is_one_publish() {
-    let place = Place::new();
+    let place = GalleyPlace::new();
     let volume = |name: &str, weights: [u32; 2]| {
         let folder = place.path("config").join(name);
         fs::create_dir(&folder).unwrap();
@@ -47,7 +47,7 @@ fn kubelets_exchange_of_a_volume_is_one_publish() {
 
 #[test]
 fn of_two_with_one_name_the_first_is_served() {
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .with("config/b.yaml", &service("a", [50, 50]))
         .start();
@@ -69,7 +69,7 @@ fn of_two_with_one_name_the_first_is_served() {
 
 #[test]
 fn what_nobody_can_read_harms_nobody_else() {
-    let place = Place::new().with("config/good.yaml", &service("a", [75, 25]));
+    let place = GalleyPlace::new().with("config/good.yaml", &service("a", [75, 25]));
     let config = place.path("config");
     let bomb = (1..40).fold(
         "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned(),
@@ -137,7 +137,7 @@ fn what_nobody_can_read_harms_nobody_else() {
 
 #[test]
 fn a_directory_that_may_not_be_read_is_passed_over() {
-    let place = Place::new()
+    let place = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .with("config/z.yaml", &service("z", [75, 25]));
     let closed = place.path("config/closed");

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use crate::place::{Place, run, service, until};
+use crate::place::{GalleyPlace, run, service, until};
 
 #[test]
 fn what_cannot_be_ends_with_78() {
@@ -95,7 +95,7 @@ fn a_link_is_the_original_program() {
 
 #[test]
 fn probe_files_are_there_while_they_hold_and_gone_at_the_end() {
-    let place = Place::new()
+    let place = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .with("ready", "of an earlier one")
         .arg("--livenessProbeInterval=50ms")
@@ -127,7 +127,7 @@ fn probe_files_are_there_while_they_hold_and_gone_at_the_end() {
 
 #[test]
 fn after_a_term_it_drains_and_ends_by_itself() {
-    let mut galley = Place::new().arg("--drainDuration=1s").start();
+    let mut galley = GalleyPlace::new().arg("--drainDuration=1s").start();
     galley.signal("TERM");
     assert_eq!(galley.wait().code(), Some(0));
     assert!(!galley.place.path("live").exists());
@@ -136,7 +136,7 @@ fn after_a_term_it_drains_and_ends_by_itself() {
 
 #[test]
 fn a_probe_file_that_cannot_be_written_is_no_reason_to_end() {
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .arg("--livenessProbePath=/none/at/all")
         .arg("--livenessProbeInterval=10ms")
         .start();
@@ -149,7 +149,7 @@ fn a_term_while_it_starts_ends_it() {
     let root = tempfile::tempdir().unwrap();
     let kubeconfig = root.path().join("kubeconfig");
     fs::write(&kubeconfig, crate::support::patient(root.path())).unwrap();
-    let mut galley = Place::of_a_cluster(kubeconfig.to_str().unwrap()).begin();
+    let mut galley = GalleyPlace::of_a_cluster(kubeconfig.to_str().unwrap()).begin();
     until("the program for credentials", || {
         root.path().join("started").exists().then_some(())
     });

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::place::{Place, service};
+use crate::place::{GalleyPlace, service};
 
 #[test]
 fn each_listener_answers_for_itself() {
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .start();
     assert_eq!(galley.get("/ready"), (200, "ok\n".to_owned()));
@@ -79,7 +79,7 @@ fn each_listener_answers_for_itself() {
 #[test]
 fn what_comes_from_outside_is_text() {
     let rule = service("a", [75, 25]).replace("  http:", "  \"<script>x</script>\": 1\n  http:");
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/<b>.yaml", &rule)
         .with("config/c.yaml", "\"<i>\": [\n")
         .start();
@@ -109,7 +109,7 @@ fn no_secret_is_in_a_log_a_document_or_a_page() {
          apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: d, namespace: shop}\nspec:\n  hosts: [d]\n  \
          http:\n  - headers: {request: {set: {authorization: Bearer hush-5}}}\n    route: [{destination: {host: d}}]\n";
     let mesh = "defaultConfig:\n  tracing:\n    lightstep: {address: 'a:1', accessToken: hush-6}\n";
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/a.yaml", secrets)
         .mesh(mesh)
         .arg("--log_output_level=debug")

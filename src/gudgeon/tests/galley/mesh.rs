@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use crate::place::{Place, SERVICES, run, service, until};
+use crate::place::{GalleyPlace, SERVICES, run, service, until};
 
 const MESH: &str = "istio/mesh/v1alpha1/MeshConfig";
 
 #[test]
 fn a_mesh_configuration_that_changes_is_a_new_session() {
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .mesh("trustDomain: one\n")
         .start();
@@ -68,7 +68,7 @@ fn a_mesh_configuration_that_changes_is_a_new_session() {
 
 #[test]
 fn at_the_start_it_may_be_absent_but_not_where_a_flag_names_it() {
-    let place = Place::new();
+    let place = GalleyPlace::new();
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
     let config = path("config");
     let mesh = path("mesh");
@@ -104,7 +104,7 @@ fn at_the_start_it_may_be_absent_but_not_where_a_flag_names_it() {
     );
     assert!(said.contains("connectTimeout"), "{said}");
     // This machine has no file at the default path.
-    let galley = Place::new().start();
+    let galley = GalleyPlace::new().start();
     assert_eq!(
         galley.logged("no mesh configuration at /etc/mesh-config/mesh"),
         1

@@ -40,14 +40,14 @@ pub fn service(name: &str, weights: [u32; 2]) -> String {
 }
 
 /// Files of a galley.
-pub struct Place {
+pub struct GalleyPlace {
     pub root: tempfile::TempDir,
     source: [String; 2],
     more: Vec<String>,
     program: fn(&Path) -> Command,
 }
 
-impl Place {
+impl GalleyPlace {
     pub fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("config")).unwrap();
@@ -186,7 +186,7 @@ impl Place {
 
 /// A running one.
 pub struct Galley {
-    pub place: Place,
+    pub place: GalleyPlace,
     program: Program,
     pub monitoring: u16,
     pub page: u16,

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::place::{Place, SERVICES, service, until};
+use crate::place::{GalleyPlace, SERVICES, service, until};
 
 #[test]
 fn a_directory_is_served_and_what_changes_is_one_difference() {
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .with("config/b.yaml", &service("b", [50, 50]))
         .start();
@@ -43,7 +43,7 @@ fn a_directory_is_served_and_what_changes_is_one_difference() {
 /// The last good version is served, and the error shown with file, line, field and message, until it is fixed.
 #[test]
 fn a_broken_rule_is_shown_and_its_last_good_version_served() {
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .with("config/b.yaml", &service("b", [60, 60]))
         .start();
@@ -108,7 +108,7 @@ fn a_broken_rule_is_shown_and_its_last_good_version_served() {
 #[test]
 fn a_file_that_cannot_be_read_keeps_its_objects() {
     let both = service("a", [75, 25]) + "---\n" + &service("b", [50, 50]);
-    let galley = Place::new().with("config/a.yaml", &both).start();
+    let galley = GalleyPlace::new().with("config/a.yaml", &both).start();
     let before = galley.collection(SERVICES);
     assert_eq!(before["count"], 2);
     galley.place.write("config/a.yaml", "kind: [\n");
@@ -136,7 +136,7 @@ fn a_file_that_cannot_be_read_keeps_its_objects() {
 /// The directory is removed and comes back: meanwhile nothing changes, and the outage is logged.
 #[test]
 fn a_directory_that_is_gone_changes_nothing() {
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .start();
     let before = galley.collection(SERVICES);
@@ -159,7 +159,7 @@ fn a_directory_that_is_gone_changes_nothing() {
 
 #[test]
 fn without_a_watch_it_reads_when_it_is_asked_to() {
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .arg("--watchConfigFiles=false")
         .mesh("enableTracing: true\n")
@@ -185,7 +185,7 @@ fn what_of_an_ingress_is_not_served_has_a_place() {
                    spec:\n  ingressClassName: istio\n  defaultBackend: {service: {name: web, port: {number: 80}}}\n  tls:\n";
     // So many certificates do not fit into the Gateway.
     let ingress = ingress.to_owned() + &"  - {}\n".repeat(10_000);
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/door.yaml", &format!("---\n# words\n{ingress}"))
         .start();
     let place = |line: usize| format!("{}/door.yaml:{line}", galley.place.path("config").display());
@@ -222,7 +222,7 @@ fn services_and_ingresses_of_files_are_made_into_rules() {
                    metadata: {name: door, namespace: shop}\nspec:\n  ingressClassName: istio\n  rules:\n  \
                    - host: a.example\n    http:\n      paths:\n      - path: /\n        pathType: Prefix\n        \
                    backend: {service: {name: web, port: {name: http}}}\n";
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/cluster.yaml", cluster)
         .arg("--enableServiceDiscovery")
         .mesh("")

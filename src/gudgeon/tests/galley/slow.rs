@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 
 use crate::client::*;
-use crate::place::{Galley, Place, SERVICES, service};
+use crate::place::{Galley, GalleyPlace, SERVICES, service};
 use crate::streams::{channel, port};
 
 /// The variable with the test's duration in seconds, for a longer run.
@@ -59,7 +59,9 @@ fn median(mut all: Vec<Duration>) -> Duration {
 async fn a_sink_that_reads_nothing_neither_delays_the_others_nor_costs_more_and_more() {
     let time = std::env::var(SECONDS).map_or(0, |seconds| seconds.parse().unwrap());
     let time = Duration::from_secs(time);
-    let galley = Place::new().with("config/all.yaml", &services(0)).start();
+    let galley = GalleyPlace::new()
+        .with("config/all.yaml", &services(0))
+        .start();
     let mut reader = Client::open(&channel(&galley).await).await.unwrap();
     reader.ask(SERVICES);
     let first = reader.next().await;
@@ -118,7 +120,9 @@ async fn a_crowd_that_says_nothing_keeps_nobody_out() {
     const NEW: u32 = 10;
     // A push 2 s, health 100 ms, and room for a machine that has other things to do.
     const PROMPT: Duration = Duration::from_secs(4);
-    let galley = Place::new().with("config/all.yaml", &services(0)).start();
+    let galley = GalleyPlace::new()
+        .with("config/all.yaml", &services(0))
+        .start();
     let mut reader = Client::open(&channel(&galley).await).await.unwrap();
     reader.ask(SERVICES);
     let first = reader.next().await;
@@ -159,7 +163,7 @@ async fn a_crowd_that_says_nothing_keeps_nobody_out() {
 
 #[tokio::test]
 async fn streams_that_ask_for_what_there_is_not_end_and_fill_no_log() {
-    let galley = Place::new().start();
+    let galley = GalleyPlace::new().start();
     let channel = channel(&galley).await;
     for turn in 0..100 {
         let mut client = Client::open(&channel).await.unwrap();

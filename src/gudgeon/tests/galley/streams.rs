@@ -5,7 +5,7 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::client::*;
-use crate::place::{Galley, Place, SERVICES, service, until};
+use crate::place::{Galley, GalleyPlace, SERVICES, service, until};
 use crate::support::h2;
 
 pub async fn channel(galley: &Galley) -> Channel {
@@ -39,7 +39,7 @@ fn incremental(collection: &str, has: &Resources) -> RequestResources {
 
 #[tokio::test]
 async fn files_reach_a_sink_and_only_good_ones_do() {
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .start();
     let channel = channel(&galley).await;
@@ -104,7 +104,7 @@ async fn files_reach_a_sink_and_only_good_ones_do() {
 
 #[tokio::test]
 async fn differences_are_just_that_also_for_one_that_comes_back() {
-    let mut galley = Place::new()
+    let mut galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .with("config/b.yaml", &service("b", [75, 25]))
         .start();
@@ -132,7 +132,7 @@ async fn differences_are_just_that_also_for_one_that_comes_back() {
     galley.signal("TERM");
     assert_eq!(client.code().await, Code::Unavailable);
     assert!(galley.wait().success());
-    let place = std::mem::replace(&mut galley.place, Place::new());
+    let place = std::mem::replace(&mut galley.place, GalleyPlace::new());
     let galley = place.with("config/c.yaml", &service("c", [10, 90])).start();
     let channel = channel(&galley).await;
     let mut client = Client::open(&channel).await.unwrap();
@@ -147,7 +147,7 @@ async fn differences_are_just_that_also_for_one_that_comes_back() {
 
 #[test]
 fn a_list_or_flag_that_cannot_be_used_is_said() {
-    let place = Place::new().with("list", "allowed: {");
+    let place = GalleyPlace::new().with("list", "allowed: {");
     let list = place.path("list").to_str().unwrap().to_owned();
     let config = place.path("config").to_str().unwrap().to_owned();
     for (arguments, words) in [
@@ -228,7 +228,7 @@ async fn at_a_term_it_is_not_ready_at_once_and_streams_are_told_within_the_drain
     const HEADERS: u8 = 1;
     const GOAWAY: u8 = 7;
     const END_STREAM: u8 = 1;
-    let mut galley = Place::new()
+    let mut galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .arg("--drainDuration=5s")
         .start();

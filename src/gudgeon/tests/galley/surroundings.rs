@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::place::{Galley, Place, SERVICES, service, until};
+use crate::place::{Galley, GalleyPlace, SERVICES, service, until};
 use crate::support::{beside_a_hung_mount, gudgeon, pipe};
 
 /// The deadline of an update on a loaded machine.
@@ -37,7 +37,7 @@ fn goes_on(mut galley: Galley) {
 
 #[test]
 fn files_that_block_hold_up_only_themselves() {
-    let place = Place::new()
+    let place = GalleyPlace::new()
         .by(beside_hung)
         .with("config/a.yaml", &service("a", [75, 25]))
         .mesh("enableTracing: true\n");
@@ -88,7 +88,7 @@ fn files_that_block_hold_up_only_themselves() {
 
 #[test]
 fn a_folder_that_goes_changes_nothing_and_its_return_is_seen() {
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .start();
     let (config, away) = (galley.place.path("config"), galley.place.path("away"));
@@ -129,7 +129,7 @@ fn many_tiny_documents_take_bounded_memory() {
     let nameless = "kind: VirtualService\napiVersion: networking.istio.io/v1\n---\n";
     let named = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: NAME}\nspec: {x: 1}\n---\n";
     let named = (0..MANY).map(|at| named.replace("NAME", &format!("n{at}")));
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .with("config/empty.yaml", &"a: 1\n---\n".repeat(MANY))
         .with("config/nameless.yaml", &nameless.repeat(MANY))
@@ -151,7 +151,7 @@ fn many_tiny_documents_take_bounded_memory() {
 /// SIGTERM.
 #[test]
 fn places_that_block_a_writer_hold_up_nothing() {
-    let place = Place::new()
+    let place = GalleyPlace::new()
         .by(beside_hung)
         .with("config/a.yaml", &service("a", [75, 25]));
     let (live, ready) = (place.path("live"), place.path("hung/ready"));
@@ -172,7 +172,7 @@ fn places_that_block_a_writer_hold_up_nothing() {
 
 #[test]
 fn signals_do_what_they_ask_for_and_end_nothing() {
-    let place = Place::new().with("config/a.yaml", &service("a", [75, 25]));
+    let place = GalleyPlace::new().with("config/a.yaml", &service("a", [75, 25]));
     let log = place.path("log");
     let to_file = format!("--log_target={}", log.display());
     let galley = place.arg("--log_target=stdout").arg(&to_file).start();

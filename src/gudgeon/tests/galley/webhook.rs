@@ -4,13 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::{Value, json};
 
-use crate::place::{Galley, Place, until};
+use crate::place::{Galley, GalleyPlace, until};
 use crate::support::{Client, JSON, client_config, kubelet, pair};
 
 /// With a certificate, and a free port for the webhook.
-pub fn place() -> Place {
+pub fn place() -> GalleyPlace {
     let (chain, key) = pair();
-    let place = Place::new()
+    let place = GalleyPlace::new()
         .with("chain.pem", &chain)
         .with("key.pem", &key)
         .arg("--validation-port=0");
@@ -153,7 +153,7 @@ fn codes_over_tls() {
 
 #[test]
 fn a_certificate_that_comes_late_is_looked_for() {
-    let place = Place::new()
+    let place = GalleyPlace::new()
         .arg("--validation-port=0")
         .arg("--enable-validation");
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
@@ -240,7 +240,7 @@ fn a_pair_is_exchanged_as_kubelet_does_it() {
 
 #[test]
 fn a_certificate_of_its_own() {
-    let galley = Place::new()
+    let galley = GalleyPlace::new()
         .arg("--validation-port=0")
         .arg("--selfSigned")
         .start();

@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use crate::support::{Client, Injector, JSON, Place, client_config, pod, review, run};
+use crate::support::{Client, Injector, InjectorPlace, JSON, client_config, pod, review, run};
 use serde_json::{Value, json};
 
 const POD: &str = r#"apiVersion: v1
@@ -25,7 +25,7 @@ fn said(done: &Output) -> String {
 
 /// One that makes its certificate and has no configuration.
 pub(crate) fn own(more: &[&str]) -> (Injector, Client) {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let ca = place.path("ca.pem").to_str().unwrap().to_owned();
     let mut words: Vec<String> = [
         "injector",
@@ -227,7 +227,7 @@ fn native_sidecars_by_flag() {
         ("jobs", false, true),
         ("auto", false, false),
     ] {
-        let injector = Place::new().start(&["--nativeSidecars", word]);
+        let injector = InjectorPlace::new().start(&["--nativeSidecars", word]);
         let mut client = injector.client();
         for policy in ["Always", "OnFailure"] {
             let mut pod = pod("web");
@@ -245,7 +245,7 @@ fn native_sidecars_by_flag() {
 
 #[test]
 fn a_template_to_start_from() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("pod.yaml", POD);
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
     let (manifest, emitted) = (path("pod.yaml"), path("emitted"));
@@ -309,7 +309,7 @@ fn a_template_to_start_from() {
 
 #[test]
 fn parameters_are_judged() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("pod.yaml", POD);
     let manifest = place.path("pod.yaml").to_str().unwrap().to_owned();
     for (name, value) in [

@@ -1,16 +1,16 @@
 //! The injector with a small fake of an API server: the CA bundle, native sidecars, ConfigMaps.
 
 use crate::support::server::Server;
-use crate::support::{Client, Place, client_config, pair, pod, review, run, until};
+use crate::support::{Client, InjectorPlace, client_config, pair, pod, review, run, until};
 
-fn path(place: &Place, name: &str) -> String {
+fn path(place: &InjectorPlace, name: &str) -> String {
     place.path(name).to_str().unwrap().to_owned()
 }
 
 #[test]
 fn the_bundle_of_a_file_is_kept() {
     let server = Server::new("20");
-    let place = Place::new();
+    let place = InjectorPlace::new();
     server.kubeconfig(&place.path("kubeconfig"));
     let (first, second) = (pair().0, pair().0);
     place.write("ca.pem", &first);
@@ -67,7 +67,7 @@ fn the_bundle_of_a_file_is_kept() {
 #[test]
 fn the_own_ca_is_added_to_what_is_there() {
     let server = Server::new("20");
-    let place = Place::new();
+    let place = InjectorPlace::new();
     server.kubeconfig(&place.path("kubeconfig"));
     let other = pair().0;
     server.overwrite(&other);
@@ -83,7 +83,7 @@ fn the_own_ca_is_added_to_what_is_there() {
 
 #[test]
 fn a_cluster_that_is_away_holds_up_nothing() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let server = Server::new("20");
     server.kubeconfig(&place.path("kubeconfig"));
     let text = place.read("kubeconfig");
@@ -107,7 +107,7 @@ fn a_cluster_that_is_away_holds_up_nothing() {
 #[test]
 fn nobody_is_asked_for_what_nobody_wants() {
     let server = Server::new("20");
-    let place = Place::new();
+    let place = InjectorPlace::new();
     server.kubeconfig(&place.path("kubeconfig"));
     let kubeconfig = path(&place, "kubeconfig");
     // Its CA file does not exist, and is not read.
@@ -120,7 +120,7 @@ fn nobody_is_asked_for_what_nobody_wants() {
     assert_eq!(injector.client().image(), "proxy:1");
     assert_eq!(server.patches(), 0);
     assert_eq!(injector.logged("using the API server"), 0);
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let injector = place.start(&["--caCertFile=/none"]);
     until("it is said", || {
         injector.logged("keeping no CA bundle: not in a cluster") == 1
@@ -137,7 +137,7 @@ fn nobody_is_asked_for_what_nobody_wants() {
 fn native_sidecars_by_the_servers_version() {
     for (minor, native) in [("31", 0), ("32+", 1)] {
         let server = Server::new(minor);
-        let place = Place::new();
+        let place = InjectorPlace::new();
         server.kubeconfig(&place.path("kubeconfig"));
         let kubeconfig = path(&place, "kubeconfig");
         let more = [
@@ -165,7 +165,7 @@ fn native_sidecars_by_the_servers_version() {
 #[test]
 fn manifests_by_config_maps() {
     let server = Server::new("20");
-    let place = Place::new();
+    let place = InjectorPlace::new();
     server.kubeconfig(&place.path("kubeconfig"));
     place.write(
         "pod.yaml",

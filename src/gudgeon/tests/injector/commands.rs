@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use crate::support::{self, Place, apart, gudgeon, kubelet, run, until};
+use crate::support::{self, InjectorPlace, apart, gudgeon, kubelet, run, until};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -157,7 +157,7 @@ fn flags_of_other_versions_are_warned_about_once() {
         "--logtostderr",
         "--vklog=9",
     ];
-    let injector = Place::new().start(&more);
+    let injector = InjectorPlace::new().start(&more);
     for flag in ["log_caller", "log_rotate_max_age", "logtostderr", "vklog"] {
         assert_eq!(
             injector.logged(&format!("\twarn\tignoring --{flag}: ")),
@@ -294,7 +294,7 @@ fn a_probe_says_one_thing() {
 
 #[test]
 fn the_monitoring_port_may_be_off() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let words: Vec<String> = place
         .arguments()
         .into_iter()
@@ -330,7 +330,7 @@ fn a_revision_by_flag_and_environment() {
         (Some("--revision=blue"), Some("canary"), "r-blue"),
         (Some("--revision="), Some("canary"), "r-default"),
     ] {
-        let place = Place::new();
+        let place = InjectorPlace::new();
         place.write(
             "config",
             "probers: legacy\ntemplate: |\n  containers:\n  - {name: istio-proxy, image: 'r-[[ .Revision ]]'}\n",
@@ -351,7 +351,7 @@ fn a_revision_by_flag_and_environment() {
 fn without_inotify_files_are_looked_at_by_the_clock() {
     // A user namespace of its own has its own limit of instances.
     let command = apart("-Ur", "echo 0 > /proc/sys/user/max_inotify_instances &&");
-    let place = Place::new();
+    let place = InjectorPlace::new();
     kubelet(place.root.path(), 0, &[("config", support::TEMPLATE)]);
     let arguments = place.arguments();
     let injector = place.start_as(command, &arguments);

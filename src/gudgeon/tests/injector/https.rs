@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio_rustls::TlsConnector;
 
 use crate::support::{
-    self, Client, Injector, JSON, Place, client_config, image_in, pod, review, until,
+    self, Client, Injector, InjectorPlace, JSON, client_config, image_in, pod, review, until,
 };
 
 const MAX: usize = 6 << 20;
@@ -406,7 +406,7 @@ fn both_versions_of_tls_and_no_client_certificate() {
 
 #[test]
 fn every_form_of_a_key() {
-    let openssl = |place: &Place, arguments: &[&str]| {
+    let openssl = |place: &InjectorPlace, arguments: &[&str]| {
         let done = std::process::Command::new("openssl")
             .args(arguments)
             .current_dir(place.root.path())
@@ -461,7 +461,7 @@ fn every_form_of_a_key() {
             ],
         ),
     ] {
-        let place = Place::new();
+        let place = InjectorPlace::new();
         openssl(&place, make);
         assert!(place.read("key.pem").contains(header));
         openssl(&place, &sign);

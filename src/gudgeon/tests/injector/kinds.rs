@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Output, Stdio};
 
-use crate::support::{Place, TEMPLATE, gudgeon};
+use crate::support::{InjectorPlace, TEMPLATE, gudgeon};
 use sha2::{Digest as _, Sha256};
 
 /// Each kind, its versions, and how its pod is reached.
@@ -36,7 +36,7 @@ const BATCH: &[&str] = &["batch/v1", "batch/v1beta1", "batch/v2alpha1"];
 
 /// Runs it over one text.
 fn inject(text: &str) -> Output {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let mut child = gudgeon()
         .args(["inject", "-f", "-", "--injectConfigFile"])
         .arg(place.path("config"))

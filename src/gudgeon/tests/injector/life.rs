@@ -7,10 +7,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::program::metrics_of;
-use crate::support::{Client, Injector, Place, client_config, gudgeon, request_plain, run, until};
+use crate::support::{
+    Client, Injector, InjectorPlace, client_config, gudgeon, request_plain, run, until,
+};
 
 /// Runs the program to its end, and returns the exit code and the last line. The cause is printed once.
-fn refused(place: &Place, more: &[&str]) -> (Option<i32>, String) {
+fn refused(place: &InjectorPlace, more: &[&str]) -> (Option<i32>, String) {
     let done = gudgeon()
         .args(place.arguments())
         .args(more)
@@ -26,7 +28,7 @@ fn refused(place: &Place, more: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn what_stops_it_from_starting() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("broken", "policy: enabled\ntemplate: |\n  [[ if ]]\n");
     place.write("text", "x");
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
@@ -100,7 +102,7 @@ fn what_stops_it_from_starting() {
 /// The CA may belong to the process that has the port.
 #[test]
 fn without_the_port_the_ca_in_the_file_stays() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("ca", "another's");
     let ca = place.path("ca").to_str().unwrap().to_owned();
     let taken = TcpListener::bind("[::]:0").unwrap();
@@ -179,7 +181,7 @@ fn own_address() -> IpAddr {
 #[test]
 fn the_page_is_for_this_host_unless_it_is_opened() {
     let address = own_address();
-    let injector = Place::new().start(&["--debugAddr", "0.0.0.0:0"]);
+    let injector = InjectorPlace::new().start(&["--debugAddr", "0.0.0.0:0"]);
     let open = injector
         .log()
         .iter()
@@ -224,13 +226,13 @@ fn flags_of_the_built_in_template_mean_nothing_beside_a_configuration() {
         "--coreDump",
         "--caOut=/none/ca.pem",
     ];
-    let injector = Place::new().start(&more);
+    let injector = InjectorPlace::new().start(&more);
     for flag in ["proxyImage", "cni", "coreDump", "caOut"] {
         assert_eq!(injector.logged(&format!("ignoring --{flag}: ")), 1);
     }
     assert_eq!(injector.client().image(), "proxy:1");
     // Templates of one's own may ask for the images.
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write(
         "config",
         "templates:\n  sidecar: |\n    spec: {containers: [{name: istio-proxy, image: '{{ .ProxyImage }}+{{ .ProxyInitImage }}'}]}\n",
@@ -241,7 +243,7 @@ fn flags_of_the_built_in_template_mean_nothing_beside_a_configuration() {
 
 #[test]
 fn flags_of_the_built_in_template_count_beside_a_policy() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("config", "policy: enabled\n");
     let more = ["--proxyImage=x:1", "--discoveryAddress=d:15010", "--cni"];
     let injector = place.start(&more);
@@ -251,7 +253,7 @@ fn flags_of_the_built_in_template_count_beside_a_policy() {
 
 #[test]
 fn the_drain() {
-    let mut injector = Place::new().start(&["--drainDuration=4s"]);
+    let mut injector = InjectorPlace::new().start(&["--drainDuration=4s"]);
     let mut client = injector.client();
     assert_eq!(client.image(), "proxy:1");
     let start = Instant::now();
@@ -273,7 +275,7 @@ fn the_drain() {
 
 #[test]
 fn http2_is_told_to_go() {
-    let mut injector = Place::new().start(&["--drainDuration=1s"]);
+    let mut injector = InjectorPlace::new().start(&["--drainDuration=1s"]);
     let mut client = Client::try_connect(
         injector.address(),
         client_config(&injector.trust(), &["h2"]),
@@ -305,7 +307,7 @@ fn http2_is_told_to_go() {
 
 #[test]
 fn asked_twice_it_goes_at_once() {
-    let mut injector = Place::new().start(&["--drainDuration=1h"]);
+    let mut injector = InjectorPlace::new().start(&["--drainDuration=1h"]);
     let start = Instant::now();
     injector.signal("TERM");
     until("it drains", || injector.logged("asked to stop") == 1);
@@ -316,7 +318,7 @@ fn asked_twice_it_goes_at_once() {
 
 #[test]
 fn the_health_file_and_its_probe() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let path = place.path("health").to_str().unwrap().to_owned();
     let mut injector = place.start(&["--healthCheckFile", &path, "--healthCheckInterval=200ms"]);
     let probe = |interval: &str| run(&["probe", "--probe-path", &path, "--interval", interval]);
@@ -378,7 +380,7 @@ fn a_links_name_chooses_the_role() {
 
 #[test]
 fn its_own_certificates() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
     let ca = path("ca.pem");
     let words: Vec<String> = [

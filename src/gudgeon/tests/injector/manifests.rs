@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Output, Stdio};
 
-use crate::support::{Place, gudgeon, run};
+use crate::support::{InjectorPlace, gudgeon, run};
 
 const DEPLOYMENT: &str = "# kept
 apiVersion: v1
@@ -35,7 +35,7 @@ fn err(done: &Output) -> String {
 
 #[test]
 fn a_deployment_gets_its_proxy_and_once_only() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("in.yaml", DEPLOYMENT);
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
     let (config, input) = (path("config"), path("in.yaml"));
@@ -81,7 +81,7 @@ fn a_deployment_gets_its_proxy_and_once_only() {
 
 #[test]
 fn what_is_skipped_is_named_and_untouched() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let text = DEPLOYMENT.replace(
         "    spec:\n",
         "    spec:\n      hostNetwork: true   # odd\n",
@@ -102,7 +102,7 @@ fn what_is_skipped_is_named_and_untouched() {
 
 #[test]
 fn nothing_is_written_when_something_is_wrong() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("good.yaml", DEPLOYMENT);
     place.write(
         "bad.yaml",
@@ -175,7 +175,7 @@ fn nothing_is_written_when_something_is_wrong() {
 
 #[test]
 fn flags_of_the_built_in_template_mean_nothing_beside_a_configuration() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("in.yaml", DEPLOYMENT);
     let input = place.path("in.yaml").to_str().unwrap().to_owned();
     let done = run(&[
@@ -210,7 +210,7 @@ fn flags_of_the_built_in_template_mean_nothing_beside_a_configuration() {
 
 #[test]
 fn flags_of_the_built_in_template_count_beside_a_policy() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("in.yaml", DEPLOYMENT);
     place.write("config", "policy: enabled\n");
     let input = place.path("in.yaml").to_str().unwrap().to_owned();
@@ -249,7 +249,7 @@ fn what_has_no_end_is_no_text() {
 /// More comes out than is held in memory, so it is made twice; and what comes out is the same.
 #[test]
 fn a_list_of_thousands_is_worked_on_item_by_item() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let long = "x".repeat(6000);
     let config = format!(
         "policy: enabled\nprobers: legacy\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: proxy:1\n    args: [{long}]\n"

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Client, Injector, Place, TEMPLATE, kubelet, pair, until};
+use crate::support::{self, Client, Injector, InjectorPlace, TEMPLATE, kubelet, pair, until};
 
 /// The promised time from the write to its effect, and the delay that two busy cores may add.
 const PROMISED: Duration = Duration::from_millis(500);
@@ -38,7 +38,7 @@ fn ten_changes_in_a_row_are_all_seen() {
 
 #[test]
 fn kubelets_dance() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     kubelet(place.root.path(), 0, &[("config", TEMPLATE)]);
     let injector = place.start(&[]);
     let mut client = injector.client();

@@ -1,6 +1,6 @@
 //! Secrets of users and operators are neither logged nor shown: values of annotations, the environment, keys.
 
-use crate::support::{Injector, Place, gudgeon, pod, review, until};
+use crate::support::{Injector, InjectorPlace, gudgeon, pod, review, until};
 use serde_json::{Value, json};
 
 /// A secret that only the user may see.
@@ -43,7 +43,7 @@ fn asked(how: &str, more: &[(&str, &str)]) -> Value {
 }
 
 fn started(level: &str) -> Injector {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("config", TEMPLATE);
     let mut arguments = place.arguments();
     arguments.extend(["--log_output_level".to_owned(), level.to_owned()]);

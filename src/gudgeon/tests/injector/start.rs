@@ -3,12 +3,14 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Client, Place, TEMPLATE, apart, client_config, gudgeon, pair, until};
+use crate::support::{
+    self, Client, InjectorPlace, TEMPLATE, apart, client_config, gudgeon, pair, until,
+};
 use serde_json::Value;
 
 #[test]
 fn files_where_istio_mounts_them() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("mesh", "proxyListenPort: 15999\n");
     place.write("values", "{\"image\": \"proxy:v\"}");
     place.write(
@@ -65,7 +67,7 @@ fn a_port_that_only_root_may_take() {
     // In a new network namespace with the kernel's defaults; and then as root of another user namespace, without rights in
     // the network's.
     let mut command = apart("-Urn", "exec unshare -Ur \"$0\" \"$@\";");
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let done = command
         .args(place.arguments())
         .arg("--port=443")
@@ -78,7 +80,7 @@ fn a_port_that_only_root_may_take() {
 
 #[test]
 fn half_a_rotation_at_the_start() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("key.pem", &pair().1);
     // Asked to go meanwhile, it goes.
     let mut child = gudgeon()
@@ -122,7 +124,7 @@ fn half_a_rotation_at_the_start() {
 
 #[test]
 fn lines_as_json_and_in_a_file() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let log = place.path("log").to_str().unwrap().to_owned();
     let injector = place.start(&["--log_as_json", "--log_target=stdout", "--log_target", &log]);
     assert_eq!(injector.client().image(), "proxy:1");
@@ -147,7 +149,7 @@ fn lines_as_json_and_in_a_file() {
 
 #[test]
 fn what_was_begun_is_answered_before_the_end() {
-    let mut injector = Place::new().start(&["--drainDuration=500ms"]);
+    let mut injector = InjectorPlace::new().start(&["--drainDuration=500ms"]);
     let mut client = injector.client();
     let body = support::review(&support::pod("web")).to_string();
     let (first, rest) = body.split_at(20);
@@ -184,7 +186,7 @@ fn what_was_begun_is_answered_before_the_end() {
 /// twelve lives.
 #[test]
 fn the_ca_is_renewed_and_its_file_with_it() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("config", TEMPLATE);
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
     let (config, out) = (path("config"), path("ca.pem"));

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::support::{
-    Injector, Place, TEMPLATE, beside_a_hung_mount, gudgeon, pair_until, pipe, until,
+    Injector, InjectorPlace, TEMPLATE, beside_a_hung_mount, gudgeon, pair_until, pipe, until,
 };
 
 /// Asserts that the injector still injects, and ends on SIGTERM.
@@ -19,7 +19,7 @@ fn goes_on(mut injector: Injector) {
 
 #[test]
 fn files_that_block_hold_up_only_themselves() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let hung = place.path("hung");
     let possible = beside_a_hung_mount(&hung);
     let to = match possible {
@@ -66,7 +66,7 @@ fn places_that_block_a_writer_are_errors_at_once() {
         ("healthCheckFile", "cannot write health file"),
         ("caOut", "cannot write --caOut"),
     ] {
-        let place = Place::new();
+        let place = InjectorPlace::new();
         let path = place.path("pipe");
         pipe(&path);
         let mut arguments = place.arguments();
@@ -82,7 +82,7 @@ fn places_that_block_a_writer_are_errors_at_once() {
 
 #[test]
 fn certificates_that_end_are_said_and_shown() {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let (chain, key) = pair_until(Some(time::Duration::hours(3)));
     place.write("chain.pem", &chain);
     place.write("key.pem", &key);

@@ -30,7 +30,7 @@ use host::{Cable, Connection, NODE, POD};
 use kubelet::Kubelet;
 use plane::Plane;
 use serde_json::{Value, json};
-use support::Place;
+use support::InjectorPlace;
 
 /// A web server and a gRPC service, with every kind of probe.
 const SHOP: &str = "apiVersion: v1
@@ -68,7 +68,7 @@ const REWRITTEN: [(&str, &str, &str); 4] = [
 
 /// A pod, injected by the built program with its built-in template.
 fn injected(mesh: &str, flags: &[&str]) -> Value {
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write("pod.yaml", SHOP);
     place.write("mesh", mesh);
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::server::{apply, kubectl, repository, until};
-use crate::support::{Place, gudgeon, image_in, pod, review, run};
+use crate::support::{InjectorPlace, gudgeon, image_in, pod, review, run};
 
 const MESH: &str = "# Who comes has comments.\ndefaultConfig:\n  drainDuration: 7s\n";
 const VALUES: &str = "{\"global\": {\"hub\": \"example.com\"}}";
@@ -46,7 +46,7 @@ fn the_page_fetches_what_istio_has() {
     );
     map("istio", json!({"mesh": MESH}));
 
-    let place = Place::new();
+    let place = InjectorPlace::new();
     let done = Command::new("/bin/sh")
         .args(["-ec", block(&page)])
         .current_dir(place.root.path())
@@ -75,7 +75,7 @@ fn the_page_fetches_what_istio_has() {
 }
 
 /// The same as by the files that were fetched.
-fn by_both_steps_at_once(page: &str, place: &Place) {
+fn by_both_steps_at_once(page: &str, place: &InjectorPlace) {
     place.write(
         "pod.yaml",
         "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: a}]}}\n",
@@ -124,7 +124,7 @@ fn the_proxy_runs_as_a_user_of_its_openshift_namespace() {
                 "openshift.io/sa.scc.supplemental-groups": "2000/50,9000/9"}}})
     };
     apply(&namespace("1000680000/10000"));
-    let place = Place::new();
+    let place = InjectorPlace::new();
     place.write(
         "config",
         "policy: enabled\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: p:[[ .ProxyUID ]]-[[ .ProxyGID ]]\n",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::galley_place::{Place, until};
+use crate::galley_place::{GalleyPlace, until};
 use crate::server::{apply, kubectl, run, try_kubectl};
 
 const NAMESPACE: &str = "galley-b";
@@ -68,7 +68,7 @@ fn kinds_that_come_late_or_go_and_objects_that_are_broken() {
         "metadata": {"name": "s", "namespace": NAMESPACE}, "spec": {"egress": [{"hosts": ["./*"]}]},
     }));
     let kubeconfig = run().join("kubeconfig");
-    let galley = Place::of_a_cluster(kubeconfig.to_str().unwrap()).start();
+    let galley = GalleyPlace::of_a_cluster(kubeconfig.to_str().unwrap()).start();
     assert_eq!(galley.configz()["source"]["kind"], "cluster");
     assert_eq!(galley.names(SIDECARS), [format!("{NAMESPACE}/s")]);
     assert_eq!(galley.names(SERVICES), [""; 0]);
@@ -134,7 +134,7 @@ fn services_and_ingresses_of_a_cluster_are_made_into_rules() {
         ]},
     }));
     let kubeconfig = run().join("kubeconfig");
-    let place = Place::of_a_cluster(kubeconfig.to_str().unwrap());
+    let place = GalleyPlace::of_a_cluster(kubeconfig.to_str().unwrap());
     let galley = place.arg("--enableServiceDiscovery").start();
     let of = |collection: &str, name: &str| {
         let document = galley.document(&format!("/debug/configz?collection={collection}"));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Injector, Place};
+use crate::support::{Injector, InjectorPlace};
 
 /// The folder of the run.
 pub(crate) fn run() -> PathBuf {
@@ -141,8 +141,8 @@ pub(crate) fn pod(namespace: &str, name: &str) -> Value {
 }
 
 /// Files of an injector that serves the run's own certificate.
-pub(crate) fn place(config: &str) -> Place {
-    let place = Place::new();
+pub(crate) fn place(config: &str) -> InjectorPlace {
+    let place = InjectorPlace::new();
     place.write("config", config);
     // A client that trusts this file's certificates trusts the CA.
     place.write("chain.pem", &(of_run("webhook.crt") + &of_run("ca.crt")));

@@ -124,11 +124,11 @@ pub fn run(arguments: &[&str]) -> Output {
 }
 
 /// Files of an injector.
-pub struct Place {
+pub struct InjectorPlace {
     pub root: tempfile::TempDir,
 }
 
-impl Place {
+impl InjectorPlace {
     pub fn new() -> Self {
         let this = Self {
             root: tempfile::tempdir().unwrap(),
@@ -203,7 +203,7 @@ impl Place {
 
 /// A running one.
 pub struct Injector {
-    pub place: Place,
+    pub place: InjectorPlace,
     program: Program,
     pub port: u16,
     pub monitoring: u16,
@@ -213,7 +213,7 @@ is_a_program!(Injector);
 
 impl Injector {
     pub fn new() -> Self {
-        Place::new().start(&[])
+        InjectorPlace::new().start(&[])
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use api::text::first_letters;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use base64::{DecodeError, Engine as _, alphabet};
 use gotmpl::{TemplateError, Value};
@@ -196,7 +197,7 @@ fn trunc(args: &[Value]) -> Result<Value, TemplateError> {
         let all = text.chars().count();
         text.chars().skip(all.saturating_sub(count)).collect()
     } else {
-        text.chars().take(count).collect::<String>()
+        first_letters(text, count).to_owned()
     };
     Ok(Value::from(kept))
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use api::backoff::{Backoff, Bounds};
+
 use super::query::{QueryPath, QueryTarget};
-use crate::backoff::{Backoff, Bounds};
 
 /// The backoff after an error.
 const BOUNDS: Bounds = Bounds {

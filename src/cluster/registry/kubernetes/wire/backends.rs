@@ -7,7 +7,7 @@ use api::model::Health;
 use serde::Deserialize;
 
 use super::{RawMetadata, Wrong, or_default, said};
-use crate::kind::{Key, Kind, Resource, bytes};
+use crate::kind::{ENDPOINT_SLICES, Key, Kind, Resource, bytes};
 
 const SERVICE: &str = "kubernetes.io/service-name";
 
@@ -57,11 +57,7 @@ pub struct EndpointSlice {
 }
 
 impl Kind for EndpointSlice {
-    const RESOURCE: Resource = Resource {
-        group: "discovery.k8s.io",
-        version: "v1",
-        name: "endpointslices",
-    };
+    const RESOURCE: Resource = ENDPOINT_SLICES;
 
     fn key(&self) -> Key {
         self.key.clone()
@@ -82,11 +78,7 @@ pub struct Endpoints {
 }
 
 impl Kind for Endpoints {
-    const RESOURCE: Resource = Resource {
-        group: "",
-        version: "v1",
-        name: "endpoints",
-    };
+    const RESOURCE: Resource = Resource::core("endpoints");
 
     fn key(&self) -> Key {
         self.key.clone()

@@ -36,11 +36,7 @@ pub struct Pod {
 }
 
 impl Kind for Pod {
-    const RESOURCE: Resource = Resource {
-        group: "",
-        version: "v1",
-        name: "pods",
-    };
+    const RESOURCE: Resource = Resource::core("pods");
 
     fn key(&self) -> Key {
         self.key.clone()

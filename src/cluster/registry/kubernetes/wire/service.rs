@@ -40,11 +40,7 @@ pub struct Service {
 }
 
 impl Kind for Service {
-    const RESOURCE: Resource = Resource {
-        group: "",
-        version: "v1",
-        name: "services",
-    };
+    const RESOURCE: Resource = Resource::core("services");
 
     fn key(&self) -> Key {
         self.key.clone()

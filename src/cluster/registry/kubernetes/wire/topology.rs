@@ -20,11 +20,7 @@ pub struct Node {
 }
 
 impl Kind for Node {
-    const RESOURCE: Resource = Resource {
-        group: "",
-        version: "v1",
-        name: "nodes",
-    };
+    const RESOURCE: Resource = Resource::core("nodes");
 
     fn key(&self) -> Key {
         self.key.clone()
@@ -40,11 +36,7 @@ pub struct Namespace {
 }
 
 impl Kind for Namespace {
-    const RESOURCE: Resource = Resource {
-        group: "",
-        version: "v1",
-        name: "namespaces",
-    };
+    const RESOURCE: Resource = Resource::core("namespaces");
 
     fn key(&self) -> Key {
         self.key.clone()

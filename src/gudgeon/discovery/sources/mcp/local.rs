@@ -12,18 +12,14 @@ use mcp::objects;
 use mcp::sink::Changes;
 use mcp::version::{Sum, member};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use crate::mcp::{Apply, ReceivedObject};
 use crate::process;
 use crate::secrets;
 use crate::shared::RuleUpdate;
-use crate::watch::PlaceWatcher;
+use crate::watch::{PlaceWatcher, SETTLE};
 
-/// The quiet time that ends a batch of changes, and the longest wait for it: a program that writes a file often writes another.
-const QUIET: Duration = Duration::from_millis(100);
-const MOST: Duration = Duration::from_millis(500);
 /// A look in any case, and where the kernel does not tell of changes.
 const SELDOM: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_secs(1);
@@ -163,8 +159,7 @@ impl Local {
             }
             tokio::select! {
                 Ok(()) = again.changed() => directory.forget_stamps(),
-                () = watcher.changed() => watcher.settle(QUIET, MOST).await,
-                () = sleep(pause) => watcher.follow_path().await,
+                () = watcher.due(SETTLE, pause) => {}
             }
         }
     }

@@ -3,49 +3,49 @@
 
 use std::time::Duration;
 
-use crate::failure::Failure;
-
 /// The first wait, and the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    pub(crate) first: Duration,
-    pub(crate) most: Duration,
+pub struct Bounds {
+    pub first: Duration,
+    pub most: Duration,
+}
+
+impl Bounds {
+    /// Returns the wait after so many earlier tries, without jitter.
+    #[must_use]
+    pub fn step(&self, tries: u32) -> Duration {
+        let doubled = 2_u32.saturating_pow(tries);
+        self.first.saturating_mul(doubled).min(self.most)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     bounds: Bounds,
     tries: u32,
 }
 
 impl Backoff {
-    pub(crate) const fn new(bounds: Bounds) -> Self {
+    #[must_use]
+    pub const fn new(bounds: Bounds) -> Self {
         Self { bounds, tries: 0 }
     }
 
-    /// The next wait. `random` is in `0.0..1.0`: the wait is a fifth shorter to a fifth longer than its step.
-    pub(crate) fn next(&mut self, random: f64) -> Duration {
-        let step = self
-            .bounds
-            .first
-            .saturating_mul(2_u32.saturating_pow(self.tries))
-            .min(self.bounds.most);
+    /// Returns the next wait. `random` is in `0.0..1.0`: the wait is a fifth shorter to a fifth longer than its step.
+    pub fn next(&mut self, random: f64) -> Duration {
+        let step = self.bounds.step(self.tries);
         self.tries = self.tries.saturating_add(1);
+        let random = if random.is_nan() { 0.5 } else { random };
         step.mul_f64(0.8 + 0.4 * random.clamp(0.0, 1.0))
     }
 
-    /// The same after a failure, and not before the server wants to hear of it again.
-    pub(crate) fn after(&mut self, failure: &Failure, random: f64) -> Duration {
-        let wait = self.next(random);
-        wait.max(failure.after().unwrap_or_default())
-    }
-
     /// Returns true if a retry has been delayed since the last reset.
-    pub(crate) const fn waited(&self) -> bool {
+    #[must_use]
+    pub const fn waited(&self) -> bool {
         self.tries > 0
     }
 
-    pub(crate) const fn reset(&mut self) {
+    pub const fn reset(&mut self) {
         self.tries = 0;
     }
 }
@@ -76,12 +76,20 @@ mod tests {
         backoff.reset();
         assert!(!backoff.waited());
         assert_eq!(backoff.next(0.5).as_millis(), 100);
+        assert_eq!(BOUNDS.step(u32::MAX), BOUNDS.most);
     }
 
     #[test]
-    fn two_replicas_differ() {
-        let (mut early, mut late) = (Backoff::new(BOUNDS), Backoff::new(BOUNDS));
-        assert_eq!(early.next(0.0).as_millis(), 80);
-        assert_eq!(late.next(1.0).as_millis(), 120);
+    fn jitter_is_a_fifth_whatever_the_random_number() {
+        for (random, milliseconds) in [
+            (0.0, 80),
+            (1.0, 120),
+            (-5.0, 80),
+            (7.0, 120),
+            (f64::NAN, 100),
+        ] {
+            let wait = Backoff::new(BOUNDS).next(random);
+            assert_eq!(wait.as_millis(), milliseconds, "{random}");
+        }
     }
 }
