@@ -115,7 +115,11 @@ impl World {
 
     pub(super) fn resource(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
         let body = self.get(kind, name)?;
-        Some(Arc::new(Resource::new(name, body.encode(name))))
+        let make = match kind {
+            Type::Listener => Resource::listener,
+            Type::Cluster | Type::Endpoint | Type::Route | Type::Secret => Resource::new,
+        };
+        Some(Arc::new(make(name, body.encode(name))))
     }
 
     pub(super) fn view(&self) -> Arc<dyn View> {
