@@ -24,9 +24,23 @@ impl Version {
         Self(half.fold(0, |sum, byte| sum << 8 | u128::from(*byte)))
     }
 
-    /// One in so many versions is, always the same ones: where lists are cut by it, equal parts of them are cut alike.
+    /// The same with a mark in place of its last eight digits: who is given the version back reads from it what the content was,
+    /// though nobody has it any more. The mark of a set is the sum of its members' marks.
+    #[must_use]
+    pub fn marked(self, mark: u32) -> Self {
+        Self(self.0 >> u32::BITS << u32::BITS | u128::from(mark))
+    }
+
+    /// Returns the last eight digits.
+    pub fn mark(self) -> u32 {
+        let [.., a, b, c, d] = self.0.to_be_bytes();
+        u32::from_be_bytes([a, b, c, d])
+    }
+
+    /// One in so many versions is, always the same ones: where lists are cut by it, equal parts of them are cut alike. A mark
+    /// has no part in it.
     pub const fn is_one_in(self, many: u128) -> bool {
-        self.0.is_multiple_of(many)
+        (self.0 >> u32::BITS).is_multiple_of(many)
     }
 
     /// Parses the text that [`Display`](fmt::Display) writes; `None` for any other text, which was never given out as a version.
@@ -110,6 +124,25 @@ mod tests {
         ] {
             assert_eq!(Version::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_mark_is_read_back_from_a_version_and_from_a_set() {
+        let [a, b, c] = [b"a", b"b", b"c"].map(|bytes| Version::of(bytes));
+        let marked = a.marked(7);
+        assert_eq!(marked.mark(), 7);
+        assert_eq!(Version::parse(&marked.to_string()), Some(marked));
+        assert_eq!(marked, a.marked(9).marked(7));
+        assert_ne!(marked, b.marked(7));
+        let many = [a.marked(u32::MAX), b.marked(0), c.marked(3)];
+        assert_eq!(many.into_iter().sum::<Version>().mark(), 2);
+        // Lists are cut where they were.
+        let cut = |version: Version| {
+            (1..9)
+                .map(|many| version.is_one_in(many))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(cut(a), cut(marked));
     }
 
     #[test]

@@ -117,7 +117,7 @@ pub(crate) fn open_at_once(options: &mut OpenOptions, path: &Path) -> io::Result
         .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open(path);
     opened.map_err(|error| match rustix::io::Errno::from_io_error(&error) {
-        Some(rustix::io::Errno::NXIO) => io::Error::other("nobody reads from it"),
+        Some(rustix::io::Errno::NXIO) => io::Error::other("it has no reader"),
         _ => error,
     })
 }
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(error.to_string(), "not a regular file");
         let mut options = OpenOptions::new();
         let error = open_at_once(&mut options, file.path()).unwrap_err();
-        assert_eq!(error.to_string(), "nobody reads from it");
+        assert_eq!(error.to_string(), "it has no reader");
         let mut none = Beside::new(root.path().join("none/x"));
         assert_eq!(
             none.touch(b"").await.unwrap_err().kind(),

@@ -218,7 +218,7 @@ mod tests {
         )
         .unwrap();
         let error = replace(&pipe, b"new").unwrap_err();
-        assert_eq!(error.to_string(), "nobody reads from it");
+        assert_eq!(error.to_string(), "it has no reader");
         assert!(link.is_symlink());
         assert!(!std::fs::metadata(&link).unwrap().is_file());
     }

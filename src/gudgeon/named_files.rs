@@ -5,7 +5,8 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use api::config::document::COMMAND_LINE;
+use api::config::Finding;
+use api::config::document::{COMMAND_LINE, Part};
 use serde_json::{Map, Value};
 
 use crate::file;
@@ -200,6 +201,50 @@ impl NamedFile {
             below: *below,
         })
     }
+
+    /// Returns true if text that is not YAML from this line on may belong to another program: below a directory alone.
+    pub(crate) fn skips_text(&self, line: usize) -> bool {
+        self.below && is_anothers_text(&self.text, line)
+    }
+
+    /// The same of a document that is no object.
+    pub(crate) fn skips_value(&self, value: &Value) -> bool {
+        self.below && says_no_kind(value)
+    }
+
+    /// The same of an object with errors in what a template fills in.
+    pub(crate) fn skips_object(&self, part: &Part<'_>, findings: &[Finding]) -> bool {
+        self.below && is_filled_in_later(part, findings)
+    }
+}
+
+/// Returns true if there is no `apiVersion`, which other files with a `kind` lack. One of ours without a kind is a mistake, and so
+/// is a misspelled `apiVersion` beside a `kind` and `metadata`.
+fn says_no_kind(value: &Value) -> bool {
+    let says = |key| value.get(key).is_some_and(|said| !said.is_null());
+    !(says("apiVersion") || says("kind") && says("metadata"))
+}
+
+/// The begin of an action of Helm, and of other templates.
+const ACTION: &str = "{{";
+
+/// Returns true if text that is not YAML from this line on may be a template, or holds no object at all.
+fn is_anothers_text(text: &str, line: usize) -> bool {
+    if !text.contains("apiVersion") {
+        return true;
+    }
+    // The parser may find one line later what an action has broken.
+    let mut before = text.lines().take(line.saturating_add(1));
+    before.any(|line| line.contains(ACTION))
+}
+
+/// Returns true if an error is about text that a template fills in.
+fn is_filled_in_later(part: &Part<'_>, findings: &[Finding]) -> bool {
+    let mut errors = findings.iter().filter(|found| found.is_error());
+    errors.any(|found| {
+        part.text(&found.path)
+            .is_some_and(|text| text.contains(ACTION))
+    })
 }
 
 fn take(from: impl Read) -> std::io::Result<Vec<u8>> {

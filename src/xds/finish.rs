@@ -41,6 +41,11 @@ const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptio
 /// A message of a resource.
 pub(crate) trait Encode {
     fn encode(self) -> Vec<u8>;
+
+    /// The resource of encoded bytes.
+    fn resource(name: Arc<str>, body: Vec<u8>) -> Resource {
+        Resource::new(name, body)
+    }
 }
 
 impl<M> Draft<M> {
@@ -57,7 +62,7 @@ impl<M: Encode> Draft<M> {
     pub(crate) fn finish(self) -> Resource {
         Resource {
             from: self.from.into(),
-            ..Resource::new(self.name, self.message.encode())
+            ..M::resource(self.name, self.message.encode())
         }
     }
 }
@@ -68,7 +73,7 @@ impl<M: Encode> Draft<M> {
         let body = api::envoy::canonical(message, &self.message.encode());
         Resource {
             from: self.from.into(),
-            ..Resource::new(self.name, body)
+            ..M::resource(self.name, body)
         }
     }
 }
@@ -96,6 +101,10 @@ impl Encode for Assignment {
 impl Encode for Listener {
     fn encode(self) -> Vec<u8> {
         self.encode_to_vec()
+    }
+
+    fn resource(name: Arc<str>, body: Vec<u8>) -> Resource {
+        Resource::listener(name, body)
     }
 }
 

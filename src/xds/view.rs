@@ -80,6 +80,10 @@ pub struct Resource {
     pub from: Arc<[ObjectRef]>,
 }
 
+/// The listeners that every sidecar has whose traffic is intercepted. Both always have a port of their own.
+pub(crate) const VIRTUAL_OUTBOUND: &str = "virtualOutbound";
+pub(crate) const VIRTUAL_INBOUND: &str = "virtualInbound";
+
 /// In front of the name of a certificate that is in files of a client, of which nobody else knows whether they are there.
 pub(crate) const PAIR: &str = "file-cert:";
 /// The same of a root.
@@ -114,12 +118,33 @@ struct Binding {
     bind_to_port: Option<bool>,
 }
 
+/// The mark in the version of a listener of this name that has a port of its own; others have none.
+fn mark_of_bound(name: &str) -> u32 {
+    Version::of(name.as_bytes()).mark().max(1)
+}
+
 impl Resource {
-    /// Returns true if a listener has a port of its own; `None` if its content is not known.
+    /// A listener. Its version says whether it has a port of its own, to a server that does not know its content, too.
+    pub(crate) fn listener(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Self {
+        let one = Self::new(name, body);
+        let binding = Binding::decode(&*one.body).unwrap_or_default();
+        let mark = match binding.bind_to_port {
+            Some(false) => 0,
+            Some(true) | None => mark_of_bound(&one.name),
+        };
+        Self {
+            version: one.version.marked(mark),
+            ..one
+        }
+    }
+
+    /// Returns true if a listener has a port of its own; `None` if its version is none of a listener's.
     pub(crate) fn binds(&self) -> Option<bool> {
-        let body = Some(&self.body).filter(|body| !body.is_empty())?;
-        let binding = Binding::decode(&**body).ok()?;
-        Some(binding.bind_to_port.unwrap_or(true))
+        match self.version.mark() {
+            0 => Some(false),
+            mark if mark == mark_of_bound(&self.name) => Some(true),
+            _ => None,
+        }
     }
 
     /// Returns true if the client may refuse it for a reason that is its own: Envoy takes nothing of a response behind what it
@@ -326,13 +351,13 @@ mod tests {
                 bind_to_port: bind_to_port.map(|value| BoolValue { value }),
                 ..Listener::default()
             };
-            let resource = Resource::new("a", listener.encode_to_vec());
+            let resource = Resource::listener("a", listener.encode_to_vec());
             assert_eq!(resource.binds(), Some(binds));
+            let known = |version| Resource::without_body("a".into(), version);
+            assert_eq!(known(resource.version).binds(), Some(binds));
         }
-        assert_eq!(
-            Resource::without_body("a".into(), Version::EMPTY).binds(),
-            None
-        );
+        let strange = Version::of(b"of another server");
+        assert_eq!(Resource::without_body("a".into(), strange).binds(), None);
     }
 
     /// Checked with the messages themselves, which this file does not know.

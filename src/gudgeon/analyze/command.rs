@@ -153,12 +153,13 @@ pub(crate) fn found(
             match document {
                 Ok(document) => {
                     for part in document.parts() {
-                        let (item, said) = read(&part, number, of_files(file, namespace));
+                        let (item, said) = read(&part, number, file, namespace);
                         items.extend(item);
                         messages.extend(said);
                         number += 1;
                     }
                 }
+                Err(malformed) if file.skips_text(malformed.line) => {}
                 Err(malformed) => {
                     *is_whole = false;
                     tell(&format!(
@@ -185,8 +186,13 @@ pub(crate) fn found(
 }
 
 /// An object of ours, valid or not, or one of Kubernetes that those speak of; and what is wrong with it by itself.
-fn read(part: &Part<'_>, number: usize, namespace: Option<&str>) -> (Option<Item>, Vec<Message>) {
-    let value = placed(part, namespace);
+fn read(
+    part: &Part<'_>,
+    number: usize,
+    file: &NamedFile,
+    namespace: Option<&str>,
+) -> (Option<Item>, Vec<Message>) {
+    let value = placed(part, of_files(file, namespace));
     let text = |pointer: &str| {
         value
             .pointer(pointer)
@@ -208,6 +214,9 @@ fn read(part: &Part<'_>, number: usize, namespace: Option<&str>) -> (Option<Item
     if config::is_ours(version) {
         let (object, mut findings) = config::check_all(&value);
         part.complain(&mut findings);
+        if file.skips_object(part, &findings) {
+            return (None, Vec::new());
+        }
         let is_valid = !findings.iter().any(Finding::is_error);
         if let Some(object) = object.as_ref().filter(|_| is_valid) {
             findings.extend(config::notes_of(object));

@@ -480,6 +480,31 @@ fn what_is_wrong_with_one_by_itself_has_its_words() {
     assert!(!is_whole);
 }
 
+/// As in `validate`: a file that was named is taken at its word.
+#[test]
+fn what_belongs_to_other_programs_is_skipped_below_a_directory_only() {
+    let template = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v, namespace: demo}\n\
+                    spec: {hosts: [web], http: [{timeout: '{{ .Values.timeout }}', route: [{destination: {host: web}}]}]}\n";
+    let broken = "apiVersion: networking.istio.io/v1\nkind: [\n";
+    for (text, is_skipped) in [
+        ("a: [\n", true),
+        ("apiVersion: v1\nkind: [\n{{ end }}\n", true),
+        (template, true),
+        (broken, false),
+    ] {
+        for below in [true, false] {
+            let named = NamedFile {
+                below,
+                ..file(text)
+            };
+            let mut is_whole = true;
+            let found = found(&[named], None, "istio-system", &mut is_whole);
+            let is_quiet = is_whole && found.is_empty();
+            assert_eq!(is_quiet, below && is_skipped, "{text}");
+        }
+    }
+}
+
 #[test]
 fn parts_of_ingresses_that_nothing_is_made_of_are_said() {
     let backend = |port: &str| format!("{{service: {{name: web, port: {port}}}}}");

@@ -86,7 +86,7 @@ impl GalleyMetrics {
             ),
             (
                 "gudgeon_log_lines_lost".to_owned(),
-                "Log lines that nobody took",
+                "Log lines that were dropped because their reader was too slow",
                 &self.lost_lines,
             ),
         ];

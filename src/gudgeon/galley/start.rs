@@ -246,7 +246,7 @@ async fn doors(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure> {
         let bound = listener.local_addr();
         let open = bound.is_ok_and(|bound| !bound.ip().is_loopback());
         if open {
-            warn!("anybody who reaches it may read it: see --ctrlz_address");
+            warn!("any client that reaches it may read it: see --ctrlz_address");
         }
         let door = Listener {
             listener,

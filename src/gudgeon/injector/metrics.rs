@@ -104,7 +104,7 @@ impl InjectorMetrics {
             ),
             (
                 "gudgeon_log_lines_lost",
-                "Log lines that nobody took",
+                "Log lines that were dropped because their reader was too slow",
                 &self.lost_lines,
             ),
         ];

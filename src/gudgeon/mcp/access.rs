@@ -37,7 +37,7 @@ impl WithoutList {
     const fn words(self) -> &'static str {
         match self {
             Self::Everyone => "everyone with a verified certificate may connect",
-            Self::Nobody => "nobody may connect",
+            Self::Nobody => "no client may connect",
         }
     }
 }
@@ -74,8 +74,8 @@ impl CurrentList {
     pub(super) fn why_nobody(&self, path: &Path) -> Option<String> {
         let path = path.display();
         self.list.is_nobody().then(|| match self.is_written {
-            true => format!("nobody may connect: the access list {path} allows nobody"),
-            false => format!("nobody may connect: there is no access list at {path}"),
+            true => format!("no client may connect: the access list {path} allows none"),
+            false => format!("no client may connect: there is no access list at {path}"),
         })
     }
 }

@@ -41,7 +41,7 @@ impl<'a> SourceFile<'a> {
                         self.part(file, &part);
                     }
                 }
-                Err(malformed) if file.below && is_anothers_text(&file.text, malformed.line) => {
+                Err(malformed) if file.skips_text(malformed.line) => {
                     self.report.skipped();
                 }
                 Err(malformed) => {
@@ -60,8 +60,7 @@ impl<'a> SourceFile<'a> {
     /// mistake.
     fn part(&mut self, file: &NamedFile, part: &Part<'_>) {
         let value = part.value();
-        let is_no_object = file.below && says_no_kind(&value);
-        if is_anothers(&value) || is_no_object {
+        if is_anothers(&value) || file.skips_value(&value) {
             self.report.skipped();
             return;
         }
@@ -74,7 +73,7 @@ impl<'a> SourceFile<'a> {
         }
         let (object, mut findings) = config::check_all(&value);
         part.complain(&mut findings);
-        if file.below && is_filled_in_later(part, &findings) {
+        if file.skips_object(part, &findings) {
             self.report.skipped();
             return;
         }
@@ -108,35 +107,6 @@ impl<'a> SourceFile<'a> {
         config::limit(&mut findings);
         self.report.object(&file.name, part, &subject, &findings);
     }
-}
-
-/// Returns true if there is no `apiVersion`, which other files with a `kind` lack. One of ours without a kind is a mistake, and so
-/// is a misspelled `apiVersion` beside a `kind` and `metadata`.
-fn says_no_kind(value: &Value) -> bool {
-    let says = |key| value.get(key).is_some_and(|said| !said.is_null());
-    !(says("apiVersion") || says("kind") && says("metadata"))
-}
-
-/// The begin of an action of Helm, and of other templates.
-const ACTION: &str = "{{";
-
-/// Returns true if text that is not YAML from this line on may be a template, or holds no object at all.
-fn is_anothers_text(text: &str, line: usize) -> bool {
-    if !text.contains("apiVersion") {
-        return true;
-    }
-    // The parser may find one line later what an action has broken.
-    let mut before = text.lines().take(line.saturating_add(1));
-    before.any(|line| line.contains(ACTION))
-}
-
-/// Returns true if an error is about text that a template fills in.
-fn is_filled_in_later(part: &Part<'_>, findings: &[Finding]) -> bool {
-    let mut errors = findings.iter().filter(|found| found.is_error());
-    errors.any(|found| {
-        part.text(&found.path)
-            .is_some_and(|text| text.contains(ACTION))
-    })
 }
 
 /// Returns true if `apiVersion` is of another program's group.

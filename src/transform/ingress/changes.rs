@@ -1,5 +1,6 @@
 //! Ingresses as they come and go. A change makes those objects again that the Ingress has a part in, and reads no Ingress
-//! without a part in them: a role that follows thousands of them has a loop to turn meanwhile.
+//! without a part in them: a role that follows thousands of them has a loop to turn meanwhile. A host or a name that thousands
+//! share is one object, and costs all that share it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,6 +121,13 @@ impl Ingresses {
     pub fn service(&mut self, service: &Key) {
         let hosts = self.services.get(service).into_iter().flatten();
         self.dirty.extend(hosts.cloned().map(Target::Host));
+    }
+
+    /// The Services that are other ones now, or gone: only those are asked for whose ports were looked up.
+    pub fn services(&mut self, is_changed: impl Fn(&Key) -> bool) {
+        let changed = self.services.iter().filter(|(key, _)| is_changed(key));
+        let hosts = changed.flat_map(|(_, hosts)| hosts.iter().cloned());
+        self.dirty.extend(hosts.map(Target::Host));
     }
 
     /// Everything is to be made again.

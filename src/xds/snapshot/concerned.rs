@@ -75,6 +75,7 @@ impl Concerned {
             && base.resolved_near == later.resolved_near
             && base.client_credentials == later.client_credentials
             && base.beside == later.beside
+            && base.endpoint_sockets == later.endpoint_sockets
             // They may be addresses of services.
             && !base.networks.has_gateways()
             && !later.networks.has_gateways();

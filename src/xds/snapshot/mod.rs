@@ -17,6 +17,7 @@ mod proxy;
 mod router;
 mod secrets;
 mod security;
+mod sockets;
 #[cfg(test)]
 mod tests;
 mod variants;
@@ -36,6 +37,7 @@ use self::failover::FailoverLabels;
 use self::parts::{Clusters, Listeners};
 use self::ports::ByPort;
 use self::secrets::ClientCredentials;
+use self::sockets::{EndpointSockets, endpoint_sockets};
 use self::variants::Variants;
 use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
@@ -99,6 +101,7 @@ struct Base {
     resolved_near: bool,
     /// Namespaces of services that are beside whatever proxy calls them: nobody else's proxies are led there.
     beside: BTreeSet<Arc<str>>,
+    endpoint_sockets: EndpointSockets,
 }
 
 /// The key of a set: that of its shared part, and its own parts by name and version.
@@ -424,6 +427,11 @@ impl Snapshot {
         if !beside(world, [service]).is_subset(&self.base.beside) {
             return false;
         }
+        // No listener is where one of them is.
+        let sockets = |world| endpoint_sockets(world, [service]);
+        if sockets(&self.world) != sockets(world) {
+            return false;
+        }
         if service.is_headless() && self.settings.headless.listeners && has_connections {
             // Each of a port has a listener there.
             let listeners = |world| -> BTreeSet<(Arc<str>, IpAddr)> {
@@ -496,6 +504,7 @@ impl Base {
             networks: Networks::new(world),
             resolved_near: failover::resolved_near(world),
             beside: beside(world, world.services.values()),
+            endpoint_sockets: endpoint_sockets(world, world.services.values()),
         }
     }
 }

@@ -262,27 +262,6 @@ impl ProxyView {
         !is_own && socket.is_none_or(|path| self.file_at(path).is_none())
     }
 
-    /// A file where Envoy would make a socket: it would remove that, or be refused a directory.
-    fn file_at(&self, socket: &str) -> Option<&'static str> {
-        let is_at = |file: &str| {
-            let rest = file.strip_prefix(socket);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        let places = self.inbound_ports.iter().map(|one| &one.place);
-        let mut applications = places.filter_map(|(address, _)| match address {
-            EndpointAddress::Pipe(path) => Some(path),
-            EndpointAddress::Ip(_) | EndpointAddress::Name(_) => None,
-        });
-        if applications.any(|path| is_at(path)) {
-            return Some("the proxy's application is there");
-        }
-        let node = &self.proxy.node;
-        let certificates = [&node.server, &node.client].into_iter();
-        let mut files = certificates.flat_map(|files| [&*files.chain, &*files.key, &*files.root]);
-        let log = &self.snapshot.world.mesh.access_log_file;
-        (is_at(log) || files.any(is_at)).then_some("a file of the proxy's own is there")
-    }
-
     /// Returns whether one of services is there by this name that is only intercepted.
     fn intercepts(&self, shared: &Outbound, name: &str) -> bool {
         let built = shared.listeners.get(name);
@@ -320,20 +299,20 @@ impl ProxyView {
             let name = &*built.resource.name;
             match self.has(built) {
                 has if names.contains(name) && (has || !built.endpoint) => {
-                    Some("the proxy has one of its own there")
+                    Some("the proxy has one of its own there".into())
                 }
                 _ if built.bound && applications.contains(name) => {
-                    Some("the proxy's application is there")
+                    Some("the proxy's application is there".into())
                 }
                 false if !built.endpoint => {
                     let file = built.socket.as_deref().and_then(|path| self.file_at(path));
-                    Some(file.unwrap_or("the address is the proxy's own"))
+                    Some(file.unwrap_or_else(|| "the address is the proxy's own".into()))
                 }
                 _ => None,
             }
         };
         let told = shared.listeners.values();
-        let told = told.filter_map(|built| why(built).map(|why| built.lost(why)));
+        let told = told.filter_map(|built| why(built).map(|why| built.lost(&why)));
         self.snapshot.made.tell(told, &self.proxy.node.id);
         let skipped = shared.listeners.values().filter(|built| !has(built));
         let mut parts = versions(&own);

@@ -19,6 +19,8 @@ pub(super) struct Complete {
     /// A response is owed.
     owed: bool,
     sent: Arc<Set>,
+    /// State of the world: the version that the client has by another stream, until it is sent another on this one.
+    brought: Option<Version>,
 }
 
 /// Between two sets.
@@ -72,6 +74,10 @@ impl Complete {
         &self.sent
     }
 
+    pub(super) fn brought(&self) -> Option<Version> {
+        self.brought
+    }
+
     pub(super) fn is_wildcard(&self) -> bool {
         self.wildcard
     }
@@ -106,13 +112,15 @@ impl Complete {
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
         self.names = by_name(&names);
         let target = self.target(request.kind, view);
-        let version = Version::parse(&request.version);
+        let version = Some(&request.version).filter(|version| !version.is_empty());
+        let version = version.map(|version| parsed(version));
         match target {
             Ok(target) if version == Some(target.version()) => {
                 self.sent = target;
                 true
             }
             Ok(_) | Err(Unmade) => {
+                self.brought = version;
                 self.owed = self.is_asked_for();
                 false
             }
@@ -256,6 +264,7 @@ impl Complete {
             }
         };
         self.sent = after;
+        self.brought = None;
         self.owed = false;
         Sent {
             resources,
@@ -294,8 +303,12 @@ fn merge(into: &mut Vec<Arc<str>>, names: &[Arc<str>]) {
     into.dedup();
 }
 
-/// A resource that a client reports to have, by its version. A version that was never given out differs from every one that was.
+/// A resource that a client reports to have, by its version.
 fn known(name: Arc<str>, version: &str) -> Arc<Resource> {
-    let version = Version::parse(version).unwrap_or_else(|| Version::of(version.as_bytes()));
-    Arc::new(Resource::without_body(name, version))
+    Arc::new(Resource::without_body(name, parsed(version)))
+}
+
+/// A version that was never given out differs from every one that was.
+fn parsed(version: &str) -> Version {
+    Version::parse(version).unwrap_or_else(|| Version::of(version.as_bytes()))
 }

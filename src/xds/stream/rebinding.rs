@@ -3,7 +3,9 @@
 //! runs, and leaves the port open behind one that changes back: connections to it are never answered. After a removal they are
 //! refused, unless the client answers before its threads have closed the port.
 //!
-//! The stream knows of such a change what it has sent itself. What a client brings from another stream is taken as it is.
+//! A client may have its listeners from another stream: they change while it has none. In delta the version of each says whether
+//! it was bound ([`Resource::binds`]). In state of the world the one version says whether the same ones were: if not, each that is
+//! bound waits, but for those that always are. One that has lost its port is not told apart there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use super::Stream;
 use super::complete::Difference;
 use super::message::{Response, STEP};
-use crate::view::{Resource, Set, Type};
+use crate::view::{Resource, Set, Type, VIRTUAL_INBOUND, VIRTUAL_OUTBOUND};
 
 /// Listeners that are removed so that they can come again.
 #[derive(Debug)]
@@ -42,11 +44,18 @@ impl Stream {
         if sent.version() == target.version() {
             return (target, Vec::new());
         }
-        let binds = |name: &str| sent.get(name).and_then(|known| known.binds());
+        // Elsewhere all are bound.
+        let is_intercepted = target.get(VIRTUAL_OUTBOUND).is_some();
+        let may_turn = |listener: &Resource| {
+            let is_fixed = [VIRTUAL_OUTBOUND, VIRTUAL_INBOUND].contains(&&*listener.name);
+            is_intercepted && !is_fixed && listener.binds() == Some(true)
+        };
         let turns = |listener: &&Arc<Resource>| {
-            binds(&listener.name)
-                .zip(listener.binds())
-                .is_some_and(|(before, after)| before != after)
+            match sent.get(&listener.name).and_then(|known| known.binds()) {
+                Some(before) => listener.binds() != Some(before),
+                // It came from a server that did not say.
+                None => may_turn(listener),
+            }
         };
         let changed = Difference::between(sent, &target).changed;
         let mut waiting: Vec<_> = changed
@@ -54,13 +63,18 @@ impl Stream {
             .filter(turns)
             .map(|listener| listener.name.clone())
             .collect();
+        let brought = self.listeners.brought();
+        if brought.is_some_and(|version| version.mark() != target.version().mark()) {
+            let bound = target.iter().filter(|listener| may_turn(listener));
+            waiting.extend(bound.map(|listener| listener.name.clone()));
+        }
         if let Some(rebinding) = &self.rebinding
             && !self.may_bind_again(now)
         {
             waiting.extend(rebinding.names.iter().cloned());
-            waiting.sort();
-            waiting.dedup();
         }
+        waiting.sort();
+        waiting.dedup();
         waiting.retain(|name| target.get(name).is_some());
         if waiting.is_empty() {
             return (target, waiting);

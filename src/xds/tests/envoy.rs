@@ -96,7 +96,7 @@ fn envoy_takes_whatever_the_rules_let_through() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Two listeners at one address are seen among many, where each batch has some.
+/// Two listeners at one address are seen among many, where each batch has some, and so is a cluster that others have.
 #[test]
 fn what_envoy_refuses_of_one_proxy_is_found_among_many() {
     let directory = tempfile::tempdir().unwrap();
@@ -121,15 +121,21 @@ fn what_envoy_refuses_of_one_proxy_is_found_among_many() {
     resources.listeners[0].bind_to_port = None;
     resources.listeners.push(twin);
     cases[4].1[0].static_resources.as_mut().unwrap().clusters[0].lb_policy = 77;
+    // The others have what this one lacks.
+    let lacking = cases[5].1[0].static_resources.as_mut().unwrap();
+    lacking.clusters.retain(|one| one.name != "xds-grpc");
     let refused = refused(&mut envoy, &cases);
     let has = |name: &str, why: &str| {
         refused
             .iter()
             .any(|one| one.starts_with(name) && one.contains(why))
     };
-    let (twins, policy) = (cases[3].0.as_str(), cases[4].0.as_str());
+    let [twins, policy, lacking] = [3, 4, 5].map(|at| cases[at].0.as_str());
     assert!(
-        refused.len() == 2 && has(twins, "address") && has(policy, "lb_policy"),
+        refused.len() == 3
+            && has(twins, "address")
+            && has(policy, "lb_policy")
+            && has(lacking, "xds-grpc"),
         "{refused:?}"
     );
 }

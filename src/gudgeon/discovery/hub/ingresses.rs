@@ -10,14 +10,16 @@ use cluster::registry::kubernetes::Ingresses;
 use cluster::registry::{AnyConfigured, Configuration};
 use tracing::warn;
 use transform::Key;
-use transform::ingress::{GATEWAYS, Generated, Settings, transform};
+use transform::ingress::{self, Changes, GATEWAYS, Generated, Settings};
 use transform::kubernetes::Ingress;
 
+type ServicesByKey = BTreeMap<ServiceKey, Arc<Service>>;
+
 /// The objects that rules are made of.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct IngressInputs {
     ingresses: Vec<Arc<Ingresses>>,
-    services: Arc<BTreeMap<ServiceKey, Arc<Service>>>,
+    services: Arc<ServicesByKey>,
     mesh: Arc<MeshConfig>,
 }
 
@@ -51,13 +53,28 @@ impl<T> Default for Joint<T> {
 /// Rules that were made of Ingresses last, kept so that unchanged ones stay the same pointer.
 #[derive(Debug, Default)]
 pub(super) struct IngressRules {
-    inputs: Option<IngressInputs>,
-    made: Configuration,
+    made: Option<RulesMade>,
     gateways: Joint<Gateway>,
     virtual_services: Joint<VirtualService>,
     /// Findings that were logged already.
     said: BTreeSet<String>,
     notes: IngressNotes,
+}
+
+/// The rules of all Ingresses. A change makes those again that it has a part in, and no others.
+#[derive(Debug)]
+struct RulesMade {
+    inputs: IngressInputs,
+    /// As they are written, of all sources.
+    written: Ingresses,
+    ingresses: ingress::Ingresses,
+    rules: Configuration,
+    /// The first Ingress of each object.
+    of: BTreeMap<MadeName, Key>,
+    /// Ingresses that cannot be read.
+    unread: BTreeMap<Key, String>,
+    /// Objects that are not valid.
+    invalid: BTreeMap<MadeName, String>,
 }
 
 /// Kind, namespace and name of an object.
@@ -110,69 +127,174 @@ impl IngressRules {
             *self = Self::default();
             return;
         }
-        let mut is_new = false;
-        if !self.inputs.as_ref().is_some_and(|known| known.is(&inputs)) {
-            let made = self.made(&inputs, domain);
-            is_new = made != self.made;
-            if is_new {
-                self.made = made;
-            }
-            self.inputs = Some(inputs);
-        }
+        let is_new = self.take(inputs, domain);
+        let none = Configuration::default();
+        let made = self.made.as_ref().map_or(&none, |made| &made.rules);
         self.gateways
-            .join(&mut world.gateways, &self.made.gateways, is_new);
-        let made = &self.made.virtual_services;
+            .join(&mut world.gateways, &made.gateways, is_new);
+        let services = &made.virtual_services;
         self.virtual_services
-            .join(&mut world.virtual_services, made, is_new);
+            .join(&mut world.virtual_services, services, is_new);
     }
 
-    fn made(&mut self, inputs: &IngressInputs, domain: &str) -> Configuration {
-        let mut notes = IngressNotes::default();
-        let mut all = BTreeMap::new();
-        for (key, json) in inputs.ingresses.iter().flat_map(|all| all.iter()) {
-            let key = Key::new(&*key.0, &*key.1);
-            match serde_json::from_str::<Ingress>(json) {
-                Ok(ingress) => drop(all.entry(key).or_insert(ingress)),
-                Err(cause) => notes.add(&key, format!("cannot read it: {cause}")),
-            }
+    /// Makes what has changed. Returns true if a rule may be another one.
+    fn take(&mut self, inputs: IngressInputs, domain: &str) -> bool {
+        let known = self.made.take();
+        // With another mesh other Ingresses may count.
+        let known = known.filter(|known| Arc::ptr_eq(&known.inputs.mesh, &inputs.mesh));
+        let is_known = known.is_some();
+        let mut made = known.unwrap_or_else(|| RulesMade::new(&inputs.mesh, domain));
+        if is_known && made.inputs.is(&inputs) {
+            self.made = Some(made);
+            return false;
         }
-        let port = |service: &Key, name: &str| {
-            let host = format!("{}.{}.svc.{domain}", service.name, service.namespace);
-            let key = ServiceKey::new(&host, &service.namespace);
-            let found = inputs.services.get(&key)?;
-            let mut ports = found.ports.iter();
-            ports
-                .find(|port| *port.name == *name)
-                .map(|port| port.number)
-        };
-        let settings = Settings::new(&inputs.mesh, domain);
-        let outcome = transform(&all, &settings, &port);
-        for finding in outcome.findings {
-            let words = format!("{}: {}", finding.path, finding.message);
-            notes.add(&finding.ingress, words);
-        }
-        let mut made = Configuration::default();
-        for one in &outcome.generated {
-            let kind = match one.collection {
-                GATEWAYS => Gateway::NAME,
-                _ => VirtualService::NAME,
-            };
-            let (namespace, name) = (&*one.key.namespace, &*one.key.name);
-            let key = (kind.into(), namespace.into(), name.into());
-            notes.made_of.insert(key, one.of.clone());
-            match configured(one) {
-                Ok(object) => made.set(object),
-                Err(cause) => notes.add(&one.of, format!("nothing is made of it: {cause}")),
-            }
-        }
+        let before = made.rules.clone();
+        made.update(inputs, domain);
+        let is_new = !is_known || !made.rules.is_same(&before);
+        let notes = made.notes();
         let said = notes.lines();
         for words in said.difference(&self.said) {
             warn!("{words}");
         }
-        self.said = said;
-        self.notes = notes;
-        made
+        (self.said, self.notes) = (said, notes);
+        self.made = Some(made);
+        is_new
     }
+}
+
+/// The Service that an Ingress names.
+fn service_of<'a>(
+    services: &'a ServicesByKey,
+    service: &Key,
+    domain: &str,
+) -> Option<&'a Arc<Service>> {
+    let host = format!("{}.{}.svc.{domain}", service.name, service.namespace);
+    services.get(&ServiceKey::new(&host, &service.namespace))
+}
+
+impl RulesMade {
+    fn new(mesh: &Arc<MeshConfig>, domain: &str) -> Self {
+        Self {
+            inputs: IngressInputs {
+                ingresses: Vec::new(),
+                services: Arc::default(),
+                mesh: Arc::clone(mesh),
+            },
+            written: Ingresses::new(),
+            ingresses: ingress::Ingresses::new(Settings::new(mesh, domain)),
+            rules: Configuration::default(),
+            of: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            invalid: BTreeMap::new(),
+        }
+    }
+
+    fn update(&mut self, inputs: IngressInputs, domain: &str) {
+        self.read(&inputs.ingresses);
+        let (before, services) = (&self.inputs.services, &inputs.services);
+        if !Arc::ptr_eq(before, services) {
+            self.ingresses.services(|service| {
+                let ports = |services| service_of(services, service, domain).map(|one| &one.ports);
+                ports(before) != ports(services)
+            });
+        }
+        let port = |service: &Key, name: &str| {
+            let mut ports = service_of(services, service, domain)?.ports.iter();
+            let found = ports.find(|port| *port.name == *name);
+            found.map(|port| port.number)
+        };
+        let Changes { generated, removed } = self.ingresses.changes(&port);
+        for (collection, key) in removed {
+            let name = made_name(collection, &key);
+            self.remove(&name);
+            self.of.remove(&name);
+        }
+        for one in generated {
+            self.set(&one);
+        }
+        self.inputs = inputs;
+    }
+
+    /// Takes in the Ingresses that have changed. Of one name in two sources the first counts.
+    fn read(&mut self, sources: &[Arc<Ingresses>]) {
+        let mut now = BTreeMap::new();
+        for (key, json) in sources.iter().flat_map(|all| all.iter()) {
+            now.entry(key).or_insert(json);
+        }
+        let key_of = |key: &(Arc<str>, Arc<str>)| Key::new(&*key.0, &*key.1);
+        let gone = self.written.keys().filter(|key| !now.contains_key(key));
+        for key in gone.cloned().collect::<Vec<_>>() {
+            self.written.remove(&key);
+            self.unread.remove(&key_of(&key));
+            self.ingresses.set(key_of(&key), None);
+        }
+        for (key, json) in now {
+            if self.written.get(key) == Some(json) {
+                continue;
+            }
+            self.written.insert(key.clone(), Arc::clone(json));
+            let key = key_of(key);
+            self.unread.remove(&key);
+            match serde_json::from_str::<Ingress>(json) {
+                Ok(ingress) => self.ingresses.set(key, Some(ingress)),
+                Err(cause) => {
+                    self.ingresses.set(key.clone(), None);
+                    self.unread.insert(key, format!("cannot read it: {cause}"));
+                }
+            }
+        }
+    }
+
+    fn set(&mut self, one: &Generated) {
+        let name = made_name(one.collection, &one.key);
+        match configured(one) {
+            Ok(object) => {
+                self.invalid.remove(&name);
+                self.rules.set(object);
+            }
+            Err(cause) => {
+                self.remove(&name);
+                self.invalid
+                    .insert(name.clone(), format!("nothing is made of it: {cause}"));
+            }
+        }
+        self.of.insert(name, one.of.clone());
+    }
+
+    /// The object does not exist any more, or is not valid.
+    fn remove(&mut self, name: &MadeName) {
+        let (kind, namespace, object) = name.clone();
+        self.rules.remove(&kind, &(namespace, object));
+        self.invalid.remove(name);
+    }
+
+    fn notes(&self) -> IngressNotes {
+        let mut notes = IngressNotes {
+            made_of: self.of.clone(),
+            ..IngressNotes::default()
+        };
+        for (ingress, words) in &self.unread {
+            notes.add(ingress, words.clone());
+        }
+        for (name, words) in &self.invalid {
+            if let Some(ingress) = self.of.get(name) {
+                notes.add(ingress, words.clone());
+            }
+        }
+        for finding in self.ingresses.findings() {
+            let words = format!("{}: {}", finding.path, finding.message);
+            notes.add(&finding.ingress, words);
+        }
+        notes
+    }
+}
+
+fn made_name(collection: &str, key: &Key) -> MadeName {
+    let kind = match collection {
+        GATEWAYS => Gateway::NAME,
+        _ => VirtualService::NAME,
+    };
+    (kind.into(), (&*key.namespace).into(), (&*key.name).into())
 }
 
 /// An object as a user would have written it.
@@ -193,7 +315,12 @@ impl<T: Clone + PartialEq> Joint<T> {
             for (key, one) in made.iter() {
                 all.entry(key.clone()).or_insert_with(|| Arc::clone(one));
             }
-            if *self.all != all {
+            let mut pairs = self.all.iter().zip(&all);
+            let is_same = self.all.len() == all.len()
+                && pairs.all(|((key, one), (other, new))| {
+                    key == other && (Arc::ptr_eq(one, new) || one == new)
+                });
+            if !is_same {
                 self.all = Arc::new(all);
             }
             self.written = Arc::clone(written);
@@ -205,6 +332,7 @@ impl<T: Clone + PartialEq> Joint<T> {
 #[cfg(test)]
 mod tests {
     use api::mesh;
+    use api::model::{Port, Protocol, Registry, Resolution, Target};
     use serde_json::json;
 
     use super::*;
@@ -281,5 +409,94 @@ mod tests {
         let mut none = plain.clone();
         rules.add(std::iter::empty(), &mut none, "cluster.local");
         assert!(none.gateways.is_empty());
+    }
+
+    fn service(name: &str, port: u16) -> (ServiceKey, Arc<Service>) {
+        let key = ServiceKey::new(&format!("{name}.shop.svc.cluster.local"), "shop");
+        let service = Service {
+            key: key.clone(),
+            registry: Registry::Kubernetes,
+            ports: vec![Port {
+                name: "http".into(),
+                number: port,
+                protocol: Protocol::Http,
+                target: Target::Number(port),
+            }],
+            addresses: BTreeMap::new(),
+            cluster: "c".into(),
+            resolution: Resolution::Static,
+            mesh_external: false,
+            selector: BTreeMap::new(),
+            created: None,
+            accounts: BTreeSet::new(),
+            prefers_close: false,
+            exported_to: Vec::new(),
+            balancers: BTreeMap::new(),
+        };
+        (key, Arc::new(service))
+    }
+
+    /// However many there are.
+    #[test]
+    fn a_change_reads_the_ingresses_that_have_a_part_in_it() {
+        let ingress = |at: usize, path: &str| {
+            let backend =
+                json!({"service": {"name": format!("web{at}"), "port": {"name": "http"}}});
+            let paths = json!([{"path": path, "pathType": "Prefix", "backend": backend}]);
+            let ingress = json!({
+                "metadata": {"name": format!("front{at}"), "namespace": "shop"},
+                "spec": {"rules": [{"host": format!("h{at}.example"), "http": {"paths": paths}}]},
+            });
+            (
+                (Arc::from("shop"), Arc::from(format!("front{at}"))),
+                Arc::from(ingress.to_string()),
+            )
+        };
+        let mut all: Ingresses = (0..100).map(|at| ingress(at, "/a")).collect();
+        let mut plain = world("DEFAULT");
+        plain.services = Arc::new(
+            (0..100)
+                .map(|at| service(&format!("web{at}"), 80))
+                .collect(),
+        );
+        let mut rules = IngressRules::default();
+        // What comes of it is what comes of all at once, and so many Ingresses were read for it.
+        let mut read = |all: &Ingresses, plain: &World| {
+            let before = rules.made.as_ref().map_or(0, |made| made.ingresses.read());
+            let all = Arc::new(all.clone());
+            let mut whole = IngressRules::default();
+            let worlds = [&mut rules, &mut whole].map(|rules| {
+                let mut world = plain.clone();
+                rules.add([&all].into_iter(), &mut world, "cluster.local");
+                world
+            });
+            let [one, other] = &worlds;
+            assert_eq!(one.gateways, other.gateways);
+            assert_eq!(one.virtual_services, other.virtual_services);
+            assert_eq!(rules.notes.lines(), whole.notes.lines());
+            assert_eq!(rules.notes.made_of, whole.notes.made_of);
+            rules.made.as_ref().map_or(0, |made| made.ingresses.read()) - before
+        };
+        assert_eq!(read(&all, &plain), 200);
+        let (key, json) = ingress(7, "/b");
+        all.insert(key.clone(), json);
+        assert_eq!(read(&all, &plain), 2, "for its Gateway, and for its host");
+        let services = Arc::make_mut(&mut plain.services);
+        services.extend([service("other", 80), service("web7", 80)]);
+        assert_eq!(read(&all, &plain), 0, "no port has changed");
+        Arc::make_mut(&mut plain.services).extend([service("web7", 81)]);
+        assert_eq!(read(&all, &plain), 1, "the host whose port it is");
+        let (gone, _) = service("web7", 81);
+        Arc::make_mut(&mut plain.services).remove(&gone);
+        assert_eq!(read(&all, &plain), 1, "and has no more");
+        all.insert(key.clone(), "{".into());
+        assert_eq!(read(&all, &plain), 0, "it cannot be read");
+        all.remove(&key);
+        assert_eq!(read(&all, &plain), 0);
+        // With another mesh all are read.
+        let mut world = plain.clone();
+        world.mesh = Arc::new((*plain.mesh).clone());
+        rules.add([&Arc::new(all)].into_iter(), &mut world, "cluster.local");
+        assert_eq!(rules.made.unwrap().ingresses.read(), 198);
     }
 }

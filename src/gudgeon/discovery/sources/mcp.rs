@@ -87,7 +87,7 @@ pub(super) fn start(
     hub: &Arc<Hub>,
 ) -> Result<Arc<Sinks>, Failure> {
     let mesh = hub.look(|registries| registries.world().mesh);
-    let received = flags.mcp_max_msg_size;
+    let received = address::received(flags.mcp_max_msg_size).map_err(Failure::config)?;
     let named = flags.mcp_server_addrs.iter();
     let named = named.map(|address| {
         let source = ConfigSource {

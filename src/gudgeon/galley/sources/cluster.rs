@@ -102,8 +102,10 @@ impl ClusterSource {
         let stale = stale.map(|(_, why)| why);
         if stale != self.stale {
             match &stale {
-                Some(why) => warn!("the API server is not heard: {why}: what it said is served on"),
-                None => info!("the API server is heard again"),
+                Some(why) => {
+                    warn!("cannot read the API server: {why}; its last objects are served on");
+                }
+                None => info!("the API server answers again"),
             }
             self.engine.stand(stale.clone());
             self.stale = stale;

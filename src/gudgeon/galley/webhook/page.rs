@@ -31,7 +31,7 @@ impl ValidationWebhook {
         // Writing to a string cannot fail, here and below.
         page.push_str("<h2>Webhook</h2>");
         match self.standing() {
-            None => page.push_str("<p>Its configuration is kept by somebody else.</p>\n"),
+            None => page.push_str("<p>Another program keeps its configuration.</p>\n"),
             Some(standing) => configuration(page, &standing),
         }
         let decisions = self.reviews.decisions();

@@ -182,7 +182,7 @@ async fn a_port_that_takes_configuration_lets_nobody_in_without_a_list() {
     let shown = server.port_access();
     let why = shown.why_nobody().unwrap();
     assert!(
-        why.contains("nobody may connect: there is no access list at ") && why.contains("/list"),
+        why.contains("no client may connect: there is no access list at ") && why.contains("/list"),
         "{why}"
     );
     drop(server);
@@ -217,7 +217,7 @@ async fn a_port_that_takes_configuration_lets_nobody_in_without_a_list() {
         ..secured(root.path())
     });
     let why = empty.unwrap().port_access().why_nobody().unwrap();
-    assert!(why.contains("allows nobody"), "{why}");
+    assert!(why.contains("allows none"), "{why}");
 }
 
 #[tokio::test]

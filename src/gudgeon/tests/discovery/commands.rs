@@ -53,6 +53,16 @@ fn what_cannot_start_says_why() {
             "cannot use --grpcAddr \"nowhere\": want HOST:PORT",
         ),
         (
+            vec!["discovery", "--configDir", here, "--mcpMaxMsgSize", "0"],
+            78,
+            "cannot use --mcpMaxMsgSize 0: want 1024 bytes or more",
+        ),
+        (
+            vec!["discovery", "--configDir", here, "--mcpMaxMsgSize=1023"],
+            78,
+            "cannot use --mcpMaxMsgSize 1023: want 1024 bytes or more",
+        ),
+        (
             vec!["discovery", "--configDir", here, "--meshConfig", "/none"],
             78,
             "cannot read --meshConfig /none: No such file",

@@ -139,7 +139,7 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
     let mut discovery = place.begin();
     let port = discovery.port_after("listening on mcps://");
     // A source controls all proxies: without a list none is accepted, and the pages give the reason.
-    let why = "nobody may connect: there is no access list at /etc/config/accesslist.yaml";
+    let why = "no client may connect: there is no access list at /etc/config/accesslist.yaml";
     let (status, ready) = discovery.get("/ready");
     assert_eq!(status, 503);
     assert!(ready.contains(why), "{ready}");

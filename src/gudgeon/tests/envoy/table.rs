@@ -71,6 +71,8 @@ const EXAMPLES: &str = "conformance.rs the_examples_of_each_kind_do_what_its_doc
 const AT_SOCKETS: &str = "sockets.rs applications_call_services_through_a_socket";
 const MISSING: &str = "missing_files.rs files_that_are_missing_close_their_own_server";
 const REBOUND: &str = "rebinding.rs a_listener_that_gets_or_loses_its_port_kills_no_envoy";
+const REBOUND_LATER: &str =
+    "rebinding.rs a_port_that_comes_or_goes_while_the_server_is_away_kills_no_envoy";
 const UNNAMED: &str = "redirect.rs ports_of_no_service_take_what_policies_say";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
@@ -196,7 +198,10 @@ const RESOURCES: Rows = &[
     ("a sidecar's own TLS and limits", &[INSIDE]),
     ("a sidecar's egress, and exports of services", &[SCOPED]),
     ("a sidecar's egress at sockets", &[AT_SOCKETS]),
-    ("listeners that get or lose a port", &[REBOUND]),
+    (
+        "listeners that get or lose a port",
+        &[REBOUND, REBOUND_LATER],
+    ),
     ("mutual TLS, automatic", &[TLS]),
     ("mutual TLS, strict", &[TLS, STRICT]),
 ];

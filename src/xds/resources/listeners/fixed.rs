@@ -20,6 +20,7 @@ use crate::resources::proxy::Proxy;
 use crate::resources::routes::HTTP_PROXY;
 use crate::rules::peer_authentication::PeerMode;
 use crate::scope::Unknown;
+use crate::view::{VIRTUAL_INBOUND, VIRTUAL_OUTBOUND};
 
 /// The filter for connections to no known service.
 pub(crate) fn unknown(mesh: &Mesh, to: &Unknown, intercepted: bool) -> Filter {
@@ -41,7 +42,7 @@ pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh, to: &Unknown) -> Draft<Listen
     let (address, more) = proxy.families.wildcards();
     let itself = Match::any().addresses(&proxy.node.addresses);
     let frame = Frame {
-        name: "virtualOutbound".to_owned(),
+        name: VIRTUAL_OUTBOUND.to_owned(),
         address: ListenAddress::Port(address, more, mesh.listen_port),
         direction: TrafficDirection::Outbound,
         bound: true,
@@ -75,7 +76,7 @@ pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &InboundParameters<'_>) -
     chains.push(direct(mesh, INBOUND_PORT));
     chains.extend(passthrough(proxy, own));
     let frame = Frame {
-        name: "virtualInbound".to_owned(),
+        name: VIRTUAL_INBOUND.to_owned(),
         address: ListenAddress::Port(address, more, INBOUND_PORT),
         direction: TrafficDirection::Inbound,
         bound: true,

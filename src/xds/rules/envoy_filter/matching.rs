@@ -13,9 +13,7 @@ use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use envoy_types::pb::envoy::config::route::v3::{Route, VirtualHost, route};
 
 use crate::scope::envoy_filters::Patch;
-
-/// The listener that takes what comes in for all ports.
-const VIRTUAL_INBOUND: &str = "virtualInbound";
+use crate::view::VIRTUAL_INBOUND;
 
 pub(super) fn of_listener(patch: &Patch) -> Option<&ListenerMatch> {
     match &patch.matching.object_types {

@@ -1,5 +1,7 @@
 //! Sidecars whose proxies listen at sockets (discovery.md §17): what is behind one, and which files no listener is in the place of.
 
+use std::collections::BTreeSet;
+
 use api::networking::Sidecar;
 use envoy_types::pb::envoy::config::core::v3::address::Address;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener, filter};
@@ -296,4 +298,69 @@ fn no_listener_is_in_the_place_of_a_file() {
         assert_eq!(found, (None, vec![why]), "{path}");
     }
     assert!(at(&world, &spec("/var/lo", ""), "/var/lo").0.is_some());
+}
+
+/// The application's own socket, which a ServiceEntry names for those that call it.
+#[test]
+fn no_listener_is_in_the_place_of_an_endpoint() {
+    let spec = |path: &str| {
+        format!(
+            "egress: [{{port: {{number: 0, name: local, protocol: HTTP}}, bind: 'unix://{path}', hosts: ['./*']}}]"
+        )
+    };
+    let with = |host: &str, address: &str| {
+        let mut world = mesh();
+        service(&mut world, host, &[(9000, "HTTP")], &[(address, "v1")]);
+        world
+    };
+    let told = |path: &str, of: &str| {
+        format!(
+            "Sidecar demo/s: listener unix://{path}_0 of services is left out: unix:///run/app/s is an endpoint of {of}, and Envoy \
+             would remove it"
+        )
+    };
+    let world = with("app.demo", "unix:///run/app/s");
+    for path in ["/run/app/s", "/run/app"] {
+        let found = at(&world, &spec(path), path);
+        assert_eq!(
+            found,
+            (None, vec![told(path, "app.demo.svc.cluster.local")]),
+            "{path}"
+        );
+    }
+    for path in ["/run/app/so", "/run/app/s/t", "/run/ap"] {
+        assert!(at(&world, &spec(path), path).0.is_some(), "{path}");
+    }
+    // Of another namespace it is for other proxies.
+    let world = with("app.other", "unix:///run/app/s");
+    assert!(at(&world, &spec("/run/app/s"), "/run/app/s").0.is_some());
+}
+
+/// Endpoints that change alone are a push of more than assignments where the listener comes or goes by it.
+#[test]
+fn a_listener_goes_with_the_endpoint_that_takes_its_place() {
+    let mut before = mesh();
+    let spec = "egress: [{port: {number: 0, name: local, protocol: HTTP}, bind: 'unix:///run/s', hosts: ['./*']}]";
+    sidecar(&mut before, spec);
+    let addresses = ["10.0.9.1", "unix:///run/s", "10.0.9.1"];
+    let worlds = addresses.map(|address| {
+        let mut world = before.clone();
+        service(
+            &mut world,
+            "app.demo",
+            &[(9000, "HTTP")],
+            &[(address, "v1")],
+        );
+        world
+    });
+    let [first, rest @ ..] = worlds;
+    let mut current = snapshot(first);
+    let hosts = BTreeSet::from(["app.demo.svc.cluster.local".into()]);
+    for (world, is_there) in rest.into_iter().zip([false, true]) {
+        let next = current.next(world, Some(&hosts));
+        assert!(next.full);
+        current = next.snapshot;
+        let all = current.view(&node("demo", &[])).all(Type::Listener);
+        assert_eq!(all.get("unix:///run/s_0").is_some(), is_there);
+    }
 }

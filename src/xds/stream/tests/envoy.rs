@@ -13,8 +13,9 @@
 //!   something names them.
 //! * In state of the world a request says all names, and one that waits is one request however much has changed. In delta each
 //!   response has its own ACK, in order.
-//! * It dies of a listener that gets a port of its own while it runs, unless it was gone meanwhile. The first response of a
-//!   stream is none of the server's fault: it does not know what the client has.
+//! * It dies of a listener that gets a port of its own while it runs, unless it was gone meanwhile. One that loses its port is as
+//!   bad, but in the first response of a stream of state of the world: no server knows of that. Nor does it know of what came
+//!   in a response that was refused.
 //! * Assignments of names that it does not watch are dropped. A removed one counts as one without endpoints.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -67,6 +68,8 @@ pub(super) struct Envoy {
     /// Delta: names in refused responses of this stream, and of streams before.
     refused: BTreeSet<(Type, String)>,
     doubtful: BTreeSet<(Type, String)>,
+    /// The last response with listeners was refused.
+    has_refused_listeners: bool,
     /// To the server.
     pub(super) out: VecDeque<Request>,
 }
@@ -89,6 +92,7 @@ impl Envoy {
             routes: BTreeMap::new(),
             refused: BTreeSet::new(),
             doubtful: BTreeSet::new(),
+            has_refused_listeners: false,
             out: VecDeque::new(),
         };
         envoy.of(Cluster).begun = true;
@@ -205,6 +209,9 @@ impl Envoy {
                 self.refused.insert(key);
             }
         }
+        if response.kind == Listener {
+            self.has_refused_listeners = error.is_some();
+        }
         let subscription = self.of(response.kind);
         subscription.nonce = response.nonce.to_string();
         subscription.due = true;
@@ -317,7 +324,11 @@ impl Envoy {
             } else {
                 let before = self.listeners.get(&name);
                 let turns = before.is_some_and(|(_, before)| before.caught != body.caught);
-                assert!(!turns || is_first, "it dies of {name}");
+                let is_known = match self.protocol {
+                    Protocol::StateOfTheWorld => !body.caught && !self.has_refused_listeners,
+                    Protocol::Delta => !self.is_doubtful(Listener, &name),
+                };
+                assert!(!turns || (is_first && !is_known), "it dies of {name}");
                 self.listeners.insert(name, (content(&resource.body), body));
             }
         }

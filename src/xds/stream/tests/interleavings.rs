@@ -10,8 +10,8 @@ use super::envoy::{Envoy, empty};
 use super::world::{Body, World};
 use crate::stream::{Client, Protocol, Request, Response, Stream};
 use crate::version::Version;
-use crate::view::Type;
 use crate::view::Type::{Cluster, Endpoint, Listener, Route};
+use crate::view::{Type, VIRTUAL_OUTBOUND};
 
 /// One thing that happens.
 #[derive(Clone, Copy, Debug)]
@@ -251,6 +251,7 @@ struct Run {
 
 impl Run {
     fn new(protocol: Protocol, world: World, bad_allowed: bool) -> Self {
+        let world = world.simple(Listener, VIRTUAL_OUTBOUND, 0);
         Self {
             protocol,
             stream: Stream::new(protocol, Client::Envoy, world.view()),
@@ -527,6 +528,27 @@ proptest! {
         run.drain();
         run.check();
         run.check_silence();
+    }
+
+    /// The world changes while no server is there, and the client keeps what it has.
+    #[test]
+    fn no_listener_turns_between_two_streams(
+        protocol in protocols(),
+        world in worlds(),
+        changes in prop::collection::vec([change(), change(), change()], 1..8),
+    ) {
+        let mut run = Run::new(protocol, world, false);
+        for changes in changes {
+            run.drain();
+            for change in changes {
+                change.apply(&mut run.world, false);
+            }
+            mend(&mut run.world);
+            run.connect();
+            run.envoy.connect();
+        }
+        run.drain();
+        run.check();
     }
 
     /// With a client that answers in time, no route ever leads to a cluster that is not there.

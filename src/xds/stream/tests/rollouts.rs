@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::world::{Body, Wire, World};
 use crate::stream::{Client, Protocol, Request, RequestOutcome, Stall};
 use crate::view::Type::{Cluster, Endpoint, Listener, Route};
-use crate::view::{Type, View};
+use crate::view::{Type, VIRTUAL_OUTBOUND, View};
 use api::model::Reason;
 
 /// Routes lead to `old` before and to `new` after.
@@ -154,18 +154,117 @@ fn a_listener_that_gets_or_loses_its_port_is_gone_for_a_moment() {
     }
 }
 
-/// The stream does not know what another server has sent: the first response may turn it.
-#[test]
-fn a_listener_that_came_by_another_stream_is_changed_in_place() {
-    let mut wire = Wire::delta(&listening(false, 2));
-    let initial = [("l".to_owned(), "other".to_owned())];
-    let request = Request {
-        names: ["*".to_owned()].into(),
-        initial: initial.into(),
-        ..Request::of(Listener)
+/// A client that has the listeners of a world by another stream asks for those of a new one.
+fn came_with(protocol: Protocol, before: &World, after: &World) -> Wire {
+    let mut wire = Wire::new(protocol, Client::Envoy, after);
+    let request = match protocol {
+        Protocol::StateOfTheWorld => Request {
+            version: before.version(Listener).to_string(),
+            ..Request::of(Listener)
+        },
+        Protocol::Delta => {
+            let set = before.set(Listener);
+            let initial = set
+                .iter()
+                .map(|one| (one.name.to_string(), one.version.to_string()));
+            Request {
+                names: ["*"].into(),
+                initial: initial.collect(),
+                ..Request::of(Listener)
+            }
+        }
     };
     wire.ask(&request);
-    assert_eq!(wire.all(), ["lds kept=1 l=2"]);
+    wire
+}
+
+fn intercepted(caught: bool, revision: u32) -> World {
+    listening(caught, revision).simple(Listener, VIRTUAL_OUTBOUND, 1)
+}
+
+/// Envoy keeps what it has while no server is there.
+#[test]
+fn a_listener_that_turned_while_the_client_was_away_is_gone_for_a_moment() {
+    let [first, later] = [
+        ["lds virtualOutbound=1", "lds -l"],
+        ["lds kept=1 l=2 virtualOutbound=1", "lds l=2"],
+    ];
+    let protocols = [Protocol::StateOfTheWorld, Protocol::Delta];
+    for ((protocol, first), later) in protocols.into_iter().zip(first).zip(later) {
+        let after = intercepted(false, 2);
+        let mut wire = came_with(protocol, &intercepted(true, 1), &after);
+        assert_eq!(wire.all(), [first]);
+        assert!(wire.stream.is_pending() && wire.stream.deadline().is_some());
+        wire.ack(Listener);
+        assert_eq!(wire.all(), [later]);
+        wire.ack(Listener);
+        assert!(wire.all().is_empty() && !wire.stream.is_pending());
+        let status = wire.stream.status(Listener).unwrap();
+        assert_eq!(status.acked, Some(after.version(Listener)));
+        // One that has kept its port, or has none, is changed in place, and an equal one stays.
+        for caught in [false, true] {
+            let before = intercepted(caught, 1);
+            let mut wire = came_with(protocol, &before, &intercepted(caught, 2));
+            assert_eq!(wire.all(), [later]);
+            let mut wire = came_with(protocol, &before, &before);
+            assert!(wire.all().is_empty());
+        }
+        // A client that has nothing is given everything at once.
+        let mut wire = Wire::new(protocol, Client::Envoy, &after);
+        wire.names(Listener, &[]);
+        let all = wire.all();
+        assert_eq!(all, ["lds kept=1 l=2 virtualOutbound=1"]);
+    }
+    // In delta one that has lost its port is known, too.
+    let mut wire = came_with(
+        Protocol::Delta,
+        &intercepted(false, 1),
+        &intercepted(true, 2),
+    );
+    assert_eq!(wire.all(), ["lds -l"]);
+}
+
+/// Its versions do not say what was bound. Where traffic is not intercepted everything is.
+#[test]
+fn a_listener_of_another_server_is_gone_for_a_moment_where_it_may_have_turned() {
+    for (protocol, world, expected) in [
+        (
+            Protocol::StateOfTheWorld,
+            listening(false, 2),
+            "lds kept=1 l=2",
+        ),
+        (Protocol::Delta, listening(false, 2), "lds kept=1 l=2"),
+        (
+            Protocol::StateOfTheWorld,
+            intercepted(false, 2),
+            "lds virtualOutbound=1",
+        ),
+        (
+            Protocol::Delta,
+            intercepted(false, 2),
+            "lds kept=1 virtualOutbound=1 -l",
+        ),
+        (
+            Protocol::Delta,
+            intercepted(true, 2),
+            "lds kept=1 l=2 virtualOutbound=1",
+        ),
+    ] {
+        let mut wire = Wire::new(protocol, Client::Envoy, &world);
+        let request = match protocol {
+            Protocol::StateOfTheWorld => Request {
+                version: "7".to_owned(),
+                ..Request::of(Listener)
+            },
+            Protocol::Delta => Request {
+                names: ["*"].into(),
+                initial: vec![("l".to_owned(), "7".to_owned())],
+                ..Request::of(Listener)
+            },
+        };
+        wire.ask(&request);
+        assert_eq!(wire.all(), [expected], "{protocol:?}");
+    }
 }
 
 #[test]

@@ -116,7 +116,11 @@ impl World {
     /// The resource `by-NAME` is made by an EnvoyFilter.
     pub(super) fn resource(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
         let body = self.get(kind, name)?;
-        let mut resource = Resource::new(name, body.encode(name));
+        let make = match kind {
+            Type::Listener => Resource::listener,
+            Type::Cluster | Type::Endpoint | Type::Route | Type::Secret => Resource::new,
+        };
+        let mut resource = make(name, body.encode(name));
         if let Some(rule) = name.strip_prefix("by-") {
             let rule = ObjectRef {
                 kind: "EnvoyFilter",

@@ -47,6 +47,36 @@ fn is_plain(one: &Bootstrap) -> bool {
             .all(|place| places.insert(place))
 }
 
+/// The names of its clusters.
+fn clusters(one: &Bootstrap) -> impl Iterator<Item = &str> {
+    let resources = one.static_resources.iter();
+    let clusters = resources.flat_map(|resources| &resources.clusters);
+    clusters.map(|cluster| cluster.name.as_str())
+}
+
+/// Returns whether it names a cluster that others have and it has not: in a batch that would not be missing. A string has its
+/// length in front of it, however deep it is.
+fn leans_on(one: &Bootstrap, all: &HashSet<String>) -> bool {
+    let own: HashSet<&str> = clusters(one).collect();
+    let others: HashSet<&[u8]> = all
+        .iter()
+        .filter(|name| !own.contains(name.as_str()))
+        .map(String::as_bytes)
+        .collect();
+    let lengths: HashSet<usize> = others.iter().map(|name| name.len()).collect();
+    let bytes = one.encode_to_vec();
+    (0..bytes.len()).any(|at| {
+        let mut rest = &bytes[at..];
+        let Ok(length) = prost::encoding::decode_varint(&mut rest) else {
+            return false;
+        };
+        usize::try_from(length).is_ok_and(|length| {
+            lengths.contains(&length)
+                && rest.get(..length).is_some_and(|text| others.contains(text))
+        })
+    })
+}
+
 impl Batch {
     fn add(&mut self, one: &Bootstrap) {
         if self.all.static_resources.is_none() {
@@ -178,8 +208,12 @@ impl Envoy {
 
     /// Which cases it refuses, and why. A case is the bootstraps of its proxies.
     pub(crate) fn refused<C: Clone>(&mut self, cases: &[(C, Vec<Bootstrap>)]) -> Vec<(C, String)> {
-        let (plain, others): (Vec<_>, Vec<_>) =
-            cases.iter().partition(|(_, all)| all.iter().all(is_plain));
+        let every = cases.iter().flat_map(|(_, all)| all).flat_map(clusters);
+        let every: HashSet<String> = every.map(str::to_owned).collect();
+        let (plain, others): (Vec<_>, Vec<_>) = cases.iter().partition(|(_, all)| {
+            all.iter()
+                .all(|one| is_plain(one) && !leans_on(one, &every))
+        });
         let mut refused = self.refused_of(&plain);
         for (case, all) in others {
             let why = all.iter().find_map(|one| self.takes(one).err());

@@ -29,6 +29,20 @@ const MESH: [&str; 3] = [
     "/etc/certs/root-cert.pem",
 ];
 
+/// The least limit of a response: what says nothing but its collection and its version fits.
+const LEAST_RECEIVED: usize = 1024;
+
+/// # Errors
+/// A limit with which no source could ever be heard.
+pub(super) fn received(bytes: usize) -> Result<usize, String> {
+    match bytes >= LEAST_RECEIVED {
+        true => Ok(bytes),
+        false => Err(format!(
+            "cannot use --mcpMaxMsgSize {bytes}: want {LEAST_RECEIVED} bytes or more"
+        )),
+    }
+}
+
 /// # Errors
 /// A source that cannot be used.
 pub(super) fn named(source: &ConfigSource, received: usize) -> Result<SourceName, String> {
