@@ -19,7 +19,7 @@
 //!   name.
 //! * [`config`]: configuration from directories and API servers, checked, with findings.
 //! * [`registry`]: services and rules of API servers, directories, Consul and memory as one [`World`](api::model::World), with the
-//!   effect of each change on proxies.
+//!   [`Changes`](api::model::Changes) of each step.
 //! * `webhook`: webhook configurations. `bundle`: the CA bundle that they are to have. `decide`: the patch that one needs.
 //!   `validation`: the configuration of the webhook that checks rules. `reconcile_status`: the state of each of them.
 //!   `reconciler`: the [`Reconciler`] that keeps them.

@@ -14,7 +14,7 @@ use super::entry::{Entry, EntryId};
 const LONGEST_NAME: usize = 253;
 const NAMELESS: &str = "default";
 
-/// What depends on the source that objects come from.
+/// Options that depend on the source of objects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CheckOptions {
     pub(super) usable: Usable,
