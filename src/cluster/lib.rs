@@ -15,10 +15,11 @@
 //! * `watcher`: a [`Watcher`], an [`ObjectSource`] that lists an API server's objects in pages and then watches them. `served`:
 //!   the kinds that an API server has.
 //! * `disk`: the file system on a thread of its own, with deadlines. `tree`: the files of a directory, bounded.
-//! * `catalogue`: each object once, in its last good version, and the status of each object that claims its name.
+//! * `catalogue`: each object once, in its last good version, with its [`Origin`], and the status of each object that claims its
+//!   name.
 //! * [`config`]: configuration from directories and API servers, checked, with findings.
 //! * [`registry`]: services and rules of API servers, directories, Consul and memory as one [`World`](api::model::World), with the
-//!   effect of each change on proxies.
+//!   [`Changes`](api::model::Changes) of each step.
 //! * `webhook`: webhook configurations. `bundle`: the CA bundle that they are to have. `decide`: the patch that one needs.
 //!   `validation`: the configuration of the webhook that checks rules. `reconcile_status`: the state of each of them.
 //!   `reconciler`: the [`Reconciler`] that keeps them.
@@ -58,6 +59,7 @@ mod webhook;
 const NO_KINDS: &str = "no Istio kinds are installed in this cluster: it can hold no rules before it has their CustomResourceDefinitions";
 
 pub use bundle::{Bundle, OWN_CA_NAME};
+pub use catalogue::Origin;
 pub use connect::{Access, CannotConnect, Cluster, Version};
 pub use disk::{Disk, each_lookup, open_regular};
 pub use failure::{Action, Cause, Failure};

@@ -5,6 +5,7 @@
 
 mod address;
 mod change;
+mod changes;
 mod credential;
 mod endpoint;
 mod object;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 pub use address::{Address, Network};
 pub use change::{Change, Reason};
+pub use changes::{ChangedKind, ChangedName, Changes};
 pub use credential::{CertificatePair, Credential, CredentialKey, Credentials, ROOT_SUFFIX};
 pub use endpoint::{Endpoint, EndpointAddress, Health, Locality, TlsMode};
 pub use object::ObjectRef;

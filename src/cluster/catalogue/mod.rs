@@ -7,6 +7,7 @@
 //!
 //! The catalogue is pure: apart from the versions that stay, its state depends on the last candidates alone.
 
+mod origin;
 mod places;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 
+pub use origin::Origin;
 use places::Places;
 
 /// The types that a catalogue is generic over.
@@ -54,6 +56,7 @@ pub(crate) struct Candidate<C: Content> {
     pub(crate) id: Option<C::Id>,
     /// `metadata.uid`: distinguishes an object from an earlier one of the same name.
     pub(crate) uid: Box<str>,
+    pub(crate) origin: Origin,
     /// `None`: it is refused.
     pub(crate) version: Option<C::Version>,
     pub(crate) findings: C::Findings,
@@ -63,6 +66,7 @@ pub(crate) struct Candidate<C: Content> {
 impl<C: Content> Candidate<C> {
     pub(crate) fn new(
         id: Option<C::Id>,
+        origin: Origin,
         version: Option<C::Version>,
         findings: C::Findings,
     ) -> Self {
@@ -75,6 +79,7 @@ impl<C: Content> Candidate<C> {
         Self {
             id,
             uid: Box::default(),
+            origin,
             version,
             findings,
             status,
@@ -89,6 +94,8 @@ struct ServedVersion<C: Content> {
     /// The place of the candidate that this version comes from.
     place: C::Place,
     uid: Box<str>,
+    /// The origin of this version: a refused one of the same place has another.
+    origin: Origin,
     is_old: bool,
 }
 
@@ -103,7 +110,9 @@ struct Slot<C: Content> {
 #[derive(Clone, Debug, PartialEq)]
 pub enum CatalogueChange<I, V> {
     /// New, or another than before.
-    Set(I, V),
+    Set(I, V, Origin),
+    /// The same version, of another origin: an object that has only another line.
+    Moved(I, V, Origin),
     Gone(I),
 }
 
@@ -219,7 +228,7 @@ impl<C: Content> Catalogue<C> {
     }
 
     /// The place of the version that is served, and the first candidate of its name there.
-    pub(crate) fn origin(&self, id: &C::Id) -> Option<(&C::Place, &Candidate<C>)> {
+    pub(crate) fn holder(&self, id: &C::Id) -> Option<(&C::Place, &Candidate<C>)> {
         let slot = self.slots.get(id)?;
         let place = &slot.served.as_ref()?.place;
         let at = slot.places.iter().find(|(at, _)| at == place)?;
@@ -259,12 +268,17 @@ impl<C: Content> Catalogue<C> {
             .served
             .saturating_sub(usize::from(before.is_some()))
             .saturating_add(usize::from(next.is_some()));
-        let change = match &next {
-            Some(next) => {
-                let is_change = is_change.unwrap_or_default();
-                is_change.then(|| CatalogueChange::Set(id.clone(), next.version.clone()))
+        let change = match (&next, before) {
+            (Some(next), before) => {
+                let (version, origin) = (next.version.clone(), next.origin.clone());
+                if is_change.unwrap_or_default() {
+                    Some(CatalogueChange::Set(id.clone(), version, origin))
+                } else {
+                    let is_moved = before.is_some_and(|before| before.origin != origin);
+                    is_moved.then(|| CatalogueChange::Moved(id.clone(), version, origin))
+                }
             }
-            None => before.map(|_| CatalogueChange::Gone(id.clone())),
+            (None, before) => before.map(|_| CatalogueChange::Gone(id.clone())),
         };
         slot.served = next;
         if !slot.places.is_empty() {
@@ -304,6 +318,7 @@ impl<C: Content> Catalogue<C> {
                     version: before.version.clone(),
                     place: place.clone(),
                     uid: before.uid.clone(),
+                    origin: before.origin.clone(),
                     is_old: true,
                 };
                 return Some((stays, false));
@@ -316,6 +331,7 @@ impl<C: Content> Catalogue<C> {
             version: same.map_or(version, |before| &before.version).clone(),
             place: place.clone(),
             uid: candidate.uid.clone(),
+            origin: candidate.origin.clone(),
             is_old: false,
         };
         Some((next, same.is_none()))

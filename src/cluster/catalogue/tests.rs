@@ -13,13 +13,15 @@ impl Content for Script {
 }
 
 fn put(all: &mut Catalogue<Script>, place: &str, words: &str) {
-    let candidates = words.split_whitespace().map(|word| {
+    let words = words.split_whitespace().zip(1..);
+    let candidates = words.map(|(word, line)| {
         let (word, uid) = word.split_once('@').unwrap_or((word, ""));
         let (name, says) = match word.split_once('=') {
             Some((name, says)) => (name, Some(says.to_owned())),
             None => (word.trim_end_matches('!'), None),
         };
-        let mut one = Candidate::new(Some(name.to_owned()), says, ());
+        let origin = Origin::file(place).at(line);
+        let mut one = Candidate::new(Some(name.to_owned()), origin, says, ());
         one.uid = uid.into();
         one
     });
@@ -29,7 +31,8 @@ fn put(all: &mut Catalogue<Script>, place: &str, words: &str) {
 
 fn settled(all: &mut Catalogue<Script>) -> String {
     let changes = all.settle().changes.into_iter().map(|change| match change {
-        CatalogueChange::Set(id, version) => format!("{id}={version}"),
+        CatalogueChange::Set(id, version, _) => format!("{id}={version}"),
+        CatalogueChange::Moved(id, _, origin) => format!("{id}@{origin}"),
         CatalogueChange::Gone(id) => format!("{id}-"),
     });
     changes.collect::<Vec<_>>().join(" ")
@@ -68,7 +71,7 @@ fn each_object_is_served_once_in_its_last_good_version() {
         (all.served(), all.get(&"a".to_owned())),
         (2, Some(&"1".to_owned()))
     );
-    assert_eq!(all.origin(&"a".to_owned()).unwrap().0, "f");
+    assert_eq!(all.holder(&"a".to_owned()).unwrap().0, "f");
     assert_eq!(all.remove("f").len(), 2);
     assert_eq!(settled(&mut all), "a=2 c-");
     assert!(all.at("f").is_none() && all.at("g").is_some());
@@ -83,4 +86,30 @@ fn an_object_made_anew_has_no_earlier_version() {
     assert_eq!(settled(&mut all), "");
     put(&mut all, "x", "a!@two");
     assert_eq!(settled(&mut all), "a-");
+}
+
+#[test]
+fn an_object_that_moves_is_the_same_elsewhere() {
+    let mut all = Catalogue::default();
+    put(&mut all, "f", "a=1 b=1");
+    assert_eq!(settled(&mut all), "a=1 b=1");
+    // One is written before them.
+    put(&mut all, "f", "c=1 a=1 b=2");
+    assert_eq!(settled(&mut all), "a@f:2 b=2 c=1");
+    // A refused version is served from where it was good.
+    put(&mut all, "f", "c=1 b=2 a!");
+    assert_eq!(settled(&mut all), "b@f:2");
+    put(&mut all, "f", "c=1 b=2 a=1");
+    assert_eq!(settled(&mut all), "a@f:3");
+    // Another place has it from now on.
+    put(&mut all, "g", "a=1");
+    all.remove("f");
+    assert_eq!(settled(&mut all), "a@g:1 b- c-");
+    assert_eq!(settled(&mut all), "");
+    let set = |all: &mut Catalogue<Script>| all.settle().changes.pop();
+    put(&mut all, "h", "d=1");
+    let Some(CatalogueChange::Set(_, _, origin)) = set(&mut all) else {
+        panic!("another change");
+    };
+    assert_eq!(origin.to_string(), "h:1");
 }

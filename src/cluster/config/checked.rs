@@ -1,6 +1,5 @@
 //! Validates one object as written: its identity, its entry, and all findings.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use api::config::document::Part;
@@ -15,9 +14,9 @@ use super::entry::{Entry, EntryId};
 const LONGEST_NAME: usize = 253;
 const NAMELESS: &str = "default";
 
-/// The kind of source that objects come from.
+/// Options that depend on the source of objects.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Origin {
+pub(super) struct CheckOptions {
     pub(super) usable: Usable,
     /// The source is an API server, which sets creation times.
     pub(super) is_server: bool,
@@ -37,29 +36,29 @@ pub(super) struct CheckedObject {
 }
 
 /// Validates an object; returns `None` for a kind that is not used here.
-pub(super) fn check(value: &Json, origin: Origin) -> Option<CheckedObject> {
-    check_with(value, origin, |_| {})
+pub(super) fn check(value: &Json, options: CheckOptions) -> Option<CheckedObject> {
+    check_with(value, options, |_| {})
 }
 
 /// The same of an object that is a part of a text.
-pub(super) fn check_part(part: &Part<'_>, origin: Origin) -> Option<CheckedObject> {
-    check_with(&part.value(), origin, |findings| part.complain(findings))
+pub(super) fn check_part(part: &Part<'_>, options: CheckOptions) -> Option<CheckedObject> {
+    check_with(&part.value(), options, |findings| part.complain(findings))
 }
 
 /// Validates an object; `complain` adds findings about its fields.
 fn check_with(
     value: &Json,
-    origin: Origin,
+    options: CheckOptions,
     complain: impl FnOnce(&mut Vec<Finding>),
 ) -> Option<CheckedObject> {
     let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if let Some(plain) = CoreKind::of(api_version, kind) {
         // Nobody else makes anything of them, and what is not there is not shown.
-        if plain == CoreKind::Secret && !origin.is_whole {
+        if plain == CoreKind::Secret && !options.is_whole {
             return None;
         }
-        let mut judged = CheckedObject::plain(plain, value, origin);
+        let mut judged = CheckedObject::plain(plain, value, options);
         complain(&mut judged.findings);
         if !judged.findings.is_empty() {
             judged.entry = None;
@@ -70,14 +69,14 @@ fn check_with(
         return None;
     }
     let row = config::kind(api_version, kind).ok();
-    Some(CheckedObject::object(row, value, origin, complain))
+    Some(CheckedObject::object(row, value, options, complain))
 }
 
 impl CheckedObject {
     fn object(
         row: Option<&'static Kind>,
         value: &Json,
-        origin: Origin,
+        options: CheckOptions,
         complain: impl FnOnce(&mut Vec<Finding>),
     ) -> Self {
         let (object, mut findings) = config::check_all(value);
@@ -99,7 +98,7 @@ impl CheckedObject {
         config::limit(&mut findings);
         let is_broken = findings.iter().any(Finding::is_error);
         let object = object.filter(|_| !is_broken && id.is_whole());
-        let created = created(value).filter(|_| origin.is_server);
+        let created = created(value).filter(|_| options.is_server);
         let entry = object.map(|object| slim(object, created));
         Self {
             id,
@@ -108,7 +107,7 @@ impl CheckedObject {
         }
     }
 
-    fn plain(plain: CoreKind, value: &Json, origin: Origin) -> Self {
+    fn plain(plain: CoreKind, value: &Json, options: CheckOptions) -> Self {
         let id = EntryId {
             collection: plain.collection(),
             name: name(value, plain.is_everywhere()),
@@ -116,13 +115,13 @@ impl CheckedObject {
         let mut findings = Vec::new();
         let mut entry = None;
         if id.is_whole() {
-            let json = match origin.is_whole {
+            let json = match options.is_whole {
                 true => plain.whole(value, namespace(value)),
-                false => plain.kept(value, namespace(value), origin.is_server),
+                false => plain.kept(value, namespace(value), options.is_server),
             };
             let usable = match json.len() {
                 length if length > MOST_BYTES => Err("object is too large".to_owned()),
-                _ => (origin.usable)(plain, &json),
+                _ => (options.usable)(plain, &json),
             };
             match usable {
                 Ok(()) => {
@@ -189,14 +188,6 @@ fn created(value: &Json) -> Option<i64> {
     Some(time.as_second())
 }
 
-/// Renders a place, with its line if it is known.
-pub(super) fn at(place: &impl Display, line: usize) -> String {
-    match line {
-        0 => place.to_string(),
-        line => format!("{place}:{line}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -208,12 +199,12 @@ mod tests {
             true => Err("not usable".to_owned()),
             false => Ok(()),
         };
-        let origin = Origin {
+        let options = CheckOptions {
             usable,
             is_server: true,
             is_whole: false,
         };
-        check(value, origin)
+        check(value, options)
     }
 
     fn said(value: &Json) -> (String, bool, Vec<String>) {

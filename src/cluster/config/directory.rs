@@ -13,10 +13,10 @@ use api::config::Finding;
 use api::config::document::{self, LIMITS, Part};
 use api::yaml::Malformed;
 
-use super::checked::{CheckedObject, Origin, check_part};
+use super::checked::{CheckOptions, CheckedObject, check_part};
 use super::core_kind::Usable;
 use super::entry::{Entry, EntryChange, EntryId};
-use super::ledger::{Ledger, LedgerEntry, SourceProblem};
+use super::ledger::{Ledger, LedgerEntry, Root, SourceProblem};
 use super::report::{ConfigReport, ErrorEffect};
 use crate::tree::{FoundFile, Limits, Stamp, Visit, Walker};
 
@@ -39,7 +39,7 @@ const WALK: Limits = Limits {
 /// The result of one scan of the directory.
 #[derive(Clone, Debug, Default)]
 pub struct Look {
-    /// Changes by name. A rewritten object with equal content is no change.
+    /// Changes by name. A rewritten object with equal content is no change but of its origin, if it has another.
     pub changes: Vec<EntryChange>,
     /// The same pointer as before if nothing is new.
     pub report: Arc<ConfigReport>,
@@ -68,7 +68,7 @@ struct KnownFile {
 #[derive(Debug)]
 pub struct Directory {
     walker: Walker,
-    origin: Origin,
+    options: CheckOptions,
     ledger: Ledger,
     known: BTreeMap<Arc<str>, KnownFile>,
     looks: u64,
@@ -82,15 +82,15 @@ impl Directory {
     /// Creates a source of a directory. Reads nothing yet.
     #[must_use]
     pub fn new(root: &Path, usable: Usable) -> Self {
-        let origin = Origin {
+        let options = CheckOptions {
             usable,
             is_server: false,
             is_whole: false,
         };
         Self {
             walker: Walker::new(root),
-            origin,
-            ledger: Ledger::new(root.to_string_lossy().into_owned(), MOST_OBJECTS),
+            options,
+            ledger: Ledger::new(Root::Directory(root.to_string_lossy().into()), MOST_OBJECTS),
             known: BTreeMap::new(),
             looks: 0,
             read: 0,
@@ -102,7 +102,7 @@ impl Directory {
     /// Keeps all fields of Kubernetes' own kinds, for a reader that makes services of them.
     #[must_use]
     pub const fn with_whole_objects(mut self) -> Self {
-        self.origin.is_whole = true;
+        self.options.is_whole = true;
         self
     }
 
@@ -186,7 +186,7 @@ impl Directory {
     }
 
     fn take(&mut self, place: &Arc<str>, bytes: &[u8]) {
-        match claims(bytes, self.origin) {
+        match claims(bytes, self.options) {
             Ok(claims) => self.ledger.put(place, claims),
             Err(Malformed { line, cause }) => self.ledger.unread(place, line.max(1), cause),
         }
@@ -242,7 +242,7 @@ impl Visit for Directory {
 }
 
 /// Decodes and validates all objects of a text.
-fn claims(bytes: &[u8], origin: Origin) -> Result<Vec<LedgerEntry>, Malformed> {
+fn claims(bytes: &[u8], options: CheckOptions) -> Result<Vec<LedgerEntry>, Malformed> {
     let text = document::utf8(bytes)?;
     let mut claims = Vec::new();
     let (mut seen, mut nameless) = (0_usize, Nameless::default());
@@ -257,7 +257,7 @@ fn claims(bytes: &[u8], origin: Origin) -> Result<Vec<LedgerEntry>, Malformed> {
             break;
         }
         for part in parts {
-            let Some(judged) = check_part(&part, origin) else {
+            let Some(judged) = check_part(&part, options) else {
                 continue;
             };
             if !judged.id.is_whole() && !nameless.is_told(part.begin()) {

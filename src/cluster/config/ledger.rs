@@ -7,11 +7,12 @@ mod sheet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::checked::at;
+use api::model::ClusterId;
+
 use super::core_kind::CoreKind;
 use super::entry::{Entry, EntryChange, EntryId};
 use super::report::{ConfigReport, ErrorEffect};
-use crate::catalogue::{Candidate, Catalogue, Content, Status};
+use crate::catalogue::{Candidate, Catalogue, Content, Origin, Status};
 use crate::tree::shown;
 pub(super) use sheet::{LedgerEntry, SourceProblem};
 use sheet::{ObjectFindings, PlaceFindings};
@@ -30,11 +31,19 @@ impl Content for ConfigObjects {
     type Findings = ObjectFindings;
 }
 
+/// The part of an origin that all objects of a source share.
+#[derive(Clone, Debug)]
+pub(super) enum Root {
+    /// Places are files below it.
+    Directory(Box<str>),
+    /// Places are `RESOURCE/KEY`.
+    Cluster(ClusterId),
+}
+
 /// All objects of a source.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// The prefix of every place in reports.
-    root: String,
+    root: Root,
     /// Objects at most.
     most: usize,
     catalogue: Catalogue<ConfigObjects>,
@@ -51,7 +60,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(root: String, most: usize) -> Self {
+    pub(super) fn new(root: Root, most: usize) -> Self {
         Self {
             root,
             most,
@@ -75,10 +84,15 @@ impl Ledger {
         claims.truncate(room);
         self.claims = self.claims.saturating_add(claims.len());
         let mut room = MOST_EXPLAINED.saturating_sub(self.explained);
+        let file = self.origin(place, "");
         let candidates = claims.into_iter().map(|claim| {
             let explained = room > 0;
             room = room.saturating_sub(usize::from(!claim.judged.findings.is_empty()));
-            claim.candidate(explained)
+            let origin = match claim.version.is_empty() {
+                true => file.at(claim.line),
+                false => self.origin(place, &claim.version),
+            };
+            claim.candidate(origin, explained)
         });
         let candidates: Vec<_> = candidates.collect();
         self.explained = self.explained.saturating_add(explained(&candidates));
@@ -159,8 +173,7 @@ impl Ledger {
         let mut ingresses = settled.touched.into_iter();
         // An Ingress may have moved to another place, or line.
         self.is_reported &= ingresses.all(|id| {
-            id.collection != collection
-                || self.report.ingresses.get(&id.name) == self.at(&id).as_ref()
+            id.collection != collection || self.report.ingresses.get(&id.name) == self.at(&id)
         });
         self.is_reported &= self.report.served == self.catalogue.served();
         settled.changes
@@ -186,14 +199,14 @@ impl Ledger {
             ..ConfigReport::default()
         };
         for problem in &self.problems {
-            let origin = self.origin(&problem.place, 0);
+            let origin = self.origin(&problem.place, "");
             report.unnamed(origin, problem.state, &problem.cause);
         }
         let mut more = 0_usize;
         for place in &self.noted {
             let sheet = self.sheets.get(place);
             if let Some((line, cause)) = sheet.and_then(|sheet| sheet.unread.as_ref()) {
-                report.unnamed(self.origin(place, *line), ErrorEffect::Stale, cause);
+                report.unnamed(self.origin(place, "").at(*line), ErrorEffect::Stale, cause);
             }
             for candidate in self.catalogue.at(place).unwrap_or_default() {
                 if candidate.findings.is_unexplained() {
@@ -201,32 +214,29 @@ impl Ledger {
                     continue;
                 }
                 let first = match &candidate.status {
-                    Status::Shadowed { by } => {
-                        self.catalogue.candidate(by).map(|first| (by, first))
-                    }
+                    Status::Shadowed { by } => self.catalogue.candidate(by),
                     Status::Accepted | Status::Refused { .. } => None,
                 };
-                let first =
-                    first.map(|((place, _), first)| self.origin(place, first.findings.line));
-                report.add(candidate, first, |line| self.origin(place, line));
+                report.add(candidate, first.map(|first| &first.origin));
             }
             if let Some((line, count)) = sheet.and_then(|sheet| sheet.left_out) {
                 let cause = format!("more than {} objects: {count} are left out", self.most);
-                report.unnamed(self.origin(place, line), ErrorEffect::Refused, &cause);
+                let origin = self.origin(place, "").at(line);
+                report.unnamed(origin, ErrorEffect::Refused, &cause);
             }
         }
         if more > 0 {
             let cause =
                 format!("and {more} more objects are refused: validate the files to see why");
-            report.unnamed(self.origin("", 0), ErrorEffect::Refused, &cause);
+            report.unnamed(self.origin("", ""), ErrorEffect::Refused, &cause);
             // The summary comes first, because pages cut a long list.
             report.rejected.rotate_right(1);
         }
         report
     }
 
-    /// Returns the place and line of each Ingress that is served.
-    fn ingresses(&self) -> BTreeMap<Arc<str>, Box<str>> {
+    /// Returns the origin of each Ingress that is served.
+    fn ingresses(&self) -> BTreeMap<Arc<str>, Origin> {
         let collection = CoreKind::Ingress.collection();
         let first = EntryId {
             collection,
@@ -234,24 +244,31 @@ impl Ledger {
         };
         let ids = self.catalogue.ids_from(&first);
         let ids = ids.take_while(|id| id.collection == collection);
-        let places = ids.filter_map(|id| Some((Arc::clone(&id.name), self.at(id)?)));
+        let places = ids.filter_map(|id| Some((Arc::clone(&id.name), self.at(id)?.clone())));
         places.collect()
     }
 
-    /// Returns the place and line of the served version.
-    fn at(&self, id: &EntryId) -> Option<Box<str>> {
-        let (place, candidate) = self.catalogue.origin(id)?;
-        Some(self.origin(place, candidate.findings.line))
+    /// Returns the present origin of the candidate whose name's version is served.
+    fn at(&self, id: &EntryId) -> Option<&Origin> {
+        let (_, candidate) = self.catalogue.holder(id)?;
+        Some(&candidate.origin)
     }
 
-    fn origin(&self, place: &str, line: usize) -> Box<str> {
-        let root = &self.root;
-        let place = match (root.is_empty(), place.is_empty()) {
-            (true, _) => place.to_owned(),
-            (false, true) => root.clone(),
-            (false, false) => format!("{}/{place}", root.trim_end_matches('/')),
-        };
-        at(&shown(&place), line).into()
+    /// Returns the origin of a place. `version`: of an object of an API server; empty if it is unknown.
+    fn origin(&self, place: &str, version: &str) -> Origin {
+        match &self.root {
+            Root::Directory(root) => {
+                let path = match place.is_empty() {
+                    true => root.to_string(),
+                    false => format!("{}/{place}", root.trim_end_matches('/')),
+                };
+                Origin::file(shown(&path))
+            }
+            Root::Cluster(cluster) => {
+                let key = place.split_once('/').map_or(place, |(_, key)| key);
+                Origin::of_cluster(cluster, &key, version)
+            }
+        }
     }
 }
 

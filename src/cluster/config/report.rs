@@ -7,6 +7,7 @@ use std::sync::Arc;
 use api::config::Finding;
 
 use super::entry::EntryId;
+use crate::catalogue::Origin;
 use crate::kind::Revision;
 
 /// The effect of an error on the object that has it.
@@ -32,8 +33,8 @@ impl ErrorEffect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
     pub id: EntryId,
-    /// `FILE:LINE`, where the first fault is; of an API server, which object.
-    pub origin: Box<str>,
+    /// In a file, the line of the first fault.
+    pub origin: Origin,
     pub state: ErrorEffect,
     pub errors: Arc<[Finding]>,
     /// The refused version, of an API server's object.
@@ -52,8 +53,8 @@ impl fmt::Display for Rejected {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warned {
     pub id: EntryId,
-    /// The place and line, as of [`Rejected`].
-    pub origin: Box<str>,
+    /// As of [`Rejected`].
+    pub origin: Origin,
     pub warnings: Arc<[Finding]>,
 }
 
@@ -64,7 +65,7 @@ impl fmt::Display for Warned {
     }
 }
 
-fn place(origin: &str, id: &EntryId, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn place(origin: &Origin, id: &EntryId, to: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(to, "{origin}: ")?;
     if *id == EntryId::default() {
         return Ok(());
@@ -89,8 +90,8 @@ pub struct ConfigReport {
     pub warned: Vec<Warned>,
     /// Objects that are served.
     pub served: usize,
-    /// The place and line of each Ingress, by name: findings about resources made from it carry them.
-    pub ingresses: Arc<BTreeMap<Arc<str>, Box<str>>>,
+    /// The origin of each Ingress, by name: findings about resources made from it carry it.
+    pub ingresses: Arc<BTreeMap<Arc<str>, Origin>>,
 }
 
 /// Log lines of one change at most.
@@ -143,7 +144,7 @@ mod tests {
                 collection: "istio/networking/v1alpha3/gateways",
                 name: name.into(),
             },
-            origin: "a.yaml:3".into(),
+            origin: Origin::file("a.yaml").at(3),
             state,
             errors: [Finding::error("spec", "is bad"), Finding::error("", "x")].into(),
             revision: Revision::default(),
@@ -158,7 +159,7 @@ mod tests {
         };
         let warned = Warned {
             id: rejected("b", ErrorEffect::Stale).id,
-            origin: "b.yaml:1".into(),
+            origin: Origin::file("b.yaml").at(1),
             warnings: [Finding::warning("spec", "is old")].into(),
         };
         let before = ConfigReport {

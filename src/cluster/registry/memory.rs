@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::files::{FileObjects, Item, Message, items};
 use super::kubernetes::Names;
 use super::{Contribution, Written};
+use crate::catalogue::Origin;
 
 const NO_BODY: &str = "want a body: objects as YAML or JSON, which take the place of all that is there; --- alone is none";
 
@@ -58,7 +59,7 @@ impl Memory {
         if body.is_empty() {
             return Err(vec![said(0, NO_BODY)]);
         }
-        let items = items(body, &Self::CLUSTER.into())
+        let items = items(body, &Origin::file(Self::CLUSTER))
             .map_err(|malformed| vec![said(malformed.line.max(1), &malformed.cause)])?;
         let mut messages = Vec::new();
         let mut good = Vec::new();
@@ -71,13 +72,13 @@ impl Memory {
                 }
                 Item::Good(_) => good.push(item),
                 Item::Bad {
-                    line, id, cause, ..
+                    origin, id, cause, ..
                 } => {
                     let text = match id {
                         Some(id) => format!("{id}: {cause}"),
                         None => cause,
                     };
-                    messages.push(said(line, &text));
+                    messages.push(said(origin.line(), &text));
                 }
                 Item::Foreign(kind) => {
                     messages.push(said(0, &format!("{kind} is nothing to be served")));

@@ -3,13 +3,13 @@
 //! ```text
 //!  files ─┐
 //!  Kubernetes, one per cluster ─┤
-//!  Consul ─┼──► Contribution ──► Registries ──► World + Effect
+//!  Consul ─┼──► Contribution ──► Registries ──► World + Changes
 //!  memory ─┘
 //! ```
 //!
 //! After each change a source sends all its objects, as a [`Contribution`]. Unchanged objects are the same pointers in it,
 //! so that sending all is cheap and no history is needed. [`Registries`] merges the contributions to one world, and reports
-//! the effect of each change on proxies.
+//! what each step changed, by kind and name: an object that another source has in its place changes nothing.
 
 mod configuration;
 pub mod consul;
@@ -30,5 +30,5 @@ pub use credential::credential_of;
 pub use files::{Files, Message, Outcome};
 pub use memory::{Memory, Put};
 pub use refusal::Refusal;
-pub use store::{Effect, Registries, Report, Settings, SourceStatus};
+pub use store::{Registries, Report, Settings, SourceStatus};
 pub use written::Written;

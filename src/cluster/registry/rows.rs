@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::files::{Item, items};
 use super::kubernetes::judged;
+use crate::catalogue::Origin;
 use crate::examples::{Expected, examples};
 
 /// The rows of `api::config::rules`, which `api` holds to its own.
@@ -50,13 +51,15 @@ fn files_are_judged_as_everything_is() {
         let text = format!(
             "# The object begins in the second line.\napiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: ns}}\nspec: {spec}\n"
         );
-        let read = items(text.as_bytes(), &"a.yaml".into()).unwrap();
+        let read = items(text.as_bytes(), &Origin::file("a.yaml")).unwrap();
         let [item] = &read[..] else {
             panic!("{text}: {read:?}");
         };
         let (written, line, is_good) = match item {
             Item::Good(object) => (object.written(), object.line(), true),
-            Item::Bad { written, line, .. } => (written.as_ref(), *line, false),
+            Item::Bad {
+                written, origin, ..
+            } => (written.as_ref(), origin.line(), false),
             Item::Foreign(kind) => panic!("{kind}"),
         };
         let written = written.unwrap();
@@ -71,6 +74,7 @@ fn files_are_judged_as_everything_is() {
             Some(_) | None => 2,
         };
         assert_eq!(line, expected, "{text}");
+        assert_eq!(written.origin.to_string(), format!("a.yaml:{line}"));
     }
 }
 
@@ -107,7 +111,7 @@ fn words(expected: &Expected) -> Vec<String> {
 fn examples_in_files_are_judged_as_everything_is() {
     let (mut seen, mut broken) = (0, 0);
     for example in examples() {
-        let read = items(example.text.as_bytes(), &"a.yaml".into());
+        let read = items(example.text.as_bytes(), &Origin::file("a.yaml"));
         let (read, expected) = match (read, example.expected()) {
             (Ok(read), Ok(expected)) => (read, expected),
             (read, expected) => {
@@ -127,7 +131,9 @@ fn examples_in_files_are_judged_as_everything_is() {
             seen += 1;
             let (written, line) = match item {
                 Item::Good(object) => (object.written(), expected.line),
-                Item::Bad { written, line, .. } => (written.as_ref(), *line),
+                Item::Bad {
+                    written, origin, ..
+                } => (written.as_ref(), origin.line()),
                 Item::Foreign(_) => continue,
             };
             assert_eq!(line, expected.line, "{}", example.name);

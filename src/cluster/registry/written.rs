@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::catalogue::Origin;
 use crate::kind::Revision;
 
 /// JSON as text, kept as long as its object: the tree of a large one takes more than twenty times as much.
@@ -33,8 +34,7 @@ pub struct Written {
     pub name: Arc<str>,
     pub metadata: Value,
     pub spec: Compact,
-    /// The file, or the cluster.
-    pub source: Arc<str>,
+    pub origin: Origin,
     /// This version is used; otherwise an earlier one is, or none.
     pub accepted: bool,
     /// Errors and warnings.

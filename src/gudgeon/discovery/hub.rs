@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use api::model::{Change, Objects, Reason, World};
+use api::model::{Change, Changes, Objects, Reason, World};
 use api::security::{KeySet, KeysPlace, RequestAuthentication};
-use cluster::registry::{Effect, Registries, SourceId, SyncState};
+use cluster::registry::{Registries, SourceId, SyncState};
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info, warn};
 use xds::debounce::{Debounce, Due};
@@ -207,11 +207,14 @@ impl Hub {
     }
 
     /// Applies a source's update. The changes go out after the debounce.
-    pub(crate) fn update(&self, step: impl FnOnce(&mut Registries) -> Effect) {
+    pub(crate) fn update(&self, step: impl FnOnce(&mut Registries) -> Changes) {
         let mut state = self.state();
-        let effect = step(&mut state.registries);
+        let changes = step(&mut state.registries);
         let now = self.clock.now();
-        for change in effect.changes {
+        if !changes.is_empty() {
+            debug!("changed: {changes}");
+        }
+        for change in changes.pushes() {
             self.metrics.updated(&change);
             state.debounce.change(now, change);
         }
@@ -469,15 +472,16 @@ impl Hub {
                 due.zip(world)
             };
             if let Some((due, world)) = due {
-                self.push(&due, world).await;
-                self.state().debounce.done();
+                let is_made = self.push(&due, world).await;
+                self.state().debounce.done(&due, is_made);
             }
         }
     }
 
-    async fn push(self: &Arc<Self>, due: &Due, world: World) {
+    /// Returns false if no snapshot could be made: the last one is served on.
+    async fn push(self: &Arc<Self>, due: &Due, world: World) -> bool {
         let Some(current) = self.snapshot() else {
-            return;
+            return false;
         };
         let begun = self.clock.now();
         let world = if due.partial {
@@ -510,8 +514,7 @@ impl Hub {
             Some(next)
         };
         let Some(next) = self.beside(size, make).await.flatten() else {
-            // The last one that could be made is served on.
-            return;
+            return false;
         };
         self.serve(Arc::clone(&next.snapshot));
         let made = self.clock.now();
@@ -537,6 +540,7 @@ impl Hub {
             state.pushes.pop_front();
         }
         state.pushes.push_back(pushed);
+        true
     }
 
     /// Does work of this size, and what is large beside the loop, which goes on meanwhile: one piece at a time. `None`: a mistake

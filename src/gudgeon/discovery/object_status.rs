@@ -167,7 +167,7 @@ mod tests {
             name: "a".into(),
             metadata: Value::Null,
             spec: Value::Null.into(),
-            source: "s".into(),
+            origin: cluster::Origin::default(),
             accepted: true,
             messages: Vec::new(),
             revision: cluster::Revision::default(),

@@ -311,20 +311,29 @@ fn told(page: &mut String, hub: &Hub, sources: &Sources) {
     if all == 0 {
         return;
     }
-    page.push_str("<h2>Left out, or not as it was meant</h2><table><tr><th>what<th>why</tr>\n");
+    page.push_str(
+        "<h2>Left out, or not as it was meant</h2><table><tr><th>what<th>where<th>why</tr>\n",
+    );
     let conflicts = conflicts
         .into_iter()
-        .map(|conflict| (conflict.key, conflict.message));
+        .map(|conflict| (conflict.key, String::new(), conflict.message));
     let reports = reports.into_iter().map(|report| {
         let what = format!("{} {}/{}", report.kind, report.namespace, report.name);
-        (what, report.message)
+        (what, String::new(), report.message)
     });
     let written = written.into_iter().map(|written| {
         let what = format!("{} {}/{}", written.kind, written.namespace, written.name);
-        (what, written.messages.join("; "))
+        let place = written.origin.to_string();
+        (what, place, written.messages.join("; "))
     });
-    for (what, why) in conflicts.chain(reports).chain(written).take(ROWS) {
-        let _written = writeln!(page, "<tr><td>{}<td>{}</tr>", escaped(&what), escaped(&why));
+    for (what, place, why) in conflicts.chain(reports).chain(written).take(ROWS) {
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td>{}<td>{}</tr>",
+            escaped(&what),
+            escaped(&place),
+            escaped(&why)
+        );
     }
     html::more(page, all);
     page.push_str("</table>\n");

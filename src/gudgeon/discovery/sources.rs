@@ -157,7 +157,7 @@ impl Sources {
         }
         if let Some((cluster, told)) = self.cluster.as_ref().filter(|_| self.own_count()) {
             // Made when it is asked for: each change of a pod would make all of it anew.
-            let written = told.borrow().written(cluster.as_str());
+            let written = told.borrow().written(cluster);
             let written = written.into_iter().map(Arc::new);
             all.add(&local(Registry::Kubernetes), written);
         }
@@ -183,7 +183,7 @@ impl Sources {
                     registry: Registry::Kubernetes,
                     cluster: hub.options.settings.cluster.clone(),
                 };
-                let written = told.borrow().written(cluster.as_str());
+                let written = told.borrow().written(cluster);
                 all.add(&id, written.into_iter().map(Arc::new));
             }
             (_, Some(sinks)) if !sinks.are_named() => sinks.written(&mut all),

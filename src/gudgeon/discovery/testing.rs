@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cluster::registry::{self, Effect, Registries};
+use cluster::registry::{self, Registries};
 
 use super::hub::Hub;
 use super::options::{DiscoveryOptions, Environment};
@@ -23,6 +23,6 @@ pub(super) fn hub() -> Arc<Hub> {
     let mesh = Arc::new(api::mesh::discovery_defaults());
     let hub = Hub::new(options, Registries::new(settings, mesh, Arc::default()));
     // There is no source to wait for.
-    hub.update(|_| Effect::default());
+    hub.update(|_| api::model::Changes::default());
     hub
 }

@@ -78,7 +78,7 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
         .take(MOST)
         .map(|one| {
             json!({
-                "collection": one.id.collection, "name": &*one.id.name, "origin": &*one.origin,
+                "collection": one.id.collection, "name": &*one.id.name, "origin": one.origin.to_string(),
                 "warnings": findings(&one.warnings),
             })
         })
@@ -119,7 +119,7 @@ fn rejected(one: &Rejected) -> Value {
     json!({
         "collection": one.id.collection,
         "name": &*one.id.name,
-        "origin": &*one.origin,
+        "origin": one.origin.to_string(),
         "state": one.state.as_str(),
         "errors": findings(&one.errors),
     })

@@ -100,10 +100,10 @@ impl EngineState {
             processing,
             ..
         } = self;
-        let places = &self.report.ingresses;
+        let origins = &self.report.ingresses;
         let made = processing.as_ref().map(|processing| ConfigReport {
-            rejected: processing.rejected(places).collect(),
-            warned: processing.warned(places).collect(),
+            rejected: processing.rejected(origins).collect(),
+            warned: processing.warned(origins).collect(),
             ..ConfigReport::default()
         });
         StateSnapshot {
@@ -321,9 +321,9 @@ impl GalleyEngine {
         if !processing.flush(now, &mut state.publisher) {
             return;
         }
-        let places = &state.report.ingresses;
-        let rejected = processing.rejected(places).map(|one| one.to_string());
-        let warned = processing.warned(places).map(|one| one.to_string());
+        let origins = &state.report.ingresses;
+        let rejected = processing.rejected(origins).map(|one| one.to_string());
+        let warned = processing.warned(origins).map(|one| one.to_string());
         let lines: BTreeSet<String> = rejected.chain(warned).take(MOST_LINES).collect();
         for line in lines.difference(&state.told) {
             warn!("{line}");
@@ -477,15 +477,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_wrong_with_what_is_made_is_said_once() {
         let engine = engine();
-        let at = |place: &str| {
-            let places = [("shop/web".into(), place.into())];
+        let at = |line: usize| {
+            let origins = [("shop/web".into(), cluster::Origin::file("a.yaml").at(line))];
             Some(Arc::new(ConfigReport {
-                ingresses: Arc::new(BTreeMap::from(places)),
+                ingresses: Arc::new(BTreeMap::from(origins)),
                 ..ConfigReport::default()
             }))
         };
         engine.tell(SourceEvent {
-            report: at("a.yaml:3"),
+            report: at(3),
             ..news(true, vec![ingress("")])
         });
         engine.mesh(mesh(1));
@@ -497,9 +497,10 @@ mod tests {
         let lines = told(&engine);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with(line), "{lines:?}");
-        assert_eq!(&*engine.state_snapshot().made.warned[0].origin, "a.yaml:3");
+        let origin = engine.state_snapshot().made.warned[0].origin.to_string();
+        assert_eq!(origin, "a.yaml:3");
         engine.tell(SourceEvent {
-            report: at("a.yaml:7"),
+            report: at(7),
             ..news(false, vec![ingress("web")])
         });
         engine.mesh(broken_mesh(2));

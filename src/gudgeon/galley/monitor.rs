@@ -258,7 +258,7 @@ mod tests {
                 collection: "istio/networking/v1alpha3/gateways",
                 name: format!("shop/{at}").into(),
             },
-            origin: format!("{at}.yaml:1").into(),
+            origin: cluster::Origin::file(format!("{at}.yaml")).at(1),
             state: ErrorEffect::Refused,
             errors: Arc::clone(&errors),
             revision: Revision::default(),

@@ -85,7 +85,7 @@ fn rejected(page: &mut String, current: &StateSnapshot) {
         let _written = writeln!(
             page,
             "<tr><td>{}<td>{}<br>{}<td class=\"bad\">{}<td>{}</tr>",
-            escaped(&one.origin),
+            escaped(&one.origin.to_string()),
             escaped(one.id.collection),
             escaped(&one.id.name),
             one.state.as_str(),
@@ -109,7 +109,7 @@ fn warned(page: &mut String, current: &StateSnapshot) {
         let _written = writeln!(
             page,
             "<tr><td>{}<td>{}<br>{}<td>{}</tr>",
-            escaped(&one.origin),
+            escaped(&one.origin.to_string()),
             escaped(one.id.collection),
             escaped(&one.id.name),
             words(&one.warnings)

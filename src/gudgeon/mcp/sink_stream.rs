@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::config::Object;
 use api::config::collections::type_url_of;
 use bytes::Bytes;
+use cluster::Origin;
 use hyper::body::Body;
 use mcp::TRIGGER;
 use mcp::message::{self, RequestResources, Resources};
@@ -34,6 +35,8 @@ pub(crate) struct ReceivedObject {
     pub(crate) object: Arc<Object>,
     /// Seconds since 1970.
     pub(crate) created: Option<i64>,
+    /// `None`: all that is known is its source.
+    pub(crate) origin: Option<Origin>,
 }
 
 /// A source may transform Ingresses, as galley does.
@@ -61,7 +64,11 @@ impl ResourceReader for Reader {
                 let mut object = Arc::unwrap_or_clone(object);
                 object.spec = serde_json::Value::Null;
                 let object = Arc::new(object);
-                ReadResult::Good(Arc::new(ReceivedObject { object, created }))
+                ReadResult::Good(Arc::new(ReceivedObject {
+                    object,
+                    created,
+                    origin: None,
+                }))
             }
             ReadResult::Broken(rules) => ReadResult::Broken(rules),
             ReadResult::Unreadable(cause) => ReadResult::Unreadable(cause),

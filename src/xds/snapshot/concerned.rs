@@ -11,7 +11,9 @@ use super::{Base, Snapshot};
 use crate::node::{self, Node};
 use crate::scope::{ProxyRules, Scope};
 
-/// The difference between two snapshots.
+/// The difference between two snapshots. It compares their worlds, each map by its pointer first, and takes no
+/// [`Changes`](api::model::Changes): rules that are made of Ingresses, keys of issuers and earlier policies are in the worlds and are
+/// no objects of a source, so they would be compared all the same.
 #[derive(Debug)]
 pub(super) struct Concerned {
     before: (World, Arc<Base>),

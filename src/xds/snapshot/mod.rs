@@ -170,7 +170,8 @@ impl Snapshot {
         })
     }
 
-    /// The one after it. `hosts`: only endpoints of these services changed; `None`: anything may have.
+    /// The one after it. `hosts`: only endpoints of these services changed, and workloads; `None`: anything may have. The caller
+    /// knows it by the kinds of what changed: the worlds are not compared.
     #[must_use]
     pub fn next(&self, world: World, hosts: Option<&BTreeSet<Arc<str>>>) -> Next {
         match hosts.filter(|hosts| self.only_assignments(&world, hosts)) {
@@ -404,19 +405,7 @@ impl Snapshot {
 
     /// Returns true if nothing but assignments depends on the endpoints that changed.
     fn only_assignments(&self, world: &World, hosts: &BTreeSet<Arc<str>>) -> bool {
-        let same_services = Arc::ptr_eq(&self.world.services, &world.services)
-            || self.world.services == world.services;
-        same_services
-            && self.world.mesh == world.mesh
-            && self.world.networks == world.networks
-            && self.world.sidecars == world.sidecars
-            && is_same(&self.world.gateways, &world.gateways)
-            && is_same(&self.world.credentials, &world.credentials)
-            && is_same(&self.world.virtual_services, &world.virtual_services)
-            && is_same(&self.world.destination_rules, &world.destination_rules)
-            && policies::are_same(&self.world, world)
-            && is_same(&self.world.envoy_filters, &world.envoy_filters)
-            && services_of(world, hosts).all(|service| self.carried_by_eds(world, service))
+        services_of(world, hosts).all(|service| self.carried_by_eds(world, service))
     }
 
     fn carried_by_eds(&self, world: &World, service: &Arc<Service>) -> bool {
@@ -548,11 +537,6 @@ fn hash(what: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
     hasher.finish()
-}
-
-/// Compares pointers first: values that did not change mostly share one.
-fn is_same<T: PartialEq>(one: &Arc<T>, other: &Arc<T>) -> bool {
-    Arc::ptr_eq(one, other) || one == other
 }
 
 fn beside<'a>(

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use api::model::World;
-
-use super::{Snapshot, is_same};
+use super::Snapshot;
 use crate::resources::proxy::Proxy;
 use crate::rules::authorization_policy::{self, Filters, Providers, Surroundings};
 use crate::scope::ProxyRules;
@@ -49,13 +47,4 @@ pub(super) fn filters(
     drop(filters.from.splice(..0, of_tokens));
     snapshot.made.tell(lost, &proxy.node.id);
     filters
-}
-
-/// Reports whether the same policies hold in both, by the same keys.
-pub(super) fn are_same(one: &World, other: &World) -> bool {
-    is_same(&one.authorization_policies, &other.authorization_policies)
-        && is_same(&one.request_authentications, &other.request_authentications)
-        && is_same(&one.key_sets, &other.key_sets)
-        && is_same(&one.peer_authentications, &other.peer_authentications)
-        && one.earlier_peer_authentications == other.earlier_peer_authentications
 }

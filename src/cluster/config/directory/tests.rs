@@ -54,12 +54,13 @@ impl Play {
         fs::remove_file(self.path(name)).unwrap();
     }
 
-    /// The changes: `a` is set, `a-` is gone.
+    /// The changes: `a` is set, `a@LINE` has moved, `a-` is gone.
     fn look(&mut self) -> String {
         self.look = self.directory.look().unwrap();
         let name = |id: &EntryId| id.name.trim_start_matches("default/").to_owned();
         let words = self.look.changes.iter().map(|change| match change {
-            EntryChange::Set(id, _) => name(id),
+            EntryChange::Set(id, ..) => name(id),
+            EntryChange::Moved(id, _, origin) => format!("{}@{}", name(id), origin.line()),
             EntryChange::Gone(id) => name(id) + "-",
         });
         words.collect::<Vec<_>>().join(" ")
@@ -108,11 +109,11 @@ fn each_change_is_just_that_difference() {
     );
     assert_eq!((play.look().as_str(), play.look.read), ("a e", 1));
     play.write("a.yaml", service("b", "x") + &service("e", "x"));
-    assert_eq!(play.look(), "a-");
+    assert_eq!(play.look(), "a- b@1 e@12");
     // Renamed.
     play.settle();
     fs::rename(play.path("a.yaml"), play.path("z.yaml")).unwrap();
-    assert_eq!((play.look().as_str(), play.look.read), ("", 1));
+    assert_eq!((play.look().as_str(), play.look.read), ("b@1 e@12", 1));
     // Another file in its place, and the same again.
     play.write("new", service("b", "z") + &service("e", "x"));
     fs::rename(play.path("new"), play.path("z.yaml")).unwrap();
@@ -121,6 +122,7 @@ fn each_change_is_just_that_difference() {
         "z.yaml",
         "# words\n".to_owned() + &service("e", "x") + &service("b", "z"),
     );
+    assert_eq!(play.look(), "b@13 e@2");
     assert_eq!(play.look(), "");
     play.remove("d/c.yml");
     assert_eq!(play.look(), "c-");
@@ -226,7 +228,8 @@ fn of_many_faults_the_first_is_named() {
     let rejected = &play.look.report.rejected[0];
     let before = service("b", "x").lines().count();
     let line = format!("/a.yaml:{}", before + 7);
-    assert!(rejected.origin.ends_with(&line), "{}", rejected.origin);
+    let origin = rejected.origin.to_string();
+    assert!(origin.ends_with(&line), "{origin}");
     assert_eq!(rejected.errors.len(), 101);
     assert_eq!(rejected.errors[0].path, "spec.hosts[0]");
     assert_eq!(rejected.errors[100].message, "… and 50 more");

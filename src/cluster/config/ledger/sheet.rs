@@ -8,7 +8,7 @@ use super::super::checked::CheckedObject;
 use super::super::entry::EntryId;
 use super::super::report::{ConfigReport, ErrorEffect, Rejected, Warned};
 use super::ConfigObjects;
-use crate::catalogue::{Candidate, Serving, Status};
+use crate::catalogue::{Candidate, Origin, Serving, Status};
 use crate::kind::Revision;
 
 /// An object of a sheet.
@@ -19,6 +19,8 @@ pub(in crate::config) struct LedgerEntry {
     pub(in crate::config) uid: Box<str>,
     /// `metadata.generation`; 0 if unknown.
     pub(in crate::config) generation: i64,
+    /// `metadata.resourceVersion`; empty in files.
+    pub(in crate::config) version: Box<str>,
     /// The line at which the object begins; 0 if unknown.
     pub(in crate::config) line: usize,
     /// The line of the first error.
@@ -28,7 +30,7 @@ pub(in crate::config) struct LedgerEntry {
 /// Findings about one object.
 #[derive(Debug)]
 pub(super) struct ObjectFindings {
-    pub(super) line: usize,
+    /// The line of the first error.
     wrong: usize,
     generation: i64,
     errors: Arc<[Finding]>,
@@ -60,7 +62,7 @@ static UNEXPLAINED: LazyLock<Arc<[Finding]>> = LazyLock::new(|| {
 
 impl LedgerEntry {
     /// Builds the candidate; `explained` keeps its findings.
-    pub(super) fn candidate(self, explained: bool) -> Candidate<ConfigObjects> {
+    pub(super) fn candidate(self, origin: Origin, explained: bool) -> Candidate<ConfigObjects> {
         let CheckedObject {
             id,
             entry,
@@ -70,7 +72,6 @@ impl LedgerEntry {
             findings.into_iter().partition(Finding::is_error);
         let is_refused = !errors.is_empty();
         let said = ObjectFindings {
-            line: self.line,
             wrong: self.wrong,
             generation: self.generation,
             errors: match explained || errors.is_empty() {
@@ -83,7 +84,7 @@ impl LedgerEntry {
             },
         };
         let id = Some(id).filter(EntryId::is_whole);
-        let mut candidate = Candidate::new(id, entry, said);
+        let mut candidate = Candidate::new(id, origin, entry, said);
         candidate.uid = self.uid;
         if !is_refused {
             // The object counts as accepted as far as it is served.
@@ -110,19 +111,15 @@ pub(super) fn is_noted(candidate: &Candidate<ConfigObjects>) -> bool {
 }
 
 impl ConfigReport {
-    /// `first`: where the one begins that is served in its place.
-    pub(super) fn add(
-        &mut self,
-        candidate: &Candidate<ConfigObjects>,
-        first: Option<Box<str>>,
-        origin: impl Fn(usize) -> Box<str>,
-    ) {
+    /// `first`: the origin of the one that is served in its place.
+    pub(super) fn add(&mut self, candidate: &Candidate<ConfigObjects>, first: Option<&Origin>) {
         let said = &candidate.findings;
         let id = candidate.id.clone().unwrap_or_default();
-        let mut reject = |state, line, errors| {
+        let wrong = candidate.origin.at(said.wrong);
+        let mut reject = |state, origin: &Origin, errors| {
             self.rejected.push(Rejected {
                 id: id.clone(),
-                origin: origin(line),
+                origin: origin.clone(),
                 state,
                 errors,
                 revision: Revision {
@@ -138,24 +135,25 @@ impl ConfigReport {
                     Serving::Old => ErrorEffect::Stale,
                     Serving::Nothing => ErrorEffect::Refused,
                 };
-                reject(state, said.wrong, Arc::clone(&said.errors));
+                reject(state, &wrong, Arc::clone(&said.errors));
             }
             Status::Shadowed { .. } => {
-                let words = format!("duplicate of {}", first.unwrap_or_default());
+                let first = first.map(ToString::to_string).unwrap_or_default();
+                let words = format!("duplicate of {first}");
                 let error = Finding::error("metadata.name", words);
-                reject(ErrorEffect::Refused, said.line, [error].into());
+                reject(ErrorEffect::Refused, &candidate.origin, [error].into());
             }
         }
         if !said.warnings.is_empty() {
             self.warned.push(Warned {
                 id,
-                origin: origin(said.wrong),
+                origin: wrong,
                 warnings: Arc::clone(&said.warnings),
             });
         }
     }
 
-    pub(super) fn unnamed(&mut self, origin: Box<str>, state: ErrorEffect, cause: &str) {
+    pub(super) fn unnamed(&mut self, origin: Origin, state: ErrorEffect, cause: &str) {
         self.rejected.push(Rejected {
             id: EntryId::default(),
             origin,

@@ -37,9 +37,9 @@ fn claim(word: &str, line: usize) -> LedgerEntry {
             findings,
         },
         uid: uid.into(),
-        generation: 0,
         line,
         wrong: line,
+        ..LedgerEntry::default()
     }
 }
 
@@ -61,9 +61,10 @@ fn settled(ledger: &mut Ledger) -> String {
     let words: Vec<_> = ledger
         .settle()
         .iter()
-        .map(|change| match change {
-            EntryChange::Set(id, entry) => format!("{}={}", id.name, says(entry)),
-            EntryChange::Gone(id) => format!("{}-", id.name),
+        .filter_map(|change| match change {
+            EntryChange::Set(id, entry, _) => Some(format!("{}={}", id.name, says(entry))),
+            EntryChange::Moved(..) => None,
+            EntryChange::Gone(id) => Some(format!("{}-", id.name)),
         })
         .collect();
     words.join(" ")
@@ -83,7 +84,7 @@ fn served(ledger: &Ledger) -> Vec<(String, String)> {
 }
 
 fn ledger() -> Ledger {
-    Ledger::new("/c".to_owned(), 1000)
+    Ledger::new(Root::Directory("/c".into()), 1000)
 }
 
 /// Findings about resources made from an Ingress carry the Ingress's present place and line.
@@ -275,13 +276,13 @@ fn an_object_made_anew_is_another() {
 
 #[test]
 fn what_is_too_much_is_left_out_until_there_is_room() {
-    let mut ledger = Ledger::new(String::new(), 3);
+    let mut ledger = Ledger::new(Root::Directory("/c".into()), 3);
     put(&mut ledger, "f", "a=1 b=1");
     put(&mut ledger, "g", "c=1 d=1 e=1");
     assert_eq!(settled(&mut ledger), "a=1 b=1 c=1");
     assert_eq!(
         told(&mut ledger),
-        ["g:2: refused: more than 3 objects: 2 are left out"]
+        ["/c/g:2: refused: more than 3 objects: 2 are left out"]
     );
     assert!(!ledger.has_room("g"));
     put(&mut ledger, "f", "a=1");
@@ -295,7 +296,7 @@ fn what_is_too_much_is_left_out_until_there_is_room() {
 /// Settling a file of many objects takes linear time.
 #[test]
 fn a_long_sheet_is_settled_in_a_straight_line() {
-    let mut ledger = Ledger::new(String::new(), 200_000);
+    let mut ledger = Ledger::new(Root::Directory("/c".into()), 200_000);
     let words: Vec<_> = (0..30_000).map(|at| format!("n{at}=1")).collect();
     put(&mut ledger, "f", &words.join(" "));
     assert_eq!(ledger.settle().len(), 30_000);
@@ -365,7 +366,10 @@ proptest! {
             let before = followed.clone();
             for change in script.settle() {
                 match change {
-                    EntryChange::Set(id, entry) => {
+                    EntryChange::Moved(id, entry, _) => {
+                        prop_assert_eq!(followed.get(&*id.name).map(String::as_str), Some(says(&entry)));
+                    }
+                    EntryChange::Set(id, entry, _) => {
                         let new = says(&entry).to_owned();
                         let old = followed.insert(id.name.to_string(), new.clone());
                         prop_assert_ne!(old, Some(new));

@@ -27,7 +27,7 @@ pub use self::words::{ServerUpdate, WatchSettings};
 use super::core_kind::CoreKind;
 use super::directory::MOST_OBJECTS;
 use super::entry::{Entry, EntryId};
-use super::ledger::{Ledger, LedgerEntry, SourceProblem};
+use super::ledger::{Ledger, LedgerEntry, Root, SourceProblem};
 use super::report::ErrorEffect;
 use crate::connect::Cluster;
 use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Resource};
@@ -90,10 +90,11 @@ impl Server {
         let (to, words) = mpsc::channel(1);
         let services = settings.services;
         let again = Some(settings.look_again);
+        let root = Root::Cluster(settings.cluster.clone());
         let mut this = Self {
             cluster,
             settings,
-            ledger: Ledger::new(String::new(), MOST_OBJECTS),
+            ledger: Ledger::new(root, MOST_OBJECTS),
             definitions: Definitions::default(),
             are_defined: false,
             kinds: BTreeMap::new(),
@@ -352,7 +353,7 @@ impl Server {
                     SourceProblem {
                         place: place.to_string(),
                         state,
-                        cause: format!("cannot be read: {why}"),
+                        cause: format!("{resource} cannot be read: {why}"),
                     }
                 })
                 .collect();
@@ -386,6 +387,7 @@ impl Server {
             judged,
             uid: seen.uid.clone(),
             generation: seen.generation,
+            version: seen.version.clone(),
             ..LedgerEntry::default()
         };
         self.ledger.put(&place, vec![claim]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::config::Finding;
 use serde_json::{Map, Value as Json};
 
-use crate::config::checked::{CheckedObject, Origin, check};
+use crate::config::checked::{CheckOptions, CheckedObject, check};
 use crate::config::core_kind::Usable;
 use crate::config::entry::EntryId;
 use crate::kind::{Key, Resource};
@@ -27,13 +27,13 @@ pub(super) fn checked(
         collection,
         ..EntryId::default()
     };
-    let origin = Origin {
+    let options = CheckOptions {
         usable,
         is_server: true,
         is_whole: false,
     };
     match serde_json::from_str(text) {
-        Ok(fields) => check(&whole(resource, id.kind(), fields), origin).unwrap_or_default(),
+        Ok(fields) => check(&whole(resource, id.kind(), fields), options).unwrap_or_default(),
         // Its bytes were JSON, and so this is how deep it is.
         Err(_) => CheckedObject {
             id: EntryId {

@@ -122,10 +122,11 @@ impl Play {
             loop {
                 let heard = self.server.changed().await;
                 let word = |change: &EntryChange| match change {
-                    EntryChange::Set(id, _) => id.to_string(),
-                    EntryChange::Gone(id) => format!("{id}-"),
+                    EntryChange::Set(id, ..) => Some(id.to_string()),
+                    EntryChange::Moved(..) => None,
+                    EntryChange::Gone(id) => Some(format!("{id}-")),
                 };
-                self.changes.extend(heard.changes.iter().map(word));
+                self.changes.extend(heard.changes.iter().filter_map(word));
                 let is_it = what(&heard, &self.server);
                 self.heard = Some(heard);
                 if is_it {
@@ -284,8 +285,10 @@ async fn broken_ones_keep_what_the_same_object_was() {
     fake.put_in(VIRTUAL_SERVICES, broken.clone());
     let mut play = Play::new(&fake, false);
     assert_eq!(play.synced().await, ["VirtualService n/a"]);
-    let told = "virtualservices.networking.istio.io/n/b: VirtualService n/b: refused: spec: ";
-    assert!(play.told()[0].starts_with(told), "{:?}", play.told());
+    let object = fake.get_in(VIRTUAL_SERVICES, "n/b");
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap();
+    let told = format!("Kubernetes/n/b@{version}: VirtualService n/b: refused: spec: ");
+    assert!(play.told()[0].starts_with(&told), "{:?}", play.told());
     broken["metadata"] = json!({"name": "a", "namespace": "n", "uid": "a"});
     fake.put_in(VIRTUAL_SERVICES, broken.clone());
     play.until(|heard, _| heard.report.rejected.len() == 2)
@@ -359,9 +362,13 @@ async fn services_are_read_where_they_are_wanted() {
         fake.put_in("services", broken);
         play.until(|heard, _| !heard.report.rejected.is_empty())
             .await;
-        assert_eq!(
-            play.told(),
-            ["services/n/a: Service n/a: stale: not usable"]
+        let [told] = &play.told()[..] else {
+            panic!("{:?}", play.told());
+        };
+        assert!(
+            told.starts_with("Kubernetes/n/a@")
+                && told.ends_with(": Service n/a: stale: not usable"),
+            "{told}"
         );
     }
 }
@@ -524,11 +531,11 @@ async fn an_object_of_a_wrong_type_is_left_out_alone_or_stays() {
     play.until(|heard, _| heard.synced && rejected(heard).len() == 1)
         .await;
     let heard = play.heard.as_ref().unwrap();
-    let place = "virtualservices.networking.istio.io/n/w refused";
+    let place = "Kubernetes/n/w refused";
     assert_eq!(rejected(heard), [place]);
     let words = &heard.report.rejected[0].errors[0].message;
     assert!(
-        words.starts_with("cannot be read: a value is not"),
+        words.starts_with("virtualservices.networking.istio.io cannot be read: a value is not"),
         "{words}"
     );
     assert_eq!(play.server.all().count(), 1);
@@ -536,6 +543,6 @@ async fn an_object_of_a_wrong_type_is_left_out_alone_or_stays() {
     fake.put_in(VIRTUAL_SERVICES, service("w", "one"));
     play.until(|heard, server| server.all().count() == 2 && rejected(heard).len() == 1)
         .await;
-    let place = "virtualservices.networking.istio.io/n/a stale";
+    let place = "Kubernetes/n/a stale";
     assert_eq!(rejected(play.heard.as_ref().unwrap()), [place]);
 }

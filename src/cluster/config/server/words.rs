@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::model::ClusterId;
 use tokio::time::Instant;
 
 use crate::config::core_kind::Usable;
@@ -13,6 +14,8 @@ use crate::watcher::Pace;
 /// The kinds to watch, and how.
 #[derive(Clone, Debug)]
 pub struct WatchSettings {
+    /// The cluster's name in origins.
+    pub cluster: ClusterId,
     pub usable: Usable,
     /// Watches Services, their endpoints, Pods and Nodes, too.
     pub services: bool,
@@ -27,6 +30,7 @@ impl WatchSettings {
     #[must_use]
     pub fn new(usable: Usable, services: bool) -> Self {
         Self {
+            cluster: "Kubernetes".into(),
             usable,
             services,
             analysis: false,

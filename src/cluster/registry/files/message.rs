@@ -9,6 +9,7 @@ use api::text::excerpt;
 use serde_json::json;
 
 use super::FileObjectId;
+use crate::catalogue::Origin;
 use crate::kind::Revision;
 use crate::registry::Written;
 
@@ -97,7 +98,7 @@ pub(super) fn files(messages: &[Message]) -> impl Iterator<Item = Arc<Written>> 
             name: name.into(),
             metadata: json!({"name": name}),
             spec: json!({}).into(),
-            source: name.into(),
+            origin: Origin::file(name),
             accepted: false,
             messages,
             revision: Revision::default(),

@@ -27,6 +27,7 @@ use api::yaml::{Limits, Malformed};
 
 use super::kubernetes::Names;
 use super::{Contribution, Written};
+use crate::catalogue::Origin;
 use crate::config::MOST_OBJECTS;
 use crate::tree::{FoundFile, Stamp, Walker};
 pub use message::Message;
@@ -172,7 +173,7 @@ impl Files {
         }
         known.content = content;
         known.malformed = None;
-        match items(bytes, &name(&path)) {
+        match items(bytes, &Origin::file(name(&path))) {
             Ok(items) => self.objects.put(&path, items),
             Err(malformed) => known.malformed = Some(malformed),
         }
@@ -199,7 +200,7 @@ impl Files {
         written.sort_by(|one, other| {
             let key = |one: &Written| {
                 let place = (one.kind.clone(), one.namespace.clone(), one.name.clone());
-                (place, one.source.clone(), !one.accepted)
+                (place, !one.accepted, one.origin.clone())
             };
             key(one).cmp(&key(other))
         });
@@ -229,8 +230,8 @@ fn unread(path: &Path, cause: &str) -> Message {
     message(path, 0, &format!("cannot read: {cause}")).of_file()
 }
 
-/// The objects in some text.
-pub(super) fn items(bytes: &[u8], source: &Arc<str>) -> Result<Vec<Item>, Malformed> {
+/// The objects in some text; `origin`: that of the text.
+pub(super) fn items(bytes: &[u8], origin: &Origin) -> Result<Vec<Item>, Malformed> {
     let text = document::utf8(bytes)?;
     // Values with their text: they are fewer than bytes, and an escape is at most half as long again as it was written. The rest
     // is for aliases, which are bounded in each document, and would not be in many.
@@ -250,7 +251,7 @@ pub(super) fn items(bytes: &[u8], source: &Arc<str>) -> Result<Vec<Item>, Malfor
                 let cause = format!("aliases of all documents stand for more than {most} bytes");
                 return Err(wrong(cause));
             }
-            items.push(object::item(&part, source));
+            items.push(object::item(&part, origin));
         }
     }
     Ok(items)

@@ -17,6 +17,7 @@ use super::super::kubernetes::{
 use super::super::refusal::Refusal;
 use super::super::written::Written;
 use super::{MAX_BYTES, one_line};
+use crate::catalogue::Origin;
 use crate::kind::Revision;
 
 /// The identity of an object, independent of its API version.
@@ -76,7 +77,7 @@ impl Meaning {
 #[derive(Clone, Debug)]
 pub(in crate::registry) struct FileObject {
     pub(super) id: FileObjectId,
-    pub(super) line: usize,
+    pub(super) origin: Origin,
     pub(super) meaning: Meaning,
     /// The object as written, if it is of the mesh's configuration.
     pub(super) written: Option<Arc<Written>>,
@@ -89,7 +90,7 @@ impl FileObject {
     }
 
     pub(in crate::registry) const fn line(&self) -> usize {
-        self.line
+        self.origin.line()
     }
 }
 
@@ -105,7 +106,7 @@ impl FileObject {
 pub(in crate::registry) enum Item {
     Good(FileObject),
     Bad {
-        line: usize,
+        origin: Origin,
         /// The identity, as far as it is known.
         id: Option<FileObjectId>,
         written: Option<Arc<Written>>,
@@ -126,10 +127,10 @@ struct Head<'a> {
     created: Result<Option<i64>, String>,
 }
 
-/// An object of a text.
-pub(super) fn item(part: &Part<'_>, source: &Arc<str>) -> Item {
+/// An object of a text; `within`: the origin of the text.
+pub(super) fn item(part: &Part<'_>, within: &Origin) -> Item {
     let bad = |cause: String| Item::Bad {
-        line: part.begin(),
+        origin: within.at(part.begin()),
         id: None,
         written: None,
         cause,
@@ -150,12 +151,12 @@ pub(super) fn item(part: &Part<'_>, source: &Arc<str>) -> Item {
     }
     let head = match head(part, &value, api_version, group, kind) {
         Ok(head) => head,
-        Err(_) if is_ours => return nameless(part, &value, kind),
+        Err(_) if is_ours => return nameless(part, &value, kind, within),
         Err(cause) => return bad(format!("{kind}: {cause}")),
     };
     match (group, version) {
-        ("", "v1") | (SLICES | INGRESSES, "v1") => kubernetes(&head, part, value),
-        _ if is_ours => configuration(&head, part, value, source),
+        ("", "v1") | (SLICES | INGRESSES, "v1") => kubernetes(&head, part, value, within),
+        _ if is_ours => configuration(&head, part, value, within),
         _ => Item::Foreign(format!("{api_version} {kind}")),
     }
 }
@@ -233,11 +234,11 @@ fn line(part: &Part<'_>, findings: &[Finding]) -> usize {
 }
 
 /// Builds the item of a mesh object without a name.
-fn nameless(part: &Part<'_>, value: &Json, kind: &str) -> Item {
+fn nameless(part: &Part<'_>, value: &Json, kind: &str, within: &Origin) -> Item {
     let (_, findings) = check(part, value, false);
     let words = Refusal::of(&findings).unwrap_or_default().words;
     Item::Bad {
-        line: line(part, &findings),
+        origin: within.at(line(part, &findings)),
         id: None,
         written: None,
         cause: format!("{kind}: {words}"),
@@ -245,7 +246,7 @@ fn nameless(part: &Part<'_>, value: &Json, kind: &str) -> Item {
 }
 
 /// Validates an object of the mesh by the rules of the webhook, of API servers and of MCP.
-fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc<str>) -> Item {
+fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, within: &Origin) -> Item {
     let metadata = value.get("metadata").cloned().unwrap_or_default();
     place(&mut value, &head.id.namespace);
     let (object, findings) = check(part, &value, true);
@@ -268,6 +269,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc
         }
         Ok(_) | Err(_) => line(part, &findings),
     };
+    let origin = within.at(line);
     let spec = value.get_mut("spec").map_or(Json::Null, Json::take);
     let written = Some(Arc::new(Written {
         api_version: head.api_version.into(),
@@ -276,7 +278,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc
         name: head.id.name.clone(),
         metadata,
         spec: spec.into(),
-        source: source.clone(),
+        origin: origin.clone(),
         accepted: meaning.is_ok(),
         messages: messages.iter().map(|message| one_line(message)).collect(),
         revision: Revision::default(),
@@ -285,12 +287,12 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc
     match meaning {
         Ok(meaning) => Item::Good(FileObject {
             id,
-            line,
+            origin,
             meaning,
             written,
         }),
         Err(cause) => Item::Bad {
-            line,
+            origin,
             id: Some(id),
             written,
             cause,
@@ -298,7 +300,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc
     }
 }
 
-fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
+fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json, within: &Origin) -> Item {
     let namespace = &head.id.namespace;
     let read = match &*head.id.kind {
         _ if part.size() > MAX_BYTES => Err(format!("longer than {MAX_BYTES} bytes")),
@@ -312,16 +314,16 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
         "Ingress" => Ok(Meaning::Ingress(ingress(value, namespace))),
         kind => return Item::Foreign(format!("{} {kind}", head.api_version)),
     };
-    let (id, line) = (head.id.clone(), part.begin());
+    let (id, origin) = (head.id.clone(), within.at(part.begin()));
     match head.created.clone().and(read) {
         Ok(meaning) => Item::Good(FileObject {
             id,
-            line,
+            origin,
             meaning,
             written: None,
         }),
         Err(cause) => Item::Bad {
-            line,
+            origin,
             id: Some(id),
             written: None,
             cause,

@@ -35,7 +35,6 @@ struct StoredVersion {
 /// Findings about a document.
 #[derive(Debug)]
 struct DocumentFindings {
-    line: usize,
     /// The reason for a refusal.
     cause: String,
     /// The object as pages show it while it is refused.
@@ -91,39 +90,31 @@ impl FileObjects {
         let mut unused = Unused::default();
         let mut candidates = Vec::new();
         for item in items {
-            let (id, version, found) = match item {
+            let (id, origin, version, found) = match item {
                 Item::Good(object) if object.meaning.is_kubernetes() && !self.kubernetes => {
                     unused.kubernetes = unused.kubernetes.saturating_add(1);
                     continue;
                 }
                 Item::Good(object) => {
                     let found = DocumentFindings {
-                        line: object.line,
                         cause: String::new(),
                         written: None,
                     };
                     let version = self.version(&object.id, object.meaning, object.written);
-                    (Some(object.id), Some(version), found)
+                    (Some(object.id), object.origin, Some(version), found)
                 }
                 Item::Bad {
-                    line,
+                    origin,
                     id,
                     written,
                     cause,
-                } => {
-                    let found = DocumentFindings {
-                        line,
-                        cause,
-                        written,
-                    };
-                    (id, None, found)
-                }
+                } => (id, origin, None, DocumentFindings { cause, written }),
                 Item::Foreign(kind) => {
                     *unused.foreign.entry(kind).or_default() += 1;
                     continue;
                 }
             };
-            candidates.push(Candidate::new(id, version, found));
+            candidates.push(Candidate::new(id, origin, version, found));
         }
         self.catalogue.put(path, candidates);
         self.unused.insert(Arc::clone(path), unused);
@@ -176,9 +167,9 @@ impl FileObjects {
         self.set();
         for problem in self.objects.problems() {
             let id = id(&problem);
-            if let Some((path, one)) = self.catalogue.origin(&id) {
+            if let Some((path, one)) = self.catalogue.holder(&id) {
                 let text = format!("{id}: {}", problem.refusal.words);
-                messages.push(message(path, one.findings.line, &text).of(&id));
+                messages.push(message(path, one.origin.line(), &text).of(&id));
             }
         }
         self.said.clone()
@@ -200,7 +191,7 @@ impl FileObjects {
                 Status::Shadowed { by: (other, _) } => {
                     let text = shadowed(one, path, other);
                     written.extend(own.map(|own| refused(own, &text)));
-                    let said = message(path, one.findings.line, &text);
+                    let said = message(path, one.origin.line(), &text);
                     messages.push(match &one.id {
                         Some(id) => said.of(id),
                         None => said,
@@ -242,7 +233,7 @@ impl FileObjects {
     /// The last good version that is served from the place of a refused candidate.
     fn served_for(&self, one: &Candidate<InFiles>) -> Option<&StoredVersion> {
         let id = one.id.as_ref()?;
-        let (_, holder) = self.catalogue.origin(id)?;
+        let (_, holder) = self.catalogue.holder(id)?;
         std::ptr::eq(holder, one).then(|| self.catalogue.get(id))?
     }
 
@@ -337,14 +328,14 @@ fn shadowed(one: &Candidate<InFiles>, path: &Path, other: &Path) -> String {
 }
 
 fn refusal(one: &Candidate<InFiles>, path: &Path, serving: Serving) -> Message {
-    let DocumentFindings { line, cause, .. } = &one.findings;
+    let (line, cause) = (one.origin.line(), &one.findings.cause);
     let kept = match serving {
         Serving::Old => "; its last good version stays",
         Serving::Nothing => "",
     };
     match &one.id {
-        Some(id) => message(path, *line, &format!("{id}: {cause}{kept}")).of(id),
-        None => message(path, *line, cause).of_file(),
+        Some(id) => message(path, line, &format!("{id}: {cause}{kept}")).of(id),
+        None => message(path, line, cause).of_file(),
     }
 }
 

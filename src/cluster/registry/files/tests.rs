@@ -199,9 +199,10 @@ fn a_file_that_cannot_be_read_is_an_object_of_its_own() {
     assert_eq!(objects, [&b, &c, &c, &None]);
     let files = outcome.written.iter().filter(|one| *one.kind == *"File");
     let files: Vec<_> = files
-        .map(|one| (&*one.source, one.accepted, one.messages.len()))
+        .map(|one| (one.origin.to_string(), one.accepted, one.messages.len()))
         .collect();
-    assert_eq!(files, [("b.yaml", false, 1), ("c.yaml", false, 2)]);
+    let file = |name: &str, count| (name.to_owned(), false, count);
+    assert_eq!(files, [file("b.yaml", 1), file("c.yaml", 2)]);
     // The number of used objects, by kind.
     let counts = outcome.objects.iter().map(|(kind, n)| (&**kind, *n));
     assert_eq!(
@@ -248,7 +249,7 @@ fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
             format!(
                 "{} {} {} {}",
                 one.name,
-                one.source,
+                one.origin,
                 one.accepted,
                 one.messages.len()
             )
@@ -256,7 +257,11 @@ fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
         .collect();
     assert_eq!(
         shown,
-        ["a a.yaml true 0", "a a.yaml false 1", "b a.yaml true 0"]
+        [
+            "a a.yaml:1 true 0",
+            "a a.yaml:17 false 1",
+            "b a.yaml:1 true 0"
+        ]
     );
     directory.write("a.yaml", &entry("b", 3));
     assert_eq!(directory.read(), ("default/b:3".to_owned(), none()));
@@ -508,10 +513,10 @@ fn a_file_of_many_documents_may_be_long() {
 
 /// Returns the lines at which invalid documents begin.
 fn lines(text: &str) -> Result<Vec<usize>, String> {
-    let items = items(text.as_bytes(), &"a.yaml".into());
+    let items = items(text.as_bytes(), &Origin::file("a.yaml"));
     let items = items.map_err(|malformed| malformed.to_string())?;
     let line = |item: Item| match item {
-        Item::Bad { line, .. } => line,
+        Item::Bad { origin, .. } => origin.line(),
         Item::Good(_) | Item::Foreign(_) => panic!("{item:?}"),
     };
     Ok(items.into_iter().map(line).collect())
@@ -545,7 +550,7 @@ fn a_text_is_its_documents_with_their_lines() {
 fn what_cannot_be_read_has_its_line() {
     let twice = lines("a: 1\n---\na: 1\na: 2\n");
     assert_eq!(twice, Err("line 4: the key \"a\" twice".to_owned()));
-    let said = items(b"a: 1\nb: \xff", &"a.yaml".into()).unwrap_err();
+    let said = items(b"a: 1\nb: \xff", &Origin::file("a.yaml")).unwrap_err();
     assert_eq!(said.to_string(), "line 2: it is not UTF-8");
     // As everywhere: a list that lost its items is not an empty one.
     let lost = lines("a: 1\n---\napiVersion: v1\nkind: List\n");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::core_object::Others;
-use super::custom::Configs;
+use super::custom::{Configs, Origins};
 use super::objects::{Event, Names, Objects, Problem};
 use super::wire::{Namespace, Node};
 use crate::kind::{Key, Kind as _};
@@ -42,6 +42,8 @@ pub struct ClusterUpdate {
     pub ever_podless: u64,
     /// Objects that cannot be used, or not completely.
     pub problems: Arc<[Problem]>,
+    /// Origins of its configuration.
+    pub origins: Origins,
     /// Configuration that has no effect.
     pub others: Others,
 }
@@ -58,6 +60,7 @@ impl Default for ClusterUpdate {
             podless: 0,
             ever_podless: 0,
             problems: Arc::default(),
+            origins: Origins::default(),
             others: Others::default(),
         }
     }
@@ -92,9 +95,9 @@ impl ClusterState {
     ) -> Self {
         let kinds = kinds.into_iter();
         Self {
+            configs: Configs::new(names.cluster.clone()),
             objects: Objects::new(names),
             patience,
-            configs: Configs::default(),
             others: Others::default(),
             refused: BTreeSet::new(),
             fresh: kinds.map(|kind| (kind, Freshness::default())).collect(),
@@ -155,6 +158,7 @@ impl ClusterState {
             named.chain(more).map(|(object, words)| Problem {
                 kind,
                 object,
+                origin: None,
                 refusal: words.into(),
                 is_unreadable: true,
             })
@@ -254,6 +258,7 @@ impl ClusterState {
             podless: self.objects.podless(),
             ever_podless: self.objects.ever_podless(),
             problems,
+            origins: self.configs.origins(),
             others: self.others.clone(),
         })
     }

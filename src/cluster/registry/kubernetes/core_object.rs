@@ -73,12 +73,23 @@ pub(super) struct Other {
 }
 
 /// The stored form of an object.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct CoreObject {
     pub(super) created: Option<i64>,
+    /// `metadata.resourceVersion`.
+    pub(super) version: Box<str>,
     /// The spec as JSON, as the server wrote it; its length if it exceeds the limit: only pages show it.
     spec: Result<Box<str>, usize>,
 }
+
+/// A new version with equal content is no change.
+impl PartialEq for CoreObject {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.created, &self.spec) == (&other.created, &other.spec)
+    }
+}
+
+impl Eq for CoreObject {}
 
 /// Bytes of a stored spec; it has no effect and is only shown.
 const SPEC: usize = 16 << 10;
@@ -122,6 +133,7 @@ impl From<RawObject> for Other {
     fn from(raw: RawObject) -> Self {
         let plain = CoreObject {
             created: raw.metadata.created(),
+            version: raw.metadata.version().into(),
             spec: match raw.spec.as_ref().map_or("null", |spec| spec.get()) {
                 spec if spec.len() > SPEC => Err(spec.len()),
                 spec => Ok(spec.into()),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::model::{Configured, DISTRIBUTION, DRY_RUN, is_dry_run, is_near};
+use api::model::{ClusterId, Configured, DISTRIBUTION, DRY_RUN, is_dry_run, is_near};
 use api::networking;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,16 +13,25 @@ use super::super::configuration::{AnyConfigured, Configuration, ConfigurationKin
 use super::super::refusal::Refusal;
 use super::objects::Problem;
 use super::wire::RawMetadata;
-use crate::catalogue::{self, Candidate, Catalogue, Content};
+use crate::catalogue::{self, Candidate, Catalogue, Content, Origin};
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
 /// An object, or its errors.
-#[derive(Debug, PartialEq, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(from = "RawObject", bound = "T: ConfigurationKind")]
 pub(super) struct Custom<T> {
     key: Key,
+    /// `metadata.resourceVersion`.
+    version: Box<str>,
     read: Result<Arc<Configured<T>>, Refusal>,
+}
+
+/// A new version with equal content is no change.
+impl<T: PartialEq> PartialEq for Custom<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.key, &self.read) == (&other.key, &other.read)
+    }
 }
 
 #[cfg(test)]
@@ -84,7 +93,11 @@ impl<T: ConfigurationKind> From<RawObject> for Custom<T> {
                 spec,
             })
         });
-        Self { key, read }
+        Self {
+            key,
+            version: raw.metadata.version().into(),
+            read,
+        }
     }
 }
 
@@ -118,15 +131,43 @@ impl Content for InServer {
     type Findings = Refusal;
 }
 
+/// The origin of each object as it is written now, by kind and key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origins(Arc<[(KindAndName, Origin)]>);
+
+impl Origins {
+    pub(super) fn of(&self, kind: &'static str, key: &Key) -> Option<&Origin> {
+        let is = |(place, _): &(KindAndName, Origin)| {
+            let (of_kind, of_key) = place;
+            (*of_kind, of_key).cmp(&(kind, key))
+        };
+        let at = self.0.binary_search_by(is).ok()?;
+        self.0.get(at).map(|(_, origin)| origin)
+    }
+}
+
 /// The configuration objects of all kinds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Configs {
+    cluster: ClusterId,
     catalogue: Catalogue<InServer>,
     said: Configuration,
+    /// Made when it is asked for after a change.
+    origins: Option<Origins>,
 }
 
 impl Configs {
+    pub(super) fn new(cluster: ClusterId) -> Self {
+        Self {
+            cluster,
+            catalogue: Catalogue::default(),
+            said: Configuration::default(),
+            origins: None,
+        }
+    }
+
     pub(super) fn apply<T: ConfigurationKind>(&mut self, changes: Changes<Custom<T>>) {
+        self.origins = None;
         if changes.whole {
             let there = |key: &Key| {
                 changes
@@ -150,7 +191,8 @@ impl Configs {
                         Ok(new) => (Some(T::any(Arc::clone(new))), Refusal::default()),
                         Err(refusal) => (None, refusal.clone()),
                     };
-                    let candidate = Candidate::new(Some(place.clone()), version, refusal);
+                    let origin = Origin::of_cluster(&self.cluster, &place.1, &object.version);
+                    let candidate = Candidate::new(Some(place.clone()), origin, version, refusal);
                     self.catalogue.put(&place, vec![candidate]);
                 }
                 Change::Gone(key) => drop(self.catalogue.remove(&(T::NAME, key))),
@@ -158,7 +200,8 @@ impl Configs {
         }
         for change in self.catalogue.settle().changes {
             match change {
-                catalogue::CatalogueChange::Set(_, object) => self.said.set(object),
+                catalogue::CatalogueChange::Set(_, object, _) => self.said.set(object),
+                catalogue::CatalogueChange::Moved(..) => {}
                 catalogue::CatalogueChange::Gone((kind, key)) => {
                     self.said.remove(kind, &place(&key));
                 }
@@ -171,6 +214,20 @@ impl Configs {
         &self.said
     }
 
+    /// Returns the origins of all objects; the same pointer as before if there was no change.
+    pub(super) fn origins(&mut self) -> Origins {
+        let catalogue = &self.catalogue;
+        let origins = self.origins.get_or_insert_with(|| {
+            let all = catalogue.places();
+            let all = all.filter_map(|(place, candidates)| {
+                let one = candidates.first()?;
+                Some((place.clone(), one.origin.clone()))
+            });
+            Origins(all.collect())
+        });
+        origins.clone()
+    }
+
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
         let all = self.catalogue.places();
         let all =
@@ -179,6 +236,7 @@ impl Configs {
         refused.map(|((kind, object), one)| Problem {
             kind,
             object: object.clone(),
+            origin: Some(one.origin.clone()),
             refusal: one.findings.clone(),
             is_unreadable: false,
         })
@@ -227,7 +285,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_valid_leaves_what_was() {
         let (mut writer, mut reader): (Writer<Custom<ServiceEntry>>, _) = store();
-        let mut configs = Configs::default();
+        let mut configs = Configs::new("east".into());
         writer.replace(vec![
             read(&entry("a", "a.example")),
             read(&entry("b", "not a host")),
@@ -264,7 +322,7 @@ mod tests {
     #[tokio::test]
     async fn the_same_is_wrong_with_a_newer_version() {
         let (mut writer, mut reader): (Writer<Custom<ServiceEntry>>, _) = store();
-        let mut configs = Configs::default();
+        let mut configs = Configs::new("east".into());
         let mut refused = |uid: &str, generation: i64, host: &str| {
             let mut object = entry("a", host);
             object["metadata"]["uid"] = json!(uid);
@@ -290,6 +348,43 @@ mod tests {
         refused("v", 4, "a.example");
         let none = tokio::time::timeout(std::time::Duration::from_millis(20), reader.changed());
         assert!(none.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_origin_is_that_of_the_present_version() {
+        let (mut writer, mut reader): (Writer<Custom<ServiceEntry>>, _) = store();
+        let mut configs = Configs::new("east".into());
+        let key = Key::new("demo", "a");
+        let origin = |configs: &mut Configs| {
+            let origins = configs.origins();
+            origins.of("ServiceEntry", &key).map(ToString::to_string)
+        };
+        assert_eq!(origin(&mut configs), None);
+        let mut object = entry("a", "a.example");
+        let mut put = |version: &str, host: &str| {
+            object["metadata"]["resourceVersion"] = json!(version);
+            object["spec"]["hosts"] = json!([host]);
+            writer.set(read(&object));
+        };
+        put("7", "a.example");
+        configs.apply(reader.changed().await.unwrap());
+        assert_eq!(origin(&mut configs).as_deref(), Some("east/demo/a@7"));
+        let before = configs.origins();
+        assert!(Arc::ptr_eq(&before.0, &configs.origins().0));
+        // The version that is refused, as the log names it.
+        put("8", "x y");
+        configs.apply(reader.changed().await.unwrap());
+        assert_eq!(origin(&mut configs).as_deref(), Some("east/demo/a@8"));
+        let line = configs.problems().next().unwrap().to_string();
+        let start = "east/demo/a@8: cannot use all of ServiceEntry demo/a: spec.hosts[0]: ";
+        assert!(line.starts_with(start), "{line}");
+        // No change but of the version is none.
+        put("9", "x y");
+        let none = tokio::time::timeout(std::time::Duration::from_millis(20), reader.changed());
+        assert!(none.await.is_err());
+        writer.remove(&key);
+        configs.apply(reader.changed().await.unwrap());
+        assert_eq!(origin(&mut configs), None);
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod workload;
 pub use cluster_state::ClusterUpdate;
 pub use core_object::Others;
 pub use credentials::{FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials};
+pub use custom::Origins;
 pub use documents::usable;
 pub(in crate::registry) use ingresses::trimmed;
 pub use ingresses::{Ingresses, ingresses};

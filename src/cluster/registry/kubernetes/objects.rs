@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use super::links::{Links, LookupTarget};
 use super::stored_kind::{Sealed, StoredKind, Tables};
 use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
 use super::{endpoints, workload};
+use crate::catalogue::Origin;
 use crate::kind::Key;
 use crate::registry::{Contribution, Refusal};
 use crate::store::{Change, Changes};
@@ -39,9 +41,23 @@ pub struct Problem {
     /// `Service`.
     pub kind: &'static str,
     pub object: Key,
+    /// The origin of the version that is wrong, of a configuration object.
+    pub origin: Option<Origin>,
     pub refusal: Refusal,
     /// The object cannot be decoded: it is left out, or keeps its last version.
     pub is_unreadable: bool,
+}
+
+/// As the log has it.
+impl fmt::Display for Problem {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(origin) = &self.origin {
+            write!(to, "{origin}: ")?;
+        }
+        let Self { kind, object, .. } = self;
+        let words = &self.refusal.words;
+        write!(to, "cannot use all of {kind} {object}: {words}")
+    }
 }
 
 /// An event of a watch.
@@ -232,6 +248,7 @@ impl Objects {
             .map(|(kind, object, words)| Problem {
                 kind,
                 object: object.clone(),
+                origin: None,
                 refusal: words.to_string().into(),
                 is_unreadable: false,
             })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::model::Configured;
+use api::model::{ClusterId, Configured};
 use api::networking;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,26 +11,27 @@ use serde_json::{Value, json};
 use super::super::configuration::{Configuration, ConfigurationKind, EachKind};
 use super::cluster_state::ClusterUpdate;
 use super::custom::api_version;
+use crate::catalogue::Origin;
 use crate::kind::{Key, Revision};
 use crate::registry::Written;
 use crate::registry::refusal::Refusal;
 
 impl ClusterUpdate {
-    /// Returns the mesh's configuration as it is used, with the errors of newer versions; `source` is this cluster's name.
+    /// Returns the configuration of this cluster as it is used, with the errors of newer versions.
     #[must_use]
-    pub fn written(&self, source: &str) -> Vec<Written> {
+    pub fn written(&self, cluster: &ClusterId) -> Vec<Written> {
         let all = Vec::new();
         let mut shown = Shown {
             told: self,
-            source,
+            cluster,
             all,
         };
         Configuration::each_kind(&mut shown);
-        shown.all.extend(self.others(source));
+        shown.all.extend(self.others(cluster));
         shown.all
     }
 
-    fn others(&self, source: &str) -> impl Iterator<Item = Written> {
+    fn others(&self, cluster: &ClusterId) -> impl Iterator<Item = Written> {
         self.others.iter().map(move |(inert, key, plain)| {
             let api_version = inert.api_version();
             let metadata = metadata(&key.namespace, &key.name, plain.created);
@@ -48,7 +49,7 @@ impl ClusterUpdate {
                 name: (*key.name).into(),
                 metadata,
                 spec: spec.into(),
-                source: source.into(),
+                origin: Origin::of_cluster(cluster, key, &plain.version),
                 accepted,
                 messages,
                 revision: Revision::default(),
@@ -56,7 +57,7 @@ impl ClusterUpdate {
         })
     }
 
-    fn of_kind<T: ConfigurationKind>(&self, source: &str) -> Vec<Written> {
+    fn of_kind<T: ConfigurationKind>(&self, cluster: &ClusterId) -> Vec<Written> {
         let objects = T::of(&self.contribution.configuration);
         let problems = self
             .problems
@@ -65,11 +66,16 @@ impl ClusterUpdate {
         let mut wrong: BTreeMap<&Key, &Refusal> = problems
             .map(|problem| (&problem.object, &problem.refusal))
             .collect();
+        let origin = |key: &Key| {
+            let known = self.origins.of(T::NAME, key).cloned();
+            known.unwrap_or_else(|| Origin::of_cluster(cluster, key, ""))
+        };
         let mut all: Vec<Written> = objects
             .values()
             .map(|one| {
-                let refusal = wrong.remove(&Key::new(&one.namespace, &one.name));
-                written(source, one, refusal)
+                let key = Key::new(&one.namespace, &one.name);
+                let refusal = wrong.remove(&key);
+                written(origin(&key), one, refusal)
             })
             .collect();
         all.extend(wrong.into_iter().map(|(key, refusal)| Written {
@@ -79,7 +85,7 @@ impl ClusterUpdate {
             name: (*key.name).into(),
             metadata: json!({"name": key.name, "namespace": key.namespace}),
             spec: Value::Null.into(),
-            source: source.into(),
+            origin: origin(key),
             accepted: false,
             messages: refusal.findings.to_vec(),
             revision: refusal.revision.clone(),
@@ -90,13 +96,13 @@ impl ClusterUpdate {
 
 struct Shown<'a> {
     told: &'a ClusterUpdate,
-    source: &'a str,
+    cluster: &'a ClusterId,
     all: Vec<Written>,
 }
 
 impl EachKind for Shown<'_> {
     fn kind<T: ConfigurationKind>(&mut self) {
-        self.all.extend(self.told.of_kind::<T>(self.source));
+        self.all.extend(self.told.of_kind::<T>(self.cluster));
     }
 }
 
@@ -112,7 +118,7 @@ fn metadata(namespace: &str, name: &str, created: Option<i64>) -> Value {
 
 /// Renders an object that is used, or whose last good version is.
 fn written<T: ConfigurationKind>(
-    source: &str,
+    origin: Origin,
     one: &Configured<T>,
     refusal: Option<&Refusal>,
 ) -> Written {
@@ -130,7 +136,7 @@ fn written<T: ConfigurationKind>(
         name: Arc::clone(&one.name),
         metadata,
         spec: spec.into(),
-        source: source.into(),
+        origin,
         accepted: refusal.is_none(),
         messages,
         revision: refusal.map_or_else(Revision::default, |refusal| refusal.revision.clone()),
@@ -162,7 +168,7 @@ pub(in crate::registry) fn judged(object: &Value) -> (bool, Vec<String>) {
             let custom: super::custom::Custom<T> = serde_json::from_str(&text).unwrap();
             self.said = Some(match custom.read() {
                 Ok(one) => {
-                    let written = written("Kubernetes", one, None);
+                    let written = written(Origin::default(), one, None);
                     (written.accepted, written.messages)
                 }
                 Err(refusal) => (false, refusal.findings.to_vec()),

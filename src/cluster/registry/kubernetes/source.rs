@@ -124,14 +124,8 @@ fn report(problems: &[Problem], said: &mut BTreeSet<Problem>) {
     // Unreadable objects have been logged already.
     let now = problems.iter().filter(|problem| !problem.is_unreadable);
     let now: BTreeSet<Problem> = now.cloned().collect();
-    for Problem {
-        kind,
-        object,
-        refusal,
-        ..
-    } in now.difference(said)
-    {
-        tracing::warn!("cannot use all of {kind} {object}: {}", refusal.words);
+    for problem in now.difference(said) {
+        tracing::warn!("{problem}");
     }
     *said = now;
 }

@@ -2,29 +2,32 @@
 
 use std::sync::Arc;
 
-use api::model::{Credentials, Reason};
+use api::model::{ChangedKind, Changes, Credentials};
 
 use super::super::kubernetes::Ingresses;
-use super::effect::Effects;
-use super::{Effect, Registries};
+use super::Registries;
+use super::differ::differ_all;
 
 impl Registries {
     /// Certificates of the local cluster that Gateways name, in place of those before.
-    pub fn set_credentials(&mut self, credentials: Arc<Credentials>) -> Effect {
-        let mut effects = Effects::default();
+    pub fn set_credentials(&mut self, credentials: Arc<Credentials>) -> Changes {
+        let mut changes = Changes::default();
         self.watched = credentials;
-        self.credentials(&mut effects);
-        effects.finish()
+        self.credentials(&mut changes);
+        changes
     }
 
     /// Ingresses of the local API server, in place of those before.
-    pub fn set_ingresses(&mut self, ingresses: Arc<Ingresses>) -> Effect {
-        let mut effects = Effects::default();
-        if self.served_ingresses != ingresses {
+    pub fn set_ingresses(&mut self, ingresses: Arc<Ingresses>) -> Changes {
+        let mut changes = Changes::default();
+        let differ = differ_all(&self.served_ingresses, &ingresses);
+        if !differ.is_empty() {
             self.served_ingresses = ingresses;
-            effects.full(Reason::Config);
         }
-        effects.finish()
+        for key in differ {
+            changes.add(ChangedKind::Ingress, &key);
+        }
+        changes
     }
 
     /// All Ingresses, by source; of one name in two of them the first counts.
@@ -35,7 +38,7 @@ impl Registries {
     }
 
     /// If two places have a certificate of one name, the first one counts.
-    pub(super) fn credentials(&mut self, effects: &mut Effects) {
+    pub(super) fn credentials(&mut self, changes: &mut Changes) {
         let of_sources = self.sources.values().map(|source| &source.said.credentials);
         let mut lists = of_sources
             .chain([&self.watched])
@@ -52,9 +55,12 @@ impl Registries {
                 Arc::new(merged)
             }
         };
-        if self.world.credentials != all {
+        let differ = differ_all(&self.world.credentials, &all);
+        if !differ.is_empty() {
             self.world.credentials = all;
-            effects.full(Reason::Config);
+        }
+        for key in differ {
+            changes.add(ChangedKind::Credential, &key);
         }
     }
 }

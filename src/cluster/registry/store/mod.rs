@@ -1,11 +1,11 @@
-//! All sources as one [`World`], and the effect of each step on proxies.
+//! All sources as one [`World`], and the changes of each step.
 //!
 //! A step compares with the step before, by pointer first; its result depends only on the present contributions. So the
 //! world is the same in every order of arrival, and the same as one that is built from scratch.
 
+mod changed;
 mod differ;
 mod edge;
-mod effect;
 mod entries;
 mod meaning;
 mod merge;
@@ -21,15 +21,15 @@ use std::sync::Arc;
 
 use api::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use api::mesh::mesh_config::AuthPolicy;
-use api::model::{ClusterId, Credentials, Reason, Registry, ServiceKey, TlsMode, World};
+use api::model::{
+    ChangedKind, Changes, ClusterId, Credentials, Registry, ServiceKey, TlsMode, World,
+};
 
 use super::kubernetes::Ingresses;
 use super::{
     Configuration, ConfigurationKind, Contribution, EachKind, ObjectKey, SourceId, SyncState,
 };
 use differ::{differ, differ_all, first};
-pub use effect::Effect;
-use effect::Effects;
 use entries::Entries;
 use reports::LoggedReports;
 pub use reports::Report;
@@ -100,7 +100,7 @@ impl Registries {
     }
 
     /// Replaces the contribution of a source. Does not change its [`SyncState`].
-    pub fn put(&mut self, id: &SourceId, said: Contribution) -> Effect {
+    pub fn put(&mut self, id: &SourceId, said: Contribution) -> Changes {
         let new = said.clone();
         let old = match self.sources.get_mut(id) {
             Some(source) => std::mem::replace(&mut source.said, said),
@@ -126,63 +126,69 @@ impl Registries {
     }
 
     /// Removes a source, with all its objects.
-    pub fn remove(&mut self, id: &SourceId) -> Effect {
+    pub fn remove(&mut self, id: &SourceId) -> Changes {
         match self.sources.remove(id) {
             Some(source) => self.step(&source.said, &Contribution::default()),
-            None => Effect::default(),
+            None => Changes::default(),
         }
     }
 
-    pub fn set_mesh(&mut self, mesh: Arc<MeshConfig>) -> Effect {
-        let mut effects = Effects::default();
+    pub fn set_mesh(&mut self, mesh: Arc<MeshConfig>) -> Changes {
+        let mut changes = Changes::default();
         if *self.world.mesh == *mesh {
-            return effects.finish();
+            return changes;
         }
         let moved = self.trust_domain() != trust_domain(&self.settings, &mesh);
         self.world.mesh = mesh;
-        effects.full(Reason::Global);
+        changes.add_single(ChangedKind::MeshConfig);
         if moved {
             let keys = self.entries.used.keys().cloned().collect();
-            self.remake(&keys, BTreeSet::new(), &mut effects);
+            self.remake(&keys, BTreeSet::new(), &mut changes);
         }
-        effects.finish()
+        changes
     }
 
-    pub fn set_networks(&mut self, networks: Arc<MeshNetworks>) -> Effect {
-        let mut effects = Effects::default();
+    pub fn set_networks(&mut self, networks: Arc<MeshNetworks>) -> Changes {
+        let mut changes = Changes::default();
         if *self.world.networks != *networks {
             self.world.networks = networks;
-            effects.full(Reason::Global);
+            changes.add_single(ChangedKind::MeshNetworks);
         }
-        effects.finish()
+        changes
     }
 
     /// Addresses of proxies that have no certificates, in place of those before.
-    pub fn set_plaintext(&mut self, addresses: BTreeSet<IpAddr>) -> Effect {
-        let mut effects = Effects::default();
+    pub fn set_plaintext(&mut self, addresses: BTreeSet<IpAddr>) -> Changes {
+        let mut changes = Changes::default();
         if *self.world.plaintext == addresses {
-            return effects.finish();
+            return changes;
         }
         let before = std::mem::replace(&mut self.world.plaintext, Arc::new(addresses));
         if is_auto(&self.world.mesh) || !self.world.peer_authentications.is_empty() {
-            let changed = before.symmetric_difference(&self.world.plaintext);
+            let other = before.symmetric_difference(&self.world.plaintext);
+            let other = other.copied().collect();
             // Their clusters differ, too: open connections are replaced.
-            if self.would_take_tls(&changed.copied().collect()) {
-                effects.full(Reason::Endpoint);
+            for key in self.would_take_tls(&other) {
+                changes.add(ChangedKind::ClusterEndpoints, key);
             }
         }
-        effects.finish()
+        changes
     }
 
-    /// Returns true if an endpoint at one of these addresses would take mutual TLS by its labels.
-    fn would_take_tls(&self, addresses: &BTreeSet<IpAddr>) -> bool {
-        let shards = self.world.endpoints.values();
-        let mut endpoints =
-            shards.flat_map(|shards| shards.values().flat_map(|shard| shard.iter()));
-        endpoints.any(|endpoint| {
-            let address = endpoint.address.ip();
-            endpoint.tls == TlsMode::Istio && address.is_some_and(|at| addresses.contains(&at))
-        })
+    /// Returns the services with an endpoint at one of these addresses that would take mutual TLS by its labels.
+    fn would_take_tls<'a>(
+        &'a self,
+        addresses: &'a BTreeSet<IpAddr>,
+    ) -> impl Iterator<Item = &'a ServiceKey> {
+        let all = self.world.endpoints.iter();
+        let all = all.filter(|(_, shards)| {
+            let mut endpoints = shards.values().flat_map(|shard| shard.iter());
+            endpoints.any(|endpoint| {
+                let address = endpoint.address.ip();
+                endpoint.tls == TlsMode::Istio && address.is_some_and(|at| addresses.contains(&at))
+            })
+        });
+        all.map(|(key, _)| key)
     }
 
     /// Returns the present world.
@@ -218,8 +224,8 @@ impl Registries {
     }
 
     /// Applies the difference between two contributions of a source.
-    fn step(&mut self, old: &Contribution, new: &Contribution) -> Effect {
-        let mut effects = Effects::default();
+    fn step(&mut self, old: &Contribution, new: &Contribution) -> Changes {
+        let mut changes = Changes::default();
         let mut touched = BTreeSet::new();
         self.said.look(old, new);
         differ(&old.services, &new.services, &mut touched);
@@ -228,23 +234,23 @@ impl Registries {
             registries: self,
             old: &old.configuration,
             new: &new.configuration,
-            effects: &mut effects,
+            changes: &mut changes,
         });
-        if old.ingresses != new.ingresses {
-            effects.full(Reason::Config);
+        for key in differ_all(&old.ingresses, &new.ingresses) {
+            changes.add(ChangedKind::Ingress, &key);
         }
         if !Arc::ptr_eq(&old.credentials, &new.credentials) {
-            self.credentials(&mut effects);
+            self.credentials(&mut changes);
         }
         let mut remade = self.entries.selecting(&self.sources, old, new);
-        self.workloads(old, new, &mut effects);
+        self.workloads(old, new, &mut changes);
         let (was, is) = (&old.configuration.entries, &new.configuration.entries);
         differ(was, is, &mut remade);
-        self.remake(&remade, touched, &mut effects);
-        effects.finish()
+        self.remake(&remade, touched, &mut changes);
+        changes
     }
 
-    fn workloads(&mut self, old: &Contribution, new: &Contribution, effects: &mut Effects) {
+    fn workloads(&mut self, old: &Contribution, new: &Contribution, changes: &mut Changes) {
         for key in differ_all(&old.workloads, &new.workloads) {
             let now = first(&self.settings, &self.sources, |said| {
                 said.workloads.get(&key)
@@ -254,7 +260,9 @@ impl Registries {
             if was == now {
                 continue;
             }
-            effects.workload(&key, was.map(|was| &**was), now.map(|now| &**now));
+            if changed::is_seen(was.map(|was| &**was), now.map(|now| &**now)) {
+                changes.add(ChangedKind::Workload, &key);
+            }
             let workloads = Arc::make_mut(&mut self.world.workloads);
             match now {
                 Some(workload) => workloads.insert(key, workload.clone()),
@@ -268,7 +276,7 @@ impl Registries {
         &mut self,
         keys: &BTreeSet<ObjectKey>,
         mut touched: BTreeSet<ServiceKey>,
-        effects: &mut Effects,
+        changes: &mut Changes,
     ) {
         for key in keys {
             let used = entries::used(
@@ -281,12 +289,12 @@ impl Registries {
             self.entries.set(key, used, &mut touched);
         }
         for key in touched {
-            self.settle(key, effects);
+            self.settle(key, changes);
         }
     }
 
     /// Merges one service.
-    fn settle(&mut self, key: ServiceKey, effects: &mut Effects) {
+    fn settle(&mut self, key: ServiceKey, changes: &mut Changes) {
         let of = self.entries.of(&key);
         let merged = merge::merge(&self.settings, &self.sources, of, &key);
         let was = self.world.services.get(&key);
@@ -294,13 +302,12 @@ impl Registries {
         let shards = self.world.endpoints.get(&key);
         let shards_are_same = shards == merged.shards.as_ref();
         match &merged.service {
-            Some(service) if is_same && !shards_are_same => effects.endpoints(
-                service,
-                shards.map(|shards| &**shards),
-                merged.shards.as_deref(),
-                is_mutual(&self.world.mesh),
-            ),
-            _ if !is_same => effects.full(Reason::Service),
+            Some(service) if is_same && !shards_are_same => {
+                let (old, new) = (shards.map(|shards| &**shards), merged.shards.as_deref());
+                let kind = changed::of_endpoints(service, old, new, is_mutual(&self.world.mesh));
+                changes.add(kind, &key);
+            }
+            _ if !is_same => changes.add(ChangedKind::Service, &key),
             _ => {}
         }
         self.leave_out(&key, merged.left_out);
@@ -326,7 +333,7 @@ struct ConfigurationStep<'a> {
     registries: &'a mut Registries,
     old: &'a Configuration,
     new: &'a Configuration,
-    effects: &'a mut Effects,
+    changes: &'a mut Changes,
 }
 
 impl EachKind for ConfigurationStep<'_> {
@@ -348,7 +355,8 @@ impl EachKind for ConfigurationStep<'_> {
             if objects.get(&key) == now {
                 continue;
             }
-            self.effects.full(Reason::Config);
+            let kind = ChangedKind::Configuration(T::NAME);
+            self.changes.add(kind, &key);
             let objects = Arc::make_mut(objects);
             match now {
                 Some(object) => objects.insert(key, object.clone()),

@@ -1,14 +1,14 @@
-//! Property: for any order of contributions the world is that of the last ones, and each effect states what changed.
+//! Property: for any order of contributions the world is that of the last ones, and each step states what changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::mesh;
-use api::model::{Change, Reason, Registry, World};
+use api::model::{Change, Changes, Reason, Registry, World};
 use proptest::prelude::*;
 
+use super::Registries;
 use super::tests::{Said, endpoint, pod, registries, service, source};
-use super::{Effect, Registries};
 use crate::registry::{Contribution, SourceId};
 
 #[derive(Clone, Debug)]
@@ -165,20 +165,19 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Asserts that the effect states each difference, and nothing else.
-fn tells(before: &World, after: &World, effect: &Effect) {
-    let full = effect
-        .changes
+/// Asserts that the changes state each difference, and nothing else.
+fn tells(before: &World, after: &World, changes: &Changes) {
+    let pushes = changes.pushes();
+    let full = pushes
         .iter()
         .any(|change| matches!(change, Change::Full(_)));
-    let global = effect.changes.contains(&Change::Full(Reason::Global));
+    let global = pushes.contains(&Change::Full(Reason::Global));
     let same = before.services == after.services
         && before.sidecars == after.sidecars
         && before.mesh == after.mesh;
-    assert!(same || full, "{effect:?}");
-    assert!(!same || !full || global, "{effect:?}");
-    let said: Vec<_> = effect
-        .changes
+    assert!(same || full, "{changes}");
+    assert!(!same || !full || global, "{changes}");
+    let said: Vec<_> = pushes
         .iter()
         .filter_map(|change| match change {
             Change::Endpoints(hosts) => Some(hosts),
@@ -194,8 +193,7 @@ fn tells(before: &World, after: &World, effect: &Effect) {
             .map(|key| key.hostname.clone())
             .collect();
         assert_eq!(said, changed);
-        let proxies = effect
-            .changes
+        let proxies = pushes
             .iter()
             .filter(|change| matches!(change, Change::Proxy(_)));
         assert_eq!(proxies.count() > 0, before.workloads != after.workloads);
@@ -208,7 +206,7 @@ fn tells(before: &World, after: &World, effect: &Effect) {
     );
 }
 
-fn trust(registries: &mut Registries, other: bool) -> Effect {
+fn trust(registries: &mut Registries, other: bool) -> Changes {
     let text = if other { "trustDomain: other" } else { "" };
     registries.set_mesh(Arc::new(mesh::parse(text).unwrap().config))
 }
@@ -224,7 +222,7 @@ proptest! {
         let mut other = false;
         for step in &steps {
             let before = stepped.world();
-            let effect = match step {
+            let changes = match step {
                 Step::Put(of, objects) => {
                     let said = said(&ids[*of], objects);
                     last.insert(*of, said.clone());
@@ -239,7 +237,7 @@ proptest! {
                     trust(&mut stepped, *to)
                 }
             };
-            tells(&before, &stepped.world(), &effect);
+            tells(&before, &stepped.world(), &changes);
         }
         for turned in [false, true] {
             let mut fresh = registries("");

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use api::mesh;
 use api::model::{
-    Change, ClusterId, Configured, Endpoint, EndpointAddress, Health, Labels, Locality, Port,
-    Protocol, Reason, Registry, Resolution, Service, ServiceKey, Target, Workload, WorkloadKey,
-    World,
+    Change, Changes, ClusterId, Configured, Endpoint, EndpointAddress, Health, Labels, Locality,
+    Port, Protocol, Reason, Registry, Resolution, Service, ServiceKey, Target, Workload,
+    WorkloadKey, World,
 };
 use api::networking::{
     self, DestinationRule, NetworkingKind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
@@ -15,7 +15,7 @@ use api::networking::{
 use api::yaml::{self, Limits};
 use serde_json::json;
 
-use super::{Effect, Registries, Settings};
+use super::{Registries, Settings};
 use crate::registry::{ConfigurationKind, Contribution, SourceId, SyncState};
 
 const LIMITS: Limits = Limits {
@@ -217,7 +217,7 @@ pub(super) fn shown(world: &World) -> Vec<String> {
     lines
 }
 
-fn put(registries: &mut Registries, source: &SourceId, said: Said) -> Effect {
+fn put(registries: &mut Registries, source: &SourceId, said: Said) -> Changes {
     registries.put(source, said.0)
 }
 
@@ -225,11 +225,8 @@ fn hosts(hosts: &[&str]) -> Change {
     Change::Endpoints(hosts.iter().map(|host| (*host).into()).collect())
 }
 
-fn full(reason: Reason) -> Effect {
-    Effect {
-        changes: vec![Change::Full(reason)],
-        moved: BTreeSet::new(),
-    }
+fn full(reason: Reason) -> Vec<Change> {
+    vec![Change::Full(reason)]
 }
 
 const B: &str = "{hosts: [b.example], ports: [{number: 8080, name: http, protocol: HTTP}], \
@@ -295,10 +292,10 @@ fn an_entry_is_a_service_for_each_host() {
         ),
     ] {
         let mut registries = registries("");
-        let effect = put(&mut registries, &files, Said::default().entry("b", spec));
-        assert_eq!(effect, full(Reason::Service));
+        let changes = put(&mut registries, &files, Said::default().entry("b", spec));
+        assert_eq!(changes.pushes(), full(Reason::Service));
         assert_eq!(shown(&registries.world()), want, "{spec}");
-        assert!(!registries.remove(&files).is_none());
+        assert!(!registries.remove(&files).is_empty());
         assert_eq!(shown(&registries.world()), Vec::<String>::new());
     }
 }
@@ -320,9 +317,12 @@ fn an_entry_selects_places_and_pods_of_every_source() {
     let pods = Said::default()
         .pod(pod("east", "b-1", "10.0.2.1", "app=b,v=1"))
         .pod(pod("east", "c-1", "10.0.2.2", "app=c"));
-    let effect = put(&mut registries, &east, pods.clone());
-    assert_eq!(effect.changes[0], hosts(&["b.example"]));
-    assert_eq!(effect.moved, BTreeSet::from(["10.0.2.1".parse().unwrap()]));
+    let changes = put(&mut registries, &east, pods.clone());
+    assert_eq!(changes.pushes()[0], hosts(&["b.example"]));
+    assert_eq!(
+        changes.to_string(),
+        "Endpoints demo/b.example; Pod demo/b-1 demo/c-1"
+    );
     assert_eq!(
         shown(&registries.world()),
         [
@@ -333,8 +333,8 @@ fn an_entry_selects_places_and_pods_of_every_source() {
     );
     // A pod's labels, its readiness, a place's labels.
     let pods = pods.pod(pod("east", "c-1", "10.0.2.2", "app=b"));
-    let effect = put(&mut registries, &east, pods.clone());
-    assert_eq!(effect.changes.len(), 2);
+    let changes = put(&mut registries, &east, pods.clone());
+    assert_eq!(changes.pushes().len(), 2);
     assert_eq!(
         registries
             .world()
@@ -344,9 +344,8 @@ fn an_entry_selects_places_and_pods_of_every_source() {
     );
     let mut unready = pod("east", "c-1", "10.0.2.2", "app=b");
     unready.health = Health::NotReady;
-    let effect = put(&mut registries, &east, pods.pod(unready));
-    assert_eq!(effect.changes, [hosts(&["b.example"])]);
-    assert_eq!(effect.moved, BTreeSet::new());
+    let changes = put(&mut registries, &east, pods.pod(unready));
+    assert_eq!(changes.pushes(), [hosts(&["b.example"])]);
     let said = said.place("other", "{address: 10.0.1.2, labels: {app: b}}");
     put(&mut registries, &files, said);
     assert_eq!(
@@ -388,16 +387,16 @@ fn clusters_share_their_services_and_take_their_endpoints_with_them() {
         .service(service(host, "local", "10.2.0.1"))
         .endpoints(host, vec![endpoint("10.0.1.1"), endpoint("10.0.1.2")]);
     assert_eq!(
-        put(&mut registries, &local, one.clone()),
+        put(&mut registries, &local, one.clone()).pushes(),
         full(Reason::Service)
     );
     // Endpoints of a service that only others describe.
-    let effect = put(
+    let changes = put(
         &mut registries,
         &central,
         Said::default().endpoints(host, vec![endpoint("10.0.3.1")]),
     );
-    assert_eq!(effect.changes, [hosts(&[host])]);
+    assert_eq!(changes.pushes(), [hosts(&[host])]);
     assert_eq!(
         shown(&registries.world()),
         [
@@ -425,7 +424,10 @@ fn clusters_share_their_services_and_take_their_endpoints_with_them() {
     );
     // The last endpoint: the service stays.
     let none = Said::default().service(service(host, "local", "10.2.0.1"));
-    assert_eq!(put(&mut registries, &local, none).changes, [hosts(&[host])]);
+    assert_eq!(
+        put(&mut registries, &local, none).pushes(),
+        [hosts(&[host])]
+    );
     assert_eq!(registries.world().services.len(), 1);
     assert!(registries.world().endpoints.is_empty());
 }
@@ -599,7 +601,7 @@ fn proxies_without_certificates_change_endpoints_that_would_take_mutual_tls() {
         (&[2, 3], vec![Change::Full(Reason::Endpoint)]),
     ] {
         assert_eq!(
-            registries.set_plaintext(plain(addresses)).changes,
+            registries.set_plaintext(plain(addresses)).pushes(),
             changes,
             "{addresses:?}"
         );
@@ -609,7 +611,7 @@ fn proxies_without_certificates_change_endpoints_that_would_take_mutual_tls() {
     for mesh in ["", "enableAutoMtls: true\nauthPolicy: MUTUAL_TLS\n"] {
         let mut registries = self::registries(mesh);
         put(&mut registries, &files, said.clone());
-        assert_eq!(registries.set_plaintext(plain(&[1])).changes, []);
+        assert_eq!(registries.set_plaintext(plain(&[1])).pushes(), []);
     }
 }
 
@@ -668,7 +670,7 @@ fn entries_of_one_host_and_namespace_are_one_service() {
     // An endpoint of one of them leaves: only endpoints change.
     let less = said.clone().entry("b", "{hosts: [b.example], location: MESH_INTERNAL, subjectAltNames: [two], addresses: [10.9.0.2], ports: [{number: 80, name: web, protocol: HTTP, targetPort: 8080}], resolution: STATIC}");
     assert_eq!(
-        put(&mut registries, &files, less).changes,
+        put(&mut registries, &files, less).pushes(),
         [hosts(&["b.example"])]
     );
     // The oldest entry is removed: the next one defines the ports.
@@ -793,9 +795,13 @@ fn endpoints_are_named_beside_a_full_change() {
         said.entry("b", &entry("b.example", b))
     };
     put(&mut registries, &files, said("c1.example", 1));
-    let effect = put(&mut registries, &files, said("c2.example", 2));
+    let changes = put(&mut registries, &files, said("c2.example", 2));
     let both = [Change::Full(Reason::Service), hosts(&["b.example"])];
-    assert_eq!(effect.changes, both);
+    assert_eq!(changes.pushes(), both);
+    assert_eq!(
+        changes.to_string(),
+        "Endpoints demo/b.example; Service demo/c1.example demo/c2.example"
+    );
 }
 
 #[test]
@@ -856,11 +862,11 @@ fn what_is_left_out_is_news_once() {
     assert_eq!(told(&mut registries), []);
     // Nothing served changes.
     let said = said.entry("a", &both);
-    let effect = put(&mut registries, &files, said.clone());
-    assert_eq!(effect, full(Reason::Service));
+    let changes = put(&mut registries, &files, said.clone());
+    assert_eq!(changes.pushes(), full(Reason::Service));
     assert_eq!(told(&mut registries), [("a".to_owned(), false)]);
-    let effect = put(&mut registries, &files, said.clone().entry("d", &entry));
-    assert!(effect.is_none(), "{effect:?}");
+    let changes = put(&mut registries, &files, said.clone().entry("d", &entry));
+    assert!(changes.is_empty(), "{changes}");
     assert_eq!(told(&mut registries), [("d".to_owned(), true)]);
     put(&mut registries, &files, said.clone());
     put(&mut registries, &cluster, service);
@@ -911,14 +917,14 @@ fn described(kind: &str, endpoints: &str) -> Said {
         .endpoints(host, endpoints.collect())
 }
 
-fn told(effect: &Effect) -> String {
-    let changes = effect.changes.iter().map(|change| match change {
+fn told(changes: &Changes) -> String {
+    let pushes = changes.pushes();
+    let words = pushes.iter().map(|change| match change {
         Change::Endpoints(hosts) => format!("endpoints of {}", hosts.len()),
         Change::Full(reason) => format!("full {}", reason.as_str()),
         Change::Proxy(proxy) => format!("proxy {}", proxy.name),
     });
-    let moved = effect.moved.iter().map(ToString::to_string);
-    changes.chain(moved).collect::<Vec<_>>().join(", ")
+    words.collect::<Vec<_>>().join(", ")
 }
 
 #[test]
@@ -926,25 +932,10 @@ fn what_each_difference_means() {
     let local = source(Registry::Kubernetes, "local");
     for (mesh, [before, was], [after, is], want) in [
         ("", ["static", "1 2"], ["static", "2 1"], ""),
-        (
-            "",
-            ["static", "1"],
-            ["static", "1 2"],
-            "endpoints of 1, 10.0.1.2",
-        ),
-        (
-            "",
-            ["static", "1"],
-            ["static", ""],
-            "endpoints of 1, 10.0.1.1",
-        ),
+        ("", ["static", "1"], ["static", "1 2"], "endpoints of 1"),
+        ("", ["static", "1"], ["static", ""], "endpoints of 1"),
         ("", ["static", "1"], ["static", "1!"], "endpoints of 1"),
-        (
-            "",
-            ["static", "1"],
-            ["static", "1@9"],
-            "endpoints of 1, 10.0.1.1",
-        ),
+        ("", ["static", "1"], ["static", "1@9"], "endpoints of 1"),
         ("", ["static", "1"], ["static", "1=a"], "endpoints of 1"),
         (
             "authPolicy: MUTUAL_TLS",
@@ -962,27 +953,22 @@ fn what_each_difference_means() {
             "enableAutoMtls: true",
             ["static", "1=a"],
             ["static", "2=a"],
-            "endpoints of 1, 10.0.1.1, 10.0.1.2",
+            "endpoints of 1",
         ),
         ("", ["dns", "1"], ["dns", "2"], "full endpoint"),
         ("", ["tcp", "1"], ["tcp", "2"], "full endpoint"),
         ("", ["tcp", "1"], ["tcp", "1!"], "endpoints of 1"),
-        (
-            "",
-            ["http", "1"],
-            ["http", "2"],
-            "endpoints of 1, 10.0.1.1, 10.0.1.2",
-        ),
+        ("", ["http", "1"], ["http", "2"], "endpoints of 1"),
         ("", ["static", "1"], ["dns", "2"], "full service"),
     ] {
         let mut registries = registries(mesh);
         put(&mut registries, &local, described(before, was));
-        let effect = put(&mut registries, &local, described(after, is));
-        assert_eq!(told(&effect), want, "{mesh} {before} {was} {after} {is}");
-        assert!(put(&mut registries, &local, described(after, is)).is_none());
+        let changes = put(&mut registries, &local, described(after, is));
+        assert_eq!(told(&changes), want, "{mesh} {before} {was} {after} {is}");
+        assert!(put(&mut registries, &local, described(after, is)).is_empty());
     }
     let nobodys = Said::default().endpoints("a.example", vec![endpoint("10.0.1.1")]);
-    assert!(put(&mut registries(""), &local, nobodys).is_none());
+    assert!(put(&mut registries(""), &local, nobodys).is_empty());
 }
 
 #[test]
@@ -1015,7 +1001,8 @@ fn a_pod_concerns_its_proxy() {
     for (before, after, changes) in rows {
         let mut registries = registries("");
         put(&mut registries, &local, before);
-        assert_eq!(put(&mut registries, &local, after.clone()).changes, changes);
+        let pushes = put(&mut registries, &local, after.clone()).pushes();
+        assert_eq!(pushes, changes);
         assert_eq!(registries.world().workloads, after.0.workloads);
     }
 }
@@ -1032,14 +1019,14 @@ fn configuration_of_the_mesh_concerns_everyone() {
         "{ingress: [{port: {number: 80, name: http}, defaultEndpoint: ':80'}]}",
     );
     assert_eq!(
-        put(&mut registries, &files, with.clone()),
-        full(Reason::Config)
+        put(&mut registries, &files, with.clone()).to_string(),
+        "Sidecar demo/s"
     );
     assert_eq!(registries.world().sidecars, with.0.configuration.sidecars);
     let mesh = |text: &str| Arc::new(mesh::parse(text).unwrap().config);
-    assert!(registries.set_mesh(mesh("")).is_none());
+    assert!(registries.set_mesh(mesh("")).is_empty());
     assert_eq!(
-        registries.set_mesh(mesh("connectTimeout: 2s")),
+        registries.set_mesh(mesh("connectTimeout: 2s")).pushes(),
         full(Reason::Global)
     );
     registries.set_mesh(mesh("trustDomain: example"));
@@ -1047,10 +1034,10 @@ fn configuration_of_the_mesh_concerns_everyone() {
     assert_eq!(shown(&registries.world())[1], account);
     let networks = Arc::new(mesh::parse_networks("networks: {a: {}}").unwrap().config);
     assert_eq!(
-        registries.set_networks(networks.clone()),
+        registries.set_networks(networks.clone()).pushes(),
         full(Reason::Global)
     );
-    assert!(registries.set_networks(networks).is_none());
+    assert!(registries.set_networks(networks).is_empty());
 }
 
 /// The rules of each kind are in the world, of each name the one of the source that comes first.
@@ -1079,11 +1066,16 @@ fn rules_of_two_sources_are_those_of_the_first() {
             .collect()
     };
     let put_files = |registries: &mut Registries| put(registries, &files, of("files.example"));
-    assert_eq!(put_files(&mut registries), full(Reason::Config));
-    assert!(put_files(&mut registries).is_none());
+    let changes = put_files(&mut registries);
+    assert_eq!(changes.pushes(), full(Reason::Config));
+    assert_eq!(
+        changes.to_string(),
+        "DestinationRule demo/d; VirtualService demo/v"
+    );
+    assert!(put_files(&mut registries).is_empty());
     assert_eq!(hosts(&registries), ["files.example"; 2]);
-    let effect = put(&mut registries, &cluster, of("cluster.example"));
-    assert_eq!(effect, full(Reason::Config));
+    let changes = put(&mut registries, &cluster, of("cluster.example"));
+    assert_eq!(changes.pushes(), full(Reason::Config));
     assert_eq!(hosts(&registries), ["cluster.example"; 2]);
     let lost: Vec<_> = registries
         .reports()
@@ -1100,13 +1092,13 @@ fn rules_of_two_sources_are_those_of_the_first() {
     );
     let counts = BTreeMap::from([("DestinationRule", 1), ("VirtualService", 1)]);
     assert_eq!(registries.sources()[0].objects, counts);
-    // Changes of the source without precedence have no effect.
-    let effect = put(&mut registries, &files, of("other.example"));
-    assert!(effect.is_none());
-    assert_eq!(registries.remove(&cluster), full(Reason::Config));
+    // An object that another source has in its place changes nothing.
+    let changes = put(&mut registries, &files, of("other.example"));
+    assert!(changes.is_empty());
+    assert_eq!(registries.remove(&cluster).pushes(), full(Reason::Config));
     assert_eq!(hosts(&registries), ["other.example"; 2]);
     assert_eq!(
-        put(&mut registries, &files, Said::default()),
+        put(&mut registries, &files, Said::default()).pushes(),
         full(Reason::Config)
     );
     assert_eq!(hosts(&registries), [""; 0]);

@@ -89,10 +89,11 @@ impl Play {
             loop {
                 let heard = self.server.changed().await;
                 let word = |change: &EntryChange| match change {
-                    EntryChange::Set(id, _) => id.to_string(),
-                    EntryChange::Gone(id) => format!("{id}-"),
+                    EntryChange::Set(id, ..) => Some(id.to_string()),
+                    EntryChange::Moved(..) => None,
+                    EntryChange::Gone(id) => Some(format!("{id}-")),
                 };
-                self.changes.extend(heard.changes.iter().map(word));
+                self.changes.extend(heard.changes.iter().filter_map(word));
                 if what(&heard, &self.server) {
                     return heard;
                 }

@@ -152,12 +152,12 @@ async fn rows_are_judged_as_everywhere() {
     let (to, mut told) = watch::channel(ClusterUpdate::default());
     let running = tokio::spawn(run(admin().await, settings, theirs, to));
     let wanted = chosen.len();
-    let all = |told: &ClusterUpdate| told.written("Kubernetes").len() >= wanted;
+    let all = |told: &ClusterUpdate| told.written(&"Kubernetes".into()).len() >= wanted;
     let found = timeout(Duration::from_secs(60), told.wait_for(all)).await;
     let written = found
         .expect("all objects within a minute")
         .unwrap()
-        .written("Kubernetes");
+        .written(&"Kubernetes".into());
     running.abort();
     let written: BTreeMap<(&str, &str), &Written> = written
         .iter()

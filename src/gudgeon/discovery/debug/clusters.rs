@@ -76,7 +76,7 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
                 "kind": &*written.kind,
                 "metadata": metadata,
                 "spec": spec,
-                "source": &*written.source,
+                "source": written.origin.to_string(),
                 "status": told.status(&written),
             })
         });
@@ -232,7 +232,7 @@ mod tests {
                 name: "a".into(),
                 metadata: json!({}),
                 spec: json!({"hosts": ["a.b"]}).into(),
-                source: "a.yaml".into(),
+                origin: cluster::Origin::file("a.yaml"),
                 accepted,
                 messages: vec!["said".to_owned()],
                 revision: cluster::Revision::default(),

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use cluster::registry::Effect;
 use tracing::warn;
 use xds::node::{Node, clipped};
 
@@ -144,9 +143,9 @@ impl Hub {
             return;
         }
         let addresses = state.plaintext.addresses.keys().copied().collect();
-        let Effect { changes, .. } = state.registries.set_plaintext(addresses);
+        let changes = state.registries.set_plaintext(addresses);
         let now = self.clock.now();
-        for change in changes {
+        for change in changes.pushes() {
             self.metrics.updated(&change);
             state.debounce.change(now, change);
         }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::registry::{Effect, SourceId, SyncState};
+use api::model::Changes;
+use cluster::registry::{SourceId, SyncState};
 
 use super::Hub;
 
@@ -23,7 +24,7 @@ impl Hub {
         drop(state);
         self.update(|registries| {
             registries.stand(id, standing);
-            Effect::default()
+            Changes::default()
         });
     }
 

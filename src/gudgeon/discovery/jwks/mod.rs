@@ -19,7 +19,7 @@ use api::config::served::LONGEST_FETCH;
 use api::duration;
 use api::model::{Network, Objects, World};
 use api::security::{KeySet, KeysPlace, RequestAuthentication};
-use cluster::registry::{Effect, Registries};
+use cluster::registry::Registries;
 use tokio::task::{Id, JoinSet};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
@@ -251,7 +251,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
             () = wake => {}
         }
         if begins {
-            hub.update(|_| Effect::default());
+            hub.update(|_| api::model::Changes::default());
         }
     }
 }

@@ -82,7 +82,7 @@ mod tests {
                 name: name.into(),
                 metadata: Value::Null,
                 spec: Value::Null.into(),
-                source: "a.yaml".into(),
+                origin: cluster::Origin::file("a.yaml"),
                 accepted,
                 messages: vec!["old".to_owned()],
                 revision: cluster::Revision::default(),

@@ -324,12 +324,12 @@ impl Sinks {
                 continue;
             };
             let place = state.union.place(&collection, &name);
-            let source = place.and_then(|place| state.sources.get(place));
-            let source: Arc<str> = source.map_or_else(String::new, Source::name).into();
-            if let Err(cause) = rules.set(&collection, &name, &taken, &source)
+            let source = place.and_then(|place| Some(state.sources.get(place)?.as_origin()));
+            let origin = taken.origin.clone().or(source).unwrap_or_default();
+            if let Err(cause) = rules.set(&collection, &name, &taken, &origin)
                 && let Some(more) = self.unusable.more()
             {
-                warn!("{source}: {collection} {name}: {cause}: what it said before stays{more}");
+                warn!("{origin}: {collection} {name}: {cause}: what it said before stays{more}");
             }
         }
     }

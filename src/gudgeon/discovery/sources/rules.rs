@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::config::Object;
-use cluster::Revision;
 use cluster::registry::{AnyConfigured, Contribution, ObjectKey, SourceId, Written};
+use cluster::{Origin, Revision};
 use serde_json::{Value, json};
 
 use crate::discovery::facts::{Counts, Facts, ROUTES};
@@ -24,7 +24,7 @@ pub(super) struct Rules {
 #[derive(Debug)]
 struct LastObject {
     taken: Arc<ReceivedObject>,
-    source: Arc<str>,
+    origin: Origin,
     accepted: bool,
     messages: Vec<String>,
 }
@@ -80,7 +80,7 @@ impl Rules {
         collection: &Arc<str>,
         name: &Arc<str>,
         taken: &Arc<ReceivedObject>,
-        source: &Arc<str>,
+        origin: &Origin,
     ) -> Result<(), String> {
         let read = AnyConfigured::of(&taken.object, taken.created).map(|one| {
             if let Some(one) = one {
@@ -90,7 +90,7 @@ impl Rules {
         let message = read.as_ref().err().cloned();
         let known = LastObject {
             taken: Arc::clone(taken),
-            source: Arc::clone(source),
+            origin: origin.clone(),
             accepted: message.is_none(),
             messages: message.into_iter().collect(),
         };
@@ -139,7 +139,7 @@ impl LastObject {
             name,
             metadata: metadata(object),
             spec: spec.into(),
-            source: Arc::clone(&self.source),
+            origin: self.origin.clone(),
             accepted: self.accepted,
             messages: self.messages.clone(),
             revision: Revision::default(),
@@ -178,6 +178,7 @@ mod tests {
         Arc::new(ReceivedObject {
             object: Arc::new(api::config::read(&written).0.unwrap()),
             created: Some(7),
+            origin: None,
         })
     }
 
@@ -193,7 +194,7 @@ mod tests {
     fn objects_come_change_and_go() {
         let mut rules = Rules::default();
         let (collection, name): (Arc<str>, Arc<str>) = ("entries".into(), "n/a".into());
-        let source: Arc<str> = "mcp://x".into();
+        let source = Origin::Source("mcp://x".into());
         let set = |rules: &mut Rules, taken: &Arc<ReceivedObject>| {
             rules.set(&collection, &name, taken, &source)
         };
@@ -220,6 +221,7 @@ mod tests {
         let broken = Arc::new(ReceivedObject {
             object: Arc::new(object),
             created: None,
+            origin: None,
         });
         assert!(set(&mut rules, &broken).is_err());
         assert!(Arc::ptr_eq(
@@ -239,6 +241,7 @@ mod tests {
         let role = Arc::new(ReceivedObject {
             object: Arc::new(api::config::read(&role).0.unwrap()),
             created: None,
+            origin: None,
         });
         set(&mut rules, &role).unwrap();
         assert_eq!(

@@ -82,12 +82,15 @@ impl ClusterSource {
         }
         if is_new || report.is_some() || !changes.is_empty() {
             let shared = self.rules.as_ref().map(|_| changes.clone());
-            self.engine.tell(SourceEvent {
-                changes: updates(changes),
-                whole: false,
-                complete: self.synced,
-                report,
-            });
+            let changes = updates(changes);
+            if is_new || report.is_some() || !changes.is_empty() {
+                self.engine.tell(SourceEvent {
+                    changes,
+                    whole: false,
+                    complete: self.synced,
+                    report,
+                });
+            }
             if let (Some(rules), Some(changes)) = (&self.rules, shared) {
                 let update = RuleUpdate {
                     changes,

@@ -165,7 +165,8 @@ impl FileSource {
         self.hangs = look.hangs;
         let report = self.said.news(look.report);
         let whole = std::mem::take(&mut self.whole);
-        if whole || report.is_some() || !changes.is_empty() {
+        let is_news = whole || report.is_some() || !changes.is_empty();
+        if is_news {
             if whole {
                 let (files, path) = (counted(look.files, "file"), self.path.display());
                 info!(
@@ -179,16 +180,19 @@ impl FileSource {
                 complete: true,
                 report,
             });
-            if let Some(rules) = &self.rules {
-                let update = RuleUpdate {
-                    changes: look.changes,
-                    is_whole: whole,
-                    report: Arc::clone(&self.said.shown),
-                    is_complete: true,
-                };
-                // The receiver may have ended.
-                let _sent = rules.send(update).await;
-            }
+        }
+        // An object that has only moved is news to the other role: it shows where.
+        if let Some(rules) = &self.rules
+            && (is_news || !look.changes.is_empty())
+        {
+            let update = RuleUpdate {
+                changes: look.changes,
+                is_whole: whole,
+                report: Arc::clone(&self.said.shown),
+                is_complete: true,
+            };
+            // The receiver may have ended.
+            let _sent = rules.send(update).await;
         }
         look.folders
     }

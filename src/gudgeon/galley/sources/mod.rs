@@ -19,9 +19,11 @@ type ObjectUpdate = (EntryId, Option<TransformInput>);
 
 /// Converts changes to the engine's form.
 fn updates(changes: Vec<EntryChange>) -> Vec<ObjectUpdate> {
-    let changes = changes.into_iter().map(|change| match change {
-        EntryChange::Set(id, entry) => (id, Some(TransformInput::of(&entry))),
-        EntryChange::Gone(id) => (id, None),
+    let changes = changes.into_iter().filter_map(|change| match change {
+        EntryChange::Set(id, entry, _) => Some((id, Some(TransformInput::of(&entry)))),
+        // Sinks do not see where an object is written.
+        EntryChange::Moved(..) => None,
+        EntryChange::Gone(id) => Some((id, None)),
     });
     changes.collect()
 }

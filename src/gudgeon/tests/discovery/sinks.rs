@@ -65,6 +65,9 @@ async fn a_directory_is_read_by_name_a_good_change_arrives_and_a_broken_one_is_s
     let first = client.hear(EDS).await;
     client.ack(&first, &[A]);
     assert_eq!(endpoints(&first, A), ["10.0.0.1:1"]);
+    let entry = discovery.json("/debug/configz")[0].clone();
+    let origin = entry["source"].as_str().unwrap();
+    assert!(origin.ends_with("one/a.yaml:1"), "{origin}");
     // Invalid in its fourth line: nothing changes, and the error is shown.
     let broken = a("10.0.0.2").replace("hosts: [", "hots: [");
     discovery.place.write("one/a.yaml", &broken);

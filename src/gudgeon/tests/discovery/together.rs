@@ -74,6 +74,19 @@ async fn one_process_serves_proxies_pods_and_rules() {
         names_of(&cds)
     );
 
+    // An accepted object shows its place, and a later one when it has moved: that is no push.
+    let place = |all: &Discovery| {
+        let entries = all.json("/debug/configz?kind=ServiceEntry");
+        entries[0]["source"].as_str().unwrap().to_owned()
+    };
+    let file = all.place.path("config/a.yaml");
+    let at = |line: usize| format!("{}:{line}", file.display());
+    assert_eq!(place(&all), at(1));
+    let moved = format!("# One line.\n# Another.\n{}", service("a", &["127.0.0.2"]));
+    all.place.write("config/a.yaml", &moved);
+    soon("the third line", || place(&all) == at(3)).await;
+    stream.is_quiet().await;
+
     // Both webhooks are behind one port and one certificate.
     let mut webhooks = client(&mut all);
     let image = webhooks.image();

@@ -275,7 +275,7 @@ async fn kinds_of_configuration_come_and_go() {
     source.until(|told| hosts(told) == ["a.example"]).await;
     fake.put_in("serviceentries", entry("b.example"));
     let told = source.until(|told| hosts(told) == ["b.example"]).await;
-    assert!(told.written("here")[0].accepted);
+    assert!(told.written(&"here".into())[0].accepted);
     assert_eq!((told.counts["ServiceEntry"], told.problems.len()), (1, 0));
     // An invalid version: the last one stays, and the error is reported.
     fake.put_in("serviceentries", entry("not a host"));
@@ -283,7 +283,7 @@ async fn kinds_of_configuration_come_and_go() {
     let told = source.until(|told| told.problems.len() == 2).await;
     assert_eq!(hosts(&told), ["b.example"]);
     assert_eq!(told.problems[0].kind, "ServiceEntry");
-    let written = told.written("here");
+    let written = told.written(&"here".into());
     let shown: Vec<_> = written
         .iter()
         .map(|one| {
@@ -302,6 +302,12 @@ async fn kinds_of_configuration_come_and_go() {
             ("new", Value::Null, false, 1)
         ]
     );
+    // What is wrong is in the version that the server has, also where an earlier one is used.
+    for (one, name) in written.iter().zip(["demo/e", "demo/new"]) {
+        let object = fake.get_in("serviceentries", name);
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap();
+        assert_eq!(one.origin.to_string(), format!("here/{name}@{version}"));
+    }
     assert_eq!(
         written[0].metadata["creationTimestamp"],
         "1970-01-01T00:00:07Z"
@@ -348,7 +354,7 @@ async fn rules_for_traffic_come_and_go() {
     let told = source.until(|told| hosts(told) == ["a.example"]).await;
     // The kind is not watched twice, and pages show the typed objects.
     assert_eq!(told.counts["VirtualService"], 1);
-    let written = told.written("here");
+    let written = told.written(&"here".into());
     assert_eq!(written.len(), 1);
     assert_eq!(written[0].spec.value(), route("a.example")["spec"]);
     fake.knows(ISTIO, &["virtualservices", "destinationrules"]);
@@ -413,7 +419,7 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
         told.others.iter().count() == 2 && told.standing == SyncState::Synced
     };
     let told = source.until(both).await;
-    let written = told.written("here");
+    let written = told.written(&"here".into());
     let shown: Vec<_> = written
         .iter()
         .map(|one| (&*one.api_version, &*one.kind, &*one.name, one.accepted))

@@ -34,6 +34,7 @@ pub(super) struct RawMetadata {
     namespace: Option<Box<str>>,
     uid: Option<Box<str>>,
     generation: Option<i64>,
+    resource_version: Option<Box<str>>,
     creation_timestamp: Option<String>,
     deletion_timestamp: Option<String>,
     #[serde(deserialize_with = "or_default")]
@@ -65,6 +66,11 @@ impl RawMetadata {
             uid: self.uid.clone().unwrap_or_default(),
             generation: self.generation.unwrap_or_default(),
         }
+    }
+
+    /// The `resourceVersion`; empty if there is none.
+    pub(super) fn version(&self) -> &str {
+        self.resource_version.as_deref().unwrap_or_default()
     }
 
     /// Seconds since 1970.

@@ -46,11 +46,12 @@ impl Tally {
     fn take(&mut self, changes: &[EntryChange]) {
         for change in changes {
             let (id, new) = match change {
-                EntryChange::Set(id, Entry::Object { object, .. }) => {
+                EntryChange::Moved(..) => continue,
+                EntryChange::Set(id, Entry::Object { object, .. }, _) => {
                     let resource = objects::resource(object, None);
                     (id, Some(member(&resource.name, resource.version)))
                 }
-                EntryChange::Gone(id) | EntryChange::Set(id, Entry::Plain { .. }) => (id, None),
+                EntryChange::Gone(id) | EntryChange::Set(id, Entry::Plain { .. }, _) => (id, None),
             };
             let old = match new {
                 Some(sum) => self.members.insert(id.clone(), sum),
@@ -185,7 +186,9 @@ impl Local {
             }
             for change in &changes {
                 match change {
-                    EntryChange::Set(id, _) => known.insert(id.clone()),
+                    EntryChange::Set(id, ..) | EntryChange::Moved(id, ..) => {
+                        known.insert(id.clone())
+                    }
                     EntryChange::Gone(id) => known.remove(id),
                 };
             }
@@ -251,19 +254,21 @@ impl Local {
             };
             for change in all {
                 match change {
-                    EntryChange::Set(id, Entry::Object { object, created })
+                    EntryChange::Set(id, Entry::Object { object, created }, origin)
+                    | EntryChange::Moved(id, Entry::Object { object, created }, origin)
                         if id.collection == collection =>
                     {
                         let taken = ReceivedObject {
                             object: Arc::clone(object),
                             created: *created,
+                            origin: Some(origin.clone()),
                         };
                         changes.set.push((Arc::clone(&id.name), Arc::new(taken)));
                     }
                     EntryChange::Gone(id) if id.collection == collection => {
                         changes.removed.push(Arc::clone(&id.name));
                     }
-                    EntryChange::Set(..) | EntryChange::Gone(_) => {}
+                    EntryChange::Set(..) | EntryChange::Moved(..) | EntryChange::Gone(_) => {}
                 }
             }
             if !changes.is_empty() {
@@ -276,7 +281,7 @@ impl Local {
 /// Objects that were there and are not among all that there are.
 fn gone(known: &BTreeSet<EntryId>, all: &[EntryChange]) -> Vec<EntryChange> {
     let there = all.iter().filter_map(|change| match change {
-        EntryChange::Set(id, _) => Some(id),
+        EntryChange::Set(id, ..) | EntryChange::Moved(id, ..) => Some(id),
         EntryChange::Gone(_) => None,
     });
     let there: BTreeSet<_> = there.collect();

@@ -39,7 +39,7 @@ impl OfFiles {
     pub(super) fn apply(&mut self, changes: &[EntryChange]) {
         for change in changes {
             match change {
-                EntryChange::Set(id, Entry::Plain { kind, .. })
+                EntryChange::Set(id, Entry::Plain { kind, .. }, _)
                     if self.is_ignored && *kind != CoreKind::Ingress =>
                 {
                     if !std::mem::replace(&mut self.was_said, true) {
@@ -48,14 +48,18 @@ impl OfFiles {
                         );
                     }
                 }
-                EntryChange::Set(id, Entry::Plain { kind, json }) if *kind == CoreKind::Ingress => {
+                EntryChange::Set(id, Entry::Plain { kind, json }, _)
+                    if *kind == CoreKind::Ingress =>
+                {
                     let all = Arc::make_mut(&mut self.ingresses);
                     all.insert(key(&id.name), (&**json).into());
                 }
-                EntryChange::Set(id, Entry::Plain { kind, json }) if *kind == CoreKind::Secret => {
+                EntryChange::Set(id, Entry::Plain { kind, json }, _)
+                    if *kind == CoreKind::Secret =>
+                {
                     self.secret(id, json);
                 }
-                EntryChange::Set(id, Entry::Plain { kind, json }) => {
+                EntryChange::Set(id, Entry::Plain { kind, json }, _) => {
                     // Its reader asks before whether it is usable.
                     if let Err(cause) = self.objects.set_json(*kind, json) {
                         warn!("cannot use {id}: {cause}");
@@ -70,7 +74,7 @@ impl OfFiles {
                         self.objects.delete_named(kind, &id.name);
                     }
                 }
-                EntryChange::Set(_, Entry::Object { .. }) => {}
+                EntryChange::Set(_, Entry::Object { .. }, _) | EntryChange::Moved(..) => {}
             }
         }
     }
@@ -90,13 +94,7 @@ impl OfFiles {
         let said = self.objects.contribution();
         let now: BTreeSet<_> = self.objects.problems().collect();
         for problem in now.difference(&self.problems) {
-            let Problem {
-                kind,
-                object,
-                refusal,
-                ..
-            } = problem;
-            warn!("cannot use all of {kind} {object}: {}", refusal.words);
+            warn!("{problem}");
         }
         self.problems = now;
         Contribution {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::config::collections::kind_of;
+use cluster::Origin;
 use cluster::config::{ConfigReport, Rejected};
 use cluster::registry::Written;
 use mcp::sink::{ObjectStatus, Outcome};
@@ -25,8 +26,7 @@ use crate::secrets;
 struct Refused {
     collection: String,
     name: String,
-    /// `FILE:LINE`, of a directory.
-    origin: Option<String>,
+    origin: Origin,
     state: &'static str,
     errors: Vec<String>,
 }
@@ -34,18 +34,23 @@ struct Refused {
 impl Refused {
     fn json(&self) -> Value {
         json!({
-            "collection": self.collection, "name": self.name, "origin": self.origin,
+            "collection": self.collection, "name": self.name, "origin": self.origin.to_string(),
             "state": self.state, "errors": self.errors,
         })
     }
 }
 
 impl Source {
+    /// The origin of objects that have none of their own.
+    pub(super) fn as_origin(&self) -> Origin {
+        Origin::Source(self.name().into())
+    }
+
     /// The first of them: words are made for those who read them.
     fn refused(&self, most: usize) -> Vec<Refused> {
         match &self.origin {
-            SourceOrigin::Link(link) => of_sink(&link.held, most),
-            SourceOrigin::Port(_, held) => of_sink(held, most),
+            SourceOrigin::Link(link) => of_sink(&link.held, &self.as_origin(), most),
+            SourceOrigin::Port(_, held) => of_sink(held, &self.as_origin(), most),
             SourceOrigin::Local(local) => of_report(&local.report(), most),
         }
     }
@@ -161,15 +166,15 @@ impl Sinks {
             page,
             "<h2>Not served as it is written: {count}</h2><table><tr><th>where<th>what<th>state<th>why</tr>"
         );
-        let all = state.sources.iter().flat_map(|source| {
-            let refused = source.refused(ROWS).into_iter();
-            refused.map(|one| (source.name(), one))
-        });
-        for (source, one) in all.take(ROWS) {
+        let all = state
+            .sources
+            .iter()
+            .flat_map(|source| source.refused(ROWS).into_iter());
+        for one in all.take(ROWS) {
             let _written = writeln!(
                 page,
                 "<tr><td>{}<td>{}<br>{}<td class=\"bad\">{}<td>{}</tr>",
-                escaped(one.origin.as_ref().unwrap_or(&source)),
+                escaped(&one.origin.to_string()),
                 escaped(&one.collection),
                 escaped(&one.name),
                 one.state,
@@ -277,9 +282,12 @@ const FILE: &str = "File";
 fn shown_as(one: &Rejected) -> (&str, &str) {
     match one.id.kind() {
         "" => {
-            let path = one.origin.rsplit_once(':');
-            let path = path.filter(|(_, line)| line.bytes().all(|byte| byte.is_ascii_digit()));
-            (FILE, path.map_or(&one.origin, |(path, _)| path))
+            let name = match &one.origin {
+                Origin::File { path, .. } => path,
+                Origin::Cluster { object, .. } => object,
+                Origin::Source(name) => name,
+            };
+            (FILE, name)
         }
         kind => (kind, &one.id.name),
     }
@@ -313,14 +321,14 @@ fn refused(one: &Rejected) -> Option<Written> {
         metadata,
         // It stands where it was written.
         spec: json!({}).into(),
-        source: (*one.origin).into(),
+        origin: one.origin.clone(),
         accepted: false,
         messages: one.errors.iter().map(ToString::to_string).collect(),
         revision: one.revision.clone(),
     })
 }
 
-fn of_sink(held: &SourceObjects, most: usize) -> Vec<Refused> {
+fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
     let sink = held.sink();
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
@@ -336,7 +344,7 @@ fn of_sink(held: &SourceObjects, most: usize) -> Vec<Refused> {
             refused.push(Refused {
                 collection: collection.to_string(),
                 name: name.to_string(),
-                origin: None,
+                origin: origin.clone(),
                 state,
                 errors: one.broken.iter().map(|one| secrets::words(one)).collect(),
             });
@@ -349,7 +357,7 @@ fn of_report(report: &ConfigReport, most: usize) -> Vec<Refused> {
     let rejected = report.rejected.iter().take(most).map(|one| Refused {
         collection: one.id.collection.to_owned(),
         name: one.id.name.to_string(),
-        origin: Some(one.origin.to_string()),
+        origin: one.origin.clone(),
         state: one.state.as_str(),
         errors: one.errors.iter().map(ToString::to_string).collect(),
     });

@@ -1,0 +1,290 @@
+//! The objects that an update changed, by kind, and the pushes that follow from the kinds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Change, ClusterId, Reason, ServiceKey, WorkloadKey};
+
+/// Names of one kind at most. Beyond them a full push costs no more than one of the names.
+const MOST: usize = 10_000;
+/// Names of one kind in the log.
+const MOST_SHOWN: usize = 3;
+
+/// A kind of objects that an update changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChangedKind {
+    /// Endpoints of services that are as they were.
+    Endpoints,
+    /// Workloads, each seen by its own proxies only.
+    Workload,
+    /// Endpoints that clusters or listeners of their services are made of, too.
+    ClusterEndpoints,
+    Service,
+    /// A kind of configuration, as the table of kinds has it.
+    Configuration(&'static str),
+    Credential,
+    Ingress,
+    MeshConfig,
+    MeshNetworks,
+}
+
+impl ChangedKind {
+    /// Returns the reason for a full push; `None`: kinds of endpoints, which need none.
+    #[must_use]
+    pub const fn full(self) -> Option<Reason> {
+        match self {
+            Self::Endpoints | Self::Workload => None,
+            Self::ClusterEndpoints => Some(Reason::Endpoint),
+            Self::Service => Some(Reason::Service),
+            Self::Configuration(_) | Self::Credential | Self::Ingress => Some(Reason::Config),
+            Self::MeshConfig | Self::MeshNetworks => Some(Reason::Global),
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Endpoints | Self::ClusterEndpoints => "Endpoints",
+            Self::Workload => "Pod",
+            Self::Service => "Service",
+            Self::Configuration(kind) => kind,
+            Self::Credential => "Secret",
+            Self::Ingress => "Ingress",
+            Self::MeshConfig => "MeshConfig",
+            Self::MeshNetworks => "MeshNetworks",
+        }
+    }
+}
+
+/// The name of a changed object. A service is named by its host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChangedName {
+    /// The cluster of a workload.
+    cluster: Option<ClusterId>,
+    namespace: Arc<str>,
+    name: Arc<str>,
+}
+
+impl From<&ServiceKey> for ChangedName {
+    fn from(key: &ServiceKey) -> Self {
+        Self {
+            cluster: None,
+            namespace: Arc::clone(&key.namespace),
+            name: Arc::clone(&key.hostname),
+        }
+    }
+}
+
+impl From<&WorkloadKey> for ChangedName {
+    fn from(key: &WorkloadKey) -> Self {
+        Self {
+            cluster: Some(key.cluster.clone()),
+            namespace: Arc::clone(&key.namespace),
+            name: Arc::clone(&key.name),
+        }
+    }
+}
+
+/// An object by namespace and name.
+impl From<&(Arc<str>, Arc<str>)> for ChangedName {
+    fn from((namespace, name): &(Arc<str>, Arc<str>)) -> Self {
+        Self {
+            cluster: None,
+            namespace: Arc::clone(namespace),
+            name: Arc::clone(name),
+        }
+    }
+}
+
+/// The objects that an update changed in what is served. An object that another source has in its place changes nothing.
+///
+/// Names are shared with the objects. `None`: more than `MOST` names, or a kind of which there is one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    kinds: BTreeMap<ChangedKind, Option<BTreeSet<ChangedName>>>,
+}
+
+impl Changes {
+    /// Adds an object.
+    pub fn add(&mut self, kind: ChangedKind, name: impl Into<ChangedName>) {
+        let names = self
+            .kinds
+            .entry(kind)
+            .or_insert_with(|| Some(BTreeSet::new()));
+        if let Some(known) = names {
+            known.insert(name.into());
+            if known.len() > MOST {
+                *names = None;
+            }
+        }
+    }
+
+    /// Adds a kind of which there is one object.
+    pub fn add_single(&mut self, kind: ChangedKind) {
+        self.kinds.insert(kind, None);
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// Returns the pushes that follow from the kinds: endpoints alone for kinds of endpoints, else a full one for each reason.
+    /// Endpoints are named beside it: they wait less than the rest.
+    #[must_use]
+    pub fn pushes(&self) -> Vec<Change> {
+        let mut full = BTreeSet::new();
+        let (mut hosts, mut proxies) = (BTreeSet::new(), Vec::new());
+        for (kind, names) in &self.kinds {
+            match (kind, names) {
+                (ChangedKind::Endpoints, Some(names)) => {
+                    hosts.extend(names.iter().map(|one| Arc::clone(&one.name)));
+                }
+                (ChangedKind::Endpoints, None) => drop(full.insert(Reason::Endpoint)),
+                (ChangedKind::Workload, Some(names)) => {
+                    proxies.extend(names.iter().filter_map(ChangedName::workload));
+                }
+                (ChangedKind::Workload, None) => drop(full.insert(Reason::Proxy)),
+                (kind, _) => full.extend(kind.full()),
+            }
+        }
+        if !full.is_empty() {
+            // A full push reaches every proxy.
+            proxies.clear();
+        }
+        let endpoints = (!hosts.is_empty()).then_some(Change::Endpoints(hosts));
+        let full = full.into_iter().map(Change::Full);
+        let proxies = proxies.into_iter().map(Change::Proxy);
+        full.chain(endpoints).chain(proxies).collect()
+    }
+}
+
+impl ChangedName {
+    fn workload(&self) -> Option<WorkloadKey> {
+        Some(WorkloadKey {
+            cluster: self.cluster.clone()?,
+            namespace: Arc::clone(&self.namespace),
+            name: Arc::clone(&self.name),
+        })
+    }
+}
+
+impl fmt::Display for ChangedName {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// In one line, with the first names of each kind.
+impl fmt::Display for Changes {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (kind, names)) in self.kinds.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "; " };
+            write!(to, "{comma}{}", kind.as_str())?;
+            let Some(names) = names else { continue };
+            let mut first = names.iter().take(MOST_SHOWN);
+            first.try_for_each(|name| write!(to, " {name}"))?;
+            let more = names.len().saturating_sub(MOST_SHOWN);
+            if more > 0 {
+                write!(to, " and {more} more")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(host: &str) -> ServiceKey {
+        ServiceKey::new(host, "demo")
+    }
+
+    fn pod(name: &str) -> WorkloadKey {
+        WorkloadKey {
+            cluster: "east".into(),
+            namespace: "demo".into(),
+            name: name.into(),
+        }
+    }
+
+    fn endpoints(hosts: &[&str]) -> Change {
+        Change::Endpoints(hosts.iter().map(|host| (*host).into()).collect())
+    }
+
+    #[test]
+    fn kinds_of_endpoints_need_no_full_push() {
+        let mut changes = Changes::default();
+        assert!(changes.is_empty() && changes.pushes().is_empty());
+        changes.add(ChangedKind::Endpoints, &service("b"));
+        changes.add(ChangedKind::Endpoints, &service("a"));
+        changes.add(ChangedKind::Endpoints, &service("a"));
+        changes.add(ChangedKind::Workload, &pod("a-1"));
+        let pushes = [endpoints(&["a", "b"]), Change::Proxy(pod("a-1"))];
+        assert_eq!(changes.pushes(), pushes);
+        assert_eq!(changes.to_string(), "Endpoints demo/a demo/b; Pod demo/a-1");
+        // Each other kind needs one, whatever else changes.
+        let single = |kind| matches!(kind, ChangedKind::MeshConfig | ChangedKind::MeshNetworks);
+        for (kind, reason) in [
+            (ChangedKind::ClusterEndpoints, Reason::Endpoint),
+            (ChangedKind::Service, Reason::Service),
+            (ChangedKind::Configuration("Sidecar"), Reason::Config),
+            (ChangedKind::Credential, Reason::Config),
+            (ChangedKind::Ingress, Reason::Config),
+            (ChangedKind::MeshConfig, Reason::Global),
+            (ChangedKind::MeshNetworks, Reason::Global),
+        ] {
+            let mut changes = changes.clone();
+            match single(kind) {
+                true => changes.add_single(kind),
+                false => changes.add(kind, &service("c")),
+            }
+            let pushes = [Change::Full(reason), endpoints(&["a", "b"])];
+            assert_eq!(changes.pushes(), pushes, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_named_once() {
+        let mut changes = Changes::default();
+        let name = (Arc::from("demo"), Arc::from("a"));
+        changes.add(ChangedKind::Configuration("Sidecar"), &name);
+        changes.add(ChangedKind::Configuration("Gateway"), &name);
+        changes.add(ChangedKind::Service, &service("a"));
+        let pushes = [Reason::Service, Reason::Config].map(Change::Full);
+        assert_eq!(changes.pushes(), pushes);
+    }
+
+    #[test]
+    fn names_have_a_bound() {
+        for (kind, reason) in [
+            (ChangedKind::Endpoints, Reason::Endpoint),
+            (ChangedKind::Workload, Reason::Proxy),
+            (ChangedKind::Service, Reason::Service),
+        ] {
+            let mut changes = Changes::default();
+            for at in 0..MOST {
+                add(&mut changes, kind, &at.to_string());
+            }
+            // The same once more takes no room.
+            add(&mut changes, kind, "0");
+            let before = changes.clone();
+            assert!(before.kinds[&kind].is_some(), "{kind:?}");
+            assert!(before.to_string().ends_with(" and 9997 more"));
+            add(&mut changes, kind, "more");
+            assert_eq!(changes.kinds[&kind], None);
+            assert_eq!(changes.pushes(), [Change::Full(reason)]);
+            add(&mut changes, kind, "more");
+            assert_eq!(changes.kinds[&kind], None);
+        }
+    }
+
+    fn add(changes: &mut Changes, kind: ChangedKind, name: &str) {
+        if kind == ChangedKind::Workload {
+            changes.add(kind, &pod(name));
+        } else {
+            changes.add(kind, &service(name));
+        }
+    }
+}
