@@ -18,9 +18,9 @@ pub(super) enum OutputFormat {
 const DOCUMENTATION: &str = "https://istio.io/docs/reference/config/analysis/";
 
 /// A finding as machines read it. A `serde_json::Value` writes its numbers so that only `serde_json` reads them again.
-struct Row<'a>(&'a Located);
+struct ReportRow<'a>(&'a Located);
 
-impl Serialize for Row<'_> {
+impl Serialize for ReportRow<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Self(found) = self;
         let code = found.code.name;
@@ -47,7 +47,7 @@ impl Serialize for Row<'_> {
 ///
 /// A finding that cannot be written as JSON or YAML.
 pub(super) fn written(found: &[Located], format: OutputFormat) -> Result<String, String> {
-    let rows: Vec<_> = found.iter().map(Row).collect();
+    let rows: Vec<_> = found.iter().map(ReportRow).collect();
     match format {
         OutputFormat::Json => {
             let text = serde_json::to_string_pretty(&rows);
