@@ -924,3 +924,89 @@ fn what_patches_come_to_has_a_bound() {
     let other = snapshot.view(&node("other", &[]));
     assert!(other.get(Type::Route, "80").unwrap().body.len() < 200_000);
 }
+
+/// Names of route configurations of a router to which a patch with this match is applied.
+fn patched_routes(matching: &str) -> (Vec<String>, Vec<String>) {
+    let mut world = with(&format!(
+        "- applyTo: HTTP_ROUTE\n  match: {{context: GATEWAY, routeConfiguration: {{{matching}}}}}\n  \
+         patch: {{operation: INSERT_FIRST, value: {{name: first, match: {{prefix: /first}}, direct_response: {{status: 219}}}}}}\n"
+    ));
+    let tls = "tls: {mode: SIMPLE, serverCertificate: /c, privateKey: /k}";
+    let server = |bind: &str, port: u16, name: &str, protocol: &str, tls: &str| {
+        format!(
+            "- {{{bind}port: {{number: {port}, name: {name}, protocol: {protocol}}}, hosts: [web.example], {tls}}}\n"
+        )
+    };
+    let servers: String = [
+        server("bind: 10.9.0.1, ", 80, "a", "HTTP", ""),
+        server("bind: '::1', ", 80, "a2", "HTTP", ""),
+        server("", 81, "a3", "HTTP", ""),
+        server("bind: 10.9.0.1, ", 443, "b", "HTTPS", tls),
+        server("bind: '::1', ", 443, "b2", "HTTPS", tls),
+        server("", 444, "c.d", "HTTPS", tls),
+    ]
+    .concat();
+    gateways::gateway(
+        &mut world,
+        "g",
+        1,
+        &format!("selector: {{istio: edge}}\nservers:\n{servers}"),
+    );
+    virtual_service(
+        &mut world,
+        "v",
+        1,
+        "hosts: [web.example]\ngateways: [g]\nhttp: [{route: [{destination: {host: a, port: {number: 80}}}]}]",
+    );
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&gateways::router("demo"));
+    let routes = view.all(Type::Route);
+    let patched = routes.iter().filter(|one| {
+        let routes = RouteConfiguration::decode(&*one.body).unwrap();
+        let mut all = routes.virtual_hosts.iter().flat_map(|host| &host.routes);
+        all.any(|route| route.name == "first")
+    });
+    let mut patched: Vec<_> = patched.map(|one| one.name.to_string()).collect();
+    patched.sort();
+    let told = snapshot.conflicts().into_iter();
+    (patched, told.map(|one| one.message).collect())
+}
+
+#[test]
+fn routes_of_routers_are_meant_by_port_server_and_gateway_whatever_they_are_bound_to() {
+    let plain = ["http.80.10.9.0.1", "http.80.::1"];
+    let secure = ["https.443.b.g.demo.10.9.0.1", "https.443.b2.g.demo.::1"];
+    let open = "https.444.c.d.g.demo";
+    for (matching, want) in [
+        ("portNumber: 80", &plain[..]),
+        ("portNumber: 81", &["http.81"]),
+        ("name: http.80.10.9.0.1", &["http.80.10.9.0.1"]),
+        ("portNumber: 443", &secure),
+        (
+            "portNumber: 443, portName: b, gateway: demo/g",
+            &secure[..1],
+        ),
+        ("portName: b2", &secure[1..]),
+        ("portName: c.d", &[open]),
+        ("gateway: demo/g", &[secure[0], secure[1], open]),
+        ("gateway: demo/h", &[]),
+        ("portName: a", &[]),
+    ] {
+        let (patched, told) = patched_routes(matching);
+        assert_eq!(patched, want, "{matching}");
+        assert_eq!(told, [""; 0], "{matching}");
+    }
+    // Routes in plain text are those of all Gateways of a port, as in Istio.
+    for (matching, of) in [
+        ("portNumber: 81, portName: a3", "http.81"),
+        ("name: http.81, gateway: demo/g", "http.81"),
+    ] {
+        let (patched, told) = patched_routes(matching);
+        assert_eq!(patched, [""; 0], "{matching}");
+        let want = format!(
+            "patch 0 of EnvoyFilter demo/f does not mean {of}: routes of requests in plain text are those of all Gateways of a port: they have no gateway \
+             and no portName"
+        );
+        assert_eq!(told, [want]);
+    }
+}
