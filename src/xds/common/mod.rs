@@ -4,6 +4,7 @@ pub(crate) mod conflict;
 pub(crate) mod dns_cluster;
 pub(crate) mod families;
 pub(crate) mod keepalive;
+pub(crate) mod metadata_value;
 pub(crate) mod regex;
 pub(crate) mod retries;
 pub(crate) mod room;

@@ -72,7 +72,11 @@ rows! { "VirtualService" "x"
     }
     http_match {
         + http("match: [{headers: {x-a: {}, ':path': {exact: a}}, withoutHeaders: {x-b: {regex: '*'}}, uri: {prefix: ''}, scheme: {exact: http}, method: {prefix: G}, authority: {regex: 'a.*'}, queryParams: {q: {exact: ''}}, port: 0, sourceLabels: {a: b}, gateways: [mesh], sourceNamespace: ns}]");
-        + at_a_gateway("match: [{headers: {'@request.auth.claims.sub': {exact: a}}}]");
+        + at_a_gateway("match: [{headers: {'@request.auth.claims.sub': {exact: a}, '@request.auth.claims[a.b][c]': {}}, withoutHeaders: {'@request.auth.claims[d]': {}}}]");
+        - at_a_gateway("match: [{headers: {'@request.auth.claims[a][]': {exact: a}}, withoutHeaders: {'@request.auth.claims.a..b': {}}}]") => [
+            "spec.http[0].match[0].headers[\"@request.auth.claims[a][]\"]: \"@request.auth.claims[a][]\" is not a header name",
+            "spec.http[0].match[0].withoutHeaders[\"@request.auth.claims.a..b\"]: \"@request.auth.claims.a..b\" is not a header name",
+        ];
         - http("match: [null]") => ["spec.http[0].match[0]: must not be null"];
         - http("match: [{headers: {'a b': {exact: x}, b: null, c: {regex: '*'}, d: {prefix: ''}, '@request.auth.claims.sub': {exact: a}}}]") => [
             "spec.http[0].match[0].headers[\"a b\"]: \"a b\" is not a header name",
