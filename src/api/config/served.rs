@@ -1,6 +1,7 @@
 //! Discovery cannot serve every valid object as it is written. This module has the notes that say what it does instead, and the
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
+mod claims;
 mod destination_rule;
 mod envoy_filter;
 mod gateway;
@@ -17,6 +18,7 @@ use super::rules::access_log;
 use super::{Finding, Severity, read_message};
 use crate::names::is_host_pattern;
 
+pub use claims::claim_path;
 pub use destination_rule::{MOST_FAILOVER_LABELS, is_status};
 pub use envoy_filter::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
 pub use gateway::{is_certificate_hash, is_cipher_suite, is_key_pin};

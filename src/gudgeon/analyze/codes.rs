@@ -32,7 +32,7 @@ codes! {
     SELECTS_NOTHING "IST0127" Warning "a selector that no workload meets"
     HOST_NOT_IN_GATEWAY "IST0132" Warning "a host of a VirtualService that its gateway does not serve"
     NOTED "IST0133" Warning "an object of which something has no effect"
-    GATEWAYS "IST0145" Error "Gateways with one host on one port of one workload"
+    GATEWAYS "IST0145" Error "Gateways with one host, or other connections, on one port of one workload"
     RELATIVE_PATCH "IST0151" Warning "an EnvoyFilter without priority that goes by others' filters"
     GATEWAY_PORT "IST0104" Warning "a port of a Gateway that no service of its workload has"
     SUBSET_EMPTY "IST0173" Error "a subset that no workload of the service is in"

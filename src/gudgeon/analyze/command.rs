@@ -153,6 +153,14 @@ pub(crate) fn found(
             match document {
                 Ok(document) => {
                     for part in document.parts() {
+                        if !file.below && !part.value().is_object() {
+                            *is_whole = false;
+                            tell(&format!(
+                                "{}:{}: there is no object in it",
+                                file.name,
+                                part.begin()
+                            ));
+                        }
                         let (item, said) = read(&part, number, file, namespace);
                         items.extend(item);
                         messages.extend(said);
@@ -172,6 +180,12 @@ pub(crate) fn found(
             }
         }
     }
+    if let Some(namespace) = namespace.filter(|namespace| !has_namespace(&items, namespace)) {
+        *is_whole = false;
+        tell(&format!(
+            "nothing that was read is in the namespace {namespace:?}"
+        ));
+    }
     let inventory = Inventory::new(items, root, "cluster.local");
     references::find(&inventory, &mut messages);
     conflicts::find(&inventory, &mut messages);
@@ -183,6 +197,14 @@ pub(crate) fn found(
         by_item.entry(message.item).or_default().push(message);
     }
     located(all, by_item, namespace)
+}
+
+fn has_namespace(items: &[Item], namespace: &str) -> bool {
+    // Where nothing is known there is nothing to miss.
+    items.is_empty()
+        || items.iter().any(|item| {
+            item.namespace == namespace || (item.kind == "Namespace" && item.name == namespace)
+        })
 }
 
 /// An object of ours, valid or not, or one of Kubernetes that those speak of; and what is wrong with it by itself.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::model::{Labels, Protocol, selects};
 use api::names;
 use serde_json::Value as Json;
 
@@ -113,7 +114,7 @@ fn sidecars(all: &Inventory, found: &mut Vec<Message>) {
             let selecting: Vec<&Item> = with
                 .iter()
                 .copied()
-                .filter(|item| api::model::selects(&selector(item), &runs.labels))
+                .filter(|item| selects(&selector(item), &runs.labels))
                 .collect();
             for item in &selecting {
                 let other = selecting.iter().find(|other| other.number != item.number);
@@ -141,12 +142,64 @@ fn sidecars(all: &Inventory, found: &mut Vec<Message>) {
 struct GatewayServer<'a> {
     item: &'a Item,
     at: usize,
-    selector: String,
     port: u64,
-    protocol: String,
+    shares: Shares,
     /// As it is compared; empty: all addresses.
     bind: String,
     hosts: Vec<String>,
+}
+
+/// The servers beside which discovery serves one on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shares {
+    /// Those in plain text, too.
+    Requests,
+    /// Those that are told by the server name, too.
+    ServerNames,
+    /// None.
+    Nothing,
+}
+
+impl Shares {
+    fn of(protocol: &str) -> Self {
+        match Protocol::of_service_entry(protocol) {
+            Some(protocol) if protocol.is_http() => Self::Requests,
+            Some(protocol) if protocol.has_server_name() => Self::ServerNames,
+            Some(_) | None => Self::Nothing,
+        }
+    }
+}
+
+/// The selectors of all Gateways, each with the places of the workloads that it selects.
+#[derive(Default)]
+struct Selectors(Vec<(Labels, BTreeSet<usize>)>);
+
+impl Selectors {
+    fn number(&mut self, selector: Labels, all: &Inventory) -> usize {
+        let known = self.0.iter().position(|(known, _)| *known == selector);
+        known.unwrap_or_else(|| {
+            let workloads = all.workloads.iter().enumerate();
+            let selected = workloads.filter(|(_, runs)| selects(&selector, &runs.labels));
+            let selected = selected.map(|(at, _)| at).collect();
+            self.0.push((selector, selected));
+            self.0.len() - 1
+        })
+    }
+
+    /// Reports whether a workload that is known has both. One selector is for the same as itself, known or not.
+    fn meet(&self, one: usize, other: usize) -> bool {
+        let selected = |at: usize| self.0.get(at).map(|(_, selected)| selected);
+        one == other
+            || selected(one)
+                .zip(selected(other))
+                .is_some_and(|(one, other)| !one.is_disjoint(other))
+    }
+
+    fn shown(&self, at: usize) -> String {
+        self.0
+            .get(at)
+            .map_or_else(String::new, |(labels, _)| shown(labels))
+    }
 }
 
 fn bind(written: &str) -> String {
@@ -157,52 +210,71 @@ fn bind(written: &str) -> String {
     }
 }
 
-fn servers<'a>(item: &'a Item) -> impl Iterator<Item = GatewayServer<'a>> {
-    let selector = shown(&labels(item.body.get("selector")));
+fn servers(item: &Item) -> impl Iterator<Item = GatewayServer<'_>> {
     list(&item.body, "/servers").map(move |(at, server)| GatewayServer {
         item,
         at,
-        selector: selector.clone(),
         port: server
             .pointer("/port/number")
             .and_then(Json::as_u64)
             .unwrap_or_default(),
-        protocol: text(server, "/port/protocol").to_ascii_uppercase(),
+        shares: Shares::of(text(server, "/port/protocol")),
         bind: bind(text(server, "/bind")),
         hosts: texts(server, "/hosts"),
     })
 }
 
-fn gateways(all: &Inventory, found: &mut Vec<Message>) {
-    let all: Vec<GatewayServer<'_>> = all.of("Gateway").flat_map(servers).collect();
-    let mut by_port: BTreeMap<(&str, u64, &str), Vec<&GatewayServer<'_>>> = BTreeMap::new();
-    for server in &all {
-        let key = (server.selector.as_str(), server.port, server.bind.as_str());
-        by_port.entry(key).or_default().push(server);
-    }
+/// Why two servers of one port are not both served as they are written. `port`: the port, with its workloads.
+fn contradiction(one: &GatewayServer<'_>, other: &GatewayServer<'_>, port: &str) -> Option<String> {
     let bare = |host: &str| names::spelled(host.split_once('/').map_or(host, |(_, host)| host));
-    for ((selector, port, _), servers) in by_port {
-        for server in &servers {
-            let conflict = servers.iter().find_map(|other| {
-                if other.item.number == server.item.number {
-                    return None;
-                }
-                let mut pairs = server
-                    .hosts
-                    .iter()
-                    .flat_map(|one| other.hosts.iter().map(move |two| (one, two)));
-                let shared = pairs.find(|(one, two)| overlap(&bare(one), &bare(two)))?;
-                Some((other, shared.0, server.protocol == other.protocol))
-            });
-            let Some((other, host, _)) = conflict else {
-                continue;
-            };
-            let words = format!(
-                "{}/{} has the host {host:?} on port {port} of the workloads {selector:?}, too",
-                other.item.namespace, other.item.name
+    if one.shares != other.shares || one.shares == Shares::Nothing {
+        return Some(format!("has {port} for something else"));
+    }
+    let mut pairs = one
+        .hosts
+        .iter()
+        .flat_map(|one| other.hosts.iter().map(move |two| (one, two)));
+    let (host, _) = pairs.find(|(one, two)| overlap(&bare(one), &bare(two)))?;
+    Some(format!("has the host {host:?} on {port}, too"))
+}
+
+fn gateways(all: &Inventory, found: &mut Vec<Message>) {
+    let mut selectors = Selectors::default();
+    let mut by_port: BTreeMap<(u64, String), BTreeMap<usize, Vec<GatewayServer<'_>>>> =
+        BTreeMap::new();
+    for item in all.of("Gateway") {
+        let selector = selectors.number(labels(item.body.get("selector")), all);
+        for server in servers(item) {
+            let place = by_port.entry((server.port, server.bind.clone()));
+            let of_selector = place.or_default().entry(selector);
+            of_selector.or_default().push(server);
+        }
+    }
+    for ((port, _), by_selector) in by_port {
+        for selector in by_selector.keys() {
+            let beside: Vec<_> = by_selector
+                .iter()
+                .filter(|(other, _)| selectors.meet(*selector, **other))
+                .flat_map(|(_, servers)| servers)
+                .collect();
+            let port = format!(
+                "port {port} of the workloads {:?}",
+                selectors.shown(*selector)
             );
-            let path = format!("spec.servers[{}]", server.at);
-            push(found, &codes::GATEWAYS, server.item, path, words);
+            for server in by_selector.get(selector).into_iter().flatten() {
+                let conflict = beside.iter().find_map(|other| {
+                    let is_other = other.item.number != server.item.number;
+                    let why = is_other.then(|| contradiction(server, other, &port))??;
+                    Some((other, why))
+                });
+                let Some((other, why)) = conflict else {
+                    continue;
+                };
+                let (namespace, name) = (&other.item.namespace, &other.item.name);
+                let words = format!("{namespace}/{name} {why}");
+                let path = format!("spec.servers[{}]", server.at);
+                push(found, &codes::GATEWAYS, server.item, path, words);
+            }
         }
     }
 }

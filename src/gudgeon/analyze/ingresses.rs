@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use api::mesh::mesh_config::IngressControllerMode;
 use transform::Key;
 use transform::ingress::{Settings, transform};
-use transform::kubernetes::Ingress;
+use transform::kubernetes::{Ingress, PortOrName};
 
 use super::codes;
 use super::inventory::{Inventory, Item, list, text};
 use super::messages::Message;
-use super::references::push;
+use super::references::{missing, push};
 
 /// Ingresses of another controller are its own: those of Istio's class count, and those of none.
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
@@ -32,9 +32,66 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     let mut mesh = api::mesh::discovery_defaults();
     mesh.set_ingress_controller_mode(IngressControllerMode::Default);
     let settings = Settings::new(&mesh, &all.domain);
+    for (key, ingress) in ingresses.iter().filter(|(_, one)| settings.takes(one)) {
+        if let Some(item) = items.get(key) {
+            backends(all, item, ingress, found);
+            secrets(all, item, found);
+        }
+    }
     for finding in transform(&ingresses, &settings, &port).findings {
         if let Some(item) = items.get(&finding.ingress) {
             push(found, &codes::NOTED, item, finding.path, finding.message);
+        }
+    }
+}
+
+/// Services that its paths lead to.
+fn backends(all: &Inventory, item: &Item, ingress: &Ingress, found: &mut Vec<Message>) {
+    for (rule, one) in ingress.spec.rules.iter().enumerate() {
+        for (at, path) in one.http.paths.iter().enumerate() {
+            let place = format!("spec.rules[{rule}].http.paths[{at}].backend");
+            let (name, number, place) = match (&path.backend.service, &path.backend.service_name) {
+                (Some(service), _) => {
+                    let place = format!("{place}.service.");
+                    (&service.name, service.port.number, place)
+                }
+                (None, Some(name)) => {
+                    let number = match path.backend.service_port {
+                        Some(PortOrName::Port(number)) => number,
+                        Some(PortOrName::Name(_)) | None => 0,
+                    };
+                    (name, number, format!("{place}.service"))
+                }
+                (None, None) => continue,
+            };
+            let host = all.full_host(name, &item.namespace);
+            let hosts = all.hosts_of(&host, &item.namespace);
+            let is_old = !place.ends_with('.');
+            if hosts.is_empty() {
+                let field = if is_old { "Name" } else { "name" };
+                missing(found, item, &format!("{place}{field}"), "service", name);
+            } else if number > 0 && !hosts.iter().any(|one| one.ports.contains(&number.into())) {
+                let field = if is_old { "Port" } else { "port" };
+                let words = format!("{name:?} has no port {number}");
+                push(
+                    found,
+                    &codes::NOT_FOUND,
+                    item,
+                    format!("{place}{field}"),
+                    words,
+                );
+            }
+        }
+    }
+}
+
+/// Secrets with its certificates: the router may run anywhere.
+fn secrets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+    for (at, tls) in list(&item.body, "/spec/tls") {
+        let name = text(tls, "/secretName");
+        if !name.is_empty() && !all.secrets.iter().any(|(_, secret)| secret == name) {
+            let path = format!("spec.tls[{at}].secretName");
+            missing(found, item, &path, "secret", name);
         }
     }
 }

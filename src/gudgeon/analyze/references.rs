@@ -47,7 +47,7 @@ pub(super) fn push(
     });
 }
 
-fn missing(found: &mut Vec<Message>, item: &Item, path: &str, what: &str, name: &str) {
+pub(super) fn missing(found: &mut Vec<Message>, item: &Item, path: &str, what: &str, name: &str) {
     let words = format!("the {what} {name:?} is not there");
     push(found, &codes::NOT_FOUND, item, path, words);
 }

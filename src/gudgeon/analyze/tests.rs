@@ -316,6 +316,35 @@ fn what_two_say_differently_is_told_at_both() {
         )),
         [""; 0]
     );
+    // Another protocol has no place beside it, whatever its hosts are.
+    let of = |protocol: &str, host: &str| gateway(host, 80).replace("HTTP", protocol);
+    for (one, other, count) in [
+        ("TCP", "HTTP", 2),
+        ("HTTP", "TLS", 2),
+        ("TCP", "TCP", 2),
+        ("HTTP", "GRPC", 0),
+    ] {
+        let both = [&*of(one, "a.example"), &*of(other, "b.example")];
+        let found = twice("Gateway", networking, both);
+        let found: Vec<_> = found
+            .iter()
+            .filter(|line| line.contains("[IST0145]"))
+            .collect();
+        assert_eq!(found.len(), count, "{one} {other}: {found:?}");
+    }
+    // A workload that has both selectors.
+    let selecting = |selector: &str| gateway("a.example", 80).replace("app: web", selector);
+    for (one, other, count) in [
+        ("app: web", "version: v1", 2),
+        ("app: web", "app: web, version: v1", 2),
+        ("app: web", "app: web, version: v9", 0),
+        ("app: web", "istio: ingressgateway", 0),
+    ] {
+        let both = [&*selecting(one), &*selecting(other)];
+        let found = codes(twice("Gateway", networking, both));
+        let found = found.iter().filter(|code| **code == "[IST0145]");
+        assert_eq!(found.count(), count, "{one} {other}");
+    }
     // An address is one, however it is spelled.
     let addresses = |bind: &str, host: &str| {
         format!(
@@ -503,6 +532,68 @@ fn what_belongs_to_other_programs_is_skipped_below_a_directory_only() {
             assert_eq!(is_quiet, below && is_skipped, "{text}");
         }
     }
+}
+
+#[test]
+fn a_file_without_an_object_and_a_namespace_without_one_are_told() {
+    let is_whole = |files: &[NamedFile], namespace: Option<&str>| {
+        let mut is_whole = true;
+        found(files, namespace, "istio-system", &mut is_whole);
+        is_whole
+    };
+    let below = |text: &str| NamedFile {
+        below: true,
+        ..file(text)
+    };
+    assert!(is_whole(&[file(GOOD)], None));
+    for text in ["a word", "17", "[]", "- a: b"] {
+        assert!(!is_whole(&[file(GOOD), file(text)], None), "{text}");
+        assert!(is_whole(&[file(GOOD), below(text)], None), "{text}");
+    }
+    for (namespace, holds) in [("demo", true), ("edge", true), ("dmeo", false)] {
+        assert_eq!(
+            is_whole(&[file(GOOD)], Some(namespace)),
+            holds,
+            "{namespace}"
+        );
+    }
+    assert!(is_whole(&[], Some("demo")));
+    let nameless = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n";
+    assert!(is_whole(&[file(nameless)], Some("new")));
+    let empty = "apiVersion: v1\nkind: Namespace\nmetadata: {name: new}\n";
+    assert!(is_whole(&[file(empty)], Some("new")));
+}
+
+#[test]
+fn services_and_secrets_of_ingresses_are_looked_for() {
+    let ingress = |class: &str| {
+        format!(
+            "{GOOD}apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: i, namespace: demo}}\nspec:\n  ingressClassName: \
+             {class}\n  tls: [{{hosts: [a.example], secretName: none}}, {{hosts: [a.example], secretName: certificate}}]\n  rules:\n  \
+             - host: a.example\n    http:\n      paths:\n\
+             \x20     - {{path: /a, pathType: Prefix, backend: {{service: {{name: web, port: {{number: 80}}}}}}}}\n\
+             \x20     - {{path: /b, pathType: Prefix, backend: {{service: {{name: web, port: {{number: 81}}}}}}}}\n\
+             \x20     - {{path: /c, pathType: Prefix, backend: {{service: {{name: nobody, port: {{number: 80}}}}}}}}\n\
+             \x20     - {{path: /d, pathType: Prefix, backend: {{serviceName: nobody, servicePort: 80}}}}\n\
+             \x20     - {{path: /e, pathType: Prefix, backend: {{serviceName: web, servicePort: 81}}}}\n"
+        )
+    };
+    let found: Vec<_> = said(&ingress("istio"))
+        .iter()
+        .filter(|line| line.contains("(Ingress demo/i"))
+        .map(|line| line.split_once(") ").unwrap().1.to_owned())
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "spec.tls[0].secretName: the secret \"none\" is not there",
+            "spec.rules[0].http.paths[1].backend.service.port: \"web\" has no port 81",
+            "spec.rules[0].http.paths[2].backend.service.name: the service \"nobody\" is not there",
+            "spec.rules[0].http.paths[3].backend.serviceName: the service \"nobody\" is not there",
+            "spec.rules[0].http.paths[4].backend.servicePort: \"web\" has no port 81",
+        ]
+    );
+    assert_eq!(said(&ingress("nginx")), [""; 0]);
 }
 
 #[test]

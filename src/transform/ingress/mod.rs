@@ -109,7 +109,8 @@ impl Settings {
         }
     }
 
-    fn takes(&self, ingress: &Ingress) -> bool {
+    /// Returns true if an Ingress is transformed.
+    pub fn takes(&self, ingress: &Ingress) -> bool {
         let annotated = ingress.metadata.annotations.get(CLASS);
         let class = annotated.or(ingress.spec.ingress_class_name.as_ref());
         let class = class.map(String::as_str).filter(|class| !class.is_empty());

@@ -1,8 +1,10 @@
 //! Vocabulary of whoever makes resources: ports of services, families of addresses, small parts of Envoy's messages.
 
 pub(crate) mod conflict;
+pub(crate) mod dns_cluster;
 pub(crate) mod families;
 pub(crate) mod keepalive;
+pub(crate) mod metadata_value;
 pub(crate) mod regex;
 pub(crate) mod retries;
 pub(crate) mod room;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::mesh::Mesh;
+use crate::common::dns_cluster;
 use crate::common::families::Families;
 use crate::common::service_ports::ServicePort;
 use crate::common::tls;
@@ -15,24 +16,18 @@ use crate::node::{Dns, Files, Kind};
 use crate::scope::Unknown;
 use api::model::{Protocol, Registry, Resolution, Service};
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
-    ClusterDiscoveryType, CommonLbConfig, CustomClusterType, DiscoveryType, DnsLookupFamily,
-    EdsClusterConfig, LbPolicy, common_lb_config,
+    ClusterDiscoveryType, CommonLbConfig, DiscoveryType, DnsLookupFamily, EdsClusterConfig,
+    LbPolicy, common_lb_config,
 };
 use envoy_types::pb::envoy::config::cluster::v3::{
     CircuitBreakers, Cluster, UpstreamConnectionOptions, circuit_breakers,
 };
 use envoy_types::pb::envoy::config::core::v3 as core;
-use envoy_types::pb::envoy::extensions::clusters::common::dns::v3 as common;
-use envoy_types::pb::envoy::extensions::clusters::dns::v3::DnsCluster;
-use envoy_types::pb::google::protobuf::Duration;
 
 pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
 pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
 pub(crate) const INBOUND_V4: &str = "InboundPassthroughClusterIpv4";
 pub(crate) const INBOUND_V6: &str = "InboundPassthroughClusterIpv6";
-
-/// The name of the extension.
-const DNS_CLUSTER: &str = "envoy.cluster.dns";
 
 /// The cluster of connections to no known service; `None`: they are refused. A connection that was not intercepted has no
 /// original destination.
@@ -251,54 +246,23 @@ pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<
 }
 
 /// Makes it one of names. `logical`: of all that a name leads to, one is used at a time.
+#[allow(
+    deprecated,
+    reason = "Envoy before 1.34 knows nothing else, and gives the fields up with a release of its own"
+)]
 pub(super) fn resolve(
     cluster: &mut Cluster,
     mesh: &Mesh,
     client: &ClusterParameters,
     logical: bool,
 ) {
-    let refresh_rate = wire::duration(mesh.dns_refresh_rate);
-    let kind = match client.dns {
-        Dns::ClusterType => {
-            let own = DnsCluster {
-                dns_refresh_rate: Some(refresh_rate),
-                respect_dns_ttl: true,
-                dns_lookup_family: match lookup_family(client.families) {
-                    DnsLookupFamily::V4Only => common::DnsLookupFamily::V4Only,
-                    DnsLookupFamily::V6Only => common::DnsLookupFamily::V6Only,
-                    DnsLookupFamily::All => common::DnsLookupFamily::All,
-                    DnsLookupFamily::Auto => common::DnsLookupFamily::Auto,
-                    DnsLookupFamily::V4Preferred => common::DnsLookupFamily::V4Preferred,
-                }
-                .into(),
-                all_addresses_in_single_endpoint: logical,
-                ..DnsCluster::default()
-            };
-            ClusterDiscoveryType::ClusterType(CustomClusterType {
-                name: DNS_CLUSTER.to_owned(),
-                typed_config: Some(wire::any(&own)),
-            })
-        }
-        Dns::Fields => {
-            by_fields(cluster, refresh_rate, client.families);
-            let kind = match logical {
-                true => DiscoveryType::LogicalDns,
-                false => DiscoveryType::StrictDns,
-            };
-            ClusterDiscoveryType::Type(kind.into())
-        }
-    };
-    cluster.cluster_discovery_type = Some(kind);
-}
-
-#[allow(
-    deprecated,
-    reason = "Envoy before 1.34 knows nothing else, and gives the fields up with a release of its own"
-)]
-fn by_fields(cluster: &mut Cluster, refresh_rate: Duration, families: Families) {
-    cluster.dns_lookup_family = lookup_family(families).into();
-    cluster.dns_refresh_rate = Some(refresh_rate);
+    cluster.dns_lookup_family = lookup_family(client.families).into();
+    cluster.dns_refresh_rate = Some(wire::duration(mesh.dns_refresh_rate));
     cluster.respect_dns_ttl = true;
+    dns_cluster::set_type(cluster, logical);
+    if client.dns == Dns::ClusterType {
+        dns_cluster::to_cluster_type(cluster);
+    }
 }
 
 /// The application of a sidecar, behind one port.

@@ -285,6 +285,18 @@ impl Work<'_> {
         Some(merged)
     }
 
+    /// Tells that a patch does not mean a resource as its author may have thought.
+    fn tell_unmeant(&self, patch: &Patch, resource: &str, why: &str) {
+        let message = format!(
+            "patch {} of {} does not mean {resource}: {why}",
+            patch.at, patch.from
+        );
+        let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);
+        self.lost
+            .borrow_mut()
+            .add(patch.at, conflict.because_of(&patch.from));
+    }
+
     fn or_told<T, E: std::fmt::Display>(&self, patch: &Patch, made: Result<T, E>) -> Option<T> {
         match made {
             Ok(made) => Some(made),

@@ -263,7 +263,12 @@ impl Serving {
         lost(&self.gateway, self.at, what)
     }
 
-    const fn has_routes(&self) -> bool {
+    /// Its name in messages.
+    pub(crate) fn called(&self) -> String {
+        format!("spec.servers[{}] of {}", self.at, self.gateway.from)
+    }
+
+    pub(crate) const fn has_routes(&self) -> bool {
         matches!(self.ends, Ends::Http | Ends::Https)
     }
 }

@@ -75,7 +75,8 @@ impl TokenProviders {
             .clone()
     }
 
-    /// The filter of a workload that these policies hold for. `most`: bytes that it may have.
+    /// The filter of a workload that these policies hold for. `for_router`: routes may ask for what it leaves of a token, so those
+    /// that were chosen before are chosen anew; `most`: bytes that it may have.
     ///
     /// # Errors
     ///
@@ -84,6 +85,7 @@ impl TokenProviders {
         &self,
         policies: &[Arc<Rule<RequestAuthentication>>],
         keys: &KeySets,
+        for_router: bool,
         most: usize,
         told: &mut Vec<Conflict>,
     ) -> Result<Option<HttpFilter>, TooManyTokens> {
@@ -104,7 +106,14 @@ impl TokenProviders {
             }
             required |= believed.required;
             told.extend(believed.told.iter().cloned());
-            providers.extend(believed.providers.iter().cloned());
+            let own = believed.providers.iter().cloned();
+            providers.extend(own.map(|(name, provider)| {
+                let provider = JwtProvider {
+                    clear_route_cache: for_router,
+                    ..provider
+                };
+                (name, provider)
+            }));
         }
         Ok((!providers.is_empty()).then(|| filter(providers, required)))
     }

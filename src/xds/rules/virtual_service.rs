@@ -146,6 +146,8 @@ impl RouteContext<'_> {
         // No request has such a parameter, and Envoy refuses whoever asks for it.
         one.query_params.keys().all(|name| is_parameter(name))
             && matching::is_taken(one)
+            // A client with gRPC in it would take the rest of such a match for all of it.
+            && !(self.grpc && matching::has_claims(one))
             && holds_at(&one.gateways, namespace, self.gateway)
             && (one.port == 0 || one.port == u32::from(self.port))
             && self.rules.is_in(&one.source_namespace)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Snapshot;
+use crate::node::Kind;
 use crate::resources::proxy::Proxy;
 use crate::rules::authorization_policy::{self, Filters, Providers, Surroundings};
 use crate::scope::ProxyRules;
@@ -27,9 +28,10 @@ pub(super) fn filters(
     let most = POLICY_BYTES / chains.max(1);
     let mut lost = Vec::new();
     let keys = &snapshot.world.key_sets;
+    let for_router = proxy.node.kind == Kind::Router;
     let tokens = base
         .tokens
-        .filter(&policies.requests, keys, most, &mut lost);
+        .filter(&policies.requests, keys, for_router, most, &mut lost);
     let surroundings = Surroundings {
         domains: &base.trust_domains,
         providers: Providers {

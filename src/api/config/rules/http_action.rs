@@ -23,7 +23,19 @@ pub(super) fn redirect(at: &At<'_>) {
             quoted(scheme.text())
         ));
     }
+    let authority = at.get("authority");
+    if !authority.text().chars().all(is_of_authority) {
+        authority.fail(format!(
+            "{} is no host: it has letters that none has",
+            quoted(authority.text())
+        ));
+    }
     parts::port(&at.get("port"));
+}
+
+/// Letters of a host and its port (RFC 3986).
+fn is_of_authority(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "-._~!$&'()*+,;=%:[]".contains(letter)
 }
 
 pub(super) fn rewrite(at: &At<'_>) {
@@ -35,7 +47,10 @@ pub(super) fn rewrite(at: &At<'_>) {
     if by_regex.is_set() {
         let pattern = by_regex.get("match");
         pattern.check(super::regex::regex(pattern.text()));
-        by_regex.get("rewrite").not_empty();
+        let by = by_regex.get("rewrite");
+        if by.not_empty() {
+            by.check(super::regex::substitution(by.text(), pattern.text()));
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::at::At;
 use super::virtual_service::Whole;
 use super::{http_action, http_headers, parts, predicates as is};
+use crate::config::served::claim_path;
 
 pub(super) fn check(route: &At<'_>, whole: &Whole<'_>) {
     if whole.delegate && route.get("delegate").is_set() {
@@ -84,20 +85,13 @@ fn mirrors(route: &At<'_>) {
     }
 }
 
-const CLAIMS: &str = "@request.auth.claims.";
-
 fn matches(one: &At<'_>, whole: &Whole<'_>) {
     for name in ["headers", "withoutHeaders"] {
         for (key, value) in one.get(name).entries() {
-            match key.strip_prefix(CLAIMS) {
-                Some(claim) if !claim.is_empty() => {
-                    if !whole.only_gateways {
-                        value.fail("claim routing needs a gateway");
-                    }
-                }
-                _ => {
-                    value.check(is::header(key));
-                }
+            if claim_path(key).is_none() {
+                value.check(is::header(key));
+            } else if !whole.only_gateways {
+                value.fail("claim routing needs a gateway");
             }
             if !value.is_set() {
                 value.fail("must not be null");

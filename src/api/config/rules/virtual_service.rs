@@ -135,12 +135,12 @@ fn destinations(route: &At<'_>) {
 
 /// Rules that stand behind others which take all that they would.
 fn unreached(rules: &At<'_>, name: &str) {
-    let mut all_from = None;
+    let mut all_from: Option<(usize, &str)> = None;
     let mut known: HashSet<String> = HashSet::new();
     for (index, rule) in rules.items().enumerate() {
         let matches = rule.get("match");
-        if let Some(first) = all_from {
-            rule.warn(format!("never reached: {name}[{first}] has no match"));
+        if let Some((first, why)) = all_from {
+            rule.warn(format!("never reached: {name}[{first}] {why}"));
             continue;
         }
         // It might match more, or less, than what could be read of it.
@@ -149,7 +149,11 @@ fn unreached(rules: &At<'_>, name: &str) {
         }
         let without = |item: &Value| item.as_object().is_some_and(serde_json::Map::is_empty);
         if matches.is_empty() || matches.list().iter().any(without) {
-            all_from = Some(index);
+            all_from = Some((index, "has no match"));
+            continue;
+        }
+        if matches.list().iter().any(is_every_path) {
+            all_from = Some((index, "matches every path"));
             continue;
         }
         let own: Vec<String> = matches.list().iter().map(canonical).collect();
@@ -158,6 +162,19 @@ fn unreached(rules: &At<'_>, name: &str) {
         }
         known.extend(own);
     }
+}
+
+/// Reports whether a match asks for a path alone, and any will do.
+fn is_every_path(one: &Value) -> bool {
+    const PATHS: [&str; 3] = [".*", ".+", "/.*"];
+    let Some(fields) = one.as_object() else {
+        return false;
+    };
+    let says = |name: &str| fields.get("uri")?.get(name)?.as_str();
+    let is_any = matches!(says("prefix"), Some("" | "/"))
+        || says("regex").is_some_and(|regex| PATHS.contains(&regex));
+    let mut names = fields.keys().map(String::as_str);
+    is_any && names.all(|name| matches!(name, "uri" | "ignoreUriCase" | "name" | "statPrefix"))
 }
 
 /// Ranges of addresses in their one spelling.

@@ -183,3 +183,103 @@ fn tokens_admit_and_askers_decide_at_a_router() {
         ("/other", token(&signer, "alice"), 200),
     ]);
 }
+
+/// Claims are looked for in what the filter of tokens left: a header of the name is a header.
+#[test]
+fn routes_of_a_router_go_by_claims_of_tokens() {
+    let edge = Address::new();
+    let names = ["admin", "deep", "listed", "nobody", "rest"];
+    let backends = names.map(|name| {
+        let address = Address::new();
+        (name, Backend::new(address.ip, name), address)
+    });
+    let entries = backends.iter().map(|(name, backend, address)| {
+        let host = format!("{name}.demo.svc.cluster.local");
+        let ip = address.ip.to_string();
+        entry(&host, 7000, "HTTP", &[(&ip, backend.port)])
+    });
+    let http = |matching: &str, to: &str| {
+        format!(
+            "- {{{matching}route: [{{destination: {{host: {to}, port: {{number: 7000}}}}}}]}}\n"
+        )
+    };
+    let all = [
+        http(
+            "match: [{headers: {'@request.auth.claims.groups': {exact: admin}}}], ",
+            "admin",
+        ),
+        http(
+            "match: [{headers: {'@request.auth.claims[a.b][c]': {prefix: de}}}], ",
+            "deep",
+        ),
+        http(
+            "match: [{headers: {'@request.auth.claims.roles': {}}}], ",
+            "listed",
+        ),
+        http(
+            "match: [{withoutHeaders: {'@request.auth.claims.sub': {}}}], ",
+            "nobody",
+        ),
+        http("", "rest"),
+    ];
+    let signer = Signer::curve("one");
+    let keys = set(&[&signer]);
+    let mut config: Vec<_> = entries.collect();
+    config.push(gateway("g", &[server(edge.ip, HTTP, "HTTP", "['*']", "")]));
+    let spec = format!("hosts: ['*']\ngateways: [g]\nhttp:\n{}", all.concat());
+    config.push(rule("v", &spec));
+    let spec = format!(
+        "{{selector: {{matchLabels: {{istio: edge}}}}, jwtRules: [{{issuer: i, jwks: '{keys}'}}]}}"
+    );
+    config.push(policy("RequestAuthentication", "demo", "p", &spec));
+    let discovery = Place::new()
+        .with("mesh", "enableTracing: false\n")
+        .with("config/all.yaml", &documents(&config))
+        .start();
+    let proxy = Setup::at("edge-1", edge, discovery.grpc)
+        .role("router")
+        .label("istio", "edge")
+        .start();
+    let to = SocketAddr::from((proxy.ip, HTTP));
+    let token = |more: serde_json::Value| {
+        let mut claims = json!({"iss": "i", "exp": now() + 1000});
+        let more = more.as_object().unwrap().clone();
+        claims.as_object_mut().unwrap().extend(more);
+        format!("Authorization: Bearer {}\r\n", signer.token(&claims))
+    };
+    until("the routes", || (get(to, "/", "")?.0 == 200).then_some(()));
+    for (headers, status, who) in [
+        (String::new(), 200, "nobody"),
+        ("@request.auth.claims.groups: admin\r\n".to_owned(), 400, ""),
+        (token(json!({"sub": "s", "groups": "admin"})), 200, "admin"),
+        (
+            token(json!({"sub": "s", "groups": ["x", "admin"]})),
+            200,
+            "admin",
+        ),
+        (token(json!({"sub": "s", "groups": "admins"})), 200, "rest"),
+        (
+            token(json!({"sub": "s", "a.b": {"c": "deep"}})),
+            200,
+            "deep",
+        ),
+        (
+            token(json!({"sub": "s", "a": {"b": {"c": "deep"}}})),
+            200,
+            "rest",
+        ),
+        (token(json!({"sub": "s", "roles": 3})), 200, "listed"),
+        (token(json!({"groups": "none"})), 200, "nobody"),
+        (token(json!({"sub": "s"})), 200, "rest"),
+        ("Authorization: Bearer a.b.c\r\n".to_owned(), 401, ""),
+    ] {
+        let (found, answer) = get(to, "/", &headers).unwrap();
+        assert_eq!(found, status, "{headers}: {answer}");
+        if status == 200 {
+            assert!(
+                answer.ends_with(&format!("\r\n\r\n{who}")),
+                "{headers}: {answer}"
+            );
+        }
+    }
+}

@@ -55,6 +55,7 @@ const CLAIMS: &str =
     "tokens.rs applications_are_told_what_a_token_says_and_nothing_that_a_client_says_in_its_place";
 const KEYS: &str = "tokens.rs keys_of_an_issuer_are_exchanged_without_a_lost_request";
 const AT_EDGE: &str = "edge_security.rs tokens_admit_and_askers_decide_at_a_router";
+const BY_CLAIMS: &str = "edge_security.rs routes_of_a_router_go_by_claims_of_tokens";
 const ASKED: &str = "custom.rs services_of_the_mesh_are_asked_about_what_a_custom_policy_matches";
 const PATCHED: &[&str] = &[
     "patches.rs filters_routes_clusters_and_listeners_are_as_patches_say",
@@ -86,6 +87,7 @@ const RESOURCES: Rows = &[
     ("certificates by SDS", &[SECRETS]),
     ("Ingresses", &[INGRESSES, HELD]),
     ("tokens", &[TOKENS, CLAIMS]),
+    ("routes by claims of tokens", &[BY_CLAIMS]),
     ("keys that are fetched", &[KEYS]),
     ("policies with the action CUSTOM", &[ASKED, AT_EDGE]),
     ("policies that are tried", &[TRIED]),

@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener
 
 use super::chain::{self, Match};
 use super::{Frame, Inspect, ListenAddress, name};
-use crate::common::conflict::{Conflict, TOO_LARGE};
+use crate::common::conflict::{Conflict, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::room::FairRoom;
 use crate::finish::Draft;
 use crate::resources::clusters::BLACK_HOLE;
@@ -55,7 +55,50 @@ impl Edge<'_> {
         let all =
             all.filter_map(|(place, servers)| self.listener(*place, servers, &mut room, &mut lost));
         let all = all.collect();
+        lost.extend(self.in_vain());
         (all, lost)
+    }
+
+    /// Rules that say of requests alone where TLS goes on as it is, and that no other server of theirs has requests for.
+    fn in_vain(&self) -> Vec<Conflict> {
+        let all = || self.merged.by_port.values().flatten();
+        let mut through = all()
+            .filter(|server| server.ends == Ends::Passthrough)
+            .peekable();
+        if through.peek().is_none() {
+            return Vec::new();
+        }
+        let meets = |server: &Serving, rule: &Rule<VirtualService>| {
+            let mut hosts = rule.hosts().iter();
+            hosts.any(|host| server.hosts.meet(host, rule.namespace()))
+        };
+        let mut served = BTreeSet::new();
+        for server in all().filter(|server| server.has_routes()) {
+            let bound = self.rules.bound(server.from()).into_iter();
+            served.extend(
+                bound
+                    .filter(|rule| meets(server, rule))
+                    .map(|rule| &rule.from),
+            );
+        }
+        let mut found = Vec::new();
+        for server in through {
+            let bound = self.rules.bound(server.from()).into_iter();
+            let in_vain = bound.filter(|rule| {
+                let spec = rule.spec();
+                let of_requests = spec.tls.is_empty() && !spec.http.is_empty();
+                of_requests && !served.contains(&rule.from) && meets(server, rule)
+            });
+            found.extend(in_vain.map(|rule| {
+                let message = format!(
+                    "nothing of {} is served at {}, which passes TLS on: there it needs tls in place of http",
+                    rule.from,
+                    server.called()
+                );
+                Conflict::new(REJECTED_CONFIG, message.clone(), message).because_of(&rule.from)
+            }));
+        }
+        found
     }
 
     fn listener(

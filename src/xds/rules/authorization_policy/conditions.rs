@@ -3,10 +3,9 @@
 use api::security::Condition;
 use envoy_types::pb::envoy::config::rbac::v3::{Permission, Principal, permission, principal};
 
-use super::matching::{
-    Pattern, add as values, header, identifier, list_with, metadata, port, range, rule, text,
-};
+use super::matching::{Pattern, add as values, header, identifier, metadata, port, range, rule};
 use super::{RuleContext, Unfit, source};
+use crate::common::metadata_value::{list_with, text};
 
 /// Adds a condition to the side of a policy that can ask for it.
 pub(super) fn add(

@@ -29,8 +29,9 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 };
 use envoy_types::pb::envoy::r#type::v3::{HttpStatus, StatusCode};
 
-use super::matching::{Pattern, path, string, text};
+use super::matching::{Pattern, string};
 use super::message::{self, Rbac};
+use crate::common::metadata_value::{path, text};
 use crate::common::service_ports::{ServicePort, ServicePorts, cluster_name};
 use crate::common::wire;
 

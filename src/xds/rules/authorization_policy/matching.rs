@@ -13,15 +13,11 @@ use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecif
 use envoy_types::pb::envoy::extensions::rbac::principals::mtls_authenticated::v3::Config as Authenticated;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::SubjectAltNameMatcher;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::subject_alt_name_matcher::SanType;
-use envoy_types::pb::envoy::r#type::matcher::v3::metadata_matcher::{PathSegment, path_segment};
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
-use envoy_types::pb::envoy::r#type::matcher::v3::value_matcher;
-use envoy_types::pb::envoy::r#type::matcher::v3::{
-    ListMatcher, MetadataMatcher, StringMatcher, ValueMatcher, list_matcher,
-};
+use envoy_types::pb::envoy::r#type::matcher::v3::{MetadataMatcher, StringMatcher, ValueMatcher};
 
 use super::Unfit;
-use crate::common::{regex, wire};
+use crate::common::{metadata_value, regex, wire};
 
 pub(super) const fn rule(rule: permission::Rule) -> Permission {
     Permission { rule: Some(rule) }
@@ -238,41 +234,15 @@ pub(super) fn port(value: &str) -> Result<Permission, Unfit> {
     }
 }
 
-/// Keys below each other.
-pub(super) fn path(keys: &[&str]) -> Vec<PathSegment> {
-    let segments = keys.iter().map(|key| PathSegment {
-        segment: Some(path_segment::Segment::Key((*key).to_owned())),
-    });
-    segments.collect()
-}
-
 /// A value that another filter left beside a request.
 pub(super) fn metadata(filter: &str, path: &[&str], value: ValueMatcher) -> Principal {
     identifier(principal::Identifier::SourcedMetadata(SourcedMetadata {
         metadata_matcher: Some(MetadataMatcher {
             filter: filter.to_owned(),
-            path: self::path(path),
+            path: metadata_value::path(path),
             value: Some(value),
             invert: false,
         }),
         metadata_source: MetadataSource::Dynamic.into(),
     }))
-}
-
-pub(super) fn text(matcher: StringMatcher) -> ValueMatcher {
-    ValueMatcher {
-        match_pattern: Some(value_matcher::MatchPattern::StringMatch(matcher)),
-    }
-}
-
-/// A list with such a value in it.
-pub(super) fn list_with(value: ValueMatcher) -> ValueMatcher {
-    let one = list_matcher::MatchPattern::OneOf(Box::new(value));
-    ValueMatcher {
-        match_pattern: Some(value_matcher::MatchPattern::ListMatch(Box::new(
-            ListMatcher {
-                match_pattern: Some(one),
-            },
-        ))),
-    }
 }

@@ -6,10 +6,10 @@ use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
 use super::matching::{
-    Combined as _, Pattern, add, checked, identifier, identity, list_with, metadata, range, string,
-    text,
+    Combined as _, Pattern, add, checked, identifier, identity, metadata, range, string,
 };
 use super::{RuleContext, Unfit};
+use crate::common::metadata_value::{list_with, text};
 use crate::rules::request_authentication::{FILTER as TOKENS, PAYLOAD};
 
 /// Places where the principal of a token can be divided into issuer and subject. Chosen: an issuer is a URL with few.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use api::networking::envoy_filter::ApplyTo;
 use api::networking::envoy_filter::patch::Operation;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::ClusterDiscoveryType;
 use prost::Message;
 
 use super::matching::is_cluster;
 use super::{Patched, Work};
+use crate::common::dns_cluster;
 use crate::finish::{ClusterParts, Draft, Encode};
 use crate::scope::envoy_filters::Patch;
 
@@ -38,11 +40,34 @@ impl Patched for ClusterParts {
         let Ok(mut whole) = Cluster::decode(&*draft.message.clone().encode()) else {
             return true;
         };
-        if work.is_touched_by(|| work.change(patch, &mut whole)) {
+        let by_fields = is_merged_by_fields(patch, &whole) && dns_cluster::to_fields(&mut whole);
+        let is_touched = work.is_touched_by(|| work.change(patch, &mut whole));
+        if by_fields {
+            dns_cluster::to_cluster_type(&mut whole);
+        }
+        if is_touched {
             // Others call it by its name.
             whole.name = draft.name.to_string();
             draft.message = Self::of(whole).1;
         }
         true
     }
+}
+
+/// Reports whether a patch may say how names are looked up in the fields that a cluster has without a type of its own. Beside the
+/// type of a cluster of names Envoy reads none of them.
+fn is_merged_by_fields(patch: &Patch, whole: &Cluster) -> bool {
+    let has_type = |cluster: &Cluster| {
+        matches!(
+            cluster.cluster_discovery_type,
+            Some(ClusterDiscoveryType::ClusterType(_))
+        )
+    };
+    let is_merge = matches!(
+        patch.operation,
+        Operation::Merge | Operation::MergeAndReplaceList
+    );
+    is_merge
+        && has_type(whole)
+        && Cluster::decode(&*patch.value).is_ok_and(|written| !has_type(&written))
 }

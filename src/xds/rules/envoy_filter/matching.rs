@@ -1,12 +1,16 @@
 //! Conditions of patches: which listeners, chains, clusters and routes they mean.
 
+use std::net::IpAddr;
+
 use api::envoy::todays_name;
 use api::networking::envoy_filter::envoy_config_object_match::ObjectTypes;
 use api::networking::envoy_filter::listener_match::FilterChainMatch;
 use api::networking::envoy_filter::route_configuration_match::{
     RouteMatch, VirtualHostMatch, route_match,
 };
-use api::networking::envoy_filter::{ClusterMatch, ListenerMatch, RouteConfigurationMatch};
+use api::networking::envoy_filter::{
+    ClusterMatch, ListenerMatch, PatchContext, RouteConfigurationMatch,
+};
 use envoy_types::pb::envoy::config::core::v3::address::Address;
 use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
@@ -167,13 +171,15 @@ pub(super) fn of_route(patch: &Patch) -> Option<&RouteMatch> {
 /// The parts of a route configuration's name: its port, the name of the gateway's port, and the gateway.
 fn parts(name: &str) -> (Option<u32>, &str, Option<(&str, &str)>) {
     if let Some(rest) = name.strip_prefix("http.") {
-        return (rest.parse().ok(), "", None);
+        // All Gateways of a port share it.
+        let port = rest.split_once('.').map_or(rest, |(port, _)| port);
+        return (port.parse().ok(), "", None);
     }
     if let Some(rest) = name.strip_prefix("https.") {
         let mut parts = rest.splitn(2, '.');
         let port = parts.next().and_then(|port| port.parse().ok());
         // A port's name may have dots; those of objects and namespaces have none that are last.
-        let mut from_behind = parts.next().unwrap_or_default().rsplitn(3, '.');
+        let mut from_behind = without_bind(parts.next().unwrap_or_default()).rsplitn(3, '.');
         let (namespace, gateway) = (from_behind.next(), from_behind.next());
         let port_name = from_behind.next().unwrap_or_default();
         return (port, port_name, namespace.zip(gateway));
@@ -190,6 +196,16 @@ fn parts(name: &str) -> (Option<u32>, &str, Option<(&str, &str)>) {
     (port, "", None)
 }
 
+/// `PORTNAME.GATEWAY.NAMESPACE` without the address that may stand behind it.
+fn without_bind(name: &str) -> &str {
+    let mut dots = name.match_indices('.').skip(2);
+    let bind = dots.find_map(|(at, _)| {
+        let (rest, address) = (name.get(..at)?, name.get(at + 1..)?);
+        address.parse::<IpAddr>().is_ok().then_some(rest)
+    });
+    bind.unwrap_or(name)
+}
+
 pub(super) fn are_routes(patch: &Patch, name: &str) -> bool {
     let Some(wanted) = of_routes(patch) else {
         return patch.matching.object_types.is_none();
@@ -203,6 +219,18 @@ pub(super) fn are_routes(patch: &Patch, name: &str) -> bool {
         && (wanted.port_number == 0 || port == Some(wanted.port_number))
         && (wanted.port_name.is_empty() || wanted.port_name == port_name)
         && (wanted.gateway.is_empty() || is_gateway())
+}
+
+/// Reports whether a patch names routes of requests in plain text, and beside that something which no such routes have.
+pub(super) fn asks_what_plain_ones_have_not(patch: &Patch, name: &str) -> bool {
+    patch.context == PatchContext::Gateway
+        && name.starts_with("http.")
+        && of_routes(patch).is_some_and(|wanted| {
+            let is_named = wanted.name == name;
+            let has_port = wanted.port_number != 0 && parts(name).0 == Some(wanted.port_number);
+            let asks = !wanted.port_name.is_empty() || !wanted.gateway.is_empty();
+            asks && (is_named || (wanted.name.is_empty() && has_port))
+        })
 }
 
 pub(super) fn is_host(patch: &Patch, host: &VirtualHost) -> bool {

@@ -6,7 +6,7 @@ use api::networking::envoy_filter::ApplyTo;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 
 use super::list::ListOperation;
-use super::matching::{are_routes, is_host, is_route, of_route};
+use super::matching::{are_routes, asks_what_plain_ones_have_not, is_host, is_route, of_route};
 use super::{Patched, Work};
 use crate::finish::Draft;
 use crate::scope::envoy_filters::Patch;
@@ -35,7 +35,14 @@ pub(super) fn is_about(patch: &Patch) -> bool {
 }
 
 pub(super) fn apply(routes: &mut RouteConfiguration, patch: &Patch, work: &Work<'_>) {
-    if !is_about(patch) || !are_routes(patch, &routes.name) {
+    if !is_about(patch) {
+        return;
+    }
+    if !are_routes(patch, &routes.name) {
+        if asks_what_plain_ones_have_not(patch, &routes.name) {
+            let why = "routes of requests in plain text are those of all Gateways of a port: they have no gateway and no portName";
+            work.tell_unmeant(patch, &routes.name, why);
+        }
         return;
     }
     if patch.apply_to == ApplyTo::RouteConfiguration {

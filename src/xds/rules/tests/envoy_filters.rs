@@ -4,6 +4,8 @@ use api::networking::EnvoyFilter;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
 use envoy_types::pb::envoy::config::route::v3::{VirtualHost, route};
+use envoy_types::pb::envoy::extensions::clusters::common::dns::v3 as common;
+use envoy_types::pb::envoy::extensions::clusters::dns::v3::DnsCluster;
 use envoy_types::pb::envoy::extensions::filters::http::lua::v3::Lua;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
@@ -12,6 +14,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 
 use super::*;
+use crate::node::Dns;
 
 const MANAGER: &str = "envoy.filters.network.http_connection_manager";
 const TYPES: &str = "type.googleapis.com/envoy";
@@ -576,6 +579,97 @@ fn clusters_come_go_and_change() {
     assert_eq!(told, [want]);
 }
 
+/// The lookups of a cluster as a proxy since 1.34 has it, whose service has names for addresses; and the cluster.
+fn lookups(value: &str) -> (Option<DnsCluster>, Cluster) {
+    let mut world = with(&format!(
+        "- applyTo: CLUSTER\n  match: {{cluster: {{service: a.demo.svc.cluster.local, portNumber: 80}}}}\n  \
+         patch: {{operation: MERGE, value: {{{value}}}}}\n"
+    ));
+    let services = Arc::make_mut(&mut world.services);
+    let key = ServiceKey::new("a.demo.svc.cluster.local", "demo");
+    Arc::make_mut(services.get_mut(&key).unwrap()).resolution = Resolution::Dns;
+    let mut node = (*node("demo", &[])).clone();
+    node.dns = Dns::ClusterType;
+    let view = snapshot(world).view(&Arc::new(node));
+    let cluster = cluster(&*view, "outbound|80||a.demo.svc.cluster.local");
+    let own = match &cluster.cluster_discovery_type {
+        Some(ClusterDiscoveryType::ClusterType(kind)) => {
+            let any = kind.typed_config.as_ref().unwrap();
+            Some(DnsCluster::decode(&*any.value).unwrap())
+        }
+        _ => None,
+    };
+    (own, cluster)
+}
+
+#[test]
+#[allow(deprecated, reason = "patches are written in the fields")]
+fn fields_of_lookups_are_merged_where_envoy_reads_them() {
+    let (untouched, _) = lookups("connect_timeout: 7s");
+    let untouched = untouched.unwrap();
+    assert!(untouched.respect_dns_ttl);
+    let (changed, cluster) = lookups(
+        "dns_lookup_family: V6_ONLY, dns_refresh_rate: 61s, dns_failure_refresh_rate: {base_interval: 2s, max_interval: 3s}, \
+         dns_jitter: 4s, typed_dns_resolver_config: {name: x}",
+    );
+    let changed = changed.unwrap();
+    let rate = changed.dns_failure_refresh_rate.unwrap();
+    let seconds = [
+        changed.dns_refresh_rate,
+        rate.base_interval,
+        rate.max_interval,
+        changed.dns_jitter,
+    ];
+    assert_eq!(seconds.map(|one| one.unwrap().seconds), [61, 2, 3, 4]);
+    assert_eq!(changed.dns_lookup_family(), common::DnsLookupFamily::V6Only);
+    assert_eq!(changed.typed_dns_resolver_config.unwrap().name, "x");
+    // What is not said stays.
+    assert!(changed.respect_dns_ttl);
+    assert_eq!(
+        changed.all_addresses_in_single_endpoint,
+        untouched.all_addresses_in_single_endpoint
+    );
+    // And Envoy reads nothing at the cluster.
+    let bare = Cluster {
+        name: cluster.name.clone(),
+        ..Cluster::default()
+    };
+    assert_eq!(cluster.dns_lookup_family, bare.dns_lookup_family);
+    assert_eq!(cluster.dns_refresh_rate, bare.dns_refresh_rate);
+    assert_eq!(cluster.dns_jitter, bare.dns_jitter);
+    assert!(!cluster.respect_dns_ttl && cluster.dns_failure_refresh_rate.is_none());
+    assert_eq!(cluster.typed_dns_resolver_config, None);
+}
+
+#[test]
+#[allow(deprecated, reason = "patches are written in the fields")]
+fn types_of_clusters_of_names_are_merged_like_their_fields() {
+    let (logical, _) = lookups("type: LOGICAL_DNS, dns_lookup_family: V4_PREFERRED");
+    let logical = logical.unwrap();
+    assert!(logical.all_addresses_in_single_endpoint && logical.respect_dns_ttl);
+    assert_eq!(
+        logical.dns_lookup_family(),
+        common::DnsLookupFamily::V4Preferred
+    );
+    // A patch of the type itself is laid over it, as it is written.
+    let (own, _) = lookups(&format!(
+        "cluster_type: {{name: envoy.cluster.dns, typed_config: {{'@type': {TYPES}.extensions.clusters.dns.v3.DnsCluster, dns_jitter: 5s}}}}"
+    ));
+    let own = own.unwrap();
+    assert_eq!(own.dns_jitter.unwrap().seconds, 5);
+    assert!(own.respect_dns_ttl);
+    // The type has no field for these.
+    let (none, cluster) = lookups("use_tcp_for_dns_lookups: true, dns_refresh_rate: 61s");
+    assert_eq!(none, None);
+    assert!(cluster.use_tcp_for_dns_lookups && cluster.respect_dns_ttl);
+    assert_eq!(cluster.dns_refresh_rate.unwrap().seconds, 61);
+    // And what is no cluster of names any more is left alone.
+    let (none, cluster) = lookups("type: ORIGINAL_DST, lb_policy: CLUSTER_PROVIDED");
+    assert_eq!(none, None);
+    let kind = ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into());
+    assert_eq!(cluster.cluster_discovery_type, Some(kind));
+}
+
 #[test]
 fn nobody_waits_for_endpoints_of_what_patches_made_another_kind_of_cluster() {
     let world = with(
@@ -829,4 +923,90 @@ fn what_patches_come_to_has_a_bound() {
     }));
     let other = snapshot.view(&node("other", &[]));
     assert!(other.get(Type::Route, "80").unwrap().body.len() < 200_000);
+}
+
+/// Names of route configurations of a router to which a patch with this match is applied.
+fn patched_routes(matching: &str) -> (Vec<String>, Vec<String>) {
+    let mut world = with(&format!(
+        "- applyTo: HTTP_ROUTE\n  match: {{context: GATEWAY, routeConfiguration: {{{matching}}}}}\n  \
+         patch: {{operation: INSERT_FIRST, value: {{name: first, match: {{prefix: /first}}, direct_response: {{status: 219}}}}}}\n"
+    ));
+    let tls = "tls: {mode: SIMPLE, serverCertificate: /c, privateKey: /k}";
+    let server = |bind: &str, port: u16, name: &str, protocol: &str, tls: &str| {
+        format!(
+            "- {{{bind}port: {{number: {port}, name: {name}, protocol: {protocol}}}, hosts: [web.example], {tls}}}\n"
+        )
+    };
+    let servers: String = [
+        server("bind: 10.9.0.1, ", 80, "a", "HTTP", ""),
+        server("bind: '::1', ", 80, "a2", "HTTP", ""),
+        server("", 81, "a3", "HTTP", ""),
+        server("bind: 10.9.0.1, ", 443, "b", "HTTPS", tls),
+        server("bind: '::1', ", 443, "b2", "HTTPS", tls),
+        server("", 444, "c.d", "HTTPS", tls),
+    ]
+    .concat();
+    gateways::gateway(
+        &mut world,
+        "g",
+        1,
+        &format!("selector: {{istio: edge}}\nservers:\n{servers}"),
+    );
+    virtual_service(
+        &mut world,
+        "v",
+        1,
+        "hosts: [web.example]\ngateways: [g]\nhttp: [{route: [{destination: {host: a, port: {number: 80}}}]}]",
+    );
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&gateways::router("demo"));
+    let routes = view.all(Type::Route);
+    let patched = routes.iter().filter(|one| {
+        let routes = RouteConfiguration::decode(&*one.body).unwrap();
+        let mut all = routes.virtual_hosts.iter().flat_map(|host| &host.routes);
+        all.any(|route| route.name == "first")
+    });
+    let mut patched: Vec<_> = patched.map(|one| one.name.to_string()).collect();
+    patched.sort();
+    let told = snapshot.conflicts().into_iter();
+    (patched, told.map(|one| one.message).collect())
+}
+
+#[test]
+fn routes_of_routers_are_meant_by_port_server_and_gateway_whatever_they_are_bound_to() {
+    let plain = ["http.80.10.9.0.1", "http.80.::1"];
+    let secure = ["https.443.b.g.demo.10.9.0.1", "https.443.b2.g.demo.::1"];
+    let open = "https.444.c.d.g.demo";
+    for (matching, want) in [
+        ("portNumber: 80", &plain[..]),
+        ("portNumber: 81", &["http.81"]),
+        ("name: http.80.10.9.0.1", &["http.80.10.9.0.1"]),
+        ("portNumber: 443", &secure),
+        (
+            "portNumber: 443, portName: b, gateway: demo/g",
+            &secure[..1],
+        ),
+        ("portName: b2", &secure[1..]),
+        ("portName: c.d", &[open]),
+        ("gateway: demo/g", &[secure[0], secure[1], open]),
+        ("gateway: demo/h", &[]),
+        ("portName: a", &[]),
+    ] {
+        let (patched, told) = patched_routes(matching);
+        assert_eq!(patched, want, "{matching}");
+        assert_eq!(told, [""; 0], "{matching}");
+    }
+    // Routes in plain text are those of all Gateways of a port, as in Istio.
+    for (matching, of) in [
+        ("portNumber: 81, portName: a3", "http.81"),
+        ("name: http.81, gateway: demo/g", "http.81"),
+    ] {
+        let (patched, told) = patched_routes(matching);
+        assert_eq!(patched, [""; 0], "{matching}");
+        let want = format!(
+            "patch 0 of EnvoyFilter demo/f does not mean {of}: routes of requests in plain text are those of all Gateways of a port: they have no gateway \
+             and no portName"
+        );
+        assert_eq!(told, [want]);
+    }
 }

@@ -1096,3 +1096,38 @@ fn tokens_and_policies_hold_at_a_router() {
         ["envoy.filters.http.jwt_authn", "envoy.filters.http.rbac"]
     );
 }
+
+#[test]
+fn rules_for_requests_alone_are_told_where_tls_goes_on() {
+    let through = "{port: {number: 443, name: a, protocol: TLS}, hosts: ['*.example'], tls: {mode: PASSTHROUGH}}";
+    let plain = "{port: {number: 80, name: b, protocol: HTTP}, hosts: ['*.example']}";
+    let http = "http: [{route: [{destination: {host: a}}]}]";
+    let tls = "tls: [{match: [{sniHosts: [x.example]}], route: [{destination: {host: a, port: {number: 90}}}]}]";
+    let told = |servers: &[&str], host: &str, rules: &str| {
+        let mut world = world();
+        let spec = format!(
+            "selector: {{istio: edge}}\nservers: [{}]",
+            servers.join(", ")
+        );
+        gateway(&mut world, "g", 1, &spec);
+        let spec = format!("hosts: [{host}]\ngateways: [g]\n{rules}");
+        virtual_service(&mut world, "v", 1, &spec);
+        let snapshot = snapshot(world);
+        drop(snapshot.view(&router("demo")).all(Type::Listener));
+        let told = snapshot.conflicts().into_iter();
+        told.map(|one| one.message).collect::<Vec<_>>()
+    };
+    let want = "nothing of VirtualService demo/v is served at spec.servers[0] of Gateway demo/g, which passes TLS on: there it needs \
+                tls in place of http";
+    assert_eq!(told(&[through], "x.example", http), [want]);
+    for (servers, host, rules) in [
+        (&[through][..], "x.example", tls),
+        (&[through], "x.example", &format!("{tls}\n{http}")),
+        (&[through], "x.other", http),
+        // Its requests are those of another port.
+        (&[through, plain], "x.example", http),
+        (&[plain], "x.example", http),
+    ] {
+        assert_eq!(told(servers, host, rules), [""; 0], "{servers:?} {rules}");
+    }
+}

@@ -14,6 +14,8 @@ use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::{
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, http_filter,
 };
+use envoy_types::pb::envoy::r#type::matcher::v3::metadata_matcher::path_segment;
+use envoy_types::pb::envoy::r#type::matcher::v3::value_matcher;
 
 use super::authorization::{self, workload, workload_world};
 use super::*;
@@ -28,7 +30,10 @@ pub(super) fn policy(world: &mut World, name: &str, spec: &str) {
 
 /// The filters of requests at the workload's port.
 fn filters(view: &dyn View) -> Vec<HttpFilter> {
-    let listener: Listener = decoded(view, Type::Listener, "10.9.0.1_9080");
+    http_filters(&decoded(view, Type::Listener, "10.9.0.1_9080"))
+}
+
+fn http_filters(listener: &Listener) -> Vec<HttpFilter> {
     let filter = listener.filter_chains[0].filters.last().unwrap().clone();
     let Some(filter::ConfigType::TypedConfig(any)) = filter.config_type else {
         panic!("{filter:?}");
@@ -44,9 +49,13 @@ fn tokens(view: &dyn View) -> Option<JwtAuthentication> {
     if first.name != "envoy.filters.http.jwt_authn" {
         return None;
     }
-    match first.config_type {
+    Some(read(first))
+}
+
+fn read(filter: HttpFilter) -> JwtAuthentication {
+    match filter.config_type {
         Some(http_filter::ConfigType::TypedConfig(any)) => {
-            Some(JwtAuthentication::decode(&*any.value).unwrap())
+            JwtAuthentication::decode(&*any.value).unwrap()
         }
         other => panic!("{other:?}"),
     }
@@ -353,4 +362,76 @@ fn connections_have_no_tokens() {
     for chain in listener.filter_chains {
         assert_eq!(chain.filters.len(), 1);
     }
+}
+
+/// What a route of the router `edge` asks of a token: paths of claims, `!` where it must not be so, and what of them.
+#[test]
+fn routes_of_routers_ask_for_claims_that_the_filter_left() {
+    let mut world = workload_world();
+    let servers = "selector: {istio: edge}\nservers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]";
+    gateways::gateway(&mut world, "g", 1, servers);
+    let to = "route: [{destination: {host: web, port: {number: 9080}}}]";
+    let spec = format!(
+        "hosts: [x.example]\ngateways: [g]\nhttp:\n\
+         - {{match: [{{headers: {{'@request.auth.claims.groups': {{exact: admin}}, x-a: {{exact: b}}}}}}], {to}}}\n\
+         - {{match: [{{headers: {{'@request.auth.claims[a.b][c]': {{prefix: de}}}}}}], {to}}}\n\
+         - {{match: [{{withoutHeaders: {{'@Request.Auth.Claims.sub': {{}}, x-c: {{}}}}}}], {to}}}\n\
+         - {{match: [{{withoutHeaders: {{'@request.auth.claims.sub': {{exact: bob}}}}}}], {to}}}\n\
+         - {{{to}}}\n"
+    );
+    virtual_service(&mut world, "v", 1, &spec);
+    policy(
+        &mut world,
+        "p",
+        &format!("jwtRules: [{{issuer: i, jwks: '{KEYS}'}}]"),
+    );
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&gateways::router("demo"));
+    let routes = routes_of(&*view, "http.80", "x.example:80");
+    let asked: Vec<_> = routes
+        .iter()
+        .map(|route| {
+            let matching = route.r#match.as_ref().unwrap();
+            let headers = matching.headers.iter().map(|one| one.name.clone());
+            let claims = matching.dynamic_metadata.iter().map(|one| {
+                assert_eq!(one.filter, "envoy.filters.http.jwt_authn");
+                let path = one.path.iter().map(|one| match &one.segment {
+                    Some(path_segment::Segment::Key(key)) => &**key,
+                    None => panic!("{one:?}"),
+                });
+                let path = path.collect::<Vec<_>>().join(" ");
+                let sign = if one.invert { "!" } else { "" };
+                let value = match one.value.as_ref().unwrap().match_pattern.as_ref().unwrap() {
+                    value_matcher::MatchPattern::PresentMatch(true) => "any",
+                    value_matcher::MatchPattern::OrMatch(both) => {
+                        // A list that has it, and it.
+                        assert_eq!(both.value_matchers.len(), 2);
+                        "text"
+                    }
+                    other => panic!("{other:?}"),
+                };
+                format!("{sign}{path}: {value}")
+            });
+            headers.chain(claims).collect::<Vec<_>>().join(", ")
+        })
+        .collect();
+    let want = [
+        "x-a, payload groups: text",
+        "payload a.b c: text",
+        "x-c, !payload sub: any",
+        "!payload sub: text",
+        "",
+    ];
+    assert_eq!(asked, want);
+    // Routes are chosen anew behind the filter, and at a sidecar there is no need.
+    let listener: Listener = decoded(&*view, Type::Listener, "0.0.0.0_80");
+    let first = http_filters(&listener).remove(0);
+    assert_eq!(cleared(&read(first)), [true]);
+    let view = snapshot.view(&workload());
+    assert_eq!(cleared(&tokens(&*view).unwrap()), [false]);
+}
+
+fn cleared(filter: &JwtAuthentication) -> Vec<bool> {
+    let all = filter.providers.values();
+    all.map(|one| one.clear_route_cache).collect()
 }

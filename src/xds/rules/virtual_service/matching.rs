@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use api::config::served::is_regex;
+use api::config::served::{claim_path, is_regex};
 use api::istio::networking::v1alpha3::string_match::MatchType;
 use api::istio::networking::v1alpha3::{HttpMatchRequest, StringMatch};
 use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use envoy_types::pb::envoy::config::route::v3::query_parameter_matcher::QueryParameterMatchSpecifier;
 use envoy_types::pb::envoy::config::route::v3::route_match::PathSpecifier;
 use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, QueryParameterMatcher, RouteMatch};
-use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    MetadataMatcher, OrMatcher, StringMatcher, ValueMatcher, string_matcher, value_matcher,
+};
 
-use crate::common::{regex, wire};
+use crate::common::{metadata_value, regex, wire};
+use crate::rules::request_authentication::{FILTER as TOKENS, PAYLOAD};
 
 /// No match is one of everything.
 pub(super) fn route_match(written: Option<&HttpMatchRequest>) -> RouteMatch {
@@ -30,13 +33,22 @@ pub(super) fn route_match(written: Option<&HttpMatchRequest>) -> RouteMatch {
     let mut headers: Vec<_> = pseudo
         .filter_map(|(name, text)| Some(header(name, text.as_ref()?)))
         .collect();
-    headers.extend(
-        written
-            .headers
-            .iter()
-            .map(|(name, text)| header(name, text)),
-    );
-    headers.extend(without(&written.without_headers));
+    let mut claims = Vec::new();
+    for (name, text) in &written.headers {
+        match claim(name, text) {
+            Some(claim) => claims.push(claim),
+            None => headers.push(header(name, text)),
+        }
+    }
+    for (name, text) in &written.without_headers {
+        match claim(name, text) {
+            Some(claim) => claims.push(MetadataMatcher {
+                invert: true,
+                ..claim
+            }),
+            None => headers.push(without(name, text)),
+        }
+    }
     RouteMatch {
         path_specifier: Some(path(written.uri.as_ref())),
         case_sensitive: written
@@ -49,6 +61,7 @@ pub(super) fn route_match(written: Option<&HttpMatchRequest>) -> RouteMatch {
             .iter()
             .map(|(name, text)| query(name, text))
             .collect(),
+        dynamic_metadata: claims,
         ..RouteMatch::default()
     }
 }
@@ -57,7 +70,9 @@ pub(super) fn route_match(written: Option<&HttpMatchRequest>) -> RouteMatch {
 pub(super) fn is_everything(matching: &RouteMatch) -> bool {
     let all =
         matches!(&matching.path_specifier, Some(PathSpecifier::Prefix(prefix)) if prefix == "/");
-    all && matching.headers.is_empty() && matching.query_parameters.is_empty()
+    all && matching.headers.is_empty()
+        && matching.query_parameters.is_empty()
+        && matching.dynamic_metadata.is_empty()
 }
 
 fn path(written: Option<&StringMatch>) -> PathSpecifier {
@@ -122,18 +137,47 @@ fn header(name: &str, written: &StringMatch) -> HeaderMatcher {
 }
 
 /// A request without the header matches, too.
-fn without(written: &BTreeMap<String, StringMatch>) -> impl Iterator<Item = HeaderMatcher> {
-    written.iter().map(|(name, written)| {
-        let matcher = header(name, written);
-        let presence = matches!(
-            matcher.header_match_specifier,
-            Some(HeaderMatchSpecifier::PresentMatch(_))
-        );
-        HeaderMatcher {
-            invert_match: true,
-            treat_missing_header_as_empty: !presence,
-            ..matcher
+fn without(name: &str, written: &StringMatch) -> HeaderMatcher {
+    let matcher = header(name, written);
+    let presence = matches!(
+        matcher.header_match_specifier,
+        Some(HeaderMatchSpecifier::PresentMatch(_))
+    );
+    HeaderMatcher {
+        invert_match: true,
+        treat_missing_header_as_empty: !presence,
+        ..matcher
+    }
+}
+
+/// Returns true if a match asks for claims of tokens.
+pub(super) fn has_claims(written: &HttpMatchRequest) -> bool {
+    let maps = [&written.headers, &written.without_headers];
+    let mut names = maps.into_iter().flat_map(BTreeMap::keys);
+    names.any(|name| claim_path(name).is_some())
+}
+
+/// A claim of the token that the router has verified: a text, or a list that has it. `None`: it is a header.
+fn claim(name: &str, written: &StringMatch) -> Option<MetadataMatcher> {
+    let claims = claim_path(name)?;
+    let path: Vec<&str> = [PAYLOAD].into_iter().chain(claims).collect();
+    let pattern = match text(written) {
+        Some(matcher) => {
+            let alone = metadata_value::text(matcher);
+            let listed = metadata_value::list_with(alone.clone());
+            value_matcher::MatchPattern::OrMatch(OrMatcher {
+                value_matchers: vec![listed, alone],
+            })
         }
+        None => value_matcher::MatchPattern::PresentMatch(true),
+    };
+    Some(MetadataMatcher {
+        filter: TOKENS.to_owned(),
+        path: metadata_value::path(&path),
+        value: Some(ValueMatcher {
+            match_pattern: Some(pattern),
+        }),
+        invert: false,
     })
 }
 

@@ -34,6 +34,26 @@ pub(super) fn regex(text: &str) -> Wrong {
     Some(format!("not a regular expression: {reason}"))
 }
 
+/// A text that takes the place of what a valid pattern matches: `\1` is its first group, `\0` all of it, `\\` one backslash. RE2
+/// writes nothing of one that it does not understand.
+pub(super) fn substitution(text: &str, pattern: &str) -> Wrong {
+    let groups = read(pattern).ok()?;
+    let mut letters = text.chars();
+    while letters.by_ref().any(|letter| letter == '\\') {
+        let group = match letters.next() {
+            Some('\\') => continue,
+            letter => letter.and_then(|letter| letter.to_digit(10)),
+        };
+        let Some(group) = group else {
+            return Some("behind a backslash there is neither a digit nor another one".to_owned());
+        };
+        if group > groups {
+            return Some(format!("match has no group {group}"));
+        }
+    }
+    None
+}
+
 /// A group so far. Items count by how often their innermost letter repeats.
 #[derive(Default)]
 struct Group {
@@ -71,7 +91,9 @@ struct Count {
     most: Option<u32>,
 }
 
-fn read(text: &str) -> Result<(), Fault> {
+/// Returns the number of groups that can be referred to.
+fn read(text: &str) -> Result<u32, Fault> {
+    let mut groups: u32 = 0;
     let mut open: Vec<Group> = Vec::new();
     let mut group = Group::default();
     let mut rest = text;
@@ -95,9 +117,11 @@ fn read(text: &str) -> Result<(), Fault> {
         is_repeated = false;
         rest = match letter {
             '(' => {
+                let is_numbered = is_numbered(after);
                 let (opens, after) = opening(after)?;
                 if opens {
                     open.push(std::mem::take(&mut group));
+                    groups = groups.saturating_add(u32::from(is_numbered));
                 }
                 after
             }
@@ -123,10 +147,15 @@ fn read(text: &str) -> Result<(), Fault> {
         };
     }
     if open.is_empty() {
-        Ok(())
+        Ok(groups)
     } else {
         Err("unclosed group")
     }
+}
+
+/// Reports whether the text behind a bracket is that of a group with a number: a name is beside that.
+fn is_numbered(text: &str) -> bool {
+    !text.starts_with('?') || text.starts_with("?P<") || text.starts_with("?<")
 }
 
 /// Reads the text behind a bracket that opens; true if it opens a group, false if it sets flags for the rest.

@@ -112,8 +112,12 @@ rows! { "VirtualService" "x"
     }
     never_reached {
         + "{hosts: [a], http: [{match: [{uri: {exact: /a}}, {uri: {exact: /b}}], redirect: {uri: /}}, {match: [{uri: {exact: /a}}, {uri: {exact: /c}}], redirect: {uri: /}}, {redirect: {uri: /}}]}";
+        + "{hosts: [a], http: [{match: [{uri: {prefix: /}, method: {exact: GET}}, {uri: {regex: '.*a'}}, {uri: {exact: /}}, {uri: {prefix: /}, port: 1}], redirect: {uri: /}}, {redirect: {uri: /}}]}";
         - "{hosts: [a], http: [{redirect: {uri: /}}, {match: [{port: 1}], redirect: {uri: /}}]}" => ["warning: spec.http[1]: never reached: http[0] has no match"];
         - "{hosts: [a], http: [{match: [{}], redirect: {uri: /}}, {redirect: {uri: /}}]}" => ["warning: spec.http[1]: never reached: http[0] has no match"];
+        - "{hosts: [a], http: [{match: [{port: 1}, {uri: {prefix: /}, name: b}], redirect: {uri: /}}, {redirect: {uri: /}}]}" => ["warning: spec.http[1]: never reached: http[0] matches every path"];
+        - "{hosts: [a], http: [{match: [{uri: {prefix: ''}}], redirect: {uri: /}}, {match: [{uri: {prefix: /x}}], redirect: {uri: /}}]}" => ["warning: spec.http[1]: never reached: http[0] matches every path"];
+        - "{hosts: [a], http: [{match: [{uri: {regex: '.*'}, ignoreUriCase: true}], redirect: {uri: /}}, {redirect: {uri: /}}]}" => ["warning: spec.http[1]: never reached: http[0] matches every path"];
         - "{hosts: [a], http: [{match: [{uri: {exact: /a}, port: 1}, {port: 2}], redirect: {uri: /}}, {match: [{port: 1, uri: {exact: /a}, name: n}], redirect: {uri: /}}]}" => [
             "warning: spec.http[1]: never reached: its matches stand in earlier rules",
         ];

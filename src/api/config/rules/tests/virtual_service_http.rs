@@ -72,7 +72,11 @@ rows! { "VirtualService" "x"
     }
     http_match {
         + http("match: [{headers: {x-a: {}, ':path': {exact: a}}, withoutHeaders: {x-b: {regex: '*'}}, uri: {prefix: ''}, scheme: {exact: http}, method: {prefix: G}, authority: {regex: 'a.*'}, queryParams: {q: {exact: ''}}, port: 0, sourceLabels: {a: b}, gateways: [mesh], sourceNamespace: ns}]");
-        + at_a_gateway("match: [{headers: {'@request.auth.claims.sub': {exact: a}}}]");
+        + at_a_gateway("match: [{headers: {'@request.auth.claims.sub': {exact: a}, '@request.auth.claims[a.b][c]': {}}, withoutHeaders: {'@request.auth.claims[d]': {}}}]");
+        - at_a_gateway("match: [{headers: {'@request.auth.claims[a][]': {exact: a}}, withoutHeaders: {'@request.auth.claims.a..b': {}}}]") => [
+            "spec.http[0].match[0].headers[\"@request.auth.claims[a][]\"]: \"@request.auth.claims[a][]\" is not a header name",
+            "spec.http[0].match[0].withoutHeaders[\"@request.auth.claims.a..b\"]: \"@request.auth.claims.a..b\" is not a header name",
+        ];
         - http("match: [null]") => ["spec.http[0].match[0]: must not be null"];
         - http("match: [{headers: {'a b': {exact: x}, b: null, c: {regex: '*'}, d: {prefix: ''}, '@request.auth.claims.sub': {exact: a}}}]") => [
             "spec.http[0].match[0].headers[\"a b\"]: \"a b\" is not a header name",
@@ -131,6 +135,10 @@ rows! { "VirtualService" "x"
     http_redirect {
         + alone("redirect: {port: 8080, redirectCode: 399, scheme: https}");
         + alone("redirect: {derivePort: FROM_REQUEST_PORT}");
+        + alone("redirect: {authority: 'a_b.example:8443'}");
+        + alone("redirect: {authority: '[2001:db8::1]:80'}");
+        - alone("redirect: {authority: 'a b'}") => ["spec.http[0].redirect.authority: \"a b\" is no host: it has letters that none has"];
+        - alone("redirect: {authority: 'a/b'}") => ["spec.http[0].redirect.authority: \"a/b\" is no host: it has letters that none has"];
         - alone("redirect: {redirectCode: 301}") => ["spec.http[0].redirect: needs uri, authority, scheme or port"];
         - alone("redirect: {redirectCode: 200, scheme: ftp, port: 0}") => [
             "spec.http[0].redirect.redirectCode: 200 is neither 0 nor in 300..399",
@@ -140,6 +148,12 @@ rows! { "VirtualService" "x"
     }
     http_rewrite {
         + http("rewrite: {uriRegexRewrite: {match: 'a+', rewrite: b}, authority: a}");
+        + http("rewrite: {uriRegexRewrite: {match: '/(a)(?:b)(?P<n>c)\\(', rewrite: '/\\2\\1\\0\\\\5'}}");
+        - http("rewrite: {uriRegexRewrite: {match: '/(a)', rewrite: '/\\1\\5'}}") => ["spec.http[0].rewrite.uriRegexRewrite.rewrite: match has no group 5"];
+        - http("rewrite: {uriRegexRewrite: {match: '/[(](?:a)\\(', rewrite: '\\1'}}") => ["spec.http[0].rewrite.uriRegexRewrite.rewrite: match has no group 1"];
+        - http("rewrite: {uriRegexRewrite: {match: a, rewrite: 'x\\'}}") => [
+            "spec.http[0].rewrite.uriRegexRewrite.rewrite: behind a backslash there is neither a digit nor another one",
+        ];
         - http("rewrite: {}") => ["spec.http[0].rewrite: needs uri, uriRegexRewrite or authority"];
         - http("rewrite: {uri: /, uriRegexRewrite: {}}") => [
             "spec.http[0].rewrite: uri and uriRegexRewrite exclude each other",
