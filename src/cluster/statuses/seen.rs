@@ -64,6 +64,19 @@ struct ObjectMeta {
 struct Manager {
     manager: String,
     subresource: String,
+    #[serde(rename = "fieldsV1")]
+    fields: Value,
+}
+
+impl Manager {
+    /// Returns whether this program has written something of the status. Servers before 1.22 do not name the subresource.
+    fn is_ours(&self) -> bool {
+        let has_fields = || {
+            let fields = self.fields.get("f:status").and_then(Value::as_object);
+            fields.is_some_and(|fields| !fields.is_empty())
+        };
+        self.manager == MANAGER && matches!(&*self.subresource, "" | "status") && has_fields()
+    }
 }
 
 impl SeenStatus {
@@ -71,11 +84,8 @@ impl SeenStatus {
         self.metadata.generation
     }
 
-    /// Returns whether this program has written something of the status. Servers before 1.22 do not name the subresource.
     fn is_ours(&self) -> bool {
-        let mut managers = self.metadata.managed_fields.iter();
-        managers
-            .any(|one| one.manager == MANAGER && matches!(one.subresource.as_str(), "" | "status"))
+        self.metadata.managed_fields.iter().any(Manager::is_ours)
     }
 
     /// The body that brings the status up to date; `None` where it is.
@@ -93,6 +103,8 @@ impl SeenStatus {
         let mut patch = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
         let fields = patch.as_object_mut()?;
         if messages.is_empty() {
+            // Without it the server would make `null` of a status that has no other fields, and definitions want an object.
+            fields.insert("status".to_owned(), json!({}));
             return self.is_ours().then_some(patch);
         }
         let said =
@@ -120,11 +132,14 @@ mod tests {
 
     #[test]
     fn a_status_is_written_where_it_says_something_else() {
-        let ours = json!([{"manager": MANAGER, "subresource": "status"}]);
-        let others = json!([{"manager": "kubectl"}, {"manager": MANAGER, "subresource": "scale"}]);
+        let of = |subresource, fields| json!({"manager": MANAGER, "subresource": subresource, "fieldsV1": {"f:status": fields}});
+        let ours = json!([of("status", json!({"f:validationMessages": {}}))]);
+        let others = json!([{"manager": "kubectl", "fieldsV1": {"f:status": {"f:x": {}}}},
+            of("scale", json!({"f:x": {}})), of("status", json!({}))]);
         let messages = [json!({"level": "WARNING", "message": "x"})];
-        let bare =
-            json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a", "namespace": "n"}});
+        let bare = json!({
+            "apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a", "namespace": "n"}, "status": {},
+        });
         let mut full = bare.clone();
         full["status"] = json!({"validationMessages": messages, "observedGeneration": "3"});
         let old = json!({"validationMessages": messages, "observedGeneration": "2"});

@@ -3,25 +3,22 @@
 use serde_json::{Value, json};
 
 use crate::place::{Discovery, Place};
-use crate::server::{apply, kubectl, run, try_kubectl, until};
+use crate::server::{apply, kubectl, repository, run, try_kubectl, until};
 
 const NAMESPACE: &str = "statuses";
 const DEFINITION: &str = "virtualservices.networking.istio.io";
 
-/// VirtualServices with a status of their own, until it is dropped.
+/// VirtualServices as `build/kubernetes/crds.yaml` defines them, until it is dropped.
 struct Kind;
 
 impl Kind {
     fn new() -> Self {
-        apply(&json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": DEFINITION},
-            "spec": {
-                "group": "networking.istio.io", "scope": "Namespaced",
-                "names": {"kind": "VirtualService", "listKind": "VirtualServiceList", "plural": "virtualservices", "singular": "virtualservice"},
-                "versions": [{"name": "v1alpha3", "served": true, "storage": true, "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
-            },
-        }));
+        let file = repository().join("build/kubernetes/crds.yaml");
+        let shipped = std::fs::read_to_string(file).unwrap();
+        let mut shipped = shipped.split("\n---\n");
+        let name = format!("  name: {DEFINITION}\n");
+        let definition = shipped.find(|one| one.contains(&name)).unwrap();
+        kubectl(&["apply", "-f", "-"], definition);
         until("the kind is served", || {
             try_kubectl(&["get", "--raw", &path("")], "").done
         });
