@@ -16,6 +16,7 @@
 //!   the kinds that an API server has.
 //! * `disk`: the file system on a thread of its own, with deadlines. `tree`: the files of a directory, bounded.
 //! * `catalogue`: each object once, in its last good version, and the status of each object that claims its name.
+//! * `condition`: what is told of an object, as a condition of its `status`.
 //! * [`config`]: configuration from directories and API servers, checked, with findings.
 //! * [`registry`]: services and rules of API servers, directories, Consul and memory as one [`World`](api::model::World), with the
 //!   effect of each change on proxies.
@@ -31,6 +32,7 @@ mod answer;
 mod backoff;
 mod bundle;
 mod catalogue;
+mod condition;
 pub mod config;
 mod connect;
 mod decide;

@@ -371,6 +371,7 @@ const ROOMS: &[(&str, Rooms)] = &[
         &[
             ("bundle", &[]),
             ("catalogue", &[]),
+            ("condition", &[]),
             ("disk", &[]),
             ("failure", &[]),
             ("kind", &[]),
@@ -419,6 +420,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 &[
                     "backoff",
                     "catalogue",
+                    "condition",
                     "connect",
                     "failure",
                     "kind",
@@ -460,6 +462,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 "statuses",
                 &[
                     "backoff",
+                    "condition",
                     "connect",
                     "failure",
                     "kind",
