@@ -205,6 +205,25 @@ async fn kinds_come_and_go_and_others_are_not_touched() {
 }
 
 #[tokio::test]
+async fn a_cluster_that_begins_without_kinds_is_told_so() {
+    for has_kinds in [true, false] {
+        let fake = fake().await;
+        if !has_kinds {
+            fake.delete_in(CRDS, "virtualservices.networking.istio.io");
+        }
+        let mut play = Play::new(&fake, false);
+        assert_eq!(play.server.began_without_kinds, None);
+        play.synced().await;
+        assert_eq!(play.server.began_without_kinds, Some(!has_kinds));
+        // Kinds that come later are another matter.
+        fake.put_in(CRDS, definition(GATEWAYS, &["v1beta1"], true));
+        fake.put_in(GATEWAYS, gateway("g"));
+        play.next().await;
+        assert_eq!(play.server.began_without_kinds, Some(!has_kinds));
+    }
+}
+
+#[tokio::test]
 async fn another_version_of_a_kind_is_the_same_objects() {
     let fake = fake().await;
     fake.put_in(VIRTUAL_SERVICES, service("a", "x"));
