@@ -125,8 +125,8 @@ impl Walker {
     }
 
     /// Reads all files of configuration below the root, links followed, but those whose stamp is known; or the root itself,
-    /// if it is a file. Each directory is read once, however many links lead there. Hidden names and all but regular files
-    /// are left out.
+    /// if it is a file. Each directory is read once, however many links lead there. Hidden names are left
+    /// out; what is no regular file is an error.
     ///
     /// # Errors
     ///
@@ -236,7 +236,8 @@ impl Walk<'_> {
     fn file(&mut self, path: &Path, below: &Path, data: &Metadata) {
         // Opening a pipe would wait for a writer.
         if !data.is_file() {
-            return;
+            let cause = "not a regular file".to_owned();
+            return self.visit.file(below, Err(cause));
         }
         if self.files >= self.limits.files {
             self.walked.left_out = self.walked.left_out.saturating_add(1);
@@ -454,8 +455,11 @@ mod tests {
         assert!(status.unwrap().success());
         let _socket = std::os::unix::net::UnixListener::bind(root.join("b.yaml")).unwrap();
         fs::write(root.join("c.yaml"), "1").unwrap();
-        assert_eq!(found(root), ["c.yaml 1"]);
-        for name in ["a.yaml", "b.yaml"] {
+        symlink("/dev/zero", root.join("d.yaml")).unwrap();
+        let irregular = |name: &str| format!("{name} ! not a regular file");
+        let [a, b, d] = ["a.yaml", "b.yaml", "d.yaml"].map(irregular);
+        assert_eq!(found(root), [&a, &b, "c.yaml 1", &d]);
+        for name in ["a.yaml", "b.yaml", "d.yaml"] {
             let error = walk(&root.join(name), LIMITS, &mut Seen::default()).unwrap_err();
             assert_eq!(error.to_string(), "not a regular file");
         }

@@ -398,7 +398,8 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
          {apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: ''}}\n---\n\
          {apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: s, creationTimestamp: today}}\n---\n\
          {apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {name: w}, spec: {address: 10.0.0.1, port: 1}}\n---\n\
-         - 1\n---\n{kind: ServiceEntry}\n",
+         - 1\n---\n{kind: ServiceEntry}\n---\n\
+         {apiVersion: v1, kind: Service, metadata: {name: Bad_name}, spec: {ports: [{port: 80}]}}\n",
     );
     let outcome = directory.files.read().unwrap();
     let messages: Vec<_> = outcome.messages.iter().map(ToString::to_string).collect();
@@ -413,6 +414,7 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
             "a.yaml: line 11: WorkloadEntry default/w: spec.port: unknown field, did you mean \"ports\"?",
             "a.yaml: line 13: want an object",
             "a.yaml: line 15: want apiVersion and kind",
+            "a.yaml: line 17: Service: metadata.name: want a label of DNS, got \"Bad_name\"",
         ]
     );
     let shown: Vec<_> = outcome
@@ -429,7 +431,7 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
     assert_eq!(
         shown[0],
         "File a.yaml false [\"line 7: ServiceEntry: spec.hosts: must not be empty (and 1 more)\", \"line 13: want an object\", \
-         \"line 15: want apiVersion and kind\"]"
+         \"line 15: want apiVersion and kind\", \"line 17: Service: metadata.name: want a label of DNS, got \\\"Bad_name\\\"\"]"
     );
     assert!(shown[3].starts_with("Sidecar s false "), "{shown:?}");
     // The object has no effect, and is refused all the same.
