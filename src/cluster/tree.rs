@@ -253,7 +253,10 @@ impl Walk<'_> {
             self.counted(usize::try_from(data.len()).unwrap_or(self.limits.total))?;
             return Ok(FoundFile::Same);
         }
-        let too_long = || format!("longer than {} bytes", self.limits.bytes);
+        let too_long = || {
+            let length = api::size::longer_than(self.limits.bytes);
+            format!("{length}: split it into several files")
+        };
         let most = u64::try_from(self.limits.bytes).unwrap_or(u64::MAX);
         // A file that is known to be too long is not read at all.
         if data.len() > most {
@@ -412,7 +415,10 @@ mod tests {
             file.set_len(length).unwrap();
         };
         file("a.yaml", 1 << 30);
-        assert_eq!(found(root), ["a.yaml ! longer than 1024 bytes"]);
+        assert_eq!(
+            found(root),
+            ["a.yaml ! longer than 1024 bytes: split it into several files"]
+        );
         fs::remove_file(root.join("a.yaml")).unwrap();
         let mut deep = root.to_path_buf();
         for _ in 0..LIMITS.depth {

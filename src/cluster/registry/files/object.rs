@@ -314,7 +314,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, source: &Arc
 fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json) -> Item {
     let namespace = &head.id.namespace;
     let read = match &*head.id.kind {
-        _ if part.size() > MAX_BYTES => Err(format!("longer than {MAX_BYTES} bytes")),
+        _ if part.size() > MAX_BYTES => Err(api::size::longer_than(MAX_BYTES)),
         "Service" => cluster(value, namespace).map(Meaning::Service),
         "EndpointSlice" => cluster(value, namespace).map(Meaning::Slice),
         "Endpoints" => cluster(value, namespace).map(Meaning::Endpoints),
