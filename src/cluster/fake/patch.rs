@@ -24,7 +24,7 @@ impl Fake {
     }
 
     /// Server-side apply of a status, which has one level here: the manager's fields are those that it applied last. An apply
-    /// without effect is no event. A status that loses all of its fields to one without a status is `null`, which is no object.
+    /// without effect is no event. A status that loses all of its fields is `null`, which is no object.
     pub(super) fn apply_status(&self, asked: &FakeRequest, name: &str) -> (u16, Value) {
         let patch: Value = serde_json::from_slice(&asked.body).unwrap();
         let Some(before) = self.find_in(&asked.kind, name) else {
@@ -60,16 +60,13 @@ impl Fake {
         let is_empty = object["status"]
             .as_object()
             .is_none_or(serde_json::Map::is_empty);
-        if old.is_some() && is_empty && patch["status"].is_null() {
+        if old.is_some() && is_empty && new.is_empty() {
             return (422, status(422));
         }
         for (field, value) in new {
             object["status"][field] = value.clone();
         }
-        if patch["status"].is_object() {
-            if object["status"].is_null() {
-                object["status"] = json!({});
-            }
+        if !new.is_empty() {
             let owned: serde_json::Map<_, _> = new
                 .keys()
                 .map(|field| (format!("f:{field}"), json!({})))

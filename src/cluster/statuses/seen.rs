@@ -83,8 +83,10 @@ impl SeenStatus {
         self.metadata.generation
     }
 
+    /// Returns whether messages of this program are there; an empty list is what it leaves.
     fn is_ours(&self) -> bool {
         self.metadata.managed_fields.iter().any(Manager::is_ours)
+            && self.status.get("validationMessages") != Some(&json!([]))
     }
 
     /// The body that brings the status up to date; `None` where it is.
@@ -112,10 +114,12 @@ impl SeenStatus {
             fields.insert("conditions".to_owned(), json!(conditions));
         }
         if messages.is_empty() {
-            // The status is named even where nothing is left of it: else the server makes it `null`, and definitions want an object.
             if !self.is_ours() {
                 return None;
             }
+            // The server makes `null` of a status that nothing is left of, also of one that is applied empty, and definitions want
+            // an object.
+            fields.insert("validationMessages".to_owned(), json!([]));
         } else {
             let observed = json!(generation.to_string());
             let field = |name| self.status.get(name).unwrap_or(&Value::Null);
@@ -154,7 +158,8 @@ mod tests {
             of("scale", json!({"f:validationMessages": {}})), of("status", json!({"f:conditions": {}}))]);
         let messages = [json!({"level": "WARNING", "message": "x"})];
         let bare = json!({
-            "apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a", "namespace": "n"}, "status": {},
+            "apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a", "namespace": "n"},
+            "status": {"validationMessages": []},
         });
         let condition = conditions(&Value::Null, &messages, 3);
         let with = |all: &[Value], said: Value, generation: Value| json!({"validationMessages": said, "observedGeneration": generation, "conditions": all});
@@ -175,7 +180,7 @@ mod tests {
             patch
         };
         let mixed = version(&with(&both, json!(messages), json!("3")));
-        let left = version(&beside);
+        let left = version(&json!({"conditions": [theirs], "validationMessages": []}));
         for (status, managers, messages, wanted) in [
             (&json!({}), &others, &messages[..], Some(&full)),
             (&old, &ours, &messages, Some(&full)),
@@ -187,6 +192,7 @@ mod tests {
             (&mixed["status"], &ours, &messages, None),
             (&mixed["status"], &ours, &[], Some(&left)),
             (&beside, &others, &[], None),
+            (&left["status"], &ours, &[], None),
             // The same of whoever wrote it.
             (&full["status"], &others, &messages, None),
             (&full["status"], &ours, &[], Some(&bare)),
