@@ -13,6 +13,16 @@ pub const SERVICE_PLACES: usize = 100_000;
 /// The most bytes of a text that stands in an answer for each place: longer is no name, no locality and no identity.
 pub const TEXT: usize = 1 << 10;
 
+/// Returns the error message for what has more bytes than it may have.
+#[must_use]
+pub fn longer_than(most: usize) -> String {
+    const MIB: usize = 1 << 20;
+    match most % MIB {
+        0 => format!("longer than {} MiB", most / MIB),
+        _ => format!("longer than {most} bytes"),
+    }
+}
+
 /// A text of so many bytes is as much as the place that it stands at.
 const STEP: usize = 64;
 

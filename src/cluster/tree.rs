@@ -125,8 +125,8 @@ impl Walker {
     }
 
     /// Reads all files of configuration below the root, links followed, but those whose stamp is known; or the root itself,
-    /// if it is a file. Each directory is read once, however many links lead there. Hidden names and all but regular files
-    /// are left out.
+    /// if it is a file. Each directory is read once, however many links lead there. Hidden names are left
+    /// out; what is no regular file is an error.
     ///
     /// # Errors
     ///
@@ -236,7 +236,8 @@ impl Walk<'_> {
     fn file(&mut self, path: &Path, below: &Path, data: &Metadata) {
         // Opening a pipe would wait for a writer.
         if !data.is_file() {
-            return;
+            let cause = "not a regular file".to_owned();
+            return self.visit.file(below, Err(cause));
         }
         if self.files >= self.limits.files {
             self.walked.left_out = self.walked.left_out.saturating_add(1);
@@ -252,7 +253,10 @@ impl Walk<'_> {
             self.counted(usize::try_from(data.len()).unwrap_or(self.limits.total))?;
             return Ok(FoundFile::Same);
         }
-        let too_long = || format!("longer than {} bytes", self.limits.bytes);
+        let too_long = || {
+            let length = api::size::longer_than(self.limits.bytes);
+            format!("{length}: split it into several files")
+        };
         let most = u64::try_from(self.limits.bytes).unwrap_or(u64::MAX);
         // A file that is known to be too long is not read at all.
         if data.len() > most {
@@ -411,7 +415,10 @@ mod tests {
             file.set_len(length).unwrap();
         };
         file("a.yaml", 1 << 30);
-        assert_eq!(found(root), ["a.yaml ! longer than 1024 bytes"]);
+        assert_eq!(
+            found(root),
+            ["a.yaml ! longer than 1024 bytes: split it into several files"]
+        );
         fs::remove_file(root.join("a.yaml")).unwrap();
         let mut deep = root.to_path_buf();
         for _ in 0..LIMITS.depth {
@@ -454,8 +461,11 @@ mod tests {
         assert!(status.unwrap().success());
         let _socket = std::os::unix::net::UnixListener::bind(root.join("b.yaml")).unwrap();
         fs::write(root.join("c.yaml"), "1").unwrap();
-        assert_eq!(found(root), ["c.yaml 1"]);
-        for name in ["a.yaml", "b.yaml"] {
+        symlink("/dev/zero", root.join("d.yaml")).unwrap();
+        let irregular = |name: &str| format!("{name} ! not a regular file");
+        let [a, b, d] = ["a.yaml", "b.yaml", "d.yaml"].map(irregular);
+        assert_eq!(found(root), [&a, &b, "c.yaml 1", &d]);
+        for name in ["a.yaml", "b.yaml", "d.yaml"] {
             let error = walk(&root.join(name), LIMITS, &mut Seen::default()).unwrap_err();
             assert_eq!(error.to_string(), "not a regular file");
         }

@@ -55,6 +55,8 @@ pub(crate) struct ConfigFile {
     pub(crate) hangs: bool,
     /// The hash of the last text that [`Self::changed_text`] returned.
     text: Option<String>,
+    /// Nobody has given the flag.
+    is_default: bool,
 }
 
 /// The delay before a file that did not answer is read again.
@@ -71,6 +73,17 @@ impl ConfigFile {
             needed: false,
             hangs: false,
             text: None,
+            is_default: false,
+        }
+    }
+
+    /// Returns the line that reports an error. A flag that nobody has given is not blamed for its default path.
+    fn line(&self, verb: &str, cause: &str) -> String {
+        let FlaggedFile { flag, path } = &self.named;
+        let path = path.display();
+        match self.is_default {
+            true => format!("cannot {verb} {path}, the default path of --{flag}: {cause}"),
+            false => format!("cannot {verb} --{flag} {path}: {cause}"),
         }
     }
 
@@ -88,6 +101,32 @@ impl ConfigFile {
         Some(read)
     }
 
+    fn at(flag: &'static str, given: Option<&Path>, usual: &str) -> Self {
+        let path = given.unwrap_or_else(|| Path::new(usual)).to_owned();
+        Self {
+            is_default: given.is_none(),
+            ..Self::new(FlaggedFile { flag, path })
+        }
+    }
+
+    /// As [`Self::open`]; one at its usual place that cannot be read is a warning.
+    ///
+    /// # Errors
+    /// One that was given is missing, or cannot be read.
+    pub(crate) async fn open_if_readable(
+        flag: &'static str,
+        given: Option<&Path>,
+        usual: &str,
+    ) -> Result<(Self, Option<String>), Failure> {
+        match Self::open(flag, given, usual).await {
+            Err(failure) if given.is_none() => {
+                warn!("{}: the defaults are used", failure.message);
+                Ok((Self::at(flag, given, usual), None))
+            }
+            opened => opened,
+        }
+    }
+
     /// Reads a file that is parsed as one text: as given, or at its usual place, where it need not be.
     ///
     /// # Errors
@@ -97,12 +136,8 @@ impl ConfigFile {
         given: Option<&Path>,
         usual: &str,
     ) -> Result<(Self, Option<String>), Failure> {
-        let path = given.unwrap_or_else(|| Path::new(usual)).to_owned();
-        let mut this = Self::new(FlaggedFile { flag, path });
-        let wrong = |this: &Self, cause: &str| {
-            let path = this.named.path.display();
-            Failure::config(format!("cannot read --{flag} {path}: {cause}"))
-        };
+        let mut this = Self::at(flag, given, usual);
+        let wrong = |this: &Self, cause: &str| Failure::config(this.line("read", cause));
         if given.is_none()
             && let Err(cause) = file::is_there_first(&this.named.path)
         {
@@ -149,7 +184,7 @@ impl ConfigFile {
     /// Returns the first configuration; an error is fatal.
     pub(crate) fn first<T>(&self, parsed: Result<Parsed<T>, Invalid>) -> Result<T, Failure> {
         let parsed =
-            parsed.map_err(|invalid| Failure::config(self.named.line(&invalid.to_string())))?;
+            parsed.map_err(|invalid| Failure::config(self.line("use", &invalid.to_string())))?;
         self.warn(&parsed.warnings);
         Ok(parsed.config)
     }
@@ -174,7 +209,7 @@ impl ConfigFile {
     /// Logs each cause once.
     fn complain(&mut self, cause: &str) {
         if self.error.as_deref() != Some(cause) {
-            error!("{}: the last good one is used on", self.named.line(cause));
+            error!("{}: the last good one is used on", self.line("use", cause));
             self.error = Some(cause.to_owned());
         }
     }
@@ -263,8 +298,22 @@ mod tests {
         std::os::unix::fs::symlink(usual("loop"), usual("loop")).unwrap();
         let opened = ConfigFile::open("meshConfig", None, &usual("loop")).await;
         let failure = opened.unwrap_err().message;
+        let blamed = format!(
+            "cannot read {}, the default path of --meshConfig: ",
+            usual("loop")
+        );
+        assert!(failure.starts_with(&blamed), "{failure}");
+        // Where the defaults do no harm they are used; a path that somebody gave is needed.
+        let path = usual("loop");
+        let (file, text) = ConfigFile::open_if_readable("networksConfig", None, &path)
+            .await
+            .unwrap();
+        assert_eq!((file.named.path.to_str(), text), (Some(&*path), None));
+        let given = Some(Path::new(&path));
+        let opened = ConfigFile::open_if_readable("networksConfig", given, "/none").await;
+        let failure = opened.unwrap_err().message;
         assert!(
-            failure.starts_with("cannot read --meshConfig /"),
+            failure.starts_with("cannot read --networksConfig /"),
             "{failure}"
         );
     }

@@ -189,10 +189,8 @@ impl NamedFile {
             .map_err(|cause| unread(cause.to_string()))?
             .filter(|bytes| bytes.len() <= COMMAND_LINE.bytes)
             .ok_or_else(|| {
-                let most = COMMAND_LINE.bytes >> 20;
-                unread(format!(
-                    "longer than {most} MiB: split it into several files"
-                ))
+                let length = api::size::longer_than(COMMAND_LINE.bytes);
+                unread(format!("{length}: split it into several files"))
             })?;
         let text = String::from_utf8(bytes).map_err(|_| unread("it is not UTF-8".to_owned()))?;
         Ok(Self {

@@ -69,7 +69,10 @@ fn check_gateway(gateway: &network::IstioNetworkGateway) -> Result<(), String> {
         return Err(format!("want a port, 1 to 65535, got {}", gateway.port));
     }
     match &gateway.gw {
-        Some(Gw::Address(address)) if address.parse::<std::net::IpAddr>().is_err() => {
+        // A name is left out where gateways are used, and told there: the others serve without it.
+        Some(Gw::Address(address))
+            if address.parse::<std::net::IpAddr>().is_err() && !crate::names::is_name(address) =>
+        {
             Err(format!("want an address, got {address:?}"))
         }
         Some(Gw::RegistryServiceName(name)) if !crate::names::is_name(name) => {
@@ -103,6 +106,9 @@ mod tests {
             crate::istio::mesh::v1alpha1::Network::default()
         );
         assert_eq!(parse("").unwrap().config, MeshNetworks::default());
+        // As load balancers of AWS have it.
+        let named = "networks: {a: {gateways: [{address: lb.example.com, port: 15443}]}}";
+        assert_eq!(parse(named).unwrap().config.networks["a"].gateways.len(), 1);
     }
 
     #[test]
@@ -117,8 +123,8 @@ mod tests {
                 "line 1: networks.a.endpoints[0]: want fromCidr or fromRegistry",
             ),
             (
-                "networks: {a: {gateways: [{address: gw.example, port: 1}]}}",
-                "line 1: networks.a.gateways[0]: want an address, got \"gw.example\"",
+                "networks: {a: {gateways: [{address: 10.0.0.300, port: 1}]}}",
+                "line 1: networks.a.gateways[0]: want an address, got \"10.0.0.300\"",
             ),
             (
                 "networks: {a: {gateways: [{address: 10.0.0.1}]}}",

@@ -115,7 +115,7 @@ impl<'a> Documents<'a> {
 
     fn read(&mut self) -> Result<Option<Piece>, Malformed> {
         if self.too_long {
-            let cause = format!("longer than {} bytes", self.limits.bytes);
+            let cause = crate::size::longer_than(self.limits.bytes);
             return Err(malformed(0, cause));
         }
         let mut builder = match self.builder.take() {

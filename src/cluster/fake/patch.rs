@@ -24,7 +24,7 @@ impl Fake {
     }
 
     /// Server-side apply of a status, which has one level here: the manager's fields are those that it applied last. An apply
-    /// without effect is no event.
+    /// without effect is no event. A status that loses all of its fields is `null`, which is no object.
     pub(super) fn apply_status(&self, asked: &FakeRequest, name: &str) -> (u16, Value) {
         let patch: Value = serde_json::from_slice(&asked.body).unwrap();
         let Some(before) = self.find_in(&asked.kind, name) else {
@@ -32,6 +32,10 @@ impl Fake {
         };
         if self.is_broken(name) {
             return (500, status(500));
+        }
+        let version = &patch["metadata"]["resourceVersion"];
+        if !version.is_null() && *version != before["metadata"]["resourceVersion"] {
+            return (409, status(409));
         }
         let manager = value(&asked.query, "fieldManager").unwrap();
         let mut object = before.clone();
@@ -41,8 +45,9 @@ impl Fake {
             |entry: &Value| entry["manager"] == *manager && entry["subresource"] == "status";
         let empty = serde_json::Map::new();
         let of_status = |fields: &Value| fields["f:status"].as_object().cloned();
-        let old = entries.iter().find(|entry| is_its(entry));
+        let old = entries.iter().find(|entry| is_its(entry)).cloned();
         for field in old
+            .as_ref()
             .and_then(|old| of_status(&old["fieldsV1"]))
             .iter()
             .flat_map(|all| all.keys())
@@ -52,6 +57,12 @@ impl Fake {
         }
         entries.retain(|entry| !is_its(entry));
         let new = patch["status"].as_object().unwrap_or(&empty);
+        let is_empty = object["status"]
+            .as_object()
+            .is_none_or(serde_json::Map::is_empty);
+        if old.is_some() && is_empty && new.is_empty() {
+            return (422, status(422));
+        }
         for (field, value) in new {
             object["status"][field] = value.clone();
         }
@@ -69,12 +80,6 @@ impl Fake {
         match entries.is_empty() {
             true => drop(metadata.remove("managedFields")),
             false => drop(metadata.insert("managedFields".to_owned(), json!(entries))),
-        }
-        if object["status"]
-            .as_object()
-            .is_some_and(serde_json::Map::is_empty)
-        {
-            object.as_object_mut().unwrap().remove("status");
         }
         if object != before {
             self.put_in(&asked.kind, object);

@@ -343,6 +343,34 @@ async fn what_is_told_of_one_version_is_not_written_to_another() {
 }
 
 #[tokio::test]
+async fn what_is_taken_back_leaves_the_fields_of_others() {
+    for others in [json!({}), json!({"loadBalancer": {"ip": "10.0.0.1"}})] {
+        let fake = fake().await;
+        let metadata = json!({"name": "a", "namespace": "n", "generation": 1});
+        fake.put_in(
+            SERVICES,
+            json!({"metadata": metadata, "spec": {}, "status": others}),
+        );
+        let writing = Writing::start(fake, &[(SERVICES, "a", 1, &["x"])]);
+        writing.until(SERVICES, "a", "1:x").await;
+        let none: Telling<'_> = &[(SERVICES, "a", 1, &[])];
+        writing.tell(none);
+        writing.until(SERVICES, "a", ":").await;
+        let mut left = others;
+        left["validationMessages"] = json!([]);
+        assert_eq!(writing.fake.get_in(SERVICES, "n/a")["status"], left);
+        // It is not ours any more: a restart does not write again.
+        writing.settled(none).await;
+        assert_eq!(writing.writes_of("a"), 2);
+        let fake = writing.fake.clone();
+        drop(writing);
+        let writing = Writing::start(fake, none);
+        writing.settled(none).await;
+        assert_eq!(writing.writes_of("a"), 2);
+    }
+}
+
+#[tokio::test]
 async fn a_list_without_an_end_is_given_up() {
     let fake = fake().await;
     put(&fake, SERVICES, "a", 1);

@@ -46,7 +46,8 @@ impl MeshFiles {
         };
         doubt(&config);
         let given = flags.networks_config.as_deref();
-        let (networks, text) = ConfigFile::open("networksConfig", given, MESH_NETWORKS).await?;
+        let (networks, text) =
+            ConfigFile::open_if_readable("networksConfig", given, MESH_NETWORKS).await?;
         let known = match text {
             Some(text) => networks.first(mesh::parse_networks(&text))?,
             None => MeshNetworks::default(),

@@ -46,9 +46,10 @@ impl Networks {
             for gateway in &network.gateways {
                 let port = u16::try_from(gateway.port).unwrap_or(0);
                 match &gateway.gw {
-                    Some(Gw::Address(address)) => {
-                        places.extend(address.parse().ok().map(|address| (address, port)));
-                    }
+                    Some(Gw::Address(address)) => match address.parse() {
+                        Ok(address) => places.push((address, port)),
+                        Err(_) => all.conflicts.push(with_name(name, address)),
+                    },
                     Some(Gw::RegistryServiceName(host)) => {
                         let before = places.len();
                         places.extend(balancers(world, host).map(|address| (address, port)));
@@ -118,9 +119,18 @@ impl Networks {
 
 /// Endpoints are given to proxies by addresses; a load balancer that has a name only is in no such list.
 fn without_address(network: &str, host: &str) -> Conflict {
+    let cause =
+        "it is no service whose load balancer has an IP address, and names are not resolved";
+    left_out(network, host, cause)
+}
+
+fn with_name(network: &str, host: &str) -> Conflict {
+    left_out(network, host, "it has a name, and names are not resolved")
+}
+
+fn left_out(network: &str, host: &str, cause: &str) -> Conflict {
     let message = format!(
-        "the gateway {host} of network {network} is left out: it is no service whose load balancer has an IP address, and names \
-         are not resolved; write its address into meshNetworks"
+        "the gateway {host} of network {network} is left out: {cause}; write its address into meshNetworks"
     );
     Conflict::new(
         GATEWAY_WITHOUT_ADDRESS,

@@ -169,7 +169,7 @@ fn bombs_are_refused_before_they_are_made() {
     let long = format!("a: {}", "x".repeat(16 << 20));
     assert_eq!(
         cause(&long),
-        "longer than 16777216 bytes: split it into several files"
+        "longer than 16 MiB: split it into several files"
     );
     let many = |count: usize| format!("[{}]", "1,".repeat(count));
     assert_eq!(values(&many(199_999)).len(), 1);

@@ -279,7 +279,10 @@ fn what_is_no_configuration_harms_nobody() {
     for (place, cause) in [
         ("./bomb.yaml:", "more than 200000 values"),
         ("./deep.yaml:", "recursion limit"),
-        ("./long.yaml:", "longer than 16777216 bytes"),
+        (
+            "./long.yaml:",
+            "longer than 16 MiB: split it into several files",
+        ),
         ("./self.yaml:", "cannot read: "),
         ("./n\u{fffd}.yaml:", "its name is not UTF-8"),
     ] {

@@ -11,11 +11,13 @@ use api::repeats::RepeatLimiter;
 use api::times;
 use kube::core::Request;
 use kube::core::params::{Patch, PatchParams};
+use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::seen::Seen;
+use crate::condition::{conditions, has_messages};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
@@ -31,8 +33,38 @@ pub(super) struct Note {
     /// The length and the hash of the content that the messages are about.
     content: (usize, u64),
     version: Box<str>,
-    /// `null` removes earlier messages.
-    messages: Json,
+    /// None: earlier ones are removed.
+    messages: Vec<Json>,
+    /// The fields of the status that are not as they are to be.
+    status: serde_json::Map<String, Json>,
+}
+
+/// Returns the fields that differ; `null` removes one.
+fn status(seen: &Seen, messages: &[Json]) -> serde_json::Map<String, Json> {
+    let read = |there: Option<&Box<RawValue>>| {
+        let there = there.map(|there| serde_json::from_str(there.get()));
+        there.map_or(Json::Null, |there| there.unwrap_or(Json::Bool(true)))
+    };
+    let some = |all: Vec<Json>| match all.is_empty() {
+        true => Json::Null,
+        false => Json::Array(all),
+    };
+    let mut status = serde_json::Map::new();
+    let there = read(seen.messages.as_ref());
+    let is_same = match messages.is_empty() {
+        true => there.is_null(),
+        false => has_messages(&there, messages),
+    };
+    if !is_same {
+        status.insert("validationMessages".to_owned(), some(messages.to_vec()));
+    }
+    let there = read(seen.conditions.as_ref());
+    let conditions = conditions(&there, messages, seen.generation);
+    let known = there.as_array().map_or(&[][..], Vec::as_slice);
+    if *known != conditions {
+        status.insert("conditions".to_owned(), some(conditions));
+    }
+    status
 }
 
 impl Note {
@@ -44,22 +76,19 @@ impl Note {
         findings: &[Finding],
     ) -> Option<Self> {
         let errors = findings.iter().filter(|finding| finding.is_error());
-        let messages: Vec<_> = errors
-            .map(|found| json!({"level": "Error", "path": found.path, "message": found.message}))
-            .collect();
-        let messages = match messages.is_empty() {
-            true => Json::Null,
-            false => Json::Array(messages),
-        };
-        let there = seen.messages.as_ref();
-        let there =
-            there.map(|there| serde_json::from_str(there.get()).unwrap_or(Json::Bool(true)));
-        (there.unwrap_or(Json::Null) != messages).then(|| Self {
+        let kind = json!({"code": "IST0106", "name": "SchemaValidationError"});
+        let messages = errors.map(|found| {
+            json!({"type": kind, "level": "ERROR", "path": found.path, "message": found.message})
+        });
+        let messages: Vec<_> = messages.collect();
+        let status = status(seen, &messages);
+        (!status.is_empty()).then(|| Self {
             resource,
             key: key.clone(),
             content: seen.content,
             version: seen.version.clone(),
             messages,
+            status,
         })
     }
 
@@ -83,7 +112,7 @@ impl Note {
         for _ in 0..TRIES {
             let patch = json!({
                 "metadata": {"resourceVersion": self.version},
-                "status": {"validationMessages": self.messages},
+                "status": self.status,
             });
             let request = self.request().patch_subresource(
                 "status",
@@ -108,6 +137,10 @@ impl Note {
             let now: Seen = cluster.exchange(&action, REQUEST).json(request).await?;
             // The object has changed since: its messages are outdated.
             if now.content != self.content {
+                return Ok(());
+            }
+            self.status = status(&now, &self.messages);
+            if self.status.is_empty() {
                 return Ok(());
             }
             self.version = now.version;
@@ -237,13 +270,14 @@ mod tests {
             key: Key::default(),
             content: (0, 0),
             version: Box::default(),
-            messages: json!(message),
+            messages: vec![json!(message)],
+            status: serde_json::Map::new(),
         }
     }
 
     fn pop(board: &Board) -> Option<String> {
         let (place, note) = board.waiting().pop()?;
-        Some(format!("{place} {}", note.messages))
+        Some(format!("{place} {}", note.messages[0]))
     }
 
     #[test]

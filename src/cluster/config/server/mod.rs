@@ -62,8 +62,8 @@ pub struct Server {
     settings: WatchSettings,
     ledger: Ledger,
     definitions: Definitions,
-    /// All CustomResourceDefinitions of the first list have been read.
-    are_defined: bool,
+    /// The first list of CustomResourceDefinitions had no kind of these; `None` before it.
+    began_without_kinds: Option<bool>,
     /// By collection; the definitions are one without a name.
     kinds: BTreeMap<&'static str, WatchedKind>,
     number: u64,
@@ -96,7 +96,7 @@ impl Server {
             settings,
             ledger: Ledger::new(root, MOST_OBJECTS),
             definitions: Definitions::default(),
-            are_defined: false,
+            began_without_kinds: None,
             kinds: BTreeMap::new(),
             number: 0,
             peers: Peers::default(),
@@ -229,6 +229,10 @@ impl Server {
         let mut changes = VecDeque::from(changes);
         if collection == DEFINITIONS {
             self.define(std::mem::take(&mut changes), is_all);
+            // Before the first list there was an empty store, so that the list is a difference.
+            if freshness.listed {
+                self.warn_without_kinds();
+            }
         } else if is_all {
             let there: BTreeSet<_> = changes
                 .iter()
@@ -261,6 +265,17 @@ impl Server {
         }
     }
 
+    /// Says once that no kinds are installed, if the first list has none.
+    fn warn_without_kinds(&mut self) {
+        if self.began_without_kinds.is_none() {
+            let is_so = self.definitions.resources().is_empty();
+            self.began_without_kinds = Some(is_so);
+            if is_so {
+                tracing::warn!("{}", crate::NO_KINDS);
+            }
+        }
+    }
+
     /// Kinds come and go, and no other is touched by it.
     fn define(&mut self, changes: VecDeque<store::Change<Seen>>, is_all: bool) {
         if is_all {
@@ -282,9 +297,6 @@ impl Server {
             }
         }
         let wanted = self.definitions.resources();
-        if is_all && !std::mem::replace(&mut self.are_defined, true) && wanted.is_empty() {
-            tracing::warn!("{}", crate::NO_KINDS);
-        }
         let is_gone = |collection: &&&str| {
             kind_of(collection).is_some() && !wanted.contains_key(**collection)
         };

@@ -24,6 +24,8 @@ pub(super) struct Seen {
     pub(super) generation: i64,
     /// `status.validationMessages`.
     pub(super) messages: Option<Box<RawValue>>,
+    /// `status.conditions` of what is neither a definition nor a pod.
+    pub(super) conditions: Option<Box<RawValue>>,
     /// The object's text until it is taken: each text is decoded once.
     text: Mutex<Option<Box<str>>>,
 }
@@ -118,7 +120,7 @@ impl<'de> Deserialize<'de> for Seen {
         let Fields(fields) = Fields::deserialize(from)?;
         let mut metadata = PartialMetadata::default();
         let mut text = Text::default();
-        let mut messages = None;
+        let (mut messages, mut conditions) = (None, None);
         for (name, value) in &fields {
             match name.as_str() {
                 "metadata" => {
@@ -129,6 +131,9 @@ impl<'de> Deserialize<'de> for Seen {
                     let mut status: PartialStatus =
                         serde_json::from_str(value.get()).unwrap_or_default();
                     messages = status.validation_messages.take();
+                    if status.accepted_names.is_none() && status.pod_ip.is_none() {
+                        conditions = status.conditions.take();
+                    }
                     text.add(name, &of_status(status));
                 }
                 // Items of a list lack these fields, and the client knows them.
@@ -158,6 +163,7 @@ impl<'de> Deserialize<'de> for Seen {
             version,
             generation,
             messages,
+            conditions,
             text: Mutex::new(Some(text.end())),
         })
     }

@@ -206,6 +206,25 @@ async fn kinds_come_and_go_and_others_are_not_touched() {
 }
 
 #[tokio::test]
+async fn a_cluster_that_begins_without_kinds_is_told_so() {
+    for has_kinds in [true, false] {
+        let fake = fake().await;
+        if !has_kinds {
+            fake.delete_in(CRDS, "virtualservices.networking.istio.io");
+        }
+        let mut play = Play::new(&fake, false);
+        assert_eq!(play.server.began_without_kinds, None);
+        play.synced().await;
+        assert_eq!(play.server.began_without_kinds, Some(!has_kinds));
+        // Kinds that come later are another matter.
+        fake.put_in(CRDS, definition(GATEWAYS, &["v1beta1"], true));
+        fake.put_in(GATEWAYS, gateway("g"));
+        play.next().await;
+        assert_eq!(play.server.began_without_kinds, Some(!has_kinds));
+    }
+}
+
+#[tokio::test]
 async fn another_version_of_a_kind_is_the_same_objects() {
     let fake = fake().await;
     fake.put_in(VIRTUAL_SERVICES, service("a", "x"));
@@ -420,7 +439,8 @@ fn messages(fake: &Fake, name: &str) -> Json {
 
 /// The messages for an object that has `spec.htp`.
 fn said_of_htp() -> Json {
-    json!([{"level": "Error", "path": "spec.htp", "message": "unknown field, did you mean \"http\"?"}])
+    json!([{"type": {"code": "IST0106", "name": "SchemaValidationError"}, "level": "ERROR",
+        "path": "spec.htp", "message": "unknown field, did you mean \"http\"?"}])
 }
 
 #[tokio::test]
@@ -483,15 +503,26 @@ async fn faults_are_written_where_they_are_and_only_when_they_differ() {
     fake.put_in(VIRTUAL_SERVICES, service("a", "x"));
     let mut broken = service("b", "x");
     broken["spec"]["htp"] = json!([]);
+    broken["status"] = json!({"conditions": [{"type": "Healthy", "status": "True"}]});
     fake.put_in(VIRTUAL_SERVICES, broken.clone());
     let mut play = Play::analysis(&fake);
     let said = said_of_htp();
     play.until_written(&fake, "n/b", &said).await;
     assert_eq!(fake.count("patch"), 1);
+    let theirs = json!({"type": "Healthy", "status": "True"});
+    let ours = json!({"type": "Accepted", "status": "False", "reason": "Invalid", "observedGeneration": "0",
+        "message": "spec.htp: unknown field, did you mean \"http\"?"});
+    let written = fake.get_in(VIRTUAL_SERVICES, "n/b")["status"]["conditions"].clone();
+    assert_eq!(written, json!([theirs, ours]));
+    // Istio's definitions let no more of it be.
+    let mut dropped = fake.get_in(VIRTUAL_SERVICES, "n/b");
+    dropped["status"]["validationMessages"] = json!([{"type": said[0]["type"], "level": "ERROR"}]);
+    fake.put_in(VIRTUAL_SERVICES, dropped);
     // Another one that starts finds it there.
     let mut second = Play::analysis(&fake);
     second.synced().await;
     drop(second);
+    assert_eq!(fake.count("patch"), 1);
     // A user repairs the object and keeps its status, while another client writes an unread field.
     let mut repaired = fake.get_in(VIRTUAL_SERVICES, "n/b");
     repaired["spec"] = service("b", "x")["spec"].clone();
@@ -500,6 +531,8 @@ async fn faults_are_written_where_they_are_and_only_when_they_differ() {
     fake.put_in(VIRTUAL_SERVICES, repaired);
     play.until_written(&fake, "n/b", &Json::Null).await;
     assert_eq!(messages(&fake, "n/a"), Json::Null);
+    let left = fake.get_in(VIRTUAL_SERVICES, "n/b")["status"]["conditions"].clone();
+    assert_eq!(left, json!([theirs]));
     let patches = fake
         .log()
         .iter()

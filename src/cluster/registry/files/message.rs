@@ -73,12 +73,28 @@ impl Message {
     }
 }
 
+impl Message {
+    /// Renders the message with the file as its reader finds it, below this directory; `FILE:LINE: TEXT`.
+    #[must_use]
+    pub fn below(&self, directory: &Path) -> String {
+        let place = match &*self.file {
+            "" => directory.to_path_buf(),
+            file => directory.join(file),
+        };
+        let place = place.display();
+        match self.line {
+            0 => format!("{place}: {}", self.text),
+            line => format!("{place}:{line}: {}", self.text),
+        }
+    }
+}
+
 impl fmt::Display for Message {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.file.is_empty() {
-            write!(to, "{}: ", self.file)?;
+        match &*self.file {
+            "" => to.write_str(&self.in_file()),
+            _ => to.write_str(&self.below(Path::new(""))),
         }
-        to.write_str(&self.in_file())
     }
 }
 

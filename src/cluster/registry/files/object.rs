@@ -169,6 +169,16 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.len() <= LONGEST && text.bytes().all(letters)
 }
 
+/// Returns true for names that an API server takes for Services: they are parts of host names.
+fn is_label(name: &str) -> bool {
+    const LONGEST: usize = 63;
+    let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    name.len() <= LONGEST
+        && name.bytes().all(letters)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
 fn head<'a>(
     part: &Part<'a>,
     value: &Json,
@@ -184,6 +194,9 @@ fn head<'a>(
     let name = metadata("name")
         .filter(|name| is_name(name))
         .ok_or("metadata.name: want a name")?;
+    if (group, kind) == ("", "Service") && !is_label(name) {
+        return Err(format!("metadata.name: want a label of DNS, got {name:?}"));
+    }
     let everywhere = match group {
         "" => matches!(kind, "Node" | "Namespace"),
         _ => config::named(group, kind).is_some_and(|kind| kind.cluster),
@@ -303,7 +316,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, within: &Ori
 fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json, within: &Origin) -> Item {
     let namespace = &head.id.namespace;
     let read = match &*head.id.kind {
-        _ if part.size() > MAX_BYTES => Err(format!("longer than {MAX_BYTES} bytes")),
+        _ if part.size() > MAX_BYTES => Err(api::size::longer_than(MAX_BYTES)),
         "Service" => cluster(value, namespace).map(Meaning::Service),
         "EndpointSlice" => cluster(value, namespace).map(Meaning::Slice),
         "Endpoints" => cluster(value, namespace).map(Meaning::Endpoints),

@@ -162,7 +162,7 @@ fn a_broken_file_keeps_what_it_had() {
     assert_eq!(entries, "default/a:1 default/b:2 default/c:3");
     assert_eq!(messages.len(), 2);
     assert!(
-        messages[0].starts_with("a.yaml: line 10: cannot parse: ")
+        messages[0].starts_with("a.yaml:10: cannot parse: ")
             && messages[0].ends_with("; its 2 objects stay as they were"),
         "{messages:?}"
     );
@@ -224,7 +224,7 @@ fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
     assert_eq!(
         messages,
         [format!(
-            "a.yaml: line 8: ServiceEntry default/a: spec.ports[0].number: {wrong}"
+            "a.yaml:8: ServiceEntry default/a: spec.ports[0].number: {wrong}"
         )]
     );
     directory.write("a.yaml", &(entry("a", 1) + &entry("b", 2)));
@@ -238,7 +238,7 @@ fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
     assert_eq!(
         messages,
         [format!(
-            "a.yaml: line 17: ServiceEntry default/a: spec.ports[0].number: {wrong}; its last good version stays"
+            "a.yaml:17: ServiceEntry default/a: spec.ports[0].number: {wrong}; its last good version stays"
         )]
     );
     let outcome = directory.files.read().unwrap();
@@ -280,8 +280,8 @@ fn of_two_the_first_by_path_counts() {
     assert_eq!(
         messages,
         [
-            "a/z.yaml: line 10: ServiceEntry default/a: not used: one of this name is there already",
-            "b.yaml: line 1: ServiceEntry default/a: not used: a/z.yaml has one of this name",
+            "a/z.yaml:10: ServiceEntry default/a: not used: one of this name is there already",
+            "b.yaml:1: ServiceEntry default/a: not used: a/z.yaml has one of this name",
         ]
     );
     fs::remove_dir_all(directory.path("a")).unwrap();
@@ -403,22 +403,31 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
          {apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: ''}}\n---\n\
          {apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: s, creationTimestamp: today}}\n---\n\
          {apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {name: w}, spec: {address: 10.0.0.1, port: 1}}\n---\n\
-         - 1\n---\n{kind: ServiceEntry}\n",
+         - 1\n---\n{kind: ServiceEntry}\n---\n\
+         {apiVersion: v1, kind: Service, metadata: {name: Bad_name}, spec: {ports: [{port: 80}]}}\n",
     );
     let outcome = directory.files.read().unwrap();
     let messages: Vec<_> = outcome.messages.iter().map(ToString::to_string).collect();
     assert_eq!(
         messages,
         [
-            "a.yaml: line 1: VirtualService default/v: spec: needs http, tls or tcp",
-            "a.yaml: line 3: Gateway default/g: kind: unrecognized type networking.istio.io/v9 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
-            "a.yaml: line 5: Gateway default/g: kind: unrecognized type security.istio.io/v1 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
-            "a.yaml: line 7: ServiceEntry: spec.hosts: must not be empty (and 1 more)",
-            "a.yaml: line 9: Sidecar default/s: metadata.creationTimestamp: want a time, got \"today\"",
-            "a.yaml: line 11: WorkloadEntry default/w: spec.port: unknown field, did you mean \"ports\"?",
-            "a.yaml: line 13: want an object",
-            "a.yaml: line 15: want apiVersion and kind",
+            "a.yaml:1: VirtualService default/v: spec: needs http, tls or tcp",
+            "a.yaml:3: Gateway default/g: kind: unrecognized type networking.istio.io/v9 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
+            "a.yaml:5: Gateway default/g: kind: unrecognized type security.istio.io/v1 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
+            "a.yaml:7: ServiceEntry: spec.hosts: must not be empty (and 1 more)",
+            "a.yaml:9: Sidecar default/s: metadata.creationTimestamp: want a time, got \"today\"",
+            "a.yaml:11: WorkloadEntry default/w: spec.port: unknown field, did you mean \"ports\"?",
+            "a.yaml:13: want an object",
+            "a.yaml:15: want apiVersion and kind",
+            "a.yaml:17: Service: metadata.name: want a label of DNS, got \"Bad_name\"",
         ]
+    );
+    let root = Path::new("/etc/config");
+    let messages = &outcome.messages;
+    assert!(
+        messages[0]
+            .below(root)
+            .starts_with("/etc/config/a.yaml:1: VirtualService ")
     );
     let shown: Vec<_> = outcome
         .written
@@ -434,7 +443,7 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
     assert_eq!(
         shown[0],
         "File a.yaml false [\"line 7: ServiceEntry: spec.hosts: must not be empty (and 1 more)\", \"line 13: want an object\", \
-         \"line 15: want apiVersion and kind\"]"
+         \"line 15: want apiVersion and kind\", \"line 17: Service: metadata.name: want a label of DNS, got \\\"Bad_name\\\"\"]"
     );
     assert!(shown[3].starts_with("Sidecar s false "), "{shown:?}");
     // The object has no effect, and is refused all the same.
@@ -614,8 +623,8 @@ fn an_object_that_is_too_large_is_refused_alone() {
     assert_eq!(
         messages,
         [
-            format!("a.yaml: line 1: ServiceEntry default/a: object is too large{stays}"),
-            format!("a.yaml: line 11: Service default/b: longer than 4194304 bytes{stays}"),
+            format!("a.yaml:1: ServiceEntry default/a: object is too large{stays}"),
+            format!("a.yaml:11: Service default/b: longer than 4 MiB{stays}"),
         ]
     );
     let now = outcome.contribution;

@@ -25,11 +25,31 @@ impl Drop for Definitions {
     }
 }
 
+/// A status as Istio's definitions describe it since 1.24: messages have no text, and no levels but these.
+fn status() -> Value {
+    let message = json!({"type": "object", "properties": {
+        "type": {"type": "object", "properties": {"code": {"type": "string"}, "name": {"type": "string"}}},
+        "level": {"type": "string", "enum": ["UNKNOWN", "ERROR", "WARNING", "INFO"]},
+        "documentationUrl": {"type": "string"},
+    }});
+    let generation = json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true});
+    let condition = json!({"type": "object", "properties": {
+        "type": {"type": "string"}, "status": {"type": "string"}, "reason": {"type": "string"},
+        "message": {"type": "string"}, "observedGeneration": generation,
+    }});
+    json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+        "conditions": {"type": "array", "items": condition},
+        "observedGeneration": generation,
+        "validationMessages": {"type": "array", "items": message},
+    }})
+}
+
 fn define(kind: &str, plural: &str, versions: &[&str]) {
     let version = |name: &&str| {
         json!({
             "name": name, "served": true, "storage": *name == "v1alpha3", "subresources": {"status": {}},
-            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                "properties": {"status": status()}}},
         })
     };
     let versions: Vec<_> = versions.iter().map(version).collect();
@@ -233,8 +253,15 @@ async fn configuration_faults_are_written_into_the_status() {
         }
         panic!("not within a minute: {}", get());
     };
-    let said = json!([{"level": "Error", "path": "spec.htp", "message": "unknown field, did you mean \"http\"?"}]);
+    let said =
+        json!([{"type": {"code": "IST0106", "name": "SchemaValidationError"}, "level": "ERROR"}]);
     until(&mut play, &said).await;
+    let condition = get()["status"]["conditions"][0].clone();
+    let text = "spec.htp: unknown field, did you mean \"http\"?";
+    assert_eq!(
+        (&condition["status"], &condition["message"]),
+        (&json!("False"), &json!(text))
+    );
     // A replica finds the messages there, and writes nothing.
     let before = get()["metadata"]["resourceVersion"].clone();
     let mut second = Server::start(admin().await, settings);
@@ -246,4 +273,5 @@ async fn configuration_faults_are_written_into_the_status() {
     good["spec"] = route("x");
     try_kubectl(&["replace", "-f", "-"], &good.to_string()).unwrap();
     until(&mut play, &Value::Null).await;
+    assert_eq!(get()["status"]["conditions"], Value::Null);
 }

@@ -181,7 +181,7 @@ impl Directory {
         }
         let messages: BTreeSet<Message> = outcome.messages.into_iter().collect();
         for message in messages.difference(&self.told) {
-            warn!("{}: {message}", self.path.display());
+            warn!("{}", message.below(&self.path));
         }
         let rejected = messages.iter().filter_map(|message| message.object.clone());
         self.hub.facts.reject(&self.id, rejected);

@@ -118,3 +118,21 @@ fn put(port: u16, path: &str, body: &str) -> u16 {
         answer.split(' ').nth(1)?.parse().ok()
     })
 }
+
+/// Galley reads the rules there, so it is galley that says so.
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn all_roles_together_tell_of_a_cluster_without_kinds_once() {
+    let definitions = kubectl(&["get", "customresourcedefinitions", "-o", "name"], "");
+    for name in definitions.out.lines() {
+        kubectl(&["delete", name], "");
+    }
+    let kubeconfig = run().join("kubeconfig");
+    let all = Place::together_of_a_cluster(kubeconfig.to_str().unwrap())
+        .arg("--reconcileWebhookConfig=false")
+        .arg("--enable-reconcileWebhookConfiguration=false")
+        .start();
+    let told = || all.logged("no Istio kinds are installed in this cluster");
+    until("the warning", || (told() > 0).then_some(()));
+    assert_eq!(told(), 1);
+}

@@ -3,25 +3,59 @@
 use serde_json::{Value, json};
 
 use crate::place::{Discovery, Place};
-use crate::server::{apply, kubectl, run, try_kubectl, until};
+use crate::server::{apply, kubectl, repository, run, try_kubectl, until};
 
 const NAMESPACE: &str = "statuses";
 const DEFINITION: &str = "virtualservices.networking.istio.io";
 
-/// VirtualServices with a status of their own, until it is dropped.
+/// VirtualServices, until it is dropped.
 struct Kind;
 
 impl Kind {
-    fn new() -> Self {
-        apply(&json!({
+    /// As `build/kubernetes/crds.yaml` defines them.
+    fn shipped() -> Self {
+        let file = repository().join("build/kubernetes/crds.yaml");
+        let shipped = std::fs::read_to_string(file).unwrap();
+        let mut shipped = shipped.split("\n---\n");
+        let name = format!("  name: {DEFINITION}\n");
+        let definition = shipped.find(|one| one.contains(&name)).unwrap();
+        Self::define(definition)
+    }
+
+    /// With a status as Istio's definitions describe it since 1.24: messages have no text, and no levels but these.
+    fn of_istio() -> Self {
+        let message = json!({"type": "object", "properties": {
+            "type": {"type": "object", "properties": {"code": {"type": "string"}, "name": {"type": "string"}}},
+            "level": {"type": "string", "enum": ["UNKNOWN", "ERROR", "WARNING", "INFO"]},
+        }});
+        let generation = json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true});
+        let text = json!({"type": "string"});
+        let condition = json!({"type": "object", "properties": {
+            "type": text, "status": text, "reason": text, "message": text, "observedGeneration": generation,
+        }});
+        let status = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+            "conditions": {"type": "array", "items": condition},
+            "observedGeneration": generation,
+            "validationMessages": {"type": "array", "items": message},
+        }});
+        let spec = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": DEFINITION},
             "spec": {
                 "group": "networking.istio.io", "scope": "Namespaced",
                 "names": {"kind": "VirtualService", "listKind": "VirtualServiceList", "plural": "virtualservices", "singular": "virtualservice"},
                 "versions": [{"name": "v1alpha3", "served": true, "storage": true, "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}}}],
             },
-        }));
+        });
+        Self::define(&definition.to_string())
+    }
+
+    fn define(definition: &str) -> Self {
+        until("an earlier one is gone", || {
+            !try_kubectl(&["get", "customresourcedefinition", DEFINITION], "").done
+        });
+        kubectl(&["apply", "-f", "-"], definition);
         until("the kind is served", || {
             try_kubectl(&["get", "--raw", &path("")], "").done
         });
@@ -88,7 +122,7 @@ fn until_known(discovery: &Discovery, accepted: bool) {
 #[ignore = "takes an API server: build/kube-test"]
 fn what_is_told_of_an_object_is_in_its_status_and_goes_with_its_cause() {
     apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}));
-    let _kind = Kind::new();
+    let _kind = Kind::shipped();
     write("broken", "0s");
     write("good", "5s");
     let discovery = start();
@@ -128,4 +162,40 @@ fn what_is_told_of_an_object_is_in_its_status_and_goes_with_its_cause() {
 
     // Who may not write says so once.
     assert_eq!(discovery.logged("status is not written"), 0);
+}
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn a_definition_without_texts_has_them_in_a_condition() {
+    apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}));
+    let _kind = Kind::of_istio();
+    write("broken", "0s");
+    let _discovery = start();
+    until("its status", || levels("broken") == ["ERROR"]);
+    let object = read("broken");
+    let status = &object["status"];
+    assert!(
+        status["validationMessages"][0]["message"].is_null(),
+        "{status}"
+    );
+    let condition = &status["conditions"][0];
+    let text = condition["message"].as_str().unwrap();
+    assert!(text.contains("timeout"), "{status}");
+    assert_eq!(
+        (&condition["type"], &condition["status"]),
+        (&json!("Accepted"), &json!("False"))
+    );
+    // Another replica finds it there.
+    let other = start();
+    until_known(&other, false);
+    write("third", "0s");
+    until("a later one", || levels("third") == ["ERROR"]);
+    assert_eq!(
+        read("broken")["metadata"]["resourceVersion"],
+        object["metadata"]["resourceVersion"]
+    );
+    write("broken", "5s");
+    until("nothing is wrong", || {
+        read("broken")["status"] == json!({"validationMessages": []})
+    });
 }

@@ -227,7 +227,7 @@ fn a_gateway_without_an_address_is_told() {
     networks(
         &mut world,
         "networks:\n  vm: {gateways: [{address: 9.9.9.9, port: 15443}, {registryServiceName: gw.demo.svc.cluster.local, port: \
-         15443}, {registryServiceName: gone.demo.svc.cluster.local, port: 15443}]}\n",
+         15443}, {registryServiceName: gone.demo.svc.cluster.local, port: 15443}, {address: lb.example.com, port: 15443}]}\n",
     );
     let told = |world: &World| {
         let snapshot = Snapshot::new(world.clone(), Arc::new(Settings::default()));
@@ -241,15 +241,16 @@ fn a_gateway_without_an_address_is_told() {
     };
     let metric = "gudgeon_network_gateways_without_address";
     let of = |name: &str| (metric, format!("vm {name}.demo.svc.cluster.local"));
+    let lb = (metric, "vm lb.example.com".to_owned());
     add(
         &mut world,
         service("gw", &[(15443, "TLS")], Resolution::Static),
         Vec::new(),
     );
-    assert_eq!(told(&world), (vec![of("gone"), of("gw")], 2));
+    assert_eq!(told(&world), (vec![of("gone"), of("gw"), lb.clone()], 2));
     let mut gateway = service("gw", &[(15443, "TLS")], Resolution::Static);
     let address = "9.9.9.8".parse().unwrap();
     gateway.balancers.insert("Kubernetes".into(), vec![address]);
     add(&mut world, gateway, Vec::new());
-    assert_eq!(told(&world), (vec![of("gone")], 3));
+    assert_eq!(told(&world), (vec![of("gone"), lb], 3));
 }

@@ -207,14 +207,19 @@ fn an_external_name_is_resolved_by_the_proxy() {
     let said = objects.contribution();
     assert!(said.services.is_empty() && said.endpoints.is_empty());
     assert_eq!(objects.problems().count(), 0);
-    set(&mut objects, named("not a name", ports));
-    assert!(objects.contribution().services.is_empty());
-    let problem = objects.problems().next().unwrap();
-    assert_eq!((problem.kind, &problem.object), ("Service", &key("a")));
-    assert_eq!(
-        &*problem.refusal.words,
-        "spec.externalName: want a name, got \"not a name\""
-    );
+    for name in [
+        "not a name",
+        "one.example:80",
+        "One.example",
+        "one_.example",
+    ] {
+        set(&mut objects, named(name, ports.clone()));
+        assert!(objects.contribution().services.is_empty());
+        let problem = objects.problems().next().unwrap();
+        assert_eq!((problem.kind, &problem.object), ("Service", &key("a")));
+        let words = format!("spec.externalName: want a name, got {name:?}");
+        assert_eq!(&*problem.refusal.words, words);
+    }
 }
 
 #[test]

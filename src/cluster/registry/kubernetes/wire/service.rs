@@ -313,6 +313,6 @@ fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= LONGEST
         && text.bytes().all(|letter| {
-            letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_' | b'.' | b':')
+            letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, b'-' | b'.')
         })
 }
