@@ -155,10 +155,23 @@ impl Service {
         self.ports.iter().find(|port| port.number == number)
     }
 
-    /// Which of two wins, where only one can: the older, then by hostname, then by namespace. One without a time is oldest.
+    /// Which of two wins, where only one can: one of Kubernetes before all others, for whoever writes a ServiceEntry says its
+    /// host, its addresses and, in a file, its age; then the older, then by hostname, then by namespace. One without a time is
+    /// oldest. In discovery.md §3 age comes first.
     #[must_use]
     pub fn precedence(&self, other: &Self) -> Ordering {
-        (self.created, &self.key).cmp(&(other.created, &other.key))
+        let rank = |one: &Self| (one.registry != Registry::Kubernetes, one.created);
+        let by_rank = rank(self).cmp(&rank(other));
+        by_rank.then_with(|| self.key.cmp(&other.key))
+    }
+
+    /// Why this one comes before another, in a word behind its name.
+    #[must_use]
+    pub fn why_first(&self, other: &Self) -> &'static str {
+        if self.registry == Registry::Kubernetes && other.registry != Registry::Kubernetes {
+            return "is of Kubernetes";
+        }
+        "is older"
     }
 }
 
@@ -182,6 +195,30 @@ mod tests {
             exported_to: Vec::new(),
             balancers: BTreeMap::new(),
         }
+    }
+
+    /// Whoever may write a ServiceEntry in some namespace may say any host and any age.
+    #[test]
+    fn a_service_of_kubernetes_comes_before_all_that_are_written() {
+        let of = |registry: Registry, created: Option<i64>| Service {
+            registry,
+            ..service("a", "x", created)
+        };
+        let own = of(Registry::Kubernetes, Some(9));
+        for registry in [Registry::External, Registry::Consul, Registry::Memory] {
+            for created in [None, Some(1), Some(9)] {
+                let other = of(registry, created);
+                assert_eq!(own.precedence(&other), Ordering::Less, "{other:?}");
+                assert_eq!(other.precedence(&own), Ordering::Greater, "{other:?}");
+                assert_eq!(own.why_first(&other), "is of Kubernetes");
+            }
+        }
+        let (one, two) = (
+            of(Registry::External, Some(1)),
+            of(Registry::Consul, Some(2)),
+        );
+        assert_eq!(one.precedence(&two), Ordering::Less, "by age");
+        assert_eq!(one.why_first(&two), "is older");
     }
 
     #[test]

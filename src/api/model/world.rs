@@ -33,10 +33,14 @@ pub struct Configured<T> {
 /// The annotation of a service that says which of its endpoints come first.
 pub const DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
 
-/// Returns true if that annotation wants the endpoints near the client.
+/// Returns true if that annotation, or the field of a Service, wants the endpoints near the client. Those of its own node are in
+/// its zone.
 #[must_use]
 pub fn is_near(distribution: Option<&str>) -> bool {
-    distribution == Some("PreferClose")
+    matches!(
+        distribution,
+        Some("PreferClose" | "PreferSameZone" | "PreferSameNode")
+    )
 }
 
 /// The annotation of a policy that is tried and not enforced.

@@ -24,6 +24,8 @@ pub(crate) const TCP_OVER_TCP: &str = "pilot_conflict_outbound_listener_tcp_over
 pub(crate) const TCP_OVER_HTTP: &str = "pilot_conflict_outbound_listener_tcp_over_current_http";
 pub(crate) const HTTP_OVER_TCP: &str = "pilot_conflict_outbound_listener_http_over_current_tcp";
 pub(crate) const HTTP_OVER_HTTPS: &str = "pilot_conflict_outbound_listener_http_over_https";
+/// Services that say another protocol than one before them, at one port of a workload.
+pub(crate) const INBOUND_LISTENER: &str = "pilot_conflict_inbound_listener";
 pub(crate) const GATEWAY_WITHOUT_ADDRESS: &str = "gudgeon_network_gateways_without_address";
 pub(crate) const INVALID_LISTENER: &str = "pilot_invalid_out_listeners";
 pub(crate) const DUPLICATE_CLUSTER: &str = "pilot_duplicate_envoy_clusters";

@@ -356,11 +356,12 @@ impl ServicePorts {
 
 fn twice(service_port: &ServicePort, first: &ServicePort) -> Conflict {
     let message = format!(
-        "{}/{} is left out for proxies that see {}/{}, too, which is older",
+        "{}/{} is left out for proxies that see {}/{}, too, which {}",
         service_port.service.key.namespace,
         service_port.service.key.hostname,
         first.service.key.namespace,
-        first.service.key.hostname
+        first.service.key.hostname,
+        first.service.why_first(&service_port.service)
     );
     Conflict::new(DUPLICATE_CLUSTER, &*service_port.name, message)
         .of_service(&service_port.service.key)

@@ -135,19 +135,35 @@ pub(crate) fn mutual_of_provider(
     wire::transport_socket(TLS, &context)
 }
 
-/// To a service outside of the mesh, or by the mesh's files: with a certificate and its key, or without. Without a root the
-/// system's count.
+/// The system's roots in Debian and distroless images. A proxy without this file refuses the clusters that want it, and no
+/// others.
+pub(crate) const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// The roots that a server is checked with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Root<'a> {
+    File(&'a str),
+    /// Those that a program with gRPC finds by itself, by `system_root_certs`. Envoy 1.40 takes that field, and checks no server
+    /// where it stands alone.
+    OfGrpc,
+}
+
+/// To a service outside of the mesh, or by the mesh's files: with a certificate and its key, or without.
 pub(crate) fn service(
     given: &ClientTlsSettings,
     own: Option<(&str, &str)>,
-    root: &str,
+    root: Root<'_>,
     alpn: &[&str],
 ) -> core::TransportSocket {
     let skips = given.insecure_skip_verify.as_ref();
     let checks = !skips.is_some_and(|skips| skips.value);
+    let (file, of_grpc) = match root {
+        Root::File(file) => (Some(file), None),
+        Root::OfGrpc => (None, Some(Default::default())),
+    };
     let validation = CertificateValidationContext {
-        trusted_ca: (checks && !root.is_empty()).then(|| wire::file(root)),
-        system_root_certs: (checks && root.is_empty()).then(Default::default),
+        trusted_ca: file.filter(|_| checks).map(wire::file),
+        system_root_certs: of_grpc.filter(|_| checks),
         crl: (checks && !given.ca_crl.is_empty()).then(|| wire::file(&given.ca_crl)),
         ..of_names(given, checks)
     };

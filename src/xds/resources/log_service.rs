@@ -15,8 +15,9 @@ use envoy_types::pb::envoy::config::core::v3 as core;
 use super::clusters::{self, ClusterParameters};
 use super::endpoints;
 use super::mesh::Mesh;
+use crate::common::tls::{self, Root, SYSTEM_ROOTS};
 use crate::common::wire::{self, Assignment, ClusterTail, EndpointMessage, Group, Peer};
-use crate::common::{keepalive, tls, upstream_http};
+use crate::common::{keepalive, upstream_http};
 use crate::finish::{ClusterParts, Draft};
 
 /// The name of the cluster that the loggers go to.
@@ -107,14 +108,18 @@ impl LogService {
             mode @ (TlSmode::Simple | TlSmode::Mutual) => {
                 let own = (mode == TlSmode::Mutual)
                     .then_some((&*given.client_certificate, &*given.private_key));
-                Some(tls::service(given, own, &given.ca_certificates, &["h2"]))
+                let root = match &*given.ca_certificates {
+                    "" => SYSTEM_ROOTS,
+                    root => root,
+                };
+                Some(tls::service(given, own, Root::File(root), &["h2"]))
             }
             TlSmode::IstioMutual => {
                 let files = &client.files;
                 Some(tls::service(
                     given,
                     Some((&files.chain, &files.key)),
-                    &files.root,
+                    Root::File(&files.root),
                     &["h2"],
                 ))
             }
@@ -122,16 +127,13 @@ impl LogService {
     }
 }
 
-/// Envoy wants files for a certificate, and compares no names without a root of its own. Secrets are no files.
+/// Envoy wants files for a certificate. Secrets are no files.
 fn is_sensible(given: &ClientTlsSettings) -> bool {
     match given.mode() {
         TlSmode::Disable | TlSmode::IstioMutual => true,
         mode @ (TlSmode::Simple | TlSmode::Mutual) => {
             let own = !given.client_certificate.is_empty() && !given.private_key.is_empty();
-            let compares = !given.subject_alt_names.is_empty();
-            given.credential_name.is_empty()
-                && (mode == TlSmode::Simple || own)
-                && (!compares || !given.ca_certificates.is_empty())
+            given.credential_name.is_empty() && (mode == TlSmode::Simple || own)
         }
     }
 }
@@ -159,6 +161,10 @@ mod tests {
             ("address: '[2001:db8::1]:15000'", "2001:db8::1"),
             ("address: 'a:15000', tlsSettings: {mode: SIMPLE}", "a"),
             (
+                "address: 'a:15000', tlsSettings: {mode: SIMPLE, subjectAltNames: [b]}",
+                "a",
+            ),
+            (
                 "address: 'a:15000', tlsSettings: {mode: ISTIO_MUTUAL, subjectAltNames: [b]}",
                 "a",
             ),
@@ -175,7 +181,6 @@ mod tests {
         }
         for given in [
             "",
-            "address: 'a:15000', tlsSettings: {mode: SIMPLE, subjectAltNames: [b]}",
             "address: 'a:15000', tlsSettings: {mode: SIMPLE, credentialName: b}",
             "address: 'a:15000', tlsSettings: {mode: MUTUAL}",
         ] {

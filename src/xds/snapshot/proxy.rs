@@ -645,12 +645,14 @@ fn inbound_ports(
     let written = sidecar.and_then(|sidecar| {
         ingress::inbound_ports(sidecar, proxy, instances, mesh, sniffs, &mut lost)
     });
+    let served = written.as_ref().map_or(instances, |_| &[]);
     let inbound_ports = match written {
         Some(inbound_ports) => inbound_ports,
         None if proxy.intercepts() => inbound::of_instances(instances, proxy, mesh, sniffs),
         None => Vec::new(),
     };
     let mut inbound_ports = inbound::to_applications(inbound_ports, proxy, mesh, &mut lost);
+    lost.extend(inbound::other_protocols(served, &inbound_ports, sniffs));
     for inbound_port in &mut inbound_ports {
         add_pool(inbound_port, proxy, rules);
     }

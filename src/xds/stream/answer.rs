@@ -54,14 +54,14 @@ impl Stream {
 
     /// To requests. Clusters stand before the assignments that they wait for.
     fn answer(&mut self, now: Duration) -> Option<Response> {
-        if self.clusters.is_owed() {
+        if self.clusters.is_owed() || self.unknown.owes(Type::Cluster) {
             if let Some(target) = self.target(Type::Cluster) {
                 let (response, _) = self.send_clusters(target, self.phase.keeps_clusters());
                 return Some(response);
             }
             self.clusters.give_up();
         }
-        if self.endpoints.is_owed() {
+        if self.endpoints.is_owed() || self.unknown.owes(Type::Endpoint) {
             // What a push has changed goes with it.
             let dirty = self.take_dirty(now);
             let found = self.look_at_endpoints(&dirty);
@@ -69,13 +69,13 @@ impl Stream {
                 return Some(self.send_endpoints(found));
             }
         }
-        if self.listeners.is_owed() {
+        if self.listeners.is_owed() || self.unknown.owes(Type::Listener) {
             if let Some(target) = self.target(Type::Listener) {
                 return Some(self.send_listeners(target, now));
             }
             self.listeners.give_up();
         }
-        if self.routes.is_owed() {
+        if self.routes.is_owed() || self.unknown.owes(Type::Route) {
             let found = self.look_at_named(Type::Route, &Dirty::None);
             if found.is_answer() {
                 return Some(self.send_named(Type::Route, found));
@@ -353,9 +353,22 @@ impl Stream {
         &mut self,
         kind: Type,
         version: Version,
-        resources: Vec<Arc<Resource>>,
-        removed: Vec<Arc<str>>,
+        mut resources: Vec<Arc<Resource>>,
+        mut removed: Vec<Arc<str>>,
     ) -> Response {
+        let beyond = self.unknown.take_unanswered(kind);
+        match Absence::of(kind, self.protocol, self.client) {
+            Absence::Empty => {
+                let empty = beyond.iter().map(|name| Arc::new(Resource::empty(name)));
+                resources.extend(empty);
+            }
+            Absence::Removed if !beyond.is_empty() => {
+                removed.extend(beyond);
+                removed.sort();
+                removed.dedup();
+            }
+            Absence::Removed | Absence::Silence => {}
+        }
         self.nonce = self.nonce.saturating_add(1);
         self.ack_states.of_mut(kind).send(self.nonce, version);
         Response {

@@ -159,18 +159,18 @@ impl Complete {
         found.is_ok() || self.sent.get(name).is_some()
     }
 
-    /// Delta, first request. Returns true if the client has all of it already, and the number of names without a resource that it
-    /// has and that are too many to be told that they are gone: they come again on its next stream.
-    pub(super) fn begin_delta(
+    /// Delta, first request. Returns true if the client has all of it already, and the names without a resource that it has and
+    /// that are too many, or too long, to be remembered: it is to be told that they are gone.
+    pub(super) fn begin_delta<'a>(
         &mut self,
-        request: &Request,
+        request: &'a Request,
         client: Client,
         view: &dyn View,
-    ) -> (bool, usize) {
+    ) -> (bool, Vec<&'a str>) {
         let names = sorted(request.names.iter());
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
         self.names = by_name(&names);
-        let (mut unknown, mut forgotten) = (0, 0);
+        let (mut unknown, mut forgotten) = (0, Vec::new());
         let has = request.initial.iter().filter_map(|(name, version)| {
             let shared = made(|| view.name(request.kind, name)).ok().flatten();
             let name = match shared {
@@ -180,7 +180,7 @@ impl Complete {
                     name.as_str().into()
                 }
                 None => {
-                    forgotten += 1;
+                    forgotten.push(name.as_str());
                     return None;
                 }
             };

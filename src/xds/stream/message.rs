@@ -83,7 +83,7 @@ pub enum RequestOutcome {
 pub enum Fault {
     /// More than [`NAMES`] in one request or subscribed.
     TooManyNames(usize),
-    /// More than [`UNKNOWN_NAMES`] that there is nothing of.
+    /// Delta: the client has more resources that there is nothing of than one response takes away.
     UnknownNames,
     /// One that there is nothing of, longer than [`NAME_BYTES`].
     LongName(usize),
@@ -97,7 +97,7 @@ impl std::fmt::Display for Fault {
             }
             Self::UnknownNames => write!(
                 to,
-                "cannot remember more than {UNKNOWN_NAMES} names that do not exist"
+                "cannot answer all names that do not exist at once: open the next stream without those that are removed"
             ),
             Self::LongName(length) => write!(
                 to,
@@ -122,9 +122,13 @@ pub struct Nack {
 /// Names in one request, and names that one stream subscribes of one type.
 pub const NAMES: usize = 100_000;
 
-/// Names that one stream may ask for although there is nothing of them, all types together (discovery.md §9). A proxy names what
-/// it was told of before, so these are the services that were removed while it was away.
+/// Names that a stream remembers although there is nothing of them, all types together (discovery.md §9). A proxy names what it
+/// was told of before, so these are the services that were removed while it was away. Those beyond are answered and forgotten.
 pub const UNKNOWN_NAMES: usize = 1000;
+
+/// Bytes of those beyond, with what stands around each, that wait for their answer: as many as those may have that are
+/// remembered. A client that names more is told of the others by what it is sent of clusters and listeners.
+pub const ANSWERED_BYTES: usize = UNKNOWN_NAMES * NAME_BYTES;
 
 /// Longest of them (discovery.md §9): a host of 253 bytes with what stands around it.
 pub const NAME_BYTES: usize = 512;

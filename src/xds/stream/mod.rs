@@ -39,8 +39,8 @@ use self::alone::AloneSecrets;
 use self::complete::{Complete, sorted};
 pub use self::lists::Lists;
 pub use self::message::{
-    CLOSED, Client, Fault, NAME_BYTES, NAMES, Nack, Protocol, Request, RequestOutcome, Response,
-    SLOW, STEP, UNKNOWN_NAMES, WORDS,
+    ANSWERED_BYTES, CLOSED, Client, Fault, NAME_BYTES, NAMES, Nack, Protocol, Request,
+    RequestOutcome, Response, SLOW, STEP, UNKNOWN_NAMES, WORDS,
 };
 use self::named::Named;
 use self::push::{Dirty, QueuedPush};
@@ -264,18 +264,37 @@ impl Stream {
         };
         let client = self.client;
         let names = sorted(request.names.iter().filter(|name| *name != "*"));
+        let absence = Absence::of(request.kind, self.protocol, client);
         let asked = RequestedNames {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
+            is_told: absence != Absence::Silence,
             is_held: &|name| watch.has(name),
             is_there: &|name| !matches!(made(|| view.name(request.kind, name)), Ok(None)),
         };
-        self.unknown.ask(request.kind, &asked)?;
+        let kept = self.unknown.ask(request.kind, &asked)?;
+        // A request without names means all that there is: one name stays.
+        let kept = if kept.is_empty() {
+            names.get(..1).unwrap_or_default()
+        } else {
+            &*kept
+        };
+        let without;
+        let request = if kept.len() == names.len() {
+            request
+        } else {
+            let all = request.names.iter().filter(|name| *name == "*");
+            without = Request {
+                names: all.chain(kept.iter().copied()).collect(),
+                ..request.clone()
+            };
+            &without
+        };
         self.unknown.leave(
             request.kind,
             &sorted(request.unsubscribe.iter().map(String::as_str)),
         );
-        let mut forgotten = 0;
+        let mut forgotten = Vec::new();
         let agreed = match (self.protocol, is_first) {
             (Protocol::StateOfTheWorld, true) => watch.begin(request, client, view),
             (Protocol::Delta, true) => {
@@ -296,7 +315,7 @@ impl Stream {
             let version = watch.sent().version();
             self.ack_states.of_mut(request.kind).agree(version);
         }
-        if forgotten > 0 {
+        if !self.unknown.answer(request.kind, &forgotten) {
             return Err(Fault::UnknownNames);
         }
         Ok(())
@@ -325,10 +344,12 @@ impl Stream {
         let asked = RequestedNames {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
+            // Of a secret that is not there nothing is said.
+            is_told: absence != Absence::Silence && request.kind != Type::Secret,
             is_held: &|name| known.has(name),
             is_there: &|name| !matches!(views.name(request.kind, name), Ok(None)),
         };
-        self.unknown.ask(request.kind, &asked)?;
+        let names = self.unknown.ask(request.kind, &asked)?;
         let gone = sorted(request.unsubscribe.iter().map(String::as_str));
         self.unknown.leave(request.kind, &gone);
         let shared = |name: &str| views.shared(request.kind, name);
@@ -352,8 +373,7 @@ impl Stream {
             Protocol::StateOfTheWorld => {
                 watch.replace(&names, last, &shared);
                 if is_first && trusted {
-                    let version = Version::parse(&request.version);
-                    agreed = watch.agree(version, &source);
+                    agreed = watch.agree(Version::parse(&request.version), &source);
                 }
             }
             Protocol::Delta => {

@@ -1,29 +1,49 @@
 //! Names that a client asks for although there is nothing of them. A stream remembers them, for they may come to be there; so
-//! they are bounded, as all is that a client can think of in any number.
+//! they are bounded, as all is that a client can think of in any number. A client may have been told of more of them by a server
+//! that it had before: those beyond the bound are answered once and not remembered.
 //!
 //! A name that was there when it was asked for and is gone later does not count: that is not the client's doing. Its string is
 //! the one that all streams share.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::message::{Fault, NAME_BYTES, UNKNOWN_NAMES};
+use super::message::{ANSWERED_BYTES, Fault, NAME_BYTES, UNKNOWN_NAMES};
+use crate::version::Version;
 use crate::view::Type;
 
 /// The unknown names of one stream, by type.
 #[derive(Debug, Default)]
-pub(super) struct UnknownNames([BTreeSet<Arc<str>>; 5]);
+pub(super) struct UnknownNames([OfType; 5]);
+
+#[derive(Debug, Default)]
+struct OfType {
+    remembered: BTreeSet<Arc<str>>,
+    /// Beyond the bound: the next response says that there is nothing of them.
+    unanswered: Vec<Arc<str>>,
+    /// State of the world: all beyond the bound in the last request. Each acknowledgement has them once more.
+    last: Option<Version>,
+}
 
 /// One request's names against what a stream has.
-pub(super) struct RequestedNames<'a> {
+pub(super) struct RequestedNames<'a, 'n> {
     /// Sorted, each once.
-    pub(super) names: &'a [&'a str],
+    pub(super) names: &'n [&'n str],
     /// State of the world: there are no others from now on.
     pub(super) all: bool,
+    /// A response can say that there is nothing of a name.
+    pub(super) is_told: bool,
     /// The stream has it already.
     pub(super) is_held: &'a dyn Fn(&str) -> bool,
     /// Returns true if a resource has that name.
     pub(super) is_there: &'a dyn Fn(&str) -> bool,
+}
+
+/// Bytes that a name takes while it waits for its answer.
+const fn size(name: &str) -> usize {
+    name.len()
+        .saturating_add(size_of::<(Arc<str>, [usize; 2])>())
 }
 
 impl UnknownNames {
@@ -37,42 +57,95 @@ impl UnknownNames {
         }
     }
 
-    /// Takes a request's names in. If they are too many, or one is too long, nothing changes.
-    pub(super) fn ask(&mut self, kind: Type, asked: &RequestedNames<'_>) -> Result<(), Fault> {
+    /// Takes a request's names in, and returns those that the stream is to have: not those beyond the bound. If one is too long,
+    /// nothing changes.
+    pub(super) fn ask<'n>(
+        &mut self,
+        kind: Type,
+        asked: &RequestedNames<'_, 'n>,
+    ) -> Result<Cow<'n, [&'n str]>, Fault> {
         let place = Self::at(kind);
         let of_others = self.0.iter().enumerate().filter(|(at, _)| *at != place);
-        let others: usize = of_others.map(|(_, names)| names.len()).sum();
+        let others: usize = of_others.map(|(_, one)| one.remembered.len()).sum();
         let Some(known) = self.0.get_mut(place) else {
-            return Ok(());
+            return Ok(Cow::Borrowed(asked.names));
         };
-        let mut next = BTreeSet::new();
-        if !asked.all {
-            let still = known.iter().filter(|name| !(asked.is_there)(name));
-            next.extend(still.cloned());
-        }
+        // Those that are remembered stay, whichever comes before them.
+        let stays = |name: &&Arc<str>| {
+            let is_asked = !asked.all || asked.names.binary_search(&&***name).is_ok();
+            is_asked && !(asked.is_there)(name)
+        };
+        let mut next: BTreeSet<_> = known.remembered.iter().filter(stays).cloned().collect();
+        let mut beyond = Vec::new();
         for name in asked.names {
-            let name = match known.get(*name) {
-                Some(known) if !(asked.is_there)(name) => known.clone(),
-                Some(_) => continue,
-                None if (asked.is_held)(name) || (asked.is_there)(name) => continue,
-                None if name.len() > NAME_BYTES => return Err(Fault::LongName(name.len())),
-                None => Arc::from(*name),
-            };
-            next.insert(name);
-            if others + next.len() > UNKNOWN_NAMES {
-                return Err(Fault::UnknownNames);
+            if known.remembered.contains(*name) || (asked.is_held)(name) || (asked.is_there)(name) {
+                continue;
+            }
+            if name.len() > NAME_BYTES {
+                return Err(Fault::LongName(name.len()));
+            }
+            if others + next.len() < UNKNOWN_NAMES {
+                next.insert(Arc::from(*name));
+            } else {
+                beyond.push(*name);
             }
         }
-        *known = next;
-        Ok(())
+        known.remembered = next;
+        let last = (!beyond.is_empty()).then(|| Version::of(beyond.join("\0").as_bytes()));
+        let repeats = asked.all && last == known.last;
+        known.last = last.filter(|_| asked.all);
+        if beyond.is_empty() {
+            return Ok(Cow::Borrowed(asked.names));
+        }
+        let kept = asked.names.iter().copied();
+        let kept = kept.filter(|name| beyond.binary_search(name).is_err());
+        let kept = Cow::Owned(kept.collect());
+        if asked.is_told && !repeats {
+            if asked.all {
+                known.unanswered.clear();
+            }
+            self.answer(kind, &beyond);
+        }
+        Ok(kept)
+    }
+
+    /// The next response says that there is nothing of these. Returns false if they are too many: it says that of some.
+    pub(super) fn answer(&mut self, kind: Type, names: &[&str]) -> bool {
+        let waiting = self.0.iter().flat_map(|one| &one.unanswered);
+        let mut total: usize = waiting.map(|name| size(name)).sum();
+        let Some(known) = self.0.get_mut(Self::at(kind)) else {
+            return false;
+        };
+        for name in names {
+            total = total.saturating_add(size(name));
+            if total > ANSWERED_BYTES {
+                return false;
+            }
+            known.unanswered.push(Arc::from(*name));
+        }
+        true
+    }
+
+    /// Returns true if a response is owed to names beyond the bound.
+    pub(super) fn owes(&self, kind: Type) -> bool {
+        let known = self.0.get(Self::at(kind));
+        known.is_some_and(|known| !known.unanswered.is_empty())
+    }
+
+    /// The names beyond the bound that the next response speaks of.
+    pub(super) fn take_unanswered(&mut self, kind: Type) -> Vec<Arc<str>> {
+        let known = self.0.get_mut(Self::at(kind));
+        known.map_or_else(Vec::new, |known| std::mem::take(&mut known.unanswered))
     }
 
     /// Delta: these names are not asked for any more.
     pub(super) fn leave(&mut self, kind: Type, names: &[&str]) {
         if let Some(known) = self.0.get_mut(Self::at(kind)) {
             for name in names {
-                known.remove(*name);
+                known.remembered.remove(*name);
             }
+            let wanted = |name: &Arc<str>| names.binary_search(&&**name).is_err();
+            known.unanswered.retain(wanted);
         }
     }
 }
@@ -81,14 +154,21 @@ impl UnknownNames {
 mod tests {
     use super::*;
 
-    fn ask(unknown: &mut UnknownNames, kind: Type, names: &[&str], all: bool) -> Result<(), Fault> {
+    /// The number of names that are kept.
+    fn ask(
+        unknown: &mut UnknownNames,
+        kind: Type,
+        names: &[&str],
+        all: bool,
+    ) -> Result<usize, Fault> {
         let asked = RequestedNames {
             names,
             all,
+            is_told: true,
             is_held: &|name| name.starts_with("held"),
             is_there: &|name| name.starts_with("there"),
         };
-        unknown.ask(kind, &asked)
+        unknown.ask(kind, &asked).map(|kept| kept.len())
     }
 
     fn names(word: &str, count: usize) -> Vec<String> {
@@ -104,49 +184,81 @@ mod tests {
         let mut unknown = UnknownNames::default();
         for word in ["held", "there"] {
             let many = names(word, 50_000);
-            assert_eq!(
-                ask(&mut unknown, Type::Endpoint, &refs(&many), true),
-                Ok(())
-            );
+            let kept = ask(&mut unknown, Type::Endpoint, &refs(&many), true);
+            assert_eq!(kept, Ok(50_000));
         }
         let some = names("x", UNKNOWN_NAMES - 1);
-        assert_eq!(
-            ask(&mut unknown, Type::Endpoint, &refs(&some), true),
-            Ok(())
-        );
+        let kept = ask(&mut unknown, Type::Endpoint, &refs(&some), true);
+        assert_eq!(kept, Ok(UNKNOWN_NAMES - 1));
         // All types together.
-        assert_eq!(ask(&mut unknown, Type::Route, &["y"], false), Ok(()));
-        let beyond = ask(&mut unknown, Type::Route, &["z"], false);
-        assert_eq!(beyond, Err(Fault::UnknownNames));
+        assert_eq!(ask(&mut unknown, Type::Route, &["y"], false), Ok(1));
+        assert!(!unknown.owes(Type::Route));
+        assert_eq!(ask(&mut unknown, Type::Route, &["z"], false), Ok(0));
+        assert_eq!(unknown.take_unanswered(Type::Route), ["z".into()]);
         assert_eq!(
             ask(&mut unknown, Type::Route, &["z"], true),
-            Ok(()),
+            Ok(1),
             "instead"
         );
-        assert_eq!(
-            ask(&mut unknown, Type::Route, &["y"], false),
-            Err(Fault::UnknownNames)
-        );
-        unknown.leave(Type::Route, &["z"]);
-        assert_eq!(ask(&mut unknown, Type::Route, &["y"], false), Ok(()));
+        assert_eq!(ask(&mut unknown, Type::Route, &["y"], false), Ok(0));
+        unknown.leave(Type::Route, &["y", "z"]);
+        assert!(!unknown.owes(Type::Route));
+        assert_eq!(ask(&mut unknown, Type::Route, &["y"], false), Ok(1));
         // Others each time.
         for word in ["a", "b", "c"] {
             let some = names(word, UNKNOWN_NAMES - 1);
-            assert_eq!(
-                ask(&mut unknown, Type::Endpoint, &refs(&some), true),
-                Ok(())
-            );
+            let kept = ask(&mut unknown, Type::Endpoint, &refs(&some), true);
+            assert_eq!(kept, Ok(UNKNOWN_NAMES - 1));
         }
+    }
+
+    /// Those that come first in the alphabet take nothing from those that were there before.
+    #[test]
+    fn names_beyond_the_bound_are_answered_once() {
+        let mut unknown = UnknownNames::default();
+        let (first, more) = (names("x", UNKNOWN_NAMES), names("a", 500));
+        ask(&mut unknown, Type::Endpoint, &refs(&first), true).unwrap();
+        let all = [refs(&more), refs(&first)].concat();
+        for told in [500, 0, 0] {
+            let kept = ask(&mut unknown, Type::Endpoint, &all, true);
+            assert_eq!(kept, Ok(UNKNOWN_NAMES));
+            assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), told);
+        }
+        // Others are others, and whoever comes back is told again.
+        let kept = ask(&mut unknown, Type::Endpoint, &all[1..], true);
+        assert_eq!(kept, Ok(UNKNOWN_NAMES));
+        assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), 499);
+        ask(&mut unknown, Type::Endpoint, &refs(&first), true).unwrap();
+        assert!(!unknown.owes(Type::Endpoint));
+        ask(&mut unknown, Type::Endpoint, &all, true).unwrap();
+        assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), 500);
+    }
+
+    #[test]
+    fn answers_that_wait_are_bounded() {
+        let mut unknown = UnknownNames::default();
+        let many = names("x", 50_000);
+        for kind in Type::ALL {
+            ask(&mut unknown, kind, &refs(&many), false).unwrap();
+            ask(&mut unknown, kind, &refs(&many), false).unwrap();
+        }
+        let all = unknown.0.iter().flat_map(|one| &one.unanswered);
+        let total: usize = all.map(|name| size(name)).sum();
+        assert!(total <= ANSWERED_BYTES && total > ANSWERED_BYTES * 9 / 10);
+        assert!(!unknown.answer(
+            Type::Cluster,
+            &["one more, which is longer than what is left"; 2]
+        ));
     }
 
     #[test]
     fn a_long_name_of_nothing_is_refused() {
         let mut unknown = UnknownNames::default();
         let [long, longer] = [NAME_BYTES, NAME_BYTES + 1].map(|length| "x".repeat(length));
-        assert_eq!(ask(&mut unknown, Type::Cluster, &[&long], true), Ok(()));
+        assert_eq!(ask(&mut unknown, Type::Cluster, &[&long], true), Ok(1));
         let beyond = ask(&mut unknown, Type::Cluster, &[&longer], true);
         assert_eq!(beyond, Err(Fault::LongName(NAME_BYTES + 1)));
         let there = format!("there{longer}");
-        assert_eq!(ask(&mut unknown, Type::Cluster, &[&there], true), Ok(()));
+        assert_eq!(ask(&mut unknown, Type::Cluster, &[&there], true), Ok(1));
     }
 }

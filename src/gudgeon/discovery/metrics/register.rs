@@ -8,7 +8,7 @@ use crate::cli::VERSION;
 use crate::exposition;
 
 /// Gauges that conflicts are counted in.
-const CONFLICTS: [(&str, &str); 12] = [
+const CONFLICTS: [(&str, &str); 13] = [
     (
         "pilot_conflict_outbound_listener_tcp_over_current_tcp",
         "TCP ports that another TCP port keeps from having a listener",
@@ -24,6 +24,10 @@ const CONFLICTS: [(&str, &str); 12] = [
     (
         "pilot_conflict_outbound_listener_http_over_https",
         "HTTP and undeclared ports without an address that have no listener on port 443",
+    ),
+    (
+        "pilot_conflict_inbound_listener",
+        "Ports whose protocol another service has at the same port of its workloads",
     ),
     (
         "gudgeon_network_gateways_without_address",

@@ -427,3 +427,108 @@ fn clients_present_certificates_that_rules_name() {
     });
     assert_eq!(clusters(), before, "a rotation is no change of clusters");
 }
+
+/// A server whose certificate is of nobody that the system's roots know. Envoy checks nothing where it is told of
+/// `system_root_certs` alone. A proxy without the file of the roots loses the cluster that wants it, and no other.
+#[test]
+fn a_server_that_no_root_knows_is_not_called() {
+    let (edge, ip) = (Address::new(), Address::new());
+    let web = Backend::new(ip.ip, "web");
+    let pair = own_certificate("b.example");
+    let tls = server(
+        edge.ip,
+        18215,
+        "HTTPS",
+        "[b.example]",
+        "{mode: SIMPLE, credentialName: b}",
+    );
+    let at_edge = edge.ip.to_string();
+    let names = ["unsaid", "system", "mutual", "known"];
+    let mut all = vec![
+        entry(&host("web"), 80, "HTTP", &[(&ip.ip.to_string(), web.port)]),
+        gateway("edge", &[tls]),
+        rule(
+            "VirtualService",
+            "to-web",
+            "hosts: [b.example]\ngateways: [edge]\nhttp: [{route: [{destination: {host: web.demo.svc.cluster.local}}]}]",
+        ),
+        secret("b", &[("tls.crt", &pair.0), ("tls.key", &pair.1)]),
+    ];
+    let of = |name: &str| entry(&host(name), 18216, "HTTP", &[(&at_edge, 18215)]);
+    let rewrites = |name: &str| {
+        let host = host(name);
+        let spec = format!(
+            "hosts: [{host}]\nhttp: [{{rewrite: {{authority: b.example}}, route: [{{destination: {{host: {host}}}}}]}}]"
+        );
+        rule("VirtualService", name, &spec)
+    };
+    all.extend(names.map(of));
+    all.extend(names.map(rewrites));
+    let place = Place::new();
+    let path = |name: &str| place.path(name).display().to_string();
+    for (name, text) in [("own.crt", &pair.0), ("own.key", &pair.1)] {
+        place.write(name, text);
+    }
+    let own = format!(
+        "clientCertificate: {}, privateKey: {}",
+        path("own.crt"),
+        path("own.key")
+    );
+    let known = format!("caCertificates: {}", path("own.crt"));
+    let policy = |name: &str, tls: &str| {
+        let spec = format!(
+            "host: {}\ntrafficPolicy: {{tls: {{{tls}, sni: b.example}}}}",
+            host(name)
+        );
+        rule("DestinationRule", name, &spec)
+    };
+    all.extend([
+        policy("unsaid", "mode: SIMPLE"),
+        policy("system", "mode: SIMPLE, caCertificates: system"),
+        policy("mutual", &format!("mode: MUTUAL, {own}")),
+        policy("known", &format!("mode: SIMPLE, {known}")),
+    ]);
+    let discovery = place.with("config/all.yaml", &documents(&all)).start();
+    let router = Setup::at("edge-1", edge, discovery.grpc)
+        .role("router")
+        .label("istio", "edge")
+        .start();
+    let sidecar = Setup::new("client-1", discovery.grpc).start();
+    let get = |name: &str| sidecar.get(&host(name), 18216);
+    until("the one that is known", || {
+        (get("known") == Some((200, "web".to_owned()))).then_some(())
+    });
+    for name in ["unsaid", "system", "mutual"] {
+        assert_eq!(get(name).map(|(status, _)| status), Some(503), "{name}");
+    }
+    // A file that is not there is told at its rule, and what comes with it is there.
+    let missing = "mode: SIMPLE, caCertificates: /nowhere/roots.crt";
+    let later = [
+        of("missing"),
+        rewrites("missing"),
+        policy("missing", missing),
+        of("beside"),
+        rewrites("beside"),
+        policy("beside", &format!("mode: SIMPLE, {known}")),
+    ];
+    discovery
+        .place
+        .write("config/later.yaml", &documents(&later));
+    let told = |name: &str| -> String {
+        let all = discovery.json("/debug/configz?kind=DestinationRule");
+        let mut all = all.as_array().unwrap().iter();
+        let one = all.find(|one| one["metadata"]["name"] == name);
+        one.map_or_else(String::new, |one| one["status"]["messages"].to_string())
+    };
+    until("the refusal is told", || {
+        told("missing").contains("/nowhere/roots.crt").then_some(())
+    });
+    until("the one beside it", || {
+        (get("beside") == Some((200, "web".to_owned()))).then_some(())
+    });
+    until("no cluster", || {
+        (get("missing").map(|(status, _)| status) == Some(503)).then_some(())
+    });
+    assert!(!told("unsaid").contains("/nowhere"), "{}", told("unsaid"));
+    drop(router);
+}

@@ -1,6 +1,6 @@
 //! The inbound side of a sidecar: a cluster, a chain and a listener for each port of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener
 
 use super::chain::{self, Match};
 use super::{Frame, INBOUND_PORT, Inspect, ListenAddress, is_proxys, name};
-use crate::common::conflict::{Conflict, INVALID_LISTENER, REJECTED_CONFIG};
+use crate::common::conflict::{Conflict, INBOUND_LISTENER, INVALID_LISTENER, REJECTED_CONFIG};
 use crate::common::{tls, wire};
 use crate::finish::{ClusterParts, Draft};
 use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
@@ -153,6 +153,48 @@ pub(crate) fn of_instances(
             }
         })
         .collect()
+}
+
+/// The conflicts of services whose protocol is not that of a service before them, at one of these ports of the workload.
+pub(crate) fn other_protocols(
+    instances: &[Instance],
+    inbound_ports: &[InboundPort],
+    sniffs: bool,
+) -> Vec<Conflict> {
+    let ports: BTreeSet<u16> = inbound_ports.iter().map(|one| one.port).collect();
+    let mut first: BTreeMap<u16, &Instance> = BTreeMap::new();
+    let mut lost = Vec::new();
+    for instance in instances
+        .iter()
+        .filter(|instance| ports.contains(&instance.target))
+    {
+        let winner = *first.entry(instance.target).or_insert(instance);
+        let [said, first_said] = [instance, winner].map(|one| declared(one.port.protocol, sniffs));
+        if said != first_said {
+            lost.push(other_protocol(instance, winner));
+        }
+    }
+    lost
+}
+
+fn other_protocol(instance: &Instance, winner: &Instance) -> Conflict {
+    let authority = |one: &Instance| format!("{}:{}", one.service.key.hostname, one.port.number);
+    let words = |one: &Instance| match one.port.protocol {
+        protocol if protocol.is_auto() => "no protocol",
+        protocol => protocol.as_str(),
+    };
+    let message = format!(
+        "{} of {} has no effect on port {} of its workloads: {} {}, and says {}",
+        words(instance),
+        authority(instance),
+        instance.target,
+        authority(winner),
+        winner.service.why_first(&instance.service),
+        words(winner)
+    );
+    let (port, key) = (&instance.port, &instance.service.key);
+    let name = cluster_name(port.number, &port.name, &key.hostname);
+    Conflict::new(INBOUND_LISTENER, &*name, message).of_service(key)
 }
 
 pub(crate) const fn declared(protocol: Protocol, sniffs: bool) -> Protocol {

@@ -280,7 +280,8 @@ impl Builder<'_> {
         let shared = self.shared.entry(port).or_default();
         match &shared.claim {
             Some(CatchAll::Tcp(winner)) => {
-                let why = format!("{} is older", winner.authority());
+                let first = winner.service.why_first(&service_port.service);
+                let why = format!("{} {first}", winner.authority());
                 self.lose(HTTP_OVER_TCP, service_port, port, &why);
                 return;
             }
@@ -302,13 +303,14 @@ impl Builder<'_> {
                     TCP_OVER_HTTP,
                     service_port,
                     port,
-                    "an HTTP service is older",
+                    "an HTTP service is older, or of Kubernetes",
                 );
             }
             // Requests of both are told apart by their hosts.
             Some(CatchAll::Auto(_)) if auto => shared.is_for(service_port),
             Some(CatchAll::Tcp(winner) | CatchAll::Auto(winner)) => {
-                let why = format!("{} is older", winner.authority());
+                let first = winner.service.why_first(&service_port.service);
+                let why = format!("{} {first}", winner.authority());
                 self.lose(TCP_OVER_TCP, service_port, port, &why);
             }
             None => {

@@ -9,15 +9,11 @@ use envoy_types::pb::envoy::config::core::v3::UpstreamHttpProtocolOptions;
 use envoy_types::pb::envoy::config::core::v3::proxy_protocol_config::Version;
 
 use super::{Purpose, credentials};
-use crate::common::tls;
+use crate::common::tls::{self, Root, SYSTEM_ROOTS};
 use crate::common::upstream_http::{UpstreamHttp, is_http2, speaking};
 use crate::finish::ClusterParts;
 
-/// Envoy finds the system's roots by itself, but compares no names with them: it wants a file for that. Debian and distroless
-/// images have this one.
-const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
-
-/// The word for those in place of a file.
+/// The word for the system's roots in place of a file.
 const SYSTEM: &str = "system";
 
 /// A program with gRPC in it refuses a cluster with files, and says so: that is better than to call it in plain text.
@@ -85,10 +81,9 @@ pub(super) fn secure(
             }
             let compares = !written.subject_alt_names.is_empty();
             let root = match &*written.ca_certificates {
-                SYSTEM if !compares => "",
-                SYSTEM => SYSTEM_ROOTS,
-                "" if compares => SYSTEM_ROOTS,
-                root => root,
+                "" | SYSTEM if purpose.grpc && !compares => Root::OfGrpc,
+                "" | SYSTEM => Root::File(SYSTEM_ROOTS),
+                root => Root::File(root),
             };
             Some(tls::service(&written, own, root, alpn))
         }

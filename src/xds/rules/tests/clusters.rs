@@ -362,18 +362,6 @@ fn connections_are_secured_as_a_rule_says_whatever_the_mesh_does() {
             .auto_sni
     );
 
-    // The system's roots, in a word.
-    let word = upstream(&cluster(&*of("mode: SIMPLE, caCertificates: system"), A));
-    assert!(!format!("{word:?}").contains("\"system\""));
-
-    // Envoy compares names with the roots of a file alone.
-    let named = cluster(&*of("mode: SIMPLE, subjectAltNames: [e.example]"), A);
-    let context = format!("{:?}", upstream(&named));
-    assert!(
-        context.contains("/etc/ssl/certs/ca-certificates.crt"),
-        "{context}"
-    );
-
     let mutual = of(
         "mode: MUTUAL, clientCertificate: /c, privateKey: /k, caCertificates: /r, sni: d.example, subjectAltNames: [e.example]",
     );
@@ -385,6 +373,27 @@ fn connections_are_secured_as_a_rule_says_whatever_the_mesh_does() {
         1
     );
     assert!(mutual.typed_extension_protocol_options.is_empty());
+}
+
+/// Envoy 1.40 checks nothing where `system_root_certs` stands alone.
+#[test]
+fn the_systems_roots_are_those_of_a_file() {
+    let of = |tls: &str| with(&format!("host: a\ntrafficPolicy: {{tls: {{{tls}}}}}"));
+    for tls in [
+        "mode: SIMPLE",
+        "mode: SIMPLE, caCertificates: system",
+        "mode: SIMPLE, subjectAltNames: [e.example]",
+        "mode: MUTUAL, clientCertificate: /c, privateKey: /k",
+    ] {
+        let context = format!("{:?}", upstream(&cluster(&*of(tls), A)));
+        let file = "trusted_ca: Some(DataSource { watched_directory: None, specifier: Some(Filename(\"/etc/ssl/certs/ca-certificates.crt\"))";
+        assert!(
+            context.contains(file) && context.contains("system_root_certs: None"),
+            "{tls}: {context}"
+        );
+    }
+    let open = upstream(&cluster(&*of("mode: SIMPLE, insecureSkipVerify: true"), A));
+    assert!(format!("{open:?}").contains("trusted_ca: None"));
 }
 
 /// Envoy refuses a cluster for a longer name.

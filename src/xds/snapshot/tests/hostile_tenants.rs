@@ -340,3 +340,72 @@ fn an_endpoint_that_comes_to_be_beside_a_proxy_is_for_its_namespace() {
         assert_eq!(has, [false, true], "{beside}");
     }
 }
+
+/// A ServiceEntry may be older than any Service: by its name, by a domain or by its address it took the Service's requests.
+#[test]
+fn an_older_service_entry_takes_nothing_from_a_service_of_kubernetes() {
+    use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+    const SERVICE: &str = "k.demo.svc.cluster.local";
+    for squat in [SERVICE, "k.demo", "k.demo.svc", "x.attacker"] {
+        let mut world = world("");
+        let ports = [(80, "HTTP"), (90, "TCP")];
+        let mut own = service("k", &ports, Resolution::Static);
+        own.registry = Registry::Kubernetes;
+        own.created = Some(2);
+        at(&mut own, &["10.1.0.1"]);
+        add(
+            &mut world,
+            own.clone(),
+            vec![
+                endpoint("10.2.0.1", 8080, "p80"),
+                endpoint("10.2.0.1", 9090, "p90"),
+            ],
+        );
+        let mut other = service(squat, &ports, Resolution::Static);
+        other.key = ServiceKey::new(squat, "attacker");
+        other.created = Some(1);
+        at(&mut other, &["10.1.0.1"]);
+        let theirs = ["p80", "p90"].map(|port| endpoint("6.6.6.6", 80, port));
+        add(&mut world, other.clone(), theirs.into());
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        let view = snapshot.view(&node(FIRST, "REDIRECT"));
+        for port in [80, 90] {
+            let name = format!("outbound|{port}||{SERVICE}");
+            let assignment = view.get(Type::Endpoint, &name).unwrap();
+            let bytes = String::from_utf8_lossy(&assignment.body).into_owned();
+            assert!(
+                bytes.contains("10.2.0.1") && !bytes.contains("6.6.6.6"),
+                "{squat}"
+            );
+        }
+        let listener = view.get(Type::Listener, "10.1.0.1_90").unwrap();
+        let bytes = String::from_utf8_lossy(&listener.body).into_owned();
+        assert!(
+            bytes.contains(&format!("outbound|90||{SERVICE}")),
+            "{squat}"
+        );
+        let routes = view.get(Type::Route, "80").unwrap();
+        let routes = RouteConfiguration::decode(&*routes.body).unwrap();
+        for domain in ["k.demo", "k.demo:80", SERVICE, "10.1.0.1", "10.1.0.1:80"] {
+            let mut hosts = routes.virtual_hosts.iter();
+            let host = hosts.find(|host| host.domains.iter().any(|one| one == domain));
+            assert_eq!(
+                host.unwrap().name,
+                format!("{SERVICE}:80"),
+                "{squat}: {domain}"
+            );
+        }
+        // It is told at the one that lost.
+        let told = snapshot.conflicts();
+        assert!(
+            told.iter().any(|one| one.services.contains(&other.key)),
+            "{squat}: {told:?}"
+        );
+        assert!(
+            told.iter().all(|one| !one.services.contains(&own.key)),
+            "{squat}: {told:?}"
+        );
+        let older = told.iter().find(|one| one.message.contains("older"));
+        assert_eq!(older, None, "{squat}");
+    }
+}

@@ -267,3 +267,34 @@ fn requests_to_an_address_on_port_443_find_their_routes() {
         assert_eq!(listener.default_filter_chain.is_some(), is_range);
     }
 }
+
+/// A workload takes one protocol at a port: what another service of it says there has no effect, and that is told.
+#[test]
+fn two_protocols_at_one_port_of_a_workload_are_told() {
+    let told = |word: &str, target: u16| {
+        let mut world = world("");
+        for (name, port, word, target) in [("s1", 80, "TCP", 8080), ("s2", 81, word, target)] {
+            let mut one = service(name, &[(port, word)], Resolution::Static);
+            one.ports[0].target = Target::Number(target);
+            let place = endpoint("10.0.0.1", target, &format!("p{port}"));
+            add(&mut world, one, vec![place]);
+        }
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        drop(snapshot.view(&node(FIRST, "REDIRECT")).all(Type::Listener));
+        let all = snapshot.conflicts().into_iter();
+        let all = all.filter(|one| one.metric == "pilot_conflict_inbound_listener");
+        all.map(|one| {
+            assert_eq!((&*one.proxy, one.objects.len()), (FIRST, 0));
+            let services: Vec<_> = one.services.iter().map(|key| &*key.hostname).collect();
+            assert_eq!(services, ["s2.demo.svc.cluster.local"]);
+            (one.key, one.message)
+        })
+        .collect::<Vec<_>>()
+    };
+    let key = "inbound|81|p81|s2.demo.svc.cluster.local";
+    let message = "HTTP of s2.demo.svc.cluster.local:81 has no effect on port 8080 of its workloads: \
+                   s1.demo.svc.cluster.local:80 is older, and says TCP";
+    assert_eq!(told("HTTP", 8080), [(key.to_owned(), message.to_owned())]);
+    assert_eq!(told("TCP", 8080), [], "they agree");
+    assert_eq!(told("HTTP", 8081), [], "another port");
+}

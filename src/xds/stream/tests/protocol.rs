@@ -1,5 +1,6 @@
 //! The rows of the protocol, each for both variants where they share it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -415,33 +416,67 @@ fn endpoints(names: &[String]) -> World {
     world
 }
 
-/// Each name that there is nothing of is remembered, for it may come to be there: so they are bounded, in both protocols.
+/// Each name that there is nothing of is remembered, for it may come to be there: so they are bounded, in both protocols. A client
+/// that was told of more by another server is answered, and its stream goes on.
 #[test]
-fn too_many_names_of_nothing_end_the_stream() {
+fn names_of_nothing_beyond_a_bound_are_answered_and_forgotten() {
     let names = |word: &str, count: usize| -> Vec<String> {
         (0..count).map(|at| format!("{word}{at:05}")).collect()
     };
     for kind in Type::ALL {
-        for wire in [Wire::sotw(&world()), Wire::delta(&world())] {
+        for (wire, delta) in [(Wire::sotw(&world()), false), (Wire::delta(&world()), true)] {
             let mut wire = wire;
-            let ask = |names: Vec<String>| Request {
-                names: names.into(),
+            let many = [names("x", UNKNOWN_NAMES), names("y", 500)].concat();
+            let mut request = Request {
+                names: many.into(),
                 ..Request::of(kind)
             };
-            assert_eq!(
-                wire.ask(&ask(names("x", UNKNOWN_NAMES))),
-                RequestOutcome::Subscribed
-            );
-            let told = wire.all();
-            let beyond = [names("x", UNKNOWN_NAMES), names("y", 1)].concat();
-            let mut beyond = ask(beyond);
-            beyond.nonce = wire.nonce(kind);
-            let fault = wire.stream.request(wire.now, &beyond);
-            assert_eq!(fault, Err(Fault::UnknownNames), "{told:?}");
+            assert_eq!(wire.ask(&request), RequestOutcome::Subscribed);
+            let mut told = 0;
+            while let Some(response) = wire.next() {
+                let all = response.resources.iter().map(|one| &one.name);
+                let all = all.chain(&response.removed);
+                told += all.filter(|name| name.starts_with(['x', 'y'])).count();
+            }
+            let all_told = match kind {
+                Endpoint | Route => true,
+                Cluster | Listener => delta,
+                Secret => false,
+            };
+            if all_told {
+                assert_eq!(told, UNKNOWN_NAMES + 500, "{kind:?} {delta}");
+            }
             let known = wire.stream.watches(kind).names.len();
-            assert_eq!(known, UNKNOWN_NAMES);
+            assert_eq!(known, UNKNOWN_NAMES, "{kind:?} {delta}");
+            // The acknowledgement says them all again, and has no answer.
+            request.nonce = wire.nonce(kind);
+            if delta {
+                request.names = crate::resource_names::ResourceNames::default();
+            }
+            wire.ask(&request);
+            assert!(wire.all().is_empty(), "{kind:?} {delta}");
+            assert_eq!(wire.stream.watches(kind).names.len(), UNKNOWN_NAMES);
         }
     }
+    // One of them that comes to be there is sent when it is named again.
+    let mut wire = Wire::sotw(&world());
+    let many = [names("x", UNKNOWN_NAMES), names("y", 1)].concat();
+    let mut request = Request {
+        names: many.into(),
+        ..Request::of(Endpoint)
+    };
+    wire.ask(&request);
+    assert_eq!(wire.all().len(), 1);
+    let mut later = world();
+    later.put(Endpoint, "y00000", Body::default());
+    wire.stream.push(later.endpoints(&["y00000"]));
+    assert!(wire.all().is_empty());
+    request.nonce = wire.nonce(Endpoint);
+    wire.ask(&request);
+    let sent = wire.next().unwrap();
+    let sent: Vec<_> = sent.resources.iter().map(|one| &*one.name).collect();
+    assert_eq!(sent, ["y00000"]);
+
     let mut wire = Wire::sotw(&world());
     let long = Request {
         names: vec!["x".repeat(NAME_BYTES + 1)].into(),
@@ -449,6 +484,28 @@ fn too_many_names_of_nothing_end_the_stream() {
     };
     let fault = wire.stream.request(wire.now, &long);
     assert_eq!(fault, Err(Fault::LongName(NAME_BYTES + 1)));
+}
+
+/// A request without names asks for everything.
+#[test]
+fn a_request_whose_names_are_all_beyond_the_bound_asks_for_none_but_them() {
+    let names: Vec<_> = (0..UNKNOWN_NAMES).map(|at| format!("x{at}")).collect();
+    let request = Request {
+        names: names.into(),
+        ..Request::of(Endpoint)
+    };
+    for (mut wire, told) in [
+        (Wire::sotw(&world()), "lds"),
+        (Wire::delta(&world()), "lds -nothing"),
+    ] {
+        wire.ask(&request);
+        assert_eq!(wire.all().len(), 1);
+        wire.names(Listener, &["nothing"]);
+        let all = wire.all();
+        assert!(all.len() == 1 && all[0].starts_with(told), "{all:?}");
+        let watches = wire.stream.watches(Listener);
+        assert!(!watches.wildcard && watches.names.len() == 1, "{watches:?}");
+    }
 }
 
 /// Of it nothing is to be made: what a push has changed was made before it went out.
@@ -491,31 +548,35 @@ fn names_that_vanish_later_do_not_count() {
     request.nonce = wire.nonce(Endpoint);
     wire.ask(&request);
     assert_eq!(wire.stream.watches(Endpoint).names.len(), names.len() + 1);
-    // A proxy that was away meanwhile is told of a part of them, and says the others on its next stream.
-    let mut left: Vec<_> = names
-        .iter()
-        .map(|name| (name.clone(), "v".to_owned()))
-        .collect();
-    for rest in [2, 1, 0] {
-        let mut wire = Wire::delta(&World::default());
-        let request = Request {
-            initial: left.clone(),
-            ..Request::of(Cluster)
-        };
-        let heard = wire.stream.request(wire.now, &request);
-        let removed = wire.next().unwrap().removed;
-        assert_eq!(removed.len(), UNKNOWN_NAMES);
-        left.retain(|(name, _)| !removed.iter().any(|gone| **gone == **name));
-        assert_eq!(left.len(), rest * UNKNOWN_NAMES);
-        let ends = Err(Fault::UnknownNames);
-        assert_eq!(
-            heard,
-            if rest == 0 {
-                Ok(RequestOutcome::Subscribed)
-            } else {
-                ends
-            }
-        );
+    // A proxy that was away meanwhile is told of all of them, or of a part, and says the others on its next stream.
+    let many = |count: usize| -> Vec<(String, String)> {
+        let names = (0..count).map(|at| format!("n{at:05}"));
+        names.map(|name| (name, "v".to_owned())).collect()
+    };
+    for (count, streams) in [(3 * UNKNOWN_NAMES, 1), (50 * UNKNOWN_NAMES, 4)] {
+        let mut left = many(count);
+        for stream in 1..=streams {
+            let mut wire = Wire::delta(&World::default());
+            let request = Request {
+                initial: left.clone(),
+                ..Request::of(Cluster)
+            };
+            let heard = wire.stream.request(wire.now, &request);
+            let removed: BTreeSet<_> = wire.next().unwrap().removed.into_iter().collect();
+            assert!(removed.len() > 2 * UNKNOWN_NAMES, "{}", removed.len());
+            left.retain(|(name, _)| !removed.contains(name.as_str()));
+            let ends = Err(Fault::UnknownNames);
+            let last = stream == streams;
+            assert_eq!(left.is_empty(), last, "{count}: {} left", left.len());
+            assert_eq!(
+                heard,
+                if last {
+                    Ok(RequestOutcome::Subscribed)
+                } else {
+                    ends
+                }
+            );
+        }
     }
 }
 

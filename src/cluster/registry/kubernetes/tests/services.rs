@@ -142,12 +142,24 @@ fn a_service_has_its_addresses_in_their_order_and_its_balancers_apart() {
             .accounts
             .contains("spiffe://new/ns/demo/sa/b")
     );
-    object["spec"]["trafficDistribution"] = json!("PreferSameZone");
+    for word in ["PreferSameZone", "PreferSameNode"] {
+        object["spec"]["trafficDistribution"] = json!(word);
+        set(&mut objects, object.clone());
+        assert!(served(&mut objects, "a").prefers_close, "{word}");
+    }
+    assert_eq!(objects.problems().count(), 0);
+    object["spec"]["trafficDistribution"] = json!("PreferSameRack");
     set(&mut objects, object.clone());
-    assert!(served(&mut objects, "a").prefers_close);
+    assert!(!served(&mut objects, "a").prefers_close);
+    let problem = objects.problems().next().unwrap();
+    assert_eq!(
+        problem.refusal.words.to_string(),
+        "spec.trafficDistribution: want PreferClose, PreferSameZone or PreferSameNode, got \"PreferSameRack\""
+    );
     object["spec"]["trafficDistribution"] = Value::Null;
     set(&mut objects, object.clone());
     assert!(!served(&mut objects, "a").prefers_close);
+    assert_eq!(objects.problems().count(), 0);
     assert_eq!(served(&mut objects, "a").exported_to, []);
     object["metadata"]["annotations"] = json!({
         "networking.istio.io/traffic-distribution": "PreferClose",

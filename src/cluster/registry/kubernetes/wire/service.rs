@@ -184,10 +184,24 @@ impl From<RawService> for Service {
         let balancers = balancers
             .filter_map(|ingress| wrong.address("status.loadBalancer.ingress.ip", &ingress.ip?));
         let balancers = once(balancers.collect());
-        let prefers_close = prefers_close(
-            spec.traffic_distribution.as_deref(),
-            metadata.annotation(DISTRIBUTION),
-        );
+        let wanted = [
+            (
+                "spec.trafficDistribution",
+                spec.traffic_distribution.as_deref(),
+            ),
+            (DISTRIBUTION, metadata.annotation(DISTRIBUTION)),
+        ];
+        for (field, word) in wanted {
+            let word = word.filter(|word| !word.is_empty() && !is_near(Some(word)));
+            if let Some(word) = word {
+                wrong.say(|| {
+                    format!(
+                        "{field}: want PreferClose, PreferSameZone or PreferSameNode, got {word:?}"
+                    )
+                });
+            }
+        }
+        let prefers_close = wanted.iter().any(|(_, word)| is_near(*word));
         Self {
             key: metadata.key(),
             created: metadata.created(),
@@ -208,10 +222,6 @@ impl From<RawService> for Service {
             problem: wrong.0,
         }
     }
-}
-
-fn prefers_close(said: Option<&str>, annotation: Option<&str>) -> bool {
-    is_near(said) || said == Some("PreferSameZone") || is_near(annotation)
 }
 
 fn exported(annotation: Option<&str>) -> Vec<Arc<str>> {

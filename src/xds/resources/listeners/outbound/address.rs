@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Endpoint, ObjectRef};
+use api::model::{Endpoint, ObjectRef, ServiceKey};
 use api::networking::{NetworkingKind, Sidecar};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
@@ -16,6 +16,17 @@ use crate::resources::listeners::chain::{self, Match};
 use crate::resources::listeners::{Frame, Inspect, ListenAddress, name};
 
 impl Builder<'_> {
+    /// That a service comes before this one, and why.
+    fn has_it(&self, winner: &ServiceKey, service_port: &ServicePort) -> String {
+        let host = winner.hostname.to_ascii_lowercase();
+        let mut all = self.rules.service_ports().by_host(&host);
+        let first = all.find(|one| one.service.key == *winner);
+        let first = first.map_or("is older", |one| {
+            one.service.why_first(&service_port.service)
+        });
+        format!("{} has it, which {first}", winner.hostname)
+    }
+
     /// A listener of one address.
     pub(super) fn own_address(
         &mut self,
@@ -33,7 +44,7 @@ impl Builder<'_> {
                 let mut of_sidecar = of_sidecar.filter(|from| from.kind == Sidecar::NAME);
                 let why = match (self.sidecar, of_sidecar.next(), built.services.first()) {
                     (None, Some(sidecar), _) => format!("{sidecar} has a listener there"),
-                    (_, _, Some(winner)) => format!("{} has it, which is older", winner.hostname),
+                    (_, _, Some(winner)) => self.has_it(winner, service_port),
                     (_, _, None) => "another listener is there".to_owned(),
                 };
                 let message = format!("{} is left out: {why}", service_port.authority());
