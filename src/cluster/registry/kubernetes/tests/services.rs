@@ -142,6 +142,24 @@ fn a_service_has_its_addresses_in_their_order_and_its_balancers_apart() {
             .accounts
             .contains("spiffe://new/ns/demo/sa/b")
     );
+    assert_eq!(served(&mut objects, "a").exported_to, []);
+    object["metadata"]["annotations"] = json!({
+        "networking.istio.io/traffic-distribution": "PreferClose",
+        "networking.istio.io/exportTo": "., web",
+    });
+    set(&mut objects, object);
+    let service = served(&mut objects, "a");
+    assert!(service.prefers_close);
+    assert_eq!(service.exported_to, [".".into(), "web".into()]);
+}
+
+#[test]
+fn a_distribution_that_kubernetes_does_not_know_is_told() {
+    let mut objects = objects();
+    let mut object = service(
+        "a",
+        json!({"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}),
+    );
     for word in ["PreferSameZone", "PreferSameNode"] {
         object["spec"]["trafficDistribution"] = json!(word);
         set(&mut objects, object.clone());
@@ -160,15 +178,6 @@ fn a_service_has_its_addresses_in_their_order_and_its_balancers_apart() {
     set(&mut objects, object.clone());
     assert!(!served(&mut objects, "a").prefers_close);
     assert_eq!(objects.problems().count(), 0);
-    assert_eq!(served(&mut objects, "a").exported_to, []);
-    object["metadata"]["annotations"] = json!({
-        "networking.istio.io/traffic-distribution": "PreferClose",
-        "networking.istio.io/exportTo": "., web",
-    });
-    set(&mut objects, object);
-    let service = served(&mut objects, "a");
-    assert!(service.prefers_close);
-    assert_eq!(service.exported_to, [".".into(), "web".into()]);
 }
 
 #[test]

@@ -184,24 +184,9 @@ impl From<RawService> for Service {
         let balancers = balancers
             .filter_map(|ingress| wrong.address("status.loadBalancer.ingress.ip", &ingress.ip?));
         let balancers = once(balancers.collect());
-        let wanted = [
-            (
-                "spec.trafficDistribution",
-                spec.traffic_distribution.as_deref(),
-            ),
-            (DISTRIBUTION, metadata.annotation(DISTRIBUTION)),
-        ];
-        for (field, word) in wanted {
-            let word = word.filter(|word| !word.is_empty() && !is_near(Some(word)));
-            if let Some(word) = word {
-                wrong.say(|| {
-                    format!(
-                        "{field}: want PreferClose, PreferSameZone or PreferSameNode, got {word:?}"
-                    )
-                });
-            }
-        }
-        let prefers_close = wanted.iter().any(|(_, word)| is_near(*word));
+        let distribution = spec.traffic_distribution.as_deref();
+        let annotated = metadata.annotation(DISTRIBUTION);
+        let prefers_close = prefers_close(distribution, annotated, &mut wrong);
         Self {
             key: metadata.key(),
             created: metadata.created(),
@@ -222,6 +207,23 @@ impl From<RawService> for Service {
             problem: wrong.0,
         }
     }
+}
+
+/// Returns true if a field wants near endpoints; a word that Kubernetes does not know is told.
+fn prefers_close(field: Option<&str>, annotation: Option<&str>, wrong: &mut Wrong) -> bool {
+    let wanted = [
+        ("spec.trafficDistribution", field),
+        (DISTRIBUTION, annotation),
+    ];
+    for (field, word) in wanted {
+        let word = word.filter(|word| !word.is_empty() && !is_near(Some(word)));
+        if let Some(word) = word {
+            wrong.say(|| {
+                format!("{field}: want PreferClose, PreferSameZone or PreferSameNode, got {word:?}")
+            });
+        }
+    }
+    wanted.iter().any(|(_, word)| is_near(*word))
 }
 
 fn exported(annotation: Option<&str>) -> Vec<Arc<str>> {
