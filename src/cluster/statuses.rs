@@ -1,6 +1,5 @@
-//! Writes what is told of objects into their `status`, by server-side apply. Each replica says the same, without
-//! leader election, and a status that is up to date is not written: neither replicas nor restarts nor own writes cause further
-//! ones.
+//! Writes the messages about objects into their `status`, by server-side apply and without leader election: each replica says
+//! the same, and a status that is up to date is not written, so neither replicas nor restarts nor own writes cause another.
 
 mod ledger;
 mod seen;
