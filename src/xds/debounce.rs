@@ -146,7 +146,14 @@ impl Debounce {
             return None;
         }
         self.busy = true;
-        let is_whole = self.others_due().is_none_or(|at| at <= now);
+        // Proxies alone do not wait: a snapshot of endpoints alone may have left hosts to the next whole one, and only a full
+        // batch makes all of them.
+        let is_full = |waiting: &PendingChanges| waiting.batch.full;
+        let is_whole = self.others_due().is_none_or(|at| at <= now)
+            || self
+                .waiting
+                .as_ref()
+                .is_some_and(|waiting| !is_full(waiting));
         let waiting = self.waiting.take_if(|_| is_whole);
         let endpoints = self.endpoints.take();
         let firsts = [

@@ -155,17 +155,24 @@ impl Service {
         self.ports.iter().find(|port| port.number == number)
     }
 
-    /// Which of two wins, where only one can: one of Kubernetes before all others, for whoever writes a ServiceEntry says its
-    /// host, its addresses and, in a file, its age; then the older, then by hostname, then by namespace. One without a time is
-    /// oldest. In discovery.md §3 age comes first.
+    /// Orders two services of which one can have a name, a domain or an address: Services of Kubernetes first, because the author
+    /// of a ServiceEntry chooses its host, its addresses and, in a file, its age; then [`Self::older`]. In discovery.md §3 age
+    /// comes first.
     #[must_use]
     pub fn precedence(&self, other: &Self) -> Ordering {
-        let rank = |one: &Self| (one.registry != Registry::Kubernetes, one.created);
+        let rank = |one: &Self| one.registry != Registry::Kubernetes;
         let by_rank = rank(self).cmp(&rank(other));
-        by_rank.then_with(|| self.key.cmp(&other.key))
+        by_rank.then_with(|| self.older(other))
     }
 
-    /// Why this one comes before another, in a word behind its name.
+    /// Orders two services by age, then by hostname, then by namespace. One without a time is oldest.
+    #[must_use]
+    pub fn older(&self, other: &Self) -> Ordering {
+        let by_age = self.created.cmp(&other.created);
+        by_age.then_with(|| self.key.cmp(&other.key))
+    }
+
+    /// Returns the reason for this order, as words behind the service's name.
     #[must_use]
     pub fn why_first(&self, other: &Self) -> &'static str {
         if self.registry == Registry::Kubernetes && other.registry != Registry::Kubernetes {
@@ -197,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Whoever may write a ServiceEntry in some namespace may say any host and any age.
+    /// The author of a ServiceEntry chooses its host and its age.
     #[test]
     fn a_service_of_kubernetes_comes_before_all_that_are_written() {
         let of = |registry: Registry, created: Option<i64>| Service {

@@ -138,6 +138,8 @@ pub(crate) fn mutual_of_provider(
 /// The system's roots in Debian and distroless images. A proxy without this file refuses the clusters that want it, and no
 /// others.
 pub(crate) const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// The word of `caCertificates` that asks for them.
+pub(crate) const SYSTEM: &str = "system";
 
 /// The roots that a server is checked with.
 #[derive(Clone, Copy, Debug)]

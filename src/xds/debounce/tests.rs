@@ -124,6 +124,20 @@ fn one_full_change_makes_all_full_and_a_proxy_is_its_own() {
     assert_eq!(sent, log(&[(120, "full a b"), (600, "p")]));
 }
 
+/// A snapshot of endpoints alone leaves a host to the next whole one where more of it has changed.
+#[test]
+fn endpoints_go_out_with_proxies_that_wait() {
+    let proxy = Change::Proxy(WorkloadKey {
+        cluster: "c".into(),
+        namespace: "n".into(),
+        name: "p".into(),
+    });
+    let mut script: Vec<_> = (0..40).map(|n| (n * 50, proxy.clone())).collect();
+    script.push((320, endpoints("a")));
+    let sent = play(Quiet::default(), 1, &script, 3_000);
+    assert_eq!(sent, log(&[(1_320, "a p"), (2_050, "p")]));
+}
+
 #[test]
 fn reasons_add_up() {
     let mut debounce = Debounce::new(Quiet::default());

@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::config::core::v3 as core;
 use super::clusters::{self, ClusterParameters};
 use super::endpoints;
 use super::mesh::Mesh;
-use crate::common::tls::{self, Root, SYSTEM_ROOTS};
+use crate::common::tls::{self, Root, SYSTEM, SYSTEM_ROOTS};
 use crate::common::wire::{self, Assignment, ClusterTail, EndpointMessage, Group, Peer};
 use crate::common::{keepalive, upstream_http};
 use crate::finish::{ClusterParts, Draft};
@@ -109,7 +109,7 @@ impl LogService {
                 let own = (mode == TlSmode::Mutual)
                     .then_some((&*given.client_certificate, &*given.private_key));
                 let root = match &*given.ca_certificates {
-                    "" => SYSTEM_ROOTS,
+                    "" | SYSTEM => SYSTEM_ROOTS,
                     root => root,
                 };
                 Some(tls::service(given, own, Root::File(root), &["h2"]))

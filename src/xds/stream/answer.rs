@@ -356,7 +356,12 @@ impl Stream {
         mut resources: Vec<Arc<Resource>>,
         mut removed: Vec<Arc<str>>,
     ) -> Response {
-        let beyond = self.unknown.take_unanswered(kind);
+        let mut beyond = self.unknown.take_unanswered(kind);
+        if !beyond.is_empty() {
+            // A name may have come to be since it was asked for, or be asked for twice.
+            let there: BTreeSet<&str> = resources.iter().map(|one| &*one.name).collect();
+            beyond.retain(|name| !there.contains(&**name));
+        }
         match Absence::of(kind, self.protocol, self.client) {
             Absence::Empty => {
                 let empty = beyond.iter().map(|name| Arc::new(Resource::empty(name)));

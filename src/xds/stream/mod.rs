@@ -273,8 +273,9 @@ impl Stream {
             is_there: &|name| !matches!(made(|| view.name(request.kind, name)), Ok(None)),
         };
         let kept = self.unknown.ask(request.kind, &asked)?;
-        // A request without names means all that there is: one name stays.
-        let kept = if kept.is_empty() {
+        // A request without names means all that there is, but for a later one in delta: one name stays.
+        let means_all = is_first || self.protocol == Protocol::StateOfTheWorld;
+        let kept = if kept.is_empty() && means_all {
             names.get(..1).unwrap_or_default()
         } else {
             &*kept

@@ -94,6 +94,10 @@ impl UnknownNames {
         let last = (!beyond.is_empty()).then(|| Version::of(beyond.join("\0").as_bytes()));
         let repeats = asked.all && last == known.last;
         known.last = last.filter(|_| asked.all);
+        if asked.all && !repeats {
+            // This request stands in the place of the earlier one.
+            known.unanswered.clear();
+        }
         if beyond.is_empty() {
             return Ok(Cow::Borrowed(asked.names));
         }
@@ -101,9 +105,6 @@ impl UnknownNames {
         let kept = kept.filter(|name| beyond.binary_search(name).is_err());
         let kept = Cow::Owned(kept.collect());
         if asked.is_told && !repeats {
-            if asked.all {
-                known.unanswered.clear();
-            }
             self.answer(kind, &beyond);
         }
         Ok(kept)

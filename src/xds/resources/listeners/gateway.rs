@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener
 
 use super::chain::{self, Match};
 use super::{Frame, Inspect, ListenAddress, name};
-use crate::common::conflict::{Conflict, REJECTED_CONFIG, TOO_LARGE};
+use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::room::FairRoom;
 use crate::finish::Draft;
 use crate::resources::clusters::BLACK_HOLE;
@@ -81,7 +81,7 @@ impl Edge<'_> {
                     .map(|rule| &rule.from),
             );
         }
-        let mut found = Vec::new();
+        let mut found = Conflicts::default();
         for server in through {
             let bound = self.rules.bound(server.from()).into_iter();
             let in_vain = bound.filter(|rule| {
@@ -89,16 +89,17 @@ impl Edge<'_> {
                 let of_requests = spec.tls.is_empty() && !spec.http.is_empty();
                 of_requests && !served.contains(&rule.from) && meets(server, rule)
             });
-            found.extend(in_vain.map(|rule| {
-                let message = format!(
-                    "nothing of {} is served at {}, which passes TLS on: there it needs tls in place of http",
-                    rule.from,
-                    server.called()
-                );
-                Conflict::new(REJECTED_CONFIG, message.clone(), message).because_of(&rule.from)
-            }));
+            for rule in in_vain {
+                found.push(REJECTED_CONFIG, Some(&rule.from), || {
+                    let message = format!(
+                        "nothing of it is served at {}, which passes TLS on: there it needs tls in place of http",
+                        server.called()
+                    );
+                    (rule.from.to_string(), message)
+                });
+            }
         }
-        found
+        found.finish()
     }
 
     fn listener(

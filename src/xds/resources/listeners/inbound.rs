@@ -155,6 +155,9 @@ pub(crate) fn of_instances(
         .collect()
 }
 
+/// Conflicts of protocols that one service tells.
+const MOST_OF_SERVICE: usize = 20;
+
 /// The conflicts of services whose protocol is not that of a service before them, at one of these ports of the workload.
 pub(crate) fn other_protocols(
     instances: &[Instance],
@@ -164,14 +167,21 @@ pub(crate) fn other_protocols(
     let ports: BTreeSet<u16> = inbound_ports.iter().map(|one| one.port).collect();
     let mut first: BTreeMap<u16, &Instance> = BTreeMap::new();
     let mut lost = Vec::new();
+    let mut of_services: BTreeMap<&ServiceKey, usize> = BTreeMap::new();
     for instance in instances
         .iter()
         .filter(|instance| ports.contains(&instance.target))
     {
         let winner = *first.entry(instance.target).or_insert(instance);
         let [said, first_said] = [instance, winner].map(|one| declared(one.port.protocol, sniffs));
-        if said != first_said {
-            lost.push(other_protocol(instance, winner));
+        // A port that says none asks for none.
+        if said != first_said && !instance.port.protocol.is_auto() {
+            let key = &instance.service.key;
+            let of_service = of_services.entry(key).or_default();
+            *of_service += 1;
+            if *of_service <= MOST_OF_SERVICE {
+                lost.push(other_protocol(instance, winner));
+            }
         }
     }
     lost

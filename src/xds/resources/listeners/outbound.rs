@@ -147,14 +147,14 @@ pub(crate) fn build<'a>(
                     && (is_routed || service_ports.has(&service_port.service.key))
             }),
         };
-        let mut left = service_ports
+        let left: Vec<_> = service_ports
             .all()
             .filter(|service_port| is_left(service_port))
-            .peekable();
-        if left.peek().is_none() {
+            .collect();
+        if left.is_empty() {
             builder.is_for_nothing();
         }
-        for service_port in left {
+        for service_port in turns(left, place.cluster.as_str()) {
             match stand.protocol.filter(|_| service_port.protocol.is_auto()) {
                 Some(protocol) => {
                     let declared = ServicePort {
@@ -170,6 +170,23 @@ pub(crate) fn build<'a>(
         earlier.extend(stand.port.map(|port| (port, service_ports)));
     }
     out
+}
+
+/// The order in which ports take their places. Those with addresses of their own go by precedence; a port that services share
+/// is the older one's, for a Service of Kubernetes has no more right to the port of a ServiceEntry than others.
+fn turns<'a>(all: Vec<&'a Arc<ServicePort>>, cluster: &str) -> Vec<&'a Arc<ServicePort>> {
+    let has_own =
+        |one: &&Arc<ServicePort>| !one.protocol.is_http() && one.has_plain_address(cluster);
+    let own: Vec<_> = all.iter().copied().filter(has_own).collect();
+    let mut own = own.into_iter();
+    let mut turns = all;
+    turns.sort_by(|one, other| one.service.older(&other.service));
+    for turn in turns.iter_mut().filter(|turn| has_own(turn)) {
+        if let Some(next) = own.next() {
+            *turn = next;
+        }
+    }
+    turns
 }
 
 fn extras(service_port: &ServicePort) -> Extras<'static> {
@@ -280,8 +297,7 @@ impl Builder<'_> {
         let shared = self.shared.entry(port).or_default();
         match &shared.claim {
             Some(CatchAll::Tcp(winner)) => {
-                let first = winner.service.why_first(&service_port.service);
-                let why = format!("{} {first}", winner.authority());
+                let why = format!("{} is older", winner.authority());
                 self.lose(HTTP_OVER_TCP, service_port, port, &why);
                 return;
             }
@@ -303,14 +319,13 @@ impl Builder<'_> {
                     TCP_OVER_HTTP,
                     service_port,
                     port,
-                    "an HTTP service is older, or of Kubernetes",
+                    "an HTTP service is older",
                 );
             }
             // Requests of both are told apart by their hosts.
             Some(CatchAll::Auto(_)) if auto => shared.is_for(service_port),
             Some(CatchAll::Tcp(winner) | CatchAll::Auto(winner)) => {
-                let first = winner.service.why_first(&service_port.service);
-                let why = format!("{} {first}", winner.authority());
+                let why = format!("{} is older", winner.authority());
                 self.lose(TCP_OVER_TCP, service_port, port, &why);
             }
             None => {

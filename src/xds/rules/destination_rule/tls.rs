@@ -9,12 +9,9 @@ use envoy_types::pb::envoy::config::core::v3::UpstreamHttpProtocolOptions;
 use envoy_types::pb::envoy::config::core::v3::proxy_protocol_config::Version;
 
 use super::{Purpose, credentials};
-use crate::common::tls::{self, Root, SYSTEM_ROOTS};
+use crate::common::tls::{self, Root, SYSTEM, SYSTEM_ROOTS};
 use crate::common::upstream_http::{UpstreamHttp, is_http2, speaking};
 use crate::finish::ClusterParts;
-
-/// The word for the system's roots in place of a file.
-const SYSTEM: &str = "system";
 
 /// A program with gRPC in it refuses a cluster with files, and says so: that is better than to call it in plain text.
 ///

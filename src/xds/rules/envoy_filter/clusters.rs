@@ -40,7 +40,8 @@ impl Patched for ClusterParts {
         let Ok(mut whole) = Cluster::decode(&*draft.message.clone().encode()) else {
             return true;
         };
-        let by_fields = is_merged_by_fields(patch, &whole) && dns_cluster::to_fields(&mut whole);
+        let by_fields =
+            is_merged_by_fields(patch, &whole, work) && dns_cluster::to_fields(&mut whole);
         let is_touched = work.is_touched_by(|| work.change(patch, &mut whole));
         if by_fields {
             dns_cluster::to_cluster_type(&mut whole);
@@ -56,7 +57,7 @@ impl Patched for ClusterParts {
 
 /// Reports whether a patch may say how names are looked up in the fields that a cluster has without a type of its own. Beside the
 /// type of a cluster of names Envoy reads none of them.
-fn is_merged_by_fields(patch: &Patch, whole: &Cluster) -> bool {
+fn is_merged_by_fields(patch: &Patch, whole: &Cluster, work: &Work<'_>) -> bool {
     let has_type = |cluster: &Cluster| {
         matches!(
             cluster.cluster_discovery_type,
@@ -69,5 +70,6 @@ fn is_merged_by_fields(patch: &Patch, whole: &Cluster) -> bool {
     );
     is_merge
         && has_type(whole)
+        && work.has_room_to_read(patch, patch.value.len())
         && Cluster::decode(&*patch.value).is_ok_and(|written| !has_type(&written))
 }

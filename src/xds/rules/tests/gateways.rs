@@ -1117,7 +1117,7 @@ fn rules_for_requests_alone_are_told_where_tls_goes_on() {
         let told = snapshot.conflicts().into_iter();
         told.map(|one| one.message).collect::<Vec<_>>()
     };
-    let want = "nothing of VirtualService demo/v is served at spec.servers[0] of Gateway demo/g, which passes TLS on: there it needs \
+    let want = "nothing of it is served at spec.servers[0] of Gateway demo/g, which passes TLS on: there it needs \
                 tls in place of http";
     assert_eq!(told(&[through], "x.example", http), [want]);
     for (servers, host, rules) in [

@@ -409,3 +409,37 @@ fn an_older_service_entry_takes_nothing_from_a_service_of_kubernetes() {
         assert_eq!(older, None, "{squat}");
     }
 }
+
+/// Any Service may have any port, with HTTP or without an address: it takes none that an older ServiceEntry shares with others.
+#[test]
+fn a_service_of_kubernetes_takes_no_shared_port_from_an_older_service_entry() {
+    for protocol in ["HTTP", "TCP"] {
+        let mut world = world("");
+        let mut entry = service("db.example", &[(5432, "TCP")], Resolution::Static);
+        entry.key = ServiceKey::new("db.example", "demo");
+        entry.created = Some(1);
+        entry.addresses.clear();
+        add(&mut world, entry, vec![endpoint("10.2.0.1", 5432, "p5432")]);
+        let mut other = service("k", &[(5432, protocol)], Resolution::Static);
+        other.registry = Registry::Kubernetes;
+        other.created = Some(2);
+        other.addresses.clear();
+        add(
+            &mut world,
+            other.clone(),
+            vec![endpoint("6.6.6.6", 80, "p5432")],
+        );
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        let view = snapshot.view(&node(FIRST, "REDIRECT"));
+        let listener = view.get(Type::Listener, "0.0.0.0_5432").unwrap();
+        let bytes = String::from_utf8_lossy(&listener.body).into_owned();
+        assert!(bytes.contains("outbound|5432||db.example"), "{protocol}");
+        let told = snapshot.conflicts();
+        let lost = told.iter().find(|one| one.services.contains(&other.key));
+        let lost = lost.unwrap_or_else(|| panic!("{protocol}: {told:?}"));
+        assert!(
+            lost.message.contains("db.example:5432 is older"),
+            "{lost:?}"
+        );
+    }
+}

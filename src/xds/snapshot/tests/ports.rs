@@ -297,4 +297,5 @@ fn two_protocols_at_one_port_of_a_workload_are_told() {
     assert_eq!(told("HTTP", 8080), [(key.to_owned(), message.to_owned())]);
     assert_eq!(told("TCP", 8080), [], "they agree");
     assert_eq!(told("HTTP", 8081), [], "another port");
+    assert_eq!(told("", 8080), [], "no protocol is asked for");
 }

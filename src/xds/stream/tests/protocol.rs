@@ -458,6 +458,21 @@ fn names_of_nothing_beyond_a_bound_are_answered_and_forgotten() {
             assert_eq!(wire.stream.watches(kind).names.len(), UNKNOWN_NAMES);
         }
     }
+    // One at a time they are no more.
+    for kind in [Cluster, Listener] {
+        let mut wire = Wire::delta(&world());
+        for name in names("x", UNKNOWN_NAMES + 100) {
+            let names = [name].into();
+            let request = Request {
+                names,
+                ..Request::of(kind)
+            };
+            wire.ask(&request);
+            assert_eq!(wire.all().len(), 1);
+        }
+        let known = wire.stream.watches(kind).names.len();
+        assert_eq!(known, UNKNOWN_NAMES, "{kind:?}");
+    }
     // One of them that comes to be there is sent when it is named again.
     let mut wire = Wire::sotw(&world());
     let many = [names("x", UNKNOWN_NAMES), names("y", 1)].concat();
