@@ -117,7 +117,7 @@ impl Target {
         fs::read_dir(self.proc("task")).unwrap().count()
     }
 
-    /// What a file's mappings may still add to `Rss:`, in kB. The kernel maps a file 64 kB at a time, at addresses that are a
+    /// Returns the kB that a file's mappings may still add to `Rss:`. The kernel maps a file 64 kB at a time, at addresses that are a
     /// multiple of that (`fault_around_bytes`): which page is left for later depends on where the program has been loaded.
     /// A mapping of which nothing is resident has been given back, and adds nothing.
     fn unmapped_code(&self, file: &Path) -> u64 {

@@ -24,8 +24,8 @@ impl Version {
         Self(half.fold(0, |sum, byte| sum << 8 | u128::from(*byte)))
     }
 
-    /// The same with a mark in place of its last eight digits: who is given the version back reads from it what the content was,
-    /// though nobody has it any more. The mark of a set is the sum of its members' marks.
+    /// The same with a mark in place of its last eight digits: a server that gets the version back reads the mark from it, also
+    /// after the content is gone. The mark of a set is the sum of its members' marks.
     #[must_use]
     pub fn marked(self, mark: u32) -> Self {
         Self(self.0 >> u32::BITS << u32::BITS | u128::from(mark))

@@ -40,6 +40,19 @@ pub(crate) fn conditions(there: &Value, messages: &[Value], generation: i64) -> 
     conditions
 }
 
+/// Returns whether the server has these conditions, whole or as its definition lets ours be: that of Istio 1.24 drops the
+/// generation.
+pub(crate) fn has_conditions(there: &[Value], wanted: &[Value]) -> bool {
+    let is_kept = |(there, wanted): (&Value, &Value)| {
+        let mut less = wanted.clone();
+        if let Some(fields) = less.as_object_mut() {
+            fields.remove("observedGeneration");
+        }
+        there == wanted || is_ours(wanted) && *there == less
+    };
+    there.len() == wanted.len() && there.iter().zip(wanted).all(is_kept)
+}
+
 /// Returns whether others have conditions there.
 pub(crate) fn has_others(conditions: &[Value]) -> bool {
     conditions.iter().any(|one| !is_ours(one))
@@ -149,6 +162,28 @@ mod tests {
             (&warned[0]["status"], &warned[0]["reason"]),
             (&json!("True"), &json!("Warnings"))
         );
+    }
+
+    #[test]
+    fn a_condition_is_there_with_its_generation_or_without() {
+        let other = json!({"type": "Reconciled", "status": "True", "observedGeneration": "3"});
+        let wanted = conditions(&json!([other]), &[message("ERROR", "b")], 3);
+        let without = |at: usize| {
+            let mut there = wanted.clone();
+            there[at]
+                .as_object_mut()
+                .unwrap()
+                .remove("observedGeneration");
+            there
+        };
+        assert!(has_conditions(&wanted, &wanted) && has_conditions(&without(1), &wanted));
+        assert!(
+            !has_conditions(&without(0), &wanted),
+            "another's is as it is"
+        );
+        assert!(!has_conditions(&wanted[..1], &wanted));
+        let later = conditions(&json!([other]), &[message("ERROR", "b")], 4);
+        assert!(!has_conditions(&wanted, &later));
     }
 
     #[test]

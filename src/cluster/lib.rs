@@ -17,7 +17,7 @@
 //! * `disk`: the file system on a thread of its own, with deadlines. `tree`: the files of a directory, bounded.
 //! * `catalogue`: each object once, in its last good version, with its [`Origin`], and the status of each object that claims its
 //!   name.
-//! * `condition`: what is told of an object, as a condition of its `status`.
+//! * `condition`: messages about an object as a condition of its `status`.
 //! * [`config`]: configuration from directories and API servers, checked, with findings.
 //! * [`registry`]: services and rules of API servers, directories, Consul and memory as one [`World`](api::model::World), with the
 //!   [`Changes`](api::model::Changes) of each step.

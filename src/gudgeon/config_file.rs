@@ -55,7 +55,7 @@ pub(crate) struct ConfigFile {
     pub(crate) hangs: bool,
     /// The hash of the last text that [`Self::changed_text`] returned.
     text: Option<String>,
-    /// Nobody has given the flag.
+    /// No flag names the path.
     is_default: bool,
 }
 
@@ -77,7 +77,7 @@ impl ConfigFile {
         }
     }
 
-    /// Returns the line that reports an error. A flag that nobody has given is not blamed for its default path.
+    /// Returns the line that reports an error. A default path is named as that.
     fn line(&self, verb: &str, cause: &str) -> String {
         let FlaggedFile { flag, path } = &self.named;
         let path = path.display();

@@ -28,7 +28,10 @@ pub use object::ObjectRef;
 pub use protocol::{Protocol, UnknownProtocol};
 pub use service::{Port, Registry, Resolution, Service, ServiceKey, Target};
 pub use workload::{Workload, WorkloadKey};
-pub use world::{Configured, DISTRIBUTION, DRY_RUN, Objects, Shards, World, is_dry_run, is_near};
+pub use world::{
+    Configured, DISTRIBUTION, DRY_RUN, Objects, Shards, World, is_dry_run, is_near,
+    is_near_by_field,
+};
 
 /// Labels of a pod, or the labels that a selector wants.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;

@@ -33,14 +33,19 @@ pub struct Configured<T> {
 /// The annotation of a service that says which of its endpoints come first.
 pub const DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
 
-/// Returns true if that annotation, or the field of a Service, wants the endpoints near the client. Those of its own node are in
-/// its zone.
+/// Words that want the endpoints near the client. Those of its own node are in its zone.
+const NEAR: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
+
+/// Returns true if that annotation wants the endpoints near the client, in whatever case, as Istio reads it.
 #[must_use]
-pub fn is_near(distribution: Option<&str>) -> bool {
-    matches!(
-        distribution,
-        Some("PreferClose" | "PreferSameZone" | "PreferSameNode")
-    )
+pub fn is_near(annotation: Option<&str>) -> bool {
+    annotation.is_some_and(|word| NEAR.iter().any(|near| word.eq_ignore_ascii_case(near)))
+}
+
+/// Returns true if the field of a Service does.
+#[must_use]
+pub fn is_near_by_field(field: Option<&str>) -> bool {
+    field.is_some_and(|word| NEAR.contains(&word))
 }
 
 /// The annotation of a policy that is tried and not enforced.

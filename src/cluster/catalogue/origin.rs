@@ -54,6 +54,18 @@ impl Origin {
         }
     }
 
+    /// The same place whatever version is there.
+    #[must_use]
+    pub fn without_version(&self) -> Self {
+        match self {
+            Self::Cluster { cluster, object } => Self::Cluster {
+                cluster: cluster.clone(),
+                object: object.split('@').next().unwrap_or_default().into(),
+            },
+            Self::File { .. } | Self::Source(_) => self.clone(),
+        }
+    }
+
     /// The line; 0 if it is unknown.
     #[must_use]
     pub const fn line(&self) -> usize {

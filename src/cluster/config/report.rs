@@ -49,6 +49,18 @@ impl fmt::Display for Rejected {
     }
 }
 
+impl Rejected {
+    /// Returns the fault whatever version has it, and the line that tells it.
+    #[must_use]
+    pub fn line(&self) -> (String, String) {
+        let fault = Self {
+            origin: self.origin.without_version(),
+            ..self.clone()
+        };
+        (fault.to_string(), self.to_string())
+    }
+}
+
 /// A served object that has warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warned {
@@ -62,6 +74,18 @@ impl fmt::Display for Warned {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         place(&self.origin, &self.id, to)?;
         said(&self.warnings, to)
+    }
+}
+
+impl Warned {
+    /// As [`Rejected::line`].
+    #[must_use]
+    pub fn line(&self) -> (String, String) {
+        let fault = Self {
+            origin: self.origin.without_version(),
+            ..self.clone()
+        };
+        (fault.to_string(), self.to_string())
     }
 }
 
@@ -83,7 +107,7 @@ fn said(findings: &[Finding], to: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The report of a source, sorted by origin.
+/// The report of a source, sorted by file, or by kind and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigReport {
     pub rejected: Vec<Rejected>,
@@ -98,19 +122,22 @@ pub struct ConfigReport {
 const MOST_LINES: usize = 100;
 
 impl ConfigReport {
-    /// Returns the lines that `before` does not have, at most `MOST_LINES`, and the number of those cut.
+    /// Returns the lines that `before` does not have, at most `MOST_LINES`, and the number of those cut. Another version of an
+    /// object that has the same fault is no news.
     #[must_use]
     pub fn news(&self, before: &Self) -> (Vec<String>, usize) {
-        let known: BTreeSet<String> = before.lines().collect();
-        let mut new: Vec<_> = self.lines().filter(|line| !known.contains(line)).collect();
+        let known: BTreeSet<String> = before.lines().map(|(fault, _)| fault).collect();
+        let new = self.lines().filter(|(fault, _)| !known.contains(fault));
+        let mut new: Vec<_> = new.map(|(_, line)| line).collect();
         let more = new.len().saturating_sub(MOST_LINES);
         new.truncate(MOST_LINES);
         (new, more)
     }
 
-    fn lines(&self) -> impl Iterator<Item = String> {
-        let rejected = self.rejected.iter().map(Rejected::to_string);
-        rejected.chain(self.warned.iter().map(Warned::to_string))
+    /// Each fault without its version, and the line that tells it.
+    fn lines(&self) -> impl Iterator<Item = (String, String)> {
+        let rejected = self.rejected.iter().map(Rejected::line);
+        rejected.chain(self.warned.iter().map(Warned::line))
     }
 
     /// Counts the rejected objects by collection and state.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::MANAGER;
-use crate::condition::{conditions, has_messages, has_others};
+use crate::condition::{conditions, has_conditions, has_messages, has_others};
 use crate::kind::Key;
 
 /// A page of a list.
@@ -125,7 +125,9 @@ impl SeenStatus {
             let field = |name| self.status.get(name).unwrap_or(&Value::Null);
             if has_messages(field("validationMessages"), messages)
                 && *field("observedGeneration") == observed
-                && there.as_array() == Some(&conditions)
+                && there
+                    .as_array()
+                    .is_some_and(|there| has_conditions(there, &conditions))
             {
                 return None;
             }

@@ -17,7 +17,7 @@ const MOST_OBJECTS: usize = 100_000;
 
 /// Kinds of Kubernetes that objects of ours speak of: version and group, kind, plural, and whether its metadata is enough:
 /// for Secrets no more is to leave the server.
-const KUBERNETES: [(&str, &str, &str, &str, bool); 12] = [
+const KUBERNETES: [(&str, &str, &str, &str, bool); 13] = [
     ("", "v1", "Endpoints", "endpoints", false),
     ("", "v1", "Namespace", "namespaces", true),
     ("", "v1", "Pod", "pods", true),
@@ -36,6 +36,7 @@ const KUBERNETES: [(&str, &str, &str, &str, bool); 12] = [
         "endpointslices",
         false,
     ),
+    ("networking.k8s.io", "v1", "Ingress", "ingresses", false),
 ];
 
 /// All that a cluster has.

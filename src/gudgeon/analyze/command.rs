@@ -149,7 +149,12 @@ pub(crate) fn found(
     let mut messages = Vec::new();
     let mut number = 0;
     for file in all {
-        for document in document::documents_within(&file.text, COMMAND_LINE) {
+        let mut documents = document::documents_within(&file.text, COMMAND_LINE).peekable();
+        if !file.below && documents.peek().is_none() {
+            *is_whole = false;
+            tell(&format!("{}:1: there is no object in it", file.name));
+        }
+        for document in documents {
             match document {
                 Ok(document) => {
                     for part in document.parts() {

@@ -546,7 +546,7 @@ fn a_file_without_an_object_and_a_namespace_without_one_are_told() {
         ..file(text)
     };
     assert!(is_whole(&[file(GOOD)], None));
-    for text in ["a word", "17", "[]", "- a: b"] {
+    for text in ["a word", "17", "[]", "- a: b", "", "# nothing\n---\n"] {
         assert!(!is_whole(&[file(GOOD), file(text)], None), "{text}");
         assert!(is_whole(&[file(GOOD), below(text)], None), "{text}");
     }
@@ -586,7 +586,6 @@ fn services_and_secrets_of_ingresses_are_looked_for() {
     assert_eq!(
         found,
         [
-            "spec.tls[0].secretName: the secret \"none\" is not there",
             "spec.rules[0].http.paths[1].backend.service.port: \"web\" has no port 81",
             "spec.rules[0].http.paths[2].backend.service.name: the service \"nobody\" is not there",
             "spec.rules[0].http.paths[3].backend.serviceName: the service \"nobody\" is not there",
@@ -594,6 +593,11 @@ fn services_and_secrets_of_ingresses_are_looked_for() {
         ]
     );
     assert_eq!(said(&ingress("nginx")), [""; 0]);
+    let all = found(&[file(&ingress("istio"))], None, "istio-system", &mut true);
+    let secrets = all.iter().filter(|one| one.path.contains("secretName"));
+    let secrets: Vec<_> = secrets.map(|one| (&*one.path, &*one.text)).collect();
+    let words = "the secret \"none\" is not there; certificates are files of the router";
+    assert_eq!(secrets, [("spec.tls[0].secretName", words)]);
 }
 
 #[test]

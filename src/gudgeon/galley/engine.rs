@@ -90,7 +90,7 @@ struct EngineState {
     publishes: VecDeque<Publish>,
     counts: BTreeMap<Group, u64>,
     /// Findings about Ingresses that have been logged.
-    told: BTreeSet<String>,
+    told: BTreeMap<String, String>,
 }
 
 impl EngineState {
@@ -143,7 +143,7 @@ impl GalleyEngine {
             publisher: Publisher::new(Arc::new(Catalog::all())),
             publishes: VecDeque::new(),
             counts: BTreeMap::new(),
-            told: BTreeSet::new(),
+            told: BTreeMap::new(),
         };
         let this = Arc::new(Self {
             settings,
@@ -322,10 +322,11 @@ impl GalleyEngine {
             return;
         }
         let origins = &state.report.ingresses;
-        let rejected = processing.rejected(origins).map(|one| one.to_string());
-        let warned = processing.warned(origins).map(|one| one.to_string());
-        let lines: BTreeSet<String> = rejected.chain(warned).take(MOST_LINES).collect();
-        for line in lines.difference(&state.told) {
+        let rejected = processing.rejected(origins).map(|one| one.line());
+        let warned = processing.warned(origins).map(|one| one.line());
+        let lines: BTreeMap<_, _> = rejected.chain(warned).take(MOST_LINES).collect();
+        let is_new = |fault: &String| !state.told.contains_key(fault);
+        for (_, line) in lines.iter().filter(|(fault, _)| is_new(fault)) {
             warn!("{line}");
         }
         state.told = lines;
@@ -491,7 +492,7 @@ mod tests {
         engine.mesh(mesh(1));
         let told = |engine: &GalleyEngine| -> Vec<String> {
             let told = &engine.state().told;
-            told.iter().cloned().collect()
+            told.values().cloned().collect()
         };
         let line = "a.yaml:3: Ingress shop/web: warning: spec.rules[0].http.paths[0].backend: ";
         let lines = told(&engine);

@@ -37,7 +37,7 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const OPENING: Duration = Duration::from_secs(10);
 /// The time that streams have to end when a connection is too old, and at shutdown.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// The same of a connection without a stream.
+/// The same of an idle connection: one that never had a request, or, where clients may not stay, one without a stream.
 const IDLE_FAREWELL: Duration = Duration::from_secs(1);
 const END: Duration = Duration::from_secs(5);
 /// Bytes of a request's head at most.
@@ -377,7 +377,7 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
     loop {
         let idle = patience.deadline();
         let next = match told {
-            // A client that has no stream closes once it hears of the end.
+            // An idle client closes once it has GOAWAY.
             Some(told) if idle.is_some() => Some(told + IDLE_FAREWELL),
             Some(told) => Some(told + FAREWELL),
             None => idle.into_iter().chain(old).min(),

@@ -225,15 +225,20 @@ async fn serve<S: Service>(
     tls: Option<TlsAcceptor>,
     line: &Arc<Connection>,
     service: Arc<S>,
-    mut stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<Stage>,
 ) {
     let Some(tls) = tls else {
         return http1(stream, line, service, stage).await;
     };
+    let mut end = stage.clone();
+    let last = async {
+        let leaving = end.wait_for(|stage| *stage == Stage::Leaving).await;
+        drop(leaving);
+        tokio::time::sleep(LAST_HEAD).await;
+    };
     let accepted = tokio::select! {
         accepted = tokio::time::timeout(HEAD, tls.accept(stream)) => accepted,
-        // It has no request that the end could wait for.
-        _ = stage.wait_for(|stage| *stage == Stage::Leaving) => return,
+        () = last => return,
     };
     let Ok(Ok(stream)) = accepted else {
         return;

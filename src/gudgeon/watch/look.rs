@@ -24,7 +24,7 @@ pub(crate) trait Tells {
     async fn follow(&mut self);
 
     /// Returns when the files are to be read again: a moment after an event, or after the pause, with their paths found anew.
-    /// Cancel-safe.
+    /// If it is dropped, an event may be lost: the caller reads the files.
     async fn due(&mut self, pause: Duration) {
         tokio::select! {
             () = self.changed() => tokio::time::sleep(SETTLE).await,

@@ -62,7 +62,7 @@ impl PlaceWatcher {
     }
 
     /// Returns when the directories are to be read again: after the changes of a moment, or after the pause, with the path found
-    /// anew. Cancel-safe.
+    /// anew. If it is dropped, an event may be lost: the caller reads the directories.
     pub(crate) async fn due(&mut self, settle: Settle, pause: Duration) {
         tokio::select! {
             () = self.changed() => self.settle(settle).await,

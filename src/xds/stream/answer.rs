@@ -83,7 +83,7 @@ impl Stream {
         }
         if self.secrets.is_owed() {
             let found = self.look_at_named(Type::Secret, &Dirty::None);
-            // Of a secret that is not there nothing is said, but where the client counts on it.
+            // A missing secret is not mentioned, but where the client counts on it.
             if !found.is_empty() {
                 return Some(self.send_secrets(found));
             }

@@ -345,7 +345,7 @@ impl Stream {
         let asked = RequestedNames {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
-            // Of a secret that is not there nothing is said.
+            // A missing secret is not mentioned.
             is_told: absence != Absence::Silence && request.kind != Type::Secret,
             is_held: &|name| known.has(name),
             is_there: &|name| !matches!(views.name(request.kind, name), Ok(None)),

@@ -26,7 +26,7 @@ pub(super) fn redirect(at: &At<'_>) {
     let authority = at.get("authority");
     if !authority.text().chars().all(is_of_authority) {
         authority.fail(format!(
-            "{} is no host: it has letters that none has",
+            "{} is not a host: it has characters that RFC 3986 allows in none",
             quoted(authority.text())
         ));
     }

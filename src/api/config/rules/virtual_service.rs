@@ -147,6 +147,10 @@ fn unreached(rules: &At<'_>, name: &str) {
         if !matches.is_whole() {
             continue;
         }
+        // Its delegate may leave requests to the next rules.
+        if rule.get("delegate").is_set() {
+            continue;
+        }
         let without = |item: &Value| item.as_object().is_some_and(serde_json::Map::is_empty);
         if matches.is_empty() || matches.list().iter().any(without) {
             all_from = Some((index, "has no match"));

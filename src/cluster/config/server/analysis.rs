@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::seen::Seen;
-use crate::condition::{conditions, has_messages};
+use crate::condition::{conditions, has_conditions, has_messages};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
@@ -61,7 +61,7 @@ fn status(seen: &Seen, messages: &[Json]) -> serde_json::Map<String, Json> {
     let there = read(seen.conditions.as_ref());
     let conditions = conditions(&there, messages, seen.generation);
     let known = there.as_array().map_or(&[][..], Vec::as_slice);
-    if *known != conditions {
+    if !has_conditions(known, &conditions) {
         status.insert("conditions".to_owned(), some(conditions));
     }
     status

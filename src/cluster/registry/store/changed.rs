@@ -1,4 +1,4 @@
-//! The kinds of change that differences of endpoints and workloads are.
+//! Maps differences of endpoints and workloads to kinds of change.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -12,8 +12,17 @@ use crate::discovery::hub::Hub;
 /// Refusals that are told of one object: proxies choose their words themselves.
 const MOST: usize = 3;
 
-/// Words of refusals by type, whether they name a resource of the object, with the streams that say them.
-type Refusals = BTreeMap<(Type, String, bool), usize>;
+/// Different refusals of one object that are kept: clients choose their words, and how many streams they have.
+const MOST_KEPT: usize = 64;
+
+/// Refusals of one object.
+#[derive(Debug, Default)]
+struct Refusals {
+    /// The type, its words, and whether they name a resource of the object, with the streams that say so.
+    by_words: BTreeMap<(Type, String, bool), usize>,
+    /// Streams whose words are not kept.
+    others: usize,
+}
 
 /// Refusals of connected proxies, by the objects that have a part in them.
 #[derive(Debug, Default)]
@@ -39,7 +48,12 @@ impl Nacks {
     fn add(&mut self, object: ObjectRef, kind: Type, words: &str, is_named: bool) {
         let key = (kind, clipped(words).to_owned(), is_named);
         let of_object = self.0.entry(object).or_default();
-        *of_object.entry(key).or_default() += 1;
+        let by_words = &mut of_object.by_words;
+        if by_words.len() < MOST_KEPT || by_words.contains_key(&key) {
+            *by_words.entry(key).or_default() += 1;
+        } else {
+            of_object.others += 1;
+        }
     }
 
     /// In words, of one object.
@@ -55,7 +69,7 @@ impl Nacks {
         let Some(found) = found else {
             return Vec::new();
         };
-        let first = found.iter().take(MOST);
+        let first = found.by_words.iter().take(MOST);
         let mut words: Vec<_> = first
             .map(|((kind, words, is_named), streams)| {
                 let streams = api::counted(*streams, "stream");
@@ -66,8 +80,9 @@ impl Nacks {
                 format!("{streams} refused {}{part}: {words}", kind.word())
             })
             .collect();
-        if found.len() > MOST {
-            words.push(format!("and {} other refusals", found.len() - MOST));
+        let more = found.by_words.len().saturating_sub(MOST) + found.others;
+        if more > 0 {
+            words.push(format!("and {more} other refusals"));
         }
         words
     }
@@ -114,5 +129,7 @@ mod tests {
             (MOST + 1, "and 9997 other refusals")
         );
         assert!(said.iter().all(|words| words.len() < 400));
+        let kept = nacks.0.values().map(|of_object| of_object.by_words.len());
+        assert_eq!(kept.max(), Some(MOST_KEPT));
     }
 }

@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// What a refusal says, which may be megabytes, stood in each answer as it came. An id stands there as a whole: other pages
+    /// The words of a refusal, which may be megabytes, stood in each answer as they came. An id stands there as a whole: other pages
     /// want it so, and it is a kilobyte at most.
     #[tokio::test]
     async fn what_proxies_say_is_cut() {

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use crate::discovery::facts::{Counts, Facts, ROUTES};
 use crate::discovery::inert::RuleCounts;
 use crate::mcp::ReceivedObject;
-use crate::secrets;
 
 /// All that there is now.
 #[derive(Debug, Default)]
@@ -129,8 +128,7 @@ impl LastObject {
     fn written(&self) -> Written {
         let object = &self.taken.object;
         let (namespace, name) = key(object);
-        let mut spec = spec(object).unwrap_or_default();
-        secrets::hide(&mut spec);
+        let spec = spec(object).unwrap_or_default();
         let version = object.kind.versions.last().copied().unwrap_or_default();
         Written {
             api_version: format!("{}/{version}", object.kind.group).into(),

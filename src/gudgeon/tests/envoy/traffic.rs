@@ -428,7 +428,7 @@ fn clients_present_certificates_that_rules_name() {
     assert_eq!(clusters(), before, "a rotation is no change of clusters");
 }
 
-/// A server whose certificate is of nobody that the system's roots know. Envoy checks nothing where it is told of
+/// A server whose certificate no root of the system has signed. Envoy checks nothing where it is told of
 /// `system_root_certs` alone. A proxy without the file of the roots loses the cluster that wants it, and no other.
 #[test]
 fn a_server_that_no_root_knows_is_not_called() {

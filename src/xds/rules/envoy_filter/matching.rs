@@ -221,7 +221,7 @@ pub(super) fn are_routes(patch: &Patch, name: &str) -> bool {
         && (wanted.gateway.is_empty() || is_gateway())
 }
 
-/// Reports whether a patch names routes of requests in plain text, and beside that something which no such routes have.
+/// Reports whether a patch names routes of requests in plain text, and a portName or a gateway, which such routes lack.
 pub(super) fn asks_what_plain_ones_have_not(patch: &Patch, name: &str) -> bool {
     patch.context == PatchContext::Gateway
         && name.starts_with("http.")

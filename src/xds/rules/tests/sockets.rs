@@ -331,7 +331,7 @@ fn no_listener_is_in_the_place_of_an_endpoint() {
     for path in ["/run/app/so", "/run/app/s/t", "/run/ap"] {
         assert!(at(&world, &spec(path), path).0.is_some(), "{path}");
     }
-    // Of another namespace it is for other proxies.
+    // Endpoints of another namespace are for other proxies.
     let world = with("app.other", "unix:///run/app/s");
     assert!(at(&world, &spec("/run/app/s"), "/run/app/s").0.is_some());
 }

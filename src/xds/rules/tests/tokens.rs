@@ -364,7 +364,7 @@ fn connections_have_no_tokens() {
     }
 }
 
-/// What a route of the router `edge` asks of a token: paths of claims, `!` where it must not be so, and what of them.
+/// Claims that routes of the router `edge` ask for: their paths, `!` where it must not be so, and what of them.
 #[test]
 fn routes_of_routers_ask_for_claims_that_the_filter_left() {
     let mut world = workload_world();

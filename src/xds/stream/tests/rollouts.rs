@@ -224,7 +224,7 @@ fn a_listener_that_turned_while_the_client_was_away_is_gone_for_a_moment() {
     assert_eq!(wire.all(), ["lds -l"]);
 }
 
-/// Its versions do not say what was bound. Where traffic is not intercepted everything is.
+/// Its versions do not say what was bound. Without interception every listener is bound.
 #[test]
 fn a_listener_of_another_server_is_gone_for_a_moment_where_it_may_have_turned() {
     for (protocol, world, expected) in [

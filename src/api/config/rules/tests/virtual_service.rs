@@ -111,6 +111,7 @@ rows! { "VirtualService" "x"
         - tls("match: [{sniHosts: [a.org]}], route: [{destination: {host: x}, weight: 60}, {destination: {host: y}, weight: 60}]") => ["spec.tls[0].route: weights add up to 120, not 100"];
     }
     never_reached {
+        + "{hosts: [a], http: [{match: [{uri: {prefix: /}}], delegate: {name: d}}, {redirect: {uri: /}}]}";
         + "{hosts: [a], http: [{match: [{uri: {exact: /a}}, {uri: {exact: /b}}], redirect: {uri: /}}, {match: [{uri: {exact: /a}}, {uri: {exact: /c}}], redirect: {uri: /}}, {redirect: {uri: /}}]}";
         + "{hosts: [a], http: [{match: [{uri: {prefix: /}, method: {exact: GET}}, {uri: {regex: '.*a'}}, {uri: {exact: /}}, {uri: {prefix: /}, port: 1}], redirect: {uri: /}}, {redirect: {uri: /}}]}";
         - "{hosts: [a], http: [{redirect: {uri: /}}, {match: [{port: 1}], redirect: {uri: /}}]}" => ["warning: spec.http[1]: never reached: http[0] has no match"];

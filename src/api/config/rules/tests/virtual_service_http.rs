@@ -137,8 +137,8 @@ rows! { "VirtualService" "x"
         + alone("redirect: {derivePort: FROM_REQUEST_PORT}");
         + alone("redirect: {authority: 'a_b.example:8443'}");
         + alone("redirect: {authority: '[2001:db8::1]:80'}");
-        - alone("redirect: {authority: 'a b'}") => ["spec.http[0].redirect.authority: \"a b\" is no host: it has letters that none has"];
-        - alone("redirect: {authority: 'a/b'}") => ["spec.http[0].redirect.authority: \"a/b\" is no host: it has letters that none has"];
+        - alone("redirect: {authority: 'a b'}") => ["spec.http[0].redirect.authority: \"a b\" is not a host: it has characters that RFC 3986 allows in none"];
+        - alone("redirect: {authority: 'a/b'}") => ["spec.http[0].redirect.authority: \"a/b\" is not a host: it has characters that RFC 3986 allows in none"];
         - alone("redirect: {redirectCode: 301}") => ["spec.http[0].redirect: needs uri, authority, scheme or port"];
         - alone("redirect: {redirectCode: 200, scheme: ftp, port: 0}") => [
             "spec.http[0].redirect.redirectCode: 200 is neither 0 nor in 300..399",

@@ -174,7 +174,23 @@ fn a_distribution_that_kubernetes_does_not_know_is_told() {
         problem.refusal.words.to_string(),
         "spec.trafficDistribution: want PreferClose, PreferSameZone or PreferSameNode, got \"PreferSameRack\""
     );
+    let long = "x".repeat(100_000);
+    object["spec"]["trafficDistribution"] = json!(long);
+    set(&mut objects, object.clone());
+    let problem = objects.problems().next().unwrap();
+    assert!(problem.refusal.words.len() < 200, "it is kept");
+    object["spec"]["trafficDistribution"] = json!("preferclose");
+    set(&mut objects, object.clone());
+    assert!(
+        !served(&mut objects, "a").prefers_close,
+        "an annotation may have any case, the field not"
+    );
     object["spec"]["trafficDistribution"] = Value::Null;
+    object["metadata"]["annotations"] =
+        json!({"networking.istio.io/traffic-distribution": "preferclose"});
+    set(&mut objects, object.clone());
+    assert!(served(&mut objects, "a").prefers_close);
+    object["metadata"]["annotations"] = Value::Null;
     set(&mut objects, object.clone());
     assert!(!served(&mut objects, "a").prefers_close);
     assert_eq!(objects.problems().count(), 0);

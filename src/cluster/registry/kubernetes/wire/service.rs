@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near};
+use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near, is_near_by_field};
 use api::size;
 use serde::Deserialize;
 
@@ -212,18 +212,21 @@ impl From<RawService> for Service {
 /// Returns true if a field wants near endpoints; a word that Kubernetes does not know is told.
 fn prefers_close(field: Option<&str>, annotation: Option<&str>, wrong: &mut Wrong) -> bool {
     let wanted = [
-        ("spec.trafficDistribution", field),
-        (DISTRIBUTION, annotation),
+        ("spec.trafficDistribution", field, is_near_by_field(field)),
+        (DISTRIBUTION, annotation, is_near(annotation)),
     ];
-    for (field, word) in wanted {
-        let word = word.filter(|word| !word.is_empty() && !is_near(Some(word)));
-        if let Some(word) = word {
+    for (field, word, is_near) in wanted {
+        if let Some(word) = word.filter(|word| !word.is_empty() && !is_near) {
+            // An annotation may be long, and this is kept.
+            let (shown, more) = api::text::excerpt(word, 64);
             wrong.say(|| {
-                format!("{field}: want PreferClose, PreferSameZone or PreferSameNode, got {word:?}")
+                format!(
+                    "{field}: want PreferClose, PreferSameZone or PreferSameNode, got {shown:?}{more}"
+                )
             });
         }
     }
-    wanted.iter().any(|(_, word)| is_near(*word))
+    wanted.iter().any(|(_, _, is_near)| *is_near)
 }
 
 fn exported(annotation: Option<&str>) -> Vec<Arc<str>> {
@@ -319,7 +322,7 @@ fn once(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
         .collect()
 }
 
-/// Returns true if a resolver accepts the name.
+/// Returns true for letters that an API server takes in an `externalName`.
 fn is_name(text: &str) -> bool {
     const LONGEST: usize = 253;
     !text.is_empty()
