@@ -593,7 +593,7 @@ fn services_and_secrets_of_ingresses_are_looked_for() {
         ]
     );
     assert_eq!(said(&ingress("nginx")), [""; 0]);
-    let all = found(&[file(&ingress("istio"))], None, "istio-system", &mut true);
+    let all = super::found(&[file(&ingress("istio"))], None, "istio-system", &mut true);
     let secrets = all.iter().filter(|one| one.path.contains("secretName"));
     let secrets: Vec<_> = secrets.map(|one| (&*one.path, &*one.text)).collect();
     let words = "the secret \"none\" is not there; certificates are files of the router";
