@@ -70,7 +70,7 @@ async fn a_file_that_cannot_be_read_is_counted_and_shown() {
     for name in names {
         let metric = format!("pilot_total_rejected_configs{{type=\"File\",name=\"{name}\"}}");
         assert_eq!(discovery.figure(&metric), Some(1.0), "{name}");
-        soon(name, || discovery.logged(&format!("{name}: ")) == 1).await;
+        soon(name, || discovery.logged(&format!("config/{name}:")) == 1).await;
         std::fs::remove_file(place.path(&format!("config/{name}"))).unwrap();
     }
     soon("none", || told(&discovery).is_empty()).await;
