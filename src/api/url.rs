@@ -45,8 +45,8 @@ fn after_user(rest: &str) -> &str {
     let authority = url.find(ENDS).map_or(url, |end| crate::text::cut(url, end));
     // A host has nothing behind its colon but a port: this is a password that is not escaped.
     let port = authority.rsplit_once(':').map(|(_, port)| port);
-    let is_port =
-        |port: &str| port.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_port = |port: &str| port.ends_with(']') || is_number(port);
     if port.is_none_or(is_port) && !authority.contains('@') {
         return rest;
     }
@@ -70,6 +70,7 @@ mod tests {
             ("https://me:sec@ret@c", "https://…@c"),
             ("https://me:sec/ret@c/x", "https://…@c/x"),
             ("https://me:s@ec/ret@c:8500", "https://…@c:8500"),
+            ("https://:p:/secret@c", "https://…@c"),
             ("https://me@corp.com:se/cret@c:8500", "https://…@c:8500"),
             ("https://[::1]:80/a@b", "https://[::1]:80/a@b"),
             ("https://[::1]/a@b", "https://[::1]/a@b"),
