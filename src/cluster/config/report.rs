@@ -53,11 +53,7 @@ impl Rejected {
     /// Returns the fault whatever version has it, and the line that tells it.
     #[must_use]
     pub fn line(&self) -> (String, String) {
-        let fault = Self {
-            origin: self.origin.without_version(),
-            ..self.clone()
-        };
-        (fault.to_string(), self.to_string())
+        with_fault(&self.origin, self.to_string())
     }
 }
 
@@ -81,12 +77,14 @@ impl Warned {
     /// As [`Rejected::line`].
     #[must_use]
     pub fn line(&self) -> (String, String) {
-        let fault = Self {
-            origin: self.origin.without_version(),
-            ..self.clone()
-        };
-        (fault.to_string(), self.to_string())
+        with_fault(&self.origin, self.to_string())
     }
+}
+
+/// The line without the version in its place, and the line.
+fn with_fault(origin: &Origin, line: String) -> (String, String) {
+    let rest = line.strip_prefix(&origin.to_string()).unwrap_or(&line);
+    (format!("{}{rest}", origin.without_version()), line)
 }
 
 fn place(origin: &Origin, id: &EntryId, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -176,6 +174,34 @@ mod tests {
             errors: [Finding::error("spec", "is bad"), Finding::error("", "x")].into(),
             revision: Revision::default(),
         }
+    }
+
+    #[test]
+    fn another_version_with_the_same_fault_is_no_news() {
+        let of = |version: &str, fault: &str| {
+            let origin = Origin::of_cluster(&"Kubernetes".into(), &"demo/b", version);
+            let id = rejected("demo/b", ErrorEffect::Refused).id;
+            let refused = Rejected {
+                origin: origin.clone(),
+                errors: [Finding::error("spec", fault)].into(),
+                ..rejected("demo/b", ErrorEffect::Refused)
+            };
+            let warned = Warned {
+                id,
+                origin,
+                warnings: [Finding::warning("spec", fault)].into(),
+            };
+            ConfigReport {
+                rejected: vec![refused],
+                warned: vec![warned],
+                ..ConfigReport::default()
+            }
+        };
+        let before = of("7", "is bad");
+        assert_eq!(of("8", "is bad").news(&before), (Vec::new(), 0));
+        let (lines, _) = of("8", "is worse").news(&before);
+        let begins = |line: &String| line.starts_with("Kubernetes/demo/b@8: ");
+        assert!(lines.len() == 2 && lines.iter().all(begins), "{lines:?}");
     }
 
     #[test]
