@@ -11,14 +11,16 @@ use api::model::Protocol;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::DiscoveryType;
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, UpstreamConnectionOptions};
 use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 
 use super::clusters::{self, ClusterParameters};
 use super::endpoints;
 use super::mesh::Mesh;
-use crate::common::tls::{self, Root, SYSTEM, SYSTEM_ROOTS};
+use crate::common::tls::{self, Root};
 use crate::common::wire::{self, Assignment, ClusterTail, EndpointMessage, Group, Peer};
 use crate::common::{keepalive, upstream_http};
 use crate::finish::{ClusterParts, Draft};
+use crate::rules::destination_rule::{client_files, secrets_in_files};
 
 /// The name of the cluster that the loggers go to.
 pub(crate) const NAME: &str = "envoy_accesslog_service";
@@ -64,7 +66,7 @@ impl LogService {
         };
         let mut cluster = Cluster {
             circuit_breakers: clusters::unlimited(),
-            transport_socket: self.transport_socket(client),
+            transport_socket: self.transport_socket(mesh, client),
             ..clusters::base(NAME, mesh, kind)
         };
         if let Some(keepalive) = &self.given.tcp_keepalive {
@@ -100,19 +102,26 @@ impl LogService {
         Draft::new(NAME, parts)
     }
 
+    /// Secrets of files that its connections use.
+    pub(crate) fn secrets_in_files(&self) -> impl Iterator<Item = Secret> {
+        self.given.tls_settings.iter().flat_map(secrets_in_files)
+    }
+
     /// None: in clear.
-    fn transport_socket(&self, client: &ClusterParameters) -> Option<core::TransportSocket> {
+    fn transport_socket(
+        &self,
+        mesh: &Mesh,
+        client: &ClusterParameters,
+    ) -> Option<core::TransportSocket> {
         let given = self.given.tls_settings.as_ref()?;
         match given.mode() {
             TlSmode::Disable => None,
-            mode @ (TlSmode::Simple | TlSmode::Mutual) => {
-                let own = (mode == TlSmode::Mutual)
-                    .then_some((&*given.client_certificate, &*given.private_key));
-                let root = match &*given.ca_certificates {
-                    "" | SYSTEM => SYSTEM_ROOTS,
-                    root => root,
-                };
-                Some(tls::service(given, own, Root::File(root), &["h2"]))
+            TlSmode::Simple | TlSmode::Mutual => {
+                let (pair, root) = client_files(given);
+                let names = (pair.map(|pair| pair.name()), root.map(|root| root.name()));
+                let timeout = mesh.initial_fetch_timeout;
+                let socket = tls::service_by_name(given, &names.0, &names.1, timeout, &["h2"]);
+                Some(socket)
             }
             TlSmode::IstioMutual => {
                 let files = &client.files;

@@ -31,11 +31,14 @@ use envoy_types::pb::google::protobuf::{Duration as Time, Struct, Value, value};
 use crate::common::wire;
 use crate::finish::ClusterParts;
 use crate::node::Files;
+use crate::rules::gateway::secrets::ProxySecrets;
 use crate::scope::{ProxyRules, Rule, Rules};
 
 pub(crate) use balancer::hash_policy;
 pub(crate) use carried::{carry, limit_connections};
-pub(crate) use credentials::{ClientSecrets, has_credentials, named_by};
+pub(crate) use credentials::{
+    client_files, has_client_files, has_credentials, named_by, secrets_in_files,
+};
 
 /// Rules for one service, in order: what the first of them says counts, and all their subsets.
 #[derive(Clone, Debug, Default)]
@@ -261,7 +264,9 @@ pub(crate) struct Purpose<'a> {
     /// For a program with gRPC in it, which refuses what it does not know.
     pub(crate) grpc: bool,
     /// That it may have by name; `None`: names of certificates mean nothing to it.
-    pub(crate) secrets: Option<ClientSecrets<'a>>,
+    pub(crate) secrets: Option<ProxySecrets<'a>>,
+    /// The time for which a cluster waits for secrets.
+    pub(crate) initial_fetch_timeout: Duration,
 }
 
 /// Changes a client's cluster as the rules of its service want it.

@@ -15,6 +15,7 @@
 pub(crate) mod authorization_policy;
 pub(crate) mod destination_rule;
 pub(crate) mod envoy_filter;
+pub(crate) mod file_secrets;
 pub(crate) mod gateway;
 pub(crate) mod peer_authentication;
 pub(crate) mod request_authentication;

@@ -94,6 +94,8 @@ struct Base {
     near_by_rules: bool,
     failover: FailoverLabels,
     client_credentials: ClientCredentials,
+    /// Clusters ask for files of their proxies.
+    has_client_files: bool,
     /// Rules make clients ask servers for who they are.
     accounts_by_rules: bool,
     networks: Networks,
@@ -476,11 +478,13 @@ impl Base {
         let rules = Rules::new(world, settings);
         let policies = Policies::new(world);
         let tls_by_policies = policies.all_peers().any(peer_authentication::takes_tls);
+        let mesh = Mesh {
+            tls_by_policies,
+            ..Mesh::new(&world.mesh, settings)
+        };
         Self {
-            mesh: Mesh {
-                tls_by_policies,
-                ..Mesh::new(&world.mesh, settings)
-            },
+            has_client_files: secrets::have_client_files(world, &mesh),
+            mesh,
             near_by_rules: have_localities(&rules),
             failover: FailoverLabels::new(&rules, world),
             client_credentials: ClientCredentials::new(world),

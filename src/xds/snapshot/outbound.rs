@@ -233,6 +233,7 @@ impl ProxyView {
             files: &self.client.files,
             grpc: self.client.grpc,
             secrets: self.client_credentials(policies),
+            initial_fetch_timeout: self.mesh().initial_fetch_timeout,
         };
         let secured = destination_rule::cluster(&mut draft.message, policies, &policy, &purpose);
         draft.from = policies.from();

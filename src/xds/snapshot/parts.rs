@@ -22,6 +22,8 @@ pub(super) struct Clusters {
     /// Each of them once, whatever else those see that have it.
     pub(super) each: Cache<ClusterKey, Option<Arc<Resource>>>,
     pub(super) named: Cache<GrpcResourceKey, Arc<Resource>>,
+    /// Secrets in files of a proxy that they ask for.
+    pub(super) secrets: Cache<Scope, Arc<Set>>,
 }
 
 /// A name, the namespace of the service, the rules that hold, and the patches.
@@ -44,6 +46,7 @@ impl Clusters {
             all: self.all.after(),
             each: self.each.after(),
             named: self.named.after(),
+            secrets: self.secrets.after(),
         }
     }
 }
@@ -59,7 +62,7 @@ impl Listeners {
 
 impl Weigh for Clusters {
     fn weight(&self) -> usize {
-        self.all.weight() + self.named.weight()
+        self.all.weight() + self.named.weight() + self.secrets.weight()
     }
 }
 

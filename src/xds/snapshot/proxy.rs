@@ -424,13 +424,13 @@ impl View for ProxyView {
         let is_made = match kind {
             Type::Endpoint => return self.unmade_assignments(names),
             Type::Cluster => self.parts.clusters.all.has(&self.rules.clusters),
+            Type::Secret => self.has_client_files_made(),
             _ if !self.is_sidecar() => self.is_router_made(kind, names),
             Type::Listener => self.parts.listeners.all.has(&self.rules.listeners),
             Type::Route => {
                 let has = |name: &str| self.parts.routes.has(&name.into());
                 names.iter().all(has)
             }
-            Type::Secret => true,
         };
         if is_made {
             0
@@ -447,7 +447,7 @@ impl View for ProxyView {
             Type::Listener => drop(self.all(kind)),
             Type::Endpoint => names.iter().for_each(|name| drop(self.assignment(name))),
             Type::Route => names.iter().for_each(|name| drop(self.route(name))),
-            Type::Secret => {}
+            Type::Secret => drop(self.client_files()),
         }
     }
 

@@ -15,8 +15,14 @@ use prost::Message as _;
 use super::proxy::ProxyView;
 use super::{Base, Snapshot};
 use crate::node::{Kind, Node};
-use crate::rules::destination_rule::{ClientSecrets, ServicePolicies, has_credentials, named_by};
-use crate::rules::gateway::secrets::{FileSecrets, ProxySecrets, Secret, named};
+use crate::resources::log_service::LogService;
+use crate::resources::mesh::Mesh;
+use crate::rules::destination_rule::{
+    ServicePolicies, has_client_files, has_credentials, named_by,
+};
+use crate::rules::file_secrets::FileSecrets;
+use crate::rules::gateway::secrets::{ProxySecrets, Secret, named};
+use crate::rules::gateway::tls::in_files;
 use crate::settings::Settings;
 use crate::view::{Resource, Set};
 
@@ -133,6 +139,14 @@ impl ClientCredentials {
     }
 }
 
+/// Returns whether clusters ask for files of proxies.
+pub(super) fn have_client_files(world: &World, mesh: &Mesh) -> bool {
+    let mut rules = world.destination_rules.values();
+    let logs = mesh.log_service.iter();
+    let mut logs = logs.flat_map(LogService::secrets_in_files);
+    logs.next().is_some() || rules.any(|rule| has_client_files(&rule.spec))
+}
+
 impl Base {
     /// The namespace of a proxy whose connections may have certificates by name, and whether it has shown who it is.
     pub(super) fn client_secrets(&self, node: &Node) -> Option<(Arc<str>, bool)> {
@@ -170,16 +184,13 @@ impl ProxyView {
     pub(super) fn client_credentials(
         &self,
         policies: &ServicePolicies,
-    ) -> Option<ClientSecrets<'_>> {
+    ) -> Option<ProxySecrets<'_>> {
         let (namespace, is_trusted) = self.client.secrets.as_ref()?;
         let may = self.client.kind == Kind::Router || policies.are_for_sidecars();
-        may.then(|| ClientSecrets {
-            all: ProxySecrets {
-                all: &self.snapshot.world.credentials,
-                namespace,
-                is_trusted: *is_trusted,
-            },
-            initial_fetch_timeout: self.mesh().initial_fetch_timeout,
+        may.then(|| ProxySecrets {
+            all: &self.snapshot.world.credentials,
+            namespace,
+            is_trusted: *is_trusted,
         })
     }
 
@@ -197,7 +208,7 @@ impl ProxyView {
             let of_subsets = policies.subsets().into_iter().map(Some);
             for subset in of_subsets.chain([None]) {
                 let policy = policies.of(subset, service_port.port.number);
-                names.extend(policy.credentials(secrets.all).names());
+                names.extend(policy.credentials(secrets).names());
             }
         }
         names
@@ -217,23 +228,61 @@ impl ProxyView {
         let all = names.into_iter();
         let all = all.filter_map(|name| Some(Arc::new(resource(&name, &secrets.asked(&name)?))));
         // Places of what a proxy has itself: nothing of it is known here.
-        let files = self.files().0.into_iter();
-        let files = files.map(|(name, (message, from))| {
-            let resource = Resource::new(name, message.encode_to_vec());
-            let from = from.into();
-            Arc::new(Resource { from, ..resource })
-        });
+        let mut files = self.files();
+        let of_clusters = self.client_files();
+        for one in &*of_clusters {
+            files.also_of(&one.name, &one.from);
+        }
+        let files = files.resources().chain(of_clusters.iter().cloned());
         Arc::new(all.chain(files).collect())
     }
 
     /// The secrets that servers of a router name, and the ingress of a Sidecar.
     fn files(&self) -> FileSecrets {
-        let mut all = self.merged.files();
+        let files = &self.proxy.node.server;
+        let mut all = self.merged.files(files);
         for inbound_port in &self.inbound_ports {
             if let (Some(tls), [from, ..]) = (&inbound_port.tls, &*inbound_port.from) {
-                all.add(tls, from);
+                all.add(in_files(tls, files), std::slice::from_ref(from));
             }
         }
         all
+    }
+
+    /// The secrets in files that its clusters ask for, which all share that have these clusters.
+    pub(super) fn client_files(&self) -> Arc<Set> {
+        if !self.snapshot.base.has_client_files {
+            return Arc::default();
+        }
+        let scope = self.rules.clusters.clone();
+        let made = &self.parts.clusters.secrets;
+        made.get(scope, || self.make_client_files())
+    }
+
+    pub(super) fn has_client_files_made(&self) -> bool {
+        let made = &self.parts.clusters.secrets;
+        !self.snapshot.base.has_client_files || made.has(&self.rules.clusters)
+    }
+
+    fn make_client_files(&self) -> Arc<Set> {
+        let mut all = FileSecrets::default();
+        if self.client.kind == Kind::Sidecar {
+            let logs = self.mesh().log_service.iter();
+            all.add(logs.flat_map(LogService::secrets_in_files), &[]);
+        }
+        for service_port in self.rules.service_ports().all() {
+            let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
+            let from = policies.from();
+            if from.is_empty() {
+                continue;
+            }
+            let secrets = self.client_credentials(&policies);
+            let of_subsets = policies.subsets().into_iter().map(Some);
+            for subset in of_subsets.chain([None]) {
+                let policy = policies.of(subset, service_port.port.number);
+                all.add(policy.secrets_in_files(secrets), &from);
+            }
+        }
+        Arc::new(all.resources().collect())
     }
 }

@@ -428,8 +428,8 @@ fn clients_present_certificates_that_rules_name() {
     assert_eq!(clusters(), before, "a rotation is no change of clusters");
 }
 
-/// A server whose certificate no root of the system has signed. Envoy checks nothing where it is told of
-/// `system_root_certs` alone. A proxy without the file of the roots loses the cluster that wants it, and no other.
+/// A server whose certificate no root of the system has signed. Envoy checks nothing where it is told of `system_root_certs` alone. A
+/// file that a proxy does not have closes the cluster that wants it, and no other, and keeps no proxy from its start.
 #[test]
 fn a_server_that_no_root_knows_is_not_called() {
     let (edge, ip) = (Address::new(), Address::new());
@@ -501,7 +501,7 @@ fn a_server_that_no_root_knows_is_not_called() {
     for name in ["unsaid", "system", "mutual"] {
         assert_eq!(get(name).map(|(status, _)| status), Some(503), "{name}");
     }
-    // A file that is not there is told at its rule, and what comes with it is there.
+    // A file that is not there is told at its rule.
     let missing = "mode: SIMPLE, caCertificates: /nowhere/roots.crt";
     let later = [
         of("missing"),
@@ -510,6 +510,16 @@ fn a_server_that_no_root_knows_is_not_called() {
         of("beside"),
         rewrites("beside"),
         policy("beside", &format!("mode: SIMPLE, {known}")),
+        of("unlisted"),
+        policy(
+            "unlisted",
+            &format!("mode: SIMPLE, {known}, caCrl: /nowhere/crl"),
+        ),
+        of("unpaired"),
+        policy(
+            "unpaired",
+            "mode: MUTUAL, clientCertificate: /nowhere/crt, privateKey: /nowhere/key",
+        ),
     ];
     discovery
         .place
@@ -530,5 +540,19 @@ fn a_server_that_no_root_knows_is_not_called() {
         (get("missing").map(|(status, _)| status) == Some(503)).then_some(())
     });
     assert!(!told("unsaid").contains("/nowhere"), "{}", told("unsaid"));
+    for (name, file) in [("unlisted", "/nowhere/crl"), ("unpaired", "/nowhere/crt")] {
+        until(name, || told(name).contains(file).then_some(()));
+        assert_eq!(get(name).map(|(status, _)| status), Some(503), "{name}");
+    }
+    assert_eq!(sidecar.stat("cluster_manager.cds.update_rejected"), 0);
+    // What a tenant's rule names and a proxy does not have keeps no proxy from its start.
+    let later = Setup::new("client-2", discovery.grpc).start();
+    until("a proxy that starts later", || {
+        (later.get(&host("beside"), 18216) == Some((200, "web".to_owned()))).then_some(())
+    });
+    assert_eq!(
+        later.get(&host("missing"), 18216).map(|(status, _)| status),
+        Some(503)
+    );
     drop(router);
 }

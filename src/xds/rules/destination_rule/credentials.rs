@@ -1,21 +1,18 @@
-//! Certificates that rules name: which there are, and by which names a proxy asks for them (discovery.md §15, §16).
+//! Certificates that rules name: which there are, and by which names a proxy asks for them (discovery.md §15, §16). Those of files
+//! have names, too ([`file_secrets`](crate::rules::file_secrets)).
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::networking::DestinationRule;
 
-use super::{EffectivePolicy, ServicePolicies, policies};
-use crate::rules::gateway::secrets::{ProxySecrets, object_of, roots_of};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 
-/// Secrets that a client may have, and how long it waits for them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientSecrets<'a> {
-    pub(crate) all: ProxySecrets<'a>,
-    pub(crate) initial_fetch_timeout: Duration,
-}
+use super::{EffectivePolicy, ServicePolicies, policies};
+use crate::common::tls::{SYSTEM, SYSTEM_ROOTS};
+use crate::rules::file_secrets::{FilePair, FileRoot};
+use crate::rules::gateway::secrets::{ProxySecrets, object_of, roots_of};
 
 /// Secrets that a rule asks for by name.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -36,6 +33,36 @@ impl NamedSecrets {
 fn name(tls: &ClientTlsSettings) -> Option<&str> {
     let has_own = matches!(tls.mode(), TlSmode::Simple | TlSmode::Mutual);
     (has_own && !tls.credential_name.is_empty()).then_some(&tls.credential_name)
+}
+
+/// Returns the certificate of a client that has one in files, and the root by which it checks servers.
+pub(crate) fn client_files(
+    tls: &ClientTlsSettings,
+) -> (Option<FilePair<'_>>, Option<FileRoot<'_>>) {
+    let has_pair = match tls.mode() {
+        TlSmode::Simple => false,
+        TlSmode::Mutual => !tls.client_certificate.is_empty(),
+        TlSmode::Disable | TlSmode::IstioMutual => return (None, None),
+    };
+    let pair = has_pair.then_some(FilePair {
+        chain: &tls.client_certificate,
+        key: &tls.private_key,
+    });
+    let root = checks(tls).then_some(FileRoot {
+        root: match &*tls.ca_certificates {
+            "" | SYSTEM => SYSTEM_ROOTS,
+            root => root,
+        },
+        crl: &tls.ca_crl,
+    });
+    (pair, root)
+}
+
+/// The secrets of these files.
+pub(crate) fn secrets_in_files(tls: &ClientTlsSettings) -> impl Iterator<Item = Secret> {
+    let (pair, root) = client_files(tls);
+    let pair = pair.map(|pair| pair.secret());
+    pair.into_iter().chain(root.map(|root| root.secret()))
 }
 
 fn checks(tls: &ClientTlsSettings) -> bool {
@@ -78,6 +105,16 @@ impl EffectivePolicy<'_> {
         let found = asked.and_then(Result::ok).flatten();
         found.unwrap_or_default()
     }
+
+    /// Secrets of the files that a cluster of this policy asks for.
+    pub(crate) fn secrets_in_files(
+        &self,
+        secrets: Option<ProxySecrets<'_>>,
+    ) -> impl Iterator<Item = Secret> {
+        let by_name = |tls: &&ClientTlsSettings| secrets.is_some() && name(tls).is_some();
+        let tls = self.tls.filter(|tls| !by_name(tls));
+        tls.into_iter().flat_map(secrets_in_files)
+    }
 }
 
 fn all(rule: &DestinationRule) -> impl Iterator<Item = &ClientTlsSettings> {
@@ -87,6 +124,11 @@ fn all(rule: &DestinationRule) -> impl Iterator<Item = &ClientTlsSettings> {
         of_ports.chain([&policy.tls])
     });
     all.flatten()
+}
+
+/// Returns whether a rule has clients read certificates in files.
+pub(crate) fn has_client_files(rule: &DestinationRule) -> bool {
+    all(rule).any(|tls| matches!(tls.mode(), TlSmode::Simple | TlSmode::Mutual))
 }
 
 /// Returns whether a rule names certificates.

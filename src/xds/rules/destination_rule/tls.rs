@@ -8,7 +8,8 @@ use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::UpstreamHttpProtocolOptions;
 use envoy_types::pb::envoy::config::core::v3::proxy_protocol_config::Version;
 
-use super::{Purpose, credentials};
+use super::Purpose;
+use super::credentials::{self, NamedSecrets, client_files};
 use crate::common::tls::{self, Root, SYSTEM, SYSTEM_ROOTS};
 use crate::common::upstream_http::{UpstreamHttp, is_http2, speaking};
 use crate::finish::ClusterParts;
@@ -23,9 +24,9 @@ pub(super) fn secure(
     written: &ClientTlsSettings,
     purpose: &Purpose<'_>,
 ) -> Result<(), String> {
-    let secrets = purpose.secrets;
-    let by_name = secrets.map(|secrets| credentials::asked(written, secrets.all));
-    let by_name = by_name.transpose()?.flatten().zip(secrets);
+    let by_name = purpose.secrets;
+    let by_name = by_name.map(|secrets| credentials::asked(written, secrets));
+    let by_name = by_name.transpose()?.flatten();
     parts.cluster.transport_socket_matches.clear();
     parts.cluster.transport_socket = match written.mode() {
         TlSmode::Disable => None,
@@ -46,14 +47,12 @@ pub(super) fn secure(
                 tls::mutual(purpose.files, place, &accounts)
             })
         }
-        mode @ (TlSmode::Simple | TlSmode::Mutual) => {
+        TlSmode::Simple | TlSmode::Mutual => {
             let mut written = written.clone();
             // Envoy refuses the whole cluster for it.
             if !is_sni(&written.sni) {
                 written.sni.clear();
             }
-            let own = (mode == TlSmode::Mutual && !written.client_certificate.is_empty())
-                .then_some((&*written.client_certificate, &*written.private_key));
             let alpn: &[&str] = if parts.http.as_ref().is_some_and(is_http2) {
                 &["h2"]
             } else {
@@ -69,20 +68,24 @@ pub(super) fn secure(
                     ..UpstreamHttpProtocolOptions::default()
                 });
             }
-            if let Some((asked, secrets)) = by_name {
-                let timeout = secrets.initial_fetch_timeout;
-                let socket =
-                    tls::service_by_name(&written, &asked.pair, &asked.root, timeout, alpn);
-                parts.cluster.transport_socket = Some(socket);
-                return Ok(());
-            }
-            let compares = !written.subject_alt_names.is_empty();
-            let root = match &*written.ca_certificates {
-                "" | SYSTEM if purpose.grpc && !compares => Root::OfGrpc,
-                "" | SYSTEM => Root::File(SYSTEM_ROOTS),
-                root => Root::File(root),
-            };
-            Some(tls::service(&written, own, root, alpn))
+            let (pair, root) = client_files(&written);
+            Some(if purpose.grpc {
+                let compares = !written.subject_alt_names.is_empty();
+                let root = match &*written.ca_certificates {
+                    "" | SYSTEM if !compares => Root::OfGrpc,
+                    "" | SYSTEM => Root::File(SYSTEM_ROOTS),
+                    root => Root::File(root),
+                };
+                let pair = pair.map(|pair| (pair.chain, pair.key));
+                tls::service(&written, pair, root, alpn)
+            } else {
+                let names = by_name.unwrap_or_else(|| NamedSecrets {
+                    pair: pair.map(|pair| pair.name()),
+                    root: root.map(|root| root.name()),
+                });
+                let timeout = purpose.initial_fetch_timeout;
+                tls::service_by_name(&written, &names.pair, &names.root, timeout, alpn)
+            })
         }
     };
     Ok(())

@@ -1,17 +1,17 @@
 //! Certificates that servers of Gateways name, and which of them a proxy may have: those of its own namespace that one of its
 //! Gateways names, or a rule for its connections.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::model::{Credential, Credentials, ObjectRef, ROOT_SUFFIX};
+use api::model::{Credential, Credentials, ROOT_SUFFIX};
 use api::networking::server_tls_settings::TlSmode;
 use api::networking::{Gateway, ServerTlsSettings};
 
-use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret as Message;
-
 use super::tls::in_files;
 use super::{Ends, Merged};
+use crate::node::Files;
+use crate::rules::file_secrets::FileSecrets;
 
 /// In front of the name of an object of the cluster.
 const KUBERNETES: &str = "kubernetes://";
@@ -155,31 +155,15 @@ pub(crate) enum Secret<'a> {
     Root(&'a [u8]),
 }
 
-/// The secrets that a proxy has in files, by name, each with the objects that name it.
-#[derive(Debug, Default)]
-pub(crate) struct FileSecrets(pub(crate) BTreeMap<String, (Message, Vec<ObjectRef>)>);
-
-impl FileSecrets {
-    pub(crate) fn add(&mut self, tls: &ServerTlsSettings, from: &ObjectRef) {
-        for secret in in_files(tls) {
-            let name = secret.name.clone();
-            let (_, all) = self.0.entry(name).or_insert((secret, Vec::new()));
-            if !all.contains(from) {
-                all.push(from.clone());
-            }
-        }
-    }
-}
-
 impl Merged {
     /// Secrets that routers have in files, each with the objects that name it.
-    pub(crate) fn files(&self) -> FileSecrets {
+    pub(crate) fn files(&self, files: &Files) -> FileSecrets {
         let mut all = FileSecrets::default();
         for server in self.by_port.values().flatten() {
             let tls = server.spec().and_then(|server| server.tls.as_ref());
             let ends = matches!(server.ends, Ends::Https | Ends::Tls);
             if let Some(tls) = tls.filter(|_| ends) {
-                all.add(tls, server.from());
+                all.add(in_files(tls, files), std::slice::from_ref(server.from()));
             }
         }
         all

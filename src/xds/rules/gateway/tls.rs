@@ -12,14 +12,14 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::common_tls_c
 };
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, Secret,
-    TlsParameters, secret, tls_parameters,
+    TlsParameters, tls_parameters,
 };
 
 use super::Ends;
 use super::secrets::{self, ProxySecrets};
 use crate::common::{tls, wire};
 use crate::node::Files;
-use crate::view;
+use crate::rules::file_secrets::{FilePair, FileRoot};
 
 /// Paths of certificates in a router's own pod, for Gateways that name no others.
 const CERTIFICATE: &str = "/etc/istio/ingress-certs/tls.crt";
@@ -70,7 +70,7 @@ pub(crate) fn socket(
     if of_mesh {
         context.tls_certificates = vec![tls::pair((&own.files.chain, &own.files.key))];
     } else if named.is_empty() {
-        let pairs = FilePair::all(written).into_iter();
+        let pairs = file_pairs(written).into_iter();
         context.tls_certificate_sds_secret_configs =
             pairs.map(|pair| by_name(&pair.name())).collect();
     }
@@ -89,23 +89,25 @@ pub(crate) fn socket(
             };
             Some(ValidationContextType::CombinedValidationContext(combined))
         }
-        (true, None) if of_mesh => {
-            let crl = &written.ca_crl;
-            let validation = CertificateValidationContext {
-                trusted_ca: Some(wire::file(&own.files.root)),
-                crl: (!crl.is_empty()).then(|| wire::file(crl)),
-                ..validation(written)?
-            };
-            Some(ValidationContextType::ValidationContext(validation))
-        }
         (true, None) => {
-            let root = FileRoot::of(written).name();
-            let combined = CombinedCertificateValidationContext {
-                default_validation_context: Some(validation(written)?),
-                validation_context_sds_secret_config: Some(by_name(&root)),
-                ..CombinedCertificateValidationContext::default()
+            let root = match of_mesh {
+                true => mesh_root(written, own.files),
+                false => Some(file_root(written)),
             };
-            Some(ValidationContextType::CombinedValidationContext(combined))
+            Some(match root {
+                Some(root) => {
+                    let combined = CombinedCertificateValidationContext {
+                        default_validation_context: Some(validation(written)?),
+                        validation_context_sds_secret_config: Some(by_name(&root.name())),
+                        ..CombinedCertificateValidationContext::default()
+                    };
+                    ValidationContextType::CombinedValidationContext(combined)
+                }
+                None => ValidationContextType::ValidationContext(CertificateValidationContext {
+                    trusted_ca: Some(wire::file(&own.files.root)),
+                    ..validation(written)?
+                }),
+            })
         }
     };
     let socket = DownstreamTlsContext {
@@ -116,96 +118,55 @@ pub(crate) fn socket(
     Ok(tls::socket(&socket))
 }
 
-/// A certificate with its key in files of a proxy.
-///
-/// They are asked for by name, though the proxy has them itself. Envoy 1.40 refuses a whole listener for one file that a chain of
-/// it names and that is not there, and reads it again in no case; of a secret it closes its own chain alone, takes a pair up as soon
-/// as its files are moved into their directory, and where that was not there either, or the file is a root, when it starts again
-/// (pintle has it do so at a change of the files that it watches). `path_config_source` is no way: Envoy refuses the listener where
-/// that file is missing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FilePair<'a> {
-    pub(crate) chain: &'a str,
-    pub(crate) key: &'a str,
-}
-
-/// The signer of the certificates of clients, and those that he takes back, in the same.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FileRoot<'a> {
-    root: &'a str,
-    crl: &'a str,
-}
-
-impl<'a> FilePair<'a> {
-    /// Those of a server that names its certificates by their files.
-    fn all(written: &'a ServerTlsSettings) -> Vec<Self> {
-        let several = written.tls_certificates.iter().map(|one| Self {
-            chain: &one.server_certificate,
-            key: &one.private_key,
-        });
-        let several: Vec<_> = several.collect();
-        if !several.is_empty() {
-            return several;
-        }
-        vec![Self {
-            chain: or(&written.server_certificate, CERTIFICATE),
-            key: or(&written.private_key, KEY),
-        }]
+/// The certificates of a server that names them by their files.
+fn file_pairs(written: &ServerTlsSettings) -> Vec<FilePair<'_>> {
+    let several = written.tls_certificates.iter().map(|one| FilePair {
+        chain: &one.server_certificate,
+        key: &one.private_key,
+    });
+    let several: Vec<_> = several.collect();
+    if !several.is_empty() {
+        return several;
     }
+    vec![FilePair {
+        chain: or(&written.server_certificate, CERTIFICATE),
+        key: or(&written.private_key, KEY),
+    }]
+}
 
-    /// As Istio's agent calls it.
-    fn name(&self) -> String {
-        view::name_in_files(view::PAIR, &[self.chain, self.key])
+fn file_root(written: &ServerTlsSettings) -> FileRoot<'_> {
+    FileRoot {
+        root: or(&written.ca_certificates, CLIENT_ROOT),
+        crl: &written.ca_crl,
     }
 }
 
-impl<'a> FileRoot<'a> {
-    fn of(written: &'a ServerTlsSettings) -> Self {
-        Self {
-            root: or(&written.ca_certificates, CLIENT_ROOT),
-            crl: &written.ca_crl,
-        }
-    }
-
-    /// As Istio's agent calls it.
-    fn name(&self) -> String {
-        match self.crl {
-            "" => view::name_in_files(view::ROOT, &[self.root]),
-            crl => view::name_in_files(view::ROOT, &[self.root, crl]),
-        }
-    }
+/// The mesh's own root, where a server names a list of certificates that count no more. The proxy waits for the root; a list that
+/// is not there closes the server alone.
+fn mesh_root<'a>(written: &'a ServerTlsSettings, files: &'a Files) -> Option<FileRoot<'a>> {
+    (!written.ca_crl.is_empty()).then_some(FileRoot {
+        root: &files.root,
+        crl: &written.ca_crl,
+    })
 }
 
 /// Secrets that name files of a proxy for a server's TLS.
-pub(crate) fn in_files(written: &ServerTlsSettings) -> Vec<Secret> {
+pub(crate) fn in_files(written: &ServerTlsSettings, files: &Files) -> Vec<Secret> {
     let by_files = match written.mode() {
         TlSmode::Simple | TlSmode::Mutual | TlSmode::OptionalMutual => {
             secrets::names(written).is_empty()
         }
-        TlSmode::IstioMutual | TlSmode::Passthrough | TlSmode::AutoPassthrough => false,
+        TlSmode::IstioMutual => {
+            let root = mesh_root(written, files);
+            return root.iter().map(FileRoot::secret).collect();
+        }
+        TlSmode::Passthrough | TlSmode::AutoPassthrough => false,
     };
     if !by_files {
         return Vec::new();
     }
-    let pairs = FilePair::all(written).into_iter();
-    let pairs = pairs.map(|pair| Secret {
-        name: pair.name(),
-        r#type: Some(secret::Type::TlsCertificate(tls::pair((
-            pair.chain, pair.key,
-        )))),
-    });
-    let root = (written.mode() != TlSmode::Simple).then(|| {
-        let root = FileRoot::of(written);
-        let validation = CertificateValidationContext {
-            trusted_ca: Some(wire::file(root.root)),
-            crl: (!root.crl.is_empty()).then(|| wire::file(root.crl)),
-            ..CertificateValidationContext::default()
-        };
-        Secret {
-            name: root.name(),
-            r#type: Some(secret::Type::ValidationContext(validation)),
-        }
-    });
+    let pairs = file_pairs(written).into_iter().map(|pair| pair.secret());
+    let root = (written.mode() != TlSmode::Simple).then(|| file_root(written).secret());
     pairs.chain(root).collect()
 }
 

@@ -368,10 +368,10 @@ fn connections_are_secured_as_a_rule_says_whatever_the_mesh_does() {
     let mutual = cluster(&*mutual, A);
     let context = upstream(&mutual);
     assert_eq!(context.sni, "d.example");
-    assert_eq!(
-        context.common_tls_context.unwrap().tls_certificates.len(),
-        1
-    );
+    let common = context.common_tls_context.unwrap();
+    let pairs = common.tls_certificate_sds_secret_configs.iter();
+    let pairs: Vec<_> = pairs.map(|pair| pair.name.as_str()).collect();
+    assert_eq!(pairs, ["file-cert:/c~/k"]);
     assert!(mutual.typed_extension_protocol_options.is_empty());
 }
 
@@ -386,14 +386,15 @@ fn the_systems_roots_are_those_of_a_file() {
         "mode: MUTUAL, clientCertificate: /c, privateKey: /k",
     ] {
         let context = format!("{:?}", upstream(&cluster(&*of(tls), A)));
-        let file = "trusted_ca: Some(DataSource { watched_directory: None, specifier: Some(Filename(\"/etc/ssl/certs/ca-certificates.crt\"))";
+        let file = "name: \"file-root:/etc/ssl/certs/ca-certificates.crt\"";
         assert!(
             context.contains(file) && context.contains("system_root_certs: None"),
             "{tls}: {context}"
         );
     }
     let open = upstream(&cluster(&*of("mode: SIMPLE, insecureSkipVerify: true"), A));
-    assert!(format!("{open:?}").contains("trusted_ca: None"));
+    let open = format!("{open:?}");
+    assert!(open.contains("trusted_ca: None") && !open.contains("file-root"));
 }
 
 /// Envoy refuses a cluster for a longer name.

@@ -369,6 +369,10 @@ fn files_are_asked_for_by_name_and_each_has_its_objects() {
             vec!["file-cert:/1.crt~/1.key", "file-cert:/2.crt~/2.key"],
         ),
         ("{mode: ISTIO_MUTUAL}".to_owned(), vec![]),
+        (
+            "{mode: ISTIO_MUTUAL, caCrl: /c/crl}".to_owned(),
+            vec!["file-root:/etc/certs/root-cert.pem~/c/crl"],
+        ),
         ("{mode: SIMPLE, credentialName: a}".to_owned(), vec!["kubernetes://a"]),
     ] {
         let mut world = with(&tls);
@@ -494,7 +498,23 @@ mod of_clients {
                 whole,
                 Ok(&[own, root]),
             ),
-            ("{mode: SIMPLE, caCertificates: /r}", whole, Ok(&[])),
+            (
+                "{mode: SIMPLE, caCertificates: /r}",
+                whole,
+                Ok(&["file-root:/r"]),
+            ),
+            (
+                "{mode: MUTUAL, clientCertificate: /c, privateKey: /k, caCertificates: /r, caCrl: /l}",
+                whole,
+                Ok(&["file-cert:/c~/k", "file-root:/r~/l"]),
+            ),
+            (
+                "{mode: MUTUAL, clientCertificate: /c, privateKey: /k, insecureSkipVerify: true}",
+                whole,
+                Ok(&["file-cert:/c~/k"]),
+            ),
+            ("{mode: SIMPLE, insecureSkipVerify: true}", whole, Ok(&[])),
+            ("{mode: ISTIO_MUTUAL}", whole, Ok(&[])),
             (
                 MUTUAL,
                 pair,
@@ -531,6 +551,43 @@ mod of_clients {
         }
     }
 
+    /// Each file is a secret that says which rules name it, servers' and clients' alike.
+    #[test]
+    fn files_of_clients_have_their_objects() {
+        let mut world = ruled("demo/d", "{mode: SIMPLE, caCertificates: /r}", "");
+        service(&mut world, "b.demo", &[(80, "HTTP")], &[]);
+        let spec = "host: b.demo.svc.cluster.local\nsubsets: [{name: v1, trafficPolicy: {tls: {mode: SIMPLE, caCertificates: /r}}}]";
+        destination_rule(&mut world, "demo/e", 1, spec);
+        let spec = "servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: ['*'], tls: {mode: MUTUAL, \
+                    serverCertificate: /c, privateKey: /k, caCertificates: /r}}]";
+        gateway(&mut world, "demo/g", 1, spec);
+        let snapshot = snapshot(world);
+        let from = |node: &Arc<Node>| {
+            let view = snapshot.view(node);
+            let secret = view.get(Type::Secret, "file-root:/r").unwrap();
+            let text = format!("{:?}", Secret::decode(&*secret.body).unwrap().r#type);
+            assert!(text.contains("Filename(\"/r\")"), "{text}");
+            let from: Vec<_> = secret.from.iter().map(ToString::to_string).collect();
+            from.join(", ")
+        };
+        let rules = "DestinationRule demo/d, DestinationRule demo/e";
+        assert_eq!(from(&node("demo", &[])), rules);
+        let all = format!("Gateway demo/g, {rules}");
+        assert_eq!(from(&router("edge")), all);
+        // A rule that a proxy does not see names nothing for it.
+        let hidden = ruled(
+            "demo/d",
+            "{mode: SIMPLE, caCertificates: /r}",
+            "exportTo: ['.']",
+        );
+        let hidden = super::snapshot(hidden);
+        let names = |node: &Arc<Node>| hidden.view(node).all(Type::Secret).len();
+        assert_eq!(
+            (names(&node("demo", &[])), names(&node("other", &[]))),
+            (1, 0)
+        );
+    }
+
     /// A sidecar has what a rule names that says which workloads it is for, and nobody has it who has not shown who he is.
     #[test]
     fn who_has_it_is_of_the_namespace_and_trusted() {
@@ -540,7 +597,9 @@ mod of_clients {
             "kubernetes://a".to_owned(),
             "kubernetes://a-cacert".to_owned(),
         ]);
-        let file = Some(Vec::new());
+        let file = Some(vec![
+            "file-root:/etc/ssl/certs/ca-certificates.crt".to_owned(),
+        ]);
         let x = [("app", "x")];
         for (rule, more, node, wanted) in [
             (

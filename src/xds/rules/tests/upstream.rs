@@ -2,8 +2,8 @@
 //! revoked certificates.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{LbConfig, SlowStartConfig};
+use envoy_types::pb::envoy::config::core::v3::TransportSocket;
 use envoy_types::pb::envoy::config::core::v3::transport_socket::ConfigType;
-use envoy_types::pb::envoy::config::core::v3::{TransportSocket, data_source};
 use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::hash_policy::PolicySpecifier;
 use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
@@ -145,12 +145,27 @@ fn revoked_certificates_are_refused() {
         let context = UpstreamTlsContext::decode(&*any.value).unwrap();
         let common = context.common_tls_context.unwrap();
         match common.validation_context_type.unwrap() {
-            ValidationContextType::ValidationContext(one) => one.crl?.specifier,
+            ValidationContextType::CombinedValidationContext(both) => {
+                both.validation_context_sds_secret_config.unwrap().name
+            }
+            ValidationContextType::ValidationContext(one) => {
+                assert!(one.crl.is_none());
+                String::new()
+            }
             other => panic!("{other:?}"),
         }
     };
-    let file = data_source::Specifier::Filename("/b.pem".to_owned());
-    assert_eq!(revoked("caCertificates: /a.pem, caCrl: /b.pem"), Some(file));
-    assert_eq!(revoked("sni: a"), None);
-    assert_eq!(revoked("caCrl: /b.pem, insecureSkipVerify: true"), None);
+    assert_eq!(
+        revoked("caCertificates: /a.pem, caCrl: /b.pem"),
+        "file-root:/a.pem~/b.pem"
+    );
+    assert_eq!(
+        revoked("caCrl: /b.pem"),
+        "file-root:/etc/ssl/certs/ca-certificates.crt~/b.pem"
+    );
+    assert_eq!(
+        revoked("sni: a"),
+        "file-root:/etc/ssl/certs/ca-certificates.crt"
+    );
+    assert_eq!(revoked("caCrl: /b.pem, insecureSkipVerify: true"), "");
 }

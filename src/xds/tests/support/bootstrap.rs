@@ -12,6 +12,11 @@ use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, http_connection_manager::RouteSpecifier, http_filter,
 };
+use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CommonTlsContext, Secret, UpstreamTlsContext, secret,
+};
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 use xds::view::{Type, View};
@@ -98,8 +103,63 @@ fn upstream(name: &str) -> Cluster {
     }
 }
 
+/// The secret of this name, as the stream sends it.
+fn secret(view: &dyn View, name: &str) -> secret::Type {
+    let resource = view.get(Type::Secret, name).unwrap();
+    Secret::decode(&*resource.body).unwrap().r#type.unwrap()
+}
+
+/// With the secrets in the place of their names.
+fn with_secrets(view: &dyn View, context: &mut CommonTlsContext) {
+    for one in std::mem::take(&mut context.tls_certificate_sds_secret_configs) {
+        let secret::Type::TlsCertificate(pair) = secret(view, &one.name) else {
+            panic!("{} is no certificate", one.name);
+        };
+        context.tls_certificates.push(pair);
+    }
+    let Some(ValidationContextType::CombinedValidationContext(both)) =
+        &context.validation_context_type
+    else {
+        return;
+    };
+    let name = &both
+        .validation_context_sds_secret_config
+        .as_ref()
+        .unwrap()
+        .name;
+    let secret::Type::ValidationContext(root) = secret(view, name) else {
+        panic!("{name} is no root");
+    };
+    let mut merged = both.default_validation_context.clone().unwrap();
+    merged.merge(&*root.encode_to_vec()).unwrap();
+    context.validation_context_type = Some(ValidationContextType::ValidationContext(merged));
+}
+
+/// Envoy 1.40 ends with a segmentation fault where a cluster *of a bootstrap* asks for a secret by ADS; one of CDS may.
+fn secure(view: &dyn View, socket: &mut core::TransportSocket) {
+    let Some(core::transport_socket::ConfigType::TypedConfig(config)) = &mut socket.config_type
+    else {
+        return;
+    };
+    if config.type_url == UpstreamTlsContext::type_url() {
+        let mut tls = UpstreamTlsContext::decode(&*config.value).unwrap();
+        with_secrets(view, tls.common_tls_context.as_mut().unwrap());
+        *config = any(&tls);
+    } else if config.type_url == ProxyProtocolUpstreamTransport::type_url() {
+        let mut announced = ProxyProtocolUpstreamTransport::decode(&*config.value).unwrap();
+        secure(view, announced.transport_socket.as_mut().unwrap());
+        *config = any(&announced);
+    }
+}
+
 pub fn bootstrap(view: &dyn View) -> Bootstrap {
     let mut clusters: Vec<Cluster> = all(view, Type::Cluster);
+    for socket in clusters
+        .iter_mut()
+        .filter_map(|one| one.transport_socket.as_mut())
+    {
+        secure(view, socket);
+    }
     let known: Vec<_> = clusters
         .iter()
         .map(|cluster| cluster.name.clone())
