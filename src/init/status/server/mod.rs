@@ -11,6 +11,8 @@ pub(super) mod request;
 pub(super) mod routes;
 mod serving;
 mod sharing;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
