@@ -44,7 +44,7 @@ pub use heap::{heap_is_high, release_heap};
 use inherited::bit;
 pub use inherited::{Inherited, pending_signals, throw_queued_signals_away};
 pub use interfaces::interface_addresses;
-pub use net::{Watch, connect_from, listen, watch_level};
+pub use net::{Watch, connect_from, is_not_there, listen, watch_level};
 pub use open::{
     OPEN_APPEND, OPEN_CREATE, OPEN_DIRECTORY, OPEN_NEW, OPEN_READ, OPEN_READ_WRITE, OPEN_TRUNCATE,
     OPEN_WITHOUT_WAITING, OPEN_WRITE, OpenFlags, open,

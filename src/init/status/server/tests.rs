@@ -1,8 +1,8 @@
-//! A crowd of clients, for tests of who gets what.
+//! A crowd of clients, for tests of who gets what; and the listening socket.
 
 #![forbid(unsafe_code)]
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv6Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use super::*;
@@ -90,4 +90,16 @@ impl Crowd {
         all.map(|(place, connection)| (connection.from.to_string(), place))
             .collect()
     }
+}
+
+/// Who has it may have it for IPv6 alone: half of a status port would be served.
+#[test]
+fn a_port_that_is_taken_is_no_reason_for_the_other_family() {
+    let Ok(other) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
+        // No IPv6: nobody can have it.
+        return;
+    };
+    let port = other.local_addr().unwrap().port();
+    let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    assert_eq!(listen(all).unwrap_err().kind(), io::ErrorKind::AddrInUse);
 }
