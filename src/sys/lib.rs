@@ -74,7 +74,7 @@ impl Pid {
 
 /// The numbers of the signals that the agent names.
 pub mod signal {
-    pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTRAP, SIGTTOU, SIGUSR1};
+    pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTOU, SIGUSR1};
 }
 
 /// How a process ended.
