@@ -332,7 +332,8 @@ fn variants(certs: &Path) -> Vec<Variant> {
 type Change = fn(&mut Generated);
 
 /// What one setting changes in a plain sidecar.
-const CHANGES: [(&str, Change); 10] = [
+const CHANGES: [(&str, Change); 11] = [
+    ("delta", |i| i.delta = true),
     ("zipkin", |i| {
         i.tracing = Some(Tracing::Zipkin(at("zipkin.istio-system", 9411)));
     }),
@@ -424,6 +425,7 @@ fn inputs(name: &str, role: Role) -> Generated {
         stats: node.stats,
         admin: SocketAddr::from(([127, 0, 0, 1], 15000)),
         discovery: at("istio-pilot.istio-system", 15010),
+        delta: false,
         connect_timeout: Duration::from_secs(10),
         control_plane_tls: None,
         tracing: None,

@@ -420,6 +420,8 @@ fn signals_that_would_kill_envoy_are_not_forwarded() {
         libc::SIGALRM,
         libc::SIGTSTP,
         libc::SIGABRT,
+        libc::SIGSEGV,
+        libc::SIGTRAP,
         40,
     ] {
         agent.signal(signal);

@@ -40,7 +40,7 @@ fn in_order(log: &str, texts: &[&str]) {
 
 /// Says `ready`, then waits; each signal of `traps` is said, and TERM ends it with 7.
 const LOOP: &str = "trap 'echo got TERM; exit 7' TERM; trap 'echo got INT' INT; trap 'echo got QUIT' QUIT; \
-    trap 'echo got USR2' USR2; trap 'echo got HUP' HUP; trap 'echo got USR1' USR1; trap 'echo got PIPE' PIPE; \
+    trap 'echo got USR2' USR2; trap 'echo got BUS' BUS; trap 'echo got HUP' HUP; trap 'echo got USR1' USR1; trap 'echo got PIPE' PIPE; \
     trap 'echo got RTMIN+5' RTMIN+5; echo waiting; while :; do /bin/sleep 0.05; done";
 const DEAF: &str = "trap '' TERM INT; echo waiting; while :; do /bin/sleep 1; done";
 
@@ -120,6 +120,7 @@ fn it_gets_every_signal_but_hup_and_usr1() {
         (libc::SIGINT, "INT"),
         (libc::SIGQUIT, "QUIT"),
         (libc::SIGUSR2, "USR2"),
+        (libc::SIGBUS, "BUS"),
         (libc::SIGRTMIN() + 5, "RTMIN+5"),
     ] {
         agent.signal(signal);

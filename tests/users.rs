@@ -90,7 +90,14 @@ fn what_the_other_user_may_not_execute_is_said() {
         eprintln!("not root: another user cannot be tried");
         return;
     }
-    for (binary, code) in [("/absent", 127), ("/etc", 126)] {
+    for (binary, code, cause) in [
+        ("/absent", 127, "No such file or directory (os error 2)"),
+        (
+            "/etc",
+            126,
+            "Permission denied (os error 13) to user 1337\n",
+        ),
+    ] {
         let mut agent = Setup::bare(Path::new(binary))
             .args(&[
                 "--proxy-user",
@@ -102,6 +109,7 @@ fn what_the_other_user_may_not_execute_is_said() {
             .start();
         assert_eq!(agent.wait().code(), Some(code), "{}", agent.log());
         let log = agent.log();
-        assert!(log.contains(&format!("cannot start {binary}: ")), "{log}");
+        let said = format!("cannot start {binary}: {cause}");
+        assert!(log.contains(&said), "{log}");
     }
 }

@@ -31,7 +31,12 @@ impl StartError {
 
     #[cold]
     fn refused(what: &str, remedy: &str, error: &io::Error) -> Self {
-        let refused = Refused { error, remedy }.to_string();
+        let refused = Refused {
+            error,
+            uid: None,
+            remedy,
+        };
+        let refused = refused.to_string();
         let why = ["cannot ", what, ": ", &refused].concat();
         Self { why, code: 71 }
     }
@@ -59,6 +64,8 @@ impl Error for StartError {}
 /// What the system said, to whom if that is why, and the remedy.
 pub(crate) struct Refused<'e> {
     pub(crate) error: &'e io::Error,
+    /// `None`: the agent's own.
+    pub(crate) uid: Option<u32>,
     /// May be empty.
     pub(crate) remedy: &'e str,
 }
@@ -67,7 +74,8 @@ impl fmt::Display for Refused<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)?;
         if self.error.kind() == io::ErrorKind::PermissionDenied {
-            write!(f, " to user {}", sys::effective_uid())?;
+            let uid = self.uid.unwrap_or_else(sys::effective_uid);
+            write!(f, " to user {uid}")?;
         }
         if self.remedy.is_empty() {
             return Ok(());

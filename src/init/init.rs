@@ -116,8 +116,8 @@ fn supervise(sources: &mut Sources, main: Pid, group: bool) -> ExitStatus {
         }
         if events.iter().any(|event| event.token() == ENDS) {
             let handled = sources.signals.handled();
-            if handled.trap {
-                forward(signal::SIGTRAP, main, group);
+            for number in handled.sent() {
+                forward(number, main, group);
             }
             if handled.ends
                 && let Some(how) = reap_all(main)

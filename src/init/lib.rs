@@ -188,6 +188,7 @@ fn start(args: Box<ProxyArgs>) -> Result<&'static mut EventLoop, u8> {
                 path.display(),
                 Refused {
                     error: &error,
+                    uid: None,
                     remedy: "--log-target chooses another"
                 }
             ),

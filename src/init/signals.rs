@@ -1,5 +1,6 @@
 //! Signals as events: by a descriptor of the kernel's that reads what is blocked, but for the end of a child, which comes
-//! by signal-hook's handler and its socket pair.
+//! by signal-hook's handler and its socket pair, and for those that a fault raises, too, which come by the same pair when
+//! somebody has sent them.
 //!
 //! Not all by handlers: a signal that a proxy waits for would pass through a handler, a socket and two calls to read it,
 //! and arrive after twice the time that tini takes; and each handler costs signal-hook a copy of its table at the start.
@@ -19,13 +20,11 @@ use mio::{Interest, Registry, Token};
 
 use sys::signal;
 
-/// Neither here nor there: KILL and STOP cannot be caught; ILL, BUS, FPE and SEGV come from a fault and are
-/// `sys::report_faults`'.
-const NOT_CAUGHT: [i32; 6] = [4, 7, 8, 9, 11, 19];
+/// KILL and STOP cannot be caught.
+const NOT_CAUGHT: [i32; 2] = [9, 19];
 
-/// By handlers: the end of a child; and TRAP, which must not be blocked since it is a fault on some processors. signal-hook
-/// calls the handler for faults first.
-const HANDLED: [i32; 2] = [signal::SIGCHLD, signal::SIGTRAP];
+/// ILL, TRAP, BUS, FPE and SEGV are `sys::report_faults`': blocked, a fault would end the process without a word.
+const FAULTS: [i32; 5] = [4, 5, 7, 8, 11];
 
 /// Bytes of the pair that are read at once. Chosen: there is one for each signal, and few come in one turn.
 const HANDLED_BYTES: usize = 256;
@@ -48,15 +47,22 @@ struct Caught {
 pub(crate) struct Handled {
     /// Children have ended.
     pub(crate) ends: bool,
-    /// TRAP was sent.
-    pub(crate) trap: bool,
+    came: u64,
+}
+
+impl Handled {
+    /// Those of `FAULTS` that somebody has sent.
+    pub(crate) fn sent(self) -> impl Iterator<Item = i32> {
+        FAULTS
+            .into_iter()
+            .filter(move |number| self.came & bit(*number) != 0)
+    }
 }
 
 impl Signals {
     /// From here on no signal ends or stops this process by accident: those that come wait for `catch`. The slow part
     /// of catching them waits until the proxy has been started.
     pub(crate) fn hold() -> Self {
-        // But for TRAP: a fault that is blocked would end the process without a word.
         sys::hold_signals(blocked() | bit(signal::SIGCHLD));
         Self(None)
     }
@@ -75,7 +81,7 @@ impl Signals {
     pub(crate) fn catch(&mut self, registry: &Registry, tokens: [Token; 2]) -> io::Result<()> {
         let [ends, others] = tokens;
         let (mut handled, wake) = UnixStream::pair()?;
-        sys::handle_signals(&HANDLED, wake.into())?;
+        sys::handle_signals(&[signal::SIGCHLD], wake.into())?;
         registry.register(&mut handled, ends, Interest::READABLE)?;
         let blocked = sys::signal_descriptor(blocked())?;
         let number = blocked.as_raw_fd();
@@ -102,7 +108,7 @@ impl Signals {
         let came = sys::handled_signals();
         Handled {
             ends: came & bit(signal::SIGCHLD) != 0,
-            trap: came & bit(signal::SIGTRAP) != 0,
+            came,
         }
     }
 
@@ -129,6 +135,6 @@ const fn bit(number: i32) -> u64 {
 
 /// What has no handler: 32 to 34 are among it, for which the C library allows none.
 fn blocked() -> u64 {
-    let other_ways = HANDLED.iter().chain(&NOT_CAUGHT);
-    other_ways.fold(u64::MAX, |set, number| set & !bit(*number))
+    let other_ways = FAULTS.iter().chain(&NOT_CAUGHT);
+    other_ways.fold(!bit(signal::SIGCHLD), |set, number| set & !bit(*number))
 }

@@ -13,8 +13,8 @@ use crate::values::User;
 /// Secrets may stand in a bootstrap: nobody else reads it.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-/// `S_IWOTH`.
-const OTHERS_WRITE: u32 = 0o002;
+/// `S_IWGRP` and `S_IWOTH`.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -75,8 +75,8 @@ impl Store {
         !self.directory.as_os_str().is_empty()
     }
 
-    /// Whether somebody else may put a bootstrap of their own into the directory: all users, or one who is neither the
-    /// agent's nor the proxy's (which has it from `open`) nor root.
+    /// Whether somebody else may put a bootstrap of their own into the directory: all users, those of its group, or one who
+    /// is neither the agent's nor the proxy's (which has it from `open`) nor root.
     #[must_use]
     pub(crate) fn others_may_write(&self) -> bool {
         fs::metadata(&self.directory).is_ok_and(|found| {
@@ -256,7 +256,13 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let store = Store::open(&parent.path().join("d"), None).unwrap();
         assert!(!store.others_may_write());
-        for (mode, expected) in [(0o777, true), (0o1777, true), (0o775, false)] {
+        for (mode, expected) in [
+            (0o777, true),
+            (0o1777, true),
+            (0o775, true),
+            (0o2770, true),
+            (0o755, false),
+        ] {
             let mode_bits = fs::Permissions::from_mode(mode);
             fs::set_permissions(&store.directory, mode_bits).unwrap();
             assert_eq!(store.others_may_write(), expected, "{mode:o}");

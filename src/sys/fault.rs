@@ -56,7 +56,7 @@ unsafe extern "C" {
     static etext: u8;
 }
 
-/// Installs the handlers. They return from a signal that somebody has sent, which so ends nobody.
+/// Installs the handlers. A signal that somebody has sent ends nobody: it is one of `handled_signals`.
 pub(crate) fn report_faults() {
     let stack = libc::stack_t {
         ss_sp: STACK.0.get().cast(),
@@ -81,6 +81,13 @@ extern "C" fn handle(number: c_int, info: *mut libc::siginfo_t, context: *mut c_
     // SAFETY: with SA_SIGINFO the kernel passes it, and it lives as long as the handler runs.
     if unsafe { (*info).si_code } <= 0 {
         // Sent by `kill`: nothing is wrong.
+        // SAFETY: no arguments; the place is this thread's own.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: as above, for as long as the thread lives.
+        let before = unsafe { errno.read() };
+        super::handled::note(number);
+        // SAFETY: as above.
+        unsafe { errno.write(before) };
         return;
     }
     // SAFETY: as above, and it is of this type.

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use signal_hook::low_level::register;
 
@@ -11,6 +11,8 @@ use super::bit;
 
 /// Bit n - 1 stands for signal n.
 static CAME: AtomicU64 = AtomicU64::new(0);
+/// The socket to write to; none at first.
+static WAKE: AtomicI32 = AtomicI32::new(-1);
 
 /// Installs handlers for `numbers` that write to the socket `wake`, for as long as the process lives. Who had a handler
 /// before is called first.
@@ -19,17 +21,21 @@ static CAME: AtomicU64 = AtomicU64::new(0);
 /// The kernel, or the C library, keeps such a signal to itself.
 pub fn handle_signals(numbers: &[c_int], wake: OwnedFd) -> io::Result<()> {
     let wake = std::mem::ManuallyDrop::new(wake).as_raw_fd();
+    WAKE.store(wake, Ordering::SeqCst);
     for &number in numbers {
-        let note = move || {
-            CAME.fetch_or(bit(number), Ordering::SeqCst);
-            // A socket that is full wakes its reader all the same.
-            // SAFETY: the pointer and the length describe a constant; the descriptor is never closed.
-            let _: isize = unsafe { libc::send(wake, b"!".as_ptr().cast(), 1, libc::MSG_DONTWAIT) };
-        };
-        // SAFETY: an atomic operation and `send` are async-signal-safe; the registry keeps `errno`.
-        unsafe { register(number, note) }?;
+        // SAFETY: `note` is async-signal-safe; the registry keeps `errno`.
+        unsafe { register(number, move || note(number)) }?;
     }
     Ok(())
+}
+
+/// Records that a signal came, and wakes the reader. Async-signal-safe, but for `errno`.
+pub(crate) fn note(number: c_int) {
+    CAME.fetch_or(bit(number), Ordering::SeqCst);
+    let wake = WAKE.load(Ordering::SeqCst);
+    // A socket that is full wakes its reader all the same.
+    // SAFETY: the pointer and the length describe a constant; the descriptor is never closed, and -1 is none.
+    let _: isize = unsafe { libc::send(wake, b"!".as_ptr().cast(), 1, libc::MSG_DONTWAIT) };
 }
 
 /// The signals that came since the last call (bit n - 1 is signal n). To be asked when the socket has been emptied: one that comes

@@ -44,7 +44,7 @@ pub use heap::{heap_is_high, release_heap};
 use inherited::bit;
 pub use inherited::{Inherited, pending_signals, throw_queued_signals_away};
 pub use interfaces::interface_addresses;
-pub use net::{Watch, connect_from, listen, watch_level};
+pub use net::{Watch, connect_from, is_not_there, listen, watch_level};
 pub use open::{
     OPEN_APPEND, OPEN_CREATE, OPEN_DIRECTORY, OPEN_NEW, OPEN_READ, OPEN_READ_WRITE, OPEN_TRUNCATE,
     OPEN_WITHOUT_WAITING, OPEN_WRITE, OpenFlags, open,
@@ -74,7 +74,7 @@ impl Pid {
 
 /// The numbers of the signals that the agent names.
 pub mod signal {
-    pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTRAP, SIGTTOU, SIGUSR1};
+    pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTOU, SIGUSR1};
 }
 
 /// How a process ended.

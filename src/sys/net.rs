@@ -40,6 +40,15 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
+/// Returns true if the host does not have the family, or none of its addresses.
+#[must_use]
+pub fn is_not_there(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT | libc::EADDRNOTAVAIL)
+    )
+}
+
 #[allow(clippy::cast_possible_truncation, reason = "they are 2 and 10")]
 const fn family(address: SocketAddr) -> libc::sa_family_t {
     match address {

@@ -195,17 +195,21 @@ fn after<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 /// Connections on the listeners of the configuration: not the admin's, not the status listeners', and each once
 /// (per-worker stats count them again). `None` where no listener tells.
 fn connections(body: &[u8], prometheus_port: u16) -> Option<u64> {
-    let prometheus = ["_", &prometheus_port.to_string(), ".downstream_cx_active"].concat();
+    let prometheus = ["_", &prometheus_port.to_string()].concat();
     let counted = |name: &str| {
-        name.starts_with("listener.")
-            && !name.starts_with("listener.admin.")
-            && !name.starts_with("listener.envoy_internal_")
-            && !search::contains(name, "worker_")
-            && !name.ends_with(&prometheus)
-            && !name.ends_with("_15021.downstream_cx_active")
+        let listener = name
+            .strip_prefix(LISTENER)
+            .and_then(|name| name.strip_suffix(".downstream_cx_active"));
+        listener.is_some_and(|listener| {
+            !matches!(listener, "admin" | "admin.main_thread")
+                && !listener.starts_with("envoy_internal_")
+                && !is_of_worker(listener)
+                && !listener.ends_with(&prometheus)
+                && !listener.ends_with("_15021")
+        })
     };
     let mut listeners = lines(body)
-        .filter(|(name, _)| name.starts_with("listener."))
+        .filter(|(name, _)| name.starts_with(LISTENER))
         .peekable();
     listeners.peek()?;
     Some(
@@ -213,6 +217,17 @@ fn connections(body: &[u8], prometheus_port: u16) -> Option<u64> {
             .filter(|(name, _)| counted(name))
             .fold(0, |sum, (_, value)| value.saturating_add(sum)),
     )
+}
+
+const LISTENER: &str = "listener.";
+
+/// Of a listener's connections, those of one worker: `<listener>.worker_<number>`.
+fn is_of_worker(listener: &str) -> bool {
+    let last = search::split_last(listener, b'.');
+    let number = last.and_then(|(_, last)| last.strip_prefix("worker_"));
+    number.is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 /// `name: value` lines whose value is a number.
@@ -399,6 +414,31 @@ mod tests {
             judge(Endpoint::Connections, 200, body),
             Step::Reply(Reply::Connections(7))
         );
+        // By prefixes that users chose.
+        for (name, is_counted) in [
+            ("worker_api", true),
+            ("worker_api.worker_0", false),
+            ("worker_0", true),
+            ("a.worker_12", false),
+            ("a.worker_", true),
+            ("a.worker_1b", true),
+            ("a.worker_1.b", true),
+            ("admin.foo", true),
+            ("admin.foo.worker_3", false),
+            ("administration", true),
+            ("admin", false),
+            ("admin.main_thread", false),
+            ("admin.worker_0", false),
+            ("0.0.0.0_15021", false),
+            ("envoy_internal_api", false),
+        ] {
+            let body = format!("listener.{name}.downstream_cx_active: 5\n");
+            assert_eq!(
+                judge(Endpoint::Connections, 200, &body),
+                Step::Reply(Reply::Connections(if is_counted { 5 } else { 0 })),
+                "{name}"
+            );
+        }
         let endless = "listener.a.downstream_cx_active: 18446744073709551615\nlistener.b.downstream_cx_active: 2\n";
         assert_eq!(
             judge(Endpoint::Connections, 200, endless),

@@ -70,6 +70,7 @@ pub(super) fn build(inputs: &Generated) -> String {
     let mut values = Vec::with_capacity(16);
     add(&mut values, "node-id", Put::Text(&inputs.node_id));
     add(&mut values, "cluster", Put::Text(&inputs.cluster));
+    add(&mut values, "ads-kind", Put::Text(ads_kind(inputs)));
     add(&mut values, "metadata", Put::Map(&inputs.metadata));
     add(&mut values, "region", unless_empty(&locality.region));
     add(&mut values, "zone", unless_empty(&locality.zone));
@@ -95,6 +96,10 @@ pub(super) fn build(inputs: &Generated) -> String {
     let mut writer = Writer::pretty(ROOM);
     Part { text, values }.write(&mut writer);
     writer.finish()
+}
+
+const fn ads_kind(inputs: &Generated) -> &'static str {
+    if inputs.delta { "DELTA_GRPC" } else { "GRPC" }
 }
 
 #[inline(never)]

@@ -223,6 +223,7 @@ fn as_argument(path: &Path, document: &Value) -> Result<String, BootstrapError> 
 
 /// The values that the generated bootstrap is made of.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Generated {
     /// `type~ip~id~domain`.
     pub node_id: String,
@@ -233,6 +234,8 @@ pub struct Generated {
     pub stats: StatsInclusion,
     pub admin: SocketAddr,
     pub discovery: HostPort,
+    /// ADS sends what changed, and not the state of the world.
+    pub delta: bool,
     pub connect_timeout: Duration,
     /// `Some`: MUTUAL_TLS towards the control plane.
     pub control_plane_tls: Option<ControlPlaneTls>,

@@ -316,7 +316,7 @@ flags_of_proxy! {
     "local-address-ip-version t" => "the proxy's flag of that name (default: v6 on a host without IPv4, else none)",
     "stat-name-length n" => "the proxy's --max-obj-name-len, before Envoy 1.11",
     "legacy-envoy-args b false" => "the exact argv of pilot-agent 1.1.5",
-    "drain-inbound-only t auto" => "true, false or auto: sidecars with xDS",
+    "drain-inbound-only t auto" => "true, false or auto: sidecars with a generated bootstrap",
     "status-address t ::" => "where the status port listens (default ::, or 0.0.0.0)",
     "proxy-admin-address t 127.0.0.1" =>
         "where the admin port listens (default 127.0.0.1; ::1 on a host without IPv4)",

@@ -262,7 +262,8 @@ fn optional_number(layers: &Layers<'_>, name: &'static str, low: i64, high: i64)
     Some(layers.number(name, low..=high))
 }
 
-/// Envoy closes inbound listeners only where xDS marks them, so auto means: a sidecar with the generated bootstrap.
+/// Envoy closes inbound listeners only where xDS marks them, so auto means: a sidecar with the generated bootstrap. Other
+/// documents are read for each epoch, and what they say of xDS tells nothing about the marks.
 fn drain(layers: &Layers<'_>, source: &Source) -> DrainCall {
     let sidecar = layers.args.role == Role::Sidecar;
     let generated = matches!(source, Source::Generated { .. });

@@ -10,7 +10,7 @@ use super::identity::Identity;
 use super::layers::{Given, Layer, Layers, TICK};
 use super::proxy_config::plain_text;
 use super::watched::Certificates;
-use super::{ConfigError, IpVersion, Launch, Metrics};
+use super::{ConfigError, IpVersion, Launch, Metrics, variables};
 use crate::bootstrap::node::{self, NodeDescription, NodeInputs};
 use crate::bootstrap::{ControlPlaneTls, Generated, NODE_METADATA, Source, Template, Tracing};
 use crate::cli::flags::{Kind, PROXY};
@@ -138,6 +138,7 @@ impl Basis<'_> {
             connect_timeout: connect_timeout(layers),
             control_plane_tls: self.control_plane_tls(&discovery),
             discovery,
+            delta: variables::delta(layers),
             tracing: tracing(layers, warnings),
             statsd: statsd.and_then(|_| layers.parse("statsd-udp-address", values::socket_address)),
             metrics_service: layers.noted(metrics_service(layers, warnings)).flatten(),

@@ -1,7 +1,7 @@
 //! Argument lists and variables in, configurations or refusals out.
 
 use super::*;
-use crate::bootstrap::{Generated, Tracing};
+use crate::bootstrap::{self, Generated, Tracing};
 use crate::cli::{self, Command};
 use crate::environment::Environment;
 use crate::json::Value;
@@ -989,6 +989,32 @@ fn variables_without_a_flag_are_honoured_or_warned_about() {
         ],
     );
     assert_eq!(warned.warnings, ["ENVOY_STATUS_PORT means nothing here"]);
+}
+
+/// Istio's own variable, given to the container or by the mesh.
+#[test]
+fn ads_is_by_delta_where_the_variable_says_so() {
+    let rendered = |set: &[(&str, &str)]| {
+        let config = config("", set);
+        let rendered = bootstrap::render(&config.source, 0, bootstrap::Override::InFile);
+        String::from_utf8(rendered.unwrap().document.unwrap()).unwrap()
+    };
+    let in_mesh = r#"{"proxyMetadata": {"ISTIO_DELTA_XDS": "true"}}"#;
+    for (set, kind) in [
+        (&[][..], "GRPC"),
+        (&[("ISTIO_DELTA_XDS", "true")], "DELTA_GRPC"),
+        (&[("ISTIO_DELTA_XDS", "false")], "GRPC"),
+        (&[("PROXY_CONFIG", in_mesh)], "DELTA_GRPC"),
+        (
+            &[("PROXY_CONFIG", in_mesh), ("ISTIO_DELTA_XDS", "false")],
+            "GRPC",
+        ),
+    ] {
+        let said = format!("\"api_type\": \"{kind}\"");
+        assert!(rendered(set).contains(&said), "{set:?}");
+    }
+    let said = refused("", &[("ISTIO_DELTA_XDS", "often")]);
+    assert_eq!(said, "cannot use ISTIO_DELTA_XDS \"often\": true or false");
 }
 
 /// An application listens on no address that the host does not have.

@@ -25,6 +25,11 @@ pub(super) fn metrics(layers: &Layers<'_>) -> Metrics {
     }
 }
 
+/// Whether ADS is by delta, as Istio's agent is told.
+pub(super) fn delta(layers: &Layers<'_>) -> bool {
+    switch(layers, "ISTIO_DELTA_XDS") == Some(true)
+}
+
 /// What follows the proxy's other arguments: what variables ask for, then what was typed after `--`. Envoy refuses a flag
 /// that stands twice.
 pub(super) fn proxy_flags(layers: &Layers<'_>) -> Vec<Word> {

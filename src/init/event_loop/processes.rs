@@ -68,8 +68,12 @@ impl EventLoop {
                         *slot = Some(StartError::os_but(what, remedy)(error));
                     }
                     _ => {
-                        let error = &error;
-                        log::error!("cannot {what}: {}", Refused { error, remedy });
+                        let refused = Refused {
+                            error: &error,
+                            uid: launch.user.map(|user| user.uid),
+                            remedy,
+                        };
+                        log::error!("cannot {what}: {refused}");
                     }
                 }
                 Err(how)

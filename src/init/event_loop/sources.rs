@@ -17,9 +17,6 @@ use crate::store::Of;
 use crate::supervisor::{Epoch, Event, ExitStatus, Signal};
 use sys::signal;
 
-/// Means nothing; it has a handler because it may be a fault.
-const TRAP: Signal = Signal::Other(5);
-
 /// After file notifications that mean nothing, so long no other is looked at. Chosen: a busy neighbour of a watched file costs
 /// ten short turns a second.
 const WATCH_PAUSE: Duration = Duration::from_millis(100);
@@ -112,11 +109,13 @@ impl EventLoop {
         self.ignored |= bit;
     }
 
-    /// A child has ended; or a signal came that has to have a handler, too.
+    /// A child has ended; or a signal was sent that a fault raises, too.
     fn collect_ends(&mut self) {
         let handled = self.signals.handled();
-        if handled.trap {
-            self.queue.push_back(Event::Signalled(TRAP));
+        for number in handled.sent() {
+            let number = u8::try_from(number).unwrap_or_default();
+            let signal = Signal::Other(number);
+            self.queue.push_back(Event::Signalled(signal));
         }
         if handled.ends {
             self.reap();

@@ -24,7 +24,7 @@ fn envoy_goes_on_to_another_server_and_is_sent_nothing_again() {
     });
     let relays = [(); 2].map(|()| Relay::new(first.address()));
     let state = Setup::new("state", relays[0].port);
-    let delta = Setup::new("delta", relays[1].port).delta(&first.place);
+    let delta = Setup::new("delta", relays[1].port).delta();
     let mut proxies = [state.begin(), delta.begin()];
     proxies.iter_mut().for_each(Proxy::until_ready);
     let rows = proxies.each_ref().map(|proxy| in_sync(&first, &proxy.name));

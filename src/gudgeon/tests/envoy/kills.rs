@@ -62,7 +62,7 @@ fn envoy_becomes_ready_wherever_the_server_ends_at_first() {
         relays.iter().for_each(|relay| relay.stop_after(messages));
         let state = Setup::new(&format!("state-{messages}"), relays[0].port);
         let delta = Setup::new(&format!("delta-{messages}"), relays[1].port);
-        let mut proxies = [state.begin(), delta.delta(&discovery.place).begin()];
+        let mut proxies = [state.begin(), delta.delta().begin()];
         for relay in &relays {
             until(&format!("message {messages}"), || {
                 relay.is_stopped().then_some(())
@@ -96,7 +96,7 @@ fn envoy_gets_well_wherever_the_server_ends() {
         .start();
     let relays = [Relay::new(own), Relay::new(own)];
     let state = Setup::new("state", relays[0].port);
-    let delta = Setup::new("delta", relays[1].port).delta(&discovery.place);
+    let delta = Setup::new("delta", relays[1].port).delta();
     let mut proxies = [state.begin(), delta.begin()];
     for proxy in &mut proxies {
         proxy.until_ready();

@@ -148,11 +148,8 @@ impl Setup {
     }
 
     /// Over one stream that carries what changed.
-    pub fn delta(self, place: &crate::place::Place) -> Self {
-        let over = r#"{"dynamic_resources": {"ads_config": {"api_type": "DELTA_GRPC"}}}"#;
-        place.write("delta.json", over);
-        let path = place.path("delta.json");
-        self.env("ISTIO_BOOTSTRAP_OVERRIDE", path.to_str().unwrap())
+    pub fn delta(self) -> Self {
+        self.env("ISTIO_DELTA_XDS", "true")
     }
 
     /// Returns the proxy's own address: in a network namespace connections to its IP are intercepted.

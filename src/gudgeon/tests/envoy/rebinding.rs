@@ -124,7 +124,7 @@ fn rebound(network: &Network, is_delta: bool, learns: Learns) {
         .within(&network.pod)
         .args(&["--proxy-user", &USER.to_string()]);
     if is_delta {
-        setup = setup.delta(&discovery.place);
+        setup = setup.delta();
     }
     let proxy = setup.start();
     until("what is intercepted", || {

@@ -3,14 +3,14 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, Shutdown};
+use std::net::{IpAddr, Ipv4Addr, Shutdown};
 use std::time::Instant;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
 use super::limits::LINGER_BYTES;
-use super::routes::Topic;
+use super::routes::{Peer, Topic};
 use crate::http::{HEAD_BYTES, READ_BYTES};
 use crate::status::metrics::merge::Merge;
 use crate::status::probes::Probing;
@@ -22,6 +22,7 @@ use crate::status::response::{self, Framing, Length};
 pub(super) struct Connection {
     stream: TcpStream,
     token: Token,
+    /// See `party`.
     pub(super) from: IpAddr,
     pub(super) opened: Instant,
     pub(super) deadline: Instant,
@@ -91,7 +92,7 @@ impl Connection {
         Self {
             stream,
             token,
-            from,
+            from: party(from),
             opened,
             deadline,
             phase: Phase::Head,
@@ -232,6 +233,14 @@ impl Connection {
             }
         }
         Flow::Done
+    }
+}
+
+/// Whoever may use one of loopback's addresses may use them all: they share one share of what there is.
+fn party(from: IpAddr) -> IpAddr {
+    match Peer::at(from) {
+        Peer::Loopback => Ipv4Addr::LOCALHOST.into(),
+        Peer::Elsewhere => from,
     }
 }
 

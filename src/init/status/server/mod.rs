@@ -11,6 +11,8 @@ pub(super) mod request;
 pub(super) mod routes;
 mod serving;
 mod sharing;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -354,7 +356,9 @@ fn kind_of_refusal(status: u16, why: &str) -> &'static str {
 /// `::` without IPv6 on the host is `0.0.0.0`.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = match sys::listen(address) {
-        Err(_) if address.ip().is_unspecified() && address.is_ipv6() => {
+        Err(error)
+            if address.ip().is_unspecified() && address.is_ipv6() && sys::is_not_there(&error) =>
+        {
             sys::listen(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())))
         }
         result => result,

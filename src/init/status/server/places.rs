@@ -69,9 +69,13 @@ impl StatusServer {
     /// True if a place is kept for one more connection from there.
     pub(super) fn is_kept(&self, from: IpAddr) -> bool {
         let kept = |(_, other): &(usize, &Connection)| other.kept && other.from == from;
-        Peer::at(from) == Peer::Loopback
-            || self.settings.node == Some(from)
+        self.is_certain(from)
             || self.nodes.knows(from) && self.connections().filter(kept).count() < KEPT
+    }
+
+    /// Returns true for loopback and the node, whatever a client says about itself.
+    pub(super) fn is_certain(&self, from: IpAddr) -> bool {
+        Peer::at(from) == Peer::Loopback || self.settings.node == Some(from)
     }
 
     /// A probe of kubelet's, as it says.
@@ -182,91 +186,11 @@ fn is_late(connection: &Connection, now: Instant) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
-
-    use mio::{Poll, Token};
+    use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::counters::Counters;
+    use crate::status::server::tests::Crowd;
     use crate::status::stories::clock;
-    use crate::status::tests::settings;
-
-    /// A server whose connections are put into their places by a test.
-    struct Crowd {
-        server: StatusServer,
-        listener: TcpListener,
-        began: Instant,
-        count: u32,
-    }
-
-    impl Crowd {
-        fn new() -> Self {
-            let mut server = StatusServer::open(None, settings(), (1, 2)).unwrap();
-            server.settings.node = Some("10.0.0.1".parse().unwrap());
-            Self {
-                server,
-                listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(),
-                began: clock(),
-                count: 0,
-            }
-        }
-
-        /// The newest of all.
-        fn connection(&mut self, from: &str, page: bool, phase: Phase) -> Connection {
-            let to = self.listener.local_addr().unwrap();
-            let stream = TcpStream::connect(to).unwrap();
-            drop(self.listener.accept().unwrap());
-            stream.set_nonblocking(true).unwrap();
-            self.count += 1;
-            let opened = self.began + Duration::from_millis(self.count.into());
-            let stream = mio::net::TcpStream::from_std(stream);
-            let times = (opened, opened);
-            let mut connection = Connection::new(stream, Token(9), from.parse().unwrap(), times);
-            connection.kept = self.server.is_kept(connection.from);
-            connection.page = page;
-            connection.phase = phase;
-            connection
-        }
-
-        fn learn(&mut self, from: &str) {
-            let mut probe = self.connection(from, false, Phase::Head);
-            self.server.learn_node(&mut probe, self.began);
-        }
-
-        fn add(&mut self, from: &str, page: bool, phase: Phase) {
-            let connection = self.connection(from, page, phase);
-            self.server.places.push(Some(Box::new(connection)));
-        }
-
-        /// Whether a request of that kind is let in, a second after the last; and how many had to go for it, of whom.
-        fn asks(&mut self, from: &str, page: bool, topic: Option<Topic>) -> (bool, Vec<String>) {
-            let newcomer = self.connection(from, page, Phase::Head);
-            let poll = Poll::new().unwrap();
-            let mut turn = Turn {
-                registry: poll.registry(),
-                now: newcomer.opened,
-                counters: &mut Counters::default(),
-            };
-            let before = self.addresses();
-            let room = self.server.make_room(&mut turn, &newcomer, topic);
-            let mut after = self.addresses().into_iter();
-            let mut next = after.next();
-            let gone = before.into_iter().filter(|old| {
-                let same = next.as_ref() == Some(old);
-                if same {
-                    next = after.next();
-                }
-                !same
-            });
-            (room, gone.map(|(from, _)| from).collect())
-        }
-
-        fn addresses(&self) -> Vec<(String, usize)> {
-            let all = self.server.connections();
-            all.map(|(place, connection)| (connection.from.to_string(), place))
-                .collect()
-        }
-    }
 
     fn gone(from: &str) -> (bool, Vec<String>) {
         (true, vec![from.to_owned()])
@@ -359,6 +283,27 @@ mod tests {
         }
     }
 
+    /// All of loopback's addresses are each container's: one that used 97 kept out the node's probes.
+    #[test]
+    fn loopback_is_one_party_by_whatever_addresses() {
+        let mut crowd = Crowd::new();
+        for number in 0..97 {
+            let from = format!("127.0.1.{number}");
+            if crowd.asks(&from, false, None).0 {
+                crowd.add(&from, false, Phase::Finishing);
+            }
+        }
+        assert_eq!(crowd.server.connections().count(), PLACES - SPARE);
+        for from in ["127.0.0.1", "::1"] {
+            assert_eq!(crowd.asks(from, false, None), REFUSED, "{from}");
+        }
+        for _ in 0..PLACES / 2 - SPARE {
+            let (room, gone) = crowd.asks("10.0.0.1", false, None);
+            assert!(room && gone.len() == 1 && gone[0].starts_with("127."));
+            crowd.add("10.0.0.1", false, Phase::Finishing);
+        }
+    }
+
     #[test]
     fn a_page_gives_way_to_a_probe() {
         let mut crowd = Crowd::new();
@@ -367,7 +312,7 @@ mod tests {
         }
         crowd.add("127.0.0.2", true, Phase::Finishing);
         assert_eq!(crowd.asks("127.0.0.1", false, Some(Topic::Ready)), THERE_IS);
-        assert_eq!(crowd.asks("127.0.0.1", false, None), gone("127.0.0.2"));
+        assert_eq!(crowd.asks("127.0.0.1", false, None), gone("127.0.0.1"));
         crowd.add("127.0.0.1", false, Phase::Finishing);
         assert_eq!(crowd.asks("127.0.0.1", false, None), REFUSED);
         assert_eq!(crowd.asks("127.0.0.1", true, Some(Topic::Status)), REFUSED);

@@ -2,10 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+use std::net::IpAddr;
+
 use mio::Token;
 
 use super::connection::{Connection, Flow, PendingRequest, Phase};
-use super::limits::{HELPERS, PAUSE, STRANGERS_HELPERS};
+use super::limits::{HELPERS, LEARNED_HELPERS, PAUSE, STRANGERS_HELPERS};
 use super::routes::Topic;
 use super::{Effect, StatusServer};
 use crate::readiness::Stage;
@@ -89,14 +91,27 @@ impl StatusServer {
     }
 
     fn may_run_helper(&self, connection: &Connection) -> bool {
-        let most = if connection.kept {
+        let from = connection.from;
+        let most = if self.is_certain(from) {
             HELPERS
+        } else if self.settings.node.is_none() && (connection.kept || self.helpers_of(from) == 0) {
+            LEARNED_HELPERS
         } else {
             STRANGERS_HELPERS
         };
         self.helpers_alive < most
     }
 
+    /// Helpers that work for an address.
+    fn helpers_of(&self, from: IpAddr) -> usize {
+        let helped = |(_, other): &(usize, &Connection)| {
+            other.from == from
+                && matches!(&other.phase, Phase::Probing(probing) if probing.helper().is_some())
+        };
+        self.connections().filter(helped).count()
+    }
+
+    /// The node and loopback come first, then who has the fewest helpers: nobody gets ahead by asking more often.
     fn start_queued(&mut self, turn: &mut Turn<'_>) {
         let queued = |connection: &Connection| match &connection.phase {
             Phase::Probing(probing) => probing.is_queued(),
@@ -110,7 +125,12 @@ impl StatusServer {
             let next = self
                 .connections()
                 .filter(|(_, connection)| queued(connection) && self.may_run_helper(connection))
-                .min_by_key(|(_, connection)| (!connection.kept, connection.opened));
+                .min_by_key(|(_, connection)| {
+                    let from = connection.from;
+                    let uncertain = !self.is_certain(from);
+                    let helpers = self.helpers_of(from);
+                    (uncertain, helpers, !connection.kept, connection.opened)
+                });
             let Some((place, _)) = next else {
                 return;
             };
@@ -283,4 +303,171 @@ pub(super) fn finish_probe(
         &mut turn.counters.app_probes_failed
     });
     connection.answer(status, response::TEXT, body, framing);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mio::Poll;
+
+    use super::*;
+    use crate::counters::Counters;
+    use crate::status::probes::Check;
+    use crate::status::response::Framing;
+    use crate::status::server::limits::LEARNED_HELPERS;
+    use crate::status::server::tests::Crowd;
+
+    const NODE: &str = "10.0.0.1";
+    const LIARS: [&str; 4] = ["10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.8"];
+
+    /// Probes that need helpers, of a crowd.
+    struct Probes {
+        crowd: Crowd,
+        poll: Poll,
+    }
+
+    impl Probes {
+        /// Each of the liars has said to be kubelet and has eight probes of its own.
+        fn of_liars(node: Option<&str>) -> Self {
+            let mut this = Self {
+                crowd: Crowd::new(),
+                poll: Poll::new().unwrap(),
+            };
+            this.crowd.server.settings.node = node.map(|node| node.parse().unwrap());
+            for liar in LIARS {
+                this.crowd.learn(liar);
+            }
+            for number in 0..8 {
+                for liar in LIARS {
+                    this.asks(liar, &format!("{liar} {number}"));
+                }
+            }
+            this
+        }
+
+        fn with_turn<T>(&mut self, act: impl FnOnce(&mut StatusServer, &mut Turn<'_>) -> T) -> T {
+            let mut turn = Turn {
+                registry: self.poll.registry(),
+                now: self.crowd.began,
+                counters: &mut Counters::default(),
+            };
+            act(&mut self.crowd.server, &mut turn)
+        }
+
+        /// Whether it gets a helper at once.
+        fn asks(&mut self, from: &str, service: &str) -> bool {
+            let mut connection = Box::new(self.crowd.connection(from, false, Phase::Head));
+            let check = Check::Grpc {
+                port: 8080,
+                service: service.to_owned(),
+            };
+            let framing = Framing {
+                head_only: false,
+                chunks: false,
+            };
+            let deadline = self.crowd.began + Duration::from_secs(10);
+            let probing = Probing::new((check, true), framing, None, deadline);
+            let place = self.crowd.server.places.len();
+            self.with_turn(|server, turn| {
+                server.places.push(None);
+                server.begin_probe(turn, place, &mut connection, probing);
+                server.put(place, connection);
+            });
+            self.started() == [place]
+        }
+
+        /// The places for which helpers were asked for since the last call.
+        fn started(&mut self) -> Vec<usize> {
+            let effects = self.crowd.server.effects();
+            let started = effects.iter().map(|effect| {
+                let Effect::Helper(helper) = effect else {
+                    panic!("{effect:?}")
+                };
+                helper.place
+            });
+            started.collect()
+        }
+
+        fn from(&self, place: usize) -> String {
+            self.crowd
+                .server
+                .connection(place)
+                .unwrap()
+                .from
+                .to_string()
+        }
+
+        fn running(&self) -> usize {
+            self.crowd.server.helpers_alive
+        }
+
+        /// A place of that address whose probe has a helper.
+        fn helped(&self, from: &str) -> usize {
+            let helped = |connection: &Connection| {
+                let Phase::Probing(probing) = &connection.phase else {
+                    panic!("{:?}", connection.phase)
+                };
+                probing.helper().is_some()
+            };
+            let mut all = self.crowd.server.connections();
+            let found = all.find(|(place, of)| self.from(*place) == from && helped(of));
+            found.unwrap().0
+        }
+
+        /// A helper of that address has answered and was reaped; who gets one for it.
+        fn ends(&mut self, from: &str) -> Vec<String> {
+            let place = self.helped(from);
+            self.started();
+            self.with_turn(|server, turn| {
+                drop(server.take(place));
+                server.helper_ended(turn);
+            });
+            let started = self.started();
+            started.iter().map(|place| self.from(*place)).collect()
+        }
+    }
+
+    /// Four addresses that said to be kubelet had all eight helpers, and the node's probe waited for its deadline.
+    #[test]
+    fn who_says_to_be_kubelet_leaves_helpers_to_the_node() {
+        let mut probes = Probes::of_liars(Some(NODE));
+        assert_eq!(probes.running(), STRANGERS_HELPERS);
+        probes.started();
+        for (number, from) in [NODE, "127.0.0.1", NODE, "::1"].into_iter().enumerate() {
+            assert!(probes.asks(from, &number.to_string()), "{from}");
+        }
+        assert_eq!(probes.running(), HELPERS);
+        assert!(!probes.asks(NODE, "late"));
+        assert_eq!(probes.ends(LIARS[2]), [NODE]);
+        assert_eq!(probes.ends(LIARS[0]), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn without_a_known_node_who_has_no_helper_is_next() {
+        let mut probes = Probes::of_liars(None);
+        assert_eq!(probes.running(), LEARNED_HELPERS);
+        probes.started();
+        // One too many to be remembered.
+        assert!(!probes.asks("10.0.0.9", "late"));
+        // Of those that have none, who seems to be kubelet comes first.
+        assert_eq!(probes.ends(LIARS[3]), [LIARS[3]]);
+        assert_eq!(probes.ends(LIARS[0]), ["10.0.0.9"]);
+        for _ in 0..2 {
+            assert!(probes.asks("127.0.0.1", &probes.running().to_string()));
+        }
+    }
+
+    /// The bytes of kubelet's probes are no secret.
+    #[test]
+    fn nobody_waits_in_the_queue_of_another() {
+        let mut probes = Probes::of_liars(Some(NODE));
+        probes.started();
+        let queued = format!("{} 7", LIARS[3]);
+        assert!(probes.asks(NODE, &queued));
+        // What is in flight is shared.
+        let in_flight = format!("{} 0", LIARS[3]);
+        assert!(!probes.asks(NODE, &in_flight));
+        assert_eq!(probes.running(), STRANGERS_HELPERS + 1);
+    }
 }

@@ -18,8 +18,13 @@ impl StatusServer {
         connection: &mut Connection,
         mut probing: Probing,
     ) {
+        let from = connection.from;
         let asked = self.connections().find(|(_, other)| {
-            probe_of(other).is_some_and(|other| other.shares().is_none() && other.asks(&probing))
+            // One that is queued waits for the turn of its own address.
+            let same = other.from == from;
+            probe_of(other).is_some_and(|other| {
+                other.shares().is_none() && (same || !other.is_queued()) && other.asks(&probing)
+            })
         });
         let asked = asked.map(|(asked, _)| asked);
         if let Some(asked) = asked {
