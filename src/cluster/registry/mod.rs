@@ -18,6 +18,7 @@ mod credential;
 mod files;
 pub mod kubernetes;
 mod memory;
+mod received;
 mod refusal;
 #[cfg(test)]
 mod rows;
@@ -29,6 +30,7 @@ pub use contribution::{Contribution, SourceId, SyncState};
 pub use credential::credential_of;
 pub use files::{Files, Message, Outcome};
 pub use memory::{Memory, Put};
+pub use received::ReceivedObjects;
 pub use refusal::Refusal;
 pub use store::{Registries, Report, Settings, SourceStatus};
 pub use written::Written;

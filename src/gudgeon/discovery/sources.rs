@@ -9,7 +9,6 @@ mod kubernetes;
 mod mcp;
 mod memory;
 mod own;
-mod rules;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
