@@ -4,6 +4,7 @@
 //!  sources ──► registries ──► debounce ──► snapshot ──► pending for each stream
 //! ```
 
+mod changed;
 mod edge;
 mod ingresses;
 mod notify;
@@ -28,6 +29,7 @@ use xds::snapshot::Snapshot;
 use xds::stream::{Lists, Protocol};
 use xds::view::View;
 
+use self::changed::ChangedObjects;
 use self::edge::EdgeInputs;
 pub(super) use self::edge::Looking;
 use self::ingresses::{IngressNotes, IngressRules};
@@ -110,6 +112,7 @@ struct HubState {
     registries: Registries,
     standing: BTreeMap<SourceId, (SyncState, Duration)>,
     debounce: Debounce,
+    changed: ChangedObjects,
     sessions: BTreeMap<u64, Arc<Session>>,
     plaintext: Plaintext,
     peers: PeerAuthenticationHistory,
@@ -127,7 +130,10 @@ impl HubState {
         world.earlier_peer_authentications = self.peers.earlier(current, now);
         world.key_sets = Arc::clone(&self.key_sets);
         let ingresses = self.registries.ingresses();
-        self.ingresses.add(ingresses, &mut world, domain);
+        match self.ingresses.add(ingresses, &mut world, domain) {
+            Some(changes) => self.changed.add(&changes),
+            None => self.changed.forget(),
+        }
         world
     }
 
@@ -176,6 +182,7 @@ impl Hub {
                 registries,
                 standing: BTreeMap::new(),
                 debounce,
+                changed: ChangedObjects::default(),
                 sessions: BTreeMap::new(),
                 plaintext: Plaintext::default(),
                 peers: PeerAuthenticationHistory::default(),
@@ -214,10 +221,7 @@ impl Hub {
         if !changes.is_empty() {
             debug!("changed: {changes}");
         }
-        for change in changes.pushes() {
-            self.metrics.updated(&change);
-            state.debounce.change(now, change);
-        }
+        state.change(now, &changes, &self.metrics);
         let is_complete = state.registries.missing().next().is_none();
         let world = state.registries.world();
         let begins =
@@ -307,6 +311,7 @@ impl Hub {
         let mut state = self.state();
         state.debounce = Debounce::new(self.options.quiet);
         let world = state.world(self.clock.now(), &self.options.domain);
+        let _before = state.changed.take(false);
         drop(state);
         let services = world.services.len();
         let settings = Arc::clone(&self.options.settings);
@@ -465,21 +470,30 @@ impl Hub {
                     let change = Change::Full(Reason::Config);
                     state.debounce.change(now, change);
                 }
-                let due = state.debounce.due(now);
-                let world = due
-                    .is_some()
-                    .then(|| state.world(now, &self.options.domain));
-                due.zip(world)
+                state.debounce.due(now).map(|due| {
+                    let world = state.world(now, &self.options.domain);
+                    let changes = state.changed.take(due.partial);
+                    (due, world, changes)
+                })
             };
-            if let Some((due, world)) = due {
-                let is_made = self.push(&due, world).await;
-                self.state().debounce.done(&due, is_made);
+            if let Some((due, world, changes)) = due {
+                let is_made = self.push(&due, world, changes).await;
+                let mut state = self.state();
+                if !is_made {
+                    state.changed.forget();
+                }
+                state.debounce.done(&due, is_made);
             }
         }
     }
 
     /// Returns false if no snapshot could be made: the last one is served on.
-    async fn push(self: &Arc<Self>, due: &Due, world: World) -> bool {
+    async fn push(
+        self: &Arc<Self>,
+        due: &Due,
+        world: World,
+        changes: Option<Arc<Changes>>,
+    ) -> bool {
         let Some(current) = self.snapshot() else {
             return false;
         };
@@ -503,7 +517,8 @@ impl Hub {
         let (this, earlier) = (Arc::clone(self), Arc::clone(&current));
         let everybody = due.batch.reasons.has(Reason::Debug);
         let make = move || {
-            let next = made(&this.metrics, || earlier.next(world, hosts.as_ref()))?;
+            let next = || earlier.next(world, hosts.as_ref(), changes.as_deref());
+            let next = made(&this.metrics, next)?;
             // What cannot be made is found again, and counted, where a stream asks for it.
             let ahead = || {
                 let mut nodes = nodes;

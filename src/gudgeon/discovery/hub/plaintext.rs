@@ -144,11 +144,7 @@ impl Hub {
         }
         let addresses = state.plaintext.addresses.keys().copied().collect();
         let changes = state.registries.set_plaintext(addresses);
-        let now = self.clock.now();
-        for change in changes.pushes() {
-            self.metrics.updated(&change);
-            state.debounce.change(now, change);
-        }
+        state.change(self.clock.now(), &changes, &self.metrics);
     }
 }
 
