@@ -6,6 +6,11 @@
 //! only a version that was served from its own place stays.
 //!
 //! The catalogue is pure: apart from the versions that stay, its state depends on the last candidates alone.
+//!
+//! [`Catalogue::settle`] answers what changed at one source, object by object. What changed in the mesh, as
+//! [`Changes`](api::model::Changes), is answered by the [`registry`](crate::registry), which merges the sources: a change at a
+//! source changes nothing that is served while another source has the object, or while the source's configuration does not count;
+//! and services and endpoints, which are merged of objects of several kinds, are objects of no catalogue.
 
 mod origin;
 mod places;

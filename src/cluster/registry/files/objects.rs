@@ -11,7 +11,7 @@ use api::model::Credentials;
 
 use super::object::{FileObjectId, Item, Meaning, SLICES};
 use super::{MAX_MESSAGES, Message, message, name};
-use crate::catalogue::{Candidate, Catalogue, Content, Serving, Status};
+use crate::catalogue::{Candidate, Catalogue, CatalogueChange, Content, Serving, Status};
 use crate::registry::{Contribution, Written};
 
 /// Objects by the files that they are written in.
@@ -156,7 +156,9 @@ impl FileObjects {
         messages: &mut Vec<Message>,
         written: &mut Vec<Arc<Written>>,
     ) -> Contribution {
-        self.catalogue.settle();
+        for change in self.catalogue.settle().changes {
+            self.apply(change);
+        }
         for (path, candidates) in self.catalogue.places() {
             self.look(path, candidates, messages, written);
         }
@@ -237,14 +239,26 @@ impl FileObjects {
         std::ptr::eq(holder, one).then(|| self.catalogue.get(id))?
     }
 
+    /// Takes a change of configuration into the contribution; objects of other kinds are taken together.
+    fn apply(&mut self, change: CatalogueChange<FileObjectId, StoredVersion>) {
+        let configuration = &mut self.said.configuration;
+        match change {
+            CatalogueChange::Set(_, version, _) => {
+                if let Meaning::Configuration(one) = version.meaning {
+                    configuration.set(one);
+                }
+            }
+            CatalogueChange::Moved(..) => {}
+            CatalogueChange::Gone(id) => configuration.remove(&id.kind, &(id.namespace, id.name)),
+        }
+    }
+
     fn set(&mut self) {
-        let mut said = Contribution::default();
         let mut sorted = Sorted::default();
         let mut credentials = Credentials::new();
         let mut ingresses = Ingresses::new();
         for (id, version) in self.catalogue.all() {
             match &version.meaning {
-                Meaning::Configuration(one) => said.configuration.set(one.clone()),
                 Meaning::Service(one) => sorted.services.push(one.clone()),
                 Meaning::Slice(one) => sorted.slices.push(one.clone()),
                 Meaning::Endpoints(one) => sorted.endpoints.push(one.clone()),
@@ -259,14 +273,13 @@ impl FileObjects {
                     let key = (id.namespace.clone(), id.name.clone());
                     ingresses.insert(key, one.clone());
                 }
-                Meaning::Nothing => {}
+                Meaning::Configuration(_) | Meaning::Nothing => {}
             }
         }
-        said.ingresses = self.said.ingresses.clone();
+        let mut said = self.said.clone();
         if *said.ingresses != ingresses {
             said.ingresses = Arc::new(ingresses);
         }
-        said.credentials = self.said.credentials.clone();
         if *said.credentials != credentials {
             said.credentials = Arc::new(credentials);
         }

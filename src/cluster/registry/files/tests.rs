@@ -64,6 +64,26 @@ fn none() -> Vec<String> {
     Vec::new()
 }
 
+/// Readers of the contribution compare nothing of such a kind.
+#[test]
+fn a_kind_without_a_change_keeps_its_pointer() {
+    let mut directory = Directory::new();
+    let read = |directory: &mut Directory| {
+        let outcome = directory.files.read().unwrap();
+        outcome.contribution.configuration
+    };
+    directory.write("a.yaml", &entry("a", 80));
+    let first = read(&mut directory);
+    let sidecar = "{apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: a}, spec: {egress: [{hosts: ['./*']}]}}";
+    directory.write("b.yaml", sidecar);
+    let second = read(&mut directory);
+    assert!(Arc::ptr_eq(&first.entries, &second.entries));
+    assert_eq!(second.sidecars.len(), 1);
+    fs::remove_file(directory.path("b.yaml")).unwrap();
+    let third = read(&mut directory);
+    assert!(Arc::ptr_eq(&first.entries, &third.entries) && third.sidecars.is_empty());
+}
+
 #[test]
 fn an_annotation_is_kept_with_the_object() {
     let mut directory = Directory::new();
