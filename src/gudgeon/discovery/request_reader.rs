@@ -48,7 +48,7 @@ impl MessageReader for StreamReader {
     }
 
     fn kept(&self) -> usize {
-        self.reader.kept()
+        self.reader.retained()
     }
 
     fn finish(&mut self, left: Bytes, values: usize) -> Result<ClientRequest, Status> {
