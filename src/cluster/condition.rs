@@ -15,10 +15,10 @@ const DROPPED: [&str; 2] = ["message", "path"];
 pub(crate) fn has_messages(there: &Value, messages: &[Value]) -> bool {
     let there = there.as_array().map(Vec::as_slice);
     let is_all = there.is_some_and(|there| there.len() == messages.len());
-    is_all && there.into_iter().flatten().zip(messages).all(is_kept)
+    is_all && there.into_iter().flatten().zip(messages).all(is_stored)
 }
 
-fn is_kept((there, message): (&Value, &Value)) -> bool {
+fn is_stored((there, message): (&Value, &Value)) -> bool {
     let (Some(there), Some(message)) = (there.as_object(), message.as_object()) else {
         return there == message;
     };
@@ -43,14 +43,14 @@ pub(crate) fn conditions(there: &Value, messages: &[Value], generation: i64) -> 
 /// Returns whether the server has these conditions, whole or as its definition lets ours be: that of Istio 1.24 drops the
 /// generation.
 pub(crate) fn has_conditions(there: &[Value], wanted: &[Value]) -> bool {
-    let is_kept = |(there, wanted): (&Value, &Value)| {
+    let is_stored = |(there, wanted): (&Value, &Value)| {
         let mut less = wanted.clone();
         if let Some(fields) = less.as_object_mut() {
             fields.remove("observedGeneration");
         }
         there == wanted || is_ours(wanted) && *there == less
     };
-    there.len() == wanted.len() && there.iter().zip(wanted).all(is_kept)
+    there.len() == wanted.len() && there.iter().zip(wanted).all(is_stored)
 }
 
 /// Returns whether others have conditions there.

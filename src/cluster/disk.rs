@@ -350,7 +350,7 @@ impl Disk {
                 again: self.tried.remove(&at).unwrap_or(AGAIN),
             };
             self.left.push(Arc::clone(&worker.progress));
-            hanging.trace.settle(CALL / PARTS);
+            hanging.trace.wait(CALL / PARTS);
             self.hanging.insert(at, hanging);
             return if is_it { Err(hangs()) } else { Ok(None) };
         }

@@ -24,7 +24,7 @@
 //! * `webhook`: webhook configurations. `bundle`: the CA bundle that they are to have. `decide`: the patch that one needs.
 //!   `validation`: the configuration of the webhook that checks rules. `reconcile_status`: the state of each of them.
 //!   `reconciler`: the [`Reconciler`] that keeps them.
-//! * `listed`: all objects of a kind, read once.
+//! * `list`: all objects of a kind, read once.
 //! * `statuses`: what is told of objects, written into their `status`.
 
 #![forbid(unsafe_code)]
@@ -45,7 +45,7 @@ mod failure;
 mod fake;
 mod kind;
 mod line_buffer;
-mod listed;
+mod list;
 mod reconcile_status;
 mod reconciler;
 pub mod registry;

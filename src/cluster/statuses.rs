@@ -1,7 +1,7 @@
 //! Writes the messages about objects into their `status`, by server-side apply and without leader election: each replica says
 //! the same, and a status that is up to date is not written, so neither replicas nor restarts nor own writes cause another.
 
-mod ledger;
+mod pending_writes;
 mod seen;
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use self::ledger::{RefusalExtent, StatusLedger, Work};
+use self::pending_writes::{PendingWrites, RefusalExtent, Work};
 use self::seen::StatusPage;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
@@ -99,7 +99,7 @@ struct StatusWriter {
     /// Kinds whose objects may have a status that an earlier process has written; `None`: not known yet.
     to_look: Option<BTreeSet<GroupResource>>,
     look_not_before: Option<Instant>,
-    ledger: StatusLedger,
+    pending: PendingWrites,
     backoff: Backoff,
     look_backoff: Backoff,
     repeats: RepeatLimiter,
@@ -126,7 +126,7 @@ pub async fn write_statuses(
         kinds: Kinds::new(),
         to_look: None,
         look_not_before: None,
-        ledger: StatusLedger::default(),
+        pending: PendingWrites::default(),
         backoff: Backoff::new(pace.bounds()),
         look_backoff: Backoff::new(pace.bounds()),
         repeats: RepeatLimiter::default(),
@@ -227,7 +227,7 @@ impl StatusWriter {
             let asked = self.cluster.exchange(&action, self.pace.request);
             let page: StatusPage = asked.json(request).await?;
             for key in page.ours() {
-                self.ledger.found(Subject {
+                self.pending.found(Subject {
                     group: served.resource.group,
                     plural: served.resource.name,
                     key,
@@ -255,7 +255,7 @@ impl StatusWriter {
         not_yet: &BTreeSet<GroupResource>,
         told: &watch::Receiver<AllSaid>,
     ) -> Option<Duration> {
-        for work in self.ledger.work(wanted, Instant::now()) {
+        for work in self.pending.work(wanted, Instant::now()) {
             if not_yet.contains(&work.subject.place()) {
                 continue;
             }
@@ -268,8 +268,8 @@ impl StatusWriter {
                 Ok(outcome) => {
                     self.backoff.reset();
                     match outcome {
-                        StatusWrite::UpToDate => self.ledger.done(&work),
-                        StatusWrite::Outdated => self.ledger.outdated(&work),
+                        StatusWrite::UpToDate => self.pending.done(&work),
+                        StatusWrite::Outdated => self.pending.outdated(&work),
                     }
                     continue;
                 }
@@ -283,11 +283,11 @@ impl StatusWriter {
                         self.kinds.remove(&work.subject.place());
                         extent = RefusalExtent::Kind;
                     }
-                    self.ledger.refused(&work, extent, Instant::now());
+                    self.pending.refused(&work, extent, Instant::now());
                 }
                 // Another write was first, the server has too much to do, or a webhook of its own fails.
                 Some(401 | 408 | 409 | 429 | 500..) | None => {
-                    self.ledger.failed(&work);
+                    self.pending.failed(&work);
                     failure.warn(&mut self.repeats);
                     let wait = failure.wait(&mut self.backoff, fastrand::f64());
                     // Even where something else is told: the server has asked for it.
@@ -300,11 +300,11 @@ impl StatusWriter {
                         false => RefusalExtent::Object,
                     };
                     self.say_refused(&failure, extent);
-                    self.ledger.refused(&work, extent, Instant::now());
+                    self.pending.refused(&work, extent, Instant::now());
                 }
             }
         }
-        self.ledger.next_try(Instant::now())
+        self.pending.next_try(Instant::now())
     }
 
     /// Once of each kind: others of it are refused for the same reason.
@@ -317,7 +317,7 @@ impl StatusWriter {
             cause: failure.cause.clone(),
         };
         let action = about.action.to_string();
-        if self.ledger.is_new_refusal(&action, extent) {
+        if self.pending.is_new_refusal(&action, extent) {
             tracing::warn!("{about}: status is not written");
         }
     }

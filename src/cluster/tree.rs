@@ -289,7 +289,7 @@ fn is_configuration(path: &Path) -> bool {
 }
 
 /// Returns a name on one line, with control characters escaped.
-pub(crate) fn shown(name: &str) -> String {
+pub(crate) fn printable(name: &str) -> String {
     match name.contains(char::is_control) {
         true => name.escape_debug().to_string(),
         false => name.to_owned(),

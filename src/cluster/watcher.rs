@@ -308,7 +308,7 @@ impl<K: Kind> Watcher<K> {
                 let event = WatchEvent::read(&line).map_err(failure)?;
                 match event.apply(store, version, self.room).map_err(failure)? {
                     Applied::All => {}
-                    Applied::Unreadable(one) => self.tell(store, &one, &mut health.unreadable),
+                    Applied::Unreadable(one) => self.report(store, &one, &mut health.unreadable),
                     Applied::NoRoom => self.no_room(store.leave_out(), &mut health.left_out),
                 }
             }
@@ -363,7 +363,7 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
-    fn tell(&self, store: &mut Writer<K>, (key, why): &Unreadable, said: &mut RepeatLimiter) {
+    fn report(&self, store: &mut Writer<K>, (key, why): &Unreadable, said: &mut RepeatLimiter) {
         let count = store.cannot_read(key, why);
         self.warn(key, why, count, said);
     }

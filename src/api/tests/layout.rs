@@ -388,7 +388,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("connect", &["answer", "disk", "failure", "kind"]),
             ("decide", &["bundle", "webhook"]),
             ("fake", &["connect"]),
-            ("listed", &["connect", "failure", "kind"]),
+            ("list", &["connect", "failure", "kind"]),
             (
                 "validation",
                 &[

@@ -7,7 +7,7 @@
 //!
 //! The catalogue is pure: apart from the versions that stay, its state depends on the last candidates alone.
 //!
-//! [`Catalogue::settle`] answers what changed at one source, object by object. What changed in the mesh, as
+//! [`Catalogue::reconcile`] answers what changed at one source, object by object. What changed in the mesh, as
 //! [`Changes`](api::model::Changes), is answered by the [`registry`](crate::registry), which merges the sources: a change at a
 //! source changes nothing that is served while another source has the object, or while the source's configuration does not count;
 //! and services and endpoints, which are merged of objects of several kinds, are objects of no catalogue.
@@ -121,9 +121,9 @@ pub enum CatalogueChange<I, V> {
     Gone(I),
 }
 
-/// Differences since the last call of [`Catalogue::settle`].
+/// Differences since the last call of [`Catalogue::reconcile`].
 #[derive(Debug)]
-pub(crate) struct Settled<C: Content> {
+pub(crate) struct Reconciled<C: Content> {
     /// By name.
     pub(crate) changes: Vec<CatalogueChange<C::Id, C::Version>>,
     /// Names whose candidates have changed.
@@ -246,16 +246,18 @@ impl<C: Content> Catalogue<C> {
     }
 
     /// Decides which version is served for each name whose candidates have changed.
-    pub(crate) fn settle(&mut self) -> Settled<C> {
-        let mut settled = Settled {
+    pub(crate) fn reconcile(&mut self) -> Reconciled<C> {
+        let mut reconciled = Reconciled {
             changes: Vec::new(),
             touched: std::mem::take(&mut self.touched),
             places: BTreeSet::new(),
         };
-        for id in &settled.touched {
-            settled.changes.extend(self.decide(id, &mut settled.places));
+        for id in &reconciled.touched {
+            reconciled
+                .changes
+                .extend(self.decide(id, &mut reconciled.places));
         }
-        settled
+        reconciled
     }
 
     /// Decides which candidate of a name is served, and returns the change if there is one.

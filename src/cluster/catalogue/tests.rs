@@ -29,12 +29,16 @@ fn put(all: &mut Catalogue<Script>, place: &str, words: &str) {
     all.put(&place.to_owned(), candidates);
 }
 
-fn settled(all: &mut Catalogue<Script>) -> String {
-    let changes = all.settle().changes.into_iter().map(|change| match change {
-        CatalogueChange::Set(id, version, _) => format!("{id}={version}"),
-        CatalogueChange::Moved(id, _, origin) => format!("{id}@{origin}"),
-        CatalogueChange::Gone(id) => format!("{id}-"),
-    });
+fn reconciled(all: &mut Catalogue<Script>) -> String {
+    let changes = all
+        .reconcile()
+        .changes
+        .into_iter()
+        .map(|change| match change {
+            CatalogueChange::Set(id, version, _) => format!("{id}={version}"),
+            CatalogueChange::Moved(id, _, origin) => format!("{id}@{origin}"),
+            CatalogueChange::Gone(id) => format!("{id}-"),
+        });
     changes.collect::<Vec<_>>().join(" ")
 }
 
@@ -53,13 +57,13 @@ fn status(all: &Catalogue<Script>) -> Vec<String> {
 fn each_object_is_served_once_in_its_last_good_version() {
     let mut all = Catalogue::default();
     put(&mut all, "g", "a=2 b!");
-    assert_eq!(settled(&mut all), "a=2");
+    assert_eq!(reconciled(&mut all), "a=2");
     put(&mut all, "f", "a=1");
-    assert_eq!(settled(&mut all), "a=1");
+    assert_eq!(reconciled(&mut all), "a=1");
     let served = ["f: accepted", "g: after f:0", "g: refused, Nothing"];
     assert_eq!(status(&all), served);
     put(&mut all, "f", "c=1 a!");
-    assert_eq!(settled(&mut all), "c=1");
+    assert_eq!(reconciled(&mut all), "c=1");
     let served = [
         "f: accepted",
         "f: refused, Old",
@@ -73,7 +77,7 @@ fn each_object_is_served_once_in_its_last_good_version() {
     );
     assert_eq!(all.holder(&"a".to_owned()).unwrap().0, "f");
     assert_eq!(all.remove("f").len(), 2);
-    assert_eq!(settled(&mut all), "a=2 c-");
+    assert_eq!(reconciled(&mut all), "a=2 c-");
     assert!(all.at("f").is_none() && all.at("g").is_some());
 }
 
@@ -81,32 +85,32 @@ fn each_object_is_served_once_in_its_last_good_version() {
 fn an_object_made_anew_has_no_earlier_version() {
     let mut all = Catalogue::default();
     put(&mut all, "x", "a=1@one");
-    assert_eq!(settled(&mut all), "a=1");
+    assert_eq!(reconciled(&mut all), "a=1");
     put(&mut all, "x", "a!@one");
-    assert_eq!(settled(&mut all), "");
+    assert_eq!(reconciled(&mut all), "");
     put(&mut all, "x", "a!@two");
-    assert_eq!(settled(&mut all), "a-");
+    assert_eq!(reconciled(&mut all), "a-");
 }
 
 #[test]
 fn an_object_that_moves_is_the_same_elsewhere() {
     let mut all = Catalogue::default();
     put(&mut all, "f", "a=1 b=1");
-    assert_eq!(settled(&mut all), "a=1 b=1");
+    assert_eq!(reconciled(&mut all), "a=1 b=1");
     // One is written before them.
     put(&mut all, "f", "c=1 a=1 b=2");
-    assert_eq!(settled(&mut all), "a@f:2 b=2 c=1");
+    assert_eq!(reconciled(&mut all), "a@f:2 b=2 c=1");
     // A refused version is served from where it was good.
     put(&mut all, "f", "c=1 b=2 a!");
-    assert_eq!(settled(&mut all), "b@f:2");
+    assert_eq!(reconciled(&mut all), "b@f:2");
     put(&mut all, "f", "c=1 b=2 a=1");
-    assert_eq!(settled(&mut all), "a@f:3");
+    assert_eq!(reconciled(&mut all), "a@f:3");
     // Another place has it from now on.
     put(&mut all, "g", "a=1");
     all.remove("f");
-    assert_eq!(settled(&mut all), "a@g:1 b- c-");
-    assert_eq!(settled(&mut all), "");
-    let set = |all: &mut Catalogue<Script>| all.settle().changes.pop();
+    assert_eq!(reconciled(&mut all), "a@g:1 b- c-");
+    assert_eq!(reconciled(&mut all), "");
+    let set = |all: &mut Catalogue<Script>| all.reconcile().changes.pop();
     put(&mut all, "h", "d=1");
     let Some(CatalogueChange::Set(_, _, origin)) = set(&mut all) else {
         panic!("another change");

@@ -58,12 +58,12 @@ fn check_with(
         if plain == CoreKind::Secret && !options.is_whole {
             return None;
         }
-        let mut judged = CheckedObject::plain(plain, value, options);
-        complain(&mut judged.findings);
-        if !judged.findings.is_empty() {
-            judged.entry = None;
+        let mut checked = CheckedObject::plain(plain, value, options);
+        complain(&mut checked.findings);
+        if !checked.findings.is_empty() {
+            checked.entry = None;
         }
-        return Some(judged);
+        return Some(checked);
     }
     if !api_version.is_empty() && !config::is_ours(api_version) {
         return None;
@@ -117,7 +117,7 @@ impl CheckedObject {
         if id.is_whole() {
             let json = match options.is_whole {
                 true => plain.whole(value, namespace(value)),
-                false => plain.kept(value, namespace(value), options.is_server),
+                false => plain.trimmed(value, namespace(value), options.is_server),
             };
             let usable = match json.len() {
                 length if length > MOST_BYTES => Err("object is too large".to_owned()),
@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    fn judged(value: &Json) -> Option<CheckedObject> {
+    fn check_plain(value: &Json) -> Option<CheckedObject> {
         let usable: Usable = |_, json| match json.contains("unusable") {
             true => Err("not usable".to_owned()),
             false => Ok(()),
@@ -208,9 +208,9 @@ mod tests {
     }
 
     fn said(value: &Json) -> (String, bool, Vec<String>) {
-        let judged = judged(value).unwrap();
-        let findings = judged.findings.iter().map(Finding::to_string).collect();
-        (judged.id.to_string(), judged.entry.is_some(), findings)
+        let checked = check_plain(value).unwrap();
+        let findings = checked.findings.iter().map(Finding::to_string).collect();
+        (checked.id.to_string(), checked.entry.is_some(), findings)
     }
 
     fn service(metadata: &Json, spec: &Json) -> Json {
@@ -225,7 +225,7 @@ mod tests {
     fn a_good_object_is_kept_as_what_is_sent_of_it() {
         let metadata = json!({"name": "a", "labels": {"l": "1"}, "annotations": {LAST_APPLIED: "{}", "x": "y"},
             "creationTimestamp": "1970-01-01T00:00:07Z"});
-        let good = judged(&service(&metadata, &spec())).unwrap();
+        let good = check_plain(&service(&metadata, &spec())).unwrap();
         assert_eq!(good.id.to_string(), "VirtualService default/a");
         let Entry::Object { object, created } = good.entry.unwrap() else {
             panic!("another");
@@ -269,7 +269,7 @@ mod tests {
     fn kinds_are_ours_or_others_or_nobodys() {
         let of = |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
         for (api_version, kind) in [("v1", "Secret"), ("apps/v1", "Deployment")] {
-            assert!(judged(&of(api_version, kind)).is_none());
+            assert!(check_plain(&of(api_version, kind)).is_none());
         }
         let (id, good, findings) = said(&of("networking.istio.io/v1", "VirtualServce"));
         assert_eq!((id.as_str(), good), ("? ?", false));

@@ -183,7 +183,7 @@ impl CoreKind {
     }
 
     /// Returns the stored fields as JSON. `created` keeps the creation time.
-    pub(super) fn kept(self, value: &Json, namespace: &str, created: bool) -> String {
+    pub(super) fn trimmed(self, value: &Json, namespace: &str, created: bool) -> String {
         let mut kept = Map::new();
         let Some(row) = self.row() else {
             return String::new();
@@ -256,7 +256,7 @@ mod tests {
             "status": {"podIP": "10.0.0.1", "phase": "Running"},
         });
         assert_eq!(
-            CoreKind::Pod.kept(&pod, "shop", false),
+            CoreKind::Pod.trimmed(&pod, "shop", false),
             r#"{"metadata":{"name":"a","labels":{"l":"1"},"namespace":"shop"},"spec":{"nodeName":"n"},"status":{"podIP":"10.0.0.1"}}"#
         );
         let service = json!({
@@ -266,7 +266,7 @@ mod tests {
             "status": {"loadBalancer": {}},
         });
         assert_eq!(
-            CoreKind::Service.kept(&service, "shop", true),
+            CoreKind::Service.trimmed(&service, "shop", true),
             r#"{"metadata":{"name":"a","annotations":{"x":"y"},"resourceVersion":"7","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop"},"spec":{"ports":[{"port":80}]}}"#
         );
         assert_eq!(
@@ -276,17 +276,17 @@ mod tests {
         // Nothing of it is kept.
         let secret = json!({"metadata": {"name": "a"}, "data": {"tls.key": "eA=="}, "stringData": {"x": "y"}, "type": "t"});
         assert_eq!(
-            CoreKind::Secret.kept(&secret, "d", false),
+            CoreKind::Secret.trimmed(&secret, "d", false),
             r#"{"metadata":{"name":"a","namespace":"d"}}"#
         );
         // A value of the wrong type is kept: the decoder refuses it later.
         let odd = json!({"metadata": {"name": "a"}, "spec": 5});
         assert_eq!(
-            CoreKind::Service.kept(&odd, "d", false),
+            CoreKind::Service.trimmed(&odd, "d", false),
             r#"{"metadata":{"name":"a","namespace":"d"},"spec":5}"#
         );
         assert_eq!(
-            CoreKind::Node.kept(&odd, "d", false),
+            CoreKind::Node.trimmed(&odd, "d", false),
             r#"{"metadata":{"name":"a"}}"#
         );
     }

@@ -13,10 +13,10 @@ use api::config::Finding;
 use api::config::document::{self, LIMITS, Part};
 use api::yaml::Malformed;
 
+use super::catalogue::{ConfigCatalogue, Root, SourceEntry, SourceProblem};
 use super::checked::{CheckOptions, CheckedObject, check_part};
 use super::core_kind::Usable;
 use super::entry::{Entry, EntryChange, EntryId};
-use super::ledger::{Ledger, LedgerEntry, Root, SourceProblem};
 use super::report::{ConfigReport, ErrorEffect};
 use crate::tree::{FoundFile, Limits, Stamp, Visit, Walker};
 
@@ -69,7 +69,7 @@ struct KnownFile {
 pub struct Directory {
     walker: Walker,
     options: CheckOptions,
-    ledger: Ledger,
+    catalogue: ConfigCatalogue,
     known: BTreeMap<Arc<str>, KnownFile>,
     looks: u64,
     read: usize,
@@ -90,7 +90,10 @@ impl Directory {
         Self {
             walker: Walker::new(root),
             options,
-            ledger: Ledger::new(Root::Directory(root.to_string_lossy().into()), MOST_OBJECTS),
+            catalogue: ConfigCatalogue::new(
+                Root::Directory(root.to_string_lossy().into()),
+                MOST_OBJECTS,
+            ),
             known: BTreeMap::new(),
             looks: 0,
             read: 0,
@@ -128,11 +131,11 @@ impl Directory {
             self.problem("", ErrorEffect::Refused, cause);
         }
         self.forget();
-        self.ledger.problems(std::mem::take(&mut self.problems));
-        let changes = self.ledger.settle();
+        self.catalogue.problems(std::mem::take(&mut self.problems));
+        let changes = self.catalogue.reconcile();
         Ok(Look {
             changes,
-            report: self.ledger.report(),
+            report: self.catalogue.report(),
             folders: walked.folders.into_iter().collect(),
             files: self.known.len(),
             read: self.read,
@@ -150,7 +153,7 @@ impl Directory {
 
     /// Iterates over the served entries, by name.
     pub fn all(&self) -> impl Iterator<Item = (&EntryId, &Entry)> {
-        self.ledger.all()
+        self.catalogue.all()
     }
 
     /// Drops files that are gone. Files below an unreadable directory may still exist.
@@ -173,7 +176,7 @@ impl Directory {
             .collect();
         for place in gone {
             self.known.remove(&place);
-            self.ledger.remove(&place);
+            self.catalogue.remove(&place);
         }
     }
 
@@ -186,9 +189,9 @@ impl Directory {
     }
 
     fn take(&mut self, place: &Arc<str>, bytes: &[u8]) {
-        match claims(bytes, self.options) {
-            Ok(claims) => self.ledger.put(place, claims),
-            Err(Malformed { line, cause }) => self.ledger.unread(place, line.max(1), cause),
+        match entries(bytes, self.options) {
+            Ok(entries) => self.catalogue.put(place, entries),
+            Err(Malformed { line, cause }) => self.catalogue.unread(place, line.max(1), cause),
         }
     }
 }
@@ -197,7 +200,7 @@ impl Visit for Directory {
     fn known(&self, below: &Path) -> Option<Stamp> {
         let place = below.to_str()?;
         let stamp = self.known.get(place)?.stamp?;
-        (!self.ledger.has_room(place)).then_some(stamp)
+        (!self.catalogue.has_room(place)).then_some(stamp)
     }
 
     fn file(&mut self, below: &Path, found: Result<FoundFile, String>) {
@@ -217,7 +220,7 @@ impl Visit for Directory {
                 self.read = self.read.saturating_add(1);
                 known.stamp = stamp;
                 let content = Some((bytes.len(), hash(&bytes)));
-                if known.content != content || self.ledger.has_room(&place) {
+                if known.content != content || self.catalogue.has_room(&place) {
                     known.content = content;
                     self.take(&place, &bytes);
                 }
@@ -229,7 +232,7 @@ impl Visit for Directory {
                     ..KnownFile::default()
                 };
                 let cause = format!("cannot read: {cause}");
-                self.ledger.unread(&place, 0, cause);
+                self.catalogue.unread(&place, 0, cause);
             }
         }
     }
@@ -242,9 +245,9 @@ impl Visit for Directory {
 }
 
 /// Decodes and validates all objects of a text.
-fn claims(bytes: &[u8], options: CheckOptions) -> Result<Vec<LedgerEntry>, Malformed> {
+fn entries(bytes: &[u8], options: CheckOptions) -> Result<Vec<SourceEntry>, Malformed> {
     let text = document::utf8(bytes)?;
-    let mut claims = Vec::new();
+    let mut entries = Vec::new();
     let (mut seen, mut nameless) = (0_usize, Nameless::default());
     for document in document::documents(text) {
         let document = document?;
@@ -253,31 +256,31 @@ fn claims(bytes: &[u8], options: CheckOptions) -> Result<Vec<LedgerEntry>, Malfo
         if seen > MOST_OBJECTS {
             let line = parts.first().map_or(0, Part::begin);
             let words = format!("more than {MOST_OBJECTS} documents: the rest is left out");
-            claims.push(complaint(line, &words));
+            entries.push(complaint(line, &words));
             break;
         }
         for part in parts {
-            let Some(judged) = check_part(&part, options) else {
+            let Some(checked) = check_part(&part, options) else {
                 continue;
             };
-            if !judged.id.is_whole() && !nameless.is_told(part.begin()) {
+            if !checked.id.is_whole() && !nameless.is_told(part.begin()) {
                 continue;
             }
-            let mut findings = judged.findings.iter();
+            let mut findings = checked.findings.iter();
             let wrong = findings
                 .clone()
                 .find(|found| found.is_error())
                 .or_else(|| findings.next());
-            claims.push(LedgerEntry {
+            entries.push(SourceEntry {
                 line: part.begin(),
                 wrong: wrong.map_or_else(|| part.begin(), |found: &Finding| part.line(&found.path)),
-                judged,
-                ..LedgerEntry::default()
+                checked,
+                ..SourceEntry::default()
             });
         }
     }
-    claims.extend(nameless.rest());
-    Ok(claims)
+    entries.extend(nameless.rest());
+    Ok(entries)
 }
 
 /// Documents that are no objects.
@@ -298,7 +301,7 @@ impl Nameless {
         self.count <= MOST_NAMELESS
     }
 
-    fn rest(self) -> Option<LedgerEntry> {
+    fn rest(self) -> Option<SourceEntry> {
         let more = self
             .count
             .checked_sub(MOST_NAMELESS)
@@ -309,15 +312,15 @@ impl Nameless {
 }
 
 /// Builds a candidate without a name that carries an error of the file at a line.
-fn complaint(line: usize, words: &str) -> LedgerEntry {
-    LedgerEntry {
-        judged: CheckedObject {
+fn complaint(line: usize, words: &str) -> SourceEntry {
+    SourceEntry {
+        checked: CheckedObject {
             findings: vec![Finding::error("", words)],
             ..CheckedObject::default()
         },
         line,
         wrong: line,
-        ..LedgerEntry::default()
+        ..SourceEntry::default()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  files ────── Directory ─┐
-//!                          ├─ judged ──► ledger (catalogue) ──► Change, Report
+//!                          ├─ checked ──► catalogue ──► Change, Report
 //!  API server ─── Server ──┘
 //! ```
 //!
@@ -33,11 +33,11 @@
 //! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MOST_FILES`], [`MOST_OBJECTS`]. Objects beyond
 //! them are refused and reported.
 
+mod catalogue;
 mod checked;
 mod core_kind;
 mod directory;
 mod entry;
-mod ledger;
 mod report;
 mod server;
 

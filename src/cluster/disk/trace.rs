@@ -77,7 +77,7 @@ impl Trace {
     }
 
     /// Waits until it is known which name that is, but not for longer than `most`.
-    pub(super) fn settle(&self, most: Duration) {
+    pub(super) fn wait(&self, most: Duration) {
         // Either is as good.
         let _ended_or_not = self
             .ends

@@ -108,17 +108,17 @@ impl ConfigurationReconciler {
 
     /// The newest known object: the answer to a write, until the watch delivers a newer one.
     fn known(&mut self) -> Observed {
-        let shown = self.shown();
+        let watched = self.watched();
         if let Some((before, answer)) = &self.answered {
-            if *before == shown {
+            if *before == watched {
                 return answer.clone();
             }
             self.answered = None;
         }
-        shown.map(|shown| (*shown).clone())
+        watched.map(|watched| (*watched).clone())
     }
 
-    fn shown(&self) -> Option<Arc<WebhookConfiguration>> {
+    fn watched(&self) -> Option<Arc<WebhookConfiguration>> {
         self.reader.get(&Key::new("", &self.name))
     }
 
@@ -157,7 +157,7 @@ impl ConfigurationReconciler {
                 Some(Decision::NoEntry) => self.no_entry(),
                 Some(Decision::Held { entries }) => self.held(number, entries, stale.as_ref()),
                 Some(Decision::Write(write)) if sent.as_ref() == Some(&told(&write)) => {
-                    self.not_kept();
+                    self.dropped_fields();
                 }
                 Some(Decision::Write(write)) => {
                     if let Write::Patch { entries, .. } = &write {
@@ -212,7 +212,7 @@ impl ConfigurationReconciler {
         });
         let resource = self.goal.resource();
         let root = Request::new(resource.path(None));
-        let shown = self.shown();
+        let watched = self.watched();
         let (verb, request) = match write {
             Write::Patch { patch, .. } => {
                 let params = PatchParams::default();
@@ -246,7 +246,7 @@ impl ConfigurationReconciler {
             Write::Create(_) => tracing::info!("made {} {}", resource.name, self.name),
             Write::Delete => tracing::info!("deleted {} {}", resource.name, self.name),
         }
-        self.answered = Some((shown, answer.clone()));
+        self.answered = Some((watched, answer.clone()));
         Ok(answer)
     }
 
@@ -287,7 +287,7 @@ impl ConfigurationReconciler {
             let _counted = self.backoff.next(0.0);
             match self.now().await {
                 Ok(seen) => {
-                    self.answered = Some((self.shown(), seen.clone()));
+                    self.answered = Some((self.watched(), seen.clone()));
                     return Some(seen);
                 }
                 Err(other) => failure = other,

@@ -87,7 +87,7 @@ impl ConfigurationReconciler {
     }
 
     /// Reports that the server accepted the write, and dropped a part of it.
-    pub(super) fn not_kept(&mut self) {
+    pub(super) fn dropped_fields(&mut self) {
         let words = format!(
             "the API server does not keep all that {} should say",
             self.name

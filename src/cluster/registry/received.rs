@@ -96,7 +96,7 @@ impl ReceivedObjects {
     }
 
     fn apply(&mut self) {
-        for change in self.catalogue.settle().changes {
+        for change in self.catalogue.reconcile().changes {
             match change {
                 CatalogueChange::Set(_, Some(object), _) => self.said.set(object),
                 CatalogueChange::Set(_, None, _) | CatalogueChange::Moved(..) => {}

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::files::{Item, items};
-use super::kubernetes::judged;
+use super::kubernetes::check_as_served;
 use crate::catalogue::Origin;
 use crate::examples::{Expected, examples};
 
@@ -96,7 +96,7 @@ fn an_api_servers_objects_are_judged_as_everything_is() {
             "metadata": {"name": name, "namespace": "ns", "uid": "u", "managedFields": [{}]},
             "spec": spec,
         });
-        let (accepted, messages) = judged(&object);
+        let (accepted, messages) = check_as_served(&object);
         assert_eq!(messages, said, "{object}");
         assert_eq!(accepted, !is_refused(&said), "{object}");
     }
@@ -167,7 +167,7 @@ fn examples_in_an_api_server_are_judged_as_everything_is() {
                 continue;
             }
             seen += 1;
-            let (accepted, messages) = judged(&expected.value);
+            let (accepted, messages) = check_as_served(&expected.value);
             assert_eq!(messages, words(&expected), "{}", expected.value);
             assert_eq!(accepted, expected.accepted, "{}", expected.value);
         }

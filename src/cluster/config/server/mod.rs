@@ -24,10 +24,10 @@ use self::object::place;
 use self::seen::Seen;
 use self::watching::{NumberedChanges, Watching};
 pub use self::words::{ServerUpdate, WatchSettings};
+use super::catalogue::{ConfigCatalogue, Root, SourceEntry, SourceProblem};
 use super::core_kind::CoreKind;
 use super::directory::MOST_OBJECTS;
 use super::entry::{Entry, EntryId};
-use super::ledger::{Ledger, LedgerEntry, Root, SourceProblem};
 use super::report::ErrorEffect;
 use crate::connect::Cluster;
 use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Resource};
@@ -60,7 +60,7 @@ struct Pending {
 pub struct Server {
     cluster: Cluster,
     settings: WatchSettings,
-    ledger: Ledger,
+    catalogue: ConfigCatalogue,
     definitions: Definitions,
     /// The first list of CustomResourceDefinitions had no kind of these; `None` before it.
     began_without_kinds: Option<bool>,
@@ -76,7 +76,7 @@ pub struct Server {
     /// Pending status writes, if `analysis` is on.
     notes: Option<Board>,
     synced: bool,
-    judged: u64,
+    checked: u64,
     broken: u64,
 }
 
@@ -94,7 +94,7 @@ impl Server {
         let mut this = Self {
             cluster,
             settings,
-            ledger: Ledger::new(root, MOST_OBJECTS),
+            catalogue: ConfigCatalogue::new(root, MOST_OBJECTS),
             definitions: Definitions::default(),
             began_without_kinds: None,
             kinds: BTreeMap::new(),
@@ -106,7 +106,7 @@ impl Server {
             pending: None,
             notes: None,
             synced: false,
-            judged: 0,
+            checked: 0,
             broken: 0,
         };
         if this.settings.analysis {
@@ -189,11 +189,11 @@ impl Server {
 
     /// Iterates over the served entries, by name.
     pub fn all(&self) -> impl Iterator<Item = (&EntryId, &Entry)> {
-        self.ledger.all()
+        self.catalogue.all()
     }
 
     fn heard(&mut self) -> ServerUpdate {
-        let changes = self.ledger.settle();
+        let changes = self.catalogue.reconcile();
         let missing = self.kinds.values().filter(|kind| !kind.freshness.listed);
         let missing: Vec<_> = missing.map(|kind| kind.resource.to_string()).collect();
         self.synced |= missing.is_empty();
@@ -203,11 +203,11 @@ impl Server {
             .filter_map(|kind| kind.freshness.stale.as_ref());
         ServerUpdate {
             changes,
-            report: self.ledger.report(),
+            report: self.catalogue.report(),
             synced: self.synced,
             missing,
             stale: stale.min_by_key(|(since, _)| *since).cloned(),
-            judged: self.judged,
+            checked: self.checked,
             broken: self.broken,
         }
     }
@@ -250,7 +250,7 @@ impl Server {
 
     /// Removes all objects of a kind but these.
     fn remove(&mut self, resource: &Resource, but: &BTreeSet<Arc<str>>) {
-        for gone in self.ledger.below(&format!("{resource}/")) {
+        for gone in self.catalogue.below(&format!("{resource}/")) {
             if !but.contains(&gone) {
                 self.forget(&gone);
             }
@@ -259,7 +259,7 @@ impl Server {
 
     /// Removes an object and its pending messages.
     fn forget(&mut self, place: &Arc<str>) {
-        self.ledger.remove(place);
+        self.catalogue.remove(place);
         if let Some(notes) = &self.notes {
             notes.set(place, None);
         }
@@ -340,7 +340,7 @@ impl Server {
                     if let Some(kind) = self.kinds.get_mut(pending.collection) {
                         kind.freshness = pending.freshness;
                     }
-                    self.ledger.problems(self.unreadable());
+                    self.catalogue.problems(self.unreadable());
                     return true;
                 }
             }
@@ -358,7 +358,7 @@ impl Server {
                 .iter()
                 .map(|(key, why)| {
                     let place = place(&resource, key);
-                    let state = match self.ledger.is_there(&place) {
+                    let state = match self.catalogue.is_there(&place) {
                         true => ErrorEffect::Stale,
                         false => ErrorEffect::Refused,
                     };
@@ -379,7 +379,7 @@ impl Server {
         let Some(text) = seen.take() else {
             return;
         };
-        let judged = object::checked(
+        let checked = object::checked(
             of.collection,
             &of.resource,
             key,
@@ -390,18 +390,18 @@ impl Server {
         if let Some(notes) = &self.notes
             && kind_of(of.collection).is_some()
         {
-            notes.set(&place, Note::new(of.resource, key, seen, &judged.findings));
+            notes.set(&place, Note::new(of.resource, key, seen, &checked.findings));
         }
-        self.judged = self.judged.saturating_add(1);
-        let is_broken = judged.findings.iter().any(Finding::is_error);
+        self.checked = self.checked.saturating_add(1);
+        let is_broken = checked.findings.iter().any(Finding::is_error);
         self.broken = self.broken.saturating_add(u64::from(is_broken));
-        let claim = LedgerEntry {
-            judged,
+        let entry = SourceEntry {
+            checked,
             uid: seen.uid.clone(),
             generation: seen.generation,
             version: seen.version.clone(),
-            ..LedgerEntry::default()
+            ..SourceEntry::default()
         };
-        self.ledger.put(&place, vec![claim]);
+        self.catalogue.put(&place, vec![entry]);
     }
 }

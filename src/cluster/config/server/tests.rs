@@ -286,13 +286,13 @@ async fn a_forgotten_version_is_a_list_again_and_a_difference() {
             .iter()
             .any(|query| query.contains("limit=500"))
     );
-    assert_eq!(play.heard.as_ref().unwrap().judged, 1200);
+    assert_eq!(play.heard.as_ref().unwrap().checked, 1200);
     fake.put_unseen_in(VIRTUAL_SERVICES, service("s7", "y"));
     fake.forget();
     fake.end_watches();
     assert_eq!(play.next().await, ["VirtualService n/s7"]);
     // Equal objects are not validated again.
-    assert_eq!(play.heard.as_ref().unwrap().judged, 1201);
+    assert_eq!(play.heard.as_ref().unwrap().checked, 1201);
 }
 
 #[tokio::test]

@@ -58,6 +58,6 @@ pub struct ServerUpdate {
     /// The time since which the server is unreachable, and the reason.
     pub stale: Option<(Instant, String)>,
     /// Objects validated so far, and the invalid ones among them.
-    pub judged: u64,
+    pub checked: u64,
     pub broken: u64,
 }

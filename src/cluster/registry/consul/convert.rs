@@ -9,7 +9,7 @@ use api::model::{
     Resolution, Service, ServiceKey, Target, TlsMode,
 };
 
-use super::wire::{Instance, hostname, shown};
+use super::wire::{Instance, hostname, quoted};
 
 /// The namespace of all services of Consul.
 const NAMESPACE: &str = "default";
@@ -39,8 +39,8 @@ pub(crate) fn convert(name: &str, mut instances: Vec<Instance>, cluster: &Cluste
     }
     instances.sort();
     let mut warnings = BTreeSet::new();
-    let settled = settle(name, &instances, &mut warnings);
-    let names = port_names(&settled);
+    let decided = decide_ports(name, &instances, &mut warnings);
+    let names = port_names(&decided);
     let mut endpoints: Vec<Endpoint> = instances
         .iter()
         .filter_map(|instance| {
@@ -60,7 +60,7 @@ pub(crate) fn convert(name: &str, mut instances: Vec<Instance>, cluster: &Cluste
     let service = (!instances.is_empty()).then(|| {
         let external = instances.iter().any(|instance| instance.external);
         let ports = names.iter().filter_map(|(number, port_name)| {
-            let protocol = settled.get(number)?.protocol;
+            let protocol = decided.get(number)?.protocol;
             Some(Port {
                 name: port_name.clone(),
                 number: *number,
@@ -104,14 +104,14 @@ fn service(name: &str, ports: Vec<Port>, external: bool, cluster: &ClusterId) ->
 }
 
 /// The protocol of each port: where two disagree, the smaller service id wins, and the instances come in that order.
-fn settle<'a>(
+fn decide_ports<'a>(
     name: &str,
     instances: &'a [Instance],
     warnings: &mut BTreeSet<String>,
 ) -> BTreeMap<u16, DecidedPort<'a>> {
-    let mut settled: BTreeMap<u16, DecidedPort<'a>> = BTreeMap::new();
+    let mut decided: BTreeMap<u16, DecidedPort<'a>> = BTreeMap::new();
     for instance in instances {
-        let id = shown(&instance.id);
+        let id = quoted(&instance.id);
         let Ok(number) = u16::try_from(instance.port) else {
             let port = instance.port;
             warnings.insert(format!("service {name}: port {port} of {id} is no port"));
@@ -124,33 +124,33 @@ fn settle<'a>(
         let protocol = match instance.protocol.as_str() {
             "" => Protocol::Tcp,
             word => word.parse().unwrap_or_else(|_| {
-                let word = shown(word);
+                let word = quoted(word);
                 warnings.insert(format!(
                     "service {name}: unknown protocol {word} of {id}: taken for TCP"
                 ));
                 Protocol::Tcp
             }),
         };
-        let first = settled.entry(number).or_insert(DecidedPort {
+        let first = decided.entry(number).or_insert(DecidedPort {
             protocol,
             by: &instance.id,
             disputed: false,
         });
         if first.protocol != protocol && !first.disputed {
             first.disputed = true;
-            let (by, wins) = (shown(first.by), first.protocol);
+            let (by, wins) = (quoted(first.by), first.protocol);
             warnings.insert(format!(
                 "service {name}: port {number} is {wins} by {by} and {protocol} by {id}: {wins} counts"
             ));
         }
     }
-    settled
+    decided
 }
 
 /// Endpoints join their port by its name, so that no two ports may have the same: the smallest number has the plain one.
-fn port_names(settled: &BTreeMap<u16, DecidedPort<'_>>) -> BTreeMap<u16, Arc<str>> {
+fn port_names(decided: &BTreeMap<u16, DecidedPort<'_>>) -> BTreeMap<u16, Arc<str>> {
     let mut taken = BTreeSet::new();
-    settled
+    decided
         .iter()
         .filter(|(_, port)| port.protocol != Protocol::Udp)
         .map(|(number, port)| {
@@ -167,7 +167,7 @@ fn port_names(settled: &BTreeMap<u16, DecidedPort<'_>>) -> BTreeMap<u16, Arc<str
 
 fn endpoint(instance: &Instance, port: u16, port_name: &Arc<str>) -> Result<Endpoint, String> {
     let address: IpAddr = instance.address.parse().map_err(|_| {
-        let (address, id) = (shown(&instance.address), shown(&instance.id));
+        let (address, id) = (quoted(&instance.address), quoted(&instance.id));
         format!("cannot serve {id} at {address}: want an IP address")
     })?;
     let labels = labels(&instance.tags);

@@ -142,7 +142,7 @@ impl Schedule {
             if end != End::Closed {
                 self.outage = None;
             }
-            self.settle(now, &target, since, end, random)
+            self.complete(now, &target, since, end, random)
         };
         self.place(&target, again);
         Some(target)
@@ -315,7 +315,7 @@ impl Schedule {
     }
 
     /// Applies the end of a query that concerns its target alone; returns the time of the target's next query.
-    fn settle(
+    fn complete(
         &mut self,
         now: Duration,
         target: &QueryTarget,

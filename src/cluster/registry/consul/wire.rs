@@ -58,7 +58,7 @@ pub(crate) fn catalog(bytes: &[u8]) -> Result<Catalog, String> {
     if let Some(first) = bad.first() {
         catalog.warnings.push(format!(
             "cannot serve {} (of {} such): no client could look up this name",
-            shown(first),
+            quoted(first),
             bad.len()
         ));
     }
@@ -91,7 +91,7 @@ pub(crate) fn hostname(name: &str) -> String {
 }
 
 /// Quotes Consul's text in one line, cut to `SHOWN` characters.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let (cut, more) = excerpt(text, SHOWN);
     format!("{cut:?}{more}")
 }

@@ -189,7 +189,7 @@ impl Files {
         let contribution = self.objects.outcome(&mut messages, &mut written);
         for (path, known) in &self.known {
             if let Some(malformed) = &known.malformed {
-                messages.push(broken(path, malformed, self.objects.kept(path)));
+                messages.push(broken(path, malformed, self.objects.still_served(path)));
             }
             if let Some(cause) = &known.unread {
                 messages.push(unread(path, cause));

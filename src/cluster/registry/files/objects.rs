@@ -142,7 +142,7 @@ impl FileObjects {
     }
 
     /// Counts the objects of a file that are still served while it cannot be read.
-    pub(super) fn kept(&self, path: &Path) -> usize {
+    pub(super) fn still_served(&self, path: &Path) -> usize {
         let all = self.catalogue.at(path).unwrap_or_default().iter();
         let nothing = Status::Refused {
             serving: Serving::Nothing,
@@ -156,7 +156,7 @@ impl FileObjects {
         messages: &mut Vec<Message>,
         written: &mut Vec<Arc<Written>>,
     ) -> Contribution {
-        for change in self.catalogue.settle().changes {
+        for change in self.catalogue.reconcile().changes {
             self.apply(change);
         }
         for (path, candidates) in self.catalogue.places() {

@@ -96,7 +96,7 @@ const SPEC: usize = 16 << 10;
 
 impl CoreObject {
     /// Returns true if the spec is stored.
-    pub(super) const fn is_kept(&self) -> bool {
+    pub(super) const fn has_spec(&self) -> bool {
         self.spec.is_ok()
     }
 

@@ -198,7 +198,7 @@ impl Configs {
                 Change::Gone(key) => drop(self.catalogue.remove(&(T::NAME, key))),
             }
         }
-        for change in self.catalogue.settle().changes {
+        for change in self.catalogue.reconcile().changes {
             match change {
                 catalogue::CatalogueChange::Set(_, object, _) => self.said.set(object),
                 catalogue::CatalogueChange::Moved(..) => {}

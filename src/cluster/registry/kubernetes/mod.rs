@@ -19,6 +19,7 @@ mod cluster_state;
 mod core_object;
 mod credentials;
 mod custom;
+mod debug_view;
 mod documents;
 mod endpoints;
 mod ingresses;
@@ -26,7 +27,6 @@ mod installed;
 mod links;
 mod objects;
 mod remote;
-mod shown;
 mod source;
 mod stored_kind;
 #[cfg(test)]
@@ -38,13 +38,13 @@ pub use cluster_state::ClusterUpdate;
 pub use core_object::Others;
 pub use credentials::{FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials};
 pub use custom::Origins;
+#[cfg(test)]
+pub(super) use debug_view::check_as_served;
 pub use documents::usable;
 pub(in crate::registry) use ingresses::trimmed;
 pub use ingresses::{Ingresses, ingresses};
 pub use objects::{Event, Names, Objects, Problem};
 pub use remote::{Remotes, remotes};
-#[cfg(test)]
-pub(super) use shown::judged;
 pub use source::{ClusterSettings, run};
 pub use stored_kind::StoredKind;
 pub use wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};

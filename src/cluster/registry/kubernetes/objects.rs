@@ -258,15 +258,15 @@ impl Objects {
     pub fn contribution(&mut self) -> Contribution {
         // Pods first: services depend on their workloads.
         for key in std::mem::take(&mut self.touched_pods) {
-            self.settle_pod(&key);
+            self.reconcile_pod(&key);
         }
         for key in std::mem::take(&mut self.touched_services) {
-            self.settle_service(&key);
+            self.reconcile_service(&key);
         }
         self.said.clone()
     }
 
-    fn settle_pod(&mut self, key: &Key) {
+    fn reconcile_pod(&mut self, key: &Key) {
         let pod = self.tables.pods.get(key).filter(|pod| !pod.over);
         let (new, targets) = pod
             .map(|pod| workload::of(&self.names, &self.tables, pod))
@@ -296,7 +296,7 @@ impl Objects {
         }
     }
 
-    fn settle_service(&mut self, key: &Key) {
+    fn reconcile_service(&mut self, key: &Key) {
         let from = self.tables.services.get(key);
         let new = from.and_then(|from| Some((from, endpoints::service(&self.names, from)?)));
         let (service, places) = match new {

@@ -118,7 +118,7 @@ pub async fn remotes(
             Some(changes) = secrets.changed() => {
                 let freshness = changes.freshness.clone();
                 running.apply(changes);
-                running.settle(&to);
+                running.reconcile(&to);
                 if freshness.listed || freshness.refused {
                     is_known();
                 }
@@ -209,7 +209,7 @@ impl Running {
         wanted
     }
 
-    fn settle(&mut self, to: &watch::Sender<Remotes>) {
+    fn reconcile(&mut self, to: &watch::Sender<Remotes>) {
         let wanted = self.wanted();
         let gone: Vec<Box<str>> = self
             .clusters

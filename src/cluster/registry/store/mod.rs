@@ -289,12 +289,12 @@ impl Registries {
             self.entries.set(key, used, &mut touched);
         }
         for key in touched {
-            self.settle(key, changes);
+            self.reconcile(key, changes);
         }
     }
 
     /// Merges one service.
-    fn settle(&mut self, key: ServiceKey, changes: &mut Changes) {
+    fn reconcile(&mut self, key: ServiceKey, changes: &mut Changes) {
         let of = self.entries.of(&key);
         let merged = merge::merge(&self.settings, &self.sources, of, &key);
         let was = self.world.services.get(&key);

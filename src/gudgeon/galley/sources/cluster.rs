@@ -66,7 +66,7 @@ impl ClusterSource {
             synced,
             missing,
             stale,
-            judged,
+            checked: judged,
             broken,
         } = heard;
         self.engine.judged(judged, broken);

@@ -40,7 +40,7 @@ impl ClusterUpdate {
                     let said = said(&api_version, inert.kind.kind, &metadata, &spec);
                     (spec, said)
                 }
-                Err(words) => (Value::Null, (!plain.is_kept(), vec![words])),
+                Err(words) => (Value::Null, (!plain.has_spec(), vec![words])),
             };
             Written {
                 api_version: api_version.into(),
@@ -154,7 +154,7 @@ fn said(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> (bool,
 
 /// The verdict on an object as an API server has it, and the messages that `configz` shows.
 #[cfg(test)]
-pub(in crate::registry) fn judged(object: &Value) -> (bool, Vec<String>) {
+pub(in crate::registry) fn check_as_served(object: &Value) -> (bool, Vec<String>) {
     struct Judge<'a> {
         object: &'a Value,
         said: Option<(bool, Vec<String>)>,

@@ -1,8 +1,8 @@
 //! The objects of a source, in the catalogue, with the report of objects that are not served as written.
 //!
-//! The ledger is pure: apart from the versions that stay, its state depends on the last sheets alone.
+//! The catalogue is pure: apart from the versions that stay, its state depends on the last objects alone.
 
-mod sheet;
+mod source_entry;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use super::core_kind::CoreKind;
 use super::entry::{Entry, EntryChange, EntryId};
 use super::report::{ConfigReport, ErrorEffect};
 use crate::catalogue::{Candidate, Catalogue, Content, Origin, Status};
-use crate::tree::shown;
-pub(super) use sheet::{LedgerEntry, SourceProblem};
-use sheet::{ObjectFindings, PlaceFindings};
+use crate::tree::printable;
+use source_entry::{ObjectFindings, PlaceFindings};
+pub(super) use source_entry::{SourceEntry, SourceProblem};
 
 /// Objects whose findings are kept for the report, of 500 bytes each.
 const MOST_EXPLAINED: usize = 10_000;
@@ -42,14 +42,14 @@ pub(super) enum Root {
 
 /// All objects of a source.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct ConfigCatalogue {
     root: Root,
     /// Objects at most.
     most: usize,
     catalogue: Catalogue<ConfigObjects>,
     /// Findings about places themselves.
-    sheets: BTreeMap<Arc<str>, PlaceFindings>,
-    claims: usize,
+    findings: BTreeMap<Arc<str>, PlaceFindings>,
+    entries: usize,
     /// The number of candidates that have findings.
     explained: usize,
     problems: BTreeSet<SourceProblem>,
@@ -59,14 +59,14 @@ pub(super) struct Ledger {
     is_reported: bool,
 }
 
-impl Ledger {
+impl ConfigCatalogue {
     pub(super) fn new(root: Root, most: usize) -> Self {
         Self {
             root,
             most,
             catalogue: Catalogue::default(),
-            sheets: BTreeMap::new(),
-            claims: 0,
+            findings: BTreeMap::new(),
+            entries: 0,
             explained: 0,
             problems: BTreeSet::new(),
             noted: BTreeSet::new(),
@@ -76,30 +76,30 @@ impl Ledger {
     }
 
     /// Replaces all objects of a place with these, in order.
-    pub(super) fn put(&mut self, place: &Arc<str>, mut claims: Vec<LedgerEntry>) {
+    pub(super) fn put(&mut self, place: &Arc<str>, mut entries: Vec<SourceEntry>) {
         self.take_off(place);
-        let room = self.most.saturating_sub(self.claims);
-        let left_out = claims.get(room).map(|first| first.line);
-        let left_out = left_out.map(|line| (line, claims.len().saturating_sub(room)));
-        claims.truncate(room);
-        self.claims = self.claims.saturating_add(claims.len());
+        let room = self.most.saturating_sub(self.entries);
+        let left_out = entries.get(room).map(|first| first.line);
+        let left_out = left_out.map(|line| (line, entries.len().saturating_sub(room)));
+        entries.truncate(room);
+        self.entries = self.entries.saturating_add(entries.len());
         let mut room = MOST_EXPLAINED.saturating_sub(self.explained);
         let file = self.origin(place, "");
-        let candidates = claims.into_iter().map(|claim| {
+        let candidates = entries.into_iter().map(|entry| {
             let explained = room > 0;
-            room = room.saturating_sub(usize::from(!claim.judged.findings.is_empty()));
-            let origin = match claim.version.is_empty() {
-                true => file.at(claim.line),
-                false => self.origin(place, &claim.version),
+            room = room.saturating_sub(usize::from(!entry.checked.findings.is_empty()));
+            let origin = match entry.version.is_empty() {
+                true => file.at(entry.line),
+                false => self.origin(place, &entry.version),
             };
-            claim.candidate(origin, explained)
+            entry.candidate(origin, explained)
         });
         let candidates: Vec<_> = candidates.collect();
         self.explained = self.explained.saturating_add(explained(&candidates));
         self.catalogue.put(place, candidates);
         if left_out.is_some() {
             let unread = None;
-            self.sheets
+            self.findings
                 .insert(Arc::clone(place), PlaceFindings { unread, left_out });
         }
         self.note(place);
@@ -112,18 +112,18 @@ impl Ledger {
     }
 
     fn take_off(&mut self, place: &Arc<str>) {
-        self.sheets.remove(place);
+        self.findings.remove(place);
         let candidates = self.catalogue.remove(place);
-        self.claims = self.claims.saturating_sub(candidates.len());
+        self.entries = self.entries.saturating_sub(candidates.len());
         self.explained = self.explained.saturating_sub(explained(&candidates));
     }
 
     /// Marks a place as unreadable: its objects keep their last versions.
     pub(super) fn unread(&mut self, place: &Arc<str>, line: usize, cause: String) {
-        let sheet = self.sheets.entry(Arc::clone(place)).or_default();
+        let findings = self.findings.entry(Arc::clone(place)).or_default();
         let unread = Some((line, cause));
-        if sheet.unread != unread {
-            sheet.unread = unread;
+        if findings.unread != unread {
+            findings.unread = unread;
             self.note(place);
         }
     }
@@ -136,7 +136,7 @@ impl Ledger {
 
     /// Returns true if a place is known.
     pub(super) fn is_there(&self, place: &str) -> bool {
-        self.catalogue.at(place).is_some() || self.sheets.contains_key(place)
+        self.catalogue.at(place).is_some() || self.findings.contains_key(place)
     }
 
     /// Returns the places with this prefix.
@@ -148,13 +148,14 @@ impl Ledger {
 
     /// Returns true if objects of this place were left out and now fit: the place should be put again.
     pub(super) fn has_room(&self, place: &str) -> bool {
-        let sheet = self.sheets.get(place);
-        self.claims < self.most && sheet.is_some_and(|sheet| sheet.left_out.is_some())
+        let findings = self.findings.get(place);
+        self.entries < self.most && findings.is_some_and(|findings| findings.left_out.is_some())
     }
 
     fn note(&mut self, place: &Arc<str>) {
         let candidates = self.catalogue.at(place).unwrap_or_default();
-        let is_noted = self.sheets.contains_key(place) || candidates.iter().any(sheet::is_noted);
+        let is_noted =
+            self.findings.contains_key(place) || candidates.iter().any(source_entry::is_noted);
         self.is_reported &= !(is_noted || self.noted.contains(place));
         if is_noted {
             self.noted.insert(Arc::clone(place));
@@ -164,19 +165,19 @@ impl Ledger {
     }
 
     /// Returns the changes since the last call, by name.
-    pub(super) fn settle(&mut self) -> Vec<EntryChange> {
-        let settled = self.catalogue.settle();
-        for place in settled.places {
+    pub(super) fn reconcile(&mut self) -> Vec<EntryChange> {
+        let reconciled = self.catalogue.reconcile();
+        for place in reconciled.places {
             self.note(&place);
         }
         let collection = CoreKind::Ingress.collection();
-        let mut ingresses = settled.touched.into_iter();
+        let mut ingresses = reconciled.touched.into_iter();
         // An Ingress may have moved to another place, or line.
         self.is_reported &= ingresses.all(|id| {
             id.collection != collection || self.report.ingresses.get(&id.name) == self.at(&id)
         });
         self.is_reported &= self.report.served == self.catalogue.served();
-        settled.changes
+        reconciled.changes
     }
 
     /// Iterates over the served entries, by name.
@@ -204,8 +205,8 @@ impl Ledger {
         }
         let mut more = 0_usize;
         for place in &self.noted {
-            let sheet = self.sheets.get(place);
-            if let Some((line, cause)) = sheet.and_then(|sheet| sheet.unread.as_ref()) {
+            let findings = self.findings.get(place);
+            if let Some((line, cause)) = findings.and_then(|findings| findings.unread.as_ref()) {
                 report.unnamed(self.origin(place, "").at(*line), ErrorEffect::Stale, cause);
             }
             for candidate in self.catalogue.at(place).unwrap_or_default() {
@@ -219,7 +220,7 @@ impl Ledger {
                 };
                 report.add(candidate, first.map(|first| &first.origin));
             }
-            if let Some((line, count)) = sheet.and_then(|sheet| sheet.left_out) {
+            if let Some((line, count)) = findings.and_then(|findings| findings.left_out) {
                 let cause = format!("more than {} objects: {count} are left out", self.most);
                 let origin = self.origin(place, "").at(line);
                 report.unnamed(origin, ErrorEffect::Refused, &cause);
@@ -262,7 +263,7 @@ impl Ledger {
                     true => root.to_string(),
                     false => format!("{}/{place}", root.trim_end_matches('/')),
                 };
-                Origin::file(shown(&path))
+                Origin::file(printable(&path))
             }
             Root::Cluster(cluster) => {
                 let key = place.split_once('/').map_or(place, |(_, key)| key);

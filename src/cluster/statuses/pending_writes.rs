@@ -25,7 +25,7 @@ pub(super) struct Work {
 
 /// Marks of what was written last, of objects with messages alone; and what could not be written.
 #[derive(Debug, Default)]
-pub(super) struct StatusLedger {
+pub(super) struct PendingWrites {
     known: BTreeMap<Subject, u64>,
     /// How often in a row the write of an object has failed.
     failed: BTreeMap<Subject, u32>,
@@ -61,7 +61,7 @@ fn mark(said: &ObjectMessages) -> u64 {
     hasher.finish().max(UNKNOWN + 1)
 }
 
-impl StatusLedger {
+impl PendingWrites {
     /// A status of ours that says something.
     pub(super) fn found(&mut self, subject: Subject) {
         self.known.entry(subject).or_insert(UNKNOWN);
@@ -168,8 +168,8 @@ mod tests {
     use super::*;
     use crate::kind::Key;
 
-    fn work(ledger: &mut StatusLedger, wanted: &BTreeMap<Subject, ObjectMessages>) -> Vec<Work> {
-        ledger.work(wanted, Instant::now())
+    fn work(pending: &mut PendingWrites, wanted: &BTreeMap<Subject, ObjectMessages>) -> Vec<Work> {
+        pending.work(wanted, Instant::now())
     }
 
     /// `NAMESPACE/NAME`, or the name of one in `n`.
@@ -200,83 +200,89 @@ mod tests {
 
     #[test]
     fn what_is_written_is_not_written_again() {
-        let mut ledger = StatusLedger::default();
+        let mut pending = PendingWrites::default();
         let first = said(&[("a", 1, &["x"]), ("b", 1, &[])]);
-        let all = work(&mut ledger, &first);
+        let all = work(&mut pending, &first);
         assert_eq!(names(&all), ["a"]);
         // Not before it is done.
-        assert_eq!(work(&mut ledger, &first), all);
-        ledger.done(&all[0]);
-        assert_eq!(work(&mut ledger, &first), []);
+        assert_eq!(work(&mut pending, &first), all);
+        pending.done(&all[0]);
+        assert_eq!(work(&mut pending, &first), []);
         // Other words, and the same words about something else.
-        assert_eq!(names(&work(&mut ledger, &said(&[("a", 1, &["y"])]))), ["a"]);
-        assert_eq!(names(&work(&mut ledger, &said(&[("a", 2, &["x"])]))), ["a"]);
+        assert_eq!(
+            names(&work(&mut pending, &said(&[("a", 1, &["y"])]))),
+            ["a"]
+        );
+        assert_eq!(
+            names(&work(&mut pending, &said(&[("a", 2, &["x"])]))),
+            ["a"]
+        );
         // Nothing is wrong any more: once.
         let none = said(&[("a", 2, &[])]);
-        let all = work(&mut ledger, &none);
+        let all = work(&mut pending, &none);
         assert!(names(&all) == ["a"] && all[0].messages.is_empty());
-        ledger.done(&all[0]);
-        assert_eq!(work(&mut ledger, &none), []);
+        pending.done(&all[0]);
+        assert_eq!(work(&mut pending, &none), []);
     }
 
     #[test]
     fn what_an_earlier_process_wrote_goes_or_is_compared() {
-        let mut ledger = StatusLedger::default();
+        let mut pending = PendingWrites::default();
         for name in ["a", "b", "gone"] {
-            ledger.found(subject(name));
+            pending.found(subject(name));
         }
         let wanted = said(&[("a", 1, &["x"]), ("b", 1, &[])]);
-        assert_eq!(names(&work(&mut ledger, &wanted)), ["a", "b"]);
+        assert_eq!(names(&work(&mut pending, &wanted)), ["a", "b"]);
         // An object that went and came back is a new one.
-        work(&mut ledger, &said(&[]));
-        assert_eq!(names(&work(&mut ledger, &wanted)), ["a"]);
+        work(&mut pending, &said(&[]));
+        assert_eq!(names(&work(&mut pending, &wanted)), ["a"]);
     }
 
     #[test]
     fn what_fails_goes_last_and_what_is_refused_waits() {
-        let mut ledger = StatusLedger::default();
+        let mut pending = PendingWrites::default();
         let wanted = said(&[("a", 1, &["x"]), ("b", 1, &["x"]), ("c", 1, &["x"])]);
         let now = Instant::now();
-        let all = ledger.work(&wanted, now);
-        ledger.failed(&all[0]);
-        assert_eq!(names(&ledger.work(&wanted, now)), ["b", "c", "a"]);
-        ledger.failed(&all[0]);
-        ledger.failed(&all[1]);
-        assert_eq!(names(&ledger.work(&wanted, now)), ["c", "b", "a"]);
-        ledger.done(&all[0]);
-        ledger.done(&all[1]);
-        assert_eq!(ledger.next_try(now), None);
-        ledger.refused(&all[2], RefusalExtent::Object, now);
-        assert_eq!(names(&ledger.work(&wanted, now)), [""; 0]);
-        assert_eq!(ledger.next_try(now), Some(REFUSED));
+        let all = pending.work(&wanted, now);
+        pending.failed(&all[0]);
+        assert_eq!(names(&pending.work(&wanted, now)), ["b", "c", "a"]);
+        pending.failed(&all[0]);
+        pending.failed(&all[1]);
+        assert_eq!(names(&pending.work(&wanted, now)), ["c", "b", "a"]);
+        pending.done(&all[0]);
+        pending.done(&all[1]);
+        assert_eq!(pending.next_try(now), None);
+        pending.refused(&all[2], RefusalExtent::Object, now);
+        assert_eq!(names(&pending.work(&wanted, now)), [""; 0]);
+        assert_eq!(pending.next_try(now), Some(REFUSED));
         // Of another version of the object it need not be so.
         let newer = said(&[("a", 1, &["x"]), ("b", 1, &["x"]), ("c", 2, &["x"])]);
-        assert_eq!(names(&ledger.work(&newer, now)), ["c"]);
-        assert_eq!(names(&ledger.work(&wanted, now + REFUSED)), ["c"]);
+        assert_eq!(names(&pending.work(&newer, now)), ["c"]);
+        assert_eq!(names(&pending.work(&wanted, now + REFUSED)), ["c"]);
         // The right is missing: that is so of all of the kind in the namespace. Without the kind it is so of all.
         let more = said(&[("c", 2, &["x"]), ("d", 1, &["x"]), ("other/e", 1, &["x"])]);
         for (extent, others) in [
             (RefusalExtent::Namespace, &["e"][..]),
             (RefusalExtent::Kind, &[]),
         ] {
-            let mut ledger = StatusLedger::default();
-            ledger.refused(&all[2], extent, now);
-            assert_eq!(names(&ledger.work(&more, now)), others);
+            let mut pending = PendingWrites::default();
+            pending.refused(&all[2], extent, now);
+            assert_eq!(names(&pending.work(&more, now)), others);
             let later = now + REFUSED;
-            assert_eq!(names(&ledger.work(&more, later)), ["d", "e", "c"]);
-            assert_eq!(ledger.next_try(later), None);
+            assert_eq!(names(&pending.work(&more, later)), ["d", "e", "c"]);
+            assert_eq!(pending.next_try(later), None);
         }
     }
 
     #[test]
     fn what_changes_all_the_time_holds_nobody_up() {
-        let mut ledger = StatusLedger::default();
+        let mut pending = PendingWrites::default();
         let mut order = Vec::new();
         for round in 0..4 {
             let wanted = said(&[("a", round, &["x"]), ("b", round, &["x"]), ("c", 0, &["x"])]);
-            let all = work(&mut ledger, &wanted);
+            let all = work(&mut pending, &wanted);
             order.push(all[0].subject.key.name.to_string());
-            ledger.done(&all[0]);
+            pending.done(&all[0]);
         }
         assert_eq!(order, ["a", "b", "c", "a"]);
     }

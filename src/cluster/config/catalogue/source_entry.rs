@@ -11,10 +11,10 @@ use super::ConfigObjects;
 use crate::catalogue::{Candidate, Origin, Serving, Status};
 use crate::kind::Revision;
 
-/// An object of a sheet.
+/// An object of a place.
 #[derive(Clone, Debug, Default)]
-pub(in crate::config) struct LedgerEntry {
-    pub(in crate::config) judged: CheckedObject,
+pub(in crate::config) struct SourceEntry {
+    pub(in crate::config) checked: CheckedObject,
     /// `metadata.uid`: distinguishes an object from an earlier one of the same name.
     pub(in crate::config) uid: Box<str>,
     /// `metadata.generation`; 0 if unknown.
@@ -60,14 +60,14 @@ static UNEXPLAINED: LazyLock<Arc<[Finding]>> = LazyLock::new(|| {
     [Finding::error("", words)].into()
 });
 
-impl LedgerEntry {
+impl SourceEntry {
     /// Builds the candidate; `explained` keeps its findings.
     pub(super) fn candidate(self, origin: Origin, explained: bool) -> Candidate<ConfigObjects> {
         let CheckedObject {
             id,
             entry,
             findings,
-        } = self.judged;
+        } = self.checked;
         let (errors, warnings): (Vec<_>, Vec<_>) =
             findings.into_iter().partition(Finding::is_error);
         let is_refused = !errors.is_empty();
