@@ -35,7 +35,7 @@ pub(crate) async fn connected(access: &Access) -> Cluster {
 }
 
 /// Passes each new CA bundle to the reconciler. `own`: other replicas have theirs beside it.
-pub(crate) async fn tell(
+pub(crate) async fn emit_bundles(
     handle: ReconcilerHandle,
     own: bool,
     mut ca: watch::Receiver<Option<Arc<str>>>,

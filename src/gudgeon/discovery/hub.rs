@@ -243,7 +243,7 @@ impl Hub {
             self.begin();
         }
         if self.snapshot.borrow().is_some() {
-            self.tell_of_rules();
+            self.log_rules();
         }
         let trust = self.trust_domain();
         self.trust.send_if_modified(|known| {
@@ -288,7 +288,7 @@ impl Hub {
     }
 
     /// Logs which rules have no effect, where that is another number than it was.
-    fn tell_of_rules(&self) {
+    fn log_rules(&self) {
         let changed = self.facts.rules_changed();
         let mut last = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, said) = &*last;
@@ -452,7 +452,7 @@ impl Hub {
     pub(crate) async fn run(self: Arc<Self>) {
         drop(self.first_snapshot().await);
         loop {
-            self.tell_of_certificates();
+            self.emit_certificates();
             let deadline = self.state().deadline();
             let due = async {
                 match deadline {
@@ -466,7 +466,7 @@ impl Hub {
             }
             let due = {
                 let (now, mut state) = (self.clock.now(), self.state());
-                if state.peers.settle(now) {
+                if state.peers.expire(now) {
                     let change = Change::Full(Reason::Config);
                     state.debounce.change(now, change);
                 }
@@ -533,7 +533,7 @@ impl Hub {
         };
         self.serve(Arc::clone(&next.snapshot));
         let made = self.clock.now();
-        let streams = self.tell(due, &current, &next, made);
+        let streams = self.notify(due, &current, &next, made);
         let pushed = Pushed {
             at: made,
             waited: begun.saturating_sub(due.since),

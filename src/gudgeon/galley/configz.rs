@@ -34,7 +34,10 @@ pub(super) fn document(looks: &AdminState) -> Value {
     };
     if let Value::Object(fields) = &mut document {
         let seen = looks.peers.seen();
-        fields.insert("peers".to_owned(), seen.iter().map(peers::shown).collect());
+        fields.insert(
+            "peers".to_owned(),
+            seen.iter().map(peers::debug_view).collect(),
+        );
         if let Some(webhook) = &looks.webhook {
             fields.insert("webhook".to_owned(), webhook.json());
         }

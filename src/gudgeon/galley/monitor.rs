@@ -309,13 +309,13 @@ mod tests {
 
     async fn looked_at() {
         let engine = GalleyEngine::at_rest();
-        let tell = |count| {
-            engine.tell(SourceEvent {
+        let emit = |count| {
+            engine.emit(SourceEvent {
                 report: Some(Arc::new(refused(count))),
                 ..SourceEvent::default()
             });
         };
-        tell(10_000);
+        emit(10_000);
         let page = Side::Page { open: false };
         for (side, path, words) in [
             (page, "/debug/configz", "\"rejected_count\": 10000"),
@@ -329,7 +329,7 @@ mod tests {
             // The page is rendered on another thread.
             let mut nobody = Context::from_waker(Waker::noop());
             assert!(drawn.as_mut().poll(&mut nobody).is_pending(), "{path}");
-            tell(10_000);
+            emit(10_000);
             drop(free);
             let answer = drawn.await.unwrap();
             assert_eq!(answer.status(), StatusCode::OK);

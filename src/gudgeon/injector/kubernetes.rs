@@ -94,14 +94,14 @@ pub(super) async fn run<E: ActiveConfiguration>(access: Access, tasks: ClusterTa
 /// Asks hourly how new the API server is, sooner after a failure, for ever.
 async fn ask<F: Future<Output = Result<Version, E>>, E: std::fmt::Display>(
     mut version: impl FnMut() -> F,
-    mut tell: impl FnMut(Version),
+    mut emit: impl FnMut(Version),
 ) {
     let mut failed: u64 = 0;
     loop {
         match version().await {
             Ok(version) => {
                 failed = 0;
-                tell(version);
+                emit(version);
                 tokio::time::sleep(HOURLY).await;
             }
             Err(cause) => {

@@ -284,7 +284,7 @@ where
         match (&changes, &request.error_detail) {
             (Some(changes), _) => {
                 self.peers.counters.acked(&collection);
-                self.tell(changes);
+                self.log_broken(changes);
                 // Even an empty one: it may be the last missing collection.
                 (self.held.apply)(changes);
             }
@@ -303,7 +303,7 @@ where
     }
 
     /// Resources that break a rule, with all rules.
-    fn tell(&self, changes: &Changes<ReceivedObject>) {
+    fn log_broken(&self, changes: &Changes<ReceivedObject>) {
         let sink = self.held.sink();
         let all = sink.held(&changes.collection);
         let broken: BTreeSet<_> = changes.broken.iter().collect();

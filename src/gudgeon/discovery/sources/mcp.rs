@@ -216,7 +216,7 @@ impl Sinks {
         state.sources = sources;
         let changes = state.union.replace(&places);
         self.take(&mut state, changes);
-        self.settle(state);
+        self.reconcile(state);
     }
 
     fn dial(self: &Arc<Self>, next: &mut u64, wanted: SourceName) -> Source {
@@ -239,7 +239,7 @@ impl Sinks {
                 let held =
                     SourceObjects::new(address::ID, &address::collections(), Arc::new(apply));
                 let server = port.take();
-                let name = server.as_ref().map(McpServer::shown).unwrap_or_default();
+                let name = server.as_ref().map(McpServer::address).unwrap_or_default();
                 let takes = port::take(server, Arc::clone(&held), Arc::clone(&self.hub));
                 (SourceOrigin::Port(name, held), tokio::spawn(takes))
             }
@@ -290,7 +290,7 @@ impl Sinks {
                         if let Some(sinks) = sinks.upgrade() {
                             let mut state = sinks.state();
                             state.of_files.objects.set_trust_domain(&domain);
-                            sinks.settle(state);
+                            sinks.reconcile(state);
                         }
                     }
                 }
@@ -305,7 +305,7 @@ impl Sinks {
             let changes = state.union.apply(place, changes);
             self.take(&mut state, changes);
         }
-        self.settle(state);
+        self.reconcile(state);
     }
 
     /// Applies changes to the rules and the services.
@@ -337,7 +337,7 @@ impl Sinks {
     }
 
     /// Tells the mesh, and lets go those that nobody waits for any more.
-    fn settle(&self, mut state: MutexGuard<'_, UnionState>) {
+    fn reconcile(&self, mut state: MutexGuard<'_, UnionState>) {
         let mut stay = state.sources.iter().filter(|source| !source.leaves);
         let is_synced = stay.all(Source::is_synced);
         if is_synced && state.sources.iter().any(|source| source.leaves) {
@@ -407,6 +407,6 @@ impl Sinks {
                 warn!("{missing}: what is there is served without it");
             }
         }
-        self.settle(state);
+        self.reconcile(state);
     }
 }

@@ -12,7 +12,7 @@ use crate::admission::Group;
 use crate::config_file::FileCounters;
 use crate::exposition::up_to;
 
-use super::judge::Reason;
+use super::check::Reason;
 
 /// Seconds: a sixteenth of a millisecond to a second.
 const BUCKETS: [f64; 9] = [

@@ -20,9 +20,9 @@ const OVER: Duration = Duration::from_secs(10);
 
 /// Conflicts that were told, by their hashes: objects may make many, and their texts are long.
 #[derive(Debug, Default)]
-pub(super) struct ToldConflicts(BTreeMap<u64, Option<Duration>>);
+pub(super) struct LoggedConflicts(BTreeMap<u64, Option<Duration>>);
 
-impl ToldConflicts {
+impl LoggedConflicts {
     /// Returns the conflicts among `all` that were not told yet.
     pub(super) fn news<'a>(&mut self, now: Duration, all: &'a [Conflict]) -> Vec<&'a Conflict> {
         let mut standing = BTreeMap::new();
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn each_is_told_once_for_as_long_as_it_stands() {
-        let mut told = ToldConflicts::default();
+        let mut told = LoggedConflicts::default();
         let (a, b) = (conflict("a"), conflict("b"));
         let second = Duration::from_secs;
         let mut news = |at: u64, all: &[&Conflict]| {

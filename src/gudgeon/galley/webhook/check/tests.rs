@@ -25,7 +25,7 @@ fn review(version: &str, request: &Value) -> String {
     json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "request": asked}).to_string()
 }
 
-fn judged(text: &str, scope: Scope) -> (Value, ValidationVerdict, ValidationDecision) {
+fn checked(text: &str, scope: Scope) -> (Value, ValidationVerdict, ValidationDecision) {
     let (mut question, read) = AdmissionRequest::read(text.as_bytes(), MANNER);
     let verdict = validate(&mut question, read, scope, config::check);
     let answer = question.answer(&verdict.says, &verdict.warnings);
@@ -35,7 +35,7 @@ fn judged(text: &str, scope: Scope) -> (Value, ValidationVerdict, ValidationDeci
 }
 
 fn answered(request: &Value) -> (Value, Option<Reason>) {
-    let (answer, verdict, _) = judged(&review("v1", request), Scope::All);
+    let (answer, verdict, _) = checked(&review("v1", request), Scope::All);
     (answer["response"].clone(), verdict.reason)
 }
 
@@ -43,7 +43,7 @@ fn answered(request: &Value) -> (Value, Option<Reason>) {
 fn weights_are_added_up() {
     for version in ["v1", "v1beta1"] {
         let text = review(version, &json!({"object": weights(75, 20)}));
-        let (answer, verdict, _) = judged(&text, Scope::All);
+        let (answer, verdict, _) = checked(&text, Scope::All);
         assert_eq!(
             answer,
             json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "response": {
@@ -56,7 +56,7 @@ fn weights_are_added_up() {
         );
         assert_eq!(verdict.reason, Some(Reason::Invalid));
         let text = review(version, &json!({"object": weights(75, 25)}));
-        let (answer, verdict, _) = judged(&text, Scope::All);
+        let (answer, verdict, _) = checked(&text, Scope::All);
         let response = json!({"uid": "u-1", "allowed": true});
         assert_eq!(
             answer,
@@ -265,7 +265,7 @@ fn what_is_too_deep_may_go_and_may_not_come() {
                 object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
             let text = review("v1", &json!({"operation": operation, "object": object}));
-            let (answer, verdict, _) = judged(&text.replace("\"DEEP\"", &deep), Scope::All);
+            let (answer, verdict, _) = checked(&text.replace("\"DEEP\"", &deep), Scope::All);
             let response = &answer["response"];
             assert_eq!(
                 (&response["uid"], &response["allowed"]),
@@ -292,7 +292,7 @@ fn what_was_too_deep_is_mended_by_an_update() {
             let request =
                 json!({"operation": "UPDATE", "object": object, "oldObject": {"spec": "MUCH"}});
             let text = review("v1", &request).replace("\"MUCH\"", &much);
-            let (answer, _, _) = judged(&text, Scope::All);
+            let (answer, _, _) = checked(&text, Scope::All);
             let response = &answer["response"];
             assert_eq!(response["allowed"], allowed, "{response}");
             if !allowed {
@@ -325,7 +325,7 @@ fn what_is_no_review_is_refused_in_words() {
             "could not decode body: the key \"hosts\" is written twice",
         ),
     ] {
-        let (answer, verdict, decision) = judged(text, Scope::All);
+        let (answer, verdict, decision) = checked(text, Scope::All);
         assert_eq!(answer["response"]["allowed"], false);
         let message = answer["response"]["status"]["message"].as_str().unwrap();
         assert!(message.starts_with(words), "{message}");
@@ -353,7 +353,7 @@ fn the_namespace_is_the_requests_where_the_object_has_none() {
             object["metadata"]["namespace"] = json!(namespace);
         }
         let text = review("v1", &json!({"namespace": of_request, "object": object}));
-        let (answer, _, decision) = judged(&text, Scope::All);
+        let (answer, _, decision) = checked(&text, Scope::All);
         assert_eq!(answer["response"]["allowed"], true);
         assert_eq!(decision.namespace, expected);
     }
@@ -398,7 +398,7 @@ fn each_path_has_its_kinds() {
         (pilot, metric.clone(), false),
         (mixer, metric, true),
     ] {
-        let (answer, verdict, _) = judged(&review("v1", &json!({"object": object})), scope);
+        let (answer, verdict, _) = checked(&review("v1", &json!({"object": object})), scope);
         let response = &answer["response"];
         assert_eq!(response["allowed"], allowed, "{response}");
         if !allowed {
@@ -422,7 +422,7 @@ fn later_kinds_pass_with_a_warning_that_v1_shows() {
     );
     assert_eq!(reason, None);
     let text = review("v1beta1", &json!({"object": telemetry}));
-    let (answer, _, _) = judged(&text, Scope::All);
+    let (answer, _, _) = checked(&text, Scope::All);
     assert_eq!(answer["response"], json!({"uid": "u-1", "allowed": true}));
 }
 
@@ -430,7 +430,7 @@ fn later_kinds_pass_with_a_warning_that_v1_shows() {
 fn warnings_are_short_and_as_many_as_fit() {
     let finding = |at: usize| Finding::warning(format!("spec.x[{at}]"), "ü".repeat(300));
     let all: Vec<Finding> = (0..40).map(finding).collect();
-    let warnings = shown(&all);
+    let warnings = response_warnings(&all);
     assert_eq!(warnings.len(), 17);
     assert!(warnings.iter().all(|warning| warning.len() <= 250));
     assert!(warnings.iter().map(String::len).sum::<usize>() <= 4096);
@@ -439,8 +439,8 @@ fn warnings_are_short_and_as_many_as_fit() {
         format!("spec.x[0]: {}", "ü".repeat((250 - 11) / 2))
     );
     assert_eq!(warnings[16], "… and 24 more");
-    assert_eq!(shown(&all[..16]).len(), 16);
-    assert!(!shown(&all[..16])[15].starts_with('…'));
+    assert_eq!(response_warnings(&all[..16]).len(), 16);
+    assert!(!response_warnings(&all[..16])[15].starts_with('…'));
     // Many, where they are short.
     let mut object = weights(75, 25);
     object["spec"]["gateways"] = json!(vec!["a.b"; 60]);
@@ -493,7 +493,7 @@ fn what_is_remembered_has_no_secret_and_no_object() {
         "v1",
         &json!({"object": object, "operation": "UPDATE", "dryRun": true}),
     );
-    let (_, _, decision) = judged(&text, Scope::All);
+    let (_, _, decision) = checked(&text, Scope::All);
     let shown = decision.json();
     assert!(!shown.to_string().contains("the-private-part"), "{shown}");
     assert_eq!(shown["kind"], "security.istio.io/v1 RequestAuthentication");
@@ -511,7 +511,7 @@ fn what_is_remembered_has_no_secret_and_no_object() {
     // Texts from outside are cut.
     let mut object = weights(75, 25);
     object["metadata"]["name"] = json!("n".repeat(5000));
-    let (_, _, decision) = judged(&review("v1", &json!({"object": object})), Scope::All);
+    let (_, _, decision) = checked(&review("v1", &json!({"object": object})), Scope::All);
     assert_eq!(decision.name.len(), 256);
 }
 
@@ -523,7 +523,7 @@ fn cost_grows_with_size_and_no_faster() {
         let object = virtual_service(&json!({"hosts": ["a"], "http": vec![route; routes]}));
         let text = review("v1", &json!({"object": object}));
         let start = std::time::Instant::now();
-        let (answer, _, _) = judged(&text, Scope::All);
+        let (answer, _, _) = checked(&text, Scope::All);
         assert_eq!(answer["response"]["allowed"], true, "{answer}");
         start.elapsed()
     };

@@ -186,7 +186,7 @@ pub(super) fn validate(
         }
     };
     let warnings = if question.is_v1() {
-        shown(&findings)
+        response_warnings(&findings)
     } else {
         Vec::new()
     };
@@ -254,7 +254,7 @@ fn cause(error: &Finding) -> Cause {
     }
 }
 
-fn shown(findings: &[Finding]) -> Vec<String> {
+fn response_warnings(findings: &[Finding]) -> Vec<String> {
     let warnings = findings.iter().filter(|found| !found.is_error());
     let mut shown: Vec<String> = warnings
         .map(|warning| {
