@@ -15,7 +15,7 @@ use api::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthenticati
 pub type ObjectKey = (Arc<str>, Arc<str>);
 
 /// A kind of configuration that discovery acts on.
-pub trait ConfigurationKind:
+pub(crate) trait ConfigurationKind:
     NetworkingKind + Clone + PartialEq + fmt::Debug + Send + Sync + 'static
 {
     /// The plural name in the API server's paths.
@@ -23,9 +23,6 @@ pub trait ConfigurationKind:
 
     /// The objects of this kind.
     fn of(all: &Configuration) -> &Arc<Objects<Self>>;
-
-    /// As [`Self::of`], mutable.
-    fn of_mut(all: &mut Configuration) -> &mut Arc<Objects<Self>>;
 
     /// An object as one of any kind.
     fn any(one: Arc<Configured<Self>>) -> AnyConfigured;
@@ -35,7 +32,7 @@ pub trait ConfigurationKind:
 }
 
 /// An action for each kind, whose types differ.
-pub trait EachKind {
+pub(crate) trait EachKind {
     fn kind<T: ConfigurationKind>(&mut self);
 }
 
@@ -60,10 +57,6 @@ macro_rules! kinds {
                 &all.$field
             }
 
-            fn of_mut(all: &mut Configuration) -> &mut Arc<Objects<Self>> {
-                &mut all.$field
-            }
-
             fn any(one: Arc<Configured<Self>>) -> AnyConfigured {
                 AnyConfigured::$kind(one)
             }
@@ -75,16 +68,16 @@ macro_rules! kinds {
 
         impl Configuration {
             /// The names of the kinds in the paths of an API server.
-            pub const PLURALS: &'static [&'static str] = &[$($plural,)*];
+            pub(crate) const PLURALS: &'static [&'static str] = &[$($plural,)*];
 
             /// Returns true if discovery acts on the kind with this group and plural.
             #[must_use]
-            pub fn has(group: &str, plural: &str) -> bool {
+            pub(crate) fn has(group: &str, plural: &str) -> bool {
                 $((group == $kind::GROUP && plural == $plural))||*
             }
 
             /// Calls `action` for each kind, in the order of the list.
-            pub fn each_kind(action: &mut impl EachKind) {
+            pub(crate) fn each_kind(action: &mut impl EachKind) {
                 $(action.kind::<$kind>();)*
             }
 

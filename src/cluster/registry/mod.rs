@@ -25,7 +25,8 @@ mod rows;
 mod store;
 mod written;
 
-pub use configuration::{AnyConfigured, Configuration, ConfigurationKind, EachKind, ObjectKey};
+pub use configuration::{AnyConfigured, Configuration, ObjectKey};
+use configuration::{ConfigurationKind, EachKind};
 pub use contribution::{Contribution, SourceId, SyncState};
 pub use credential::credential_of;
 pub use files::{Files, Message, Outcome};

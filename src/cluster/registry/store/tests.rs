@@ -76,9 +76,8 @@ pub(super) struct Said(pub(super) Contribution);
 
 impl Said {
     pub(super) fn object<T: ConfigurationKind>(mut self, name: &str, spec: &str) -> Self {
-        let one = configured::<T>("demo", name, spec);
-        Arc::make_mut(T::of_mut(&mut self.0.configuration))
-            .insert((one.namespace.clone(), one.name.clone()), Arc::new(one));
+        let one = Arc::new(configured::<T>("demo", name, spec));
+        self.0.configuration.set(T::any(one));
         self
     }
 
