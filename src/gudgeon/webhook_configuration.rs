@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::repeats::worth_a_line;
-use cluster::{Access, Bundle, Cluster, ReconcilerHandle};
+use sources::{Access, Bundle, Cluster, ReconcilerHandle};
 use tokio::sync::watch;
 use tracing::{error, info};
 

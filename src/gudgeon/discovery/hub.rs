@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use api::model::{Change, Changes, Objects, Reason, World};
 use api::security::{KeySet, KeysPlace, RequestAuthentication};
-use cluster::registry::{Registries, SourceId, SyncState};
+use sources::registry::{Registries, SourceId, SyncState};
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info, warn};
 use xds::debounce::{Debounce, Due};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::registry::Report;
+use sources::registry::Report;
 use tracing::warn;
 use xds::snapshot::Snapshot;
 

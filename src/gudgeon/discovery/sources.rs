@@ -13,8 +13,8 @@ mod own;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{ClusterId, Registry};
-use cluster::registry::kubernetes::{ClusterUpdate, Names};
-use cluster::registry::{Memory, Registries, SourceId, Written};
+use sources::registry::kubernetes::{ClusterUpdate, Names};
+use sources::registry::{Memory, Registries, SourceId, Written};
 use tokio::sync::watch;
 use tracing::warn;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::registry::{self, Registries};
+use sources::registry::{self, Registries};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;

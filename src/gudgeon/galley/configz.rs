@@ -7,11 +7,11 @@ use api::config::collections::{self, MESH, SYNTHETIC};
 use api::config::{Finding, Object};
 use api::schema;
 use api::wire;
-use cluster::config::Rejected;
 use mcp::catalog::{Catalog, Group};
 use mcp::message;
 use mcp::snapshot::{Collection, Resource};
 use serde_json::{Map, Value, json};
+use sources::config::Rejected;
 
 use super::engine::GalleyEngine;
 use super::monitor::AdminState;

@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::mesh::MeshConfig;
-use cluster::config::{ConfigReport, EntryId};
 use mcp::catalog::{Catalog, Group};
 use mcp::publish::Publisher;
 use mcp::session::{Session, Step};
 use mcp::snapshot::Resource;
+use sources::config::{ConfigReport, EntryId};
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
@@ -393,8 +393,8 @@ impl GalleyEngine {
 
 #[cfg(test)]
 mod tests {
-    use cluster::config::CoreKind;
     use mcp::snapshot::Origin;
+    use sources::config::CoreKind;
 
     use super::*;
 
@@ -479,7 +479,7 @@ mod tests {
     async fn what_is_wrong_with_what_is_made_is_said_once() {
         let engine = engine();
         let at = |line: usize| {
-            let origins = [("shop/web".into(), cluster::Origin::file("a.yaml").at(line))];
+            let origins = [("shop/web".into(), sources::Origin::file("a.yaml").at(line))];
             Some(Arc::new(ConfigReport {
                 ingresses: Arc::new(BTreeMap::from(origins)),
                 ..ConfigReport::default()
@@ -530,7 +530,7 @@ mod tests {
             assert_eq!(gateways(&engine), good);
             let rejected = engine.state_snapshot().made.rejected;
             assert_eq!(rejected.len(), 1);
-            assert_eq!(rejected[0].state, cluster::config::ErrorEffect::Stale);
+            assert_eq!(rejected[0].state, sources::config::ErrorEffect::Stale);
         }
         assert_eq!(engine.state_snapshot().session.number, 3);
     }

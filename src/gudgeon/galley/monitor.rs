@@ -222,9 +222,9 @@ mod tests {
     use std::task::{Context, Waker};
 
     use api::config::Finding;
-    use cluster::Revision;
-    use cluster::config::{ConfigReport, EntryId, ErrorEffect, Rejected};
     use http_body_util::BodyExt as _;
+    use sources::Revision;
+    use sources::config::{ConfigReport, EntryId, ErrorEffect, Rejected};
 
     use super::*;
     use crate::galley::engine::SourceEvent;
@@ -258,7 +258,7 @@ mod tests {
                 collection: "istio/networking/v1alpha3/gateways",
                 name: format!("shop/{at}").into(),
             },
-            origin: cluster::Origin::file(format!("{at}.yaml")).at(1),
+            origin: sources::Origin::file(format!("{at}.yaml")).at(1),
             state: ErrorEffect::Refused,
             errors: Arc::clone(&errors),
             revision: Revision::default(),

@@ -7,11 +7,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::repeats::worth_a_line;
-use cluster::{
+use inject::NativeSidecars;
+use sources::{
     Access, DesiredState, ObjectSource as _, Pace, Reconciler, ReconcilerHandle, Selection,
     Version, Watcher, Writer,
 };
-use inject::NativeSidecars;
 use tracing::{info, warn};
 
 use super::engine::ActiveConfiguration;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use cluster::Access;
 use inject::{NativeSidecars, Parameters};
+use sources::Access;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -364,7 +364,7 @@ fn look_for_cluster<E: ActiveConfiguration>(
     });
     let auto = auto.then(|| Arc::clone(webhook));
     let namespaces = openshift.then(|| {
-        let (writer, reader) = cluster::store();
+        let (writer, reader) = sources::store();
         webhook.namespaces.read(reader);
         writer
     });

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cluster::{ReconcileStatus, ReconcilerHandle};
 use serde_json::{Value, json};
+use sources::{ReconcileStatus, ReconcilerHandle};
 
 use super::health::Health;
 use super::metrics::InjectorMetrics;

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::config::Object;
 use api::config::collections::type_url_of;
 use bytes::Bytes;
-use cluster::Origin;
 use hyper::body::Body;
 use mcp::TRIGGER;
 use mcp::message::{self, RequestResources, Resources};
 use mcp::objects::ObjectReader;
 use mcp::sink::{self, Changes, ReadResult, ResourceReader, ResponseResult, Sink};
 use prost::Message as _;
+use sources::Origin;
 use tonic::Status;
 use tracing::{info, warn};
 

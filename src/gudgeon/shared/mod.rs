@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::{Access, CannotConnect, Cluster};
+use sources::{Access, CannotConnect, Cluster};
 use tokio::runtime;
 use tokio::sync::watch;
 use tracing::{info, warn};

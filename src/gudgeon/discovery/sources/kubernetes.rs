@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{ClusterId, Registry};
-use cluster::Access;
-use cluster::registry::kubernetes::{self, ClusterSettings, ClusterUpdate, Remotes};
-use cluster::registry::{Configuration, SourceId, SyncState};
+use sources::Access;
+use sources::registry::kubernetes::{self, ClusterSettings, ClusterUpdate, Remotes};
+use sources::registry::{Configuration, SourceId, SyncState};
 use tokio::sync::watch;
 
 use super::{credentials, ingresses, names};
@@ -227,7 +227,7 @@ mod tests {
         step().await;
         let error = || hub.facts.of(&id(&local)).and_then(|fact| fact.error);
         assert_eq!(error().as_deref(), Some("refused"));
-        let sources = || hub.look(cluster::registry::Registries::sources);
+        let sources = || hub.look(sources::registry::Registries::sources);
         assert!(
             sources()
                 .iter()

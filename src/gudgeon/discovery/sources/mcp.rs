@@ -16,11 +16,11 @@ use std::time::Duration;
 use api::config::collections::SYNTHETIC;
 use api::istio::mesh::v1alpha1::ConfigSource;
 use api::model::{ClusterId, Registry};
-use cluster::config::EntryChange as Stored;
-use cluster::registry::kubernetes::Objects;
-use cluster::registry::{Contribution, ReceivedObjects, SourceId, SyncState};
 use mcp::sink::Changes;
 use mcp::sink::union::{Change, Union};
+use sources::config::EntryChange as Stored;
+use sources::registry::kubernetes::Objects;
+use sources::registry::{Contribution, ReceivedObjects, SourceId, SyncState};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 

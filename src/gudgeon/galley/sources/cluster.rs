@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cluster::config::{self, ServerUpdate, WatchSettings};
-use cluster::{Access, Cluster};
+use sources::config::{self, ServerUpdate, WatchSettings};
+use sources::{Access, Cluster};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 

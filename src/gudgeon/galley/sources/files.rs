@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::counted;
-use cluster::config::{Directory, Look};
-use cluster::registry::kubernetes;
+use sources::config::{Directory, Look};
+use sources::registry::kubernetes;
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 

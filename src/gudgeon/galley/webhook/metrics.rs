@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use cluster::ReconcileStatus;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use sources::ReconcileStatus;
 
 use crate::admission::Group;
 use crate::config_file::FileCounters;

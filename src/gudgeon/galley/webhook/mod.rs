@@ -16,8 +16,8 @@ mod service;
 
 use std::sync::Arc;
 
-use cluster::{ReconcileStatus, ReconcilerHandle};
 use prometheus_client::registry::Registry;
+use sources::{ReconcileStatus, ReconcilerHandle};
 use tokio_rustls::TlsAcceptor;
 use tracing::info;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cluster::{Access, Pace, Reconciler, ReconcilerHandle, ServiceReference, Validation};
+use sources::{Access, Pace, Reconciler, ReconcilerHandle, ServiceReference, Validation};
 use tracing::info;
 
 use super::certificate::WebhookCa;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::registry::{ReceivedObjects, SourceId};
+use sources::registry::{ReceivedObjects, SourceId};
 
 use crate::discovery::facts::{Counts, Facts, ROUTES};
 use crate::discovery::inert::RuleCounts;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::config::collections::kind_of;
-use cluster::Origin;
-use cluster::config::{ConfigReport, Rejected};
-use cluster::registry::Written;
 use mcp::sink::{ObjectStatus, Outcome};
 use serde_json::{Map, Value, json};
+use sources::Origin;
+use sources::config::{ConfigReport, Rejected};
+use sources::registry::Written;
 
 use super::super::debug_view::DebugView;
 use super::local::Local;

@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use cluster::{Bundle, ReconcileState};
 use serde_json::{Value, json};
+use sources::{Bundle, ReconcileState};
 
 use crate::support::{
     Configuration, admin, apply, bundle, ca, configuration, keep, kubectl, own, repository, run,

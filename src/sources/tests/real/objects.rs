@@ -1,9 +1,9 @@
 //! Lists in pages and watches, as the injector's successor will use them.
 
-use cluster::{
+use serde_json::json;
+use sources::{
     Change, Key, ObjectSource as _, Pace, Reader, Selection, Watcher, WebhookConfiguration, store,
 };
-use serde_json::json;
 use std::time::Duration;
 use tokio::time::timeout;
 

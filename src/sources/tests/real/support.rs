@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cluster::{
-    Access, Bundle, Cluster, DesiredState, OWN_CA_NAME, Pace, Reconciler, ReconcilerHandle,
-};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::Value;
+use sources::{
+    Access, Bundle, Cluster, DesiredState, OWN_CA_NAME, Pace, Reconciler, ReconcilerHandle,
+};
 use tokio::task::JoinHandle;
 
 use crate::recording::script;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use api::config::document::documents;
 use api::config::{self, Finding, KINDS, Kind};
-use cluster::registry::Written;
-use cluster::registry::kubernetes::{ClusterSettings, ClusterUpdate, Names, run};
 use serde_json::{Value, json};
+use sources::registry::Written;
+use sources::registry::kubernetes::{ClusterSettings, ClusterUpdate, Names, run};
 use tokio::sync::watch;
 use tokio::time::timeout;
 

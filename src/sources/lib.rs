@@ -1,4 +1,4 @@
-//! `cluster`: the sources of objects. The one crate that talks to the Kubernetes API server and to
+//! `sources`: the sources of objects. The one crate that talks to the Kubernetes API server and to
 //! Consul, and that reads directories of YAML.
 //!
 //! It knows `api`, and no role: it yields changes and takes desired states, and does not know their users.

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use cluster::config::{EntryChange, ErrorEffect, Server, ServerUpdate, WatchSettings};
 use serde_json::{Value, json};
+use sources::config::{EntryChange, ErrorEffect, Server, ServerUpdate, WatchSettings};
 use tokio::time::timeout;
 
 use crate::reconciler::kube;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{ClusterId, Endpoint, ServiceKey};
-use cluster::Cluster;
-use cluster::registry::SyncState;
-use cluster::registry::kubernetes::{ClusterSettings, ClusterUpdate, Names, Remotes, remotes, run};
 use serde_json::{Value, json};
+use sources::Cluster;
+use sources::registry::SyncState;
+use sources::registry::kubernetes::{ClusterSettings, ClusterUpdate, Names, Remotes, remotes, run};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use api::model::{Health, Protocol, ServiceKey};
-use cluster::registry::SyncState;
-use cluster::registry::consul::{Consul, ConsulUpdate};
 use serde_json::{Value, json};
+use sources::registry::SyncState;
+use sources::registry::consul::{Consul, ConsulUpdate};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::watch;

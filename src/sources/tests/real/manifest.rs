@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use cluster::{
+use serde_json::{Value, json};
+use sources::{
     Bundle, Cluster, ObjectSource as _, Pace, ReconcileState, Selection, Watcher,
     WebhookConfiguration, store,
 };
-use serde_json::{Value, json};
 
 use crate::support::{
     Configuration, bundle, ca, configuration, keep, manifest, open, own, run, try_kubectl, until,
