@@ -179,7 +179,7 @@ bench_tools() {
 # The control plane's packages and their clients: built together, so that they have the same dependencies' features and nothing
 # is built twice; and apart from the init's, which must not have them.
 # shellcheck disable=SC2034 # of those who read this file
-control_plane=(gudgeon gudgeon-api gudgeon-cluster gudgeon-inject gudgeon-load gudgeon-mcp gudgeon-mesh-load gudgeon-transform gudgeon-xds jsonpath-rust)
+control_plane=(gudgeon gudgeon-api gudgeon-inject gudgeon-load gudgeon-mcp gudgeon-mesh-load gudgeon-sources gudgeon-transform gudgeon-xds jsonpath-rust)
 
 # What build/promises measures of gudgeon, and its clients.
 load_tools() {

@@ -6,7 +6,7 @@
 //! ```text
 //! api ◄── inject ◄──┐
 //!  ▲                ├── gudgeon
-//!  └───── cluster ◄─┘
+//!  └───── sources ◄─┘
 //! ```
 //!
 //! This crate knows none of the others. It is pure: no socket, no file, no clock, no environment and no tokio; what it judges

@@ -110,7 +110,7 @@ pub(crate) fn typed<T: Typed>(read: &Json) -> Result<T, Invalid> {
 }
 
 /// A message as proto JSON: lowerCamel names, what is unset left out.
-pub(crate) fn shown<T: Typed>(message: &T) -> Result<Map<String, Json>, Invalid> {
+pub(crate) fn to_json<T: Typed>(message: &T) -> Result<Map<String, Json>, Invalid> {
     match wire::decode(T::MESSAGE, &message.encode_to_vec()) {
         Ok(Json::Object(fields)) => Ok(fields),
         Ok(_) => Ok(Map::new()),

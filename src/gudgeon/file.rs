@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use cluster::{Disk, open_regular};
 use sha2::{Digest as _, Sha256};
+use sources::{Disk, open_regular};
 use tokio::task::spawn_blocking;
 
 use crate::beside::open_at_once;

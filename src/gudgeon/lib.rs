@@ -1,7 +1,7 @@
 //! `gudgeon`: the control plane beside pintle, in one program: command line, roles, listeners, TLS, metrics, log, health and
 //! the end.
 //!
-//! It alone knows all the others: `api`, `inject`, `transform`, `xds` and `mcp` decide, `cluster` reads Kubernetes, Consul and
+//! It alone knows all the others: `api`, `inject`, `transform`, `xds` and `mcp` decide, `sources` reads Kubernetes, Consul and
 //! directories, and here they are joined.
 //! One thread, one tokio runtime (`current_thread`). A panic ends the request that it happened in and no more, so the program
 //! is built to unwind: by the profiles `gudgeon` and `gudgeon-dev`.
@@ -55,10 +55,10 @@
 //! | `discovery::health` | tonic-health | It is a service of tonic's server, the row above. Its messages are two fields. |
 //! | `discovery::reflection` | tonic-reflection | It keeps decoded descriptors: 3,312 kB for Envoy's 444 kB, of 14,336 kB that discovery may take at rest. Here files are sent as they lie in the binary. |
 //! | `api::envoy`, `discovery::debug`: protobuf and JSON by descriptors | prost-reflect | Its pool of Envoy's descriptors takes 9,025 kB, and 12,701 kB while it is made. Tests compare each kind of field with it. |
-//! | `cluster`: list, watch, relist, store | kube-runtime | A list is bounded by bytes, objects and time, and what has no room or cannot be decoded is left out alone, so that no tenant keeps others' objects from being read. A `watcher` buffers each page, and has no such bound. The client below is kube's. |
+//! | `sources`: list, watch, relist, store | kube-runtime | A list is bounded by bytes, objects and time, and what has no room or cannot be decoded is left out alone, so that no tenant keeps others' objects from being read. A `watcher` buffers each page, and has no such bound. The client below is kube's. |
 //! | `serve::permit`: bodies of reviews | `Limited`, a semaphore | `Limited` bounds bytes and is what `discovery` uses. A semaphore is first come, first served: 64 clients that sent half a body held up all others for ten seconds. |
 //! | `serve::frames`: borders of HTTP/2's frames | hyper-util's `auto` | hyper has no timeout for a frame that has come in part, and such a connection kept its place. The nine bytes before each frame are read, and nothing else. |
-//! | types of Kubernetes | k8s-openapi | Its `Pod` of one container, 2,176 bytes of JSON, takes 18,566 bytes: 37 MB for 2,000 proxies, of 160 MiB. `cluster::kind` names the kinds, and each reader keeps the fields that it needs. `ByteString` and times are the library's. `inject` has the schema of pods as a table. |
+//! | types of Kubernetes | k8s-openapi | Its `Pod` of one container, 2,176 bytes of JSON, takes 18,566 bytes: 37 MB for 2,000 proxies, of 160 MiB. `sources::kind` names the kinds, and each reader keeps the fields that it needs. `ByteString` and times are the library's. `inject` has the schema of pods as a table. |
 //! | `log` | tracing-subscriber | 59 kB for the 44 lines of `impl Subscriber`. The format, the bound of a line, and sinks that never block stay, as a `FormatEvent` and a `MakeWriter`. |
 //! | `api::config`: RE2's grammar | regex-syntax | It refuses 32 of the 91 patterns of the tests that RE2 takes, and takes 25 of the 80 that RE2 refuses. |
 //! | `src/jsonpath` | jsonpath-rust | 1,400 kB and eleven crates, one of them with assembly, for the token of a kubeconfig with `auth-provider: gcp`; the binary has 2,346 kB left of its 19,531. No other promise forbids it. |
@@ -68,11 +68,11 @@
 //! Each leads through the rooms that it names, one after the other: a room knows the next one or is known to it. A path names a
 //! module of this crate, or another crate and its module. The layout test of the workspace holds them to the sources.
 //!
-//! 1. A Service changes → bytes on a stream: `cluster::registry` → `discovery::sources` → `discovery::hub` → `xds::snapshot` →
+//! 1. A Service changes → bytes on a stream: `sources::registry` → `discovery::sources` → `discovery::hub` → `xds::snapshot` →
 //!    `xds::view` → `xds::stream` → `discovery::ads_stream` → `grpc`.
-//! 2. A rule is saved in a file → bytes: `cluster::disk` → `cluster::tree` → `cluster::registry::files` → `cluster::catalogue`, then
-//!    `cluster::registry` → `discovery::sources` and on as in 1. In `all` galley reads it: `cluster::tree` →
-//!    `cluster::config` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
+//! 2. A rule is saved in a file → bytes: `sources::disk` → `sources::tree` → `sources::registry::files` → `sources::catalogue`, then
+//!    `sources::registry` → `discovery::sources` and on as in 1. In `all` galley reads it: `sources::tree` →
+//!    `sources::config` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
 //!    `discovery::debug` or `galley::configz`.
 //! 3. A review of a pod → a patch: `serve` → `admission` → `injector` → `inject::engine` → `inject::patch`.
 //! 4. A review of a rule → a verdict: `serve` → `admission` → `galley` → `api::config`.

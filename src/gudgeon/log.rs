@@ -30,7 +30,7 @@ use crate::cli::LogFlags;
 /// The longest line, with its end: what POSIX lets a pipe take at once (`PIPE_BUF` on Linux), so lines never mix.
 const LINE_BYTES: usize = 4096;
 /// Targets of gudgeon's own events; all others are libraries'.
-const OWN: [&str; 4] = ["gudgeon", "inject", "cluster", "api"];
+const OWN: [&str; 4] = ["gudgeon", "inject", "sources", "api"];
 
 #[derive(Debug)]
 enum Target {

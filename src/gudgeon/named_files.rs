@@ -151,7 +151,7 @@ impl Walk<'_> {
 
     fn unread(&mut self, folder: &Path, cause: &str) {
         let unread = UnreadFile {
-            name: shown(folder),
+            name: printable(folder),
             cause: cause.to_owned(),
         };
         self.found.push((folder.to_path_buf(), Some(unread)));
@@ -159,7 +159,7 @@ impl Walk<'_> {
 }
 
 /// Renders a path on one line, with control characters escaped.
-fn shown(path: &Path) -> String {
+fn printable(path: &Path) -> String {
     let name = path.display().to_string();
     match name.contains(char::is_control) {
         true => name.escape_debug().to_string(),
@@ -170,7 +170,7 @@ fn shown(path: &Path) -> String {
 impl NamedFile {
     pub(crate) fn read(found: &FoundFile) -> Result<Self, UnreadFile> {
         let FoundFile { path, below } = found;
-        let name = shown(path);
+        let name = printable(path);
         let unread = |cause: String| UnreadFile {
             name: name.clone(),
             cause,

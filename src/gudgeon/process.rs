@@ -107,7 +107,7 @@ async fn each(mut signal: Signal, act: impl Fn() + Send) {
 }
 
 /// One line for a panic, without what it was about: that may be anybody's secret.
-pub(crate) fn tell_of_panics() {
+pub(crate) fn log_panics() {
     std::panic::set_hook(Box::new(|panic| match panic.location() {
         Some(place) => error!("panic at {}:{}", place.file(), place.line()),
         None => error!("panic"),

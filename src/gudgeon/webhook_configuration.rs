@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::repeats::worth_a_line;
-use cluster::{Access, Bundle, Cluster, ReconcilerHandle};
+use sources::{Access, Bundle, Cluster, ReconcilerHandle};
 use tokio::sync::watch;
 use tracing::{error, info};
 
@@ -35,7 +35,7 @@ pub(crate) async fn connected(access: &Access) -> Cluster {
 }
 
 /// Passes each new CA bundle to the reconciler. `own`: other replicas have theirs beside it.
-pub(crate) async fn tell(
+pub(crate) async fn emit_bundles(
     handle: ReconcilerHandle,
     own: bool,
     mut ca: watch::Receiver<Option<Arc<str>>>,

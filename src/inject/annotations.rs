@@ -216,7 +216,7 @@ pub const MAX_BYTES: usize = 256 << 10;
 const QUOTED: usize = 512;
 
 /// Returns the beginning of a text, with a mark if the rest is cut.
-fn shown(text: &str) -> std::borrow::Cow<'_, str> {
+fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
     if text.len() <= QUOTED {
         return text.into();
     }
@@ -245,8 +245,8 @@ pub fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), String> 
         if let Err(cause) = check(value, *valid, validators) {
             wrong.push(format!(
                 "invalid value '{}' for annotation '{name}': {parameter} invalid: {}",
-                shown(value),
-                shown(&cause)
+                quoted(value),
+                quoted(&cause)
             ));
         }
     }
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn judged(name: &str, value: &str) -> Result<(), String> {
+    fn check_annotation(name: &str, value: &str) -> Result<(), String> {
         let validators = Validators {
             proxy_config: &|text| {
                 if text.contains("bad") {
@@ -591,11 +591,11 @@ mod tests {
         ];
         for (name, good, bad, message) in rows {
             for value in *good {
-                assert_eq!(judged(name, value), Ok(()), "{name}: {value}");
+                assert_eq!(check_annotation(name, value), Ok(()), "{name}: {value}");
             }
             if !message.is_empty() {
                 assert_eq!(
-                    judged(name, bad),
+                    check_annotation(name, bad),
                     Err(format!(
                         "invalid value '{bad}' for annotation '{name}': {message}"
                     ))
@@ -621,7 +621,7 @@ mod tests {
             ),
         ];
         for (value, wanted) in rows {
-            let refused = judged(USER_VOLUME, value).unwrap_err();
+            let refused = check_annotation(USER_VOLUME, value).unwrap_err();
             assert!(refused.ends_with(&format!(": {wanted}")), "{refused}");
         }
     }
@@ -638,15 +638,17 @@ mod tests {
             } else {
                 "x\ny: z"
             };
-            assert_eq!(judged(name, value).is_ok(), wanted, "{name}");
+            assert_eq!(check_annotation(name, value).is_ok(), wanted, "{name}");
             assert!(
                 wanted
-                    || judged(name, value).unwrap_err().ends_with(&format!(
-                        "{parameter} invalid: it holds a control character"
-                    ))
+                    || check_annotation(name, value)
+                        .unwrap_err()
+                        .ends_with(&format!(
+                            "{parameter} invalid: it holds a control character"
+                        ))
             );
         }
-        assert_eq!(judged("somebody.else/x", "a\nb"), Ok(()));
+        assert_eq!(check_annotation("somebody.else/x", "a\nb"), Ok(()));
         // Two of YAML's line breaks are no characters of control, and JSON may hold one as it is.
         for value in [
             "a\u{2028}b",
@@ -655,7 +657,7 @@ mod tests {
             "{\"a\": \"\u{2028}\"}",
         ] {
             for AnnotationRow(name, parameter, _) in ANNOTATIONS {
-                let refused = judged(name, value).unwrap_err();
+                let refused = check_annotation(name, value).unwrap_err();
                 let wanted = format!("{parameter} invalid: {}", yaml_safe::CONTROL);
                 assert!(refused.ends_with(&wanted), "{refused}");
             }
@@ -678,7 +680,7 @@ mod tests {
                 r#"[{"name": "a\ny"}]"#,
                 r#"[{"name": "a", "x\u0085": 1}]"#,
             ] {
-                let refused = judged(name, value).unwrap_err();
+                let refused = check_annotation(name, value).unwrap_err();
                 assert!(refused.ends_with(yaml_safe::CONTROL), "{name}: {refused}");
             }
         }

@@ -277,7 +277,7 @@ impl Injection<'_> {
                 earlier: &originals,
             };
             let told = rewriting.rewrite(&mut made, |_, _| false, &mut self.warnings);
-            fragment.tell(&told);
+            fragment.set_original_probes(&told);
         }
         fragment.put(&mut made, &self.configuration.mesh);
         if let (true, Some(port)) = (release.is_of_istiods_fragments(), port) {

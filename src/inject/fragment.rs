@@ -152,7 +152,7 @@ impl Fragment {
         self.proxy().and_then(probes::status_port)
     }
 
-    pub(crate) fn tell(&mut self, originals: &probes::OriginalProbes) {
+    pub(crate) fn set_original_probes(&mut self, originals: &probes::OriginalProbes) {
         for container in self
             .lists
             .iter_mut()
@@ -160,7 +160,7 @@ impl Fragment {
             .flatten()
             .filter(|container| pod::name(container) == PROXY)
         {
-            probes::tell(container, originals);
+            probes::set_original_probes(container, originals);
         }
     }
 

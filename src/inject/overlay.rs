@@ -429,7 +429,7 @@ impl Injection<'_> {
             for list in CONTAINERS {
                 let all = pod::existing_list_mut(made, list).into_iter().flatten();
                 for proxy in all.filter(|one| pod::name(one) == PROXY) {
-                    probes::tell(proxy, &told);
+                    probes::set_original_probes(proxy, &told);
                 }
             }
         }

@@ -49,7 +49,7 @@ impl Overrides {
     }
 
     /// Returns the overrides that an earlier pass stored and that its status names; malformed ones are dropped.
-    pub(crate) fn kept(pod: &Value, earlier: &Status) -> Self {
+    pub(crate) fn stored(pod: &Value, earlier: &Status) -> Self {
         let text = pod::annotation(pod, OVERRIDES);
         let Some(Ok(entries @ Value::Object(_))) = text.map(serde_json::from_str::<Value>) else {
             return Self::default();
@@ -239,9 +239,9 @@ mod tests {
             r#"{"containers":[{"name":"a","image":"auto","x":1.0}]}"#
         );
         let pod = json!({"metadata": {"annotations": {OVERRIDES: text}}});
-        assert_eq!(Overrides::kept(&pod, &status()), own);
+        assert_eq!(Overrides::stored(&pod, &status()), own);
         assert_eq!(
-            Overrides::kept(&pod, &Status::default()),
+            Overrides::stored(&pod, &Status::default()),
             Overrides::default()
         );
         assert_eq!(Overrides::default().to_text(), None);
@@ -259,7 +259,7 @@ mod tests {
         ] {
             let pod = json!({"metadata": {"annotations": {OVERRIDES: text}}});
             assert_eq!(
-                Overrides::kept(&pod, &status()),
+                Overrides::stored(&pod, &status()),
                 Overrides::default(),
                 "{text}"
             );

@@ -288,7 +288,7 @@ fn is_current(original: &Value) -> bool {
 }
 
 /// Adds the original probes to the proxy's container, as its last variable.
-pub(crate) fn tell(proxy: &mut Value, originals: &OriginalProbes) {
+pub(crate) fn set_original_probes(proxy: &mut Value, originals: &OriginalProbes) {
     if originals.is_empty() {
         return;
     }

@@ -260,7 +260,7 @@ fn directive(key: &str, node: &Node) -> Result<(), String> {
 
 /// A scalar that is not null, as its place wants it.
 fn scalar(found: &Scalar, kind: Kind) -> Result<Value, String> {
-    let refused = || format!("want {}, got {}", wanted(kind), shown(found));
+    let refused = || format!("want {}, got {}", wanted(kind), described(found));
     match kind {
         Kind::Text | Kind::Quantity => Ok(Value::String(found.text.clone())),
         Kind::Boolean => found.boolean().map(Value::Bool).ok_or_else(refused),
@@ -292,7 +292,7 @@ fn wanted(kind: Kind) -> &'static str {
 }
 
 /// Renders a scalar for a message: in quotes, by which the log recognizes a possible secret, and shortened.
-fn shown(found: &Scalar) -> String {
+fn described(found: &Scalar) -> String {
     if found.plain && found.boolean().is_some() {
         found.text.clone()
     } else {

@@ -15,7 +15,7 @@ use crate::status::{OVERRIDES, STATUS, Status};
 pub(crate) fn uninject(pod: &mut Value, earlier: &Status) -> OriginalProbes {
     let originals = probes::restore(pod, earlier);
     let metrics = metrics::originals(pod, earlier);
-    let mut kept = Overrides::kept(pod, earlier).into_pending();
+    let mut kept = Overrides::stored(pod, earlier).into_pending();
     for list in LISTS {
         let Some(elements) = pod::existing_list_mut(pod, list) else {
             continue;

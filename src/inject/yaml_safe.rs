@@ -173,7 +173,7 @@ fn entries<'a>(written: &'a Map<String, Value>, trail: &mut Vec<&'a str>) -> Res
     for (key, value) in written {
         trail.push(key);
         // Keys of messages are known ones, so that this is about keys of maps.
-        judged(
+        check(
             key,
             trail,
             is_free(trail.get(..trail.len() - 1).unwrap_or_default()),
@@ -186,7 +186,7 @@ fn entries<'a>(written: &'a Map<String, Value>, trail: &mut Vec<&'a str>) -> Res
 
 fn string<'a>(value: &'a Value, trail: &mut Vec<&'a str>) -> Result<(), String> {
     match value {
-        Value::String(text) => judged(text, trail, is_free(trail)),
+        Value::String(text) => check(text, trail, is_free(trail)),
         Value::Array(items) => items.iter().try_for_each(|item| string(item, trail)),
         Value::Object(inner) => entries(inner, trail),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
@@ -220,7 +220,7 @@ fn without_variable<'a>(text: &'a str, trail: &[&str]) -> &'a str {
 /// Characters of a value that an error shows.
 const SHOWN: usize = 64;
 
-fn judged(text: &str, trail: &[&str], free: bool) -> Result<(), String> {
+fn check(text: &str, trail: &[&str], free: bool) -> Result<(), String> {
     let cause = if text.contains(is_control) {
         CONTROL.to_owned()
     } else if !free && !without_variable(text, trail).chars().all(is_plain) {
@@ -304,10 +304,10 @@ mod tests {
 
     #[test]
     fn names_that_templates_paste() {
-        let judged = |pod: &Value| names(pod, &Origin::Webhook);
+        let check = |pod: &Value| names(pod, &Origin::Webhook);
         let good = json!({"metadata": {"name": "a", "labels": {"a/b": "c"}, "annotations": {"note": "a\nb"}},
             "spec": {"containers": [{"name": "c", "args": ["a\nb"], "env": [{"name": "A", "value": "x\ty"}]}]}});
-        assert_eq!(judged(&good), Ok(()));
+        assert_eq!(check(&good), Ok(()));
         let rows = [
             (json!({"metadata": {"name": "a\nb"}}), "metadata.name"),
             (
@@ -344,7 +344,7 @@ mod tests {
             ),
         ];
         for (bad, wanted) in rows {
-            assert_eq!(judged(&bad), Err(format!("{wanted}: {CONTROL}")), "{bad}");
+            assert_eq!(check(&bad), Err(format!("{wanted}: {CONTROL}")), "{bad}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! `mcp`: configuration as snapshots of collections, and the protocol that carries them from a source to a sink.
 //!
-//! It knows `api` and none of its callers: tonic, sockets and flags are in `gudgeon`, objects come from `cluster`. It is
+//! It knows `api` and none of its callers: tonic, sockets and flags are in `gudgeon`, objects come from `sources`. It is
 //! pure: no socket, no file, no clock and no runtime. Time is an argument, and so is chance.
 //!
 //! # Dependencies

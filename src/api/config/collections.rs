@@ -6,9 +6,6 @@ use crate::schema;
 /// The mesh configuration, as one resource.
 pub const MESH: &str = "istio/mesh/v1alpha1/MeshConfig";
 
-/// Its name.
-pub const MESH_RESOURCE: &str = "istio-system/meshconfig";
-
 /// ServiceEntries made of Services.
 pub const SYNTHETIC: &str = "istio/networking/v1alpha3/synthetic/serviceentries";
 

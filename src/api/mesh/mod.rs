@@ -153,7 +153,7 @@ pub fn written_over(earlier: &Map<String, Json>, later: Map<String, Json>) -> Ma
 ///
 /// Only for a message that was made by hand: one that is nested too deeply.
 pub fn json(message: &impl Typed) -> Result<Map<String, Json>, Invalid> {
-    read::shown(message)
+    read::to_json(message)
 }
 
 /// The fields of [`proxy_defaults`] that have another default in Istio's own agents: left out they would mean something else

@@ -124,9 +124,26 @@ impl Changes {
         self.kinds.insert(kind, None);
     }
 
+    /// Adds all objects of another update.
+    pub fn extend(&mut self, other: &Self) {
+        for (kind, names) in &other.kinds {
+            match names {
+                Some(names) => names.iter().for_each(|name| self.add(*kind, name.clone())),
+                None => self.add_single(*kind),
+            }
+        }
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
+    }
+
+    /// Returns the changed objects of a kind. `None`: any of them may have changed.
+    #[must_use]
+    pub fn names(&self, kind: ChangedKind) -> Option<&BTreeSet<ChangedName>> {
+        const NOTHING: &BTreeSet<ChangedName> = &BTreeSet::new();
+        self.kinds.get(&kind).map_or(Some(NOTHING), Option::as_ref)
     }
 
     /// Returns the pushes that follow from the kinds: endpoints alone for kinds of endpoints, else a full one for each reason.
@@ -160,6 +177,21 @@ impl Changes {
 }
 
 impl ChangedName {
+    /// Returns the key, if this is the name of a service.
+    #[must_use]
+    pub fn service(&self) -> ServiceKey {
+        ServiceKey {
+            hostname: Arc::clone(&self.name),
+            namespace: Arc::clone(&self.namespace),
+        }
+    }
+
+    /// Returns the namespace and the name, if this is the name of an object.
+    #[must_use]
+    pub fn object(&self) -> (Arc<str>, Arc<str>) {
+        (Arc::clone(&self.namespace), Arc::clone(&self.name))
+    }
+
     fn workload(&self) -> Option<WorkloadKey> {
         Some(WorkloadKey {
             cluster: self.cluster.clone()?,
@@ -254,6 +286,39 @@ mod tests {
         changes.add(ChangedKind::Service, &service("a"));
         let pushes = [Reason::Service, Reason::Config].map(Change::Full);
         assert_eq!(changes.pushes(), pushes);
+    }
+
+    #[test]
+    fn updates_add_up_and_name_their_objects() {
+        let (gateway, other) = (
+            ChangedKind::Configuration("Gateway"),
+            ChangedKind::Configuration("Sidecar"),
+        );
+        let mut all = Changes::default();
+        for name in ["a", "b"] {
+            let mut changes = Changes::default();
+            changes.add(gateway, &(Arc::from("demo"), Arc::from(name)));
+            changes.add(ChangedKind::Service, &service(name));
+            changes.add_single(ChangedKind::MeshConfig);
+            all.extend(&changes);
+        }
+        let names = all.names(gateway).unwrap().iter();
+        let names: Vec<_> = names.map(ChangedName::object).collect();
+        assert_eq!(names, ["a", "b"].map(|name| ("demo".into(), name.into())));
+        let services = all.names(ChangedKind::Service).unwrap().iter();
+        assert!(
+            services
+                .map(ChangedName::service)
+                .eq(["a", "b"].map(service))
+        );
+        assert!(all.names(other).unwrap().is_empty());
+        assert_eq!(all.names(ChangedKind::MeshConfig), None);
+        // What is unknown once stays so.
+        let mut single = Changes::default();
+        single.add_single(gateway);
+        single.extend(&all);
+        all.extend(&single);
+        assert_eq!((single.names(gateway), all.names(gateway)), (None, None));
     }
 
     #[test]

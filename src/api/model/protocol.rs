@@ -150,12 +150,6 @@ impl Protocol {
         matches!(self, Self::Auto)
     }
 
-    /// Routed by connections.
-    #[must_use]
-    pub const fn is_tcp(self) -> bool {
-        !self.is_http() && !self.is_auto()
-    }
-
     /// The word; undeclared has none.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -270,11 +264,10 @@ mod tests {
     fn every_protocol_is_of_one_kind() {
         for (word, protocol) in WORDS {
             assert_eq!(protocol.as_str(), word);
-            assert_ne!(protocol.is_http(), protocol.is_tcp(), "{word}");
             assert!(!protocol.is_http2() || protocol.is_http(), "{word}");
         }
-        assert!(!Protocol::Auto.is_http() && !Protocol::Auto.is_tcp());
+        assert!(!Protocol::Auto.is_http());
         assert!(Protocol::GrpcWeb.is_http2() && !Protocol::Http.is_http2());
-        assert!(Protocol::Tls.has_server_name() && Protocol::Https.is_tcp());
+        assert!(Protocol::Tls.has_server_name() && !Protocol::Https.is_http());
     }
 }

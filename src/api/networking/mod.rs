@@ -109,7 +109,7 @@ pub fn spec<T: NetworkingKind>(object: &Object) -> Result<T, DecodeError> {
 ///
 /// Only for a spec that was made by hand: as [`mesh::json`](crate::mesh::json).
 pub fn json(spec: &impl NetworkingKind) -> Result<Map<String, Json>, Invalid> {
-    read::shown(spec)
+    read::to_json(spec)
 }
 
 impl WorkloadEntry {

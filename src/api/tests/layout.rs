@@ -20,7 +20,7 @@ use std::process::Command;
 const CRATES: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("inject", &["gudgeon-api"]),
-    ("cluster", &["gudgeon-api"]),
+    ("sources", &["gudgeon-api"]),
     ("xds", &["gudgeon-api"]),
     ("mcp", &["gudgeon-api"]),
     ("transform", &["gudgeon-api"]),
@@ -28,9 +28,9 @@ const CRATES: &[(&str, &[&str])] = &[
         "gudgeon",
         &[
             "gudgeon-api",
-            "gudgeon-cluster",
             "gudgeon-inject",
             "gudgeon-mcp",
+            "gudgeon-sources",
             "gudgeon-transform",
             "gudgeon-xds",
         ],
@@ -371,7 +371,7 @@ const ROOMS: &[(&str, Rooms)] = &[
         ],
     ),
     (
-        "cluster",
+        "sources",
         &[
             ("bundle", &[]),
             ("catalogue", &[]),
@@ -388,7 +388,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("connect", &["answer", "disk", "failure", "kind"]),
             ("decide", &["bundle", "webhook"]),
             ("fake", &["connect"]),
-            ("listed", &["connect", "failure", "kind"]),
+            ("list", &["connect", "failure", "kind"]),
             (
                 "validation",
                 &[
@@ -688,11 +688,11 @@ const LONGER_FILES: [(&str, usize); 18] = [
     ("xds/scope/visible.rs", 440),
     ("xds/resources/listeners/inbound.rs", 510),
     ("xds/stream/mod.rs", 480),
-    ("cluster/disk.rs", 420),
-    ("cluster/watcher.rs", 530),
-    ("cluster/config/server/mod.rs", 420),
-    ("cluster/registry/consul/schedule.rs", 410),
-    ("cluster/registry/kubernetes/source.rs", 420),
+    ("sources/disk.rs", 420),
+    ("sources/watcher.rs", 530),
+    ("sources/config/server/mod.rs", 420),
+    ("sources/registry/consul/schedule.rs", 410),
+    ("sources/registry/kubernetes/source.rs", 420),
     ("gudgeon/grpc/connections.rs", 440),
     ("gudgeon/discovery/ads_stream.rs", 470),
     ("gudgeon/discovery/hub.rs", 590),
@@ -790,9 +790,9 @@ fn each_crate_knows_those_below_it_only() {
     let members: BTreeSet<_> = [
         "gudgeon",
         "gudgeon-api",
-        "gudgeon-cluster",
         "gudgeon-inject",
         "gudgeon-mcp",
+        "gudgeon-sources",
         "gudgeon-transform",
         "gudgeon-xds",
         "pintle",

@@ -280,7 +280,7 @@ fn prost_reads_and_writes_the_same() {
     let typed = <ServiceEntry as prost::Message>::decode(bytes.as_slice()).unwrap();
     assert_eq!(prost::Message::encode_to_vec(&typed), bytes);
     assert_eq!(
-        crate::read::shown(&typed).unwrap(),
+        crate::read::to_json(&typed).unwrap(),
         *value.as_object().unwrap()
     );
 }

@@ -119,10 +119,10 @@ impl ReviewBody {
     ///
     /// # Errors
     /// The worker's queue is full, or the task panicked.
-    pub(crate) async fn judged(
+    pub(crate) async fn decide(
         self,
         worker: &Worker,
-        judge: impl FnOnce(&str, Bytes) -> ReviewAnswer + Send + 'static,
+        check: impl FnOnce(&str, Bytes) -> ReviewAnswer + Send + 'static,
     ) -> Result<Answer, Unanswered> {
         let Self { path, body, permit } = self;
         let is_small = body.len() <= SMALL_BYTES && object::bounded(&body, SMALL_VALUES).is_ok();
@@ -131,16 +131,16 @@ impl ReviewBody {
             permit
                 .begin(RequestProgress::Working)
                 .map_err(|_| Unanswered::Rejected)?;
-            let judged = catch_unwind(AssertUnwindSafe(|| judge(&path, body)));
-            let judged = judged.map_err(|_told_by_the_hook| Unanswered::Panicked)?;
-            if judged.is_review {
+            let decided = catch_unwind(AssertUnwindSafe(|| check(&path, body)));
+            let decided = decided.map_err(|_told_by_the_hook| Unanswered::Panicked)?;
+            if decided.is_review {
                 permit.establish();
             }
             permit
                 .begin(RequestProgress::Answering)
                 .map_err(|_| Unanswered::Rejected)?;
             Ok(PermittedAnswer {
-                answer: judged.answer,
+                answer: decided.answer,
                 _permit: permit,
             })
         };

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use api::config::KINDS;
 use api::config::document::{self, COMMAND_LINE};
-use cluster::{Access, Cluster, Resource};
 use serde_json::{Value as Json, json};
+use sources::{Access, Cluster, Resource};
 
 use crate::cli::AnalyzeFlags;
 use crate::exit::Failure;

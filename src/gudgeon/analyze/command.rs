@@ -67,7 +67,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
             Ok(file) => all.push(file),
             Err(unread) => {
                 is_whole = false;
-                tell(&format!("cannot read {}: {}", unread.name, unread.cause));
+                print_line(&format!("cannot read {}: {}", unread.name, unread.cause));
             }
         }
     }
@@ -75,7 +75,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     if let Some(access) = access {
         let read = cluster::read(&access, flags, &all)?;
         is_whole &= read.unread.is_empty();
-        read.unread.iter().for_each(|words| tell(words));
+        read.unread.iter().for_each(|words| print_line(words));
         told = read.namespace;
         all.extend(read.files);
     }
@@ -133,7 +133,7 @@ fn out(text: &str) -> Result<(), Failure> {
     })
 }
 
-fn tell(line: &str) {
+fn print_line(line: &str) {
     // Where stderr is gone nobody reads it.
     let _written = writeln!(std::io::stderr(), "{line}");
 }
@@ -152,7 +152,7 @@ pub(crate) fn found(
         let mut documents = document::documents_within(&file.text, COMMAND_LINE).peekable();
         if !file.below && documents.peek().is_none() {
             *is_whole = false;
-            tell(&format!("{}:1: there is no object in it", file.name));
+            print_line(&format!("{}:1: there is no object in it", file.name));
         }
         for document in documents {
             match document {
@@ -160,7 +160,7 @@ pub(crate) fn found(
                     for part in document.parts() {
                         if !file.below && !part.value().is_object() {
                             *is_whole = false;
-                            tell(&format!(
+                            print_line(&format!(
                                 "{}:{}: there is no object in it",
                                 file.name,
                                 part.begin()
@@ -175,7 +175,7 @@ pub(crate) fn found(
                 Err(malformed) if file.skips_text(malformed.line) => {}
                 Err(malformed) => {
                     *is_whole = false;
-                    tell(&format!(
+                    print_line(&format!(
                         "{}:{}: {}",
                         file.name,
                         malformed.line.max(1),
@@ -187,7 +187,7 @@ pub(crate) fn found(
     }
     if let Some(namespace) = namespace.filter(|namespace| !has_namespace(&items, namespace)) {
         *is_whole = false;
-        tell(&format!(
+        print_line(&format!(
             "nothing that was read is in the namespace {namespace:?}"
         ));
     }

@@ -8,7 +8,7 @@ use api::names;
 use serde_json::Value as Json;
 
 use super::codes;
-use super::inventory::{Inventory, Item, labels, list, overlap, shown, text, texts};
+use super::inventory::{Inventory, Item, labels, list, overlap, printable, text, texts};
 use super::messages::Message;
 use super::references::push;
 
@@ -195,10 +195,10 @@ impl Selectors {
                 .is_some_and(|(one, other)| !one.is_disjoint(other))
     }
 
-    fn shown(&self, at: usize) -> String {
+    fn printable(&self, at: usize) -> String {
         self.0
             .get(at)
-            .map_or_else(String::new, |(labels, _)| shown(labels))
+            .map_or_else(String::new, |(labels, _)| printable(labels))
     }
 }
 
@@ -259,7 +259,7 @@ fn gateways(all: &Inventory, found: &mut Vec<Message>) {
                 .collect();
             let port = format!(
                 "port {port} of the workloads {:?}",
-                selectors.shown(*selector)
+                selectors.printable(*selector)
             );
             for server in by_selector.get(selector).into_iter().flatten() {
                 let conflict = beside.iter().find_map(|other| {

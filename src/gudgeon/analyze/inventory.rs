@@ -82,7 +82,7 @@ pub(super) fn labels(value: Option<&Json>) -> Labels {
 }
 
 /// `a=b,c=d`.
-pub(super) fn shown(labels: &Labels) -> String {
+pub(super) fn printable(labels: &Labels) -> String {
     let pairs = labels.iter().map(|(name, value)| format!("{name}={value}"));
     pairs.collect::<Vec<_>>().join(",")
 }

@@ -4,7 +4,7 @@ use api::model::{Labels, selects};
 use serde_json::Value as Json;
 
 use super::codes;
-use super::inventory::{Inventory, Item, KnownHost, labels, list, shown, text};
+use super::inventory::{Inventory, Item, KnownHost, labels, list, printable, text};
 use super::messages::Message;
 use super::references::push;
 
@@ -35,7 +35,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             let selector = labels(item.body.pointer(&pointer));
             let is_met = all.selected(&selector, &item.namespace).next().is_some();
             if !selector.is_empty() && !is_met {
-                let words = format!("no workload has the labels {}", shown(&selector));
+                let words = format!("no workload has the labels {}", printable(&selector));
                 let path = format!("spec.{place}");
                 // The one of a Sidecar is a reference, as istioctl has it.
                 let code = match kind {
@@ -74,7 +74,7 @@ fn service(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     } else if !all.workloads.is_empty() && !in_namespace(&selector) {
         let words = format!(
             "has no endpoints: no workload has the labels {}",
-            shown(&selector)
+            printable(&selector)
         );
         push(
             found,
@@ -108,7 +108,7 @@ fn entry(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     } else if !all.workloads.is_empty() && !workloads.any(|runs| selects(&selector, &runs.labels)) {
         let words = format!(
             "has no endpoints: no workload has the labels {}",
-            shown(&selector)
+            printable(&selector)
         );
         push(
             found,
@@ -132,11 +132,11 @@ fn gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         .filter(|runs| selects(&selector, &runs.labels))
         .collect();
     // The gateway of Istio's own installation need not be among the objects.
-    if selected.is_empty() && shown(&selector) == "istio=ingressgateway" {
+    if selected.is_empty() && printable(&selector) == "istio=ingressgateway" {
         return;
     }
     if selected.is_empty() {
-        let words = format!("no workload has the labels {}", shown(&selector));
+        let words = format!("no workload has the labels {}", printable(&selector));
         push(found, &codes::NOT_FOUND, item, "spec.selector", words);
         return;
     }
@@ -169,7 +169,7 @@ fn gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         if number != 0 && !ports.iter().any(has) {
             let words = format!(
                 "no service of the workloads {} has the port {number}",
-                shown(&selector)
+                printable(&selector)
             );
             push(
                 found,
@@ -207,7 +207,10 @@ fn subsets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
                     }))
         });
         if !is_there {
-            let words = format!("no workload of {host:?} has the labels {}", shown(&wanted));
+            let words = format!(
+                "no workload of {host:?} has the labels {}",
+                printable(&wanted)
+            );
             push(
                 found,
                 &codes::SUBSET_EMPTY,

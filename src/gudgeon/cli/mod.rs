@@ -7,9 +7,9 @@ mod all;
 mod discovery;
 mod flags;
 mod galley;
+mod help_layout;
 mod meaningless;
 mod programs;
-mod shown;
 pub(crate) mod values;
 
 use std::ffi::OsString;

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcomma
 use super::galley::{GalleyCommand, GalleySubcommand as InsteadOfGalley};
 use super::{
     Action, AllFlags, AnalyzeFlags, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags,
-    ProbeFlags, ProxyStatusFlags, RequestFlags, VERSION, ValidateFlags, VersionFlags, shown,
+    ProbeFlags, ProxyStatusFlags, RequestFlags, VERSION, ValidateFlags, VersionFlags, help_layout,
     spelled,
 };
 
@@ -154,7 +154,7 @@ impl Name {
         };
         // `-V` prints the same as `version`.
         let command = command.version(VERSION).propagate_version(true);
-        shown::dressed(command)
+        help_layout::dressed(command)
     }
 
     /// Returns the command with all accepted spellings.

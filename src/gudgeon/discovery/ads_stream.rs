@@ -314,7 +314,7 @@ where
                     warn!(
                         "{id} refuses {}: {}{made}{repeated}{more}",
                         request.kind.word(),
-                        shown(words),
+                        one_line(words),
                         repeated = api::times(times)
                     );
                 }
@@ -450,7 +450,7 @@ where
 }
 
 /// As much of a client's words as a log line has room for, in one line.
-fn shown(words: &str) -> String {
+fn one_line(words: &str) -> String {
     let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");
     clipped(&line).to_owned()
@@ -606,8 +606,11 @@ mod tests {
     fn a_refusal_is_one_line_of_the_log() {
         let words = "Error adding/updating listener(s) a: no file\nb: no port\r\n";
         let line = "Error adding/updating listener(s) a: no file b: no port";
-        assert_eq!((shown(words).as_str(), shown("")), (line, String::new()));
-        assert!((200..=256).contains(&shown(&"é\n".repeat(2000)).len()));
+        assert_eq!(
+            (one_line(words).as_str(), one_line("")),
+            (line, String::new())
+        );
+        assert!((200..=256).contains(&one_line(&"é\n".repeat(2000)).len()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cluster::registry::SourceId;
-use cluster::registry::kubernetes::{ClusterUpdate, Event, Problem};
+use sources::registry::SourceId;
+use sources::registry::kubernetes::{ClusterUpdate, Event, Problem};
 
 use super::inert::RuleCounts;
 

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use api::model::{Resolution, Service};
-use cluster::registry::SyncState;
+use sources::registry::SyncState;
 use xds::node::clipped;
 use xds::snapshot::REJECTED_CONFIG;
 use xds::view::Type;
@@ -64,7 +64,7 @@ pub(super) fn refuses_all(hub: &Hub) -> Option<String> {
 /// Sources that have been lost for a while, and since when.
 pub(super) fn stale(hub: &Hub) -> Vec<(String, Duration)> {
     let now = hub.clock.now();
-    let sources = hub.look(cluster::registry::Registries::sources);
+    let sources = hub.look(sources::registry::Registries::sources);
     let since = hub.standing_since();
     sources
         .into_iter()
@@ -137,7 +137,7 @@ fn inert(hub: &Hub) -> Vec<(&'static str, usize)> {
 /// Objects that are not valid, and those that lose against another one.
 fn rejected(hub: &Hub) -> BTreeSet<Object> {
     let mut rejected = hub.facts.rejected();
-    for report in hub.look(cluster::registry::Registries::reports) {
+    for report in hub.look(sources::registry::Registries::reports) {
         let name = format!("{}/{}", report.namespace, report.name);
         rejected.insert((report.kind.into(), name));
     }
@@ -179,7 +179,7 @@ fn sessions(hub: &Hub, gauges: &mut Gauges) {
 #[cfg(test)]
 mod tests {
     use api::model::Registry;
-    use cluster::registry::SourceId;
+    use sources::registry::SourceId;
     use tokio::time::advance;
 
     use super::*;

@@ -4,6 +4,7 @@
 //!  sources ──► registries ──► debounce ──► snapshot ──► pending for each stream
 //! ```
 
+mod changed;
 mod edge;
 mod ingresses;
 mod notify;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use api::model::{Change, Changes, Objects, Reason, World};
 use api::security::{KeySet, KeysPlace, RequestAuthentication};
-use cluster::registry::{Registries, SourceId, SyncState};
+use sources::registry::{Registries, SourceId, SyncState};
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info, warn};
 use xds::debounce::{Debounce, Due};
@@ -28,6 +29,7 @@ use xds::snapshot::Snapshot;
 use xds::stream::{Lists, Protocol};
 use xds::view::View;
 
+use self::changed::ChangedObjects;
 use self::edge::EdgeInputs;
 pub(super) use self::edge::Looking;
 use self::ingresses::{IngressNotes, IngressRules};
@@ -110,6 +112,7 @@ struct HubState {
     registries: Registries,
     standing: BTreeMap<SourceId, (SyncState, Duration)>,
     debounce: Debounce,
+    changed: ChangedObjects,
     sessions: BTreeMap<u64, Arc<Session>>,
     plaintext: Plaintext,
     peers: PeerAuthenticationHistory,
@@ -127,7 +130,10 @@ impl HubState {
         world.earlier_peer_authentications = self.peers.earlier(current, now);
         world.key_sets = Arc::clone(&self.key_sets);
         let ingresses = self.registries.ingresses();
-        self.ingresses.add(ingresses, &mut world, domain);
+        match self.ingresses.add(ingresses, &mut world, domain) {
+            Some(changes) => self.changed.add(&changes),
+            None => self.changed.forget(),
+        }
         world
     }
 
@@ -176,6 +182,7 @@ impl Hub {
                 registries,
                 standing: BTreeMap::new(),
                 debounce,
+                changed: ChangedObjects::default(),
                 sessions: BTreeMap::new(),
                 plaintext: Plaintext::default(),
                 peers: PeerAuthenticationHistory::default(),
@@ -214,10 +221,7 @@ impl Hub {
         if !changes.is_empty() {
             debug!("changed: {changes}");
         }
-        for change in changes.pushes() {
-            self.metrics.updated(&change);
-            state.debounce.change(now, change);
-        }
+        state.change(now, &changes, &self.metrics);
         let is_complete = state.registries.missing().next().is_none();
         let world = state.registries.world();
         let begins =
@@ -239,7 +243,7 @@ impl Hub {
             self.begin();
         }
         if self.snapshot.borrow().is_some() {
-            self.tell_of_rules();
+            self.log_rules();
         }
         let trust = self.trust_domain();
         self.trust.send_if_modified(|known| {
@@ -284,7 +288,7 @@ impl Hub {
     }
 
     /// Logs which rules have no effect, where that is another number than it was.
-    fn tell_of_rules(&self) {
+    fn log_rules(&self) {
         let changed = self.facts.rules_changed();
         let mut last = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, said) = &*last;
@@ -307,6 +311,7 @@ impl Hub {
         let mut state = self.state();
         state.debounce = Debounce::new(self.options.quiet);
         let world = state.world(self.clock.now(), &self.options.domain);
+        let _before = state.changed.take(false);
         drop(state);
         let services = world.services.len();
         let settings = Arc::clone(&self.options.settings);
@@ -447,7 +452,7 @@ impl Hub {
     pub(crate) async fn run(self: Arc<Self>) {
         drop(self.first_snapshot().await);
         loop {
-            self.tell_of_certificates();
+            self.emit_certificates();
             let deadline = self.state().deadline();
             let due = async {
                 match deadline {
@@ -461,25 +466,34 @@ impl Hub {
             }
             let due = {
                 let (now, mut state) = (self.clock.now(), self.state());
-                if state.peers.settle(now) {
+                if state.peers.expire(now) {
                     let change = Change::Full(Reason::Config);
                     state.debounce.change(now, change);
                 }
-                let due = state.debounce.due(now);
-                let world = due
-                    .is_some()
-                    .then(|| state.world(now, &self.options.domain));
-                due.zip(world)
+                state.debounce.due(now).map(|due| {
+                    let world = state.world(now, &self.options.domain);
+                    let changes = state.changed.take(due.partial);
+                    (due, world, changes)
+                })
             };
-            if let Some((due, world)) = due {
-                let is_made = self.push(&due, world).await;
-                self.state().debounce.done(&due, is_made);
+            if let Some((due, world, changes)) = due {
+                let is_made = self.push(&due, world, changes).await;
+                let mut state = self.state();
+                if !is_made {
+                    state.changed.forget();
+                }
+                state.debounce.done(&due, is_made);
             }
         }
     }
 
     /// Returns false if no snapshot could be made: the last one is served on.
-    async fn push(self: &Arc<Self>, due: &Due, world: World) -> bool {
+    async fn push(
+        self: &Arc<Self>,
+        due: &Due,
+        world: World,
+        changes: Option<Arc<Changes>>,
+    ) -> bool {
         let Some(current) = self.snapshot() else {
             return false;
         };
@@ -503,7 +517,8 @@ impl Hub {
         let (this, earlier) = (Arc::clone(self), Arc::clone(&current));
         let everybody = due.batch.reasons.has(Reason::Debug);
         let make = move || {
-            let next = made(&this.metrics, || earlier.next(world, hosts.as_ref()))?;
+            let next = || earlier.next(world, hosts.as_ref(), changes.as_deref());
+            let next = made(&this.metrics, next)?;
             // What cannot be made is found again, and counted, where a stream asks for it.
             let ahead = || {
                 let mut nodes = nodes;
@@ -518,7 +533,7 @@ impl Hub {
         };
         self.serve(Arc::clone(&next.snapshot));
         let made = self.clock.now();
-        let streams = self.tell(due, &current, &next, made);
+        let streams = self.notify(due, &current, &next, made);
         let pushed = Pushed {
             at: made,
             waited: begun.saturating_sub(due.since),

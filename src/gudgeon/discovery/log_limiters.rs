@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::registry::Report;
+use sources::registry::Report;
 use tracing::warn;
 use xds::snapshot::Snapshot;
 
-use super::told_conflicts::{ToldConflicts, in_words};
+use super::logged_conflicts::{LoggedConflicts, in_words};
 use crate::log_limiter::LogLimiter;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct LogLimiters {
     /// Conflicts by which parts were left out of resources.
     conflicts: LogLimiter,
     /// Conflicts that were logged already.
-    pub(super) told: Mutex<ToldConflicts>,
+    pub(super) told: Mutex<LoggedConflicts>,
     /// Gateways between networks that were said to be of no use.
     gateways: Mutex<BTreeSet<String>>,
 }

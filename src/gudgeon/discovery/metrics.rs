@@ -375,7 +375,7 @@ const fn original(kind: &'static str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::registry::kubernetes::Event;
+    use sources::registry::kubernetes::Event;
 
     #[test]
     fn the_originals_names_and_our_own() {

@@ -24,6 +24,7 @@ mod inert;
 mod jwks;
 mod kinds;
 mod log_limiters;
+mod logged_conflicts;
 mod mesh;
 mod metrics;
 mod monitor;
@@ -43,7 +44,6 @@ mod sources;
 mod start;
 #[cfg(test)]
 mod testing;
-mod told_conflicts;
 mod wire;
 
 pub(crate) use proxy_status::proxy_status;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::config::{KINDS, Kind};
-use cluster::registry::Written;
-use cluster::{AllSaid, Cluster, Key, ObjectMessages, Pace, Subject, write_statuses};
 use serde_json::{Value, json};
+use sources::registry::Written;
+use sources::{AllSaid, Cluster, Key, ObjectMessages, Pace, Subject, write_statuses};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::warn;
@@ -167,10 +167,10 @@ mod tests {
             name: "a".into(),
             metadata: Value::Null,
             spec: Value::Null.into(),
-            origin: cluster::Origin::default(),
+            origin: sources::Origin::default(),
             accepted: true,
             messages: Vec::new(),
-            revision: cluster::Revision::default(),
+            revision: sources::Revision::default(),
         };
         let plural = |version, kind| subject(&written(version, kind)).map(|one| one.plural);
         let known = plural("networking.istio.io/v1alpha3", "VirtualService");

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use api::config::Effect;
 use api::counted;
 use api::model::Reason;
-use cluster::registry::{Registries, SyncState};
+use sources::registry::{Registries, SyncState};
 use xds::node::clipped;
 use xds::view::Type;
 

@@ -47,8 +47,8 @@ impl MessageReader for StreamReader {
         }
     }
 
-    fn kept(&self) -> usize {
-        self.reader.kept()
+    fn retained(&self) -> usize {
+        self.reader.retained()
     }
 
     fn finish(&mut self, left: Bytes, values: usize) -> Result<ClientRequest, Status> {
@@ -127,7 +127,7 @@ mod tests {
     fn heard(reader: &mut StreamReader, request: &DiscoveryRequest) -> (Request, usize) {
         let (mut come, mut most) = (Vec::new(), 0);
         for piece in request.encode_to_vec().chunks(1000) {
-            most = most.max(come.len() + reader.kept());
+            most = most.max(come.len() + reader.retained());
             come.extend_from_slice(piece);
             let taken = reader.take(&come);
             come.drain(..taken);

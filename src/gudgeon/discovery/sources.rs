@@ -9,13 +9,12 @@ mod kubernetes;
 mod mcp;
 mod memory;
 mod own;
-mod rules;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{ClusterId, Registry};
-use cluster::registry::kubernetes::{ClusterUpdate, Names};
-use cluster::registry::{Memory, Registries, SourceId, Written};
+use sources::registry::kubernetes::{ClusterUpdate, Names};
+use sources::registry::{Memory, Registries, SourceId, Written};
 use tokio::sync::watch;
 use tracing::warn;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::registry::{self, Registries};
+use sources::registry::{self, Registries};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -12,12 +12,12 @@ use super::certificates;
 use super::grpc::Services;
 use super::hub::Hub;
 use super::jwks;
+use super::logged_conflicts;
 use super::mesh::{self, MeshContents};
 use super::monitor::DiscoveryMonitor;
 use super::options::{self, DiscoveryOptions};
 use super::ports::Ports;
 use super::sources::Sources;
-use super::told_conflicts;
 use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
 use crate::grpc::{self, GrpcListener, Port};
@@ -95,7 +95,7 @@ impl Role for Discovery {
         } = self;
         let mut serving = listen(ports, &hub, &sources, &stage);
         tokio::spawn(Arc::clone(&hub).run());
-        tokio::spawn(told_conflicts::run(Arc::clone(&hub)));
+        tokio::spawn(logged_conflicts::run(Arc::clone(&hub)));
         tokio::spawn(jwks::run(Arc::clone(&hub)));
         tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
         shared::draining(&mut stage).await;

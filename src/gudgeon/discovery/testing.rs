@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cluster::registry::{self, Registries};
+use sources::registry::{self, Registries};
 
 use super::hub::Hub;
 use super::options::{DiscoveryOptions, Environment};

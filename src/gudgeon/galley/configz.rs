@@ -7,11 +7,11 @@ use api::config::collections::{self, MESH, SYNTHETIC};
 use api::config::{Finding, Object};
 use api::schema;
 use api::wire;
-use cluster::config::Rejected;
 use mcp::catalog::{Catalog, Group};
 use mcp::message;
 use mcp::snapshot::{Collection, Resource};
 use serde_json::{Map, Value, json};
+use sources::config::Rejected;
 
 use super::engine::GalleyEngine;
 use super::monitor::AdminState;
@@ -34,7 +34,10 @@ pub(super) fn document(looks: &AdminState) -> Value {
     };
     if let Value::Object(fields) = &mut document {
         let seen = looks.peers.seen();
-        fields.insert("peers".to_owned(), seen.iter().map(peers::shown).collect());
+        fields.insert(
+            "peers".to_owned(),
+            seen.iter().map(peers::debug_view).collect(),
+        );
         if let Some(webhook) = &looks.webhook {
             fields.insert("webhook".to_owned(), webhook.json());
         }

@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::mesh::MeshConfig;
-use cluster::config::{ConfigReport, EntryId};
 use mcp::catalog::{Catalog, Group};
 use mcp::publish::Publisher;
 use mcp::session::{Session, Step};
 use mcp::snapshot::Resource;
+use sources::config::{ConfigReport, EntryId};
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
@@ -195,7 +195,7 @@ impl GalleyEngine {
     }
 
     /// Applies an event of the source.
-    pub(super) fn tell(&self, news: SourceEvent) {
+    pub(super) fn emit(&self, news: SourceEvent) {
         self.metrics.processed(news.changes.len());
         self.change(|engine, state, now| {
             let number = state.session.number();
@@ -232,8 +232,8 @@ impl GalleyEngine {
     }
 
     /// Counts the objects of a cluster validated so far, and the invalid ones among them.
-    pub(super) fn judged(&self, judged: u64, broken: u64) {
-        self.metrics.judged(judged, broken);
+    pub(super) fn count_checked(&self, checked: u64, broken: u64) {
+        self.metrics.count_checked(checked, broken);
     }
 
     /// Sets the reason for which the source cannot be reached; `None` if it can.
@@ -393,8 +393,8 @@ impl GalleyEngine {
 
 #[cfg(test)]
 mod tests {
-    use cluster::config::CoreKind;
     use mcp::snapshot::Origin;
+    use sources::config::CoreKind;
 
     use super::*;
 
@@ -479,13 +479,13 @@ mod tests {
     async fn what_is_wrong_with_what_is_made_is_said_once() {
         let engine = engine();
         let at = |line: usize| {
-            let origins = [("shop/web".into(), cluster::Origin::file("a.yaml").at(line))];
+            let origins = [("shop/web".into(), sources::Origin::file("a.yaml").at(line))];
             Some(Arc::new(ConfigReport {
                 ingresses: Arc::new(BTreeMap::from(origins)),
                 ..ConfigReport::default()
             }))
         };
-        engine.tell(SourceEvent {
+        engine.emit(SourceEvent {
             report: at(3),
             ..news(true, vec![ingress("")])
         });
@@ -500,7 +500,7 @@ mod tests {
         assert!(lines[0].starts_with(line), "{lines:?}");
         let origin = engine.state_snapshot().made.warned[0].origin.to_string();
         assert_eq!(origin, "a.yaml:3");
-        engine.tell(SourceEvent {
+        engine.emit(SourceEvent {
             report: at(7),
             ..news(false, vec![ingress("web")])
         });
@@ -521,7 +521,7 @@ mod tests {
         };
         let engine = engine();
         engine.mesh(mesh(1));
-        engine.tell(news(true, vec![ingress("web")]));
+        engine.emit(news(true, vec![ingress("web")]));
         later(2000).await;
         let good = gateways(&engine);
         for port in 2..4 {
@@ -530,7 +530,7 @@ mod tests {
             assert_eq!(gateways(&engine), good);
             let rejected = engine.state_snapshot().made.rejected;
             assert_eq!(rejected.len(), 1);
-            assert_eq!(rejected[0].state, cluster::config::ErrorEffect::Stale);
+            assert_eq!(rejected[0].state, sources::config::ErrorEffect::Stale);
         }
         assert_eq!(engine.state_snapshot().session.number, 3);
     }
@@ -544,13 +544,13 @@ mod tests {
         let engine = engine();
         engine.mesh(mesh(1));
         engine.connected();
-        engine.tell(news(false, vec![change(1, Some(1))]));
+        engine.emit(news(false, vec![change(1, Some(1))]));
         later(5000).await;
         assert_eq!(count(&engine), None);
         let why = engine.readiness.why_not();
         assert_eq!(why.as_deref(), Some("the first snapshot is not published"));
         // An object that the whole list lacks is deleted.
-        engine.tell(news(true, vec![change(2, Some(1)), change(3, Some(1))]));
+        engine.emit(news(true, vec![change(2, Some(1)), change(3, Some(1))]));
         later(499).await;
         assert_eq!(count(&engine), None);
         later(2).await;
@@ -562,11 +562,11 @@ mod tests {
     async fn a_storm_is_two_publishes_and_its_end_is_right() {
         let engine = engine();
         engine.mesh(mesh(1));
-        engine.tell(news(true, vec![change(0, Some(0))]));
+        engine.emit(news(true, vec![change(0, Some(0))]));
         later(2000).await;
         let before = engine.state_snapshot().count(Group::Default);
         for at in 0..1000 {
-            engine.tell(news(false, vec![change(at, Some(1))]));
+            engine.emit(news(false, vec![change(at, Some(1))]));
             later(1).await;
         }
         later(2000).await;
@@ -579,7 +579,7 @@ mod tests {
     async fn a_new_session_is_seen_by_nobody_but_for_the_mesh() {
         let engine = engine();
         engine.mesh(mesh(1));
-        engine.tell(news(true, vec![change(1, Some(1)), change(2, Some(1))]));
+        engine.emit(news(true, vec![change(1, Some(1)), change(2, Some(1))]));
         later(1000).await;
         let mut snapshots = engine.snapshots();
         let watched = tokio::spawn(async move {
@@ -600,7 +600,7 @@ mod tests {
         }
         assert_eq!(count(&engine), Some(2));
         assert_eq!(engine.state_snapshot().session.number, 9);
-        engine.tell(news(false, vec![change(1, None)]));
+        engine.emit(news(false, vec![change(1, None)]));
         later(1000).await;
         assert_eq!(watched.await.unwrap(), 1);
     }

@@ -19,7 +19,7 @@ const BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 32.0, 128.0, 1024.0, 8192.0];
 #[derive(Debug)]
 pub(super) struct GalleyMetrics {
     events: Counter,
-    judged: Counter,
+    checked: Counter,
     broken: Counter,
     published: Counter,
     in_one: Histogram,
@@ -37,7 +37,7 @@ impl GalleyMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let this = Self {
             events: Counter::default(),
-            judged: Counter::default(),
+            checked: Counter::default(),
             broken: Counter::default(),
             published: Counter::default(),
             in_one: Histogram::new(BUCKETS),
@@ -72,7 +72,7 @@ impl GalleyMetrics {
             (
                 "galley_source_kube_event_success_total".to_owned(),
                 "Objects of the cluster that were good",
-                &self.judged,
+                &self.checked,
             ),
             (
                 "galley_source_kube_event_error_total".to_owned(),
@@ -145,8 +145,8 @@ impl GalleyMetrics {
     }
 
     /// Counts the objects of a cluster so far.
-    pub(super) fn judged(&self, judged: u64, broken: u64) {
-        up_to(&self.judged, judged.saturating_sub(broken));
+    pub(super) fn count_checked(&self, checked: u64, broken: u64) {
+        up_to(&self.checked, checked.saturating_sub(broken));
         up_to(&self.broken, broken);
     }
 

@@ -222,9 +222,9 @@ mod tests {
     use std::task::{Context, Waker};
 
     use api::config::Finding;
-    use cluster::Revision;
-    use cluster::config::{ConfigReport, EntryId, ErrorEffect, Rejected};
     use http_body_util::BodyExt as _;
+    use sources::Revision;
+    use sources::config::{ConfigReport, EntryId, ErrorEffect, Rejected};
 
     use super::*;
     use crate::galley::engine::SourceEvent;
@@ -258,7 +258,7 @@ mod tests {
                 collection: "istio/networking/v1alpha3/gateways",
                 name: format!("shop/{at}").into(),
             },
-            origin: cluster::Origin::file(format!("{at}.yaml")).at(1),
+            origin: sources::Origin::file(format!("{at}.yaml")).at(1),
             state: ErrorEffect::Refused,
             errors: Arc::clone(&errors),
             revision: Revision::default(),
@@ -309,13 +309,13 @@ mod tests {
 
     async fn looked_at() {
         let engine = GalleyEngine::at_rest();
-        let tell = |count| {
-            engine.tell(SourceEvent {
+        let emit = |count| {
+            engine.emit(SourceEvent {
                 report: Some(Arc::new(refused(count))),
                 ..SourceEvent::default()
             });
         };
-        tell(10_000);
+        emit(10_000);
         let page = Side::Page { open: false };
         for (side, path, words) in [
             (page, "/debug/configz", "\"rejected_count\": 10000"),
@@ -329,7 +329,7 @@ mod tests {
             // The page is rendered on another thread.
             let mut nobody = Context::from_waker(Waker::noop());
             assert!(drawn.as_mut().poll(&mut nobody).is_pending(), "{path}");
-            tell(10_000);
+            emit(10_000);
             drop(free);
             let answer = drawn.await.unwrap();
             assert_eq!(answer.status(), StatusCode::OK);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cluster::Access;
+use sources::Access;
 use tracing::info;
 
 use crate::cli::{GalleyFlags, ValidationFlags};

@@ -10,7 +10,7 @@ use crate::log;
 use crate::mcp::{Direction, Seen, Subscribed};
 
 /// A stream as a document.
-pub(super) fn shown(peer: &Seen) -> Value {
+pub(super) fn debug_view(peer: &Seen) -> Value {
     let collections = peer.collections.iter().map(|one| {
         let nack = one.last_nack.as_ref().map(|(at, nack)| {
             json!({

@@ -10,13 +10,13 @@ use std::time::Duration;
 use api::config::Finding;
 use api::config::collections::{MESH, SYNTHETIC, type_url_of};
 use api::mesh::MeshConfig;
-use cluster::config::{CoreKind, Entry, EntryId, ErrorEffect, Rejected, Warned};
-use cluster::{Origin, Revision};
 use mcp::objects;
 use mcp::publish::Publisher;
 use mcp::snapshot::{self, Resource};
 use prost::Message as _;
 use serde::de::DeserializeOwned;
+use sources::config::{CoreKind, Entry, EntryId, ErrorEffect, Rejected, Warned};
+use sources::{Origin, Revision};
 use transform::ingress::{
     self, Changes, GATEWAYS, Generated, Ingresses, Settings, VIRTUAL_SERVICES,
 };

@@ -201,9 +201,9 @@ async fn sources(
             tokio::spawn(files.follow(flags.watch_config_files, again.clone()));
         }
         From::Cluster(access) => {
-            let settings = cluster::config::WatchSettings {
+            let settings = sources::config::WatchSettings {
                 analysis: flags.enable_analysis,
-                ..cluster::config::WatchSettings::new(usable, flags.enable_service_discovery)
+                ..sources::config::WatchSettings::new(usable, flags.enable_service_discovery)
             };
             let server = ClusterSource::new(shared, access, settings, Arc::clone(&engine)).await?;
             tokio::spawn(server.follow());

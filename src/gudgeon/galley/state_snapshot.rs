@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::config::{ConfigReport, Rejected, Warned};
 use mcp::catalog::Group;
 use mcp::publish::Published;
 use mcp::session::{Reason, State};
+use sources::config::{ConfigReport, Rejected, Warned};
 
 /// A publish, for the page.
 #[derive(Clone, Debug)]

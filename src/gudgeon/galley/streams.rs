@@ -86,7 +86,7 @@ impl BoundStreams {
         serving: &mut JoinSet<()>,
     ) {
         let catalog = Arc::new(Catalog::all());
-        let at = self.server.shown();
+        let at = self.server.address();
         match self.optional {
             Some(waits) => readiness.does_without(PART, format!("{at} is not open: {waits}")),
             None => readiness.lacks(PART, format!("{at} is not open")),

@@ -166,7 +166,7 @@ where
                 return reader.finish(left, self.bounds.values).map(Some);
             }
             if !self.ended {
-                self.fill_in_time(reader.kept()).await?;
+                self.fill_in_time(reader.retained()).await?;
             } else if self.buffer.is_empty() && self.left.is_none() {
                 return Ok(None);
             } else {
@@ -496,7 +496,7 @@ mod tests {
             taken
         }
 
-        fn kept(&self) -> usize {
+        fn retained(&self) -> usize {
             0
         }
 

@@ -31,7 +31,7 @@ pub(crate) trait MessageReader {
     fn take(&mut self, come: &[u8]) -> usize;
 
     /// Bytes that it keeps of the message.
-    fn kept(&self) -> usize;
+    fn retained(&self) -> usize;
 
     /// Ends the message, of which these bytes were not taken.
     ///
@@ -56,7 +56,7 @@ impl<M: FromMessage> MessageReader for WholeMessages<M> {
         0
     }
 
-    fn kept(&self) -> usize {
+    fn retained(&self) -> usize {
         0
     }
 

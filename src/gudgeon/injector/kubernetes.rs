@@ -7,11 +7,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::repeats::worth_a_line;
-use cluster::{
+use inject::NativeSidecars;
+use sources::{
     Access, DesiredState, ObjectSource as _, Pace, Reconciler, ReconcilerHandle, Selection,
     Version, Watcher, Writer,
 };
-use inject::NativeSidecars;
 use tracing::{info, warn};
 
 use super::engine::ActiveConfiguration;
@@ -94,14 +94,14 @@ pub(super) async fn run<E: ActiveConfiguration>(access: Access, tasks: ClusterTa
 /// Asks hourly how new the API server is, sooner after a failure, for ever.
 async fn ask<F: Future<Output = Result<Version, E>>, E: std::fmt::Display>(
     mut version: impl FnMut() -> F,
-    mut tell: impl FnMut(Version),
+    mut emit: impl FnMut(Version),
 ) {
     let mut failed: u64 = 0;
     loop {
         match version().await {
             Ok(version) => {
                 failed = 0;
-                tell(version);
+                emit(version);
                 tokio::time::sleep(HOURLY).await;
             }
             Err(cause) => {

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cluster::{ReconcileFailure, ReconcileStatus};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use sources::{ReconcileFailure, ReconcileStatus};
 
 use super::decision::InjectionVerdict;
 use crate::config_file::FileCounters;

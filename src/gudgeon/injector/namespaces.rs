@@ -3,9 +3,9 @@
 
 use std::sync::OnceLock;
 
-use cluster::{Key, Kind, Reader, Resource};
 use inject::ProxyIds;
 use serde::Deserialize;
+use sources::{Key, Kind, Reader, Resource};
 
 /// Istio's variable for the platform, which its chart sets.
 const VARIABLE: &str = "PLATFORM";
@@ -94,7 +94,7 @@ mod tests {
     fn annotations_decide_and_a_namespace_that_is_not_known_is_told() {
         let namespaces = Namespaces::default();
         assert_eq!(namespaces.ids("web"), (ProxyIds::default(), None));
-        let (mut writer, reader) = cluster::store();
+        let (mut writer, reader) = sources::store();
         namespaces.read(reader);
         let (ids, warning) = namespaces.ids("web");
         assert_eq!(ids, ProxyIds::default());

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use cluster::Access;
 use inject::{NativeSidecars, Parameters};
+use sources::Access;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -116,7 +116,7 @@ impl<E: ActiveConfiguration> Injector<E> {
         };
         if let Some(authority) = &authority {
             served.ca.send_replace(Some(authority.bundle().into()));
-            telling.tell(authority.leaf());
+            telling.emit(authority.leaf());
         }
         let doors = Listeners::bind(flags, current).await?;
         // After binding: before, the CA in the file may be that of the process with the port.
@@ -351,10 +351,10 @@ fn look_for_cluster<E: ActiveConfiguration>(
     };
     let keeper = flags.reconcile_webhook_config.then(|| {
         let (keeper, handle) = kubernetes::keeper(flags);
-        status.kept_by(handle.clone());
+        status.set_reconciler(handle.clone());
         let ca = webhook.served.ca.subscribe();
         let unreadable = webhook.served.ca_unreadable.subscribe();
-        tokio::spawn(webhook_configuration::tell(
+        tokio::spawn(webhook_configuration::emit_bundles(
             handle,
             flags.self_signed,
             ca,
@@ -364,7 +364,7 @@ fn look_for_cluster<E: ActiveConfiguration>(
     });
     let auto = auto.then(|| Arc::clone(webhook));
     let namespaces = openshift.then(|| {
-        let (writer, reader) = cluster::store();
+        let (writer, reader) = sources::store();
         webhook.namespaces.read(reader);
         writer
     });
@@ -383,7 +383,7 @@ async fn follow(mut pairs: watch::Receiver<Option<tls::Pair>>, telling: Telling)
     loop {
         let pair = pairs.borrow_and_update().clone();
         if let Some(pair) = pair {
-            telling.tell(&pair);
+            telling.emit(&pair);
         }
         if pairs.changed().await.is_err() {
             return;

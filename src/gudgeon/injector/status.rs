@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cluster::{ReconcileStatus, ReconcilerHandle};
 use serde_json::{Value, json};
+use sources::{ReconcileStatus, ReconcilerHandle};
 
 use super::health::Health;
 use super::metrics::InjectorMetrics;
@@ -45,7 +45,7 @@ impl Status {
     }
 
     /// Sets the reconciler of the CA bundles.
-    pub(crate) fn kept_by(&self, handle: ReconcilerHandle) {
+    pub(crate) fn set_reconciler(&self, handle: ReconcilerHandle) {
         *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
     }
 
@@ -83,11 +83,11 @@ pub(super) struct Telling {
 impl Telling {
     pub(super) fn serve(&self, pair: &Pair) {
         self.tls.set(pair);
-        self.tell(pair);
+        self.emit(pair);
     }
 
     /// Reports the pair that is served to metrics, status and health.
-    pub(super) fn tell(&self, pair: &Pair) {
+    pub(super) fn emit(&self, pair: &Pair) {
         self.metrics.serves_until(pair.not_after);
         self.status.serves(pair);
         self.health.ends(pair.not_after);

@@ -90,7 +90,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
             Received::Refused(answer) => return Ok(answer),
         };
         let this = Arc::clone(&self);
-        let judged = post.judged(&self.worker, move |path, body| {
+        let decided = post.decide(&self.worker, move |path, body| {
             unfinished.ends_by(Undecided::Panic);
             let start = Instant::now();
             let answer = this.decide(path, body, start);
@@ -98,7 +98,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
             this.metrics.took(start.elapsed());
             answer
         });
-        Ok(judged.await.unwrap_or_else(Unanswered::answer))
+        Ok(decided.await.unwrap_or_else(Unanswered::answer))
     }
 
     /// Decides a review, and records the decision.

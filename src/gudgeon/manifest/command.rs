@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
-use cluster::{Access, Cluster};
 use inject::{NativeSidecars, Parameters, Source, Sources};
+use sources::{Access, Cluster};
 
 use super::input::Input;
 use super::job::inject_all;

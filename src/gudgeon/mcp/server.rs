@@ -94,14 +94,14 @@ impl McpServer {
     }
 
     /// The address, for people.
-    pub(crate) fn shown(&self) -> String {
-        self.socket.shown(self.access.is_some())
+    pub(crate) fn address(&self) -> String {
+        self.socket.address(self.access.is_some())
     }
 
     /// The access of the port, for status pages.
     pub(crate) fn port_access(&self) -> PortAccess {
         PortAccess {
-            at: self.shown(),
+            at: self.address(),
             path: self.settings.access_list.clone(),
             access: self.access.clone(),
         }
@@ -170,7 +170,7 @@ impl McpServer {
         } else {
             None
         };
-        let at = self.shown();
+        let at = self.address();
         let (listener, _file) = match self.socket.listen() {
             Ok(opened) => opened,
             Err(cause) => return error!("cannot listen on {at}: {cause}"),

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::config::Object;
 use api::config::collections::type_url_of;
 use bytes::Bytes;
-use cluster::Origin;
 use hyper::body::Body;
 use mcp::TRIGGER;
 use mcp::message::{self, RequestResources, Resources};
 use mcp::objects::ObjectReader;
 use mcp::sink::{self, Changes, ReadResult, ResourceReader, ResponseResult, Sink};
 use prost::Message as _;
+use sources::Origin;
 use tonic::Status;
 use tracing::{info, warn};
 
@@ -284,7 +284,7 @@ where
         match (&changes, &request.error_detail) {
             (Some(changes), _) => {
                 self.peers.counters.acked(&collection);
-                self.tell(changes);
+                self.log_broken(changes);
                 // Even an empty one: it may be the last missing collection.
                 (self.held.apply)(changes);
             }
@@ -303,7 +303,7 @@ where
     }
 
     /// Resources that break a rule, with all rules.
-    fn tell(&self, changes: &Changes<ReceivedObject>) {
+    fn log_broken(&self, changes: &Changes<ReceivedObject>) {
         let sink = self.held.sink();
         let all = sink.held(&changes.collection);
         let broken: BTreeSet<_> = changes.broken.iter().collect();

@@ -65,7 +65,7 @@ impl Socket {
     }
 
     /// Returns the address for the log.
-    pub(super) fn shown(&self, tls: bool) -> String {
+    pub(super) fn address(&self, tls: bool) -> String {
         match self {
             Self::Tcp(socket) => {
                 let at = socket.local_addr();
@@ -143,7 +143,7 @@ mod tests {
         let socket = Socket::reserve("x", &address).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(socket.shown(false), address);
+        assert_eq!(socket.address(false), address);
         let taken = Socket::reserve("x", &address).map(drop).unwrap_err();
         assert!(taken.message.contains("in use"), "{}", taken.message);
         drop(socket);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use api::config::Finding;
 use api::config::collections::MESH;
 use api::url::without_credentials;
-use cluster::config::ConfigReport;
 use serde_json::{Map, Value};
+use sources::config::ConfigReport;
 
 use crate::redact::{HIDDEN, quotations};
 

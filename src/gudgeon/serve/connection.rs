@@ -330,7 +330,7 @@ async fn drive<C, E>(
     connection: C,
     line: &Arc<Connection>,
     mut stage: watch::Receiver<Stage>,
-    tell: fn(Pin<&mut C>),
+    shut_down: fn(Pin<&mut C>),
 ) where
     C: Future<Output = Result<(), E>>,
 {
@@ -348,7 +348,7 @@ async fn drive<C, E>(
         }
         told = true;
         line.hurry();
-        tell(connection.as_mut());
+        shut_down(connection.as_mut());
     }
 }
 

@@ -8,13 +8,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::{Access, CannotConnect, Cluster};
+use sources::{Access, CannotConnect, Cluster};
 use tokio::runtime;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::exit::{Exit, Failure};
-use crate::process::{Ends, tell_of_panics};
+use crate::process::{Ends, log_panics};
 use crate::serve::Stage;
 
 pub(crate) use inspect::Inspect;
@@ -173,7 +173,7 @@ pub(crate) fn run_together<R: Role>(flags: &R::Flags) -> Result<Exit, Failure> {
 }
 
 fn run_with<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> {
-    tell_of_panics();
+    log_panics();
     let mut builder = runtime::Builder::new_current_thread();
     if let Some(events) = R::EVENTS_PER_TICK {
         builder.max_io_events_per_tick(events);

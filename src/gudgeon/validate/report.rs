@@ -47,7 +47,7 @@ impl Subject {
     }
 
     /// `KIND NS/NAME`, on one line.
-    fn shown(&self) -> String {
+    fn printable(&self) -> String {
         let part = |text: &str| match text.is_empty() {
             true => "?".to_owned(),
             false => text.escape_debug().take(MOST_SHOWN).collect(),
@@ -111,8 +111,8 @@ impl Report {
                     "" => String::new(),
                     path => format!("{path}: "),
                 };
-                let subject = subject.shown();
-                tell(&format!(
+                let subject = subject.printable();
+                print_line(&format!(
                     "{file}:{line}: {subject}: {warning}{place}{}",
                     found.message
                 ));
@@ -134,7 +134,7 @@ impl Report {
         self.unreadable += 1;
         self.row(file, line, &Subject::default(), &Finding::error("", cause));
         if self.format == ReportFormat::Text {
-            tell(&format!("{file}:{line}: {cause}"));
+            print_line(&format!("{file}:{line}: {cause}"));
         }
     }
 
@@ -145,7 +145,7 @@ impl Report {
         let found = Finding::error("", &message);
         self.row(name, 0, &Subject::default(), &found);
         if self.format == ReportFormat::Text {
-            tell(&message);
+            print_line(&message);
         }
     }
 
@@ -168,8 +168,8 @@ impl Report {
         };
         self.row(&found.file, found.line, &subject, &finding);
         if self.format == ReportFormat::Text {
-            let (file, line, subject) = (&found.file, found.line, subject.shown());
-            tell(&format!("{file}:{line}: {subject}: {finding}"));
+            let (file, line, subject) = (&found.file, found.line, subject.printable());
+            print_line(&format!("{file}:{line}: {subject}: {finding}"));
         }
     }
 
@@ -211,7 +211,7 @@ impl Report {
     }
 }
 
-fn tell(line: &str) {
+fn print_line(line: &str) {
     // If stderr is closed, nobody can read the line.
     let _written = writeln!(std::io::stderr(), "{line}");
 }

@@ -80,7 +80,7 @@ impl<'a> SourceFile<'a> {
         let name_path = "metadata.name";
         let mut subject = Subject::of(&value);
         if object.is_none() {
-            settle(&mut subject, &value);
+            set_namespace(&mut subject, &value);
         }
         if let Some(object) = object {
             subject.namespace.clone_from(&object.namespace);
@@ -118,7 +118,7 @@ fn is_anothers(value: &Value) -> bool {
 }
 
 /// Sets the namespace of an object that was not decoded by the same rule.
-fn settle(subject: &mut Subject, value: &Value) {
+fn set_namespace(subject: &mut Subject, value: &Value) {
     let version = value.get("apiVersion").and_then(Value::as_str);
     match config::kind(version.unwrap_or_default(), &subject.kind) {
         Ok(kind) if kind.cluster => subject.namespace.clear(),

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cluster::each_lookup;
+use sources::each_lookup;
 
 /// Adds what `path` goes through, up to its file or the first thing that is missing.
 pub(super) fn walk(path: &Path, found: &mut BTreeMap<PathBuf, BTreeSet<OsString>>) {

@@ -65,13 +65,13 @@ impl PlaceWatcher {
     /// anew. If it is dropped, an event may be lost: the caller reads the directories.
     pub(crate) async fn due(&mut self, settle: Settle, pause: Duration) {
         tokio::select! {
-            () = self.changed() => self.settle(settle).await,
+            () = self.changed() => self.debounce(settle).await,
             () = sleep(pause) => self.follow_path().await,
         }
     }
 
     /// Waits until nothing has changed for a while, or for long enough.
-    async fn settle(&mut self, Settle { quiet, most }: Settle) {
+    async fn debounce(&mut self, Settle { quiet, most }: Settle) {
         let begun = Instant::now();
         let mut burst = Burst::new(Duration::ZERO);
         loop {

@@ -1,6 +1,6 @@
 //! Room that rules of many namespaces share.
 //!
-//! First come, first served would leave the room to whoever is first in order, and a tenant can see to that. So one half is kept
+//! First come, first served would leave the room to whoever is first in order, and a tenant can see to that. So one half is reserved
 //! for the namespaces that have rules, as much for each; the other half is for those who need more, in order.
 
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use api::model::ObjectRef;
 #[derive(Debug)]
 pub(crate) struct FairRoom {
     common: usize,
-    /// Room kept for each namespace, while it has taken nothing.
-    kept: usize,
+    /// Room for each namespace, while it has taken nothing.
+    reserved: usize,
     of_rule: usize,
     by_namespace: BTreeMap<Arc<str>, usize>,
     /// `usize::MAX`: it was given up.
@@ -23,10 +23,10 @@ pub(crate) struct FairRoom {
 impl FairRoom {
     /// `of_rule`: what one rule may have at most.
     pub(crate) fn new(all: usize, of_rule: usize, namespaces: usize) -> Self {
-        let kept = all / 2 / namespaces.max(1);
+        let reserved = all / 2 / namespaces.max(1);
         Self {
-            common: all - kept * namespaces.max(1),
-            kept,
+            common: all - reserved * namespaces.max(1),
+            reserved,
             of_rule,
             by_namespace: BTreeMap::new(),
             by_rule: BTreeMap::new(),
@@ -37,16 +37,16 @@ impl FairRoom {
     pub(crate) fn of(&self, rule: &ObjectRef) -> Option<usize> {
         let spent = self.by_rule.get(rule).copied().unwrap_or_default();
         let own = self.of_rule.checked_sub(spent)?;
-        Some(own.min(self.kept_for(rule).saturating_add(self.common)))
+        Some(own.min(self.reserved_for(rule).saturating_add(self.common)))
     }
 
-    fn kept_for(&self, rule: &ObjectRef) -> usize {
+    fn reserved_for(&self, rule: &ObjectRef) -> usize {
         let spent = self.by_namespace.get(&rule.namespace).copied();
-        self.kept.saturating_sub(spent.unwrap_or_default())
+        self.reserved.saturating_sub(spent.unwrap_or_default())
     }
 
     pub(crate) fn spend(&mut self, rule: &ObjectRef, bytes: usize) {
-        let more = bytes.saturating_sub(self.kept_for(rule));
+        let more = bytes.saturating_sub(self.reserved_for(rule));
         self.common = self.common.saturating_sub(more);
         let of_namespace = self.by_namespace.entry(rule.namespace.clone());
         let of_namespace = of_namespace.or_default();

@@ -74,7 +74,7 @@ impl RequestReader {
 
     /// Bytes that it keeps of the request.
     #[must_use]
-    pub fn kept(&self) -> usize {
+    pub fn retained(&self) -> usize {
         self.rest.len() + self.names.bytes()
     }
 
@@ -217,7 +217,7 @@ mod tests {
             if left.is_empty() {
                 break;
             }
-            most = most.max(come.len() + reader.kept());
+            most = most.max(come.len() + reader.retained());
         }
         let (message, names) = reader.finish(come.into());
         assert!(!reader.differs && reader.rest.is_empty() && reader.names.is_empty());
@@ -368,7 +368,7 @@ mod tests {
         let bytes = request.encode_to_vec();
         let mut reader = RequestReader::default();
         assert_eq!(reader.take(&bytes, |_| None), 3);
-        assert_eq!(reader.kept(), 3);
+        assert_eq!(reader.retained(), 3);
         let heard = hear(&mut RequestReader::default(), &list, &bytes, &[100]);
         assert_eq!(heard.request, Some(request));
         assert!(!heard.names_apart);

@@ -256,20 +256,20 @@ fn add(
     told: &mut Vec<Conflict>,
 ) {
     let spec = policy.spec();
-    let mut tell = |words: &str| {
+    let mut report = |words: &str| {
         let key = policy.from.to_string();
         let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, words.to_owned());
         told.push(conflict.because_of(&policy.from));
     };
     let Ok(action) = Action::try_from(spec.action) else {
-        tell("nothing is let in: spec.action is not known");
+        report("nothing is let in: spec.action is not known");
         (http.closed, tcp.closed) = (true, true);
         return;
     };
     let provider = match provider(spec, action, surroundings.providers) {
         Ok(provider) => provider,
         Err(why) => {
-            tell(&format!("nothing is let in: {why}"));
+            report(&format!("nothing is let in: {why}"));
             (http.closed, tcp.closed) = (true, true);
             return;
         }
@@ -300,7 +300,7 @@ fn add(
                     decisions.ask(provider.name(), name.clone(), policy);
                 }
                 Some(_) => {
-                    tell(&format!(
+                    report(&format!(
                         "spec.rules[{at}] keeps out connections: its provider is asked about requests alone"
                     ));
                     decisions.add(Action::Deny, name.clone(), policy);
@@ -316,10 +316,10 @@ fn add(
                         None => "keeps out everything",
                         Some(_) => "asks about everything",
                     };
-                    tell(&format!("spec.rules[{at}] {what}: {words}"));
+                    report(&format!("spec.rules[{at}] {what}: {words}"));
                 }
                 Err(Unfit::Because(words)) => {
-                    tell(&format!("spec.rules[{at}] matches nothing: {words}"));
+                    report(&format!("spec.rules[{at}] matches nothing: {words}"));
                 }
             }
         }

@@ -286,7 +286,7 @@ impl Work<'_> {
     }
 
     /// Tells that a patch does not mean a resource as its author may have thought.
-    fn tell_unmeant(&self, patch: &Patch, resource: &str, why: &str) {
+    fn report_unmeant(&self, patch: &Patch, resource: &str, why: &str) {
         let message = format!(
             "patch {} of {} does not mean {resource}: {why}",
             patch.at, patch.from

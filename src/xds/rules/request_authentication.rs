@@ -161,17 +161,17 @@ fn filter(providers: BTreeMap<String, JwtProvider>, required: bool) -> HttpFilte
 fn believed(policy: &Rule<RequestAuthentication>, keys: &KeySets) -> Believed {
     let mut made = Believed::default();
     for (at, rule) in policy.spec().jwt_rules.iter().enumerate() {
-        let mut tell = |words: &str| {
+        let mut report = |words: &str| {
             let message = format!("spec.jwtRules[{at}]: {words}");
             let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, policy.from.to_string(), message);
             made.told.push(conflict.because_of(&policy.from));
         };
         let keys = keys_of(rule, keys).unwrap_or_else(|why| {
-            tell(why);
+            report(why);
             KeySet::of_nobody()
         });
         let Some(provider) = provider(rule, &keys) else {
-            tell("no token is looked for: none of fromHeaders is a header");
+            report("no token is looked for: none of fromHeaders is a header");
             continue;
         };
         let (namespace, object) = (policy.namespace(), &policy.object.name);

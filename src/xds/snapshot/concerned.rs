@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use api::model::{Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World};
+use api::model::{
+    ChangedKind, ChangedName, Changes, Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World,
+};
 use api::networking::NetworkingKind;
 use api::security::{JwtRule, KeysPlace};
 
@@ -11,9 +13,8 @@ use super::{Base, Snapshot};
 use crate::node::{self, Node};
 use crate::scope::{ProxyRules, Scope};
 
-/// The difference between two snapshots. It compares their worlds, each map by its pointer first, and takes no
-/// [`Changes`](api::model::Changes): rules that are made of Ingresses, keys of issuers and earlier policies are in the worlds and are
-/// no objects of a source, so they would be compared all the same.
+/// The difference between two snapshots. Objects of sources are those that [`Changes`] names: each is compared, no others are. Of
+/// the rest, which belongs to no source, all is compared: keys of issuers, earlier policies, and what the rules together ask for.
 #[derive(Debug)]
 pub(super) struct Concerned {
     before: (World, Arc<Base>),
@@ -34,43 +35,35 @@ pub(super) struct Concerned {
 type ProxyClass = (Scope, Scope, Arc<str>);
 
 impl Concerned {
-    pub(super) fn new(before: &Snapshot, after: &Snapshot) -> Self {
+    /// `changes`: between the two; `None`: unknown.
+    pub(super) fn new(before: &Snapshot, after: &Snapshot, changes: Option<&Changes>) -> Self {
         let (older, newer) = (&before.world, &after.world);
-        let mut services = BTreeSet::new();
-        changed(&older.services, &newer.services, &mut services);
-        changed(&older.endpoints, &newer.endpoints, &mut services);
+        let difference = WorldDifference {
+            older,
+            newer,
+            changes,
+        };
         let mut rules = BTreeSet::new();
-        objects(&older.virtual_services, &newer.virtual_services, &mut rules);
-        objects(
-            &older.destination_rules,
-            &newer.destination_rules,
-            &mut rules,
-        );
-        objects(&older.gateways, &newer.gateways, &mut rules);
-        objects(&older.sidecars, &newer.sidecars, &mut rules);
-        objects(&older.envoy_filters, &newer.envoy_filters, &mut rules);
-        let mut policies = BTreeSet::new();
-        objects(
-            &older.authorization_policies,
-            &newer.authorization_policies,
-            &mut policies,
-        );
-        objects(
-            &older.request_authentications,
-            &newer.request_authentications,
-            &mut policies,
-        );
-        let mut guarded: BTreeSet<_> = policies.into_iter().map(|one| one.namespace).collect();
+        rules.extend(difference.rules(|world| &world.virtual_services));
+        rules.extend(difference.rules(|world| &world.destination_rules));
+        rules.extend(difference.rules(|world| &world.gateways));
+        rules.extend(difference.rules(|world| &world.sidecars));
+        rules.extend(difference.rules(|world| &world.envoy_filters));
+        let authorization = difference.rules(|world| &world.authorization_policies);
+        let authentication = difference.rules(|world| &world.request_authentications);
+        let policies = authorization.into_iter().chain(authentication);
+        let mut guarded: BTreeSet<_> = policies.map(|one| one.namespace).collect();
         guarded.extend(with_other_keys(older, newer));
-        let secrets = differing(&older.credentials, &newer.credentials);
-        let secrets = secrets.map(|(namespace, _)| namespace.clone()).collect();
+        let secrets = difference.objects(ChangedKind::Credential, |world| &world.credentials);
+        let secrets = secrets.into_iter().map(|(namespace, _)| namespace);
+        let peers = difference.rules(|world| &world.peer_authentications);
         let (base, later) = (&before.base, &after.base);
-        let is_same = older.mesh == newer.mesh
+        let is_same = is_same(&older.mesh, &newer.mesh)
             && !guarded.contains(newer.mesh.root_namespace.as_str())
             // Clients everywhere are to know who takes mutual TLS.
-            && older.peer_authentications == newer.peer_authentications
+            && peers.is_empty()
             && older.earlier_peer_authentications == newer.earlier_peer_authentications
-            && older.networks == newer.networks
+            && is_same(&older.networks, &newer.networks)
             && older.plaintext == newer.plaintext
             && base.near_by_rules == later.near_by_rules
             && base.accounts_by_rules == later.accounts_by_rules
@@ -85,10 +78,10 @@ impl Concerned {
             before: (older.clone(), base.clone()),
             after: (newer.clone(), later.clone()),
             everybody: !is_same,
-            services,
+            services: difference.services(),
             rules,
             guarded,
-            secrets,
+            secrets: secrets.collect(),
             known: Mutex::default(),
         }
     }
@@ -148,31 +141,76 @@ impl Concerned {
     }
 }
 
-/// Keys of values that differ.
-fn changed<V: PartialEq>(
-    older: &Arc<BTreeMap<ServiceKey, Arc<V>>>,
-    newer: &Arc<BTreeMap<ServiceKey, Arc<V>>>,
-    found: &mut BTreeSet<ServiceKey>,
-) {
-    if !Arc::ptr_eq(older, newer) {
-        found.extend(differing(older, newer).cloned());
+/// Two worlds, and the objects of sources that changed between them.
+struct WorldDifference<'a> {
+    older: &'a World,
+    newer: &'a World,
+    /// `None`: unknown.
+    changes: Option<&'a Changes>,
+}
+
+impl<'a> WorldDifference<'a> {
+    /// Returns the keys of values that differ.
+    fn keys<K: Ord + Clone, V: PartialEq>(
+        &self,
+        kind: ChangedKind,
+        key: impl Fn(&ChangedName) -> K,
+        of: impl Fn(&World) -> &Arc<BTreeMap<K, Arc<V>>>,
+    ) -> BTreeSet<K> {
+        let (older, newer) = (of(self.older), of(self.newer));
+        let is_other = |key: &K| match (older.get(key), newer.get(key)) {
+            (Some(before), Some(after)) => !is_same(before, after),
+            (before, after) => before.is_some() != after.is_some(),
+        };
+        match self.changes.and_then(|changes| changes.names(kind)) {
+            Some(names) => names.iter().map(key).filter(is_other).collect(),
+            None if Arc::ptr_eq(older, newer) => BTreeSet::new(),
+            None => {
+                let all = older.keys().chain(newer.keys());
+                all.filter(|key| is_other(key)).cloned().collect()
+            }
+        }
+    }
+
+    fn services(&self) -> BTreeSet<ServiceKey> {
+        let mut all = BTreeSet::new();
+        for kind in [
+            ChangedKind::Service,
+            ChangedKind::Endpoints,
+            ChangedKind::ClusterEndpoints,
+        ] {
+            all.extend(self.keys(kind, ChangedName::service, |world| &world.services));
+            all.extend(self.keys(kind, ChangedName::service, |world| &world.endpoints));
+        }
+        all
+    }
+
+    /// Returns the objects that differ, by namespace and name.
+    fn objects<V: PartialEq>(
+        &self,
+        kind: ChangedKind,
+        of: impl Fn(&World) -> &Arc<BTreeMap<(Arc<str>, Arc<str>), Arc<V>>>,
+    ) -> BTreeSet<(Arc<str>, Arc<str>)> {
+        self.keys(kind, ChangedName::object, of)
+    }
+
+    fn rules<T: NetworkingKind + PartialEq>(
+        &self,
+        of: impl Fn(&World) -> &Arc<Objects<T>>,
+    ) -> Vec<ObjectRef> {
+        let names = self.objects(ChangedKind::Configuration(T::NAME), of);
+        let rule = |(namespace, name)| ObjectRef {
+            kind: T::NAME,
+            namespace,
+            name,
+        };
+        names.into_iter().map(rule).collect()
     }
 }
 
-fn objects<T: NetworkingKind + PartialEq>(
-    older: &Arc<Objects<T>>,
-    newer: &Arc<Objects<T>>,
-    found: &mut BTreeSet<ObjectRef>,
-) {
-    if Arc::ptr_eq(older, newer) {
-        return;
-    }
-    let names = differing(older, newer);
-    found.extend(names.map(|(namespace, name)| ObjectRef {
-        kind: T::NAME,
-        namespace: namespace.clone(),
-        name: name.clone(),
-    }));
+/// Equal pointers are equal values.
+fn is_same<T: PartialEq>(one: &Arc<T>, other: &Arc<T>) -> bool {
+    Arc::ptr_eq(one, other) || one == other
 }
 
 /// Namespaces of policies whose keys were fetched anew.
@@ -190,17 +228,4 @@ fn with_other_keys(older: &World, newer: &World) -> BTreeSet<Arc<str>> {
         .filter(|policy| policy.spec.jwt_rules.iter().any(is_other))
         .map(|policy| policy.namespace.clone())
         .collect()
-}
-
-fn differing<'a, K: Ord, V: PartialEq>(
-    older: &'a BTreeMap<K, Arc<V>>,
-    newer: &'a BTreeMap<K, Arc<V>>,
-) -> impl Iterator<Item = &'a K> {
-    let is_same = |one: &Arc<V>, other: &Arc<V>| Arc::ptr_eq(one, other) || one == other;
-    let gone = older.keys().filter(|key| !newer.contains_key(*key));
-    let came = newer.iter().filter(move |(key, value)| {
-        let before = older.get(*key);
-        !before.is_some_and(|before| is_same(before, value))
-    });
-    gone.chain(came.map(|(key, _)| key))
 }

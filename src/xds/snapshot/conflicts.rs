@@ -76,7 +76,7 @@ impl Snapshot {
 }
 
 impl Made {
-    pub(super) fn tell(&self, lost: impl IntoIterator<Item = Conflict>, proxy: &Arc<str>) {
+    pub(super) fn report(&self, lost: impl IntoIterator<Item = Conflict>, proxy: &Arc<str>) {
         for conflict in lost {
             let conflict = conflict.of(&Arc::default());
             remember(&mut self.lost(), conflict, [proxy.clone()].into());
@@ -124,9 +124,9 @@ mod tests {
         conflict.because_of(&sidecar).of_service(&service)
     }
 
-    fn tell(snapshot: &Snapshot, namespace: &str, proxy: &str) {
+    fn report(snapshot: &Snapshot, namespace: &str, proxy: &str) {
         let conflict = lost(namespace, "is left out");
-        snapshot.made.tell([conflict], &proxy.into());
+        snapshot.made.report([conflict], &proxy.into());
     }
 
     fn namespaces(conflict: &Conflict) -> Vec<&str> {
@@ -139,10 +139,10 @@ mod tests {
         let told = |order: [&str; 3]| {
             let snapshot = snapshot();
             for namespace in order {
-                tell(&snapshot, namespace, &format!("proxy.{namespace}"));
+                report(&snapshot, namespace, &format!("proxy.{namespace}"));
             }
             let other = lost("z", "has no place");
-            snapshot.made.tell([other], &"proxy.z".into());
+            snapshot.made.report([other], &"proxy.z".into());
             snapshot.conflicts()
         };
         let all = told(["a", "b", "c"]);
@@ -162,7 +162,9 @@ mod tests {
     fn what_is_lost_is_told_while_one_that_lost_it_is_there() {
         let earlier = snapshot();
         for (namespace, proxies) in [("a", &["a1", "a2"][..]), ("b", &["b1"])] {
-            proxies.iter().for_each(|id| tell(&earlier, namespace, id));
+            proxies
+                .iter()
+                .for_each(|id| report(&earlier, namespace, id));
         }
         for (there, told) in [("a1", &["a"][..]), ("a2", &["a"]), ("b1", &["b"])] {
             let next = snapshot();
@@ -177,8 +179,8 @@ mod tests {
         }
         // What was found in the meantime stays beside it.
         let next = snapshot();
-        tell(&next, "c", "c1");
-        tell(&next, "a", "a3");
+        report(&next, "c", "c1");
+        report(&next, "a", "a3");
         next.keep_conflicts(&earlier, |proxy| proxy != "a1");
         let told = next.conflicts();
         assert_eq!(namespaces(&told[0]), ["a", "b", "c"]);
@@ -190,7 +192,7 @@ mod tests {
         let many: Vec<_> = (0..2 * PROXIES).map(|at| format!("{at:04}")).collect();
         let known = |all: &mut dyn Iterator<Item = &String>| {
             let snapshot = snapshot();
-            all.for_each(|name| tell(&snapshot, "a", name));
+            all.for_each(|name| report(&snapshot, "a", name));
             let known: Vec<_> = snapshot.made.lost().values().cloned().collect();
             known
         };

@@ -28,7 +28,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use api::model::{
-    ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, TlsMode, World,
+    Changes, ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, TlsMode, World,
 };
 
 use self::cache::Cache;
@@ -173,9 +173,15 @@ impl Snapshot {
     }
 
     /// The one after it. `hosts`: only endpoints of these services changed, and workloads; `None`: anything may have. The caller
-    /// knows it by the kinds of what changed: the worlds are not compared.
+    /// knows it by the kinds of what changed: the worlds are not compared. `changes`: the objects of sources that changed since this
+    /// one; `None`: unknown.
     #[must_use]
-    pub fn next(&self, world: World, hosts: Option<&BTreeSet<Arc<str>>>) -> Next {
+    pub fn next(
+        &self,
+        world: World,
+        hosts: Option<&BTreeSet<Arc<str>>>,
+        changes: Option<&Changes>,
+    ) -> Next {
         match hosts.filter(|hosts| self.only_assignments(&world, hosts)) {
             Some(hosts) => Next {
                 moved: self.moved(&world, hosts),
@@ -186,7 +192,7 @@ impl Snapshot {
             None => {
                 let snapshot = Arc::new(self.with_all(world));
                 Next {
-                    concerned: Some(Concerned::new(self, &snapshot)),
+                    concerned: Some(Concerned::new(self, &snapshot, changes)),
                     snapshot,
                     full: true,
                     moved: BTreeSet::new(),

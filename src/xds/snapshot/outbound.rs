@@ -110,7 +110,7 @@ impl ProxyView {
             is_kept
         });
         let kept = kept.collect();
-        self.snapshot.made.tell(lost, &self.proxy.node.id);
+        self.snapshot.made.report(lost, &self.proxy.node.id);
         kept
     }
 
@@ -136,7 +136,7 @@ impl ProxyView {
                     let message = format!("{} is left out: {why}", draft.name);
                     let lost = Conflict::new(REJECTED_CONFIG, &*draft.name, message);
                     let lost = from.first().map(|rule| lost.because_of(rule));
-                    self.snapshot.made.tell(lost, &self.proxy.node.id);
+                    self.snapshot.made.report(lost, &self.proxy.node.id);
                     return None;
                 }
                 patcher.finish(draft, false).map(Arc::new)
@@ -191,7 +191,7 @@ impl ProxyView {
         );
         let conflict = Conflict::new(TOO_LARGE, &*service_port.name, message);
         let lost = Some(conflict.because_of(rule));
-        self.snapshot.made.tell(lost, &self.proxy.node.id);
+        self.snapshot.made.report(lost, &self.proxy.node.id);
     }
 
     /// The cluster of a port or of a subset; and why it must not be served, where it cannot be secured.
@@ -257,7 +257,7 @@ impl ProxyView {
             let address = EndpointAddress::read(service_port.host());
             let lost = self.refuses(service_port, &address, endpoints::own_port(service_port));
             if lost.is_some() {
-                self.snapshot.made.tell(lost, &self.proxy.node.id);
+                self.snapshot.made.report(lost, &self.proxy.node.id);
                 return Vec::new();
             }
             return endpoints::itself(service_port);
@@ -319,7 +319,9 @@ impl ProxyView {
             patcher.added::<ClusterParts>(false, |name| names.contains(name))
         };
         members.extend(added.into_iter().map(Arc::new));
-        self.snapshot.made.tell(patcher.lost(), &self.proxy.node.id);
+        self.snapshot
+            .made
+            .report(patcher.lost(), &self.proxy.node.id);
         Arc::new(Set::new(members))
     }
 }

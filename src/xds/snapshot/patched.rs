@@ -89,7 +89,9 @@ impl ProxyView {
                 own.extend(added.into_iter().map(Arc::new));
             }
         }
-        self.snapshot.made.tell(patcher.lost(), &self.proxy.node.id);
+        self.snapshot
+            .made
+            .report(patcher.lost(), &self.proxy.node.id);
         own
     }
 }

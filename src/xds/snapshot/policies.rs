@@ -47,6 +47,6 @@ pub(super) fn filters(
     }
     let of_tokens = policies.requests.iter().map(|policy| policy.from.clone());
     drop(filters.from.splice(..0, of_tokens));
-    snapshot.made.tell(lost, &proxy.node.id);
+    snapshot.made.report(lost, &proxy.node.id);
     filters
 }

@@ -111,7 +111,7 @@ impl ProxyView {
             headless: snapshot.settings.headless.listeners,
             unknown: rules.unknown.clone(),
         };
-        snapshot.made.tell(rules.patches.lost.clone(), &node.id);
+        snapshot.made.report(rules.patches.lost.clone(), &node.id);
         let preferred = Arc::new(snapshot.base.failover.labels_of(&proxy));
         let seen = (&caller, &rules, &preferred);
         let parts = Parts::new(snapshot, &proxy, &client, seen, &place);
@@ -176,7 +176,9 @@ impl ProxyView {
             let added = patcher.added::<ClusterParts>(true, is_taken);
             own.extend(added.into_iter().map(Arc::new));
         }
-        self.snapshot.made.tell(patcher.lost(), &self.proxy.node.id);
+        self.snapshot
+            .made
+            .report(patcher.lost(), &self.proxy.node.id);
         if own.is_empty() {
             return shared;
         }
@@ -238,7 +240,7 @@ impl ProxyView {
     fn own_listeners(&self) -> Vec<Arc<Resource>> {
         self.snapshot
             .made
-            .tell(self.own().lost_tls(), &self.proxy.node.id);
+            .report(self.own().lost_tls(), &self.proxy.node.id);
         let shared = self.outbound_listeners();
         let mut own = self.own().listeners(|name| self.intercepts(&shared, name));
         if self.proxy.intercepts() {
@@ -313,7 +315,7 @@ impl ProxyView {
         };
         let told = shared.listeners.values();
         let told = told.filter_map(|built| why(built).map(|why| built.lost(&why)));
-        self.snapshot.made.tell(told, &self.proxy.node.id);
+        self.snapshot.made.report(told, &self.proxy.node.id);
         let skipped = shared.listeners.values().filter(|built| !has(built));
         let mut parts = versions(&own);
         parts.extend(skipped.map(|built| (built.resource.name.clone(), built.resource.version)));
@@ -656,6 +658,6 @@ fn inbound_ports(
     for inbound_port in &mut inbound_ports {
         add_pool(inbound_port, proxy, rules);
     }
-    snapshot.made.tell(lost, &proxy.node.id);
+    snapshot.made.report(lost, &proxy.node.id);
     inbound_ports
 }

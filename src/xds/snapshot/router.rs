@@ -79,7 +79,7 @@ impl ProxyView {
         };
         let (drafts, lost) = edge.listeners();
         let lost = self.merged.conflicts.iter().cloned().chain(lost);
-        self.snapshot.made.tell(lost, &self.proxy.node.id);
+        self.snapshot.made.report(lost, &self.proxy.node.id);
         let own = self.patched_listeners(drafts);
         let shared_key = (self.place.clone(), self.rules.scope.clone());
         let key: SetKey<_> = (shared_key, versions(&own));

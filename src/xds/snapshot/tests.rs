@@ -269,7 +269,7 @@ fn what_was_left_out_for_those_that_rest_is_told_still() {
     drop(resting.all(Type::Listener));
     let own = Conflict::new(REJECTED_CONFIG, "key", "of its own".to_owned());
     let of = |proxy: &str| own.clone().of(&proxy.into());
-    snapshot.made.tell([of(FIRST)], &FIRST.into());
+    snapshot.made.report([of(FIRST)], &FIRST.into());
     let told = |snapshot: &Snapshot| -> Vec<&'static str> {
         let all = snapshot.conflicts().into_iter();
         all.map(|one| one.metric).collect()
@@ -277,11 +277,11 @@ fn what_was_left_out_for_those_that_rest_is_told_still() {
     let listener = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
     assert_eq!(told(&snapshot), [listener, REJECTED_CONFIG]);
 
-    let next = snapshot.next(world.clone(), None).snapshot;
+    let next = snapshot.next(world.clone(), None, None).snapshot;
     assert_eq!(told(&next), [listener]);
     next.keep_conflicts(&snapshot, |proxy| proxy == FIRST);
     assert_eq!(told(&next), [listener, REJECTED_CONFIG]);
-    let last = next.next(world, None).snapshot;
+    let last = next.next(world, None, None).snapshot;
     last.keep_conflicts(&next, |_| false);
     assert_eq!(told(&last), [listener]);
     drop((resting, snapshot, next));
@@ -487,7 +487,7 @@ fn all_programs_with_grpc_share_what_they_name() {
         named.map(|(kind, name)| view.get(kind, name).unwrap())
     };
     let first = all(&*one);
-    let later = program(&snapshot.next(world, None).snapshot, CLIENT);
+    let later = program(&snapshot.next(world, None, None).snapshot, CLIENT);
     for view in [&another, &later] {
         for (one, another) in first.iter().zip(all(&**view)) {
             assert!(Arc::ptr_eq(one, &another), "{}", one.name);
@@ -701,7 +701,7 @@ fn what_wants_a_port_of_the_proxys_own_is_told() {
         &mut mended,
         &format!("ingress:\n{}", inbound_port(9080, "")),
     );
-    let snapshot = snapshot.next(mended, None).snapshot;
+    let snapshot = snapshot.next(mended, None, None).snapshot;
     let view = snapshot.view(&node(CLIENT, "NONE"));
     assert_eq!(names(&*view, Type::Listener), "127.0.0.2_9080");
     assert_eq!(invalid(&snapshot), []);
@@ -766,7 +766,7 @@ fn an_ingress_in_the_place_of_another_listener_is_told() {
     let mut elsewhere = self::world("proxyHttpPort: 15080\n");
     let ingress = inbound_port(15080, ", bind: 127.0.0.3");
     sidecar(&mut elsewhere, &format!("ingress:\n{ingress}"));
-    let snapshot = snapshot.next(elsewhere, None).snapshot;
+    let snapshot = snapshot.next(elsewhere, None, None).snapshot;
     let view = snapshot.view(&node(CLIENT, "NONE"));
     assert_eq!(
         names(&*view, Type::Listener),

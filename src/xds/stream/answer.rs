@@ -228,7 +228,7 @@ impl Stream {
             return (None, Phase::Idle);
         };
         let difference = super::complete::Difference::between(self.clusters.sent(), &target);
-        if difference.is_kept() {
+        if difference.only_removes() {
             return (None, Phase::Listeners);
         }
         let (response, added) = self.send_clusters(target, true);

@@ -52,11 +52,11 @@ impl Difference {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.is_kept() && self.gone.is_empty()
+        self.only_removes() && self.gone.is_empty()
     }
 
     /// Returns true if no resource came or changed.
-    pub(super) fn is_kept(&self) -> bool {
+    pub(super) fn only_removes(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty()
     }
 

@@ -212,7 +212,7 @@ impl Stream {
         if self.ack_states.of(kind).is_settled()
             && let Some(watch) = self.named(kind)
         {
-            watch.settle();
+            watch.all_acked();
         }
         bounded(self.subscribed(kind))?;
         Ok(heard)

@@ -126,7 +126,7 @@ impl Named {
     }
 
     /// The client has answered every response.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn all_acked(&mut self) {
         self.last_nonces = LastNonces::default();
     }
 

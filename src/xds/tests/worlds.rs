@@ -206,7 +206,7 @@ fn is_equal_in_any_order(seeds: &[Seed], mesh: usize) -> Result<(), TestCaseErro
     for node in proxies() {
         let _made = everything(&*before.view(&node));
     }
-    let other = before.next(world(&turned, mesh), None);
+    let other = before.next(world(&turned, mesh), None, None);
     prop_assert!(other.full);
     for node in proxies() {
         let (one, other) = (one.view(&node), other.snapshot.view(&node));
@@ -291,7 +291,7 @@ fn an_endpoint_that_serves_another_port() {
     let before = Snapshot::new(world(&of(1), 0), settings());
     let _made = everything(&*before.view(node));
     let hosts = BTreeSet::from(["s0.demo.svc.cluster.local".into()]);
-    let next = before.next(world(&of(0), 0), Some(&hosts));
+    let next = before.next(world(&of(0), 0), Some(&hosts), None);
     let fresh = Snapshot::new(world(&of(0), 0), settings());
     let [after, fresh] =
         [next.snapshot, fresh].map(|snapshot| bytes(&everything(&*snapshot.view(node))));
@@ -322,7 +322,7 @@ proptest! {
         seeds[at].endpoints = endpoints;
         let changed = format!("s{}.demo.svc.cluster.local", seeds[at].name);
         let hosts = BTreeSet::from([Arc::from(changed.as_str())]);
-        let next = before.next(world(&seeds, mesh), Some(&hosts));
+        let next = before.next(world(&seeds, mesh), Some(&hosts), None);
         let fresh = Snapshot::new(world(&seeds, mesh), settings());
         for (node, held) in proxies().iter().zip(held) {
             let after = everything(&*next.snapshot.view(node));
@@ -420,7 +420,7 @@ fn shards_of_a_cluster_that_goes_take_their_endpoints_along() {
             .len()
     };
     let two = Snapshot::new(world, settings());
-    let one = two.next(before, Some(&BTreeSet::from([key.hostname])));
+    let one = two.next(before, Some(&BTreeSet::from([key.hostname])), None);
     assert!(!one.full);
     assert!(size(&one.snapshot) < size(&two));
 }

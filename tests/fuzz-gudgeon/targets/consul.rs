@@ -3,12 +3,12 @@
 #![no_main]
 
 #[allow(dead_code, reason = "the source needs more of it")]
-#[path = "../../../src/cluster/registry/consul/convert.rs"]
+#[path = "../../../src/sources/registry/consul/convert.rs"]
 mod convert;
 #[path = "../properties/consul.rs"]
 mod property;
 #[allow(dead_code, reason = "the source needs more of it")]
-#[path = "../../../src/cluster/registry/consul/wire.rs"]
+#[path = "../../../src/sources/registry/consul/wire.rs"]
 mod wire;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::check(bytes));

@@ -7,8 +7,8 @@ use api::config::{self, Effect};
 use api::model::ServiceKey;
 use api::networking::{NetworkingKind as _, ServiceEntry};
 use api::security::RequestAuthentication;
-use cluster::registry::{Registries, SourceStatus, SyncState, Written};
 use serde_json::{Value, json};
+use sources::registry::{Registries, SourceStatus, SyncState, Written};
 
 use super::refusals::Nacks;
 use crate::discovery::hub::Hub;
@@ -232,10 +232,10 @@ mod tests {
                 name: "a".into(),
                 metadata: json!({}),
                 spec: json!({"hosts": ["a.b"]}).into(),
-                origin: cluster::Origin::file("a.yaml"),
+                origin: sources::Origin::file("a.yaml"),
                 accepted,
                 messages: vec!["said".to_owned()],
-                revision: cluster::Revision::default(),
+                revision: sources::Revision::default(),
             };
             status(&written, &["lost".to_owned()])["messages"].clone()
         };

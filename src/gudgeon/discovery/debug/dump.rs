@@ -52,7 +52,7 @@ fn configs(described: &Descriptions<'_>, session: &Session) -> Vec<Value> {
         let all = session.look(|stream| stream.resources(kind));
         let all = all
             .iter()
-            .map(|resource| one(resource, shown(described, kind, resource)));
+            .map(|resource| one(resource, debug_view(described, kind, resource)));
         Value::Array(all.collect())
     };
     let version = |kind: Type| {
@@ -93,7 +93,7 @@ fn configs(described: &Descriptions<'_>, session: &Session) -> Vec<Value> {
 }
 
 /// A resource as proto JSON, with its type.
-fn shown(all: &Descriptions<'_>, kind: Type, resource: &Resource) -> Value {
+fn debug_view(all: &Descriptions<'_>, kind: Type, resource: &Resource) -> Value {
     let url = kind.url();
     let mut fields = Map::from_iter([("@type".to_owned(), url.into())]);
     match read(all, url, resource) {
@@ -156,7 +156,7 @@ mod tests {
         let mut count = 0;
         for kind in Type::ALL {
             for resource in view.all(kind).iter() {
-                let shown = shown(&all, kind, resource);
+                let shown = debug_view(&all, kind, resource);
                 assert_eq!(shown.get("error"), None, "{shown}");
                 assert_eq!(shown["@type"], kind.url());
                 assert_eq!(shown["name"], *resource.name);

@@ -117,7 +117,7 @@ pub(super) fn answer(hub: &Arc<Hub>, sources: &Sources, path: &str, query: &str)
         "/debug/configz" => clusters::written(hub, sources, query.get("kind").as_deref()),
         "/debug/sinkz" => sources
             .sinks()
-            .map_or_else(|| json!([]), |sinks| sinks.shown()),
+            .map_or_else(|| json!([]), |sinks| sinks.debug_view()),
         "/debug/clusterz" => clusters::clusters(hub),
         "/debug/push_status" => conflicts(hub),
         _ => return text(StatusCode::NOT_FOUND, "not found"),

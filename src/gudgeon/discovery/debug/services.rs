@@ -153,7 +153,7 @@ fn accounts(world: &World, service: &Service) -> BTreeSet<String> {
         .collect()
 }
 
-fn shown(
+fn debug_view(
     snapshot: &Snapshot,
     namespace: &Arc<str>,
     cluster: &ClusterId,
@@ -186,7 +186,7 @@ pub(super) fn endpoints(hub: &Hub) -> Value {
             let all: Vec<Value> = endpoints
                 .of(port)
                 .map(|(cluster, endpoint)| {
-                    shown(snapshot, &service.key.namespace, cluster, endpoint)
+                    debug_view(snapshot, &service.key.namespace, cluster, endpoint)
                 })
                 .collect();
             let name = format!("{}:{}", service.key.hostname, port.name);
@@ -244,7 +244,7 @@ pub(super) fn shards(hub: &Hub) -> Value {
             .map(|(cluster, endpoints)| {
                 let namespace = &service.key.namespace;
                 let endpoints = endpoints.iter();
-                let endpoints = endpoints.map(|one| shown(&snapshot, namespace, cluster, one));
+                let endpoints = endpoints.map(|one| debug_view(&snapshot, namespace, cluster, one));
                 (cluster.to_string(), Value::Array(endpoints.collect()))
             })
             .collect();

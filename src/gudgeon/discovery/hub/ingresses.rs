@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::mesh::MeshConfig;
-use api::model::{Objects, Service, ServiceKey, World};
+use api::model::{ChangedKind, Changes, Objects, Service, ServiceKey, World};
 use api::networking::{Gateway, NetworkingKind as _, VirtualService};
-use cluster::registry::kubernetes::Ingresses;
-use cluster::registry::{AnyConfigured, Configuration};
+use sources::registry::kubernetes::Ingresses;
+use sources::registry::{AnyConfigured, Configuration};
 use tracing::warn;
 use transform::Key;
-use transform::ingress::{self, Changes, GATEWAYS, Generated, Settings};
+use transform::ingress::{self, GATEWAYS, Generated, Settings};
 use transform::kubernetes::Ingress;
 
 type ServicesByKey = BTreeMap<ServiceKey, Arc<Service>>;
@@ -111,23 +111,24 @@ impl IngressRules {
         &self.notes
     }
 
-    /// Puts them into a world, where nobody has written objects of their names.
+    /// Puts them into a world, where nobody has written objects of their names. Returns those that changed; `None`: any may have.
     pub(super) fn add<'a>(
         &mut self,
         ingresses: impl Iterator<Item = &'a Arc<Ingresses>>,
         world: &mut World,
         domain: &str,
-    ) {
+    ) -> Option<Changes> {
         let inputs = IngressInputs {
             ingresses: ingresses.cloned().collect(),
             services: Arc::clone(&world.services),
             mesh: Arc::clone(&world.mesh),
         };
         if inputs.ingresses.is_empty() {
-            *self = Self::default();
-            return;
+            let before = std::mem::take(self);
+            return before.made.is_none().then(Changes::default);
         }
-        let is_new = self.take(inputs, domain);
+        let changes = self.take(inputs, domain);
+        let is_new = changes.as_ref().is_none_or(|changes| !changes.is_empty());
         let none = Configuration::default();
         let made = self.made.as_ref().map_or(&none, |made| &made.rules);
         self.gateways
@@ -135,10 +136,11 @@ impl IngressRules {
         let services = &made.virtual_services;
         self.virtual_services
             .join(&mut world.virtual_services, services, is_new);
+        changes
     }
 
-    /// Makes what has changed. Returns true if a rule may be another one.
-    fn take(&mut self, inputs: IngressInputs, domain: &str) -> bool {
+    /// Makes what has changed, and returns it; `None`: all was made anew.
+    fn take(&mut self, inputs: IngressInputs, domain: &str) -> Option<Changes> {
         let known = self.made.take();
         // With another mesh other Ingresses may count.
         let known = known.filter(|known| Arc::ptr_eq(&known.inputs.mesh, &inputs.mesh));
@@ -146,11 +148,9 @@ impl IngressRules {
         let mut made = known.unwrap_or_else(|| RulesMade::new(&inputs.mesh, domain));
         if is_known && made.inputs.is(&inputs) {
             self.made = Some(made);
-            return false;
+            return Some(Changes::default());
         }
-        let before = made.rules.clone();
-        made.update(inputs, domain);
-        let is_new = !is_known || !made.rules.is_same(&before);
+        let changes = made.update(inputs, domain);
         let notes = made.notes();
         let said = notes.lines();
         for words in said.difference(&self.said) {
@@ -158,7 +158,7 @@ impl IngressRules {
         }
         (self.said, self.notes) = (said, notes);
         self.made = Some(made);
-        is_new
+        is_known.then_some(changes)
     }
 }
 
@@ -189,7 +189,8 @@ impl RulesMade {
         }
     }
 
-    fn update(&mut self, inputs: IngressInputs, domain: &str) {
+    /// Returns the objects that may be others than before.
+    fn update(&mut self, inputs: IngressInputs, domain: &str) -> Changes {
         self.read(&inputs.ingresses);
         let (before, services) = (&self.inputs.services, &inputs.services);
         if !Arc::ptr_eq(before, services) {
@@ -203,16 +204,21 @@ impl RulesMade {
             let found = ports.find(|port| *port.name == *name);
             found.map(|port| port.number)
         };
-        let Changes { generated, removed } = self.ingresses.changes(&port);
+        let ingress::Changes { generated, removed } = self.ingresses.changes(&port);
+        let mut changes = Changes::default();
         for (collection, key) in removed {
             let name = made_name(collection, &key);
             self.remove(&name);
             self.of.remove(&name);
+            add(&mut changes, collection, name);
         }
         for one in generated {
             self.set(&one);
+            let name = made_name(one.collection, &one.key);
+            add(&mut changes, one.collection, name);
         }
         self.inputs = inputs;
+        changes
     }
 
     /// Takes in the Ingresses that have changed. Of one name in two sources the first counts.
@@ -289,12 +295,21 @@ impl RulesMade {
     }
 }
 
-fn made_name(collection: &str, key: &Key) -> MadeName {
-    let kind = match collection {
+fn kind_of(collection: &str) -> &'static str {
+    match collection {
         GATEWAYS => Gateway::NAME,
         _ => VirtualService::NAME,
-    };
+    }
+}
+
+fn made_name(collection: &str, key: &Key) -> MadeName {
+    let kind = kind_of(collection);
     (kind.into(), (&*key.namespace).into(), (&*key.name).into())
+}
+
+fn add(changes: &mut Changes, collection: &str, (_, namespace, name): MadeName) {
+    let kind = ChangedKind::Configuration(kind_of(collection));
+    changes.add(kind, &(namespace, name));
 }
 
 /// An object as a user would have written it.
@@ -332,7 +347,7 @@ impl<T: Clone + PartialEq> Joint<T> {
 #[cfg(test)]
 mod tests {
     use api::mesh;
-    use api::model::{Port, Protocol, Registry, Resolution, Target};
+    use api::model::{ChangedName, Port, Protocol, Registry, Resolution, Target};
     use serde_json::json;
 
     use super::*;
@@ -365,11 +380,9 @@ mod tests {
         for (mode, count) in [("STRICT", 1), ("DEFAULT", 1), ("OFF", 0)] {
             let mut rules = IngressRules::default();
             let mut world = world(mode);
-            rules.add(
-                [&ingresses("a.example")].into_iter(),
-                &mut world,
-                "cluster.local",
-            );
+            let all = ingresses("a.example");
+            let changes = rules.add([&all].into_iter(), &mut world, "cluster.local");
+            assert_eq!(changes, None, "all are new");
             assert_eq!(world.gateways.len(), count, "{mode}");
             assert!(names(&world.gateways).iter().all(|name| name == gateway));
         }
@@ -382,7 +395,7 @@ mod tests {
         let all = ingresses("a.example");
         let with = |rules: &mut IngressRules, all: &Arc<Ingresses>, plain: &World| {
             let mut world = plain.clone();
-            rules.add([all].into_iter(), &mut world, "cluster.local");
+            let _changes = rules.add([all].into_iter(), &mut world, "cluster.local");
             world
         };
         // A port by name is one that the Service has, and there is none: said, and left out.
@@ -407,7 +420,9 @@ mod tests {
         let both = with(&mut rules, &all, &written);
         assert_eq!(**both.gateways.values().next().unwrap(), own);
         let mut none = plain.clone();
-        rules.add(std::iter::empty(), &mut none, "cluster.local");
+        let mut without = || rules.add(std::iter::empty(), &mut none, "cluster.local");
+        assert_eq!(without(), None, "all are gone");
+        assert_eq!(without(), Some(Changes::default()));
         assert!(none.gateways.is_empty());
     }
 
@@ -436,6 +451,20 @@ mod tests {
         (key, Arc::new(service))
     }
 
+    type Names = BTreeSet<(Arc<str>, Arc<str>)>;
+
+    fn named(changes: &Changes, kind: &'static str) -> Names {
+        let names = changes.names(ChangedKind::Configuration(kind)).unwrap();
+        names.iter().map(ChangedName::object).collect()
+    }
+
+    fn differing<T: PartialEq>(before: &Objects<T>, after: &Objects<T>) -> Names {
+        let all = before.keys().chain(after.keys());
+        all.filter(|key| before.get(*key) != after.get(*key))
+            .cloned()
+            .collect()
+    }
+
     /// However many there are.
     #[test]
     fn a_change_reads_the_ingresses_that_have_a_part_in_it() {
@@ -460,17 +489,26 @@ mod tests {
                 .collect(),
         );
         let mut rules = IngressRules::default();
-        // What comes of it is what comes of all at once, and so many Ingresses were read for it.
+        let mut earlier = plain.clone();
+        // What comes of it is what comes of all at once, and so many Ingresses were read for it. Each rule that differs is named.
         let mut read = |all: &Ingresses, plain: &World| {
             let before = rules.made.as_ref().map_or(0, |made| made.ingresses.read());
             let all = Arc::new(all.clone());
             let mut whole = IngressRules::default();
             let worlds = [&mut rules, &mut whole].map(|rules| {
                 let mut world = plain.clone();
-                rules.add([&all].into_iter(), &mut world, "cluster.local");
-                world
+                let changes = rules.add([&all].into_iter(), &mut world, "cluster.local");
+                (world, changes)
             });
-            let [one, other] = &worlds;
+            let [(one, changes), (other, _)] = &worlds;
+            if let Some(changes) = changes {
+                let named = named(changes, Gateway::NAME);
+                assert!(differing(&earlier.gateways, &one.gateways).is_subset(&named));
+                let named = self::named(changes, VirtualService::NAME);
+                let differing = differing(&earlier.virtual_services, &one.virtual_services);
+                assert!(differing.is_subset(&named));
+            }
+            earlier = one.clone();
             assert_eq!(one.gateways, other.gateways);
             assert_eq!(one.virtual_services, other.virtual_services);
             assert_eq!(rules.notes.lines(), whole.notes.lines());
@@ -496,7 +534,8 @@ mod tests {
         // With another mesh all are read.
         let mut world = plain.clone();
         world.mesh = Arc::new((*plain.mesh).clone());
-        rules.add([&Arc::new(all)].into_iter(), &mut world, "cluster.local");
+        let changes = rules.add([&Arc::new(all)].into_iter(), &mut world, "cluster.local");
+        assert_eq!(changes, None);
         assert_eq!(rules.made.unwrap().ingresses.read(), 198);
     }
 }

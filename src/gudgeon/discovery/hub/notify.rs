@@ -15,7 +15,13 @@ use crate::discovery::session::{PendingPush, nothing};
 
 impl Hub {
     /// Says to how many.
-    pub(super) fn tell(&self, due: &Due, earlier: &Snapshot, next: &Next, now: Duration) -> usize {
+    pub(super) fn notify(
+        &self,
+        due: &Due,
+        earlier: &Snapshot,
+        next: &Next,
+        now: Duration,
+    ) -> usize {
         let batch = &due.batch;
         let names = Arc::new(assignments(next.snapshot.world(), &batch.hosts));
         let local = &self.options.settings.cluster;

@@ -47,7 +47,7 @@ impl PeerAuthenticationHistory {
     }
 
     /// Drops policies whose time is over. Returns true if there were any: all proxies are to hear of it.
-    pub(super) fn settle(&mut self, now: Duration) -> bool {
+    pub(super) fn expire(&mut self, now: Duration) -> bool {
         let before = self.earlier.len();
         self.earlier.retain(|(_, until)| *until > now);
         self.earlier.len() < before
@@ -96,11 +96,11 @@ mod tests {
         assert_eq!(peers.earlier(&none, second(12)), std::slice::from_ref(&one));
         assert_eq!(peers.earlier(&two, second(14)), [one, none.clone()]);
         assert_eq!(peers.deadline(), Some(second(15)));
-        assert!(!peers.settle(second(14)) && peers.settle(second(15)));
+        assert!(!peers.expire(second(14)) && peers.expire(second(15)));
         assert_eq!(peers.earlier(&two, second(15)), std::slice::from_ref(&none));
         // Back again: those in between have gone out, too.
         assert_eq!(peers.earlier(&none, second(16)), [two]);
-        assert!(peers.settle(second(21)) && !peers.settle(second(22)));
+        assert!(peers.expire(second(21)) && !peers.expire(second(22)));
         assert_eq!(peers.earlier(&none, second(22)), nothing);
         assert_eq!(peers.deadline(), None);
     }

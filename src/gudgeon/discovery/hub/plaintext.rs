@@ -45,7 +45,7 @@ impl Plaintext {
                 if let Some(streams) = self.addresses.get_mut(address) {
                     streams.with += 1;
                 }
-                self.settle(*address);
+                self.reconcile(*address);
             } else if self.addresses.len() < MOST || self.addresses.contains_key(address) {
                 self.addresses.entry(*address).or_default().without += 1;
             }
@@ -67,13 +67,13 @@ impl Plaintext {
             }
             streams.without = streams.without.saturating_sub(1);
             streams.left = now;
-            self.settle(*address);
+            self.reconcile(*address);
         }
         self.expire(now);
     }
 
     /// Forgets an address that only proxies with certificates still use: it is served as its labels say.
-    fn settle(&mut self, address: IpAddr) {
+    fn reconcile(&mut self, address: IpAddr) {
         let known = self.addresses.get(&address);
         if known.is_some_and(|streams| streams.without == 0 && streams.with > 0) {
             self.addresses.remove(&address);
@@ -137,18 +137,14 @@ impl Hub {
     }
 
     /// Tells of what was learned since the last time: of all streams that came or went meanwhile at once.
-    pub(super) fn tell_of_certificates(&self) {
+    pub(super) fn emit_certificates(&self) {
         let mut state = self.state();
         if !std::mem::take(&mut state.plaintext.is_changed) {
             return;
         }
         let addresses = state.plaintext.addresses.keys().copied().collect();
         let changes = state.registries.set_plaintext(addresses);
-        let now = self.clock.now();
-        for change in changes.pushes() {
-            self.metrics.updated(&change);
-            state.debounce.change(now, change);
-        }
+        state.change(self.clock.now(), &changes, &self.metrics);
     }
 }
 

@@ -5,9 +5,9 @@ use std::task::{Context, Waker};
 use std::time::Instant;
 
 use api::model::Registry;
-use cluster::registry::Memory;
-use cluster::registry::kubernetes::Names;
 use envoy_types::pb::envoy::config::core::v3 as core;
+use sources::registry::Memory;
+use sources::registry::kubernetes::Names;
 use xds::stream::Request;
 use xds::view::Type;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::model::Changes;
-use cluster::registry::{SourceId, SyncState};
+use sources::registry::{SourceId, SyncState};
 
 use super::Hub;
 

@@ -19,7 +19,7 @@ use api::config::served::LONGEST_FETCH;
 use api::duration;
 use api::model::{Network, Objects, World};
 use api::security::{KeySet, KeysPlace, RequestAuthentication};
-use cluster::registry::Registries;
+use sources::registry::Registries;
 use tokio::task::{Id, JoinSet};
 use tokio::time::sleep_until;
 use tracing::{info, warn};

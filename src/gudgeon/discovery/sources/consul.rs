@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::url::without_credentials;
-use cluster::registry::SyncState;
-use cluster::registry::consul::{Address, Consul, ConsulUpdate, Token};
+use sources::registry::SyncState;
+use sources::registry::consul::{Address, Consul, ConsulUpdate, Token};
 use tokio::sync::watch;
 
 use crate::cli::DiscoveryFlags;

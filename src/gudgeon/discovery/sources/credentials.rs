@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use api::model::{Objects, Workload, WorkloadKey};
 use api::networking::{DestinationRule, Gateway};
-use cluster::registry::kubernetes::{FoundCredentials, WantedCredentials, credentials as look_for};
-use cluster::{Cluster, Pace};
+use sources::registry::kubernetes::{FoundCredentials, WantedCredentials, credentials as look_for};
+use sources::{Cluster, Pace};
 use tokio::sync::watch;
 use xds::snapshot::named_credentials;
 

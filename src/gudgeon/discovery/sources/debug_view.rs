@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::registry::{Report, SourceId, Written};
+use sources::registry::{Report, SourceId, Written};
 
 /// By source, kind, namespace and name.
 type SourceObjectKey = (SourceId, Arc<str>, Arc<str>, Arc<str>);
@@ -82,10 +82,10 @@ mod tests {
                 name: name.into(),
                 metadata: Value::Null,
                 spec: Value::Null.into(),
-                origin: cluster::Origin::file("a.yaml"),
+                origin: sources::Origin::file("a.yaml"),
                 accepted,
                 messages: vec!["old".to_owned()],
-                revision: cluster::Revision::default(),
+                revision: sources::Revision::default(),
             })
         };
         let reports = [("a", true), ("b", false), ("b", false), ("c", true)];

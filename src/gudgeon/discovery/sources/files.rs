@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::model::Registry;
-use cluster::registry::{Files, Message, Outcome, SourceId, SyncState};
+use sources::registry::{Files, Message, Outcome, SourceId, SyncState};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use api::mesh::mesh_config::IngressControllerMode;
-use cluster::registry::Registries;
-use cluster::registry::kubernetes::{Ingresses, ingresses as watch_ingresses};
-use cluster::{Cluster, Pace};
+use sources::registry::Registries;
+use sources::registry::kubernetes::{Ingresses, ingresses as watch_ingresses};
+use sources::{Cluster, Pace};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

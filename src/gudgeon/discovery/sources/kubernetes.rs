@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{ClusterId, Registry};
-use cluster::Access;
-use cluster::registry::kubernetes::{self, ClusterSettings, ClusterUpdate, Remotes};
-use cluster::registry::{Configuration, SourceId, SyncState};
+use sources::Access;
+use sources::registry::kubernetes::{self, ClusterSettings, ClusterUpdate, Remotes};
+use sources::registry::{Configuration, SourceId, SyncState};
 use tokio::sync::watch;
 
 use super::{credentials, ingresses, names};
@@ -99,7 +99,7 @@ pub(super) async fn start(
     Ok((local, told))
 }
 
-fn tell(hub: &Hub, cluster: &ClusterId, told: &ClusterUpdate, with_rules: bool) {
+fn emit(hub: &Hub, cluster: &ClusterId, told: &ClusterUpdate, with_rules: bool) {
     let id = id(cluster);
     hub.facts.put(&id, told);
     let mut rules = RuleCounts::default();
@@ -150,7 +150,7 @@ async fn follow(
     }
     if has_told {
         let now = told.borrow_and_update().clone();
-        tell(&hub, &local, &now, *counts.borrow_and_update());
+        emit(&hub, &local, &now, *counts.borrow_and_update());
     }
     loop {
         tokio::select! {
@@ -162,7 +162,7 @@ async fn follow(
         }
         if has_told {
             let now = told.borrow_and_update().clone();
-            tell(&hub, &local, &now, *counts.borrow_and_update());
+            emit(&hub, &local, &now, *counts.borrow_and_update());
         }
     }
 }
@@ -189,7 +189,7 @@ async fn follow_all(
         let count = *counts.borrow_and_update();
         for (cluster, told) in &now {
             if known.get(cluster) != Some(told) || count != counted {
-                tell(&hub, cluster, told, count);
+                emit(&hub, cluster, told, count);
             }
         }
         let gone: BTreeSet<_> = known
@@ -227,7 +227,7 @@ mod tests {
         step().await;
         let error = || hub.facts.of(&id(&local)).and_then(|fact| fact.error);
         assert_eq!(error().as_deref(), Some("refused"));
-        let sources = || hub.look(cluster::registry::Registries::sources);
+        let sources = || hub.look(sources::registry::Registries::sources);
         assert!(
             sources()
                 .iter()
@@ -269,10 +269,10 @@ mod tests {
             ..ClusterUpdate::default()
         };
         let cluster = ClusterId::from("east");
-        tell(&hub, &cluster, &lost(None), true);
+        emit(&hub, &cluster, &lost(None), true);
         assert_eq!(gauges::readiness(&hub), Ok("ok".to_owned()));
         // The source itself waits before it says so.
-        tell(&hub, &cluster, &lost(Some(6)), true);
+        emit(&hub, &cluster, &lost(Some(6)), true);
         let since = hub
             .clock
             .wall(hub.clock.now().saturating_sub(Duration::from_secs(6)));
@@ -281,7 +281,7 @@ mod tests {
         let said = format!("stale: {} since {since}", id(&cluster));
         assert_eq!(gauges::readiness(&hub), Ok(said));
         assert_eq!(gauges::read(&hub).stale, [(id(&cluster).to_string(), 6)]);
-        tell(&hub, &cluster, &lost(None), true);
+        emit(&hub, &cluster, &lost(None), true);
         assert_eq!(gauges::readiness(&hub), Ok("ok".to_owned()));
     }
 }

@@ -2,6 +2,7 @@
 //! together as one.
 
 mod address;
+mod counts;
 mod local;
 mod objects;
 mod port;
@@ -15,20 +16,20 @@ use std::time::Duration;
 use api::config::collections::SYNTHETIC;
 use api::istio::mesh::v1alpha1::ConfigSource;
 use api::model::{ClusterId, Registry};
-use cluster::config::EntryChange as Stored;
-use cluster::registry::kubernetes::Objects;
-use cluster::registry::{SourceId, SyncState};
 use mcp::sink::Changes;
 use mcp::sink::union::{Change, Union};
+use sources::config::EntryChange as Stored;
+use sources::registry::kubernetes::Objects;
+use sources::registry::{Contribution, ReceivedObjects, SourceId, SyncState};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
+use self::counts::count;
 use self::local::Local;
 use self::objects::OfFiles;
 use self::source::{Source, SourceName, SourceOrigin, lost, missing};
 use super::names;
 use super::own::Own;
-use super::rules::Rules;
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
@@ -68,8 +69,8 @@ struct UnionState {
     /// In their order; those that are to go come last.
     sources: Vec<Source>,
     union: Union<ReceivedObject>,
-    rules: Rules,
-    services: Rules,
+    rules: ReceivedObjects,
+    services: ReceivedObjects,
     /// Objects of Kubernetes' own kinds in files that another role reads.
     of_files: OfFiles,
     /// True if the objects that have come are served, whether or not all sources have sent all.
@@ -135,8 +136,8 @@ pub(super) fn start(
             next: 0,
             sources: Vec::new(),
             union: Union::new(0),
-            rules: Rules::default(),
-            services: Rules::default(),
+            rules: ReceivedObjects::default(),
+            services: ReceivedObjects::default(),
             of_files: OfFiles::new(
                 Objects::new(names(hub, hub.options.settings.cluster.clone())),
                 hub.options.registries.contains(&Registry::Kubernetes),
@@ -215,7 +216,7 @@ impl Sinks {
         state.sources = sources;
         let changes = state.union.replace(&places);
         self.take(&mut state, changes);
-        self.settle(state);
+        self.reconcile(state);
     }
 
     fn dial(self: &Arc<Self>, next: &mut u64, wanted: SourceName) -> Source {
@@ -238,7 +239,7 @@ impl Sinks {
                 let held =
                     SourceObjects::new(address::ID, &address::collections(), Arc::new(apply));
                 let server = port.take();
-                let name = server.as_ref().map(McpServer::shown).unwrap_or_default();
+                let name = server.as_ref().map(McpServer::address).unwrap_or_default();
                 let takes = port::take(server, Arc::clone(&held), Arc::clone(&self.hub));
                 (SourceOrigin::Port(name, held), tokio::spawn(takes))
             }
@@ -289,7 +290,7 @@ impl Sinks {
                         if let Some(sinks) = sinks.upgrade() {
                             let mut state = sinks.state();
                             state.of_files.objects.set_trust_domain(&domain);
-                            sinks.settle(state);
+                            sinks.reconcile(state);
                         }
                     }
                 }
@@ -304,7 +305,7 @@ impl Sinks {
             let changes = state.union.apply(place, changes);
             self.take(&mut state, changes);
         }
-        self.settle(state);
+        self.reconcile(state);
     }
 
     /// Applies changes to the rules and the services.
@@ -326,7 +327,8 @@ impl Sinks {
             let place = state.union.place(&collection, &name);
             let source = place.and_then(|place| Some(state.sources.get(place)?.as_origin()));
             let origin = taken.origin.clone().or(source).unwrap_or_default();
-            if let Err(cause) = rules.set(&collection, &name, &taken, &origin)
+            let (at, object) = ((&collection, &name), &taken.object);
+            if let Err(cause) = rules.set(at, object, taken.created, origin.clone())
                 && let Some(more) = self.unusable.more()
             {
                 warn!("{origin}: {collection} {name}: {cause}: what it said before stays{more}");
@@ -335,7 +337,7 @@ impl Sinks {
     }
 
     /// Tells the mesh, and lets go those that nobody waits for any more.
-    fn settle(&self, mut state: MutexGuard<'_, UnionState>) {
+    fn reconcile(&self, mut state: MutexGuard<'_, UnionState>) {
         let mut stay = state.sources.iter().filter(|source| !source.leaves);
         let is_synced = stay.all(Source::is_synced);
         if is_synced && state.sources.iter().any(|source| source.leaves) {
@@ -354,20 +356,18 @@ impl Sinks {
         if !self.own.yields(!state.sources.is_empty(), is_synced) {
             return;
         }
-        let mut rules = state.rules.said();
-        let services = state.services.said();
         let hub = &self.hub;
-        let objects = state.of_files.contribution();
-        state
-            .rules
-            .count(&hub.facts, &self.rules, state.of_files.objects.counts());
-        (rules.services, rules.endpoints, rules.workloads) =
-            (objects.services, objects.endpoints, objects.workloads);
-        rules.ingresses = objects.ingresses;
-        rules.credentials = objects.credentials;
-        state
-            .services
-            .count(&hub.facts, &self.services, BTreeMap::new());
+        let rules = Contribution {
+            configuration: state.rules.configuration().clone(),
+            ..state.of_files.contribution()
+        };
+        let services = Contribution {
+            configuration: state.services.configuration().clone(),
+            ..Contribution::default()
+        };
+        let plain = state.of_files.objects.counts();
+        count(&hub.facts, &self.rules, &state.rules, plain);
+        count(&hub.facts, &self.services, &state.services, BTreeMap::new());
         // Once there, it stays: it may have to become empty.
         state.has_services |= state.sources.iter().any(Source::gives_services);
         let has_services = state.has_services;
@@ -407,6 +407,6 @@ impl Sinks {
                 warn!("{missing}: what is there is served without it");
             }
         }
-        self.settle(state);
+        self.reconcile(state);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::Registry;
 use bytes::Bytes;
-use cluster::registry::{Memory, SourceId, SyncState};
+use sources::registry::{Memory, SourceId, SyncState};
 
 use super::names;
 use crate::discovery::hub::Hub;

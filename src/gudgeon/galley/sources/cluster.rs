@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cluster::config::{self, ServerUpdate, WatchSettings};
-use cluster::{Access, Cluster};
+use sources::config::{self, ServerUpdate, WatchSettings};
+use sources::{Access, Cluster};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -55,21 +55,21 @@ impl ClusterSource {
         self.engine.connected();
         loop {
             let heard = server.changed().await;
-            self.tell(heard).await;
+            self.emit(heard).await;
         }
     }
 
-    async fn tell(&mut self, heard: ServerUpdate) {
+    async fn emit(&mut self, heard: ServerUpdate) {
         let ServerUpdate {
             changes,
             report,
             synced,
             missing,
             stale,
-            judged,
+            checked,
             broken,
         } = heard;
-        self.engine.judged(judged, broken);
+        self.engine.count_checked(checked, broken);
         let report = self.said.news(report);
         let is_new = synced && !self.synced;
         self.synced |= synced;
@@ -84,7 +84,7 @@ impl ClusterSource {
             let shared = self.rules.as_ref().map(|_| changes.clone());
             let changes = updates(changes);
             if is_new || report.is_some() || !changes.is_empty() {
-                self.engine.tell(SourceEvent {
+                self.engine.emit(SourceEvent {
                     changes,
                     whole: false,
                     complete: self.synced,

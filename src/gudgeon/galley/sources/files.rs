@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::counted;
-use cluster::config::{Directory, Look};
-use cluster::registry::kubernetes;
+use sources::config::{Directory, Look};
+use sources::registry::kubernetes;
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
@@ -148,7 +148,7 @@ impl FileSource {
             }
         };
         let found = match result {
-            Ok((look, told)) => Some(self.tell(look, told).await),
+            Ok((look, told)) => Some(self.emit(look, told).await),
             Err(cause) => {
                 self.lose(&cause);
                 None
@@ -157,7 +157,7 @@ impl FileSource {
         (self, found)
     }
 
-    async fn tell(&mut self, look: Look, changes: Vec<ObjectUpdate>) -> Vec<PathBuf> {
+    async fn emit(&mut self, look: Look, changes: Vec<ObjectUpdate>) -> Vec<PathBuf> {
         if std::mem::take(&mut self.lost) {
             info!("{} can be read again", self.path.display());
             self.engine.stand(None);
@@ -174,7 +174,7 @@ impl FileSource {
                     counted(changes.len(), "object")
                 );
             }
-            self.engine.tell(SourceEvent {
+            self.engine.emit(SourceEvent {
                 changes,
                 whole,
                 complete: true,

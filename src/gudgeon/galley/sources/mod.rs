@@ -6,7 +6,7 @@ mod files;
 
 use std::sync::Arc;
 
-use ::cluster::config::{ConfigReport, EntryChange, EntryId};
+use sources::config::{ConfigReport, EntryChange, EntryId};
 use tracing::warn;
 
 use super::processing::TransformInput;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::admission::AdmissionRequest;
 use crate::log;
 
-use super::judge::ValidationVerdict;
+use super::check::ValidationVerdict;
 
 /// Decisions that are remembered.
 const KEPT: usize = 100;
@@ -69,7 +69,7 @@ impl ValidationDecision {
             name,
             dry_run: question.dry_run,
             allowed: verdict.shown.is_empty(),
-            reason: verdict.reason.map_or("", super::judge::Reason::word),
+            reason: verdict.reason.map_or("", super::check::Reason::word),
             message: cut(&verdict.shown, MESSAGE_BYTES).to_owned(),
             warnings: verdict.warnings.len(),
             took,

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use cluster::ReconcileStatus;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use sources::ReconcileStatus;
 
 use crate::admission::Group;
 use crate::config_file::FileCounters;
 use crate::exposition::up_to;
 
-use super::judge::Reason;
+use super::check::Reason;
 
 /// Seconds: a sixteenth of a millisecond to a second.
 const BUCKETS: [f64; 9] = [

@@ -1,14 +1,14 @@
 //! The validating webhook for rules.
 //!
 //! ```text
-//! API server ── service ── judge ──► the answer, decisions for the page, metrics
+//! API server ── service ── check ──► the answer, decisions for the page, metrics
 //!                  │
 //!             certificate (files, or made here) ──► CA ──► reconcile ──► the webhook configuration
 //! ```
 
 mod certificate;
+mod check;
 mod decisions;
-mod judge;
 mod metrics;
 mod page;
 mod reconcile;
@@ -16,8 +16,8 @@ mod service;
 
 use std::sync::Arc;
 
-use cluster::{ReconcileStatus, ReconcilerHandle};
 use prometheus_client::registry::Registry;
+use sources::{ReconcileStatus, ReconcilerHandle};
 use tokio_rustls::TlsAcceptor;
 use tracing::info;
 

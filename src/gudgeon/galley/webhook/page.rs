@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use api::counted;
-use cluster::ReconcileStatus;
 use serde_json::{Value, json};
+use sources::ReconcileStatus;
 
 use super::ValidationWebhook;
 use super::decisions::ValidationDecision;

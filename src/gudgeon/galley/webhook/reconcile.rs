@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cluster::{Access, Pace, Reconciler, ReconcilerHandle, ServiceReference, Validation};
+use sources::{Access, Pace, Reconciler, ReconcilerHandle, ServiceReference, Validation};
 use tracing::info;
 
 use super::certificate::WebhookCa;
@@ -45,7 +45,7 @@ pub(super) fn start(
     let validation = validation(flags, metrics)?;
     let (keeper, handle) = Reconciler::of_validation(validation, Pace::default());
     let (pem, unreadable) = (ca.pem.subscribe(), ca.unreadable.subscribe());
-    tokio::spawn(webhook_configuration::tell(
+    tokio::spawn(webhook_configuration::emit_bundles(
         handle.clone(),
         ca.own,
         pem,

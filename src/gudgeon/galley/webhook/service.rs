@@ -8,8 +8,8 @@ use hyper::{Method, Request, StatusCode};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
+use super::check::{Check, Scope, validate};
 use super::decisions::{ValidationDecision, ValidationDecisions};
-use super::judge::{Check, Scope, validate};
 use super::metrics::WebhookMetrics;
 use crate::admission::{
     AdmissionRequest, Group, ReadOptions, Received, ReviewAnswer, Unanswered, take,
@@ -84,12 +84,12 @@ impl Reviews {
             Received::Refused(answer) => return Ok(self.failed(answer)),
         };
         let this = Arc::clone(&self);
-        let judged = post.judged(&self.worker, move |_, body| this.decide(scope, body));
-        Ok(judged.await.unwrap_or_else(|unjudged| {
-            if unjudged == Unanswered::Panicked {
+        let decided = post.decide(&self.worker, move |_, body| this.decide(scope, body));
+        Ok(decided.await.unwrap_or_else(|unanswered| {
+            if unanswered == Unanswered::Panicked {
                 self.all.panicked();
             }
-            self.failed(unjudged.answer())
+            self.failed(unanswered.answer())
         }))
     }
 

@@ -28,13 +28,13 @@ use std::sync::Arc;
 
 use api::config::{self, KINDS};
 use api::model::Registry;
-use cluster::registry::kubernetes::Names;
-use cluster::registry::{Memory, Registries, Settings as RegistrySettings, SourceId, SyncState};
 use envoy_types::pb::envoy::config::bootstrap::v3::Bootstrap;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind as Any};
 use prost::Message as _;
 use serde_json::{Value as Json, json};
+use sources::registry::kubernetes::Names;
+use sources::registry::{Memory, Registries, Settings as RegistrySettings, SourceId, SyncState};
 use xds::node::Node;
 use xds::settings::Settings;
 use xds::snapshot::Snapshot;

@@ -41,7 +41,7 @@ pub(super) fn apply(routes: &mut RouteConfiguration, patch: &Patch, work: &Work<
     if !are_routes(patch, &routes.name) {
         if asks_what_plain_ones_have_not(patch, &routes.name) {
             let why = "routes of requests in plain text are those of all Gateways of a port: they have no gateway and no portName";
-            work.tell_unmeant(patch, &routes.name, why);
+            work.report_unmeant(patch, &routes.name, why);
         }
         return;
     }

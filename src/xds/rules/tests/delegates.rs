@@ -340,7 +340,7 @@ fn a_change_of_a_delegate_concerns_those_who_see_the_rule() {
         1,
         &format!("exportTo: [demo]\nhttp: [{{{ANSWER}}}]"),
     );
-    let next = first.next(after, None);
+    let next = first.next(after, None, None);
     assert!(next.concerns(&node("demo", &[])));
     assert!(!next.concerns(&node("third", &[])));
 }

@@ -797,7 +797,7 @@ fn proxies_without_patches_share_what_they_did() {
     let listener = "context: SIDECAR_OUTBOUND, listener: {portNumber: 80}";
     let selector = "workloadSelector: {labels: {app: x}}\n";
     envoy_filter(&mut world, "f", 1, &naming("me", listener, selector));
-    let next = plain.next(world.clone(), None);
+    let next = plain.next(world.clone(), None, None);
     let view = |pairs: &[(&str, &str)]| next.snapshot.view(&node("demo", pairs));
     let (one, other) = (view(&[("app", "x")]), view(&[("app", "y")]));
     let before = plain.view(&node("demo", &[("app", "y")]));
@@ -834,7 +834,7 @@ fn proxies_without_patches_share_what_they_did() {
     }
     let mut without = world.clone();
     without.envoy_filters = Arc::default();
-    let last = next.snapshot.next(without, None);
+    let last = next.snapshot.next(without, None, None);
     assert!(last.full && last.concerns(&node("demo", &[("app", "x")])));
     assert!(!last.concerns(&node("demo", &[])));
 }

@@ -965,7 +965,7 @@ fn a_change_concerns_the_routers_that_it_is_for() {
     let (edge, other) = (router("edge"), router_of("router", "edge", &[]));
     let sidecar = node("elsewhere", &[]);
     let concerned = |world: &World| {
-        let next = before.next(world.clone(), None);
+        let next = before.next(world.clone(), None, None);
         [&edge, &other, &sidecar].map(|node| next.concerns(node))
     };
     let mut changed = world.clone();

@@ -8,6 +8,7 @@
 
 mod authorization;
 mod carried;
+mod changes;
 mod clusters;
 mod connections;
 mod custom;

@@ -232,7 +232,7 @@ fn endpoints_of_a_subset_are_no_full_push() {
         &[("10.0.1.1", "v1"), ("10.0.1.3", "v2")],
     );
     let host = "a.demo.svc.cluster.local".into();
-    let next = first.next(after, Some(&[host].into()));
+    let next = first.next(after, Some(&[host].into()), None);
     assert!(!next.full);
     let view = next.snapshot.view(&node);
     assert_eq!(addresses(&*view, v1), ["10.0.1.1"]);

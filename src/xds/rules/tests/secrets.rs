@@ -263,7 +263,7 @@ fn a_rotation_changes_secrets_and_nothing_else() {
         "a",
         &[("tls.crt", "chain"), ("tls.key", "other")],
     );
-    let next = before.next(changed, None);
+    let next = before.next(changed, None, None);
     let new = versions(&*next.snapshot.view(&edge));
     let differ: Vec<_> = Type::ALL
         .into_iter()
@@ -648,7 +648,7 @@ mod of_clients {
         let before = snapshot(world.clone());
         let (first, one) = (before.view(&edge), before.view(&edge).all(Type::Secret));
         with(&mut world, "two");
-        let next = before.next(world.clone(), None);
+        let next = before.next(world.clone(), None, None);
         assert!(next.concerns(&edge) && !next.concerns(&node("edge", &[])));
         let second = next.snapshot.view(&edge);
         assert_ne!(one.version(), second.all(Type::Secret).version());
@@ -658,7 +658,7 @@ mod of_clients {
         );
         // It goes, and the cluster with it.
         Arc::make_mut(&mut world.credentials).clear();
-        let last = next.snapshot.next(world, None).snapshot.view(&edge);
+        let last = next.snapshot.next(world, None, None).snapshot.view(&edge);
         assert!(last.get(Type::Cluster, A).is_none() && last.all(Type::Secret).is_empty());
     }
 

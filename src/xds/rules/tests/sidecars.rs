@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use api::model::{ChangedKind, Changes};
 use api::networking::Sidecar;
 use envoy_types::pb::envoy::config::listener::v3::{Listener, filter};
 use envoy_types::pb::envoy::config::route::v3::{route::Action, route_action::ClusterSpecifier};
@@ -12,7 +13,7 @@ use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
 use super::*;
 use super::{authorization, peers};
 
-fn sidecar(world: &mut World, name: &str, created: i64, spec: &str) {
+pub(super) fn sidecar(world: &mut World, name: &str, created: i64, spec: &str) {
     let object = object::<Sidecar>(name, created, spec);
     insert(&mut world.sidecars, object);
 }
@@ -641,14 +642,23 @@ fn a_change_concerns_those_who_see_it() {
             &format!("egress: [{{hosts: [{imports}]}}]"),
         );
     }
+    let of = ChangedKind::Configuration;
     let nodes = ["demo", "other", "third", "fourth"].map(|one| node(one, &[]));
-    let concerned = |change: &dyn Fn(&mut World)| {
+    let concerned = |named: &[(ChangedKind, &str)], change: &dyn Fn(&mut World)| {
+        let mut changes = Changes::default();
+        for (kind, name) in named {
+            let (namespace, name) = name.split_once('/').unwrap();
+            changes.add(*kind, &(namespace.into(), name.into()));
+        }
         let first = snapshot(before.clone());
         let older = nodes.each_ref().map(|node| first.view(node));
         let mut after = before.clone();
         change(&mut after);
-        let next = first.next(after, None);
+        let next = first.next(after.clone(), None, Some(&changes));
         let found = nodes.each_ref().map(|node| next.concerns(node));
+        // Objects that are not known by name are found.
+        let compared = first.next(after, None, None);
+        assert_eq!(found, nodes.each_ref().map(|node| compared.concerns(node)));
         for ((node, older), concerned) in nodes.iter().zip(older).zip(found) {
             // Whoever is not concerned has nothing else to be sent.
             let newer = next.snapshot.view(node);
@@ -664,70 +674,115 @@ fn a_change_concerns_those_who_see_it() {
         virtual_service(world, name, 1, &spec);
     };
     // demo imports its own, third what is in other, the rest everything.
-    assert_eq!(concerned(&|_| {}), [0, 0, 0, 0]);
     assert_eq!(
-        concerned(&|world| service(world, "n.demo", &[(80, "HTTP")], &[])),
+        concerned(
+            &[
+                (ChangedKind::Service, "demo/b.demo.svc.cluster.local"),
+                (of("Sidecar"), "third/s"),
+                (of("VirtualService"), "demo/none")
+            ],
+            &|_| {}
+        ),
+        [0, 0, 0, 0]
+    );
+    assert_eq!(
+        concerned(
+            &[(ChangedKind::Service, "demo/n.demo.svc.cluster.local")],
+            &|world| service(world, "n.demo", &[(80, "HTTP")], &[])
+        ),
         [1, 1, 0, 1]
     );
     assert_eq!(
-        concerned(&|world| service(world, "t.other", &[(7000, "TCP"), (7001, "TCP")], &[])),
+        concerned(
+            &[(ChangedKind::Service, "other/t.other.svc.cluster.local")],
+            &|world| service(world, "t.other", &[(7000, "TCP"), (7001, "TCP")], &[])
+        ),
         [0, 1, 1, 1]
     );
     assert_eq!(
-        concerned(&|world| {
-            Arc::make_mut(&mut world.services).retain(|key, _| !key.hostname.starts_with('a'));
+        concerned(
+            &[(ChangedKind::Service, "demo/a.demo.svc.cluster.local")],
+            &|world| {
+                Arc::make_mut(&mut world.services).retain(|key, _| !key.hostname.starts_with('a'));
+            }
+        ),
+        [1, 1, 0, 1]
+    );
+    assert_eq!(
+        concerned(&[(of("VirtualService"), "demo/r")], &|world| route(
+            world, "demo/r", "a"
+        )),
+        [1, 1, 0, 1]
+    );
+    assert_eq!(
+        concerned(&[(of("VirtualService"), "other/r")], &|world| route(
+            world, "other/r", "c"
+        )),
+        [0, 1, 1, 1]
+    );
+    assert_eq!(
+        concerned(&[(of("DestinationRule"), "demo/d")], &|world| {
+            destination_rule(world, "demo/d", 1, "host: a")
         }),
         [1, 1, 0, 1]
     );
     assert_eq!(
-        concerned(&|world| route(world, "demo/r", "a")),
-        [1, 1, 0, 1]
-    );
-    assert_eq!(
-        concerned(&|world| route(world, "other/r", "c")),
-        [0, 1, 1, 1]
-    );
-    assert_eq!(
-        concerned(&|world| destination_rule(world, "demo/d", 1, "host: a")),
-        [1, 1, 0, 1]
-    );
-    assert_eq!(
-        concerned(&|world| destination_rule(world, "other/d", 1, "host: c\nexportTo: [third]")),
+        concerned(&[(of("DestinationRule"), "other/d")], &|world| {
+            destination_rule(world, "other/d", 1, "host: c\nexportTo: [third]")
+        }),
         [0, 0, 1, 0]
     );
     assert_eq!(
-        concerned(&|world| sidecar(world, "third/s", 1, "egress: [{hosts: ['./*']}]")),
+        concerned(&[(of("Sidecar"), "third/s")], &|world| sidecar(
+            world,
+            "third/s",
+            1,
+            "egress: [{hosts: ['./*']}]"
+        )),
         [0, 0, 1, 0]
     );
     // Policies of who may come in concern workloads of their namespace, those of the root namespace all.
     assert_eq!(
-        concerned(&|world| authorization::policy(world, "other/deny", "{}")),
+        concerned(&[(of("AuthorizationPolicy"), "other/deny")], &|world| {
+            authorization::policy(world, "other/deny", "{}")
+        }),
         [0, 1, 0, 0]
     );
     assert_eq!(
-        concerned(&|world| authorization::policy(world, "istio-system/deny", "{}")),
+        concerned(
+            &[(of("AuthorizationPolicy"), "istio-system/deny")],
+            &|world| authorization::policy(world, "istio-system/deny", "{}")
+        ),
         [1, 1, 1, 1]
     );
     assert_eq!(
-        concerned(&|world| tokens::policy(world, "other/t", "{}")),
+        concerned(&[(of("RequestAuthentication"), "other/t")], &|world| {
+            tokens::policy(world, "other/t", "{}")
+        }),
         [0, 1, 0, 0]
     );
     assert_eq!(
-        concerned(&|world| tokens::policy(world, "istio-system/t", "{}")),
+        concerned(
+            &[(of("RequestAuthentication"), "istio-system/t")],
+            &|world| tokens::policy(world, "istio-system/t", "{}")
+        ),
         [1, 1, 1, 1]
     );
     // Of mutual TLS clients everywhere are to know.
     let strict = [("other", "mtls: {mode: STRICT}")];
     assert_eq!(
-        concerned(&|world| world.peer_authentications = peers::objects(&strict)),
+        concerned(&[(of("PeerAuthentication"), "other/p0")], &|world| world
+            .peer_authentications =
+            peers::objects(&strict)),
         [1, 1, 1, 1]
     );
     assert_eq!(
-        concerned(&|world| world.earlier_peer_authentications = vec![peers::objects(&strict)]),
+        concerned(&[], &|world| world.earlier_peer_authentications =
+            vec![peers::objects(&strict)]),
         [1, 1, 1, 1]
     );
     assert_eq!(
-        concerned(&|world| {
+        concerned(&[], &|world| {
             let config = mesh::parse_over(&mesh::discovery_defaults(), "connectTimeout: 3s");
             world.mesh = Arc::new(config.unwrap().config);
         }),

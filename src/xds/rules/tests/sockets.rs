@@ -357,7 +357,7 @@ fn a_listener_goes_with_the_endpoint_that_takes_its_place() {
     let mut current = snapshot(first);
     let hosts = BTreeSet::from(["app.demo.svc.cluster.local".into()]);
     for (world, is_there) in rest.into_iter().zip([false, true]) {
-        let next = current.next(world, Some(&hosts));
+        let next = current.next(world, Some(&hosts), None);
         assert!(next.full);
         current = next.snapshot;
         let all = current.view(&node("demo", &[])).all(Type::Listener);

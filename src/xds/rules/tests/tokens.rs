@@ -204,7 +204,7 @@ fn keys_are_written_or_fetched_and_tokens_without_any_are_refused() {
         (vec![], false),
         (vec![("https://another.example", KEYS)], false),
     ] {
-        let next = older.next(world(&sets), None);
+        let next = older.next(world(&sets), None, None);
         assert_eq!(next.concerns(&workload()), concerns, "{sets:?}");
         assert!(!next.concerns(&node("other", &[])));
     }

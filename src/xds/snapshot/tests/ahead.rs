@@ -31,7 +31,7 @@ fn small() -> World {
 fn it_is_known_for_which_kinds_all_was_made_ahead() {
     let earlier = Snapshot::new(small(), Arc::new(Settings::default()));
     let nodes: Vec<_> = (0..=KINDS_AHEAD).map(of_kind).collect();
-    let next = earlier.next(small(), None).snapshot;
+    let next = earlier.next(small(), None, None).snapshot;
     assert!(!next.is_ahead(&nodes[0]));
     next.make_ahead(&earlier, &nodes);
     for (number, node) in nodes.iter().enumerate() {

@@ -330,7 +330,7 @@ fn an_endpoint_that_comes_to_be_beside_a_proxy_is_for_its_namespace() {
             evil.clone(),
             vec![endpoint(beside, 8099, "p80")],
         );
-        snapshot = snapshot.next(world.clone(), Some(&hosts)).snapshot;
+        snapshot = snapshot.next(world.clone(), Some(&hosts), None).snapshot;
         let has = proxies.each_ref().map(|proxy| {
             let view = snapshot.view(proxy);
             let body = view.get(Type::Endpoint, name).unwrap().body.clone();

@@ -82,7 +82,7 @@ fn the_network_of_a_proxy_is_that_of_its_entry() {
     // An entry that moves takes its proxy along.
     let snapshot = Snapshot::new(two_networks(|_| ()), Arc::new(Settings::default()));
     let hosts = BTreeSet::from(["a.demo.svc.cluster.local".into()]);
-    let next = snapshot.next(two_networks(in_vm), Some(&hosts));
+    let next = snapshot.next(two_networks(in_vm), Some(&hosts), None);
     assert!(!next.full);
     assert_eq!(next.moved, BTreeSet::from(["127.0.0.2".parse().unwrap()]));
     assert_eq!(places(&*next.snapshot.view(&client), B), inside);

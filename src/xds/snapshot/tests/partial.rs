@@ -58,9 +58,9 @@ fn endpoints_of_a_service_that_is_as_it_was_go_ahead() {
             "c [80] 10.0.0.3"
         ]
     );
-    let next = snapshot.next(partly, Some(&all));
+    let next = snapshot.next(partly, Some(&all), None);
     assert!(!next.full);
-    let rest = next.snapshot.next(later.clone(), None);
+    let rest = next.snapshot.next(later.clone(), None, None);
     assert!(rest.full);
     assert_eq!(shown(rest.snapshot.world()), shown(&later));
     // Only those that were asked for.

@@ -81,12 +81,12 @@ fn nothing_is_kept_for_those_who_are_gone_but_a_few() {
     assert!(snapshot.assignments_made() <= 4 * (SPARE + 1));
     // Whoever is there shares with those who come, and with the next snapshot.
     assert_same_bytes(&held, &all(&*snapshot.view(&other(0))));
-    let next = snapshot.next(world(), None).snapshot;
+    let next = snapshot.next(world(), None, None).snapshot;
     let later = next.view(&other(0));
     drop((snapshot, stays));
     assert_same_bytes(&held, &all(&*later));
     let hosts = [Arc::from("none.demo.svc.cluster.local")].into();
-    let next = next.next(world(), Some(&hosts));
+    let next = next.next(world(), Some(&hosts), None);
     assert!(!next.full);
     let last = next.snapshot.view(&other(0));
     drop(later);

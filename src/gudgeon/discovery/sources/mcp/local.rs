@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cluster::config::{ConfigReport, CoreKind, Directory, Entry, EntryChange, EntryId};
 use mcp::objects;
 use mcp::sink::Changes;
 use mcp::version::{Sum, member};
+use sources::config::{ConfigReport, CoreKind, Directory, Entry, EntryChange, EntryId};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::model::Credentials;
-use cluster::config::{CoreKind, Entry, EntryChange, EntryId};
-use cluster::registry::kubernetes::{Ingresses, Objects, Problem};
-use cluster::registry::{Contribution, ObjectKey, credential_of};
+use sources::config::{CoreKind, Entry, EntryChange, EntryId};
+use sources::registry::kubernetes::{Ingresses, Objects, Problem};
+use sources::registry::{Contribution, ObjectKey, credential_of};
 use tracing::warn;
 
 /// Such objects, with the certificates and Ingresses among them.

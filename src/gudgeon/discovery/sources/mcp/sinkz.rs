@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::config::collections::kind_of;
-use cluster::Origin;
-use cluster::config::{ConfigReport, Rejected};
-use cluster::registry::Written;
 use mcp::sink::{ObjectStatus, Outcome};
 use serde_json::{Map, Value, json};
+use sources::Origin;
+use sources::config::{ConfigReport, Rejected};
+use sources::registry::Written;
 
 use super::super::debug_view::DebugView;
 use super::local::Local;
@@ -63,7 +63,7 @@ impl Source {
             SourceOrigin::Local(local) => {
                 let report = local.report();
                 return report.rejected.iter().for_each(|one| {
-                    let (kind, name) = shown_as(one);
+                    let (kind, name) = kind_and_name(one);
                     each(kind, name);
                 });
             }
@@ -105,7 +105,7 @@ impl Sinks {
     }
 
     /// In their order.
-    pub(crate) fn shown(&self) -> Value {
+    pub(crate) fn debug_view(&self) -> Value {
         let state = self.state();
         let sources = state.sources.iter().map(|source| self.one(source));
         Value::Array(sources.collect())
@@ -279,7 +279,7 @@ fn of_local(source: &Source, local: &Local) -> Value {
 const FILE: &str = "File";
 
 /// The kind and name under which something that is not served as it is written is shown: a file by its path.
-fn shown_as(one: &Rejected) -> (&str, &str) {
+fn kind_and_name(one: &Rejected) -> (&str, &str) {
     match one.id.kind() {
         "" => {
             let name = match &one.origin {
@@ -295,7 +295,7 @@ fn shown_as(one: &Rejected) -> (&str, &str) {
 
 /// An object that is not served as it is written: what stays of it is shown beside.
 fn refused(one: &Rejected) -> Option<Written> {
-    let (kind, full) = shown_as(one);
+    let (kind, full) = kind_and_name(one);
     let api_version = match kind_of(one.id.collection) {
         Some(kind) => {
             let version = kind.versions.last().copied().unwrap_or_default();

@@ -48,7 +48,7 @@ impl Source {
     }
 
     /// As whoever wrote the configuration knows it.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn configured_name(&self) -> String {
         match &self.origin {
             SourceOrigin::Link(link) => link.named().to_owned(),
             SourceOrigin::Local(_) | SourceOrigin::Port(..) => self.name(),
@@ -85,7 +85,7 @@ impl Source {
 pub(super) fn missing(sources: &[Source]) -> String {
     let stay = sources.iter().filter(|source| !source.leaves);
     let missing = stay.filter(|source| !source.is_synced());
-    let names: BTreeSet<_> = missing.map(Source::shown).collect();
+    let names: BTreeSet<_> = missing.map(Source::configured_name).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     if names.is_empty() {
         return String::new();
@@ -98,7 +98,7 @@ pub(super) fn lost(sources: &[Source]) -> String {
     let stay = sources.iter().filter(|source| !source.leaves);
     let lost = stay.filter_map(|source| {
         let cause = source.lost()?;
-        Some(format!("{}: {cause}", source.shown()))
+        Some(format!("{}: {cause}", source.configured_name()))
     });
     let lost: BTreeSet<_> = lost.collect();
     lost.into_iter().collect::<Vec<_>>().join("; ")

@@ -100,7 +100,7 @@ impl Builder<'_> {
                 others.len()
             );
             let conflict = Conflict::new(TCP_OVER_TCP, name, message);
-            self.tell_at_sidecar(conflict);
+            self.report_at_sidecar(conflict);
         }
         let shared = self.shared.entry(PORT).or_default();
         shared.is_for(&oldest);
@@ -127,11 +127,11 @@ impl Builder<'_> {
             "the egress listener on {at} of {sidecar} is left out: no service that it imports {why}"
         );
         let key = self.name(self.port.unwrap_or(PORT));
-        self.tell_at_sidecar(Conflict::new(REJECTED_CONFIG, key, message));
+        self.report_at_sidecar(Conflict::new(REJECTED_CONFIG, key, message));
     }
 
     /// Tells a conflict at the Sidecar that says where the services of this group are, if one does.
-    pub(super) fn tell_at_sidecar(&mut self, conflict: Conflict) {
+    pub(super) fn report_at_sidecar(&mut self, conflict: Conflict) {
         self.out.conflicts.push(match self.sidecar {
             Some(sidecar) => conflict.because_of(sidecar),
             None => conflict,

@@ -63,7 +63,7 @@ impl Builder<'_> {
             let message = format!("{name} is left out: a listener before it has its place");
             let mut conflict = Conflict::new(TCP_OVER_TCP, name, message);
             conflict.services = shared.services;
-            self.tell_at_sidecar(conflict);
+            self.report_at_sidecar(conflict);
             return;
         }
         let mut chains = shared.chains;
@@ -144,7 +144,7 @@ impl Builder<'_> {
         };
         if taken || self.out.listeners.contains_key(&name) {
             let message = format!("{name} is left out: the proxy listens there");
-            self.tell_at_sidecar(Conflict::new(INVALID_LISTENER, name, message));
+            self.report_at_sidecar(Conflict::new(INVALID_LISTENER, name, message));
             return;
         }
         let http = self.http(&name, HTTP_PROXY.to_owned(), Extras::default());

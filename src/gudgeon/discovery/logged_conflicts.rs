@@ -1,0 +1,179 @@
+//! Conflicts in the log: each is told once for as long as it stands, whoever it was found for.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use xds::node::clipped;
+use xds::snapshot::Conflict;
+use xds::view::Type;
+
+use super::hub::Hub;
+
+/// From the first resource that was made to the look for conflicts: the other proxies ask for theirs meanwhile.
+const GATHER: Duration = Duration::from_secs(1);
+/// A conflict that nobody finds for so long is over. Chosen: a new snapshot has none until proxies ask for what it makes of them,
+/// and the last one has its answer a second after the debounce.
+const OVER: Duration = Duration::from_secs(10);
+
+/// Conflicts that were told, by their hashes: objects may make many, and their texts are long.
+#[derive(Debug, Default)]
+pub(super) struct LoggedConflicts(BTreeMap<u64, Option<Duration>>);
+
+impl LoggedConflicts {
+    /// Returns the conflicts among `all` that were not told yet.
+    pub(super) fn news<'a>(&mut self, now: Duration, all: &'a [Conflict]) -> Vec<&'a Conflict> {
+        let mut standing = BTreeMap::new();
+        let mut news = Vec::new();
+        for conflict in all {
+            let hash = hash(conflict);
+            if standing.insert(hash, None).is_none() && !self.0.contains_key(&hash) {
+                news.push(conflict);
+            }
+        }
+        for (hash, missing) in std::mem::take(&mut self.0) {
+            let since = missing.unwrap_or(now);
+            if now.saturating_sub(since) < OVER {
+                standing.entry(hash).or_insert(Some(since));
+            }
+        }
+        self.0 = standing;
+        news
+    }
+
+    /// When the first of those that are missing is over.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let missing = self.0.values().filter_map(|since| *since);
+        missing.min().map(|since| since + OVER)
+    }
+}
+
+fn hash(conflict: &Conflict) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (conflict.metric, &conflict.key, &conflict.message).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// In one line: what lost, and why.
+pub(super) fn in_words(conflict: &Conflict) -> String {
+    let Conflict {
+        metric,
+        key,
+        message,
+        proxy,
+        objects,
+        services,
+    } = conflict;
+    let what = match (objects.as_slice(), services.as_slice()) {
+        ([object, ..], _) => object.to_string(),
+        ([], [service, ..]) => format!("service {}/{}", service.namespace, service.hostname),
+        ([], []) => key.clone(),
+    };
+    let at = match *what == **key {
+        true => String::new(),
+        false => format!(" {key}:"),
+    };
+    let found = match &**proxy {
+        "" => String::new(),
+        proxy => format!(", found for {}", clipped(proxy)),
+    };
+    format!("{what}:{at} {message} ({metric}{found})")
+}
+
+impl Hub {
+    /// A response is on its way, that took so long to make.
+    pub(super) fn sent(&self, kind: Type, took: Duration) {
+        self.metrics.sent(kind, took);
+        // Assignments are in conflict with nothing.
+        if kind != Type::Endpoint {
+            self.made.notify_one();
+        }
+    }
+}
+
+/// Logs conflicts as they come up, for ever.
+pub(super) async fn run(hub: Arc<Hub>) {
+    let mut again = None;
+    loop {
+        let due = async {
+            match again {
+                Some(at) => tokio::time::sleep_until(hub.clock.instant(at)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = hub.made.notified() => sleep(GATHER).await,
+            () = due => {}
+        }
+        let Some(snapshot) = hub.snapshot() else {
+            continue;
+        };
+        let size = xds::snapshot::Snapshot::size(snapshot.world());
+        let (this, now) = (Arc::clone(&hub), hub.clock.now());
+        let look = move || this.log_limiters.conflicts(now, &snapshot);
+        again = hub.beside(size, look).await.flatten();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conflict(key: &str) -> Conflict {
+        Conflict {
+            metric: "m",
+            key: key.to_owned(),
+            message: format!("{key} is left out"),
+            proxy: "".into(),
+            objects: Vec::new(),
+            services: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_is_told_once_for_as_long_as_it_stands() {
+        let mut told = LoggedConflicts::default();
+        let (a, b) = (conflict("a"), conflict("b"));
+        let second = Duration::from_secs;
+        let mut news = |at: u64, all: &[&Conflict]| {
+            let all: Vec<Conflict> = all.iter().map(|one| (*one).clone()).collect();
+            let news = told.news(second(at), &all);
+            let keys = news.iter().map(|one| one.key.clone());
+            (keys.collect::<Vec<_>>().join(" "), told.deadline())
+        };
+        assert_eq!(news(0, &[&a]), ("a".to_owned(), None));
+        // Another proxy has found the same.
+        let other = Conflict {
+            proxy: "sidecar~x".into(),
+            ..a.clone()
+        };
+        assert_eq!(news(1, &[&a, &other, &b]), ("b".to_owned(), None));
+        // A new snapshot, whose proxies have not asked yet.
+        assert_eq!(news(100, &[]), (String::new(), Some(second(110))));
+        assert_eq!(news(105, &[&a]), (String::new(), Some(second(110))));
+        assert_eq!(news(110, &[&a]), (String::new(), None));
+        // The other one is over, and comes back.
+        assert_eq!(news(111, &[&a, &b]), ("b".to_owned(), None));
+        assert_eq!(news(200, &[]), (String::new(), Some(second(210))));
+        assert_eq!(news(210, &[]), (String::new(), None));
+    }
+
+    #[test]
+    fn a_line_names_what_lost_once() {
+        let mut one = conflict("AuthorizationPolicy n/p");
+        one.message = "nothing is let in".to_owned();
+        assert_eq!(
+            in_words(&one),
+            "AuthorizationPolicy n/p: nothing is let in (m)"
+        );
+        one.key = "0.0.0.0_9000".to_owned();
+        one.services = vec![api::model::ServiceKey::new("b.n", "n")];
+        one.proxy = "sidecar~x".into();
+        assert_eq!(
+            in_words(&one),
+            "service n/b.n: 0.0.0.0_9000: nothing is let in (m, found for sidecar~x)"
+        );
+    }
+}

@@ -1,0 +1,37 @@
+//! Numbers of the objects that MCP sources send, for gauges, the log and pages.
+
+use std::collections::BTreeMap;
+
+use sources::registry::{ReceivedObjects, SourceId};
+
+use crate::discovery::facts::{Counts, Facts, ROUTES};
+use crate::discovery::inert::RuleCounts;
+
+/// Replaces the facts about a source. `plain`: objects that are no configuration, by kind.
+pub(super) fn count(
+    facts: &Facts,
+    source: &SourceId,
+    received: &ReceivedObjects,
+    plain: BTreeMap<&'static str, usize>,
+) {
+    let plain = plain.into_iter().filter(|(_, count)| *count > 0);
+    let mut counts: Counts = plain.map(|(kind, count)| (kind.into(), count)).collect();
+    let mut rejected = Vec::new();
+    let mut rules = RuleCounts::default();
+    let mut routes = 0_usize;
+    for (object, is_good) in received.all() {
+        let kind = object.kind.kind;
+        rules.add(object.kind.group, kind);
+        if is_good {
+            *counts.entry(kind.into()).or_default() += 1;
+            routes = routes.saturating_add(usize::from(kind == ROUTES));
+        } else {
+            let name = format!("{}/{}", object.namespace, object.name);
+            rejected.push((kind.into(), name));
+        }
+    }
+    facts.count(source, counts);
+    facts.reject(source, rejected.into_iter());
+    facts.rule(source, rules);
+    facts.route(source, routes);
+}

@@ -1,0 +1,282 @@
+//! Validates one object: collects all its errors in its author's words. Pure.
+
+use api::config::{self, Finding, Kind, Object};
+use api::text::cut;
+use serde_json::Value;
+
+use crate::admission::{AdmissionRequest, AdmissionResponse, Cause, DecodeError};
+use crate::named_files::put_namespace;
+use crate::redact::quotations;
+use crate::secrets;
+
+/// Bytes of the whole message.
+const MESSAGE_BYTES: usize = 4 << 10;
+/// Bytes of one cause.
+const CAUSE_BYTES: usize = 1 << 10;
+/// Bytes of one warning, within the API server's limit.
+const WARNING_BYTES: usize = 250;
+/// Bytes of all warnings: the API server silently drops those beyond.
+const WARNINGS_BYTES: usize = 4 << 10;
+
+/// Bytes reserved for `; … and N more`.
+const MORE: usize = 32;
+
+/// Validates an object and returns its findings.
+pub(super) type Check = fn(&Value) -> (Option<Object>, Vec<Finding>);
+
+/// The kinds that a path validates: all, or one of the two sets of old releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    All,
+    Pilot,
+    Mixer,
+}
+
+impl Scope {
+    pub(super) fn of(path: &str) -> Option<Self> {
+        match path {
+            "/validate" => Some(Self::All),
+            "/admitpilot" => Some(Self::Pilot),
+            "/admitmixer" => Some(Self::Mixer),
+            _ => None,
+        }
+    }
+
+    fn takes(self, kind: &Kind) -> bool {
+        const OF_MIXER: [&str; 6] = [
+            "rule",
+            "handler",
+            "instance",
+            "attributemanifest",
+            "adapter",
+            "template",
+        ];
+        // The kinds that Mixer's adapters and templates had before have no check.
+        let is_mixers = kind.group == "config.istio.io"
+            && (OF_MIXER.contains(&kind.kind) || kind.check == config::Check::Unused);
+        match self {
+            Self::All => true,
+            Self::Pilot => !is_mixers,
+            Self::Mixer => is_mixers,
+        }
+    }
+}
+
+/// The reasons for a refusal or an error, by the values of the metric's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    UnsupportedOperation,
+    Undecodable,
+    UnknownType,
+    /// Fields.
+    Conversion,
+    /// Rules.
+    Invalid,
+}
+
+impl Reason {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::UnsupportedOperation => "unsupported_operation",
+            Self::Undecodable => "yaml_decode_error",
+            Self::UnknownType => "unknown_type",
+            Self::Conversion => "crd_conversion_error",
+            Self::Invalid => "invalid_resource",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct ValidationVerdict {
+    pub(super) says: AdmissionResponse,
+    pub(super) warnings: Vec<String>,
+    /// `None`: the object is valid.
+    pub(super) reason: Option<Reason>,
+    /// The reasons for a refusal, as operators may read them.
+    pub(super) shown: String,
+}
+
+impl ValidationVerdict {
+    fn passed(reason: Option<Reason>) -> Self {
+        Self {
+            says: AdmissionResponse::Unchanged,
+            warnings: Vec::new(),
+            reason,
+            shown: String::new(),
+        }
+    }
+
+    /// Refuses an object that cannot be decoded.
+    fn undecodable(message: &str) -> Self {
+        let says = AdmissionResponse::Refused {
+            code: 400,
+            message: cut(message, MESSAGE_BYTES).to_owned(),
+            causes: Vec::new(),
+        };
+        Self {
+            says,
+            warnings: Vec::new(),
+            reason: Some(Reason::Undecodable),
+            shown: quotations(message),
+        }
+    }
+
+    fn refused(code: u16, reason: Reason, errors: &[Finding]) -> Self {
+        let says = AdmissionResponse::Refused {
+            code,
+            message: message(errors),
+            causes: errors.iter().map(cause).collect(),
+        };
+        let shown: Vec<Finding> = errors.iter().map(secrets::finding).collect();
+        Self {
+            says,
+            warnings: Vec::new(),
+            reason: Some(reason),
+            shown: message(&shown),
+        }
+    }
+}
+
+/// The question's object gets its request's namespace, where it has none.
+pub(super) fn validate(
+    question: &mut AdmissionRequest,
+    read: Result<(), DecodeError>,
+    scope: Scope,
+    check: Check,
+) -> ValidationVerdict {
+    match read {
+        Ok(()) => {}
+        Err(DecodeError::TooLarge) => {
+            let error = Finding::error("", DecodeError::TooLarge.cause());
+            return ValidationVerdict::refused(422, Reason::Undecodable, &[error]);
+        }
+        Err(flaw) => {
+            let said = format!("could not decode body: {}", flaw.cause());
+            return ValidationVerdict::undecodable(&said);
+        }
+    }
+    if !matches!(question.operation.as_str(), "CREATE" | "UPDATE") {
+        return ValidationVerdict::passed(Some(Reason::UnsupportedOperation));
+    }
+    if !question.sub_resource.is_empty() {
+        return ValidationVerdict::passed(None);
+    }
+    if question.object.is_null() {
+        return ValidationVerdict::undecodable("there is no object in the request");
+    }
+    let deletion = question.object.pointer("/metadata/deletionTimestamp");
+    if deletion.is_some_and(|time| !time.is_null()) {
+        // Its finalizers are removed by updates: refusing one would keep the object for ever.
+        return ValidationVerdict::passed(None);
+    }
+    if !question.namespace.is_empty() {
+        put_namespace(&mut question.object, &question.namespace);
+    }
+    let object = &question.object;
+    let (kind, mut findings) = match elsewhere(object, scope) {
+        Some(finding) => (None, vec![finding]),
+        None => {
+            let (checked, mut findings) = check(object);
+            if let Some(object) = &checked
+                && !has_errors(&findings)
+            {
+                findings.extend(config::notes_of(object));
+            }
+            (checked.map(|object| object.kind), findings)
+        }
+    };
+    let warnings = if question.is_v1() {
+        response_warnings(&findings)
+    } else {
+        Vec::new()
+    };
+    findings.retain(Finding::is_error);
+    let mut verdict = match findings.first() {
+        None => ValidationVerdict::passed(None),
+        Some(first) => {
+            let is_unknown = kind.is_none() && matches!(first.path.as_str(), "kind" | "apiVersion");
+            let code = if is_unknown { 400 } else { 422 };
+            let reason = match kind {
+                None if is_unknown => Reason::UnknownType,
+                None => Reason::Undecodable,
+                Some(_) if has_errors(&config::read(object).1) => Reason::Conversion,
+                Some(_) => Reason::Invalid,
+            };
+            ValidationVerdict::refused(code, reason, &findings)
+        }
+    };
+    verdict.warnings = warnings;
+    verdict
+}
+
+fn has_errors(findings: &[Finding]) -> bool {
+    findings.iter().any(Finding::is_error)
+}
+
+/// A kind that is known, and asked about at another path.
+fn elsewhere(object: &Value, scope: Scope) -> Option<Finding> {
+    let text = |name| object.get(name).and_then(Value::as_str);
+    let (version, name) = (text("apiVersion")?, text("kind")?);
+    let kind = config::kind(version, name).ok()?;
+    let said = format!("unrecognized type {version} {name}");
+    (!scope.takes(kind)).then(|| Finding::error("kind", said))
+}
+
+/// Joins the errors in one line: as many as fit, and the number of the others.
+fn message(errors: &[Finding]) -> String {
+    const BEGIN: &str = "configuration is invalid: ";
+    let mut message = String::from(BEGIN);
+    for (at, error) in errors.iter().enumerate() {
+        let words = error.to_string();
+        let separator = if at == 0 { "" } else { "; " };
+        if at > 0 && message.len() + words.len() + separator.len() + MORE > MESSAGE_BYTES {
+            let more: usize = errors.iter().skip(at).map(stands_for).sum();
+            message.push_str(&format!("; … and {more} more"));
+            break;
+        }
+        message.push_str(separator);
+        message.push_str(cut(&words, MESSAGE_BYTES - BEGIN.len() - MORE));
+    }
+    message
+}
+
+/// Returns the number of errors that a finding stands for: the last of a hundred gives the number of the rest.
+fn stands_for(error: &Finding) -> usize {
+    let words = error.message.strip_prefix("… and ");
+    let more = words.and_then(|words| words.strip_suffix(" more")?.parse().ok());
+    more.filter(|_| error.path.is_empty()).unwrap_or(1)
+}
+
+fn cause(error: &Finding) -> Cause {
+    Cause {
+        field: cut(&error.path, CAUSE_BYTES).to_owned(),
+        message: cut(&error.message, CAUSE_BYTES).to_owned(),
+    }
+}
+
+fn response_warnings(findings: &[Finding]) -> Vec<String> {
+    let warnings = findings.iter().filter(|found| !found.is_error());
+    let mut shown: Vec<String> = warnings
+        .map(|warning| {
+            let words = match warning.path.as_str() {
+                // A warning about a kind names it.
+                "" | "kind" => warning.message.clone(),
+                path => format!("{path}: {}", warning.message),
+            };
+            cut(&words, WARNING_BYTES).to_owned()
+        })
+        .collect();
+    if shown.iter().map(String::len).sum::<usize>() > WARNINGS_BYTES {
+        let mut bytes = MORE;
+        let fit = shown.iter().take_while(|warning| {
+            bytes += warning.len();
+            bytes <= WARNINGS_BYTES
+        });
+        let more = shown.split_off(fit.count()).len();
+        shown.push(format!("… and {more} more"));
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,534 @@
+//! Reviews and their responses, as a table.
+
+use serde_json::json;
+
+use super::super::decisions::ValidationDecision;
+use super::super::service::MANNER;
+use super::*;
+
+fn virtual_service(spec: &Value) -> Value {
+    json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "web"}, "spec": spec})
+}
+
+fn weights(first: u32, second: u32) -> Value {
+    virtual_service(&json!({"hosts": ["a"], "http": [{"route": [
+        {"destination": {"host": "x"}, "weight": first}, {"destination": {"host": "y"}, "weight": second}]}]}))
+}
+
+fn review(version: &str, request: &Value) -> String {
+    let mut asked = json!({"uid": "u-1", "namespace": "web", "operation": "CREATE",
+        "kind": {"group": "networking.istio.io", "version": "v1", "kind": "VirtualService"},
+        "resource": {"group": "networking.istio.io", "version": "v1", "resource": "virtualservices"}});
+    for (key, value) in request.as_object().unwrap() {
+        asked[key] = value.clone();
+    }
+    json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "request": asked}).to_string()
+}
+
+fn checked(text: &str, scope: Scope) -> (Value, ValidationVerdict, ValidationDecision) {
+    let (mut question, read) = AdmissionRequest::read(text.as_bytes(), MANNER);
+    let verdict = validate(&mut question, read, scope, config::check);
+    let answer = question.answer(&verdict.says, &verdict.warnings);
+    let decision = ValidationDecision::new(&question, &verdict, std::time::Duration::ZERO);
+    let answer = serde_json::from_slice(&answer).unwrap();
+    (answer, verdict, decision)
+}
+
+fn answered(request: &Value) -> (Value, Option<Reason>) {
+    let (answer, verdict, _) = checked(&review("v1", request), Scope::All);
+    (answer["response"].clone(), verdict.reason)
+}
+
+#[test]
+fn weights_are_added_up() {
+    for version in ["v1", "v1beta1"] {
+        let text = review(version, &json!({"object": weights(75, 20)}));
+        let (answer, verdict, _) = checked(&text, Scope::All);
+        assert_eq!(
+            answer,
+            json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "response": {
+                "uid": "u-1", "allowed": false, "status": {
+                    "code": 422, "reason": "Invalid",
+                    "message": "configuration is invalid: spec.http[0].route: weights add up to 95, not 100",
+                    "details": {"kind": "VirtualService", "group": "networking.istio.io", "name": "web",
+                        "causes": [{"reason": "FieldValueInvalid", "field": "spec.http[0].route",
+                        "message": "weights add up to 95, not 100"}]}}}})
+        );
+        assert_eq!(verdict.reason, Some(Reason::Invalid));
+        let text = review(version, &json!({"object": weights(75, 25)}));
+        let (answer, verdict, _) = checked(&text, Scope::All);
+        let response = json!({"uid": "u-1", "allowed": true});
+        assert_eq!(
+            answer,
+            json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "response": response})
+        );
+        assert_eq!(verdict.reason, None);
+    }
+}
+
+/// Compares a response with the expected findings of an object. Warnings are for people: only their presence is checked.
+fn says(object: &Value, namespace: &str, said: &[&str]) {
+    let (response, _) = answered(&json!({"object": object, "namespace": namespace}));
+    let said = said.iter().copied();
+    let (warnings, errors): (Vec<&str>, Vec<&str>) =
+        said.partition(|said| said.starts_with("warning: "));
+    assert_eq!(response["allowed"], errors.is_empty(), "{object}");
+    let causes = response["status"]["details"]["causes"].as_array();
+    let causes = causes.into_iter().flatten().map(|cause| {
+        let text = |name: &str| cause[name].as_str().unwrap_or_default();
+        format!("{}: {}", text("field"), text("message"))
+    });
+    assert_eq!(causes.collect::<Vec<_>>(), errors, "{object}");
+    let heard = response["warnings"].as_array();
+    let heard: Vec<_> = heard
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    for warning in warnings {
+        let (_, message) = warning
+            .rsplit_once("]: ")
+            .or_else(|| warning.rsplit_once(": "))
+            .unwrap();
+        assert!(
+            heard.iter().any(|heard| heard.contains(message)),
+            "{object}: {heard:?}"
+        );
+    }
+}
+
+#[test]
+fn every_row_is_judged_as_everywhere() {
+    for line in include_str!("../../../../api/tests/rows.jsonl").lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| row[name].as_str().unwrap();
+        let document = config::document::documents(text("spec")).next();
+        let spec = document.unwrap().unwrap().parts()[0].value();
+        let object = json!({
+            "apiVersion": text("apiVersion"),
+            "kind": text("kind"),
+            "metadata": {"name": text("name"), "namespace": "ns"},
+            "spec": spec,
+        });
+        let said = row["said"].as_array().unwrap().iter();
+        let said: Vec<_> = said.map(|said| said.as_str().unwrap()).collect();
+        says(&object, "ns", &said);
+    }
+}
+
+#[test]
+fn every_example_is_judged_as_everywhere() {
+    let mut seen = 0;
+    for example in crate::examples::examples() {
+        for expected in example.expected().unwrap_or_default() {
+            let said: Vec<_> = expected
+                .said
+                .iter()
+                .map(|(_, said)| said.as_str())
+                .collect();
+            seen += said.len();
+            says(&expected.value, &expected.namespace, &said);
+        }
+    }
+    assert!(seen > 100, "{seen}");
+}
+
+#[test]
+fn three_faults_are_three_causes_and_one_message() {
+    let object = virtual_service(&json!({"hosts": ["a_"], "htp": [], "http": [
+        {"timeout": "0s", "route": [{"destination": {"host": "x"}}]}]}));
+    let (response, reason) = answered(&json!({"object": object}));
+    let causes = response["status"]["details"]["causes"].as_array().unwrap();
+    let fields: Vec<&str> = causes
+        .iter()
+        .map(|cause| cause["field"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        fields,
+        ["spec.hosts[0]", "spec.htp", "spec.http[0].timeout"]
+    );
+    assert_eq!(
+        response["status"]["message"],
+        "configuration is invalid: spec.hosts[0]: \"a_\" is not a host name: \"a_\" is not a DNS label; \
+         spec.htp: unknown field, did you mean \"http\"?; spec.http[0].timeout: duration 0s is less than 1ms"
+    );
+    assert_eq!(reason, Some(Reason::Conversion));
+}
+
+#[test]
+fn what_is_allowed_unseen() {
+    let bad = weights(75, 20);
+    let mut going = bad.clone();
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let unsupported = Some(Reason::UnsupportedOperation);
+    for (request, reason) in [
+        (
+            json!({"operation": "DELETE", "object": null, "oldObject": bad}),
+            unsupported,
+        ),
+        (
+            json!({"operation": "CONNECT", "object": {"kind": "PodExecOptions"}}),
+            unsupported,
+        ),
+        (
+            json!({"operation": "UPDATE", "subResource": "status", "object": bad}),
+            None,
+        ),
+        (json!({"operation": "UPDATE", "object": going}), None),
+    ] {
+        let (response, found) = answered(&request);
+        assert_eq!(response, json!({"uid": "u-1", "allowed": true}));
+        assert_eq!(found, reason, "{request}");
+    }
+}
+
+#[test]
+fn what_is_refused_and_how() {
+    let deep = |depth: usize| {
+        let text = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let mut nested = weights(75, 25);
+    nested["spec"]["http"] = deep(70);
+    let mut large = weights(75, 25);
+    large["metadata"]["annotations"] = json!({"a": "x".repeat(1600 << 10)});
+    let named = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": {}});
+    for (request, code, words, reason) in [
+        (json!({}), 400, "there is no object", Reason::Undecodable),
+        (
+            json!({"object": null}),
+            400,
+            "there is no object",
+            Reason::Undecodable,
+        ),
+        (
+            json!({"object": [1]}),
+            422,
+            "expected an object",
+            Reason::Undecodable,
+        ),
+        (
+            json!({"object": nested}),
+            422,
+            "configuration is invalid: nested too deeply",
+            Reason::Undecodable,
+        ),
+        (
+            json!({"object": large}),
+            422,
+            "configuration is invalid: object is too large",
+            Reason::Undecodable,
+        ),
+        (
+            json!({"object": named("networking.istio.io/v1", "VirtualServise")}),
+            400,
+            "configuration is invalid: kind: unrecognized type networking.istio.io/v1 VirtualServise, did you mean \"VirtualService\"?",
+            Reason::UnknownType,
+        ),
+        (
+            json!({"object": named("apps/v1", "Deployment")}),
+            400,
+            "kind: unrecognized type apps/v1 Deployment",
+            Reason::UnknownType,
+        ),
+        (
+            json!({"object": {"kind": "Gateway"}}),
+            400,
+            "apiVersion: is required",
+            Reason::UnknownType,
+        ),
+        (
+            json!({"namespace": "a_b", "object": weights(75, 25)}),
+            422,
+            "metadata.namespace: \"a_b\" is not a DNS label",
+            Reason::Conversion,
+        ),
+    ] {
+        let (response, found) = answered(&request);
+        assert_eq!(response["allowed"], false);
+        assert_eq!(response["status"]["code"], code, "{response}");
+        let message = response["status"]["message"].as_str().unwrap();
+        assert!(message.contains(words), "{message}: {words}");
+        assert_eq!(found, Some(reason), "{message}");
+    }
+}
+
+/// Deeper than a review is read.
+#[test]
+fn what_is_too_deep_may_go_and_may_not_come() {
+    let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
+    for operation in ["CREATE", "UPDATE"] {
+        for going in [true, false] {
+            let mut object = weights(75, 25);
+            object["spec"]["http"] = json!("DEEP");
+            if going {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            let text = review("v1", &json!({"operation": operation, "object": object}));
+            let (answer, verdict, _) = checked(&text.replace("\"DEEP\"", &deep), Scope::All);
+            let response = &answer["response"];
+            assert_eq!(
+                (&response["uid"], &response["allowed"]),
+                (&json!("u-1"), &json!(going))
+            );
+            if going {
+                assert_eq!(verdict.reason, None);
+            } else {
+                let message = response["status"]["message"].as_str().unwrap();
+                assert!(message.contains("nested too deeply"), "{message}");
+                assert_eq!(verdict.reason, Some(Reason::Undecodable));
+            }
+        }
+    }
+}
+
+/// An update mends it.
+#[test]
+fn what_was_too_deep_is_mended_by_an_update() {
+    let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
+    let many = format!("[{}1]", "1,".repeat(600_000));
+    for much in [deep, many] {
+        for (object, allowed) in [(weights(75, 25), true), (weights(75, 20), false)] {
+            let request =
+                json!({"operation": "UPDATE", "object": object, "oldObject": {"spec": "MUCH"}});
+            let text = review("v1", &request).replace("\"MUCH\"", &much);
+            let (answer, _, _) = checked(&text, Scope::All);
+            let response = &answer["response"];
+            assert_eq!(response["allowed"], allowed, "{response}");
+            if !allowed {
+                assert_eq!(response["status"]["code"], 422);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_review_is_refused_in_words() {
+    let twice = review("v1", &json!({"object": "X"}))
+        .replace("\"X\"", "{\"spec\": {\"hosts\": [], \"hosts\": []}}");
+    for (text, words) in [
+        ("{", "could not decode body: EOF"),
+        (
+            "{\"kind\": \"Pod\"}",
+            "could not decode body: kind \"Pod\": want AdmissionReview",
+        ),
+        (
+            &review("v2", &json!({})),
+            "could not decode body: apiVersion",
+        ),
+        (
+            "{\"apiVersion\": \"admission.k8s.io/v1beta1\", \"kind\": \"AdmissionReview\"}",
+            "could not decode body: review: no request in it",
+        ),
+        (
+            &twice,
+            "could not decode body: the key \"hosts\" is written twice",
+        ),
+    ] {
+        let (answer, verdict, decision) = checked(text, Scope::All);
+        assert_eq!(answer["response"]["allowed"], false);
+        let message = answer["response"]["status"]["message"].as_str().unwrap();
+        assert!(message.starts_with(words), "{message}");
+        assert_eq!(verdict.reason, Some(Reason::Undecodable));
+        assert!(!decision.allowed);
+        let version = if text.contains("v1beta1") {
+            "admission.k8s.io/v1beta1"
+        } else {
+            "admission.k8s.io/v1"
+        };
+        assert_eq!(answer["apiVersion"], version);
+    }
+}
+
+#[test]
+fn the_namespace_is_the_requests_where_the_object_has_none() {
+    for (of_object, of_request, expected) in [
+        (None, "web", "web"),
+        (Some("own"), "web", "own"),
+        (Some(""), "web", "web"),
+        (None, "", ""),
+    ] {
+        let mut object = weights(75, 25);
+        if let Some(namespace) = of_object {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        let text = review("v1", &json!({"namespace": of_request, "object": object}));
+        let (answer, _, decision) = checked(&text, Scope::All);
+        assert_eq!(answer["response"]["allowed"], true);
+        assert_eq!(decision.namespace, expected);
+    }
+    // A rule that asks for it.
+    let object = json!({"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule", "metadata": {"name": "a"},
+        "spec": {"host": "a", "exportTo": [".", "web"]}});
+    let (response, _) = answered(&json!({"object": object}));
+    let message = response["status"]["message"].as_str().unwrap();
+    assert!(message.contains("duplicate"), "{message}");
+    let (response, _) = answered(&json!({"object": object, "namespace": "other"}));
+    assert_eq!(response["allowed"], true, "{response}");
+}
+
+#[test]
+fn each_path_has_its_kinds() {
+    assert_eq!(Scope::of("/validate"), Some(Scope::All));
+    assert_eq!(Scope::of("/admit"), None);
+    let (pilot, mixer) = (
+        Scope::of("/admitpilot").unwrap(),
+        Scope::of("/admitmixer").unwrap(),
+    );
+    let mut of_mixer = 0;
+    for kind in config::KINDS {
+        assert_ne!(pilot.takes(kind), mixer.takes(kind));
+        assert!(Scope::All.takes(kind));
+        of_mixer += usize::from(mixer.takes(kind));
+    }
+    assert_eq!(of_mixer, 6);
+    for kind in config::EARLIER {
+        assert!(mixer.takes(kind) && !pilot.takes(kind), "{}", kind.kind);
+    }
+    for kind in config::LATER {
+        assert!(pilot.takes(kind) && !mixer.takes(kind), "{}", kind.kind);
+    }
+    let metric = json!({"apiVersion": "config.istio.io/v1alpha2", "kind": "metric", "metadata": {"name": "a"}, "spec": {}});
+    let rule = json!({"apiVersion": "config.istio.io/v1alpha2", "kind": "rule", "metadata": {"name": "a"}, "spec": {}});
+    for (scope, object, allowed) in [
+        (mixer, weights(75, 25), false),
+        (pilot, weights(75, 25), true),
+        (pilot, rule.clone(), false),
+        (mixer, rule, true),
+        (pilot, metric.clone(), false),
+        (mixer, metric, true),
+    ] {
+        let (answer, verdict, _) = checked(&review("v1", &json!({"object": object})), scope);
+        let response = &answer["response"];
+        assert_eq!(response["allowed"], allowed, "{response}");
+        if !allowed {
+            assert_eq!(response["status"]["code"], 400);
+            let message = response["status"]["message"].as_str().unwrap();
+            let begin = "configuration is invalid: kind: unrecognized type ";
+            assert!(message.starts_with(begin), "{message}");
+            assert_eq!(verdict.reason, Some(Reason::UnknownType));
+        }
+    }
+}
+
+#[test]
+fn later_kinds_pass_with_a_warning_that_v1_shows() {
+    let telemetry = json!({"apiVersion": "telemetry.istio.io/v1", "kind": "Telemetry", "metadata": {"name": "a"}, "spec": {"any": 1}});
+    let (response, reason) = answered(&json!({"object": telemetry}));
+    assert_eq!(
+        response,
+        json!({"uid": "u-1", "allowed": true,
+            "warnings": ["Telemetry is not used by gudgeon and was not checked"]})
+    );
+    assert_eq!(reason, None);
+    let text = review("v1beta1", &json!({"object": telemetry}));
+    let (answer, _, _) = checked(&text, Scope::All);
+    assert_eq!(answer["response"], json!({"uid": "u-1", "allowed": true}));
+}
+
+#[test]
+fn warnings_are_short_and_as_many_as_fit() {
+    let finding = |at: usize| Finding::warning(format!("spec.x[{at}]"), "ü".repeat(300));
+    let all: Vec<Finding> = (0..40).map(finding).collect();
+    let warnings = response_warnings(&all);
+    assert_eq!(warnings.len(), 17);
+    assert!(warnings.iter().all(|warning| warning.len() <= 250));
+    assert!(warnings.iter().map(String::len).sum::<usize>() <= 4096);
+    assert_eq!(
+        warnings[0],
+        format!("spec.x[0]: {}", "ü".repeat((250 - 11) / 2))
+    );
+    assert_eq!(warnings[16], "… and 24 more");
+    assert_eq!(response_warnings(&all[..16]).len(), 16);
+    assert!(!response_warnings(&all[..16])[15].starts_with('…'));
+    // Many, where they are short.
+    let mut object = weights(75, 25);
+    object["spec"]["gateways"] = json!(vec!["a.b"; 60]);
+    object["spec"]["http"][0]["headers"] = json!({"request": {"remove": ["x".repeat(20_000)]}});
+    let (response, _) = answered(&json!({"object": object}));
+    let warnings = response["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 61);
+    assert_eq!(warnings[59], "spec.gateways[59]: write NAMESPACE/NAME");
+    // The warning about the whole object comes last.
+    let last = warnings[60].as_str().unwrap();
+    assert!(last.starts_with("spec.http[0].headers"), "{last}");
+}
+
+#[test]
+fn a_message_has_an_end() {
+    let finding = |at: usize| Finding::error(format!("spec.x[{at}]"), "ü".repeat(100));
+    let all: Vec<Finding> = (0..100).map(finding).collect();
+    let whole = message(&all);
+    assert!(whole.len() <= MESSAGE_BYTES, "{}", whole.len());
+    assert!(whole.len() > MESSAGE_BYTES - 300);
+    assert!(whole.ends_with(" more"), "{whole}");
+    let one = message(&[Finding::error("p".repeat(9000), "m")]);
+    assert!(one.len() <= MESSAGE_BYTES);
+    let of_long = cause(&Finding::error("p".repeat(9000), "m".repeat(9000)));
+    assert_eq!((of_long.field.len(), of_long.message.len()), (1024, 1024));
+    // A hundred are causes, and how many more there are is no field's.
+    let hosts: Vec<String> = (0..150).map(|at| format!("a_{at}")).collect();
+    let mut object = weights(75, 25);
+    object["spec"]["hosts"] = json!(hosts);
+    let (response, _) = answered(&json!({"object": object}));
+    let causes = response["status"]["details"]["causes"].as_array().unwrap();
+    assert_eq!(causes.len(), 101);
+    assert_eq!(
+        causes[100],
+        json!({"reason": "FieldValueInvalid", "message": "… and 50 more"})
+    );
+    // The message gives the number of errors that it omits.
+    let message = response["status"]["message"].as_str().unwrap();
+    let (begin, last) = message.rsplit_once("; ").unwrap();
+    let shown = begin.split("; ").count();
+    assert!(shown < 100, "{message}");
+    assert_eq!(last, format!("… and {} more", 150 - shown));
+}
+
+#[test]
+fn what_is_remembered_has_no_secret_and_no_object() {
+    let object = json!({"apiVersion": "security.istio.io/v1", "kind": "RequestAuthentication", "metadata": {"name": "a"},
+        "spec": {"jwtRules": [{"issuer": "i", "jwks": "the-private-part"}], "hosts": "x"}});
+    let text = review(
+        "v1",
+        &json!({"object": object, "operation": "UPDATE", "dryRun": true}),
+    );
+    let (_, _, decision) = checked(&text, Scope::All);
+    let shown = decision.json();
+    assert!(!shown.to_string().contains("the-private-part"), "{shown}");
+    assert_eq!(shown["kind"], "security.istio.io/v1 RequestAuthentication");
+    assert_eq!(
+        (&shown["namespace"], &shown["name"]),
+        (&json!("web"), &json!("a"))
+    );
+    assert_eq!(
+        (&shown["operation"], &shown["dryRun"]),
+        (&json!("UPDATE"), &json!(true))
+    );
+    assert_eq!(shown["allowed"], false);
+    let message = shown["message"].as_str().unwrap();
+    assert!(message.contains("spec.hosts: unknown field"), "{message}");
+    // Texts from outside are cut.
+    let mut object = weights(75, 25);
+    object["metadata"]["name"] = json!("n".repeat(5000));
+    let (_, _, decision) = checked(&review("v1", &json!({"object": object})), Scope::All);
+    assert_eq!(decision.name.len(), 256);
+}
+
+/// Ten times as much takes about ten times as long, not a hundred times.
+#[test]
+fn cost_grows_with_size_and_no_faster() {
+    let took = |routes: usize| {
+        let route = json!({"match": [{"uri": {"prefix": "/a"}}], "route": [{"destination": {"host": "x"}}]});
+        let object = virtual_service(&json!({"hosts": ["a"], "http": vec![route; routes]}));
+        let text = review("v1", &json!({"object": object}));
+        let start = std::time::Instant::now();
+        let (answer, _, _) = checked(&text, Scope::All);
+        assert_eq!(answer["response"]["allowed"], true, "{answer}");
+        start.elapsed()
+    };
+    // The best of some, since others use this machine too.
+    let best = |routes: usize| (0..5).map(|_| took(routes)).min().unwrap();
+    let (small, large) = (best(200), best(2000));
+    assert!(large < small * 40, "{small:?} {large:?}");
+}

@@ -1,0 +1,293 @@
+//! Objects of Kubernetes' own kinds, from which other objects are made. Fields that no transform reads are dropped on
+//! arrival.
+
+use serde_json::{Map, Value as Json};
+
+/// A kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CoreKind {
+    Endpoints,
+    EndpointSlice,
+    Ingress,
+    IngressClass,
+    Namespace,
+    Node,
+    Pod,
+    /// Read where certificates of it are given to routers; nobody else is to see what is in it.
+    Secret,
+    Service,
+}
+
+/// Checks an object by its JSON; an error gives the reason why it cannot be used.
+pub type Usable = fn(CoreKind, &str) -> Result<(), String>;
+
+/// The fields of a kind that are stored.
+struct StoredFields {
+    plain: CoreKind,
+    kind: &'static str,
+    versions: &'static [&'static str],
+    collection: &'static str,
+    /// Fields of `metadata` that are stored besides names and labels.
+    metadata: &'static [&'static str],
+    /// Top-level fields that are stored; for a field that is stored in part, its subfields.
+    fields: &'static [(&'static str, &'static [&'static str])],
+}
+
+const ANNOTATIONS: &str = "annotations";
+const VERSION: &str = "resourceVersion";
+
+const ROWS: [StoredFields; 9] = [
+    StoredFields {
+        plain: CoreKind::Endpoints,
+        kind: "Endpoints",
+        versions: &["v1"],
+        collection: "k8s/core/v1/endpoints",
+        metadata: &[VERSION],
+        fields: &[("subsets", &[])],
+    },
+    StoredFields {
+        plain: CoreKind::EndpointSlice,
+        kind: "EndpointSlice",
+        versions: &["discovery.k8s.io/v1"],
+        collection: "k8s/discovery.k8s.io/v1/endpointslices",
+        metadata: &[VERSION],
+        fields: &[("addressType", &[]), ("endpoints", &[]), ("ports", &[])],
+    },
+    StoredFields {
+        plain: CoreKind::Ingress,
+        kind: "Ingress",
+        versions: &[
+            "networking.k8s.io/v1",
+            "networking.k8s.io/v1beta1",
+            "extensions/v1beta1",
+        ],
+        collection: "k8s/extensions/v1beta1/ingresses",
+        metadata: &[ANNOTATIONS],
+        fields: &[("spec", &[])],
+    },
+    StoredFields {
+        plain: CoreKind::IngressClass,
+        kind: "IngressClass",
+        versions: &["networking.k8s.io/v1"],
+        collection: "k8s/networking.k8s.io/v1/ingressclasses",
+        metadata: &[ANNOTATIONS],
+        fields: &[("spec", &[])],
+    },
+    StoredFields {
+        plain: CoreKind::Namespace,
+        kind: "Namespace",
+        versions: &["v1"],
+        collection: "k8s/core/v1/namespaces",
+        metadata: &[ANNOTATIONS],
+        fields: &[],
+    },
+    StoredFields {
+        plain: CoreKind::Node,
+        kind: "Node",
+        versions: &["v1"],
+        collection: "k8s/core/v1/nodes",
+        metadata: &[],
+        fields: &[],
+    },
+    StoredFields {
+        plain: CoreKind::Pod,
+        kind: "Pod",
+        versions: &["v1"],
+        collection: "k8s/core/v1/pods",
+        metadata: &[],
+        fields: &[
+            ("spec", &["nodeName", "serviceAccountName"]),
+            ("status", &["podIP"]),
+        ],
+    },
+    StoredFields {
+        plain: CoreKind::Secret,
+        kind: "Secret",
+        versions: &["v1"],
+        collection: "k8s/core/v1/secrets",
+        metadata: &[],
+        fields: &[],
+    },
+    StoredFields {
+        plain: CoreKind::Service,
+        kind: "Service",
+        versions: &["v1"],
+        collection: "k8s/core/v1/services",
+        metadata: &[ANNOTATIONS, VERSION],
+        fields: &[("spec", &["type", "clusterIP", "externalName", "ports"])],
+    },
+];
+
+/// kubectl's copy of the object in itself.
+pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+impl CoreKind {
+    pub const ALL: [Self; 9] = [
+        Self::Endpoints,
+        Self::EndpointSlice,
+        Self::Ingress,
+        Self::IngressClass,
+        Self::Namespace,
+        Self::Node,
+        Self::Pod,
+        Self::Secret,
+        Self::Service,
+    ];
+
+    fn row(self) -> Option<&'static StoredFields> {
+        ROWS.iter().find(|row| row.plain == self)
+    }
+
+    pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
+        let is_it = |row: &&StoredFields| row.kind == kind && row.versions.contains(&api_version);
+        ROWS.iter().find(is_it).map(|row| row.plain)
+    }
+
+    pub(super) fn of_collection(collection: &str) -> Option<Self> {
+        let row = ROWS.iter().find(|row| row.collection == collection);
+        row.map(|row| row.plain)
+    }
+
+    #[must_use]
+    pub fn kind(self) -> &'static str {
+        self.row().map(|row| row.kind).unwrap_or_default()
+    }
+
+    /// Returns the collection's name in this program. It is never offered to sinks.
+    #[must_use]
+    pub fn collection(self) -> &'static str {
+        self.row().map(|row| row.collection).unwrap_or_default()
+    }
+
+    /// Returns true if the kind is cluster-scoped.
+    #[must_use]
+    pub fn is_everywhere(self) -> bool {
+        matches!(self, Self::IngressClass | Self::Namespace | Self::Node)
+    }
+
+    /// Returns the whole object as JSON, without the copies of it that `kubectl` and an API server put into it.
+    pub(super) fn whole(self, value: &Json, namespace: &str) -> String {
+        let mut whole = value.clone();
+        if let Some(Json::Object(metadata)) = whole.get_mut("metadata") {
+            metadata.remove("managedFields");
+            if let Some(Json::Object(annotations)) = metadata.get_mut(ANNOTATIONS) {
+                annotations.remove(LAST_APPLIED);
+            }
+            if self.is_everywhere() {
+                metadata.remove("namespace");
+            } else {
+                metadata.insert("namespace".to_owned(), namespace.into());
+            }
+        }
+        whole.to_string()
+    }
+
+    /// Returns the stored fields as JSON. `created` keeps the creation time.
+    pub(super) fn trimmed(self, value: &Json, namespace: &str, created: bool) -> String {
+        let mut kept = Map::new();
+        let Some(row) = self.row() else {
+            return String::new();
+        };
+        let mut metadata = Map::new();
+        if let Some(written) = value.get("metadata") {
+            let always = ["name", "labels"];
+            let time = created.then_some("creationTimestamp");
+            for name in always.iter().chain(row.metadata).copied().chain(time) {
+                copy(written, name, &mut metadata);
+            }
+        }
+        if let Some(Json::Object(annotations)) = metadata.get_mut(ANNOTATIONS) {
+            annotations.remove(LAST_APPLIED);
+        }
+        if !self.is_everywhere() {
+            metadata.insert("namespace".to_owned(), namespace.into());
+        }
+        kept.insert("metadata".to_owned(), Json::Object(metadata));
+        for (field, parts) in row.fields {
+            let written = value.get(*field);
+            match written {
+                Some(Json::Object(_)) if !parts.is_empty() => {
+                    let mut part = Map::new();
+                    for name in *parts {
+                        copy(written.unwrap_or(&Json::Null), name, &mut part);
+                    }
+                    kept.insert((*field).to_owned(), Json::Object(part));
+                }
+                _ => copy(value, field, &mut kept),
+            }
+        }
+        Json::Object(kept).to_string()
+    }
+}
+
+/// Copies a field unless it is missing or null.
+fn copy(from: &Json, name: &str, to: &mut Map<String, Json>) {
+    if let Some(value) = from.get(name).filter(|value| !value.is_null()) {
+        to.insert(name.to_owned(), value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_row() {
+        for plain in CoreKind::ALL {
+            let row = plain.row().unwrap();
+            assert_eq!(CoreKind::of_collection(row.collection), Some(plain));
+            for version in row.versions {
+                assert_eq!(CoreKind::of(version, row.kind), Some(plain));
+            }
+            assert!(!plain.kind().is_empty() && !plain.collection().is_empty());
+        }
+        assert_eq!(CoreKind::of("v2", "Pod"), None);
+    }
+
+    #[test]
+    fn what_nobody_reads_is_left_out() {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "a", "labels": {"l": "1"}, "annotations": {"x": "y"}, "resourceVersion": "7",
+                "managedFields": [{}], "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"nodeName": "n", "containers": [{"image": "i"}]},
+            "status": {"podIP": "10.0.0.1", "phase": "Running"},
+        });
+        assert_eq!(
+            CoreKind::Pod.trimmed(&pod, "shop", false),
+            r#"{"metadata":{"name":"a","labels":{"l":"1"},"namespace":"shop"},"spec":{"nodeName":"n"},"status":{"podIP":"10.0.0.1"}}"#
+        );
+        let service = json!({
+            "metadata": {"name": "a", "annotations": {LAST_APPLIED: "{}", "x": "y"}, "resourceVersion": "7",
+                "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"ports": [{"port": 80}], "selector": {"app": "a"}, "clusterIP": null},
+            "status": {"loadBalancer": {}},
+        });
+        assert_eq!(
+            CoreKind::Service.trimmed(&service, "shop", true),
+            r#"{"metadata":{"name":"a","annotations":{"x":"y"},"resourceVersion":"7","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop"},"spec":{"ports":[{"port":80}]}}"#
+        );
+        assert_eq!(
+            CoreKind::Service.whole(&service, "shop"),
+            r#"{"metadata":{"name":"a","annotations":{"x":"y"},"resourceVersion":"7","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop"},"spec":{"ports":[{"port":80}],"selector":{"app":"a"},"clusterIP":null},"status":{"loadBalancer":{}}}"#
+        );
+        // Nothing of it is kept.
+        let secret = json!({"metadata": {"name": "a"}, "data": {"tls.key": "eA=="}, "stringData": {"x": "y"}, "type": "t"});
+        assert_eq!(
+            CoreKind::Secret.trimmed(&secret, "d", false),
+            r#"{"metadata":{"name":"a","namespace":"d"}}"#
+        );
+        // A value of the wrong type is kept: the decoder refuses it later.
+        let odd = json!({"metadata": {"name": "a"}, "spec": 5});
+        assert_eq!(
+            CoreKind::Service.trimmed(&odd, "d", false),
+            r#"{"metadata":{"name":"a","namespace":"d"},"spec":5}"#
+        );
+        assert_eq!(
+            CoreKind::Node.trimmed(&odd, "d", false),
+            r#"{"metadata":{"name":"a"}}"#
+        );
+    }
+}

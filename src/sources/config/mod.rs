@@ -1,0 +1,48 @@
+//! Sources of configuration: objects of the mesh's kinds, validated on arrival, each once and in its last good version.
+//!
+//! ```text
+//!  files ────── Directory ─┐
+//!                          ├─ checked ──► catalogue ──► Change, Report
+//!  API server ─── Server ──┘
+//! ```
+//!
+//! # Usage
+//!
+//! [`Directory`] does not watch by itself. [`Directory::look`] reads changed files and returns a [`Look`]: the [`EntryChange`]s by
+//! name, the [`ConfigReport`] of objects that are not served as written, and the directories to watch. The first look returns all
+//! objects. It blocks on the disk: move the directory into `spawn_blocking` and back. Debounce events by 100 ms of quiet, 500 ms
+//! at most; kubelet's exchange of a volume is one look then. [`Directory::all`] is for a new session, which needs all objects
+//! again. [`Directory::forget_stamps`] is for SIGUSR1: the next look reads every file.
+//!
+//! ```text
+//! let (directory, look) = spawn_blocking(move || { let look = directory.look(); (directory, look) }).await?;
+//! folders.follow(&look.folders);                       // and look again where that was new
+//! for change in look.changes { session.object(number, id, entry) }
+//! for line in look.report.news(&before).0 { warn!("{line}") }
+//! ```
+//!
+//! [`Server`] watches by itself: [`Server::start`] needs a runtime, [`Server::changed`] waits for the next [`ServerUpdate`], and
+//! [`Server::all`] is as above. Publish nothing before it is `synced`; while it is `stale`, keep serving its objects.
+//!
+//! With [`WatchSettings::analysis`] an object's findings are written into its `status.validationMessages`, too.
+//!
+//! An [`Entry`] is an object of the mesh with the body of its resource, or one of Kubernetes' own kinds as JSON with what
+//! transforms read of it. The transforms check the latter by a [`Usable`]; an object that fails is rejected like any other
+//! invalid object.
+//!
+//! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MOST_FILES`], [`MOST_OBJECTS`]. Objects beyond
+//! them are refused and reported.
+
+mod catalogue;
+mod checked;
+mod core_kind;
+mod directory;
+mod entry;
+mod report;
+mod server;
+
+pub use core_kind::{CoreKind, Usable};
+pub use directory::{Directory, Look, MOST_FILES, MOST_OBJECTS};
+pub use entry::{Entry, EntryChange, EntryId};
+pub use report::{ConfigReport, ErrorEffect, Rejected, Warned};
+pub use server::{Server, ServerUpdate, WatchSettings};

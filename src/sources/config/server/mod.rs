@@ -1,0 +1,407 @@
+//! An API server as a source: its definitions of kinds are watched, and every kind of the mesh for as long as there is one.
+
+mod analysis;
+mod definitions;
+mod object;
+mod seen;
+#[cfg(test)]
+mod tests;
+mod watching;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::config::Finding;
+use api::config::collections::kind_of;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet, yield_now};
+
+use self::analysis::{Board, Note};
+use self::definitions::Definitions;
+use self::object::place;
+use self::seen::Seen;
+use self::watching::{NumberedChanges, Watching};
+pub use self::words::{ServerUpdate, WatchSettings};
+use super::catalogue::{ConfigCatalogue, Root, SourceEntry, SourceProblem};
+use super::core_kind::CoreKind;
+use super::directory::MOST_OBJECTS;
+use super::entry::{Entry, EntryId};
+use super::report::ErrorEffect;
+use crate::connect::Cluster;
+use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Resource};
+use crate::store::{self, Changes, Freshness};
+use crate::watcher::Peers;
+
+/// Objects that are validated before other tasks get their turn.
+const SLICE: usize = 100;
+
+/// A kind that is watched.
+#[derive(Debug)]
+struct WatchedKind {
+    resource: Resource,
+    number: u64,
+    task: AbortHandle,
+    freshness: Freshness,
+}
+
+/// Changes of a kind that are not applied yet.
+#[derive(Debug)]
+struct Pending {
+    collection: &'static str,
+    resource: Resource,
+    freshness: Freshness,
+    changes: VecDeque<store::Change<Seen>>,
+}
+
+/// The source.
+#[derive(Debug)]
+pub struct Server {
+    cluster: Cluster,
+    settings: WatchSettings,
+    catalogue: ConfigCatalogue,
+    definitions: Definitions,
+    /// The first list of CustomResourceDefinitions had no kind of these; `None` before it.
+    began_without_kinds: Option<bool>,
+    /// By collection; the definitions are one without a name.
+    kinds: BTreeMap<&'static str, WatchedKind>,
+    number: u64,
+    peers: Peers,
+    /// Ended when this is dropped.
+    tasks: JoinSet<()>,
+    to: mpsc::Sender<NumberedChanges>,
+    words: mpsc::Receiver<NumberedChanges>,
+    pending: Option<Pending>,
+    /// Pending status writes, if `analysis` is on.
+    notes: Option<Board>,
+    synced: bool,
+    checked: u64,
+    broken: u64,
+}
+
+const DEFINITIONS: &str = "";
+
+impl Server {
+    /// Reads it from now on.
+    #[must_use]
+    pub fn start(cluster: Cluster, settings: WatchSettings) -> Self {
+        // Room for one: what comes meanwhile is one change when it is asked for.
+        let (to, words) = mpsc::channel(1);
+        let services = settings.services;
+        let again = Some(settings.look_again);
+        let root = Root::Cluster(settings.cluster.clone());
+        let mut this = Self {
+            cluster,
+            settings,
+            catalogue: ConfigCatalogue::new(root, MOST_OBJECTS),
+            definitions: Definitions::default(),
+            began_without_kinds: None,
+            kinds: BTreeMap::new(),
+            number: 0,
+            peers: Peers::default(),
+            tasks: JoinSet::new(),
+            to,
+            words,
+            pending: None,
+            notes: None,
+            synced: false,
+            checked: 0,
+            broken: 0,
+        };
+        if this.settings.analysis {
+            let board = Board::default();
+            let (cluster, bounds) = (this.cluster.clone(), this.settings.pace.bounds());
+            this.tasks
+                .spawn(analysis::run(cluster, board.clone(), bounds));
+            this.notes = Some(board);
+        }
+        this.watch(DEFINITIONS, definitions::RESOURCE, None, None);
+        this.watch(CoreKind::Ingress.collection(), INGRESSES, again, None);
+        if services {
+            for (plain, name) in [
+                (CoreKind::Service, "services"),
+                (CoreKind::Pod, "pods"),
+                (CoreKind::Node, "nodes"),
+            ] {
+                this.watch(plain.collection(), Resource::core(name), None, None);
+            }
+            this.watch(
+                CoreKind::EndpointSlice.collection(),
+                ENDPOINT_SLICES,
+                again,
+                None,
+            );
+            this.watch(
+                CoreKind::Endpoints.collection(),
+                Resource::core("endpoints"),
+                None,
+                Some(ENDPOINT_SLICES),
+            );
+        }
+        this
+    }
+
+    fn watch(
+        &mut self,
+        collection: &'static str,
+        resource: Resource,
+        again: Option<Duration>,
+        unless: Option<Resource>,
+    ) {
+        self.number = self.number.saturating_add(1);
+        let watching = Watching {
+            cluster: self.cluster.clone(),
+            resource,
+            pace: self.settings.pace,
+            peers: self.peers.clone(),
+            again,
+            unless,
+            replaceable: resource == ENDPOINT_SLICES,
+        };
+        let task = self.tasks.spawn(watching.run(self.number, self.to.clone()));
+        let kind = WatchedKind {
+            resource,
+            number: self.number,
+            task,
+            freshness: Freshness::default(),
+        };
+        if let Some(before) = self.kinds.insert(collection, kind) {
+            before.task.abort();
+        }
+    }
+
+    /// Waits for a change of objects or of freshness. Cancel-safe.
+    pub async fn changed(&mut self) -> ServerUpdate {
+        loop {
+            if self.take_in() {
+                return self.heard();
+            }
+            if self.pending.is_some() {
+                yield_now().await;
+                continue;
+            }
+            if let Some((number, changes)) = self.words.recv().await {
+                self.hear(number, changes);
+            }
+        }
+    }
+
+    /// Iterates over the served entries, by name.
+    pub fn all(&self) -> impl Iterator<Item = (&EntryId, &Entry)> {
+        self.catalogue.all()
+    }
+
+    fn heard(&mut self) -> ServerUpdate {
+        let changes = self.catalogue.reconcile();
+        let missing = self.kinds.values().filter(|kind| !kind.freshness.listed);
+        let missing: Vec<_> = missing.map(|kind| kind.resource.to_string()).collect();
+        self.synced |= missing.is_empty();
+        let stale = self
+            .kinds
+            .values()
+            .filter_map(|kind| kind.freshness.stale.as_ref());
+        ServerUpdate {
+            changes,
+            report: self.catalogue.report(),
+            synced: self.synced,
+            missing,
+            stale: stale.min_by_key(|(since, _)| *since).cloned(),
+            checked: self.checked,
+            broken: self.broken,
+        }
+    }
+
+    /// Takes the changes of a watch; those of a watch that has ended are dropped.
+    fn hear(&mut self, number: u64, changes: Changes<Seen>) {
+        let mut kinds = self.kinds.iter();
+        let Some((&collection, kind)) = kinds.find(|(_, kind)| kind.number == number) else {
+            return;
+        };
+        let resource = kind.resource;
+        let Changes {
+            changes,
+            whole,
+            freshness,
+        } = changes;
+        // A kind that was never listed has no content yet: the objects of its other version stay.
+        let is_all = whole && freshness.listed;
+        let mut changes = VecDeque::from(changes);
+        if collection == DEFINITIONS {
+            self.define(std::mem::take(&mut changes), is_all);
+            // Before the first list there was an empty store, so that the list is a difference.
+            if freshness.listed {
+                self.warn_without_kinds();
+            }
+        } else if is_all {
+            let there: BTreeSet<_> = changes
+                .iter()
+                .map(|change| place(&resource, change.key()))
+                .collect();
+            self.remove(&resource, &there);
+        }
+        self.pending = Some(Pending {
+            collection,
+            resource,
+            freshness,
+            changes,
+        });
+    }
+
+    /// Removes all objects of a kind but these.
+    fn remove(&mut self, resource: &Resource, but: &BTreeSet<Arc<str>>) {
+        for gone in self.catalogue.below(&format!("{resource}/")) {
+            if !but.contains(&gone) {
+                self.forget(&gone);
+            }
+        }
+    }
+
+    /// Removes an object and its pending messages.
+    fn forget(&mut self, place: &Arc<str>) {
+        self.catalogue.remove(place);
+        if let Some(notes) = &self.notes {
+            notes.set(place, None);
+        }
+    }
+
+    /// Says once that no kinds are installed, if the first list has none.
+    fn warn_without_kinds(&mut self) {
+        if self.began_without_kinds.is_none() {
+            let is_so = self.definitions.resources().is_empty();
+            self.began_without_kinds = Some(is_so);
+            if is_so {
+                tracing::warn!("{}", crate::NO_KINDS);
+            }
+        }
+    }
+
+    /// Kinds come and go, and no other is touched by it.
+    fn define(&mut self, changes: VecDeque<store::Change<Seen>>, is_all: bool) {
+        if is_all {
+            let there: BTreeSet<_> = changes.iter().map(store::Change::key).collect();
+            for key in self.definitions.keys() {
+                if !there.contains(&key) {
+                    self.definitions.remove(&key);
+                }
+            }
+        }
+        for change in changes {
+            match change {
+                store::Change::Set(key, seen) => {
+                    if let Some(text) = seen.take() {
+                        self.definitions.set(key, &text);
+                    }
+                }
+                store::Change::Gone(key) => self.definitions.remove(&key),
+            }
+        }
+        let wanted = self.definitions.resources();
+        let is_gone = |collection: &&&str| {
+            kind_of(collection).is_some() && !wanted.contains_key(**collection)
+        };
+        let gone: Vec<_> = self.kinds.keys().filter(is_gone).copied().collect();
+        for collection in gone {
+            if let Some(kind) = self.kinds.remove(collection) {
+                tracing::info!(
+                    "{} is no longer a kind of {}",
+                    kind.resource,
+                    self.cluster.address()
+                );
+                kind.task.abort();
+                self.remove(&kind.resource, &BTreeSet::new());
+            }
+        }
+        for (collection, resource) in wanted {
+            if self
+                .kinds
+                .get(collection)
+                .is_none_or(|kind| kind.resource != resource)
+            {
+                self.watch(collection, resource, None, None);
+            }
+        }
+        // Reaps the tasks that have ended.
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// Validates a slice of the pending changes. Returns true if none is left.
+    fn take_in(&mut self) -> bool {
+        let Some(mut pending) = self.pending.take() else {
+            return false;
+        };
+        for _ in 0..SLICE {
+            match pending.changes.pop_front() {
+                Some(store::Change::Set(key, seen)) => self.set(&pending, &key, &seen),
+                Some(store::Change::Gone(key)) => {
+                    self.forget(&place(&pending.resource, &key));
+                }
+                None => {
+                    if let Some(kind) = self.kinds.get_mut(pending.collection) {
+                        kind.freshness = pending.freshness;
+                    }
+                    self.catalogue.problems(self.unreadable());
+                    return true;
+                }
+            }
+        }
+        self.pending = Some(pending);
+        false
+    }
+
+    /// Objects that are no such thing: each stays as it was.
+    fn unreadable(&self) -> BTreeSet<SourceProblem> {
+        let of = |kind: &WatchedKind| {
+            let all = Arc::clone(&kind.freshness.unreadable);
+            let resource = kind.resource;
+            let all: Vec<_> = all
+                .iter()
+                .map(|(key, why)| {
+                    let place = place(&resource, key);
+                    let state = match self.catalogue.is_there(&place) {
+                        true => ErrorEffect::Stale,
+                        false => ErrorEffect::Refused,
+                    };
+                    SourceProblem {
+                        place: place.to_string(),
+                        state,
+                        cause: format!("{resource} cannot be read: {why}"),
+                    }
+                })
+                .collect();
+            all
+        };
+        self.kinds.values().flat_map(of).collect()
+    }
+
+    fn set(&mut self, of: &Pending, key: &Key, seen: &Seen) {
+        // The text is present once only: it was taken when the object was applied.
+        let Some(text) = seen.take() else {
+            return;
+        };
+        let checked = object::checked(
+            of.collection,
+            &of.resource,
+            key,
+            &text,
+            self.settings.usable,
+        );
+        let place = place(&of.resource, key);
+        if let Some(notes) = &self.notes
+            && kind_of(of.collection).is_some()
+        {
+            notes.set(&place, Note::new(of.resource, key, seen, &checked.findings));
+        }
+        self.checked = self.checked.saturating_add(1);
+        let is_broken = checked.findings.iter().any(Finding::is_error);
+        self.broken = self.broken.saturating_add(u64::from(is_broken));
+        let entry = SourceEntry {
+            checked,
+            uid: seen.uid.clone(),
+            generation: seen.generation,
+            version: seen.version.clone(),
+            ..SourceEntry::default()
+        };
+        self.catalogue.put(&place, vec![entry]);
+    }
+}

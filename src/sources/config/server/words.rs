@@ -1,0 +1,63 @@
+//! Settings of an API server as a source, and its updates.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::model::ClusterId;
+use tokio::time::Instant;
+
+use crate::config::core_kind::Usable;
+use crate::config::entry::EntryChange;
+use crate::config::report::ConfigReport;
+use crate::watcher::Pace;
+
+/// The kinds to watch, and how.
+#[derive(Clone, Debug)]
+pub struct WatchSettings {
+    /// The cluster's name in origins.
+    pub cluster: ClusterId,
+    pub usable: Usable,
+    /// Watches Services, their endpoints, Pods and Nodes, too.
+    pub services: bool,
+    /// Writes findings into the objects' `status`, which takes RBAC permission to patch it.
+    pub analysis: bool,
+    pub pace: Pace,
+    /// The interval of look-ups for a kind that the server lacks.
+    pub look_again: Duration,
+}
+
+impl WatchSettings {
+    #[must_use]
+    pub fn new(usable: Usable, services: bool) -> Self {
+        Self {
+            cluster: "Kubernetes".into(),
+            usable,
+            services,
+            analysis: false,
+            pace: Pace {
+                first: Duration::from_secs(1),
+                most: Duration::from_secs(30),
+                ..Pace::default()
+            },
+            look_again: Duration::from_secs(60),
+        }
+    }
+}
+
+/// An update of the source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerUpdate {
+    /// By name.
+    pub changes: Vec<EntryChange>,
+    /// The same pointer as before if nothing is new.
+    pub report: Arc<ConfigReport>,
+    /// Every kind was listed once.
+    pub synced: bool,
+    /// Kinds that were not listed yet, as roles have them.
+    pub missing: Vec<String>,
+    /// The time since which the server is unreachable, and the reason.
+    pub stale: Option<(Instant, String)>,
+    /// Objects validated so far, and the invalid ones among them.
+    pub checked: u64,
+    pub broken: u64,
+}

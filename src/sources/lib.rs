@@ -1,0 +1,75 @@
+//! `sources`: the sources of objects. The one crate that talks to the Kubernetes API server and to
+//! Consul, and that reads directories of YAML.
+//!
+//! It knows `api`, and no role: it yields changes and takes desired states, and does not know their users.
+//!
+//! # Map
+//!
+//! From the wire upwards; each room knows rooms above it alone.
+//!
+//! * `failure`: errors of requests, in the operator's words. `answer`: responses, bounded in bytes and time. `line_buffer`: lines of
+//!   a watch, bounded.
+//! * `kind`: a [`Kind`], its place in the API and the fields that a role reads.
+//! * `connect`: a [`Cluster`], by the pod's own account or by a kubeconfig; TLS and tokens. `fake`: an API server for tests.
+//! * `store`: the objects of one source. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a relist is one of them.
+//! * `watcher`: a [`Watcher`], an [`ObjectSource`] that lists an API server's objects in pages and then watches them. `served`:
+//!   the kinds that an API server has.
+//! * `disk`: the file system on a thread of its own, with deadlines. `tree`: the files of a directory, bounded.
+//! * `catalogue`: each object once, in its last good version, with its [`Origin`], and the status of each object that claims its
+//!   name.
+//! * `condition`: messages about an object as a condition of its `status`.
+//! * [`config`]: configuration from directories and API servers, checked, with findings.
+//! * [`registry`]: services and rules of API servers, directories, Consul and memory as one [`World`](api::model::World), with the
+//!   [`Changes`](api::model::Changes) of each step.
+//! * `webhook`: webhook configurations. `bundle`: the CA bundle that they are to have. `decide`: the patch that one needs.
+//!   `validation`: the configuration of the webhook that checks rules. `reconcile_status`: the state of each of them.
+//!   `reconciler`: the [`Reconciler`] that keeps them.
+//! * `list`: all objects of a kind, read once.
+//! * `statuses`: what is told of objects, written into their `status`.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod bundle;
+mod catalogue;
+mod condition;
+pub mod config;
+mod connect;
+mod decide;
+mod disk;
+#[cfg(test)]
+#[path = "../../tests/support/examples.rs"]
+mod examples;
+mod failure;
+#[cfg(test)]
+mod fake;
+mod kind;
+mod line_buffer;
+mod list;
+mod reconcile_status;
+mod reconciler;
+pub mod registry;
+mod served;
+mod statuses;
+mod store;
+mod tree;
+mod validation;
+mod watcher;
+mod webhook;
+
+/// The first mistake of a new cluster: without these kinds kubectl refuses every rule.
+const NO_KINDS: &str = "no Istio kinds are installed in this cluster: it can hold no rules before it has their CustomResourceDefinitions";
+
+pub use bundle::{Bundle, OWN_CA_NAME};
+pub use catalogue::Origin;
+pub use connect::{Access, CannotConnect, Cluster, Version};
+pub use disk::{Disk, each_lookup, open_regular};
+pub use failure::{Action, Cause, Failure};
+pub use kind::{Key, Kind, Metadata, Resource, Revision};
+pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};
+pub use reconciler::{DesiredState, Reconciler, ReconcilerHandle};
+pub use statuses::{AllSaid, ObjectMessages, Subject, write_statuses};
+pub use store::{Change, Changes, Freshness, Reader, Writer, store};
+pub use validation::{ServiceReference, Validation};
+pub use watcher::{ObjectSource, Pace, Selection, Watcher};
+pub use webhook::{Webhook, WebhookConfiguration};

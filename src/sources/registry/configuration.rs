@@ -1,0 +1,225 @@
+//! The kinds of configuration that discovery acts on, in one list: a further kind is one line of `kinds`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use api::config::Object;
+use api::model::{Configured, DISTRIBUTION, DRY_RUN, Objects, World, is_dry_run, is_near};
+use api::networking::{
+    self, DestinationRule, EnvoyFilter, Gateway, NetworkingKind, ServiceEntry, Sidecar,
+    VirtualService, WorkloadEntry,
+};
+use api::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
+
+/// Namespace and name.
+pub type ObjectKey = (Arc<str>, Arc<str>);
+
+/// A kind of configuration that discovery acts on.
+pub(crate) trait ConfigurationKind:
+    NetworkingKind + Clone + PartialEq + fmt::Debug + Send + Sync + 'static
+{
+    /// The plural name in the API server's paths.
+    const PLURAL: &'static str;
+
+    /// The objects of this kind.
+    fn of(all: &Configuration) -> &Arc<Objects<Self>>;
+
+    /// An object as one of any kind.
+    fn any(one: Arc<Configured<Self>>) -> AnyConfigured;
+
+    /// The field of the world; `None` for a kind that services are made of.
+    fn in_world(world: &mut World) -> Option<&mut Arc<Objects<Self>>>;
+}
+
+/// An action for each kind, whose types differ.
+pub(crate) trait EachKind {
+    fn kind<T: ConfigurationKind>(&mut self);
+}
+
+macro_rules! kinds {
+    ($($kind:ident $plural:literal $field:ident $(world.$world:ident)?;)*) => {
+        /// The objects of one source, or of all, by kind.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Configuration {
+            $(pub $field: Arc<Objects<$kind>>,)*
+        }
+
+        /// An object of one of these kinds.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum AnyConfigured {
+            $($kind(Arc<Configured<$kind>>),)*
+        }
+
+        $(impl ConfigurationKind for $kind {
+            const PLURAL: &'static str = $plural;
+
+            fn of(all: &Configuration) -> &Arc<Objects<Self>> {
+                &all.$field
+            }
+
+            fn any(one: Arc<Configured<Self>>) -> AnyConfigured {
+                AnyConfigured::$kind(one)
+            }
+
+            fn in_world(_world: &mut World) -> Option<&mut Arc<Objects<Self>>> {
+                None$(.or(Some(&mut _world.$world)))?
+            }
+        })*
+
+        impl Configuration {
+            /// The names of the kinds in the paths of an API server.
+            pub(crate) const PLURALS: &'static [&'static str] = &[$($plural,)*];
+
+            /// Returns true if discovery acts on the kind with this group and plural.
+            #[must_use]
+            pub(crate) fn has(group: &str, plural: &str) -> bool {
+                $((group == $kind::GROUP && plural == $plural))||*
+            }
+
+            /// Calls `action` for each kind, in the order of the list.
+            pub(crate) fn each_kind(action: &mut impl EachKind) {
+                $(action.kind::<$kind>();)*
+            }
+
+            /// The number of objects of each kind.
+            pub fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
+                [$(($kind::NAME, self.$field.len()),)*].into_iter()
+            }
+
+            /// Returns true if both hold the same pointers.
+            #[must_use]
+            pub fn is_same(&self, other: &Self) -> bool {
+                $(Arc::ptr_eq(&self.$field, &other.$field))&&*
+            }
+
+            /// Replaces the object of this kind and name. An equal one keeps its pointer.
+            pub fn set(&mut self, one: AnyConfigured) {
+                match one {
+                    $(AnyConfigured::$kind(one) => set(&mut self.$field, one),)*
+                }
+            }
+
+            /// Removes an object, if it exists.
+            pub fn remove(&mut self, kind: &str, key: &ObjectKey) {
+                match kind {
+                    $($kind::NAME => remove(&mut self.$field, key),)*
+                    _ => {}
+                }
+            }
+        }
+
+        impl AnyConfigured {
+            /// A valid object as a type; `None`: discovery does not act on its kind.
+            ///
+            /// # Errors
+            ///
+            /// Its body is not of the kind's message.
+            pub fn of(object: &Object, created: Option<i64>) -> Result<Option<Self>, String> {
+                match object.kind.kind {
+                    $($kind::NAME => configured(object, created).map(Self::$kind).map(Some),)*
+                    _ => Ok(None),
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    ServiceEntry "serviceentries" entries;
+    WorkloadEntry "workloadentries" workload_entries;
+    Sidecar "sidecars" sidecars world.sidecars;
+    Gateway "gateways" gateways world.gateways;
+    VirtualService "virtualservices" virtual_services world.virtual_services;
+    DestinationRule "destinationrules" destination_rules world.destination_rules;
+    EnvoyFilter "envoyfilters" envoy_filters world.envoy_filters;
+    AuthorizationPolicy "authorizationpolicies" authorization_policies world.authorization_policies;
+    PeerAuthentication "peerauthentications" peer_authentications world.peer_authentications;
+    RequestAuthentication "requestauthentications" request_authentications world.request_authentications;
+}
+
+fn set<T: ConfigurationKind>(objects: &mut Arc<Objects<T>>, one: Arc<Configured<T>>) {
+    let key = (Arc::clone(&one.namespace), Arc::clone(&one.name));
+    if objects.get(&key) != Some(&one) {
+        Arc::make_mut(objects).insert(key, one);
+    }
+}
+
+fn remove<T: ConfigurationKind>(objects: &mut Arc<Objects<T>>, key: &ObjectKey) {
+    if objects.contains_key(key) {
+        Arc::make_mut(objects).remove(key);
+    }
+}
+
+fn configured<T: ConfigurationKind>(
+    object: &Object,
+    created: Option<i64>,
+) -> Result<Arc<Configured<T>>, String> {
+    let spec = networking::spec(object).map_err(|error| error.to_string())?;
+    let near = object.annotations.get(DISTRIBUTION).map(|text| text.trim());
+    Ok(Arc::new(Configured {
+        name: object.name.as_str().into(),
+        namespace: object.namespace.as_str().into(),
+        created,
+        prefers_close: is_near(near),
+        dry_run: is_dry_run(object.annotations.get(DRY_RUN).map(|text| text.trim())),
+        spec,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of kinds has the same plurals, groups and versions.
+    #[test]
+    fn plurals_are_those_of_the_table_of_kinds() {
+        struct Check;
+        impl EachKind for Check {
+            fn kind<T: ConfigurationKind>(&mut self) {
+                let kind = api::config::named(T::GROUP, T::NAME).unwrap();
+                assert_eq!(kind.plural, T::PLURAL);
+                let versions: Vec<_> = kind.versions.iter().rev().copied().collect();
+                assert_eq!(versions, T::VERSIONS);
+                assert!(Configuration::PLURALS.contains(&T::PLURAL));
+            }
+        }
+        Configuration::each_kind(&mut Check);
+    }
+
+    #[test]
+    fn objects_of_any_kind_come_and_go() {
+        let written = |kind: &str, spec: &str| {
+            let spec: serde_json::Value = serde_json::from_str(spec).unwrap();
+            let written = serde_json::json!({
+                "apiVersion": "networking.istio.io/v1", "kind": kind,
+                "metadata": {"name": "a", "namespace": "n", "annotations": {DISTRIBUTION: "PreferClose", DRY_RUN: "true"}},
+                "spec": spec,
+            });
+            api::config::read(&written).0.unwrap()
+        };
+        let rule = written("DestinationRule", r#"{"host": "a.example"}"#);
+        let role = serde_json::json!({
+            "apiVersion": "rbac.istio.io/v1alpha1", "kind": "ServiceRole",
+            "metadata": {"name": "a", "namespace": "n"}, "spec": {"rules": []},
+        });
+        let role = api::config::read(&role).0.unwrap();
+        assert_eq!(AnyConfigured::of(&role, None), Ok(None));
+        let one = AnyConfigured::of(&rule, Some(7)).unwrap().unwrap();
+        let mut all = Configuration::default();
+        all.set(one.clone());
+        let before = all.clone();
+        all.set(one);
+        assert!(all.is_same(&before));
+        let kept = all.destination_rules.values().next().unwrap();
+        assert_eq!((kept.created, kept.prefers_close), (Some(7), true));
+        assert!(kept.dry_run);
+        assert_eq!(kept.spec.host, "a.example");
+        let counts: Vec<_> = all.counts().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counts, [("DestinationRule", 1)]);
+        let key = ("n".into(), "a".into());
+        all.remove("VirtualService", &key);
+        assert!(all.is_same(&before));
+        all.remove("DestinationRule", &key);
+        assert_eq!(all, Configuration::default());
+    }
+}

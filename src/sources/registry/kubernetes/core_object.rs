@@ -1,0 +1,249 @@
+//! Kinds of the mesh's configuration in an API server that have no effect here: kept as written, for pages.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use api::config::{Effect, KINDS, LATER};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::configuration::Configuration;
+use super::custom::RawObject;
+use crate::kind::{Key, Kind, Resource};
+use crate::store::{Change, Changes};
+
+/// A kind without effect, and its possible API versions, newest first.
+#[derive(Debug)]
+pub(super) struct Inert {
+    pub(super) kind: &'static api::config::Kind,
+    pub(super) versions: Vec<&'static str>,
+}
+
+impl Inert {
+    pub(super) fn api_version(&self) -> String {
+        let version = self.versions.first().copied().unwrap_or_default();
+        format!("{}/{version}", self.kind.group)
+    }
+}
+
+/// The group that most are of.
+const GROUP: &str = "networking.istio.io";
+/// The API versions of these kinds, newest first.
+const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
+/// Versions of kinds of later releases: they have none in the table.
+const LATER_VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
+
+/// All of these kinds, by group and kind.
+static INERT: LazyLock<Vec<Inert>> = LazyLock::new(|| {
+    let all = KINDS.iter().chain(LATER);
+    let is_read = |kind: &api::config::Kind| Configuration::has(kind.group, kind.plural);
+    let inert = all.filter(|kind| kind.effect == Effect::None && !is_read(kind));
+    let mut inert: Vec<_> = inert
+        .map(|kind| Inert {
+            kind,
+            versions: match kind.versions {
+                [] if kind.group == GROUP => VERSIONS.to_vec(),
+                [] => LATER_VERSIONS.to_vec(),
+                all => all.iter().rev().copied().collect(),
+            },
+        })
+        .collect();
+    inert.sort_by_key(|inert| (inert.kind.group, inert.kind.kind));
+    inert
+});
+
+/// Yields the index, the resource and the possible API versions of each kind.
+pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'static str])> {
+    INERT.iter().enumerate().map(|(at, inert)| {
+        let resource = Resource {
+            group: inert.kind.group,
+            version: inert.versions.first().copied().unwrap_or_default(),
+            name: inert.kind.plural,
+        };
+        (at, resource, inert.versions.as_slice())
+    })
+}
+
+/// An object of one of them.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(from = "RawObject")]
+pub(super) struct Other {
+    key: Key,
+    plain: Arc<CoreObject>,
+}
+
+/// The stored form of an object.
+#[derive(Debug)]
+pub(super) struct CoreObject {
+    pub(super) created: Option<i64>,
+    /// `metadata.resourceVersion`.
+    pub(super) version: Box<str>,
+    /// The spec as JSON, as the server wrote it; its length if it exceeds the limit: only pages show it.
+    spec: Result<Box<str>, usize>,
+}
+
+/// A new version with equal content is no change.
+impl PartialEq for CoreObject {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.created, &self.spec) == (&other.created, &other.spec)
+    }
+}
+
+impl Eq for CoreObject {}
+
+/// Bytes of a stored spec; it has no effect and is only shown.
+const SPEC: usize = 16 << 10;
+
+impl CoreObject {
+    /// Returns true if the spec is stored.
+    pub(super) const fn has_spec(&self) -> bool {
+        self.spec.is_ok()
+    }
+
+    /// Returns the spec, or the reason why it cannot be shown.
+    pub(super) fn spec(&self) -> Result<Value, String> {
+        match &self.spec {
+            Ok(spec) => serde_json::from_str(spec).map_err(|error| error.to_string()),
+            Err(length) => Err(format!(
+                "{length} bytes of what has no effect: more than {SPEC} are not kept"
+            )),
+        }
+    }
+}
+
+impl Kind for Other {
+    /// A placeholder: each kind is read from a resource of its own.
+    const RESOURCE: Resource = Resource {
+        group: GROUP,
+        version: VERSIONS[0],
+        name: "*",
+    };
+
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+
+    fn size(&self) -> usize {
+        let spec = self.plain.spec.as_ref().map_or(0, |spec| spec.len());
+        size_of::<Self>() + size_of::<CoreObject>() + spec
+    }
+}
+
+impl From<RawObject> for Other {
+    fn from(raw: RawObject) -> Self {
+        let plain = CoreObject {
+            created: raw.metadata.created(),
+            version: raw.metadata.version().into(),
+            spec: match raw.spec.as_ref().map_or("null", |spec| spec.get()) {
+                spec if spec.len() > SPEC => Err(spec.len()),
+                spec => Ok(spec.into()),
+            },
+        };
+        Self {
+            key: raw.metadata.key(),
+            plain: Arc::new(plain),
+        }
+    }
+}
+
+/// The objects of these kinds, by the kind's index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Others(Arc<BTreeMap<(usize, Key), Arc<CoreObject>>>);
+
+impl Others {
+    /// Applies the changes of the kind with this index.
+    pub(super) fn apply(&mut self, at: usize, changes: Changes<Other>) {
+        let all = Arc::make_mut(&mut self.0);
+        if changes.whole {
+            all.retain(|(other, _), _| *other != at);
+        }
+        for change in changes.changes {
+            match change {
+                Change::Set(key, object) => {
+                    all.insert((at, key), Arc::clone(&object.plain));
+                }
+                Change::Gone(key) => {
+                    all.remove(&(at, key));
+                }
+            }
+        }
+    }
+
+    /// Iterates over the objects with their kind and key, in the order of the kinds' names.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Inert, &Key, &CoreObject)> {
+        self.0.iter().filter_map(|((at, key), plain)| {
+            let inert = INERT.get(*at)?;
+            Some((inert, key, &**plain))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(length: usize) -> Other {
+        let spec = serde_json::json!({"text": "x".repeat(length)});
+        let object = serde_json::json!({"metadata": {"name": "a"}, "spec": spec});
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    #[test]
+    fn kinds_of_all_releases_are_looked_for() {
+        let all: Vec<_> = INERT
+            .iter()
+            .map(|inert| format!("{} {}", inert.api_version(), inert.kind.kind))
+            .collect();
+        for expected in [
+            "authentication.istio.io/v1alpha1 MeshPolicy",
+            "authentication.istio.io/v1alpha1 Policy",
+            "config.istio.io/v1alpha2 rule",
+            "extensions.istio.io/v1 WasmPlugin",
+            "networking.istio.io/v1 WorkloadGroup",
+            "rbac.istio.io/v1alpha1 ClusterRbacConfig",
+            "rbac.istio.io/v1alpha1 ServiceRoleBinding",
+            "telemetry.istio.io/v1 Telemetry",
+        ] {
+            assert!(all.iter().any(|one| one == expected), "{expected}: {all:?}");
+        }
+        for read in [" ServiceEntry", " VirtualService"] {
+            assert!(all.iter().all(|one| !one.ends_with(read)), "{all:?}");
+        }
+    }
+
+    /// Each kind that is watched by name needs RBAC permission to be read.
+    #[test]
+    fn the_manifest_gives_the_right_to_read_each_of_them() {
+        let manifest = include_str!("../../../../build/kubernetes/discovery.yaml");
+        let rules: Vec<_> = manifest.split("  - apiGroups: [").collect();
+        let inert = INERT.iter().map(|one| (one.kind.group, one.kind.plural));
+        let typed = Configuration::PLURALS.iter().map(|plural| {
+            let mut kinds = KINDS.iter();
+            let kind =
+                kinds.find(|kind| Configuration::has(kind.group, plural) && kind.plural == *plural);
+            (kind.unwrap().group, *plural)
+        });
+        for (group, plural) in inert.chain(typed) {
+            let of_group = rules
+                .iter()
+                .find(|rule| rule.starts_with(&format!("{group}]")));
+            let rule = of_group.unwrap_or_else(|| panic!("no rule for {group}"));
+            let mut words = rule.split(|letter: char| !letter.is_ascii_alphanumeric());
+            assert!(words.any(|word| word == plural), "{plural}: {rule}");
+        }
+    }
+
+    #[test]
+    fn a_large_spec_without_effect_is_not_kept() {
+        let small = of(SPEC - 11);
+        assert_eq!(
+            small.plain.spec().unwrap()["text"].as_str().unwrap().len(),
+            SPEC - 11
+        );
+        assert!(small.size() > SPEC);
+        let large = of(SPEC - 10);
+        let words = "16385 bytes of what has no effect: more than 16384 are not kept";
+        assert_eq!(large.plain.spec(), Err(words.to_owned()));
+        assert!(large.size() < 1024);
+    }
+}

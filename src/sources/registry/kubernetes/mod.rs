@@ -1,0 +1,50 @@
+//! Kubernetes: Services, EndpointSlices (or Endpoints), Pods, Nodes and Namespaces become services, endpoints and workloads.
+//!
+//! [`Objects`] is one cluster as a state machine: it takes objects, in any order, and computes a contribution. It does no
+//! I/O, and does not know whether the objects come from an API server or from files.
+//!
+//! ```text
+//! Node ──┐
+//! Namespace ──┼──► workload (of a Pod) ──┐
+//! Pod ───┘                               ├──► endpoints of one Service
+//! EndpointSlice, Endpoints, Service ─────┘
+//! ```
+//!
+//! [`run`] reads one API server into it, [`remotes`] those that Secrets name.
+//!
+//! Each result records the objects that it was computed from (`links`), so a change recomputes only the results that depend
+//! on it.
+
+mod cluster_state;
+mod core_object;
+mod credentials;
+mod custom;
+mod debug_view;
+mod documents;
+mod endpoints;
+mod ingresses;
+mod installed;
+mod links;
+mod objects;
+mod remote;
+mod source;
+mod stored_kind;
+#[cfg(test)]
+mod tests;
+mod wire;
+mod workload;
+
+pub use cluster_state::ClusterUpdate;
+pub use core_object::Others;
+pub use credentials::{FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials};
+pub use custom::Origins;
+#[cfg(test)]
+pub(super) use debug_view::check_as_served;
+pub use documents::usable;
+pub(in crate::registry) use ingresses::trimmed;
+pub use ingresses::{Ingresses, ingresses};
+pub use objects::{Event, Names, Objects, Problem};
+pub use remote::{Remotes, remotes};
+pub use source::{ClusterSettings, run};
+pub use stored_kind::StoredKind;
+pub use wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};

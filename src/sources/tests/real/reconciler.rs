@@ -1,0 +1,175 @@
+//! The keeper of CA bundles: mending, replicas, an outage.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sources::{Bundle, ReconcileState};
+
+use crate::support::{
+    Configuration, admin, apply, bundle, ca, configuration, keep, kubectl, own, repository, run,
+    try_kubectl, until, version,
+};
+
+/// Without what a write changes by itself.
+fn without_bundles(mut object: Value) -> Value {
+    for webhook in object["webhooks"].as_array_mut().unwrap() {
+        webhook["clientConfig"]
+            .as_object_mut()
+            .unwrap()
+            .remove("caBundle");
+    }
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    for key in [
+        "resourceVersion",
+        "generation",
+        "managedFields",
+        "annotations",
+    ] {
+        metadata.remove(key);
+    }
+    object
+}
+
+/// Replaces the bundle of the first entry as a user would.
+fn replace(name: &str, base64: &str) {
+    let patch =
+        json!([{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": base64}]);
+    kubectl(&[
+        "patch",
+        "mutatingwebhookconfiguration",
+        name,
+        "--type=json",
+        "-p",
+        &patch.to_string(),
+    ]);
+}
+
+#[tokio::test]
+#[ignore = "takes an API server: build/kube-test"]
+async fn a_bundle_replaced_by_hand_is_mended() {
+    let name = Configuration::new("mended");
+    let before = without_bundles(configuration(name.0));
+    let file = ca("corporate");
+    let kept = keep(
+        admin().await,
+        name.0,
+        Bundle::File(file.clone().into_bytes()),
+    );
+    until("the bundle is there", || kept.handle.held()).await;
+    assert_eq!(
+        (bundle(name.0, 0), bundle(name.0, 2)),
+        (file.clone(), file.clone())
+    );
+    assert_eq!(bundle(name.0, 1), "", "somebody else's entry");
+    for wrong in ["", "Cg==", "bm90IHBlbQ=="] {
+        replace(name.0, wrong);
+        until("it is mended", || bundle(name.0, 0) == file).await;
+    }
+    // A GitOps tool applies its own again and again, which names no bundle.
+    apply(&crate::support::webhooks(name.0));
+    assert_eq!(bundle(name.0, 0), file);
+    assert_eq!(without_bundles(configuration(name.0)), before);
+    let standing = &kept.handle.statuses()[0];
+    assert_eq!(standing.state, ReconcileState::Held);
+    assert_eq!(
+        standing.attempts, 4,
+        "one at the start, and one for each time"
+    );
+}
+
+#[tokio::test]
+#[ignore = "takes an API server: build/kube-test"]
+async fn a_configuration_is_waited_for() {
+    let kept = keep(admin().await, "late", own());
+    until("it is missed", || {
+        kept.handle.statuses()[0].state == ReconcileState::Missing
+    })
+    .await;
+    let name = Configuration::new("late");
+    until("the bundle is there", || kept.handle.held()).await;
+    drop(name);
+    until("it is missed again", || {
+        kept.handle.statuses()[0].state == ReconcileState::Missing
+    })
+    .await;
+}
+
+#[tokio::test]
+#[ignore = "takes an API server: build/kube-test"]
+async fn replicas_do_not_fight() {
+    let name = Configuration::new("replicas");
+    let corporate = ca("corporate");
+    let first = keep(admin().await, name.0, Bundle::Own(corporate.into_bytes()));
+    until("a stranger's is there", || first.handle.held()).await;
+    drop(first);
+    let mut replicas = Vec::new();
+    for _ in 0..3 {
+        replicas.push(keep(admin().await, name.0, own()));
+    }
+    until("all are there", || {
+        replicas.iter().all(|kept| kept.handle.held())
+    })
+    .await;
+    let count = || bundle(name.0, 0).matches("BEGIN CERTIFICATE").count();
+    until("all four are in it", || count() == 4).await;
+    let rests = version(name.0);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(version(name.0), rests, "somebody still writes");
+    assert!(replicas.iter().all(|kept| kept.handle.held()));
+    assert_eq!(bundle(name.0, 0), bundle(name.0, 2));
+    // One goes, and another comes.
+    drop(replicas.pop());
+    replicas.push(keep(admin().await, name.0, own()));
+    until("the new one is there", || {
+        count() == 5 && replicas[2].handle.held()
+    })
+    .await;
+}
+
+pub(crate) fn kube(verb: &str) {
+    let done = Command::new(repository().join("build/kube"))
+        .arg(verb)
+        .arg(run())
+        .arg("kube-apiserver")
+        .status()
+        .unwrap();
+    assert!(done.success());
+}
+
+#[tokio::test]
+#[ignore = "takes an API server: build/kube-test"]
+async fn a_server_that_stops_and_starts() {
+    let name = Configuration::new("outage");
+    let (old, new) = (ca("old"), ca("new"));
+    let kept = keep(
+        admin().await,
+        name.0,
+        Bundle::File(old.clone().into_bytes()),
+    );
+    until("the bundle is there", || kept.handle.held()).await;
+    kube("stop");
+    until("it is noticed", || {
+        kept.handle.statuses()[0].error.is_some()
+    })
+    .await;
+    let standing = &kept.handle.statuses()[0];
+    assert_eq!(standing.state, ReconcileState::Held, "as it was last seen");
+    let error = standing.error.clone().unwrap();
+    assert!(error.starts_with("cannot "), "{error}");
+    // The certificates are renewed while the server is away.
+    kept.handle.keep(Bundle::File(new.clone().into_bytes()));
+    until("it fails", || {
+        kept.handle.statuses()[0].state == ReconcileState::Failing
+    })
+    .await;
+    assert!(!kept.handle.held());
+    kube("start");
+    until("the new one is there", || kept.handle.held()).await;
+    assert_eq!(bundle(name.0, 0), new);
+    assert_eq!(kept.handle.statuses()[0].error, None);
+    // The watch is alive: a later change is seen.
+    replace(name.0, "");
+    until("it is mended", || bundle(name.0, 0) == new).await;
+    assert!(try_kubectl(&["get", "namespaces"], "").is_ok());
+}

@@ -1,0 +1,525 @@
+//! Objects of an API server: listed in pages, then watched. Updates go to a store as they arrive.
+//!
+//! A watch that ends by its timeout is resumed at the version of the last event or bookmark. Any other end, and 410 Gone,
+//! causes a relist: events may have been missed. While the server is away the store keeps its objects. An object that cannot
+//! be decoded is left out alone.
+//!
+//! Responses are untrusted. So a list has a bound in bytes, objects, pages and time, and failures are retried with backoff
+//! until a watch has lasted: a complete list, or a watch that has begun, does not reset the backoff.
+
+mod items;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use api::backoff::{Backoff, Bounds};
+use api::repeats::RepeatLimiter;
+use kube::core::Request;
+use kube::core::params::{ListParams, WatchParams};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::answer::{ApiStatus, chunk};
+use crate::connect::{Cluster, REQUEST};
+use crate::failure::{Action, Cause, Failure};
+use crate::kind::{Key, Kind, Resource};
+use crate::line_buffer::LineBuffer;
+use crate::store::{Room, Writer};
+use items::{Any, Items, Unreadable};
+
+/// Objects in a page. An endpoint slice has 30 kB, and a page is in memory as a whole.
+const PAGE: u32 = 100;
+/// An event: an object of at most 1.5 MiB in etcd, and what JSON adds.
+const EVENT_BYTES: usize = 4 << 20;
+
+/// The limits of a kind, above any cluster's size: Kubernetes is made for 150,000 Pods. All of them take a fourth of the
+/// memory of the smallest role. Objects beyond it are left out, so that one tenant does not crowd out all others.
+const ROOM: Room = Room {
+    objects: 200_000,
+    bytes: 64 << 20,
+};
+/// The deadline of a list with all pages: 150,000 Pods in pages of 100, of 300 ms each.
+const LIST: Duration = Duration::from_secs(450);
+/// Pages that are not half full, of one list. A server may leave out what a selector does not select.
+const SHORT_PAGES: u32 = 100;
+/// Answers of 410 Gone, without a lasting watch in between, before they count as a failure.
+const FORGETS: u32 = 3;
+
+/// Sources of one server: when one of them is answered again, the others need not wait until their pause is over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Peers(watch::Sender<u64>);
+
+impl Peers {
+    fn answered(&self) {
+        self.0.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+/// A source of objects of one kind.
+pub trait ObjectSource<K: Kind> {
+    /// Writes the source's changes to the store, for as long as it is polled.
+    fn run(self, store: Writer<K>) -> impl Future<Output = Infallible> + Send;
+}
+
+/// Selects objects of a kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The only namespace.
+    pub namespace: Option<String>,
+    /// The only object. A role may allow just that.
+    pub name: Option<String>,
+    /// By their labels, as the API spells a selector.
+    pub labels: Option<String>,
+}
+
+/// Timeouts and backoff of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// The first delay between two tries, doubled up to the longest.
+    pub first: Duration,
+    pub most: Duration,
+    /// The timeout of a list's page, and of a watch's beginning.
+    pub request: Duration,
+    /// `timeoutSeconds` of a watch, minus up to a fifth as jitter.
+    pub watch: Duration,
+    /// The time after `watch` at which a watch that has not ended counts as dead.
+    pub grace: Duration,
+    /// The duration of a watch that resets the backoff.
+    pub steady: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(100),
+            most: Duration::from_secs(60),
+            request: REQUEST,
+            watch: Duration::from_secs(290),
+            grace: Duration::from_secs(10),
+            steady: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Pace {
+    pub(crate) const fn bounds(&self) -> Bounds {
+        Bounds {
+            first: self.first,
+            most: self.most,
+        }
+    }
+}
+
+/// Objects of an API server.
+#[derive(Debug)]
+pub struct Watcher<K> {
+    cluster: Cluster,
+    resource: Resource,
+    selection: Selection,
+    pace: Pace,
+    peers: Peers,
+    /// Objects in a page: fewer where a page was too large.
+    page: u32,
+    room: Room,
+    kind: PhantomData<fn() -> K>,
+}
+
+#[derive(Deserialize)]
+#[serde(bound = "K: Kind")]
+struct Page<K> {
+    metadata: PageMetadata,
+    #[serde(default)]
+    items: Items<K>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMetadata {
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    more: Option<String>,
+    /// The server's count of remaining items, if it has one.
+    #[serde(default)]
+    remaining_item_count: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct WatchEvent<'a> {
+    #[serde(rename = "type")]
+    what: String,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// The end of a watch.
+enum WatchEnd {
+    /// The watch ended by its timeout: it can be resumed.
+    InTime,
+    Early,
+}
+
+impl<K: Kind> Watcher<K> {
+    #[must_use]
+    pub fn new(cluster: Cluster, selection: Selection, pace: Pace) -> Self {
+        Self {
+            cluster,
+            resource: K::RESOURCE,
+            selection,
+            pace,
+            peers: Peers::default(),
+            page: PAGE,
+            room: ROOM,
+            kind: PhantomData,
+        }
+    }
+
+    /// Watches another resource than the kind's own.
+    pub(crate) const fn of(mut self, resource: Resource) -> Self {
+        self.resource = resource;
+        self
+    }
+
+    /// Objects in a page, where they are smaller than those of other kinds.
+    pub(crate) const fn in_pages_of(mut self, objects: u32) -> Self {
+        self.page = objects;
+        self
+    }
+
+    pub(crate) fn beside(mut self, peers: Peers) -> Self {
+        self.peers = peers;
+        self
+    }
+
+    fn action(&self, verb: &'static str) -> Action {
+        Action {
+            verb,
+            resource: self.resource.to_string(),
+            name: self.selection.name.clone(),
+        }
+    }
+
+    fn request(&self) -> Request {
+        Request::new(self.resource.path(self.selection.namespace.as_deref()))
+    }
+
+    fn fields(&self) -> Option<String> {
+        let name = self.selection.name.as_ref()?;
+        Some(format!("metadata.name={name}"))
+    }
+
+    /// Lists all objects; returns them with the list's version.
+    async fn list(&mut self) -> Result<(Items<K>, String), Failure> {
+        let action = self.action("list");
+        let failure = |cause| Failure {
+            action: action.clone(),
+            cause,
+        };
+        let begun = Instant::now();
+        let mut all = Items::default();
+        let mut more: Option<String> = None;
+        let mut short = 0;
+        loop {
+            let params = ListParams {
+                field_selector: self.fields(),
+                label_selector: self.selection.labels.clone(),
+                limit: Some(self.page),
+                continue_token: more.clone(),
+                ..ListParams::default()
+            };
+            let exchange = self.cluster.exchange(&action, self.pace.request);
+            let page: Page<K> = match exchange.json(self.request().list(&params)).await {
+                Ok(page) => page,
+                Err(failure) => {
+                    // The next try is by smaller pages.
+                    if matches!(failure.cause, Cause::TooLarge(_)) {
+                        self.page = (self.page / 2).max(1);
+                    }
+                    return Err(failure);
+                }
+            };
+            let count = page.items.len();
+            all.extend(page.items, self.room);
+            let next = page.metadata.more.filter(|token| !token.is_empty());
+            let Some(next) = next else {
+                return Ok((all, page.metadata.resource_version));
+            };
+            // The store is full, so no later page has room, either.
+            if all.left_out > 0 {
+                let more = page.metadata.remaining_item_count.unwrap_or_default();
+                let more = usize::try_from(more).unwrap_or(usize::MAX);
+                all.left_out = all.left_out.saturating_add(more);
+                return Ok((all, page.metadata.resource_version));
+            }
+            short += u32::from(count < self.page as usize / 2 || count == 0);
+            let cause = if begun.elapsed() > LIST {
+                Cause::Malformed(format!("a list has no end within {} s", LIST.as_secs()))
+            } else if short > SHORT_PAGES {
+                Cause::Malformed("a list has no end, in pages with hardly anything".to_owned())
+            } else if more.as_ref() == Some(&next) {
+                Cause::Malformed("a list goes on where it was".to_owned())
+            } else {
+                more = Some(next);
+                continue;
+            };
+            return Err(failure(cause));
+        }
+    }
+
+    /// Follows what changes after `version`, which is moved on.
+    async fn watch(
+        &self,
+        store: &mut Writer<K>,
+        version: &mut String,
+        health: &mut Health,
+    ) -> Result<WatchEnd, Failure> {
+        let action = self.action("watch");
+        let asked = self.pace.watch.mul_f64(1.0 - 0.2 * fastrand::f64());
+        let params = WatchParams {
+            field_selector: self.fields(),
+            label_selector: self.selection.labels.clone(),
+            timeout: Some(u32::try_from(asked.as_secs()).unwrap_or(u32::MAX).max(1)),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let opened = Instant::now();
+        let within = asked + self.pace.grace;
+        let mut body = self
+            .cluster
+            .exchange(&action, self.pace.request)
+            .stream(self.request().watch(&params, version))
+            .await?;
+        store.fresh();
+        health.begins(&self.peers);
+        let failure = |cause| Failure {
+            action: action.clone(),
+            cause,
+        };
+        let mut lines = LineBuffer::new(EVENT_BYTES);
+        while let Some(bytes) = chunk(&mut body, opened + within, within)
+            .await
+            .map_err(failure)?
+        {
+            lines.push(&bytes);
+            while let Some(line) = lines.next().map_err(failure)? {
+                let event = WatchEvent::read(&line).map_err(failure)?;
+                match event.apply(store, version, self.room).map_err(failure)? {
+                    Applied::All => {}
+                    Applied::Unreadable(one) => self.report(store, &one, &mut health.unreadable),
+                    Applied::NoRoom => self.no_room(store.leave_out(), &mut health.left_out),
+                }
+            }
+        }
+        // A server counts in whole seconds.
+        if opened.elapsed() + Duration::from_secs(1) >= asked {
+            return Ok(WatchEnd::InTime);
+        }
+        Ok(WatchEnd::Early)
+    }
+
+    /// Lists, and watches until another list is due.
+    async fn round(&mut self, store: &mut Writer<K>, health: &mut Health) -> Result<(), Failure> {
+        let (items, mut version) = self.list().await?;
+        let Items {
+            objects,
+            unreadable,
+            left_out,
+            ..
+        } = items;
+        if let Some((key, why)) = unreadable.first_key_value() {
+            self.warn(key, why, unreadable.len(), &mut health.unreadable);
+        }
+        if left_out > 0 {
+            self.no_room(left_out, &mut health.left_out);
+        }
+        store.replace_but(objects, unreadable, left_out);
+        loop {
+            health.opened = None;
+            let ended = self.watch(store, &mut version, health).await;
+            let lasted = health
+                .opened
+                .is_some_and(|at| at.elapsed() >= self.pace.steady);
+            health.lasted |= lasted;
+            match ended? {
+                // Objects that were left out may fit now: relist.
+                WatchEnd::InTime if store.leaves_out() => return Ok(()),
+                WatchEnd::InTime => {}
+                WatchEnd::Early => return Ok(()),
+            }
+        }
+    }
+
+    /// Logs that objects exceed the limits.
+    fn no_room(&self, count: usize, said: &mut RepeatLimiter) {
+        let action = self.action("keep all objects of");
+        if let Some(times) = said.observe(&action.to_string()) {
+            let Room { objects, bytes } = self.room;
+            tracing::warn!(
+                "cannot {action}: there are more than {objects}, or they hold more than {bytes} bytes: {count} are left out, or stay as they were ({times} times)"
+            );
+        }
+    }
+
+    fn report(&self, store: &mut Writer<K>, (key, why): &Unreadable, said: &mut RepeatLimiter) {
+        let count = store.cannot_read(key, why);
+        self.warn(key, why, count, said);
+    }
+
+    /// Logs an unreadable object. The next objects may be unreadable, too: one line for each power of two.
+    fn warn(&self, key: &Key, why: &str, count: usize, said: &mut RepeatLimiter) {
+        let action = self.action("read");
+        if let Some(times) = said.observe(&action.to_string()) {
+            tracing::warn!(
+                "cannot {action} {key}: {why}: it is left out, or stays as it was ({count} such objects, {times} times)"
+            );
+        }
+    }
+
+    /// Follows the kind until the server answers that it has no such kind.
+    pub(crate) async fn while_served(mut self, store: &mut Writer<K>) {
+        self.follow(store, true).await;
+    }
+
+    /// Follows the kind for ever, or until the server does not have it.
+    async fn follow(&mut self, store: &mut Writer<K>, while_served: bool) {
+        let mut backoff = Backoff::new(self.pace.bounds());
+        let mut repeats = RepeatLimiter::default();
+        let mut health = Health::default();
+        let mut others = self.peers.0.subscribe();
+        let mut forgotten = 0;
+        // Once between two watches that have lasted.
+        let mut may_hurry = true;
+        loop {
+            others.mark_unchanged();
+            let ended = self.round(store, &mut health).await;
+            // Ignore this source's own notification.
+            if std::mem::take(&mut health.told) {
+                others.mark_unchanged();
+            }
+            if std::mem::take(&mut health.lasted) {
+                backoff.reset();
+                repeats.forget();
+                forgotten = 0;
+                may_hurry = true;
+            }
+            let Err(failure) = ended else {
+                sleep(backoff.next(fastrand::f64())).await;
+                continue;
+            };
+            match failure.code() {
+                // 410 Gone: the server has compacted this version, which is no failure.
+                Some(410) if forgotten < FORGETS => {
+                    forgotten += 1;
+                    tracing::debug!("{failure}: listing again");
+                }
+                Some(404) if while_served => {
+                    return store.stale(Instant::now(), failure.to_string());
+                }
+                code => {
+                    failure.warn(&mut repeats);
+                    let words = failure.to_string();
+                    match code {
+                        Some(403) => store.refused(Instant::now(), words),
+                        Some(_) | None => store.stale(Instant::now(), words),
+                    }
+                    health.was_away |= failure.is_away();
+                }
+            }
+            let hurries = may_hurry && failure.is_away();
+            tokio::select! {
+                () = sleep(failure.wait(&mut backoff, fastrand::f64())) => {}
+                Ok(()) = others.changed(), if hurries => may_hurry = false,
+            }
+        }
+    }
+}
+
+/// The progress of a watch, and what has been logged.
+#[derive(Default)]
+struct Health {
+    /// The time at which the watch began.
+    opened: Option<Instant>,
+    /// A watch has lasted for `steady`.
+    lasted: bool,
+    /// No request was answered since a watch began.
+    was_away: bool,
+    /// The peers were notified that the server answers again.
+    told: bool,
+    /// The last warning about objects.
+    unreadable: RepeatLimiter,
+    left_out: RepeatLimiter,
+}
+
+impl Health {
+    /// A watch has begun.
+    fn begins(&mut self, peers: &Peers) {
+        self.opened = Some(Instant::now());
+        if std::mem::take(&mut self.was_away) {
+            peers.answered();
+            self.told = true;
+        }
+    }
+}
+
+/// The effect of an event on the store.
+enum Applied {
+    All,
+    Unreadable(Unreadable),
+    NoRoom,
+}
+
+impl<'a> WatchEvent<'a> {
+    fn read(line: &'a [u8]) -> Result<Self, Cause> {
+        serde_json::from_slice(line).map_err(|error| Cause::Malformed(error.to_string()))
+    }
+
+    /// Applies the event to the store, and takes its version.
+    fn apply<K: Kind>(
+        &self,
+        store: &mut Writer<K>,
+        version: &mut String,
+        room: Room,
+    ) -> Result<Applied, Cause> {
+        fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Cause> {
+            serde_json::from_str(text).map_err(|error| Cause::Malformed(error.to_string()))
+        }
+        let object = self.object.get();
+        if self.what == "ERROR" {
+            return Err(decode::<ApiStatus>(object)?.cause(None, None));
+        }
+        let metadata = decode::<Any>(object)?.metadata;
+        let mut applied = Applied::All;
+        match &*self.what {
+            "ADDED" | "MODIFIED" => match items::object::<K>(object) {
+                Ok(object) if store.has_room(&object.key(), object.size(), room) => {
+                    store.set(object);
+                }
+                Ok(_) => applied = Applied::NoRoom,
+                Err(wrong) => applied = Applied::Unreadable(wrong),
+            },
+            "DELETED" => store.remove(&metadata.key()),
+            // Bookmarks and unknown types of events: only their version is used.
+            _ => {}
+        }
+        if !metadata.resource_version.is_empty() {
+            *version = metadata.resource_version.into();
+        }
+        Ok(applied)
+    }
+}
+
+impl<K: Kind> ObjectSource<K> for Watcher<K> {
+    async fn run(mut self, mut store: Writer<K>) -> Infallible {
+        loop {
+            self.follow(&mut store, false).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod lying;
+#[cfg(test)]
+mod tests;
