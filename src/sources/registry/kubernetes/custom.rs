@@ -121,8 +121,9 @@ fn decode<T: ConfigurationKind>(raw: &RawObject) -> Result<T, Refusal> {
 #[derive(Debug)]
 struct InServer;
 
-/// The kind's name, and which object of it.
-type KindAndName = (&'static str, Key);
+/// The kind's name, and which object of it, shared by all that name the object: there may be thousands, and each change of one
+/// lists them anew.
+type KindAndName = (&'static str, Arc<Key>);
 
 impl Content for InServer {
     type Place = KindAndName;
@@ -139,7 +140,7 @@ impl Origins {
     pub(super) fn of(&self, kind: &'static str, key: &Key) -> Option<&Origin> {
         let is = |(place, _): &(KindAndName, Origin)| {
             let (of_kind, of_key) = place;
-            (*of_kind, of_key).cmp(&(kind, key))
+            (*of_kind, &**of_key).cmp(&(kind, key))
         };
         let at = self.0.binary_search_by(is).ok()?;
         self.0.get(at).map(|(_, origin)| origin)
@@ -175,7 +176,7 @@ impl Configs {
                     .binary_search_by(|change| change.key().cmp(key))
                     .is_ok()
             };
-            let first = (T::NAME, Key::new("", ""));
+            let first = (T::NAME, Arc::default());
             let known = self.catalogue.places_from(&first);
             let known = known.take_while(|(kind, _)| *kind == T::NAME);
             let gone = known.filter(|(_, key)| !there(key));
@@ -186,7 +187,7 @@ impl Configs {
         for change in changes.changes {
             match change {
                 Change::Set(key, object) => {
-                    let place = (T::NAME, key);
+                    let place = (T::NAME, Arc::new(key));
                     let (version, refusal) = match &object.read {
                         Ok(new) => (Some(T::any(Arc::clone(new))), Refusal::default()),
                         Err(refusal) => (None, refusal.clone()),
@@ -195,7 +196,7 @@ impl Configs {
                     let candidate = Candidate::new(Some(place.clone()), origin, version, refusal);
                     self.catalogue.put(&place, vec![candidate]);
                 }
-                Change::Gone(key) => drop(self.catalogue.remove(&(T::NAME, key))),
+                Change::Gone(key) => drop(self.catalogue.remove(&(T::NAME, Arc::new(key)))),
             }
         }
         for change in self.catalogue.reconcile().changes {
@@ -235,7 +236,7 @@ impl Configs {
         let refused = all.filter(|(_, one)| one.version.is_none());
         refused.map(|((kind, object), one)| Problem {
             kind,
-            object: object.clone(),
+            object: Key::clone(object),
             origin: Some(one.origin.clone()),
             refusal: one.findings.clone(),
             is_unreadable: false,
