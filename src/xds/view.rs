@@ -119,7 +119,7 @@ struct Binding {
 }
 
 /// The mark in the version of a listener of this name that has a port of its own; others have none.
-fn mark_of_bound(name: &str) -> u32 {
+pub(crate) fn mark_of_bound(name: &str) -> u32 {
     Version::of(name.as_bytes()).mark().max(1)
 }
 

@@ -346,8 +346,8 @@ impl Snapshot {
     }
 
     /// Assignments that were made and are kept, each for all proxies that see the same.
-    #[must_use]
-    pub fn assignments_made(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn assignments_made(&self) -> usize {
         let viewers = self.assignments.all();
         viewers.iter().map(|assignments| assignments.len()).sum()
     }

@@ -71,7 +71,7 @@ impl Stream {
         }
         if self.listeners.is_owed() || self.unknown.owes(Type::Listener) {
             if let Some(target) = self.target(Type::Listener) {
-                return Some(self.send_listeners(target, now));
+                return Some(self.send_listeners(&target, now));
             }
             self.listeners.give_up();
         }
@@ -256,7 +256,7 @@ impl Stream {
             return Ok(None);
         }
         self.note_type(Type::Listener);
-        Ok(Some(self.send_listeners(target, now)))
+        Ok(Some(self.send_listeners(&target, now)))
     }
 
     fn step_named(&mut self, kind: Type) -> Option<Response> {

@@ -192,6 +192,9 @@ impl Stream {
             ack_state.asked = true;
             RequestOutcome::Subscribed
         };
+        if kind == Type::Listener {
+            self.note_closing(now);
+        }
         // The client answers the newer response, too, with the names that it has then; in delta it says them once.
         if heard == RequestOutcome::Expired && self.protocol == Protocol::StateOfTheWorld {
             let names = sorted(request.names.iter());

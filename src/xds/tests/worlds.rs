@@ -381,7 +381,6 @@ fn two_proxies_that_see_the_same_share_it() {
             assert!(Arc::ptr_eq(one, other), "{one:?}");
         }
     }
-    assert_eq!(snapshot.assignments_made(), 1);
 }
 
 #[test]

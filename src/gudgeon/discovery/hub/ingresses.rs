@@ -16,7 +16,7 @@ use transform::kubernetes::Ingress;
 type ServicesByKey = BTreeMap<ServiceKey, Arc<Service>>;
 
 /// The objects that rules are made of.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct IngressInputs {
     ingresses: Vec<Arc<Ingresses>>,
     services: Arc<ServicesByKey>,

@@ -87,3 +87,37 @@ fn what_a_cluster_has_is_looked_at_alone_and_with_files() {
         "{said}"
     );
 }
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn ingresses_of_a_cluster_are_looked_at() {
+    let namespace = "analyzed-ingresses";
+    apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
+    apply(&json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"ports": [{"name": "http", "port": 80}]},
+    }));
+    // Those of another controller are its own.
+    for (name, class) in [("ours", "istio"), ("theirs", "nginx")] {
+        let rule = |service: &str| {
+            let backend = json!({"service": {"name": service, "port": {"name": "none"}}});
+            let path = json!({"path": "/", "pathType": "Prefix", "backend": backend});
+            json!({"host": format!("{service}.example"), "http": {"paths": [path]}})
+        };
+        apply(&json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"ingressClassName": class, "rules": [rule("nobody"), rule("web")]},
+        }));
+    }
+    let done = analyze(&["-n", namespace]);
+    let said = out(&done);
+    for words in [
+        "Error [IST0101] (Ingress analyzed-ingresses/ours) spec.rules[0].http.paths[0].backend.service.name: the service \"nobody\" is not there",
+        "Warning [IST0133] (Ingress analyzed-ingresses/ours) spec.rules[1].http.paths[0].backend: Service analyzed-ingresses/web has no port named \"none\"",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("theirs"), "{said}");
+    assert_eq!(done.status.code(), Some(1));
+}

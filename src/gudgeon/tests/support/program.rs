@@ -111,6 +111,16 @@ impl Program {
         until("its end", || self.child.try_wait().unwrap())
     }
 
+    /// Its log, when it has ended by itself and all of that was read.
+    pub fn whole_log(&mut self) -> Vec<String> {
+        self.wait();
+        until("the end of its log", || {
+            // The thread that reads it has the other one.
+            (Arc::strong_count(&self.lines) == 1).then_some(())
+        });
+        self.log()
+    }
+
     pub fn kill(&mut self) {
         let _gone = self.child.kill();
         let _reaped = self.child.wait();

@@ -670,6 +670,46 @@ fn types_of_clusters_of_names_are_merged_like_their_fields() {
     assert_eq!(cluster.cluster_discovery_type, Some(kind));
 }
 
+/// A patch of a cluster of names is read for its fields before it is merged: each byte of it counts twice.
+#[test]
+fn reading_patches_of_clusters_of_names_counts_as_work() {
+    let named_last = |resolution| {
+        let mut world = world();
+        for at in 0..200 {
+            service(&mut world, &format!("s{at}.demo"), &[(80, "HTTP")], &[]);
+        }
+        let services = Arc::make_mut(&mut world.services);
+        let key = ServiceKey::new("a.demo.svc.cluster.local", "demo");
+        Arc::make_mut(services.get_mut(&key).unwrap()).resolution = resolution;
+        let ports = services.values().map(|one| one.ports.len()).sum::<usize>();
+        // A hundredth of the bytes that patches may add to one cluster; their work is four times as much.
+        let part = (32 << 20) / ports / 100;
+        let patch = |value: &str| {
+            format!(
+                "- applyTo: CLUSTER\n  match: {{cluster: {{service: a.demo.svc.cluster.local, portNumber: 80}}}}\n  \
+                 patch: {{operation: MERGE, value: {{{value}}}}}\n"
+            )
+        };
+        let long = |parts: usize| "x".repeat(parts * part);
+        let metadata = format!("metadata: {{filter_metadata: {{a: {{b: {}}}}}}}", long(48));
+        let mut patches = patch(&metadata);
+        for at in 0..4 {
+            patches += &patch(&format!("alt_stat_name: n{at}{}", long(12)));
+        }
+        envoy_filter(&mut world, "f", 1, &format!("configPatches:\n{patches}"));
+        let mut node = (*node("demo", &[])).clone();
+        node.dns = Dns::ClusterType;
+        let snapshot = snapshot(world);
+        let view = snapshot.view(&Arc::new(node));
+        let cluster = cluster(&*view, "outbound|80||a.demo.svc.cluster.local");
+        let told = snapshot.conflicts().into_iter().map(|one| one.message);
+        let told = told.filter(|message| message.contains("patches would make it too large"));
+        (cluster.alt_stat_name[..2].to_owned(), told.count())
+    };
+    assert_eq!(named_last(Resolution::Static), ("n3".to_owned(), 0));
+    assert_eq!(named_last(Resolution::Dns), ("n2".to_owned(), 1));
+}
+
 #[test]
 fn nobody_waits_for_endpoints_of_what_patches_made_another_kind_of_cluster() {
     let world = with(

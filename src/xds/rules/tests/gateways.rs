@@ -1131,3 +1131,40 @@ fn rules_for_requests_alone_are_told_where_tls_goes_on() {
         assert_eq!(told(servers, host, rules), [""; 0], "{servers:?} {rules}");
     }
 }
+
+/// A tenant has any number of rules, and of servers.
+#[test]
+fn of_rules_for_requests_where_tls_goes_on_some_are_told() {
+    let told = |servers: u16, rules: usize| {
+        let mut world = world();
+        let through = |at| {
+            let port = 1000 + at;
+            format!(
+                "{{port: {{number: {port}, name: p{at}, protocol: TLS}}, hosts: ['*.example'], tls: {{mode: PASSTHROUGH}}}}"
+            )
+        };
+        let servers: Vec<_> = (0..servers).map(through).collect();
+        let servers = servers.join(", ");
+        gateway(
+            &mut world,
+            "g",
+            1,
+            &format!("selector: {{istio: edge}}\nservers: [{servers}]"),
+        );
+        for rule in 0..rules {
+            let spec = format!(
+                "hosts: [h{rule}.example]\ngateways: [g]\nhttp: [{{route: [{{destination: {{host: a}}}}]}}]"
+            );
+            virtual_service(&mut world, &format!("v{rule}"), 1, &spec);
+        }
+        let snapshot = snapshot(world);
+        drop(snapshot.view(&router("demo")).all(Type::Listener));
+        let all = snapshot.conflicts().into_iter().map(|one| one.message);
+        let (more, each): (Vec<_>, Vec<_>) = all.partition(|message| message.contains(" more of "));
+        assert!(each.iter().all(|message| message.contains("passes TLS on")));
+        (each.len(), more)
+    };
+    let more = "10 more of VirtualService demo/v0 are not told one by one";
+    assert_eq!(told(30, 1), (20, vec![more.to_owned()]));
+    assert_eq!(told(1, 250), (200, Vec::new()));
+}

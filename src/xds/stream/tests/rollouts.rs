@@ -96,6 +96,17 @@ fn listening(caught: bool, revision: u32) -> World {
     world
 }
 
+/// A port that is lost is being closed when the client answers.
+fn closing(wire: &mut Wire, is_lost: bool) {
+    if is_lost {
+        wire.wait(199);
+        assert!(wire.all().is_empty() && wire.stream.is_pending());
+        let end = wire.now + Duration::from_millis(1);
+        assert_eq!(wire.stream.deadline(), Some(end));
+        wire.now = end;
+    }
+}
+
 /// Envoy 1.40 dies of a listener that gets a port of its own while it runs.
 #[test]
 fn a_listener_that_gets_or_loses_its_port_is_gone_for_a_moment() {
@@ -124,6 +135,7 @@ fn a_listener_that_gets_or_loses_its_port_is_gone_for_a_moment() {
             wire.stream.push(world.full());
             assert!(wire.all().is_empty());
             wire.ack(Listener);
+            closing(&mut wire, caught);
             assert_eq!(wire.all(), [added]);
             wire.ack(Listener);
             assert!(wire.all().is_empty() && !wire.stream.is_pending());
@@ -150,6 +162,7 @@ fn a_listener_that_gets_or_loses_its_port_is_gone_for_a_moment() {
             .push(World::default().simple(Listener, "kept", 1).full());
         assert!(wire.all().is_empty());
         wire.ack(Listener);
+        closing(&mut wire, true);
         assert!(wire.all().is_empty() && !wire.stream.is_pending());
     }
 }
@@ -185,43 +198,116 @@ fn intercepted(caught: bool, revision: u32) -> World {
 /// Envoy keeps what it has while no server is there.
 #[test]
 fn a_listener_that_turned_while_the_client_was_away_is_gone_for_a_moment() {
-    let [first, later] = [
-        ["lds virtualOutbound=1", "lds -l"],
-        ["lds kept=1 l=2 virtualOutbound=1", "lds l=2"],
-    ];
+    let firsts = ["lds kept=1 virtualOutbound=1", "lds -l"];
+    let laters = ["lds kept=1 l=2 virtualOutbound=1", "lds l=2"];
     let protocols = [Protocol::StateOfTheWorld, Protocol::Delta];
-    for ((protocol, first), later) in protocols.into_iter().zip(first).zip(later) {
-        let after = intercepted(false, 2);
-        let mut wire = came_with(protocol, &intercepted(true, 1), &after);
+    for ((protocol, first), later) in protocols.into_iter().zip(firsts).zip(laters) {
+        for caught in [false, true] {
+            let (before, after) = (intercepted(!caught, 1), intercepted(caught, 2));
+            let mut wire = came_with(protocol, &before, &after);
+            assert_eq!(wire.all(), [first]);
+            assert!(wire.stream.is_pending() && wire.stream.deadline().is_some());
+            wire.ack(Listener);
+            closing(&mut wire, caught);
+            assert_eq!(wire.all(), [later]);
+            wire.ack(Listener);
+            assert!(wire.all().is_empty() && !wire.stream.is_pending());
+            let status = wire.stream.status(Listener).unwrap();
+            assert_eq!(status.acked, Some(after.version(Listener)));
+            // One that has kept its port, or has none, is changed in place, and an equal one stays.
+            let before = intercepted(caught, 1);
+            let mut wire = came_with(protocol, &before, &after);
+            assert_eq!(wire.all(), [later]);
+            let mut wire = came_with(protocol, &before, &before);
+            assert!(wire.all().is_empty());
+            // A client that has nothing is given everything at once.
+            let mut wire = Wire::new(protocol, Client::Envoy, &after);
+            wire.names(Listener, &[]);
+            let all = wire.all();
+            assert_eq!(all, ["lds kept=1 l=2 virtualOutbound=1"]);
+        }
+    }
+}
+
+/// Listeners without a port where `caught` has their names, in a mesh that intercepts.
+fn some_caught(caught: &[&str], revision: u32) -> World {
+    let mut world = World::default().simple(Listener, VIRTUAL_OUTBOUND, 1);
+    for name in ["0.0.0.0_80", "127.0.0.1_90", "10.0.0.9_70", "::_60"] {
+        let body = Body {
+            revision,
+            caught: caught.contains(&name),
+            ..Body::default()
+        };
+        world.put(Listener, name, body);
+    }
+    world
+}
+
+/// One version says how many turned only if it was one, or if there was none that could lose its port.
+#[test]
+fn listeners_that_may_have_lost_their_ports_while_the_client_was_away_are_gone_for_a_moment() {
+    const ALL: &[&str] = &["0.0.0.0_80", "127.0.0.1_90", "10.0.0.9_70", "::_60"];
+    let without = |names: &[&str]| {
+        let mut world = some_caught(ALL, 1);
+        names.iter().for_each(|name| world.remove(Listener, name));
+        world
+    };
+    let gone = some_caught(ALL, 1).simple(Listener, "127.0.0.1_50", 1);
+    for (before, after, first) in [
+        // Two have lost theirs; no machine has the address of a service.
+        (
+            some_caught(&["10.0.0.9_70", "::_60"], 1),
+            some_caught(ALL, 1),
+            "lds 10.0.0.9_70=1 virtualOutbound=1",
+        ),
+        // So may others when one has gone.
+        (
+            gone.clone(),
+            some_caught(ALL, 1),
+            "lds 10.0.0.9_70=1 virtualOutbound=1",
+        ),
+        // One has lost its port, and one has got one.
+        (
+            some_caught(&["10.0.0.9_70", "127.0.0.1_90"], 1),
+            some_caught(&["0.0.0.0_80", "10.0.0.9_70"], 1),
+            "lds 10.0.0.9_70=1 virtualOutbound=1",
+        ),
+        // None was bound, and two are.
+        (
+            some_caught(ALL, 1),
+            some_caught(&["0.0.0.0_80", "10.0.0.9_70"], 1),
+            "lds 0.0.0.0_80=1 10.0.0.9_70=1 virtualOutbound=1",
+        ),
+        // One has come.
+        (
+            some_caught(ALL, 1),
+            gone,
+            "lds 0.0.0.0_80=1 10.0.0.9_70=1 127.0.0.1_90=1 ::_60=1 virtualOutbound=1",
+        ),
+        // Those without a port come and go in silence.
+        (
+            without(&["0.0.0.0_80", "::_60"]),
+            some_caught(ALL, 1),
+            "lds 0.0.0.0_80=1 10.0.0.9_70=1 127.0.0.1_90=1 ::_60=1 virtualOutbound=1",
+        ),
+    ] {
+        let mut wire = came_with(Protocol::StateOfTheWorld, &before, &after);
         assert_eq!(wire.all(), [first]);
-        assert!(wire.stream.is_pending() && wire.stream.deadline().is_some());
         wire.ack(Listener);
-        assert_eq!(wire.all(), [later]);
+        let whole = after.set(Listener);
+        wire.wait(200);
+        let later = wire.all();
+        let count = later
+            .first()
+            .map_or(first, |later| later)
+            .split('=')
+            .count();
+        assert_eq!(count, whole.len() + 1, "{later:?}");
         wire.ack(Listener);
         assert!(wire.all().is_empty() && !wire.stream.is_pending());
         let status = wire.stream.status(Listener).unwrap();
         assert_eq!(status.acked, Some(after.version(Listener)));
-        // One that has kept its port, or has none, is changed in place, and an equal one stays.
-        for caught in [false, true] {
-            let before = intercepted(caught, 1);
-            let mut wire = came_with(protocol, &before, &intercepted(caught, 2));
-            assert_eq!(wire.all(), [later]);
-            let mut wire = came_with(protocol, &before, &before);
-            assert!(wire.all().is_empty());
-        }
-        // A client that has nothing is given everything at once.
-        let mut wire = Wire::new(protocol, Client::Envoy, &after);
-        wire.names(Listener, &[]);
-        let all = wire.all();
-        assert_eq!(all, ["lds kept=1 l=2 virtualOutbound=1"]);
     }
-    // In delta one that has lost its port is known, too.
-    let mut wire = came_with(
-        Protocol::Delta,
-        &intercepted(false, 1),
-        &intercepted(true, 2),
-    );
-    assert_eq!(wire.all(), ["lds -l"]);
 }
 
 /// Its versions do not say what was bound. Without interception every listener is bound.
