@@ -248,7 +248,7 @@ impl Injection<'_> {
     ) -> Result<(Value, Status, reinject::Fresh), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
-        let originals = uninject(&mut made, &earlier);
+        let originals = uninject(&mut made, &earlier, &now.version);
         let before = made.get("metadata").cloned();
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);

@@ -265,7 +265,7 @@ impl Injection<'_> {
     ) -> Result<(Value, Status), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_default();
-        let originals = uninject(&mut made, &earlier);
+        let originals = uninject(&mut made, &earlier, &chosen.version);
         let before = made.get("metadata").cloned();
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);

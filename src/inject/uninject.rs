@@ -11,9 +11,13 @@ use crate::pod::{self, LISTS};
 use crate::probes::{self, OriginalProbes};
 use crate::status::{OVERRIDES, STATUS, Status};
 
-/// Removes an earlier injection from `pod`; restores the rewritten probes, and returns the originals that it had stored.
-pub(crate) fn uninject(pod: &mut Value, earlier: &Status) -> OriginalProbes {
-    let originals = probes::restore(pod, earlier);
+/// Removes an earlier injection from `pod`, and restores the rewritten probes. Returns the originals that it had stored if it was
+/// of `version`: those of another may be of another kind.
+pub(crate) fn uninject(pod: &mut Value, earlier: &Status, version: &str) -> OriginalProbes {
+    let mut originals = probes::restore(pod, earlier);
+    if earlier.version != version {
+        originals.clear();
+    }
     let metrics = metrics::originals(pod, earlier);
     let mut kept = Overrides::kept(pod, earlier).into_pending();
     for list in LISTS {
