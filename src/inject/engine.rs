@@ -28,7 +28,7 @@ use crate::status::{STATUS, Status};
 use crate::template::Template;
 use crate::template_data::TemplateData;
 use crate::typing::{self, Findings};
-use crate::uninject::uninject;
+use crate::uninject::uninject_for_fragment;
 use crate::user_volumes;
 use crate::variables::{self, Containers};
 use crate::warnings::{self, MAX_WARNING, capped};
@@ -248,7 +248,7 @@ impl Injection<'_> {
     ) -> Result<(Value, Status, reinject::Fresh), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
-        let originals = uninject(&mut made, &earlier, &now.version);
+        let originals = uninject_for_fragment(&mut made, &earlier, &now.version);
         let before = made.get("metadata").cloned();
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);

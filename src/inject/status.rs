@@ -125,13 +125,14 @@ impl Status {
         something.then_some(status)
     }
 
-    /// The names that Istio used before it wrote a status that can be read.
+    /// The names that Istio used before it wrote a status that can be read. The proxy's is one of containers of both kinds: a
+    /// pod has each name once.
     pub(crate) fn legacy() -> Self {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Self {
             lists: [
-                names(&["istio-init", "enable-core-dump"]),
-                names(&["istio-proxy"]),
+                names(&["istio-init", "enable-core-dump", PROXY]),
+                names(&[PROXY]),
                 names(&["istio-certs", "istio-envoy"]),
                 Vec::new(),
             ],

@@ -11,6 +11,20 @@ use crate::pod::{self, LISTS};
 use crate::probes::{self, OriginalProbes};
 use crate::status::{OVERRIDES, STATUS, Status};
 
+/// Removes an earlier injection for a fragment, which adds its names whatever the pod has: the names of early Istios go from
+/// the pod that an overlay was laid over, as from a pod without a status.
+pub(crate) fn uninject_for_fragment(
+    pod: &mut Value,
+    earlier: &Status,
+    version: &str,
+) -> OriginalProbes {
+    let originals = uninject(pod, earlier, version);
+    if earlier.revision.is_some() {
+        uninject(pod, &Status::legacy(), version);
+    }
+    originals
+}
+
 /// Removes an earlier injection from `pod`, and restores the rewritten probes. Returns the originals that it had stored if it was
 /// of `version`: those of another may be of another kind.
 pub(crate) fn uninject(pod: &mut Value, earlier: &Status, version: &str) -> OriginalProbes {
