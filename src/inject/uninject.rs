@@ -9,6 +9,7 @@ use crate::metrics;
 use crate::overrides::Overrides;
 use crate::pod::{self, LISTS};
 use crate::probes::{self, OriginalProbes};
+use crate::replaced;
 use crate::status::{OVERRIDES, STATUS, Status};
 
 /// Removes an earlier injection for a fragment, which adds its names whatever the pod has: the names of early Istios go from
@@ -58,6 +59,11 @@ pub(crate) fn uninject(pod: &mut Value, earlier: &Status, version: &str) -> Orig
         }
     }
     kept.put_back(pod);
+    let metrics = metrics
+        .into_iter()
+        .map(|(key, value)| (key, Value::from(value)));
+    fragment::set_annotations(pod, metrics);
+    replaced::restore(pod, earlier);
     let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
         return originals;
     };
@@ -76,9 +82,5 @@ pub(crate) fn uninject(pod: &mut Value, earlier: &Status, version: &str) -> Orig
             metadata.shift_remove(map);
         }
     }
-    let metrics = metrics
-        .into_iter()
-        .map(|(key, value)| (key, Value::from(value)));
-    fragment::set_annotations(pod, metrics);
     originals
 }
