@@ -23,12 +23,13 @@ use crate::pod;
 use crate::probes::ProbeRewrite;
 use crate::reinject::{self, Placement};
 use crate::render_cache::{RenderCache, TextTree};
+use crate::replaced;
 use crate::schema::{self, Kind};
 use crate::status::{STATUS, Status};
 use crate::template::Template;
 use crate::template_data::TemplateData;
 use crate::typing::{self, Findings};
-use crate::uninject::uninject;
+use crate::uninject::uninject_for_fragment;
 use crate::user_volumes;
 use crate::variables::{self, Containers};
 use crate::warnings::{self, MAX_WARNING, capped};
@@ -248,8 +249,8 @@ impl Injection<'_> {
     ) -> Result<(Value, Status, reinject::Fresh), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
-        let originals = uninject(&mut made, &earlier);
-        let before = made.get("metadata").cloned();
+        let originals = uninject_for_fragment(&mut made, &earlier, &now.version);
+        let before = replaced::outline(&made);
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);
         yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
@@ -301,7 +302,7 @@ impl Injection<'_> {
         }
         let left_out = labels::add(&mut made, labels, &owner, &others);
         self.warnings.extend(left_out);
-        now.note_metadata(before.as_ref(), &made);
+        replaced::note(&mut now, &before, &made);
         fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
         let fresh = reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::AtEnd);
         if self.native {

@@ -28,7 +28,7 @@
 //!   labels of a workload. `warnings`: warnings for a pod's author. `release`: the release of an agent's image.
 //! * `status`: the status annotation. `rights`: what users may not change. `merge`: a strategic merge. `overrides`: the user's version
 //!   of containers that a template makes. `probes` and `metrics`: both by way of the proxy's status port. `native`: native sidecars.
-//!   `reinject`: defaults that the API server has filled in. `uninject`: the removal of an earlier injection. `variables`: variables
+//!   `reinject`: defaults that the API server has filled in. `replaced`: the user's values that an injection replaced. `uninject`: the removal of an earlier injection. `variables`: variables
 //!   that keep a proxy from starting.
 //! * `fragment`: templates that print things to add. `overlay`: templates that print partial pods. `engine`: from a pod to an outcome.
 //!   `dry_run`: one rendering of each template when a configuration is loaded.
@@ -69,6 +69,7 @@ pub mod quantity;
 mod reinject;
 mod release;
 mod render_cache;
+mod replaced;
 mod rights;
 pub mod schema;
 pub mod selector;

@@ -23,6 +23,7 @@ use crate::pod::{self, CONTAINERS, LISTS, PROXY};
 use crate::probes::{self, OriginalProbes, ProbeRewrite};
 use crate::reinject::{self, Fresh, Placement};
 use crate::release::Release;
+use crate::replaced;
 use crate::rights::{ProtectedContainers, Protection};
 use crate::schema::{self, Kind};
 use crate::status::{OVERRIDES, STATUS, Status};
@@ -265,8 +266,8 @@ impl Injection<'_> {
     ) -> Result<(Value, Status), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_default();
-        let originals = uninject(&mut made, &earlier);
-        let before = made.get("metadata").cloned();
+        let originals = uninject(&mut made, &earlier, &chosen.version);
+        let before = replaced::outline(&made);
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);
         yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
@@ -295,7 +296,7 @@ impl Injection<'_> {
         let which = agents.labels(release);
         let left_out = labels::add(&mut made, which, &owner, network.as_slice());
         self.warnings.extend(left_out);
-        now.note_metadata(before.as_ref(), &made);
+        replaced::note(&mut now, &before, &made);
         let kept = own
             .to_text()
             .map(|text| (OVERRIDES.to_owned(), Value::from(text)));

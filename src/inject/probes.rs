@@ -175,16 +175,15 @@ impl ProbeRewrite<'_> {
             Probers::CurrentHttp => json!({handler: original}),
             Probers::Current => {
                 let mut entry = Map::from_iter([(handler.to_owned(), original)]);
-                let timeout = match self.earlier.get(&path) {
-                    // The server may have filled it in since.
-                    Some(known) if is_current(known) => known.get("timeoutSeconds").cloned(),
-                    _ => probe.get("timeoutSeconds").cloned(),
-                };
-                entry.extend(
-                    timeout
-                        .filter(|seconds| seconds.as_i64().is_some_and(|seconds| seconds != 0))
-                        .map(|seconds| ("timeoutSeconds".to_owned(), seconds)),
-                );
+                // The server may have filled in 1 since; an entry of `current-http` has none, whatever the probe says.
+                let is_stored = self.earlier.get(&path).is_none_or(|known| {
+                    !is_current(known) || known.get("timeoutSeconds").is_some()
+                });
+                let timeout = probe.get("timeoutSeconds").filter(|seconds| {
+                    let seconds = seconds.as_i64().unwrap_or_default();
+                    seconds != 0 && (seconds != 1 || is_stored)
+                });
+                entry.extend(timeout.map(|seconds| ("timeoutSeconds".to_owned(), seconds.clone())));
                 Value::Object(entry)
             }
         };
@@ -453,6 +452,34 @@ mod tests {
             let named = json!({"name": "a", "ports": [{"name": "http", "containerPort": port}],
                 "readinessProbe": {"httpGet": {"port": "http"}}});
             assert_eq!(rewrite(&named), rewritten, "{named}");
+        }
+    }
+
+    /// An entry of `current-http` never has it, and the API server fills in 1.
+    #[test]
+    fn a_timeout_that_was_not_stored_is_the_probes_own() {
+        let stored = json!({"httpGet": {"port": 80}});
+        let timed = json!({"httpGet": {"port": 80}, "timeoutSeconds": 3});
+        let rows = [
+            (json!(3), Some(&stored), Some(3)),
+            (json!(1), Some(&stored), None),
+            (json!(3), Some(&timed), Some(3)),
+            (json!(1), None, Some(1)),
+            (json!(0), None, None),
+        ];
+        for (timeout, stored, wanted) in rows {
+            let path = "/app-health/a/livez".to_owned();
+            let earlier = stored.map(|stored| (path.clone(), stored.clone()));
+            let rewriting = ProbeRewrite {
+                probers: Probers::Current,
+                port: 15020,
+                earlier: &earlier.into_iter().collect(),
+            };
+            let mut made = json!({"spec": {"containers": [{"name": "a",
+                "livenessProbe": {"httpGet": {"port": 80}, "timeoutSeconds": timeout}}]}});
+            let told = rewriting.rewrite(&mut made, |_, _| false, &mut Vec::new());
+            let found = told[&path].get("timeoutSeconds").and_then(Value::as_i64);
+            assert_eq!(found, wanted, "{timeout} {stored:?}");
         }
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Status {
     /// Keys that the pod had not.
     pub(crate) labels: Vec<String>,
     pub(crate) annotations: Vec<String>,
+    /// The user's values that others took the place of: see `replaced`.
+    pub(crate) replaced: Map<String, Value>,
 }
 
 impl Status {
@@ -49,6 +51,9 @@ impl Status {
                 entries.insert(key.to_owned(), Value::from(keys.clone()));
             }
         }
+        if !self.replaced.is_empty() {
+            entries.insert("replaced".to_owned(), self.replaced.clone().into());
+        }
         Value::Object(entries).to_string()
     }
 
@@ -63,7 +68,7 @@ impl Status {
                 .get("metadata")
                 .and_then(|metadata| pod::object(metadata, key));
             let is_new = |key: &&String| {
-                !had.is_some_and(|had| had.contains_key(*key))
+                had.is_none_or(|had| had.get(*key).is_none_or(Value::is_null))
                     && *key != STATUS
                     && *key != OVERRIDES
             };
@@ -116,22 +121,27 @@ impl Status {
             revision: text("revision"),
             labels: names("labels"),
             annotations: names("annotations"),
+            replaced: match entries.get("replaced") {
+                Some(Value::Object(replaced)) => replaced.clone(),
+                _ => Map::new(),
+            },
         };
-        let something = status
+        let names_something = status
             .lists
             .iter()
             .chain([&status.labels, &status.annotations])
             .any(|names| !names.is_empty());
-        something.then_some(status)
+        (names_something || !status.replaced.is_empty()).then_some(status)
     }
 
-    /// The names that Istio used before it wrote a status that can be read.
+    /// The names that Istio used before it wrote a status that can be read. The proxy's is one of containers of both kinds: a
+    /// pod has each name once.
     pub(crate) fn legacy() -> Self {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Self {
             lists: [
-                names(&["istio-init", "enable-core-dump"]),
-                names(&["istio-proxy"]),
+                names(&["istio-init", "enable-core-dump", PROXY]),
+                names(&[PROXY]),
                 names(&["istio-certs", "istio-envoy"]),
                 Vec::new(),
             ],
@@ -200,8 +210,9 @@ mod tests {
             revision: Some("r".to_owned()),
             labels: vec!["l".to_owned()],
             annotations: Vec::new(),
+            replaced: Map::from_iter([("labels".to_owned(), json!({"m": "n"}))]),
         };
-        let text = r#"{"version":"v","initContainers":["a"],"containers":null,"volumes":["b","c"],"imagePullSecrets":null,"revision":"r","labels":["l"]}"#;
+        let text = r#"{"version":"v","initContainers":["a"],"containers":null,"volumes":["b","c"],"imagePullSecrets":null,"revision":"r","labels":["l"],"replaced":{"labels":{"m":"n"}}}"#;
         assert_eq!(status.to_text(), text);
         assert_eq!(of(text), Some(status));
     }
@@ -246,6 +257,8 @@ mod tests {
             r#"{"containers":[]}"#,
             r#"{"containers":{"a":1}}"#,
             r#"{"containers":[1]}"#,
+            r#"{"replaced":{}}"#,
+            r#"{"replaced":["labels"]}"#,
         ] {
             assert_eq!(of(text), None, "{text}");
         }

@@ -9,11 +9,30 @@ use crate::metrics;
 use crate::overrides::Overrides;
 use crate::pod::{self, LISTS};
 use crate::probes::{self, OriginalProbes};
+use crate::replaced;
 use crate::status::{OVERRIDES, STATUS, Status};
 
-/// Removes an earlier injection from `pod`; restores the rewritten probes, and returns the originals that it had stored.
-pub(crate) fn uninject(pod: &mut Value, earlier: &Status) -> OriginalProbes {
-    let originals = probes::restore(pod, earlier);
+/// Removes an earlier injection for a fragment, which adds its names whatever the pod has: the names of early Istios go from
+/// the pod that an overlay was laid over, as from a pod without a status.
+pub(crate) fn uninject_for_fragment(
+    pod: &mut Value,
+    earlier: &Status,
+    version: &str,
+) -> OriginalProbes {
+    let originals = uninject(pod, earlier, version);
+    if earlier.revision.is_some() {
+        uninject(pod, &Status::legacy(), version);
+    }
+    originals
+}
+
+/// Removes an earlier injection from `pod`, and restores the rewritten probes. Returns the originals that it had stored if it was
+/// of `version`: those of another may be of another kind.
+pub(crate) fn uninject(pod: &mut Value, earlier: &Status, version: &str) -> OriginalProbes {
+    let mut originals = probes::restore(pod, earlier);
+    if earlier.version != version {
+        originals.clear();
+    }
     let metrics = metrics::originals(pod, earlier);
     let mut kept = Overrides::stored(pod, earlier).into_pending();
     for list in LISTS {
@@ -40,6 +59,11 @@ pub(crate) fn uninject(pod: &mut Value, earlier: &Status) -> OriginalProbes {
         }
     }
     kept.put_back(pod);
+    let metrics = metrics
+        .into_iter()
+        .map(|(key, value)| (key, Value::from(value)));
+    fragment::set_annotations(pod, metrics);
+    replaced::restore(pod, earlier);
     let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
         return originals;
     };
@@ -58,9 +82,5 @@ pub(crate) fn uninject(pod: &mut Value, earlier: &Status) -> OriginalProbes {
             metadata.shift_remove(map);
         }
     }
-    let metrics = metrics
-        .into_iter()
-        .map(|(key, value)| (key, Value::from(value)));
-    fragment::set_annotations(pod, metrics);
     originals
 }

@@ -540,8 +540,8 @@ fn a_server_that_no_root_knows_is_not_called() {
         (get("missing").map(|(status, _)| status) == Some(503)).then_some(())
     });
     assert!(!told("unsaid").contains("/nowhere"), "{}", told("unsaid"));
-    for (name, file) in [("unlisted", "/nowhere/crl"), ("unpaired", "/nowhere/crt")] {
-        until(name, || told(name).contains(file).then_some(()));
+    for name in ["unlisted", "unpaired"] {
+        until(name, || told(name).contains("/nowhere/").then_some(()));
         assert_eq!(get(name).map(|(status, _)| status), Some(503), "{name}");
     }
     assert_eq!(sidecar.stat("cluster_manager.cds.update_rejected"), 0);
