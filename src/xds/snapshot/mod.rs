@@ -36,7 +36,7 @@ use self::concerned::Concerned;
 use self::failover::FailoverLabels;
 use self::parts::{Clusters, Listeners};
 use self::ports::ByPort;
-use self::secrets::ClientCredentials;
+use self::secrets::{ClientCredentials, ClientFiles};
 use self::sockets::{EndpointSockets, endpoint_sockets};
 use self::variants::Variants;
 use crate::common::families::Families;
@@ -94,8 +94,7 @@ struct Base {
     near_by_rules: bool,
     failover: FailoverLabels,
     client_credentials: ClientCredentials,
-    /// Clusters ask for files of their proxies.
-    has_client_files: bool,
+    client_files: ClientFiles,
     /// Rules make clients ask servers for who they are.
     accounts_by_rules: bool,
     networks: Networks,
@@ -489,7 +488,7 @@ impl Base {
             ..Mesh::new(&world.mesh, settings)
         };
         Self {
-            has_client_files: secrets::have_client_files(world, &mesh),
+            client_files: ClientFiles::of(world, &mesh),
             mesh,
             near_by_rules: have_localities(&rules),
             failover: FailoverLabels::new(&rules, world),

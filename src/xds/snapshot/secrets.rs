@@ -139,12 +139,23 @@ impl ClientCredentials {
     }
 }
 
-/// Returns whether clusters ask for files of proxies.
-pub(super) fn have_client_files(world: &World, mesh: &Mesh) -> bool {
-    let mut rules = world.destination_rules.values();
-    let logs = mesh.log_service.iter();
-    let mut logs = logs.flat_map(LogService::secrets_in_files);
-    logs.next().is_some() || rules.any(|rule| has_client_files(&rule.spec))
+/// Reports whether any cluster asks for files of its proxy: where none does, none is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientFiles {
+    Asked,
+    Unused,
+}
+
+impl ClientFiles {
+    pub(super) fn of(world: &World, mesh: &Mesh) -> Self {
+        let mut rules = world.destination_rules.values();
+        let logs = mesh.log_service.iter();
+        let mut logs = logs.flat_map(LogService::secrets_in_files);
+        match logs.next().is_some() || rules.any(|rule| has_client_files(&rule.spec)) {
+            true => Self::Asked,
+            false => Self::Unused,
+        }
+    }
 }
 
 impl Base {
@@ -251,7 +262,7 @@ impl ProxyView {
 
     /// The secrets in files that its clusters ask for, which all share that have these clusters.
     pub(super) fn client_files(&self) -> Arc<Set> {
-        if !self.snapshot.base.has_client_files {
+        if self.snapshot.base.client_files == ClientFiles::Unused {
             return Arc::default();
         }
         let scope = self.rules.clusters.clone();
@@ -261,7 +272,8 @@ impl ProxyView {
 
     pub(super) fn has_client_files_made(&self) -> bool {
         let made = &self.parts.clusters.secrets;
-        !self.snapshot.base.has_client_files || made.has(&self.rules.clusters)
+        let is_unused = self.snapshot.base.client_files == ClientFiles::Unused;
+        is_unused || made.has(&self.rules.clusters)
     }
 
     fn make_client_files(&self) -> Arc<Set> {
