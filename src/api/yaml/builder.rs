@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use granit_parser::{Event, ScalarStyle, Span, Tag};
 
+use super::documents::TOO_DEEP;
 use super::{Limits, Malformed, Node, Plain, Scalar, Value, malformed};
 
 /// A node with what copying it costs.
@@ -191,10 +192,7 @@ impl Builder {
             return Err(malformed(line, format!("more than {most} bytes of text")));
         }
         if self.open.len().saturating_add(cost.levels) > self.limits.depth {
-            return Err(malformed(
-                line,
-                format!("nested deeper than {}", self.limits.depth),
-            ));
+            return Err(malformed(line, TOO_DEEP));
         }
         Ok(())
     }

@@ -53,16 +53,22 @@ pub(super) fn options(limits: Limits) -> Options {
     options
 }
 
+/// The cause where a document has more levels than may be.
+pub(super) const TOO_DEEP: &str = "nested too deeply";
+
 /// The parser's words, with the remedy of a mistake that stars and ampersands invite to.
 pub(super) fn wrong(error: &ScanError) -> Malformed {
-    let leads_nowhere = matches!(
-        error.kind(),
-        ErrorKind::UnknownAnchor | ErrorKind::MissingAnchorOrAliasName
-    );
-    let cause = match leads_nowhere {
-        true => "an alias (`*`) or an anchor (`&`) that leads nowhere; if it is text, quote it"
-            .to_owned(),
-        false => error.info(),
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "the parser has words for all other mistakes"
+    )]
+    let cause = match error.kind() {
+        ErrorKind::UnknownAnchor | ErrorKind::MissingAnchorOrAliasName => {
+            "an alias (`*`) or an anchor (`&`) that leads nowhere; if it is text, quote it"
+                .to_owned()
+        }
+        ErrorKind::RecursionLimitExceeded => TOO_DEEP.to_owned(),
+        _ => error.info(),
     };
     malformed(error.marker().line(), cause)
 }

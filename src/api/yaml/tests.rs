@@ -142,7 +142,7 @@ fn depth_has_a_bound() {
     let text = "a: &x [[[[1]]]]\nb: [[[*x]]]";
     assert!(read(text, LIMITS).is_ok());
     let text = "a: &x [[[[1]]]]\nb: [[[[*x]]]]";
-    assert_eq!(cause(text), "line 2: nested deeper than 8");
+    assert_eq!(cause(text), "line 2: nested too deeply");
 }
 
 #[test]

@@ -7,47 +7,20 @@ use api::model::{Labels, Protocol, selects};
 use api::names;
 use serde_json::Value as Json;
 
+use super::audience::Claimants;
 use super::codes;
 use super::inventory::{Inventory, Item, labels, list, overlap, printable, text, texts};
 use super::messages::Message;
 use super::references::push;
+use super::sidecars;
 
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     hosts_of_mesh(all, found);
-    sidecars(all, found);
+    sidecars::find(all, found);
     gateways(all, found);
     rules_for_host(all, found);
     for item in all.of("EnvoyFilter") {
         relative(item, found);
-    }
-}
-
-fn names<'a>(items: impl IntoIterator<Item = &'a &'a Item>) -> String {
-    let names = items
-        .into_iter()
-        .map(|item| format!("{}/{}", item.namespace, item.name));
-    names.collect::<Vec<_>>().join(", ")
-}
-
-/// Namespaces that see an object; `None`: all.
-fn audience(item: &Item) -> Option<BTreeSet<String>> {
-    let to = texts(&item.body, "/exportTo");
-    if to.is_empty() || to.iter().any(|one| one == "*") {
-        return None;
-    }
-    let own = |one: String| match one.as_str() {
-        "." => item.namespace.clone(),
-        _ => one,
-    };
-    Some(to.into_iter().map(own).filter(|one| one != "~").collect())
-}
-
-/// Reports whether one namespace sees both.
-fn meet(one: &Item, other: &Item) -> bool {
-    match (audience(one), audience(other)) {
-        (Some(one), Some(other)) => !one.is_disjoint(&other),
-        (Some(only), None) | (None, Some(only)) => !only.is_empty(),
-        (None, None) => true,
     }
 }
 
@@ -69,71 +42,17 @@ fn hosts_of_mesh(all: &Inventory, found: &mut Vec<Message>) {
         }
     }
     for (host, items) in by_host {
-        for item in &items {
-            let others: Vec<&Item> = items
-                .iter()
-                .copied()
-                .filter(|other| other.number != item.number && meet(item, other))
-                .collect();
-            if !others.is_empty() {
-                let words = format!(
-                    "{} has the host {host:?} for sidecars, too: the oldest alone counts",
-                    names(&others)
-                );
-                push(found, &codes::MESH_HOSTS, item, "spec.hosts", words);
-            }
-        }
-    }
-}
-
-fn sidecars(all: &Inventory, found: &mut Vec<Message>) {
-    let mut by_namespace: BTreeMap<&str, Vec<&Item>> = BTreeMap::new();
-    for item in all.of("Sidecar") {
-        by_namespace.entry(&item.namespace).or_default().push(item);
-    }
-    for (namespace, items) in by_namespace {
-        let selector = |item: &Item| labels(item.body.pointer("/workloadSelector/labels"));
-        let (without, with): (Vec<&Item>, Vec<&Item>) = items
-            .into_iter()
-            .partition(|item| selector(item).is_empty());
-        if without.len() > 1 {
-            for item in &without {
-                let words = format!(
-                    "{} have no selector: the oldest alone counts",
-                    names(&without)
-                );
-                push(found, &codes::SIDECARS_WITHOUT_SELECTOR, item, "", words);
-            }
-        }
-        let mut told: BTreeSet<(usize, usize)> = BTreeSet::new();
-        for runs in all
-            .workloads
-            .iter()
-            .filter(|runs| runs.namespace == namespace)
-        {
-            let selecting: Vec<&Item> = with
-                .iter()
-                .copied()
-                .filter(|item| selects(&selector(item), &runs.labels))
-                .collect();
-            for item in &selecting {
-                let other = selecting.iter().find(|other| other.number != item.number);
-                let Some(other) = other.filter(|other| told.insert((item.number, other.number)))
-                else {
-                    continue;
-                };
-                let words = format!(
-                    "{}/{} selects the workload {}, too: the oldest alone counts",
-                    other.namespace, other.name, runs.name
-                );
-                push(
-                    found,
-                    &codes::SIDECARS_SELECT,
-                    item,
-                    "spec.workloadSelector",
-                    words,
-                );
-            }
+        let mut claimants = Claimants::default();
+        items.iter().for_each(|item| claimants.push(item));
+        for item in items {
+            let Some(others) = claimants.rivals(item) else {
+                continue;
+            };
+            let has = if others.count == 1 { "has" } else { "have" };
+            let words = format!(
+                "{others} {has} the host {host:?} for sidecars, too: the oldest alone counts"
+            );
+            push(found, &codes::MESH_HOSTS, item, "spec.hosts", words);
         }
     }
 }
@@ -147,6 +66,8 @@ struct GatewayServer<'a> {
     /// As it is compared; empty: all addresses.
     bind: String,
     hosts: Vec<String>,
+    /// The same without namespaces, as they are compared.
+    bare: Vec<String>,
 }
 
 /// The servers beside which discovery serves one on a port.
@@ -211,30 +132,35 @@ fn bind(written: &str) -> String {
 }
 
 fn servers(item: &Item) -> impl Iterator<Item = GatewayServer<'_>> {
-    list(&item.body, "/servers").map(move |(at, server)| GatewayServer {
-        item,
-        at,
-        port: server
-            .pointer("/port/number")
-            .and_then(Json::as_u64)
-            .unwrap_or_default(),
-        shares: Shares::of(text(server, "/port/protocol")),
-        bind: bind(text(server, "/bind")),
-        hosts: texts(server, "/hosts"),
+    let bare = |host: &String| names::spelled(host.split_once('/').map_or(host, |(_, host)| host));
+    list(&item.body, "/servers").map(move |(at, server)| {
+        let hosts = texts(server, "/hosts");
+        GatewayServer {
+            item,
+            at,
+            port: server
+                .pointer("/port/number")
+                .and_then(Json::as_u64)
+                .unwrap_or_default(),
+            shares: Shares::of(text(server, "/port/protocol")),
+            bind: bind(text(server, "/bind")),
+            bare: hosts.iter().map(bare).collect(),
+            hosts,
+        }
     })
 }
 
 /// Why two servers of one port are not both served as they are written. `port`: the port, with its workloads.
 fn contradiction(one: &GatewayServer<'_>, other: &GatewayServer<'_>, port: &str) -> Option<String> {
-    let bare = |host: &str| names::spelled(host.split_once('/').map_or(host, |(_, host)| host));
     if one.shares != other.shares || one.shares == Shares::Nothing {
         return Some(format!("has {port} for something else"));
     }
-    let mut pairs = one
+    let overlaps = |bare: &String| other.bare.iter().any(|other| overlap(bare, other));
+    let (host, _) = one
         .hosts
         .iter()
-        .flat_map(|one| other.hosts.iter().map(move |two| (one, two)));
-    let (host, _) = pairs.find(|(one, two)| overlap(&bare(one), &bare(two)))?;
+        .zip(&one.bare)
+        .find(|(_, bare)| overlaps(bare))?;
     Some(format!("has the host {host:?} on {port}, too"))
 }
 
@@ -279,6 +205,21 @@ fn gateways(all: &Inventory, found: &mut Vec<Message>) {
     }
 }
 
+/// What two DestinationRules of a host may both have.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum RuleSetting<'a> {
+    Policy,
+    Subset(&'a str),
+}
+
+fn rule_settings(item: &Item) -> BTreeSet<RuleSetting<'_>> {
+    let policy = item.body.get("trafficPolicy");
+    let policy = policy.map(|_| RuleSetting::Policy);
+    let subsets = list(&item.body, "/subsets");
+    let subsets = subsets.map(|(_, one)| RuleSetting::Subset(text(one, "/name")));
+    policy.into_iter().chain(subsets).collect()
+}
+
 /// Two of one namespace are merged: of a subset that both have the first counts, and so does the first policy.
 fn rules_for_host(all: &Inventory, found: &mut Vec<Message>) {
     let mut by_host: BTreeMap<(String, &str), Vec<&Item>> = BTreeMap::new();
@@ -293,30 +234,35 @@ fn rules_for_host(all: &Inventory, found: &mut Vec<Message>) {
             .push(item);
     }
     for ((host, _), items) in by_host {
+        let mut by_setting: BTreeMap<RuleSetting<'_>, Claimants<'_>> = BTreeMap::new();
         for item in &items {
-            let says = |pointer: &str| item.body.pointer(pointer).is_some();
-            let subsets: BTreeSet<&str> = list(&item.body, "/subsets")
-                .map(|(_, one)| text(one, "/name"))
-                .collect();
-            for other in items
-                .iter()
-                .filter(|other| other.number != item.number && meet(item, other))
-            {
-                let both = list(&other.body, "/subsets").map(|(_, one)| text(one, "/name"));
-                let twice: Vec<&str> = both.filter(|name| subsets.contains(name)).collect();
-                let policies = says("/trafficPolicy") && other.body.get("trafficPolicy").is_some();
-                let what = match (twice.is_empty(), policies) {
-                    (false, _) => format!("the subset {:?}", twice.join(", ")),
-                    (true, true) => "a traffic policy".to_owned(),
-                    (true, false) => continue,
-                };
-                let words = format!(
-                    "{}/{} has {what} for {host:?}, too: that of the older one counts",
-                    other.namespace, other.name
-                );
-                push(found, &codes::RULES_FOR_HOST, item, "spec.host", words);
-                break;
+            for setting in rule_settings(item) {
+                by_setting.entry(setting).or_default().push(item);
             }
+        }
+        for item in items {
+            let settings = rule_settings(item);
+            let others = settings
+                .iter()
+                .filter_map(|one| by_setting.get(one)?.rival(item));
+            let Some(other) = others.min_by_key(|other| other.number) else {
+                continue;
+            };
+            let both = rule_settings(other);
+            let twice = both.intersection(&settings).filter_map(|one| match one {
+                RuleSetting::Subset(name) => Some(*name),
+                RuleSetting::Policy => None,
+            });
+            let twice: Vec<&str> = twice.collect();
+            let what = match twice.is_empty() {
+                false => format!("the subset {:?}", twice.join(", ")),
+                true => "a traffic policy".to_owned(),
+            };
+            let words = format!(
+                "{}/{} has {what} for {host:?}, too: that of the older one counts",
+                other.namespace, other.name
+            );
+            push(found, &codes::RULES_FOR_HOST, item, "spec.host", words);
         }
     }
 }

@@ -120,9 +120,8 @@ pub(super) fn is_meant(pattern: &str, host: &str) -> bool {
 
 /// Reports whether two patterns mean a host in common.
 pub(super) fn overlap(one: &str, other: &str) -> bool {
-    let end = |pattern: &str| pattern.strip_prefix('*').map(str::to_owned);
-    match (end(one), end(other)) {
-        (Some(one), Some(other)) => one.ends_with(&other) || other.ends_with(&one),
+    match (one.strip_prefix('*'), other.strip_prefix('*')) {
+        (Some(one), Some(other)) => one.ends_with(other) || other.ends_with(one),
         (Some(_), None) => is_meant(one, other),
         (None, _) => is_meant(other, one),
     }

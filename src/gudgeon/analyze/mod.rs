@@ -8,6 +8,7 @@
 //! Each object by itself is judged by `api::config`, with the words of `validate`; what is found here is about two and more. The codes
 //! are those of `istioctl analyze` where it has one for the same thing.
 
+mod audience;
 mod cluster;
 mod codes;
 mod command;
@@ -18,6 +19,7 @@ mod messages;
 mod ports;
 mod references;
 mod report;
+mod sidecars;
 mod suppressed;
 #[cfg(test)]
 mod tests;

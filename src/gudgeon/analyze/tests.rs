@@ -399,6 +399,75 @@ fn what_two_say_differently_is_told_at_both() {
     assert_eq!(beside("EnvoyFilter", "f", &first), [""; 0]);
 }
 
+/// One tenant's objects must neither fill the disk nor stop the pipeline of all.
+#[test]
+fn of_many_objects_that_say_the_same_each_is_told_a_few_others() {
+    const PODS: usize = 1_000;
+    let rows = [
+        (
+            5_000,
+            "VirtualService",
+            "{hosts: [a.com], http: [{route: [{destination: {host: a.com}}]}]}",
+            "IST0109",
+            "n/v0, n/v1, n/v2 and 4996 more have the host \"a.com\"",
+        ),
+        (
+            1_000,
+            "Sidecar",
+            "{egress: [{hosts: ['*/*']}]}",
+            "IST0111",
+            "n/v0, n/v1, n/v2 and 997 more have no selector",
+        ),
+        (
+            1_000,
+            "Sidecar",
+            "{workloadSelector: {labels: {a: b}}, egress: [{hosts: ['*/*']}]}",
+            "IST0110",
+            "n/v0 selects the workload p0, too",
+        ),
+        (
+            1_000,
+            "DestinationRule",
+            "{host: a.com, exportTo: [AT], trafficPolicy: {tls: {}}, subsets: [{name: v1}]}",
+            "GDN0002",
+            "",
+        ),
+        (
+            1_000,
+            "Gateway",
+            "{selector: {a: b}, servers: [{port: {number: 80, name: h, protocol: HTTP}, hosts: ['AT.com']}]}",
+            "IST0145",
+            "",
+        ),
+    ];
+    let pods = (0..PODS).map(|at| {
+        format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: p{at}, namespace: n, labels: {{a: b}}}}\n---\n")
+    });
+    let pods: String = pods.collect();
+    for (many, kind, spec, code, words) in rows {
+        let objects = (0..many).map(|at| {
+            let spec = spec.replace("AT", &format!("a{at}"));
+            format!(
+                "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: v{at}, namespace: n}}\nspec: {spec}\n---\n"
+            )
+        });
+        let pods = if code == "IST0110" { &*pods } else { "" };
+        let text = pods.to_owned() + &objects.collect::<String>();
+        let found = found(&[file(&text)], None, "istio-system", &mut true);
+        let found: Vec<_> = found.into_iter().filter(|one| one.code() == code).collect();
+        assert_eq!(
+            found.len(),
+            if words.is_empty() { 0 } else { many },
+            "{kind}"
+        );
+        let printed = written(&found, OutputFormat::Log).unwrap();
+        assert!(
+            printed.contains(words) && printed.len() < many * 200,
+            "{kind}"
+        );
+    }
+}
+
 #[test]
 fn what_selects_nothing_and_what_has_no_endpoints_is_told() {
     for (kind, spec, want) in [

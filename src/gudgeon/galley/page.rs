@@ -49,7 +49,8 @@ pub(super) fn sections(page: &mut String, looks: &AdminState) {
         warned(page, &current);
         timeline(page, engine, &current);
         collections(page, &current);
-        peers::draw(page, &looks.peers.seen());
+        let withheld = looks.peers.withheld();
+        peers::draw(page, &looks.peers.seen(), &withheld);
         session(page, engine, &current);
     }
     if let Some(webhook) = &looks.webhook {

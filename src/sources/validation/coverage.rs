@@ -14,7 +14,9 @@ const PATH: &str = "/validate";
 
 /// Names for the entry that takes all kinds that the others leave out. The second one serves when another program owns the
 /// first, or a file defines it.
-const REST: [&str; 2] = ["validation.istio.io", "gudgeon.validation.istio.io"];
+const REST: [&str; 2] = ["validation.istio.io", OWN];
+/// The name that no other program gives.
+const OWN: &str = "gudgeon.validation.istio.io";
 
 /// Returns true if the entry's `clientConfig` names the Service.
 fn leads_to(entry: &Webhook, service: &ServiceReference) -> bool {
@@ -38,9 +40,40 @@ fn leads_to(entry: &Webhook, service: &ServiceReference) -> bool {
     })
 }
 
-/// Returns true if the entry is this program's: the file names it, or it leads to this program's Service.
+/// Returns true if the entry is this program's: by its name, or because it leads to this program.
 pub(super) fn is_ours(wanted: &Validation, said: &[Webhook], entry: &Webhook) -> bool {
-    said.iter().any(|said| said.name() == entry.name()) || leads_to(entry, &wanted.service)
+    said.iter().any(|said| said.name() == entry.name())
+        || entry.name() == OWN
+        || leads_to_us(wanted, said, entry)
+}
+
+/// Returns true if the entry leads to this program's Service, or to where an entry of the file leads.
+fn leads_to_us(wanted: &Validation, said: &[Webhook], entry: &Webhook) -> bool {
+    leads_to(entry, &wanted.service) || said.iter().any(|said| leads_beside(said, entry))
+}
+
+/// What the file says of an entry, or the client of one that has this program's own name and leads elsewhere.
+pub(super) fn said_of(wanted: &Validation, said: &[Webhook], entry: &Webhook) -> Option<Webhook> {
+    let known = said.iter().find(|said| said.name() == entry.name());
+    if known.is_some() || entry.name() != OWN || leads_to_us(wanted, said, entry) {
+        return known.cloned();
+    }
+    let client = said.iter().find_map(beside);
+    let client = client.unwrap_or_else(|| client_of(&wanted.service));
+    Some(Webhook(json!({"name": OWN, "clientConfig": client})))
+}
+
+/// Returns true if both entries lead to one server, by whatever paths.
+fn leads_beside(one: &Webhook, other: &Webhook) -> bool {
+    let server = |entry: &Webhook| {
+        let mut client = beside(entry)?;
+        // The API server adds the default.
+        if let Some(service) = client.get_mut("service").and_then(Value::as_object_mut) {
+            service.entry("port").or_insert_with(|| json!(443));
+        }
+        Some(client)
+    };
+    server(one).is_some_and(|one| server(other) == Some(one))
 }
 
 /// Names of the entries that other programs own.

@@ -38,8 +38,8 @@ pub(crate) fn decide(
         .filter(|entry| coverage::is_ours(wanted, &said, entry));
     let mut patches = Vec::new();
     for entry in ours.clone() {
-        let said = said.iter().find(|said| said.name() == entry.name());
-        patches.extend(mended(entry, said, bundle, fail, now));
+        let said = coverage::said_of(wanted, &said, entry);
+        patches.extend(mended(entry, said.as_ref(), bundle, fail, now));
     }
     let lacking = said
         .iter()

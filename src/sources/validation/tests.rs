@@ -232,6 +232,75 @@ fn kinds_that_no_entry_of_ours_takes_are_one_entry_more() {
     assert_eq!(made[0]["rules"][0], expected[0]);
 }
 
+/// A file may lead to a URL, or to another Service than `--service-name`.
+#[test]
+fn an_entry_that_is_added_beside_a_files_is_ours() {
+    let file = |client: &str| {
+        let entry = format!(
+            "{{name: pilot.validation.istio.io, clientConfig: {client}, rules: [{{operations: [CREATE, UPDATE], \
+             apiGroups: [networking.istio.io], apiVersions: ['*'], resources: ['*']}}]}}"
+        );
+        of_file(&format!(
+            "{{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, webhooks: [{entry}]}}"
+        ))
+    };
+    for client in [
+        "{url: 'https://localhost:29443/admitpilot'}",
+        "{service: {name: istio-pilot, namespace: istio-system, path: /validate}}",
+        "{service: {name: istio-pilot, namespace: other, path: /admitpilot, port: 8443}}",
+    ] {
+        let wanted = file(client);
+        let Decision::Write(Write::Create(created)) = decided(&wanted, None, false) else {
+            panic!("nothing is made");
+        };
+        let mut entries = created["webhooks"].clone();
+        assert_eq!(entries[1]["name"], "validation.istio.io", "{client}");
+        // What the API server adds.
+        for entry in entries.as_array_mut().unwrap() {
+            if entry["clientConfig"]["service"]["port"].is_null()
+                && entry["clientConfig"]["service"].is_object()
+            {
+                entry["clientConfig"]["service"]["port"] = json!(443);
+            }
+        }
+        assert_eq!(patch(&wanted, &entries, false), json!([]), "{client}");
+        assert_eq!(others(&wanted, &seen(&entries)), [""; 0], "{client}");
+        let fail = |name: &str| json!({"name": name, "failurePolicy": "Fail"});
+        assert_eq!(
+            patch(&wanted, &entries, true),
+            json!([
+                fail("pilot.validation.istio.io"),
+                fail("validation.istio.io")
+            ]),
+            "{client}"
+        );
+        // A server of somebody else has the name: it is not ours, and there is no third.
+        entries[1]["clientConfig"] = json!({"url": "https://localhost:1/validate"});
+        let made = patch(&wanted, &entries, false);
+        assert_eq!(made[0]["name"], "gudgeon.validation.istio.io", "{client}");
+        entries.as_array_mut().unwrap().push(made[0].clone());
+        assert_eq!(patch(&wanted, &entries, false), json!([]), "{client}");
+        assert_eq!(others(&wanted, &seen(&entries)), ["validation.istio.io"]);
+    }
+}
+
+/// The second name is this program's alone: it does not lead elsewhere for long.
+#[test]
+fn an_entry_of_our_own_name_leads_where_the_others_lead() {
+    let mut all = json!([other("a", &json!({"url": "https://x"}))]);
+    all.as_array_mut().unwrap().push(other(
+        "gudgeon.validation.istio.io",
+        &json!({"service": {"name": "before", "namespace": "istio-system", "path": "/validate", "port": 443}, "caBundle": base64(PEM)}),
+    ));
+    let client = json!({"service": {"name": "istio-galley", "namespace": "istio-system", "path": "/validate", "port": 443},
+        "caBundle": base64(PEM), "$patch": "replace"});
+    assert_eq!(
+        patch(&built_in(), &all, false),
+        json!([{"name": "gudgeon.validation.istio.io", "clientConfig": client}])
+    );
+    assert_eq!(others(&built_in(), &seen(&all)), ["a"]);
+}
+
 #[test]
 fn a_fail_that_is_found_stays() {
     let held = json!([entry("a", "Fail", PEM)]);
@@ -429,9 +498,10 @@ fn entries_are_held_to_what_a_file_says_of_them() {
         |entries| entries[0]["timeoutSeconds"] = json!(30),
         json!([]),
     );
-    // One entry is missing, and one has another program's name.
+    // One entry is missing, and one is another program's.
     let mut entries = shown();
     entries[1]["name"] = json!("other.example.com");
+    entries[1]["clientConfig"]["url"] = json!("https://10.0.0.2/admitmixer");
     let made = patch(&wanted, &entries, true);
     let mine = made.as_array().unwrap().iter();
     assert!(

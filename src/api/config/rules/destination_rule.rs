@@ -137,6 +137,7 @@ fn outlier_detection(at: &At<'_>) {
 
 fn load_balancer(at: &At<'_>) {
     let hash = at.get("consistentHash");
+    hash_key(&hash);
     cookie(&hash.get("httpCookie"));
     let minimum = hash.get("minimumRingSize");
     if minimum.number() != 0 {
@@ -167,6 +168,25 @@ fn load_balancer(at: &At<'_>) {
     let locality = at.get("localityLbSetting");
     if locality.is_set() {
         locality::check(&locality);
+    }
+}
+
+/// A ring without a key spreads requests at random.
+fn hash_key(hash: &At<'_>) {
+    let keys = [
+        "httpHeaderName",
+        "httpCookie",
+        "httpQueryParameterName",
+        "useSourceIp",
+    ];
+    let by_source = hash.get("useSourceIp");
+    let is_off = by_source.is_set() && !by_source.is_broken() && !by_source.flag();
+    let [others @ .., _] = keys;
+    if hash.is_set() && (hash.lacks(&keys) || is_off && hash.lacks(&others)) {
+        let keys = keys.join(", ");
+        hash.warn(format!(
+            "has no effect: no hash key is set; want one of {keys}"
+        ));
     }
 }
 

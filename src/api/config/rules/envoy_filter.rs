@@ -16,6 +16,9 @@ pub(super) fn check(context: &Context<'_>) {
         }
     }
     parts::targets(spec);
+    if spec.lacks(&["configPatches", "filters"]) {
+        spec.warn("has no effect: it has no configPatches");
+    }
     spec.get("filters").items().for_each(|one| filter(&one));
     spec.get("configPatches")
         .items()

@@ -509,7 +509,7 @@ fn what_is_hostile_is_refused_in_time_and_space() {
     let good = folder.write("good.yaml", GOOD);
     for (text, words) in [
         (bomb.as_str(), "more than 200000 values"),
-        (&deep, "recursion limit"),
+        (&deep, "nested too deeply"),
     ] {
         let file = folder.write("bad.yaml", text);
         let done = limited(&["validate", "-f", &file, "-f", &long, "-f", &good]);

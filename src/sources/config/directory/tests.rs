@@ -278,7 +278,7 @@ fn what_is_no_configuration_harms_nobody() {
     let told = play.told();
     for (place, cause) in [
         ("./bomb.yaml:", "more than 200000 values"),
-        ("./deep.yaml:", "recursion limit"),
+        ("./deep.yaml:", "nested too deeply"),
         (
             "./long.yaml:",
             "longer than 16 MiB: split it into several files",

@@ -12,6 +12,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::config::core_kind::LAST_APPLIED;
 use crate::kind::{Key, Kind, Resource};
 
+/// The code of the messages that this program writes into a status.
+pub(super) const CODE: &str = "IST0106";
+
 /// An object. Two objects are equal if this crate would treat them the same.
 #[derive(Debug)]
 pub(super) struct Seen {
@@ -32,7 +35,9 @@ pub(super) struct Seen {
 
 impl PartialEq for Seen {
     fn eq(&self, other: &Self) -> bool {
-        (&self.key, &self.uid, self.content) == (&other.key, &other.uid, other.content)
+        let is_same =
+            (&self.key, &self.uid, self.content) == (&other.key, &other.uid, other.content);
+        is_same && self.is_annotated() == other.is_annotated()
     }
 }
 
@@ -54,6 +59,13 @@ impl Kind for Seen {
 }
 
 impl Seen {
+    /// Returns true if the status has messages as this program writes them: when another client removes them, they are written
+    /// again. Messages of other programs come and go without notice.
+    fn is_annotated(&self) -> bool {
+        let messages = self.messages.as_ref();
+        messages.is_some_and(|all| all.get().contains(CODE))
+    }
+
     /// Takes the text as JSON; `None` if it was taken before.
     pub(super) fn take(&self) -> Option<Box<str>> {
         self.text
@@ -285,7 +297,11 @@ mod tests {
                 json!("x"),
             ),
             ("/status", json!({"x": 2, "conditions": [1]})),
-            ("/status", json!({"validationMessages": [1]})),
+            ("/status", json!({"validationMessages": []})),
+            (
+                "/status",
+                json!({"validationMessages": [{"type": {"code": "IST0101"}}]}),
+            ),
             ("/status", json!(5)),
         ] {
             let mut other = object();
@@ -298,6 +314,10 @@ mod tests {
             ("/metadata/annotations/x", json!("z")),
             ("/spec/b", json!(2)),
             ("/extra", json!(1)),
+            (
+                "/status",
+                json!({"validationMessages": [{"type": {"code": CODE}}]}),
+            ),
             ("/status", json!({"podIP": "10.0.0.1"})),
             ("/status", json!({"acceptedNames": {}, "conditions": [1]})),
         ] {

@@ -13,6 +13,8 @@ fn by_locality(rest: &str) -> String {
 }
 
 const AT: &str = "spec.trafficPolicy";
+const NO_KEY: &str = "warning: spec.trafficPolicy.loadBalancer.consistentHash: has no effect: no hash key is set; want one of \
+                      httpHeaderName, httpCookie, httpQueryParameterName, useSourceIp";
 
 rows! { "DestinationRule" "x"
     host {
@@ -114,6 +116,9 @@ rows! { "DestinationRule" "x"
         - balanced("consistentHash: {useSourceIp: true, maglev: {tableSize: 18446744073709551615}}") => [
             "spec.trafficPolicy.loadBalancer.consistentHash.maglev.tableSize: 18446744073709551615 is not a prime below 5000011",
         ];
+        - balanced("consistentHash: {}") => [NO_KEY];
+        - balanced("consistentHash: {useSourceIp: false, ringHash: {}}") => [NO_KEY];
+        - balanced("consistentHash: {httpHeaderName: ''}") => [NO_KEY];
         - balanced("consistentHash: {useSourceIp: true, minimumRingSize: 1}") => [
             "warning: spec.trafficPolicy.loadBalancer.consistentHash.minimumRingSize: deprecated, use ringHash.minimumRingSize",
         ];

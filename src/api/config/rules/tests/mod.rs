@@ -218,6 +218,7 @@ const WANTED: &[(&str, &[&str])] = &[
         "EnvoyFilter",
         &[
             "workload_selector",
+            "without_patches",
             "filters",
             "config_patches",
             "config_patches_match",

@@ -135,14 +135,25 @@ pub(super) mod patches {
         ))
     }
 
+    fn selecting(selector: &str) -> String {
+        format!(
+            "{{workloadSelector: {selector}, configPatches: [{{applyTo: CLUSTER, patch: {{operation: REMOVE}}}}]}}"
+        )
+    }
+
     rows! { "EnvoyFilter" "x"
         workload_selector {
-            + "{workloadSelector: {labels: {a: b}}}";
-            - "{workloadSelector: {}}" => ["spec.workloadSelector.labels: must not be empty"];
-            - "{workloadSelector: {labels: {a: '*'}}}" => ["spec.workloadSelector.labels.a: no wildcards here"];
+            + selecting("{labels: {a: b}}");
+            - selecting("{}") => ["spec.workloadSelector.labels: must not be empty"];
+            - selecting("{labels: {a: '*'}}") => ["spec.workloadSelector.labels.a: no wildcards here"];
+        }
+        without_patches {
+            + patch("applyTo: CLUSTER, patch: {operation: REMOVE}");
+            - "{}" => ["warning: spec: has no effect: it has no configPatches"];
+            - "{configPatches: [], priority: 1}" => ["warning: spec: has no effect: it has no configPatches"];
         }
         filters {
-            + "{}";
+            + patch("applyTo: CLUSTER, patch: {operation: REMOVE}");
             - "{filters: [{filterType: HTTP, filterName: a, filterConfig: {}, insertPosition: {index: AFTER, relativeTo: b}}]}" => [
                 "warning: spec.filters: deprecated, only releases up to 1.5 have it",
             ];

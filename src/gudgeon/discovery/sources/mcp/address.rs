@@ -8,6 +8,7 @@ use api::istio::mesh::v1alpha1::{ConfigSource, Resource};
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::url::without_credentials;
+use tracing::warn;
 
 use super::{SERVICES, SourceName};
 use crate::grpc::DialAddress;
@@ -55,11 +56,25 @@ pub(super) fn named(source: &ConfigSource, received: usize) -> Result<SourceName
     }
 }
 
+/// A warning about settings of a source that have no effect.
+fn unused(source: &ConfigSource) -> Option<String> {
+    let is_folder = source.address.starts_with("fs://");
+    (is_folder && source.tls_settings.is_some()).then(|| {
+        format!(
+            "configSources {:?}: tlsSettings has no effect: a directory is read without a connection",
+            source.address
+        )
+    })
+}
+
 /// All that somebody names.
 ///
 /// # Errors
 /// A source that cannot be used.
 pub(super) fn all(sources: &[ConfigSource], received: usize) -> Result<Vec<SourceName>, String> {
+    for warning in sources.iter().filter_map(unused) {
+        warn!("{warning}");
+    }
     let wanted = sources.iter().map(|source| named(source, received));
     wanted.collect()
 }
@@ -148,10 +163,28 @@ fn of_the_mesh(settings: &ClientTlsSettings) -> CredentialFiles {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<WantedSource, String> {
+    fn source(text: &str) -> ConfigSource {
         let mesh = format!("configSources: [{text}]");
         let mesh = api::mesh::parse_over(&api::mesh::discovery_defaults(), &mesh).unwrap();
-        wanted(&mesh.config.config_sources[0], 1)
+        mesh.config.config_sources[0].clone()
+    }
+
+    fn read(text: &str) -> Result<WantedSource, String> {
+        wanted(&source(text), 1)
+    }
+
+    #[test]
+    fn a_directory_needs_no_tls() {
+        let unused = |text: &str| unused(&source(text));
+        let said = unused("{address: 'fs:///conf', tlsSettings: {mode: ISTIO_MUTUAL}}").unwrap();
+        let words = "configSources \"fs:///conf\": tlsSettings has no effect: ";
+        assert!(said.starts_with(words), "{said}");
+        for text in [
+            "{address: 'fs:///conf'}",
+            "{address: 'mcps://a:1', tlsSettings: {mode: ISTIO_MUTUAL}}",
+        ] {
+            assert_eq!(unused(text), None, "{text}");
+        }
     }
 
     #[test]
