@@ -472,6 +472,7 @@ mod of_clients {
     const MUTUAL: &str = "{mode: MUTUAL, credentialName: a}";
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn a_router_begins_tls_with_what_a_rule_names() {
         let edge = trusted(&router("edge"));
         let whole: &[(&str, &[(&str, &str)])] = &[("a", &[PAIR[0], PAIR[1], ("ca.crt", "root")])];

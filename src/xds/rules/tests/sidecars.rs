@@ -722,13 +722,13 @@ fn a_change_concerns_those_who_see_it() {
     );
     assert_eq!(
         concerned(&[(of("DestinationRule"), "demo/d")], &|world| {
-            destination_rule(world, "demo/d", 1, "host: a")
+            destination_rule(world, "demo/d", 1, "host: a");
         }),
         [1, 1, 0, 1]
     );
     assert_eq!(
         concerned(&[(of("DestinationRule"), "other/d")], &|world| {
-            destination_rule(world, "other/d", 1, "host: c\nexportTo: [third]")
+            destination_rule(world, "other/d", 1, "host: c\nexportTo: [third]");
         }),
         [0, 0, 1, 0]
     );
@@ -744,7 +744,7 @@ fn a_change_concerns_those_who_see_it() {
     // Policies of who may come in concern workloads of their namespace, those of the root namespace all.
     assert_eq!(
         concerned(&[(of("AuthorizationPolicy"), "other/deny")], &|world| {
-            authorization::policy(world, "other/deny", "{}")
+            authorization::policy(world, "other/deny", "{}");
         }),
         [0, 1, 0, 0]
     );
@@ -757,7 +757,7 @@ fn a_change_concerns_those_who_see_it() {
     );
     assert_eq!(
         concerned(&[(of("RequestAuthentication"), "other/t")], &|world| {
-            tokens::policy(world, "other/t", "{}")
+            tokens::policy(world, "other/t", "{}");
         }),
         [0, 1, 0, 0]
     );
