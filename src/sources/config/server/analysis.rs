@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::seen::{CODE, Seen};
+use super::seen::Seen;
 use crate::condition::{conditions, has_conditions, has_messages};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
@@ -76,7 +76,7 @@ impl Note {
         findings: &[Finding],
     ) -> Option<Self> {
         let errors = findings.iter().filter(|finding| finding.is_error());
-        let kind = json!({"code": CODE, "name": "SchemaValidationError"});
+        let kind = json!({"code": "IST0106", "name": "SchemaValidationError"});
         let messages = errors.map(|found| {
             json!({"type": kind, "level": "ERROR", "path": found.path, "message": found.message})
         });

@@ -12,9 +12,6 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::config::core_kind::LAST_APPLIED;
 use crate::kind::{Key, Kind, Resource};
 
-/// The code of the messages that this program writes into a status.
-pub(super) const CODE: &str = "IST0106";
-
 /// An object. Two objects are equal if this crate would treat them the same.
 #[derive(Debug)]
 pub(super) struct Seen {
@@ -35,9 +32,7 @@ pub(super) struct Seen {
 
 impl PartialEq for Seen {
     fn eq(&self, other: &Self) -> bool {
-        let is_same =
-            (&self.key, &self.uid, self.content) == (&other.key, &other.uid, other.content);
-        is_same && self.is_annotated() == other.is_annotated()
+        (&self.key, &self.uid, self.content) == (&other.key, &other.uid, other.content)
     }
 }
 
@@ -59,13 +54,6 @@ impl Kind for Seen {
 }
 
 impl Seen {
-    /// Returns true if the status has messages as this program writes them: when another client removes them, they are written
-    /// again. Messages of other programs come and go without notice.
-    fn is_annotated(&self) -> bool {
-        let messages = self.messages.as_ref();
-        messages.is_some_and(|all| all.get().contains(CODE))
-    }
-
     /// Takes the text as JSON; `None` if it was taken before.
     pub(super) fn take(&self) -> Option<Box<str>> {
         self.text
@@ -297,11 +285,7 @@ mod tests {
                 json!("x"),
             ),
             ("/status", json!({"x": 2, "conditions": [1]})),
-            ("/status", json!({"validationMessages": []})),
-            (
-                "/status",
-                json!({"validationMessages": [{"type": {"code": "IST0101"}}]}),
-            ),
+            ("/status", json!({"validationMessages": [1]})),
             ("/status", json!(5)),
         ] {
             let mut other = object();
@@ -314,10 +298,6 @@ mod tests {
             ("/metadata/annotations/x", json!("z")),
             ("/spec/b", json!(2)),
             ("/extra", json!(1)),
-            (
-                "/status",
-                json!({"validationMessages": [{"type": {"code": CODE}}]}),
-            ),
             ("/status", json!({"podIP": "10.0.0.1"})),
             ("/status", json!({"acceptedNames": {}, "conditions": [1]})),
         ] {

@@ -546,33 +546,6 @@ async fn faults_are_written_where_they_are_and_only_when_they_differ() {
 }
 
 #[tokio::test]
-async fn messages_that_another_client_removes_are_written_again() {
-    let fake = fake().await;
-    let mut broken = service("b", "x");
-    broken["spec"]["htp"] = json!([]);
-    fake.put_in(VIRTUAL_SERVICES, broken);
-    let mut good = service("good", "x");
-    good["status"] = json!({});
-    fake.put_in(VIRTUAL_SERVICES, good);
-    let mut play = Play::analysis(&fake);
-    let said = said_of_htp();
-    play.until_written(&fake, "n/b", &said).await;
-    for removed in [json!([]), Json::Null] {
-        let mut emptied = fake.get_in(VIRTUAL_SERVICES, "n/b");
-        emptied["status"]["validationMessages"] = removed;
-        fake.put_in(VIRTUAL_SERVICES, emptied);
-        play.until_written(&fake, "n/b", &said).await;
-    }
-    // Another program's messages are its own: nobody writes against it.
-    let mut theirs = fake.get_in(VIRTUAL_SERVICES, "n/good");
-    theirs["status"]["validationMessages"] =
-        json!([{"type": {"code": "IST0101"}, "level": "ERROR"}]);
-    fake.put_in(VIRTUAL_SERVICES, theirs);
-    let _heard = timeout(Duration::from_millis(300), play.until(|_, _| false)).await;
-    assert_eq!(fake.count("patch"), 3, "{:?}", fake.log());
-}
-
-#[tokio::test]
 async fn an_object_of_a_wrong_type_is_left_out_alone_or_stays() {
     let fake = fake().await;
     fake.put_in(VIRTUAL_SERVICES, service("a", "one"));
