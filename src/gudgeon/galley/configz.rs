@@ -38,11 +38,6 @@ pub(super) fn document(looks: &AdminState) -> Value {
             "peers".to_owned(),
             seen.iter().map(peers::debug_view).collect(),
         );
-        let withheld = looks.peers.withheld();
-        let shown = withheld.iter().take(MOST);
-        let shown =
-            shown.map(|(collection, name)| json!({"collection": &**collection, "name": &**name}));
-        fields.insert("withheld".to_owned(), shown.collect());
         if let Some(webhook) = &looks.webhook {
             fields.insert("webhook".to_owned(), webhook.json());
         }

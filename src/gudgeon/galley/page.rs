@@ -49,8 +49,7 @@ pub(super) fn sections(page: &mut String, looks: &AdminState) {
         warned(page, &current);
         timeline(page, engine, &current);
         collections(page, &current);
-        let withheld = looks.peers.withheld();
-        peers::draw(page, &looks.peers.seen(), &withheld);
+        peers::draw(page, &looks.peers.seen());
         session(page, engine, &current);
     }
     if let Some(webhook) = &looks.webhook {

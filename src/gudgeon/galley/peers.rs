@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::html::{self, ROWS, escaped};
 use crate::log;
-use crate::mcp::{Direction, Seen, Subscribed, WithheldObjects};
+use crate::mcp::{Direction, Seen, Subscribed};
 
 /// A stream as a document.
 pub(super) fn debug_view(peer: &Seen) -> Value {
@@ -39,7 +39,7 @@ pub(super) fn debug_view(peer: &Seen) -> Value {
 }
 
 /// Renders all sinks on the page.
-pub(super) fn draw(page: &mut String, peers: &[Seen], withheld: &WithheldObjects) {
+pub(super) fn draw(page: &mut String, peers: &[Seen]) {
     // Writing to a string cannot fail.
     let streams = counted(peers.len(), "stream");
     let _written = writeln!(page, "<h2>Sinks: {streams}</h2>");
@@ -58,21 +58,6 @@ pub(super) fn draw(page: &mut String, peers: &[Seen], withheld: &WithheldObjects
             row(page, peer);
         }
         html::more(page, peers.len());
-    });
-    if withheld.is_empty() {
-        return;
-    }
-    let objects = counted(withheld.len(), "object");
-    let _written = writeln!(
-        page,
-        "<p class=\"bad\">Sinks without a certificate are not sent {objects}, because of secrets.</p>"
-    );
-    html::table(page, &["collection", "object"], None, |page| {
-        for (collection, name) in withheld.iter().take(ROWS) {
-            let (collection, name) = (escaped(collection), escaped(name));
-            let _written = writeln!(page, "<tr><td>{collection}<td>{name}</tr>");
-        }
-        html::more(page, withheld.len());
     });
 }
 
@@ -120,23 +105,4 @@ fn row(page: &mut String, peer: &Seen) {
 /// Returns true if the sink has acknowledged the last response.
 fn is_in_sync(one: &Subscribed) -> bool {
     one.sent.is_some() && one.sent == one.acked && one.pending_nonce.is_none()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn objects_that_are_withheld_are_on_the_page() {
-        let mut page = String::new();
-        draw(&mut page, &[], &WithheldObjects::new());
-        assert!(!page.contains("certificate"), "{page}");
-        let one = (
-            "istio/networking/v1alpha3/envoyfilters".into(),
-            "n/<a>".into(),
-        );
-        draw(&mut page, &[], &WithheldObjects::from([one]));
-        assert!(page.contains("are not sent 1 object"), "{page}");
-        assert!(page.contains("envoyfilters<td>n/&lt;a&gt;<"), "{page}");
-    }
 }

@@ -1,6 +1,6 @@
 //! All streams of the protocol as others see them: pages read them, metrics count them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -94,11 +94,7 @@ pub(crate) struct Peers {
     /// The memory of what sinks list.
     lists: Arc<ListedBytes>,
     streams: Mutex<BTreeMap<u64, Arc<PeerStream>>>,
-    withheld: Mutex<WithheldObjects>,
 }
-
-/// Objects that sinks without a certificate are not sent: collections and names.
-pub(crate) type WithheldObjects = BTreeSet<(Arc<str>, Arc<str>)>;
 
 /// The log limiters of all sinks together.
 #[derive(Debug)]
@@ -143,20 +139,7 @@ impl Peers {
             lines: SinkLogLimiters::default(),
             lists: Arc::default(),
             streams: Mutex::default(),
-            withheld: Mutex::default(),
         })
-    }
-
-    /// Replaces the objects that are withheld.
-    pub(super) fn set_withheld(&self, all: WithheldObjects) {
-        self.counters.withheld(all.len());
-        *self.withheld.lock().unwrap_or_else(PoisonError::into_inner) = all;
-    }
-
-    /// Returns the objects that are withheld.
-    pub(crate) fn withheld(&self) -> WithheldObjects {
-        let withheld = self.withheld.lock();
-        withheld.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Registers the metrics with a role.
@@ -242,7 +225,6 @@ pub(super) struct Counters {
     unsent: LabelledMetric<1, Counter>,
     unheard: LabelledMetric<1, Counter>,
     reconnections: LabelledMetric<1, Counter>,
-    withheld: LabelledMetric<1, Gauge>,
 }
 
 impl Counters {
@@ -257,7 +239,6 @@ impl Counters {
             unsent: LabelledMetric::default(),
             unheard: LabelledMetric::default(),
             reconnections: LabelledMetric::default(),
-            withheld: LabelledMetric::default(),
         };
         this.clients(0);
         this
@@ -278,11 +259,6 @@ impl Counters {
             "gudgeon_mcp_stale_requests",
             "Requests that answer an older response",
             self.stale.clone(),
-        );
-        registry.register(
-            "gudgeon_mcp_objects_withheld",
-            "Objects with secrets that sinks without a certificate are not sent",
-            self.withheld.clone(),
         );
         let failures = [
             (
@@ -317,11 +293,6 @@ impl Counters {
     fn clients(&self, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.clients.get_or_create(&[self.us()]).set(count);
-    }
-
-    fn withheld(&self, count: usize) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.withheld.get_or_create(&[self.us()]).set(count);
     }
 
     pub(super) fn heard(&self, collection: &str, bytes: usize) {

@@ -124,7 +124,7 @@ impl McpServer {
         let is_known = self.access.is_some() || self.socket.is_unix();
         let snapshots = match is_known {
             true => snapshots,
-            false => without_secrets(snapshots, Arc::clone(&peers)),
+            false => without_secrets(snapshots),
         };
         let common = SourceContext {
             peers,

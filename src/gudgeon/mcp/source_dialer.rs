@@ -102,7 +102,7 @@ impl SourceDialer {
         let is_known = self.tls.is_some() || matches!(self.place, DialAddress::Unix(_));
         let snapshots = match is_known {
             true => snapshots,
-            false => without_secrets(snapshots, Arc::clone(&peers)),
+            false => without_secrets(snapshots),
         };
         let common = Arc::new(SourceContext {
             peers,

@@ -1,5 +1,5 @@
-//! Snapshots for sinks without an identity: the same without secrets. Built once for all of them, and again only for changed
-//! collections.
+//! Snapshots for sinks without an identity: the same without fields that hold secrets. Built once for all of them, and again
+//! only for changed collections.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,23 +14,16 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::Snapshots;
-use super::peers::Peers;
-use crate::log_limiter::LogLimiter;
-use crate::secrets::{self, Withheld};
+use crate::secrets;
 
 /// Objects that are read on the loop: some 50 µs each.
 const AT_ONCE: usize = 100;
-/// Log lines in a minute about objects that are withheld.
-const LINES: u32 = 20;
 
 /// The published snapshots without secrets, as long as a receiver follows them.
-pub(super) fn without_secrets(
-    mut from: watch::Receiver<Snapshots>,
-    peers: Arc<Peers>,
-) -> watch::Receiver<Snapshots> {
+pub(super) fn without_secrets(mut from: watch::Receiver<Snapshots>) -> watch::Receiver<Snapshots> {
     let (to, watched) = watch::channel(Snapshots::default());
     tokio::spawn(async move {
-        let mut redactor = Redactor::new(peers);
+        let mut redactor = Redactor::default();
         from.mark_changed();
         loop {
             tokio::select! {
@@ -58,16 +51,14 @@ pub(super) fn without_secrets(
     watched
 }
 
-/// The version of each resource, and its redacted form, by name; `None` if it is withheld.
-type Resources = HashMap<Arc<str>, (Version, Option<Arc<Resource>>)>;
+/// The version of each resource, and its redacted form, by name.
+type Resources = HashMap<Arc<str>, (Version, Arc<Resource>)>;
 
 /// The last redacted version of each collection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Redactor {
     collections: HashMap<Arc<str>, Redacted>,
     has_warned: bool,
-    lines: LogLimiter,
-    peers: Arc<Peers>,
 }
 
 #[derive(Debug)]
@@ -78,15 +69,6 @@ struct Redacted {
 }
 
 impl Redactor {
-    fn new(peers: Arc<Peers>) -> Self {
-        Self {
-            collections: HashMap::new(),
-            has_warned: false,
-            lines: LogLimiter::new(LINES),
-            peers,
-        }
-    }
-
     /// Objects of collections that are other ones than before.
     fn unread(&self, published: &Snapshots) -> usize {
         let all = published.all().flat_map(|snapshot| snapshot.collections());
@@ -103,11 +85,6 @@ impl Redactor {
         for snapshot in published.all() {
             snapshots.set(Arc::new(self.snapshot(snapshot)));
         }
-        let withheld = self.collections.iter().flat_map(|(collection, redacted)| {
-            let names = redacted.left_out().map(Arc::clone);
-            names.map(|name| (Arc::clone(collection), name))
-        });
-        self.peers.set_withheld(withheld.collect());
         snapshots
     }
 
@@ -138,32 +115,13 @@ impl Redactor {
             let before = self.collections.remove(name);
             let before = before.map(|before| before.resources).unwrap_or_default();
             let made = Redacted::new(collection, &before);
-            self.tell(&made, &before);
             self.collections.insert(Arc::clone(name), made);
         }
         let Some(known) = self.collections.get(name) else {
             return Arc::new(Collection::empty(Arc::clone(name)));
         };
-        *withheld += known.reduced();
+        *withheld += known.withheld();
         Arc::clone(&known.made)
-    }
-
-    /// Names each object that is withheld as a whole, once for each of its versions.
-    fn tell(&self, made: &Redacted, before: &Resources) {
-        let collection = made.of.name();
-        let kind = kind_of(collection).map_or(&**collection, |kind| kind.kind);
-        for name in made.left_out() {
-            let version = made.resources.get(name).map(|(version, _)| version);
-            if version == before.get(name).map(|(version, _)| version) {
-                continue;
-            }
-            if let Some(more) = self.lines.more() {
-                warn!(
-                    "sinks without a certificate are not sent {kind} {name}, which holds a secret: \
-                     refer to it by a file or SDS, or use certificates{more}"
-                );
-            }
-        }
     }
 }
 
@@ -174,7 +132,7 @@ impl Redacted {
             let known = before.get(&member.name);
             let known = known.filter(|(version, _)| *version == member.version);
             let one = match known {
-                Some((_, one)) => one.clone(),
+                Some((_, one)) => Arc::clone(one),
                 None => redacted(of.name(), member),
             };
             resources.insert(Arc::clone(&member.name), (member.version, one));
@@ -182,7 +140,7 @@ impl Redacted {
         // By name, as they are in the collection.
         let members = of.members().iter();
         let members = members.filter_map(|member| resources.get(&member.name));
-        let members = members.filter_map(|(_, one)| one.clone()).collect();
+        let members = members.map(|(_, one)| Arc::clone(one)).collect();
         Self {
             of: Arc::clone(of),
             made: Arc::new(Collection::of_sorted(Arc::clone(of.name()), members)),
@@ -190,23 +148,17 @@ impl Redacted {
         }
     }
 
-    /// Counts the objects that are sent without some fields.
-    fn reduced(&self) -> usize {
+    /// Counts the objects that were redacted.
+    fn withheld(&self) -> usize {
         let resources = self.resources.values();
-        let sent = resources.filter_map(|(version, one)| Some((version, one.as_ref()?)));
-        sent.filter(|(version, one)| **version != one.version)
+        resources
+            .filter(|(version, one)| *version != one.version)
             .count()
-    }
-
-    /// The names of the objects that are withheld, in order.
-    fn left_out(&self) -> impl Iterator<Item = &Arc<str>> {
-        let names = self.of.members().iter().map(|member| &member.name);
-        names.filter(|name| matches!(self.resources.get(*name), Some((_, None))))
     }
 }
 
-/// The resource without its secrets; itself where it has none, `None` where it is withheld as a whole.
-fn redacted(collection: &str, resource: &Arc<Resource>) -> Option<Arc<Resource>> {
+/// The resource without its secrets; itself where it has none.
+fn redacted(collection: &str, resource: &Arc<Resource>) -> Arc<Resource> {
     let message::Resource { metadata, body } = resource.message();
     let (metadata, body) = (metadata.unwrap_or_default(), body.unwrap_or_default());
     let (message, value) = match kind_of(collection) {
@@ -219,19 +171,22 @@ fn redacted(collection: &str, resource: &Arc<Resource>) -> Option<Arc<Resource>>
             (mesh, wire::decode(mesh, &body.value))
         }
     };
-    // An object of unknown content may be a secret.
-    let mut value = value.ok()?;
-    match secrets::withhold(collection, &mut value) {
-        Withheld::Nothing => return Some(Arc::clone(resource)),
-        Withheld::Object => return None,
-        Withheld::Fields => {}
-    }
-    Some(Arc::new(Resource::new(Origin {
+    let value = match value {
+        Ok(mut value) => {
+            if !secrets::withhold(collection, &mut value) {
+                return Arc::clone(resource);
+            }
+            wire::encode(message, &value)
+        }
+        // The content is unknown, so nothing of it is sent.
+        Err(_) => Vec::new(),
+    };
+    Arc::new(Resource::new(Origin {
         name: resource.name.to_string(),
         create_time: metadata.create_time,
         labels: metadata.labels,
         annotations: metadata.annotations,
         type_url: body.type_url,
-        body: wire::encode(message, &value).into(),
-    })))
+        body: value.into(),
+    }))
 }

@@ -3,17 +3,15 @@
 //! Most kinds have none. A field that may hold one is redacted as a whole, whatever its value: no part of it is known to be
 //! harmless.
 
-mod withheld;
-
 use std::sync::Arc;
 
 use api::config::Finding;
+use api::config::collections::MESH;
 use api::url::without_credentials;
 use serde_json::{Map, Value};
 use sources::config::ConfigReport;
 
 use crate::redact::{HIDDEN, quotations};
-pub(crate) use withheld::{Withheld, may_hold, withhold};
 
 /// Fields that are secrets by their own name, or that may have arbitrary content.
 const NAMES: [&str; 15] = [
@@ -93,14 +91,6 @@ pub(crate) fn hide(value: &mut Value) {
     }
 }
 
-/// Envoy writes a header as a name beside a value.
-const VALUES: [&str; 2] = ["rawvalue", "value"];
-
-fn is_secret_pair(fields: &Map<String, Value>) -> bool {
-    let key = fields.get("key").and_then(Value::as_str);
-    key.is_some_and(is_secret)
-}
-
 /// The annotation in which `kubectl apply` keeps the whole object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -151,6 +141,173 @@ fn keys(value: &mut Value) {
     // All other fields are private.
     set.retain(|name, _| name == "keys");
     *value = Value::Object(set).to_string().into();
+}
+
+/// Returns true if objects of a collection may hold secrets that [`withhold`] finds.
+pub(crate) fn may_hold(collection: &str) -> bool {
+    collection == MESH || WITHHELD.contains(&collection)
+}
+
+/// Removes secrets from a collection's object, for a sink without an identity: the field is absent then, since a sink acts
+/// on its value. Returns true if there was any. Conditions of routes stay: without one, a route would match more than was
+/// meant.
+pub(crate) fn withhold(collection: &str, value: &mut Value) -> bool {
+    let in_headers = collection == ROUTES;
+    take_out(value, in_headers, collection == HANDLERS)
+}
+
+const ROUTES: &str = "istio/networking/v1alpha3/virtualservices";
+const HANDLERS: &str = "istio/policy/v1beta1/handlers";
+const FILTERS: &str = "istio/networking/v1alpha3/envoyfilters";
+const WITHHELD: [&str; 6] = [
+    ROUTES,
+    HANDLERS,
+    FILTERS,
+    "istio/security/v1beta1/requestauthentications",
+    "istio/authentication/v1alpha1/policies",
+    "istio/authentication/v1alpha1/meshpolicies",
+];
+
+/// Maps of headers that a route writes.
+const WRITTEN_HEADERS: [&str; 5] = [
+    "set",
+    "add",
+    "appendHeaders",
+    "appendRequestHeaders",
+    "appendResponseHeaders",
+];
+/// Envoy's fields for a file's content in place of the file: code, pages and certificates as well as secrets.
+const INLINE: [&str; 2] = ["inlinebytes", "inlinestring"];
+/// Names of Envoy's that do not look like a secret, and below which inline content is one: hashes of passwords, keys of
+/// sessions.
+const OF_INLINE_SECRETS: [&str; 3] = ["pkcs12", "sessionticketkeys", "users"];
+/// An empty key set: without the field, a sink would fetch the issuer's keys.
+const NO_KEYS: &str = r#"{"keys":[]}"#;
+
+fn has_inline(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .any(|(name, value)| INLINE.contains(&plain(name).as_str()) || has_inline(value)),
+        Value::Array(items) => items.iter().any(has_inline),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Envoy writes a header as a name beside a value.
+const VALUES: [&str; 2] = ["rawvalue", "value"];
+
+fn is_secret_pair(fields: &Map<String, Value>) -> bool {
+    let key = fields.get("key").and_then(Value::as_str);
+    key.is_some_and(is_secret)
+}
+
+fn take_out(value: &mut Value, in_headers: bool, of_handler: bool) -> bool {
+    let fields = match value {
+        Value::Object(fields) => fields,
+        Value::Array(items) => {
+            let mut any = false;
+            for item in items {
+                any |= take_out(item, in_headers, of_handler);
+            }
+            return any;
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return false,
+    };
+    let mut any = false;
+    let is_pair = is_secret_pair(fields);
+    fields.retain(|name, value| {
+        if is_pair && VALUES.contains(&plain(name).as_str()) {
+            any = true;
+            return false;
+        }
+        if in_headers {
+            if WRITTEN_HEADERS.contains(&name.as_str()) {
+                any |= take_headers(value);
+            } else if name != "match" {
+                any |= take_out(value, in_headers, of_handler);
+            }
+            return true;
+        }
+        let is_named = match plain(name).as_str() {
+            "jwks" => {
+                any |= public_keys(value);
+                return true;
+            }
+            "localjwks" => {
+                any |= local_keys(value);
+                return true;
+            }
+            "params" => of_handler,
+            name if INLINE.contains(&name) => false,
+            name if OF_INLINE_SECRETS.contains(&name) => has_inline(value),
+            name => is_secret(name),
+        };
+        let is_key = matches!(value, Value::String(text) if text.contains("PRIVATE KEY"));
+        let leaves = is_key || is_named && !is_path(name, value) && !value.is_null();
+        any |= leaves || take_out(value, in_headers, of_handler);
+        !leaves
+    });
+    any
+}
+
+fn take_headers(value: &mut Value) -> bool {
+    let Value::Object(headers) = value else {
+        return false;
+    };
+    let before = headers.len();
+    headers.retain(|name, _| !is_secret(name));
+    headers.len() != before
+}
+
+/// Keeps the public keys of a set; replaces an unreadable set by an empty one. Returns true if anything was removed.
+fn public_keys(value: &mut Value) -> bool {
+    let read = value
+        .as_str()
+        .and_then(|text| serde_json::from_str(text).ok());
+    let Some(Value::Object(mut set)) = read else {
+        *value = NO_KEYS.into();
+        return true;
+    };
+    let Some(all) = set.get_mut("keys").and_then(Value::as_array_mut) else {
+        *value = NO_KEYS.into();
+        return true;
+    };
+    let is_private = |key: &Value| {
+        let fields = key.as_object();
+        fields.is_none_or(|fields| fields.keys().any(|name| PRIVATE.contains(&name.as_str())))
+    };
+    if !all.iter().any(is_private) {
+        return false;
+    }
+    // A symmetric key consists of its secret.
+    all.retain_mut(|key| {
+        let Value::Object(fields) = key else {
+            return false;
+        };
+        fields.retain(|name, _| !PRIVATE.contains(&name.as_str()));
+        fields.get("kty").is_none_or(|kind| kind != "oct")
+    });
+    *value = Value::Object(set).to_string().into();
+    true
+}
+
+/// The same of a set that Envoy's own configuration holds, as text or as bytes.
+fn local_keys(value: &mut Value) -> bool {
+    let Value::Object(fields) = value else {
+        return false;
+    };
+    let mut any = false;
+    for (name, value) in fields.iter_mut() {
+        any |= plain(name) == "inlinestring" && public_keys(value);
+    }
+    let before = fields.len();
+    fields.retain(|name, _| plain(name) != "inlinebytes");
+    if fields.len() != before {
+        fields.insert("inline_string".to_owned(), NO_KEYS.into());
+        any = true;
+    }
+    any
 }
 
 /// Redacts a finding: quotations are removed if its path may lead to a secret.

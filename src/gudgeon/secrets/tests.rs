@@ -45,6 +45,76 @@ fn secrets_go_and_the_rest_stays() {
 }
 
 #[test]
+fn a_sink_that_nobody_knows_is_sent_no_secret_and_every_condition() {
+    let rsa = r#"{"keys":[{"kty":"RSA","n":"1","e":"AQAB"}]}"#;
+    let mixed = r#"{"keys":[{"kty":"RSA","n":"1","d":"abc"},{"kty":"oct","k":"abc"}]}"#;
+    let rows = [
+        (
+            HANDLERS,
+            json!({"compiledAdapter": "redis", "params": {"password": "abc", "n": 1}, "connection": {"address": "a:1"}}),
+            json!({"compiledAdapter": "redis", "connection": {"address": "a:1"}}),
+        ),
+        (
+            "istio/security/v1beta1/requestauthentications",
+            json!({"jwtRules": [{"issuer": "i", "jwks": mixed}, {"jwks": rsa}, {"jwks": "abc"},
+                {"jwks": r#"{"keys":[{"kty":"oct","k":"abc"}]}"#}]}),
+            json!({"jwtRules": [{"issuer": "i", "jwks": r#"{"keys":[{"kty":"RSA","n":"1"}]}"#}, {"jwks": rsa},
+                {"jwks": NO_KEYS}, {"jwks": NO_KEYS}]}),
+        ),
+        (
+            ROUTES,
+            json!({"http": [{"match": [{"headers": {"cookie": {"exact": "user"}}}],
+                "headers": {"request": {"set": {"Authorization": "abc", "x": "y"}, "remove": ["authorization"]}}}]}),
+            json!({"http": [{"match": [{"headers": {"cookie": {"exact": "user"}}}],
+                "headers": {"request": {"set": {"x": "y"}, "remove": ["authorization"]}}}]}),
+        ),
+        (
+            FILTERS,
+            json!({"configPatches": [{"patch": {"value": {"private_key": {"inline_string": "abc"}, "code": {"inline_string": "lua"}}}}]}),
+            json!({"configPatches": [{"patch": {"value": {"code": {"inline_string": "lua"}}}}]}),
+        ),
+        (
+            FILTERS,
+            json!({"providers": {"a": {"issuer": "i", "local_jwks": {"inline_string": mixed}},
+                "b": {"localJwks": {"inlineString": r#"{"keys":[{"kty":"oct","k":"abc"}]}"#}},
+                "c": {"local_jwks": {"inline_bytes": "YWJj"}}, "d": {"local_jwks": {"filename": "/keys"}},
+                "e": {"local_jwks": {"inline_string": rsa}}}}),
+            json!({"providers": {"a": {"issuer": "i", "local_jwks": {"inline_string": r#"{"keys":[{"kty":"RSA","n":"1"}]}"#}},
+                "b": {"localJwks": {"inlineString": NO_KEYS}},
+                "c": {"local_jwks": {"inline_string": NO_KEYS}}, "d": {"local_jwks": {"filename": "/keys"}},
+                "e": {"local_jwks": {"inline_string": rsa}}}}),
+        ),
+        (
+            FILTERS,
+            json!({"basic": {"users": {"inline_string": "u:abc"}}, "other": {"users": {"filename": "/users"}},
+                "tls": {"session_ticket_keys": {"keys": [{"inline_bytes": "abc"}]}, "certificate_chain": {"inline_string": "pem"}},
+                "pkcs12": {"inline_bytes": "abc"}, "redis": {"auth_password": {"inline_string": "abc"}}}),
+            json!({"basic": {}, "other": {"users": {"filename": "/users"}},
+                "tls": {"certificate_chain": {"inline_string": "pem"}}, "redis": {}}),
+        ),
+        (
+            FILTERS,
+            json!({"add": [{"header": {"key": "Authorization", "value": "Basic abc"}}, {"header": {"key": "x", "value": "y"}}],
+                "password": "/abc", "private_key": "/etc/certs/key.pem", "access_token": "/9j"}),
+            json!({"add": [{"header": {"key": "Authorization"}}, {"header": {"key": "x", "value": "y"}}],
+                "private_key": "/etc/certs/key.pem"}),
+        ),
+        (
+            MESH,
+            json!({"defaultConfig": {"tracing": {"lightstep": {"address": "a:1", "accessToken": "abc"}}}}),
+            json!({"defaultConfig": {"tracing": {"lightstep": {"address": "a:1"}}}}),
+        ),
+    ];
+    for (collection, mut value, left) in rows {
+        assert!(may_hold(collection) && withhold(collection, &mut value));
+        assert_eq!(value, left, "{collection}");
+        assert!(!withhold(collection, &mut value), "{collection}");
+    }
+    let mut path = json!({"value": {"privateKey": "/etc/certs/key.pem"}});
+    assert!(!withhold(FILTERS, &mut path));
+}
+
+#[test]
 fn what_is_wrong_with_a_secret_is_said_without_it() {
     for (path, message, shown) in [
         (

@@ -85,66 +85,6 @@ async fn secrets_are_left_out_for_who_has_no_certificate() {
     }
 }
 
-/// Half a filter would act as one that nobody wrote.
-#[tokio::test]
-async fn an_object_with_a_secret_is_sent_whole_or_not_at_all() {
-    const FILTERS: &str = "istio/networking/v1alpha3/envoyfilters";
-    let filter = |name: &str, of: &str, config: &serde_json::Value| {
-        let mut typed = config.clone();
-        typed["@type"] = format!("type.googleapis.com/envoy.extensions.filters.http.{of}").into();
-        let (object, findings) = api::config::check(&serde_json::json!({
-            "apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter",
-            "metadata": {"name": name, "namespace": "n"},
-            "spec": {"configPatches": [{"applyTo": "HTTP_FILTER", "patch": {"operation": "INSERT_FIRST",
-                "value": {"name": "x", "typed_config": typed}}}]},
-        }));
-        assert_eq!(findings, []);
-        Arc::new(mcp::objects::resource(&object.unwrap(), None))
-    };
-    let inline = |name: &str| {
-        let users = serde_json::json!({"users": {"inline_string": "u:{SHA}hunter2"}});
-        filter(name, "basic_auth.v3.BasicAuth", &users)
-    };
-    let sds = |name: &str| {
-        let secret = |name: &str| serde_json::json!({"name": name, "sds_config": {"ads": {}}});
-        let config = serde_json::json!({"config": {
-            "token_endpoint": {"cluster": "oauth", "uri": "https://idp/token", "timeout": "3s"},
-            "authorization_endpoint": "https://idp/authorize",
-            "redirect_uri": "https://x/callback",
-            "redirect_path_matcher": {"path": {"exact": "/callback"}},
-            "signout_path": {"path": {"exact": "/signout"}},
-            "credentials": {"client_id": "a", "token_secret": secret("token"), "hmac_secret": secret("hmac")},
-        }});
-        filter(name, "oauth2.v3.OAuth2", &config)
-    };
-    let mut server = Running::start(settings());
-    let whole = sds("sds");
-    server.shelf.set(FILTERS, Arc::clone(&whole));
-    server.shelf.set(FILTERS, inline("inline"));
-    server.publish();
-    let channel = server.channel().await;
-    let mut client = Client::open(&channel).await.unwrap();
-    client.ask(FILTERS);
-    let first = client.next().await;
-    assert_eq!(first.resources, [whole.message()]);
-    let withheld = |server: &Running| {
-        let all = server.peers.withheld();
-        all.iter()
-            .map(|(_, name)| name.to_string())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(withheld(&server), ["n/inline"]);
-    client.answer(&first, None);
-    // Repaired, and the other one broken.
-    let repaired = sds("inline");
-    server.shelf.set(FILTERS, Arc::clone(&repaired));
-    server.shelf.set(FILTERS, inline("sds"));
-    server.publish();
-    let second = client.next().await;
-    assert_eq!(second.resources, [repaired.message()]);
-    assert_eq!(withheld(&server), ["n/sds"]);
-}
-
 #[tokio::test]
 async fn answers_are_taken_by_their_nonces_and_the_newest_is_sent() {
     let mut server = Running::start(settings());
