@@ -26,12 +26,20 @@ pub fn handle_signals(numbers: &[c_int], wake: OwnedFd) -> io::Result<()> {
         // SAFETY: `note` is async-signal-safe; the registry keeps `errno`.
         unsafe { register(number, move || note(number)) }?;
     }
+    // One that `fault` has noted before woke nobody.
+    if CAME.load(Ordering::SeqCst) != 0 {
+        wake_reader();
+    }
     Ok(())
 }
 
 /// Records that a signal came, and wakes the reader. Async-signal-safe, but for `errno`.
 pub(crate) fn note(number: c_int) {
     CAME.fetch_or(bit(number), Ordering::SeqCst);
+    wake_reader();
+}
+
+fn wake_reader() {
     let wake = WAKE.load(Ordering::SeqCst);
     // A socket that is full wakes its reader all the same.
     // SAFETY: the pointer and the length describe a constant; the descriptor is never closed, and -1 is none.
@@ -43,4 +51,22 @@ pub(crate) fn note(number: c_int) {
 #[must_use]
 pub fn handled_signals() -> u64 {
     CAME.swap(0, Ordering::SeqCst)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_signal_that_came_before_wakes_the_reader() {
+        note(libc::SIGBUS);
+        let (mut reader, wake) = UnixStream::pair().unwrap();
+        reader.set_nonblocking(true).unwrap();
+        handle_signals(&[], wake.into()).unwrap();
+        assert_eq!(reader.read(&mut [0; 2]).unwrap(), 1);
+        assert_eq!(handled_signals(), bit(libc::SIGBUS));
+    }
 }

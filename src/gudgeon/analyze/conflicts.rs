@@ -41,7 +41,8 @@ fn hosts_of_mesh(all: &Inventory, found: &mut Vec<Message>) {
             by_host.entry(host).or_default().push(item);
         }
     }
-    for (host, items) in by_host {
+    // Whoever is alone has no rival, however many namespaces see it.
+    for (host, items) in by_host.into_iter().filter(|(_, items)| items.len() > 1) {
         let mut claimants = Claimants::default();
         items.iter().for_each(|item| claimants.push(item));
         for item in items {
@@ -233,7 +234,7 @@ fn rules_for_host(all: &Inventory, found: &mut Vec<Message>) {
             .or_default()
             .push(item);
     }
-    for ((host, _), items) in by_host {
+    for ((host, _), items) in by_host.into_iter().filter(|(_, items)| items.len() > 1) {
         let mut by_setting: BTreeMap<RuleSetting<'_>, Claimants<'_>> = BTreeMap::new();
         for item in &items {
             for setting in rule_settings(item) {

@@ -49,7 +49,21 @@ pub(super) fn is_ours(wanted: &Validation, said: &[Webhook], entry: &Webhook) ->
 
 /// Returns true if the entry leads to this program's Service, or to where an entry of the file leads.
 fn leads_to_us(wanted: &Validation, said: &[Webhook], entry: &Webhook) -> bool {
-    leads_to(entry, &wanted.service) || said.iter().any(|said| leads_beside(said, entry))
+    let is_known = path(entry) == PATH || said.iter().any(|said| path(said) == path(entry));
+    let leads_beside = |said: &Webhook| is_known && leads_beside(said, entry);
+    leads_to(entry, &wanted.service) || said.iter().any(leads_beside)
+}
+
+/// The path on its server: one host may have other programs at others.
+fn path(entry: &Webhook) -> &str {
+    let client = entry.0.get("clientConfig");
+    let of_service = client.and_then(|client| client.pointer("/service/path")?.as_str());
+    let url = client.and_then(|client| client.get("url")?.as_str());
+    let of_url = url.and_then(|url| {
+        let (_, rest) = url.split_once("://")?;
+        rest.find('/').and_then(|at| rest.get(at..))
+    });
+    of_url.or(of_service).unwrap_or("/")
 }
 
 /// What the file says of an entry, or the client of one that has this program's own name and leads elsewhere.

@@ -274,6 +274,18 @@ fn an_entry_that_is_added_beside_a_files_is_ours() {
             ]),
             "{client}"
         );
+        // Another program's at another path of that server is not ours.
+        let mut beside = entries[1].clone();
+        beside["name"] = json!("kyverno.example.com");
+        for way in ["/service/path", "/url"] {
+            if let Some(path) = beside["clientConfig"].pointer_mut(way) {
+                *path = json!(path.as_str().unwrap().replace("/validate", "/kyverno"));
+            }
+        }
+        let mut all = entries.clone();
+        all.as_array_mut().unwrap().push(beside);
+        assert_eq!(patch(&wanted, &all, false), json!([]), "{client}");
+        assert_eq!(others(&wanted, &seen(&all)), ["kyverno.example.com"]);
         // A server of somebody else has the name: it is not ours, and there is no third.
         entries[1]["clientConfig"] = json!({"url": "https://localhost:1/validate"});
         let made = patch(&wanted, &entries, false);

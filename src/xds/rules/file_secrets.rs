@@ -6,7 +6,7 @@
 //! not there either, or the file is a root, when it starts again (pintle has it do so at a change of the files that it
 //! watches). `path_config_source` is no way: Envoy refuses the resource where that file is missing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::model::ObjectRef;
@@ -71,37 +71,33 @@ impl FileRoot<'_> {
 
 /// Secrets by name, each with the objects that name it.
 #[derive(Debug, Default)]
-pub(crate) struct FileSecrets(BTreeMap<String, (Secret, Vec<ObjectRef>)>);
+pub(crate) struct FileSecrets(BTreeMap<String, (Secret, BTreeSet<ObjectRef>)>);
 
 impl FileSecrets {
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     pub(crate) fn add(&mut self, secrets: impl IntoIterator<Item = Secret>, from: &[ObjectRef]) {
         for secret in secrets {
             let name = secret.name.clone();
-            let (_, all) = self.0.entry(name).or_insert((secret, Vec::new()));
-            add_all(all, from);
+            let (_, all) = self.0.entry(name).or_insert((secret, BTreeSet::new()));
+            all.extend(from.iter().cloned());
         }
     }
 
     /// Adds objects to those that name a secret, where it is one of these.
     pub(crate) fn also_of(&mut self, name: &str, from: &[ObjectRef]) {
         if let Some((_, all)) = self.0.get_mut(name) {
-            add_all(all, from);
+            all.extend(from.iter().cloned());
         }
     }
 
     pub(crate) fn resources(self) -> impl Iterator<Item = Arc<Resource>> {
         self.0.into_iter().map(|(name, (message, from))| {
             let resource = Resource::new(name, message.encode_to_vec());
-            let from = from.into();
+            let from = from.into_iter().collect();
             Arc::new(Resource { from, ..resource })
         })
-    }
-}
-
-fn add_all(all: &mut Vec<ObjectRef>, from: &[ObjectRef]) {
-    for one in from {
-        if !all.contains(one) {
-            all.push(one.clone());
-        }
     }
 }

@@ -9,6 +9,7 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, ObjectRef, Reso
 use super::Conflict;
 use super::proxy::{ProxyView, finished};
 use super::router;
+use super::secrets::{MOST_CLIENT_FILES, MOST_FILES_OF_RULE};
 use crate::common::conflict::{INVALID_LISTENER, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::room::FairRoom;
 use crate::common::service_ports::ServicePort;
@@ -20,6 +21,7 @@ use crate::resources::listeners::{is_beside, is_every_proxys};
 use crate::resources::locality::{self, OfRules, Preference, Standpoint};
 use crate::rules::destination_rule::{self, EffectivePolicy, Purpose, ServicePolicies};
 use crate::rules::envoy_filter::Patcher;
+use crate::rules::file_secrets::FileSecrets;
 use crate::view::{Resource, Set};
 
 /// Clusters of subsets that one proxy is given. Chosen: a mesh of 1,000 services has ten for each; a wildcard whose rule has a
@@ -28,10 +30,12 @@ const MOST_SUBSETS: usize = 10_000;
 /// And their bytes.
 const SUBSET_BYTES: usize = 32 << 20;
 
-/// The remainder of both bounds, which tenants share.
+/// The remainder of these bounds, which tenants share.
 struct Room {
     subsets: FairRoom,
     bytes: FairRoom,
+    /// Of files that they ask for.
+    files: FairRoom,
 }
 
 impl ProxyView {
@@ -120,7 +124,7 @@ impl ProxyView {
         service_port: &ServicePort,
         patcher: &Patcher<'_>,
         room: &mut Room,
-        members: &mut Vec<Arc<Resource>>,
+        (members, files): (&mut Vec<Arc<Resource>>, &mut FileSecrets),
     ) {
         let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
         let from: Arc<[ObjectRef]> = policies.from().into();
@@ -155,7 +159,11 @@ impl ProxyView {
                 patcher.finish(draft, false).map(Arc::new)
             }
         };
-        members.extend(made(None));
+        let has_files = |subset: Option<&Subset>, room: &mut Room, files: &mut FileSecrets| {
+            self.add_client_files(service_port, &policies, subset, (&mut room.files, files))
+        };
+        let whole = made(None).filter(|_| has_files(None, room, files));
+        members.extend(whole);
         members.extend(by_server_name(None));
         let subsets = policies.subsets();
         if subsets.is_empty() {
@@ -175,6 +183,9 @@ impl ProxyView {
                     return false;
                 }
                 room.bytes.spend(rule, bytes);
+                if !has_files(Some(subset), room, files) {
+                    return true;
+                }
                 members.push(cluster);
                 members.extend(by_server_name(Some(subset)));
                 true
@@ -183,6 +194,11 @@ impl ProxyView {
                 return;
             }
         }
+        self.report_without_room(service_port, rule);
+    }
+
+    /// Says at a rule that there was no room for its subsets.
+    fn report_without_room(&self, service_port: &ServicePort, rule: &ObjectRef) {
         let message = format!(
             "subsets of {} are left out: rules make more than {MOST_SUBSETS}, or more than {} MiB of them, and those of \
              its namespace more than their share",
@@ -280,20 +296,29 @@ impl ProxyView {
     }
 
     pub(super) fn outbound_clusters(&self) -> Arc<Set> {
-        let scope = self.rules.clusters.clone();
-        self.parts.clusters.all.get(scope, || self.make_clusters())
+        let scope = &self.rules.clusters;
+        let made = &self.parts.clusters;
+        made.all.get(scope.clone(), || {
+            let (clusters, files) = self.make_clusters();
+            made.secrets.get(scope.clone(), || files);
+            clusters
+        })
     }
 
-    fn make_clusters(&self) -> Arc<Set> {
+    /// The clusters, and the secrets in files that they ask for.
+    fn make_clusters(&self) -> (Arc<Set>, Arc<Set>) {
         let mut members = Vec::new();
         let namespaces = self.rules.namespaces_of_destination_rules();
         let mut room = Room {
             subsets: FairRoom::new(MOST_SUBSETS, MOST_SUBSETS, namespaces),
             bytes: FairRoom::new(SUBSET_BYTES, SUBSET_BYTES, namespaces),
+            files: FairRoom::new(MOST_CLIENT_FILES, MOST_FILES_OF_RULE, namespaces),
         };
+        let mut files = self.files_of_mesh();
         let patcher = self.patcher();
         for service_port in self.rules.service_ports().all() {
-            self.add_clusters(service_port, &patcher, &mut room, &mut members);
+            let made = (&mut members, &mut files);
+            self.add_clusters(service_port, &patcher, &mut room, made);
         }
         let mut fixed = vec![clusters::black_hole(self.mesh())];
         let mut inbound = Vec::new();
@@ -322,6 +347,7 @@ impl ProxyView {
         self.snapshot
             .made
             .report(patcher.lost(), &self.proxy.node.id);
-        Arc::new(Set::new(members))
+        let files = files.resources().collect();
+        (Arc::new(Set::new(members)), Arc::new(files))
     }
 }

@@ -425,8 +425,7 @@ impl View for ProxyView {
         }
         let is_made = match kind {
             Type::Endpoint => return self.unmade_assignments(names),
-            Type::Cluster => self.parts.clusters.all.has(&self.rules.clusters),
-            Type::Secret => self.has_client_files_made(),
+            Type::Cluster | Type::Secret => self.parts.clusters.all.has(&self.rules.clusters),
             _ if !self.is_sidecar() => self.is_router_made(kind, names),
             Type::Listener => self.parts.listeners.all.has(&self.rules.listeners),
             Type::Route => {
@@ -444,12 +443,11 @@ impl View for ProxyView {
     fn make_ahead(&self, kind: Type, names: &ResourceNames) {
         match kind {
             _ if self.proxy.node.grpc => {}
-            Type::Cluster => drop(self.outbound_clusters()),
+            Type::Cluster | Type::Secret => drop(self.outbound_clusters()),
             Type::Listener if self.is_sidecar() => drop(self.outbound_listeners()),
             Type::Listener => drop(self.all(kind)),
             Type::Endpoint => names.iter().for_each(|name| drop(self.assignment(name))),
             Type::Route => names.iter().for_each(|name| drop(self.route(name))),
-            Type::Secret => drop(self.client_files()),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use api::istio::networking::v1alpha3::Subset;
 use api::model::{Configured, CredentialKey, Labels, World, selects};
 use api::networking::{Gateway, Server};
 
@@ -13,14 +14,18 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 use prost::Message as _;
 
 use super::proxy::ProxyView;
-use super::{Base, Snapshot};
+use super::{Base, Conflict, Snapshot};
+use crate::common::conflict::TOO_LARGE;
+use crate::common::room::FairRoom;
+use crate::common::service_ports::ServicePort;
+use crate::common::tls::SYSTEM_ROOTS;
 use crate::node::{Kind, Node};
 use crate::resources::log_service::LogService;
 use crate::resources::mesh::Mesh;
 use crate::rules::destination_rule::{
     ServicePolicies, has_client_files, has_credentials, named_by,
 };
-use crate::rules::file_secrets::FileSecrets;
+use crate::rules::file_secrets::{FileRoot, FileSecrets};
 use crate::rules::gateway::secrets::{ProxySecrets, Secret, named};
 use crate::rules::gateway::tls::in_files;
 use crate::settings::Settings;
@@ -138,6 +143,12 @@ impl ClientCredentials {
         }
     }
 }
+
+/// Files that rules may have the clusters of one proxy ask for. Chosen: a proxy is sent each by itself and answers before the next,
+/// each time with all names, so that the last of 400 is there in a second; a mesh has some tens.
+pub(super) const MOST_CLIENT_FILES: usize = 400;
+/// And those of one rule.
+pub(super) const MOST_FILES_OF_RULE: usize = 100;
 
 /// Reports whether any cluster asks for files of its proxy: where none does, none is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,40 +272,62 @@ impl ProxyView {
     }
 
     /// The secrets in files that its clusters ask for, which all share that have these clusters.
-    pub(super) fn client_files(&self) -> Arc<Set> {
-        if self.snapshot.base.client_files == ClientFiles::Unused {
-            return Arc::default();
-        }
+    fn client_files(&self) -> Arc<Set> {
+        // They are made with the clusters.
+        drop(self.outbound_clusters());
         let scope = self.rules.clusters.clone();
-        let made = &self.parts.clusters.secrets;
-        made.get(scope, || self.make_client_files())
+        self.parts.clusters.secrets.get(scope, Arc::default)
     }
 
-    pub(super) fn has_client_files_made(&self) -> bool {
-        let made = &self.parts.clusters.secrets;
-        let is_unused = self.snapshot.base.client_files == ClientFiles::Unused;
-        is_unused || made.has(&self.rules.clusters)
-    }
-
-    fn make_client_files(&self) -> Arc<Set> {
+    /// Secrets of the mesh's own connections.
+    pub(super) fn files_of_mesh(&self) -> FileSecrets {
         let mut all = FileSecrets::default();
         if self.client.kind == Kind::Sidecar {
             let logs = self.mesh().log_service.iter();
             all.add(logs.flat_map(LogService::secrets_in_files), &[]);
         }
-        for service_port in self.rules.service_ports().all() {
-            let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
-            let from = policies.from();
-            if from.is_empty() {
-                continue;
-            }
-            let secrets = self.client_credentials(&policies);
-            let of_subsets = policies.subsets().into_iter().map(Some);
-            for subset in of_subsets.chain([None]) {
-                let policy = policies.of(subset, service_port.port.number);
-                all.add(policy.secrets_in_files(secrets), &from);
-            }
-        }
-        Arc::new(all.resources().collect())
+        all
     }
+
+    /// Adds the secrets in files that the cluster of a port or of a subset asks for. Returns false where there is no room for
+    /// them: the cluster is left out then.
+    pub(super) fn add_client_files(
+        &self,
+        service_port: &ServicePort,
+        policies: &ServicePolicies,
+        subset: Option<&Subset>,
+        (room, files): (&mut FairRoom, &mut FileSecrets),
+    ) -> bool {
+        if self.snapshot.base.client_files == ClientFiles::Unused {
+            return true;
+        }
+        let policy = policies.of(subset, service_port.port.number);
+        let secrets = policy.secrets_in_files(self.client_credentials(policies));
+        let secrets: Vec<_> = secrets.collect();
+        let from = policies.from();
+        let Some(rule) = from.first() else {
+            return true;
+        };
+        let is_new = |secret: &&Message| secret.name != system_roots() && !files.has(&secret.name);
+        let new = secrets.iter().filter(is_new).count();
+        if room.of(rule) < Some(new) {
+            let name = service_port.cluster(subset.map_or("", |subset| &subset.name));
+            let message = format!(
+                "{name} is left out: rules name more than {MOST_CLIENT_FILES} files of a proxy, or one of them more than \
+                 {MOST_FILES_OF_RULE}, and those of its namespace more than their share"
+            );
+            let lost = Conflict::new(TOO_LARGE, &*name, message).because_of(rule);
+            self.snapshot.made.report(Some(lost), &self.proxy.node.id);
+            return false;
+        }
+        room.spend(rule, new);
+        files.add(secrets, &from);
+        true
+    }
+}
+
+/// The name of the system's roots, of which no proxy has others: they take no room.
+fn system_roots() -> String {
+    let (root, crl) = (SYSTEM_ROOTS, "");
+    FileRoot { root, crl }.name()
 }

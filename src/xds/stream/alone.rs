@@ -1,7 +1,7 @@
 //! Secrets that a client may refuse for a reason of its own: each goes out by itself, behind all others, for Envoy takes nothing of a
 //! response behind what it refuses. What it says of one stands until it takes that one, whatever it says of others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Stream {
             .into_iter()
             .partition(|one| one.is_sent_alone());
         let names = |one: &Arc<Resource>| one.name.clone();
-        let newer: Vec<_> = alone
+        let newer: BTreeSet<_> = alone
             .iter()
             .map(names)
             .chain(found.removed.clone())
@@ -99,8 +99,8 @@ impl Stream {
         }
         let secrets = &self.secrets;
         self.alone.waiting.retain(|one| {
-            let mut all = secrets.resources();
-            all.any(|sent| sent.name == one.name && sent.version == one.version)
+            let sent = secrets.sent(&one.name);
+            sent.is_some_and(|sent| sent.version == one.version)
         });
         if self.alone.waiting.is_empty() {
             return None;
@@ -116,8 +116,8 @@ impl Stream {
     pub(super) fn refused_alone(&self) -> impl Iterator<Item = &(Arc<Resource>, Nack)> {
         let refused = self.alone.refused.values();
         refused.filter(|(one, _)| {
-            let mut all = self.secrets.resources();
-            all.any(|sent| sent.name == one.name && sent.version == one.version)
+            let sent = self.secrets.sent(&one.name);
+            sent.is_some_and(|sent| sent.version == one.version)
         })
     }
 

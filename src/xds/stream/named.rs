@@ -65,6 +65,15 @@ impl Named {
             .map(|slot| &slot.resource)
     }
 
+    /// The resource of this name that the client has.
+    pub(super) fn sent(&self, name: &str) -> Option<&Arc<Resource>> {
+        let at = self
+            .slots
+            .binary_search_by(|slot| (**slot.name()).cmp(name));
+        let slot = self.slots.get(at.ok()?)?;
+        (slot.state == State::Sent).then_some(&slot.resource)
+    }
+
     /// State of the world: whether a request with these names says nothing new, as an ACK does.
     pub(super) fn is_exactly(&self, names: &ResourceNames) -> bool {
         let same = |(slot, name): (&Slot, &str)| equal(slot.name().as_bytes(), name.as_bytes());

@@ -77,11 +77,7 @@ impl Stream {
     /// When listeners come again even though the client has not answered.
     pub(super) fn rebinding_deadline(&self) -> Option<Duration> {
         let rebinding = self.rebinding.as_ref()?;
-        Some(
-            rebinding
-                .closed
-                .map_or(rebinding.until, |closed| closed.min(rebinding.until)),
-        )
+        Some(rebinding.closed.unwrap_or(rebinding.until))
     }
 
     /// A request for listeners came.
@@ -98,11 +94,11 @@ impl Stream {
     /// The client has answered that they are gone, or was given its time.
     pub(super) fn may_bind_again(&self, now: Duration) -> bool {
         self.rebinding.as_ref().is_some_and(|rebinding| {
-            let is_gone = match rebinding.loses {
-                true => rebinding.closed.is_some_and(|closed| now >= closed),
-                false => self.ack_states.listeners.has_answered(rebinding.nonce),
-            };
-            is_gone || now >= rebinding.until
+            let has_answered = self.ack_states.listeners.has_answered(rebinding.nonce);
+            match rebinding.closed {
+                Some(closed) => now >= closed,
+                None => has_answered && !rebinding.loses || now >= rebinding.until,
+            }
         })
     }
 

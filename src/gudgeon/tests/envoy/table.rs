@@ -313,70 +313,70 @@ const CASES: Rows = &[
     (
         "28",
         &[
-            "cluster/registry/kubernetes/tests/services.rs names_of_ports_say_what_they_speak",
-            "cluster/registry/kubernetes/tests/services.rs app_protocol_wins_and_what_no_proxy_carries_is_dropped",
+            "sources/registry/kubernetes/tests/services.rs names_of_ports_say_what_they_speak",
+            "sources/registry/kubernetes/tests/services.rs app_protocol_wins_and_what_no_proxy_carries_is_dropped",
         ],
     ),
     (
         "29",
         &[
-            "cluster/registry/kubernetes/tests/places.rs an_endpoint_is_served_before_its_pod_is_known",
+            "sources/registry/kubernetes/tests/places.rs an_endpoint_is_served_before_its_pod_is_known",
         ],
     ),
     (
         "30",
         &[
-            "cluster/registry/kubernetes/tests/places.rs pods_of_one_host_are_told_apart_by_their_names",
+            "sources/registry/kubernetes/tests/places.rs pods_of_one_host_are_told_apart_by_their_names",
             "xds/snapshot/tests.rs a_pod_on_the_hosts_address_is_told_by_its_name",
         ],
     ),
     (
         "31",
-        &["cluster/registry/kubernetes/tests/places.rs what_ends_or_is_not_ready_is_told_apart"],
+        &["sources/registry/kubernetes/tests/places.rs what_ends_or_is_not_ready_is_told_apart"],
     ),
     (
         "32",
         &[
             BOTH,
             ALONE,
-            "cluster/registry/kubernetes/tests/services.rs a_service_has_its_addresses_in_their_order_and_its_balancers_apart",
+            "sources/registry/kubernetes/tests/services.rs a_service_has_its_addresses_in_their_order_and_its_balancers_apart",
         ],
     ),
     (
         "33",
         &[
             KINDS,
-            "cluster/registry/kubernetes/tests/services.rs an_external_name_is_resolved_by_the_proxy",
+            "sources/registry/kubernetes/tests/services.rs an_external_name_is_resolved_by_the_proxy",
         ],
     ),
     (
         "34",
         &[
-            "cluster/registry/kubernetes/tests/pods.rs a_place_is_said_by_the_pod_then_by_its_node_then_by_the_slice",
+            "sources/registry/kubernetes/tests/pods.rs a_place_is_said_by_the_pod_then_by_its_node_then_by_the_slice",
         ],
     ),
     (
         "35",
         &[
             "gudgeon/tests/discovery/clusters.rs a_server_that_is_away_changes_nothing_and_its_return_is_one_push",
-            "cluster/registry/kubernetes/tests/source.rs an_outage_changes_nothing_and_what_was_missed_is_told_once",
-            "cluster/registry/kubernetes/tests/source.rs what_a_server_forgot_is_read_again",
+            "sources/registry/kubernetes/tests/source.rs an_outage_changes_nothing_and_what_was_missed_is_told_once",
+            "sources/registry/kubernetes/tests/source.rs what_a_server_forgot_is_read_again",
         ],
     ),
     (
         "36",
         &[
-            "cluster/registry/consul/tests/mod.rs what_is_registered_is_served_and_a_change_is_seen_soon",
-            "cluster/registry/consul/tests/mod.rs while_idle_there_is_nothing_but_waiting",
-            "cluster/registry/consul/tests/mod.rs an_index_that_goes_back_is_followed",
+            "sources/registry/consul/tests/mod.rs what_is_registered_is_served_and_a_change_is_seen_soon",
+            "sources/registry/consul/tests/mod.rs while_idle_there_is_nothing_but_waiting",
+            "sources/registry/consul/tests/mod.rs an_index_that_goes_back_is_followed",
         ],
     ),
     (
         "37",
         &[
             "gudgeon/tests/discovery/clusters.rs a_cluster_that_is_removed_takes_its_endpoints_with_it_at_once",
-            "cluster/registry/kubernetes/tests/remote.rs clusters_come_change_and_go",
-            "cluster/registry/store/tests.rs clusters_share_their_services_and_take_their_endpoints_with_them",
+            "sources/registry/kubernetes/tests/remote.rs clusters_come_change_and_go",
+            "sources/registry/store/tests.rs clusters_share_their_services_and_take_their_endpoints_with_them",
         ],
     ),
     (
@@ -390,10 +390,10 @@ const CASES: Rows = &[
     (
         "39",
         &[
-            "cluster/registry/files/tests.rs a_broken_file_keeps_what_it_had",
-            "cluster/registry/files/tests.rs of_two_the_first_by_path_counts",
-            "cluster/registry/files/tests.rs a_volume_is_exchanged_as_a_whole",
-            "cluster/registry/files/tests.rs files_say_objects_and_no_longer",
+            "sources/registry/files/tests.rs a_broken_file_keeps_what_it_had",
+            "sources/registry/files/tests.rs of_two_the_first_by_path_counts",
+            "sources/registry/files/tests.rs a_volume_is_exchanged_as_a_whole",
+            "sources/registry/files/tests.rs files_say_objects_and_no_longer",
         ],
     ),
     ("40", &[PORTS]),

@@ -380,11 +380,10 @@ mod tests {
         /// The places for which helpers were asked for since the last call.
         fn started(&mut self) -> Vec<usize> {
             let effects = self.crowd.server.effects();
-            let started = effects.iter().map(|effect| {
-                let Effect::Helper(helper) = effect else {
-                    panic!("{effect:?}")
-                };
-                helper.place
+            let started = effects.iter().filter_map(|effect| match effect {
+                Effect::Helper(helper) => Some(helper.place),
+                Effect::KillHelper(_) => None,
+                Effect::Drain | Effect::Quit => panic!("{effect:?}"),
             });
             started.collect()
         }
@@ -469,5 +468,37 @@ mod tests {
         let in_flight = format!("{} 0", LIARS[3]);
         assert!(!probes.asks(NODE, &in_flight));
         assert_eq!(probes.running(), STRANGERS_HELPERS + 1);
+    }
+
+    /// A stranger's probe with a helper, which the node and then another stranger share: their places.
+    fn shared(probes: &mut Probes) -> [usize; 3] {
+        probes.started();
+        let owner = probes.helped(LIARS[3]);
+        let node = probes.crowd.server.places.len();
+        for from in [NODE, LIARS[1]] {
+            assert!(!probes.asks(from, &format!("{} 0", LIARS[3])), "{from}");
+        }
+        [owner, node, node + 1]
+    }
+
+    /// The stranger has more time left, and would wait behind the other strangers.
+    #[test]
+    fn the_node_is_heir_before_a_stranger() {
+        let mut probes = Probes::of_liars(Some(NODE));
+        let [owner, node, _] = shared(&mut probes);
+        probes.with_turn(|server, turn| server.close(turn, owner));
+        assert_eq!(probes.started(), [node]);
+    }
+
+    #[test]
+    fn a_node_whose_time_is_over_ends_nobody_elses() {
+        let mut probes = Probes::of_liars(Some(NODE));
+        let [owner, node, stranger] = shared(&mut probes);
+        probes.with_turn(|server, turn| {
+            server.places[node].as_mut().unwrap().deadline = turn.now;
+            server.close(turn, owner);
+            let heir = server.connection(stranger).unwrap();
+            assert!(matches!(&heir.phase, Phase::Probing(heir) if heir.is_queued()));
+        });
     }
 }

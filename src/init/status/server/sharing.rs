@@ -62,10 +62,13 @@ impl StatusServer {
         }
     }
 
-    /// The probe in `place` ended without an answer: it timed out or lost its place. Of those that share it, the one with
-    /// the most time left sends it again for all of them.
+    /// The probe in `place` ended without an answer: it timed out or lost its place. One of those that share it sends it
+    /// again for all of them: the node or loopback, which waits behind no stranger, then who has the most time left.
     pub(super) fn hand_over(&mut self, turn: &mut Turn<'_>, place: usize) {
-        let heir = self.sharers(place).max_by_key(|(_, other)| other.deadline);
+        let heir = self.sharers(place).max_by_key(|(_, other)| {
+            let deadline = other.deadline;
+            (deadline > turn.now && self.is_certain(other.from), deadline)
+        });
         let Some((heir, deadline)) = heir.map(|(heir, other)| (heir, other.deadline)) else {
             return;
         };

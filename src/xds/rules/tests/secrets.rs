@@ -573,7 +573,7 @@ mod of_clients {
         };
         let rules = "DestinationRule demo/d, DestinationRule demo/e";
         assert_eq!(from(&node("demo", &[])), rules);
-        let all = format!("Gateway demo/g, {rules}");
+        let all = format!("{rules}, Gateway demo/g");
         assert_eq!(from(&router("edge")), all);
         // A rule that a proxy does not see names nothing for it.
         let hidden = ruled(
@@ -586,6 +586,78 @@ mod of_clients {
         assert_eq!(
             (names(&node("demo", &[])), names(&node("other", &[]))),
             (1, 0)
+        );
+    }
+
+    /// Each file is a response of its own: one rule's keep nobody else's waiting for long.
+    #[test]
+    fn files_of_one_rule_leave_room_for_those_of_others() {
+        let subsets: Vec<_> = (0..300)
+            .map(|n| format!("{{name: v{n}, trafficPolicy: {{tls: {{mode: SIMPLE, caCertificates: /r{n}}}}}}}"))
+            .collect();
+        let mut world = world();
+        let spec = format!(
+            "host: a.demo.svc.cluster.local\nsubsets: [{}]",
+            subsets.join(", ")
+        );
+        destination_rule(&mut world, "demo/d", 1, &spec);
+        let others = ["x", "y"].map(|name| format!("{name}.other"));
+        for (name, tls) in others
+            .iter()
+            .zip(["{mode: SIMPLE, caCertificates: /other}", "{mode: SIMPLE}"])
+        {
+            service(&mut world, name, &[(80, "HTTP")], &[]);
+            let spec = format!("host: {name}.svc.cluster.local\ntrafficPolicy: {{tls: {tls}}}");
+            destination_rule(&mut world, &format!("other/{name}"), 2, &spec);
+        }
+        let snapshot = snapshot(world);
+        let view = snapshot.view(&node("other", &[]));
+        let names: Vec<_> = view
+            .all(Type::Secret)
+            .iter()
+            .map(|one| one.name.to_string())
+            .collect();
+        assert_eq!(names.len(), 102);
+        for name in [
+            "file-root:/other",
+            "file-root:/r0",
+            "file-root:/r99",
+            "file-root:/etc/ssl/certs/ca-certificates.crt",
+        ] {
+            assert!(names.iter().any(|one| one == name), "{name}");
+        }
+        let has = |subset: &str| {
+            view.get(
+                Type::Cluster,
+                &format!("outbound|80|{subset}|a.demo.svc.cluster.local"),
+            )
+            .is_some()
+        };
+        assert_eq!(
+            [has(""), has("v0"), has("v99"), has("v100"), has("v299")],
+            [true, true, true, false, false]
+        );
+        for name in &others {
+            assert!(
+                view.get(
+                    Type::Cluster,
+                    &format!("outbound|80||{name}.svc.cluster.local")
+                )
+                .is_some()
+            );
+        }
+        let told = snapshot
+            .conflicts()
+            .into_iter()
+            .map(|one| one.message)
+            .collect::<Vec<_>>();
+        let told = told
+            .iter()
+            .find(|one| one.contains("files of a proxy"))
+            .unwrap();
+        assert!(
+            told.starts_with("outbound|80|v100|a.demo.svc.cluster.local is left out"),
+            "{told}"
         );
     }
 
