@@ -242,6 +242,9 @@ spec:
     {{- if isset $said "sidecar.istio.io/bootstrapOverride" }}
     - {name: ISTIO_BOOTSTRAP_OVERRIDE, value: /etc/istio/custom-bootstrap/custom_bootstrap.json}
     {{- end }}
+    {{- if not (isset $metadata "ISTIO_DELTA_XDS") }}
+    - {name: ISTIO_DELTA_XDS, value: "true"}
+    {{- end }}
     {{- range $name, $value := $metadata }}
     - {name: {{ $name | toJson }}, value: {{ $value | toJson }}}
     {{- end }}

@@ -79,14 +79,10 @@ impl Configuration {
     fn outcome(&self, request: &Request, pod: &Value, tried: &mut ReviewTrace) -> Outcome {
         let root = schema::object("Pod").map_or(Kind::Any, Kind::Object);
         if !pod.is_object() {
-            return refused(
-                400,
-                reason::BAD_REQUEST,
-                "not a pod: want an object".to_owned(),
-            );
+            return refused("not a pod: want an object".to_owned(), Vec::new());
         }
         if let Err(mistake) = typing::shape(pod, root, "") {
-            return refused(400, reason::BAD_REQUEST, format!("not a pod: {mistake}"));
+            return refused(format!("not a pod: {mistake}"), Vec::new());
         }
         let own = pod
             .get("metadata")
@@ -110,18 +106,8 @@ impl Configuration {
                 warnings: capped(warnings),
             };
         }
-        let validators = Validators {
-            proxy_config: &|text| self.said_by_a_pod(text),
-            templates: &|text| self.mode.choice(text),
-        };
-        if let Err(message) = annotations::validate(pod, &validators) {
-            return Outcome::Refused {
-                code: 400,
-                reason: reason::BAD_REQUEST,
-                message,
-                warnings: capped(warnings),
-                pruned: 0,
-            };
+        if let Err(message) = self.validate(pod) {
+            return refused(message, capped(warnings));
         }
         let proxy = self.proxy_for(pod, &mut warnings);
         warnings.extend(warnings::dns_policy(pod));
@@ -145,6 +131,15 @@ impl Configuration {
             } => job.fragment(template, version, known),
             Mode::Overlay(catalog) => job.overlay(catalog),
         }
+    }
+
+    /// Validates the pod's annotations; again after a removal, since the author writes the status that it restores from, too.
+    pub(crate) fn validate(&self, pod: &Value) -> Result<(), String> {
+        let validators = Validators {
+            proxy_config: &|text| self.said_by_a_pod(text),
+            templates: &|text| self.mode.choice(text),
+        };
+        annotations::validate(pod, &validators)
     }
 
     /// The proxy's configuration of a pod whose annotations are valid.
@@ -209,12 +204,12 @@ impl Configuration {
     }
 }
 
-fn refused(code: u16, reason: &'static str, message: String) -> Outcome {
+fn refused(message: String, warnings: Vec<String>) -> Outcome {
     Outcome::Refused {
-        code,
-        reason,
+        code: 400,
+        reason: reason::BAD_REQUEST,
         message,
-        warnings: Vec::new(),
+        warnings,
         pruned: 0,
     }
 }
@@ -250,6 +245,8 @@ impl Injection<'_> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
         let originals = uninject_for_fragment(&mut made, &earlier, &now.version);
+        let validated = self.configuration.validate(&made);
+        validated.map_err(StopReason::Pod)?;
         let before = replaced::outline(&made);
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);

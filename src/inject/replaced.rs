@@ -1,16 +1,18 @@
-//! Values of the user that an injection replaced: its status records them, and its removal restores them.
+//! Values of the user that an injection replaced: its status records them, and its removal restores them where they still are
+//! what the injection wrote.
 //!
-//! The record is a JSON Merge Patch (RFC 7386) of four maps of the pod, by their names: null where the pod had no value. Keys of
-//! labels and annotations that the pod had not are in the status already.
+//! The record has four maps of the pod, by their names, and of each key `{"was": VALUE, "is": VALUE}`: before and after the
+//! injection, absent where the pod had no value. Keys of labels and annotations that the pod had not are in the status already.
 
 use serde_json::{Map, Value};
 
-use crate::json_eq::{changed, present};
+use crate::json_eq::{changed, json_eq, present};
 use crate::metrics;
 use crate::pod;
 use crate::schema::{self, Kind};
 use crate::status::Status;
 use crate::typing;
+use crate::yaml_safe;
 
 /// The maps, with type and field of what holds them. Any author can write a record, and in other fields of the spec it could undo
 /// the work of other webhooks.
@@ -20,6 +22,30 @@ const MAPS: [(&str, &str, &str); 4] = [
     ("spec", "PodSpec", "dnsConfig"),
     ("spec", "PodSpec", "securityContext"),
 ];
+
+/// The fields of a pod's `securityContext` that templates of Istio set. No record has others: a pod's author could write one that
+/// takes `runAsNonRoot` back, which another webhook has set.
+const OF_SECURITY: [&str; 2] = ["fsGroup", "fsGroupChangePolicy"];
+
+/// The domain of Istio's annotations whose values may be recorded.
+const OF_TRAFFIC: &str = "traffic.sidecar.istio.io";
+
+/// Returns whether a record may have this entry of a map. Decisions read Istio's annotations from the pod as it was sent.
+fn may_have(map: &str, key: &str) -> bool {
+    match map {
+        "securityContext" => OF_SECURITY.contains(&key),
+        "annotations" => {
+            let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+            let is_istios = domain == "istio.io" || domain.ends_with(".istio.io");
+            !is_istios || domain == OF_TRAFFIC
+        }
+        _ => true,
+    }
+}
+
+/// The keys of an entry of a record.
+const WAS: &str = "was";
+const IS: &str = "is";
 
 /// The longest record, in bytes: the API server accepts 256 KiB of annotations in all. Longer values are not recorded.
 const LONGEST: usize = 16 << 10;
@@ -46,20 +72,24 @@ pub(crate) fn note(status: &mut Status, before: &Value, after: &Value) {
     let mut room = LONGEST;
     let mut replaced = Map::new();
     for (part, _, map) in MAPS {
-        let mut record = undo(entries(before, part, map), entries(after, part, map));
-        if part == "metadata" {
-            record.retain(|_, value| !value.is_null());
-        }
+        let mut record = record(entries(before, part, map), entries(after, part, map));
+        record.retain(|key, entry| {
+            // A status with control characters is refused the next time.
+            may_have(map, key)
+                && (part != "metadata" || entry.get(WAS).is_some())
+                && yaml_safe::strings(entry).is_ok()
+        });
         if map == "annotations" && !record.is_empty() {
             // The variable of the proxy has these.
             for (key, text) in metrics::originals(after, status) {
-                if record.get(&key).and_then(Value::as_str) == Some(text.as_str()) {
+                let was = record.get(&key).and_then(|entry| entry.get(WAS)?.as_str());
+                if was == Some(text.as_str()) {
                     record.shift_remove(&key);
                 }
             }
         }
-        record.retain(|key, value| {
-            let left = room.checked_sub(key.len().saturating_add(value.to_string().len()));
+        record.retain(|key, entry| {
+            let left = room.checked_sub(key.len().saturating_add(entry.to_string().len()));
             room = left.unwrap_or(room);
             left.is_some()
         });
@@ -70,62 +100,74 @@ pub(crate) fn note(status: &mut Status, before: &Value, after: &Value) {
     status.replaced = replaced;
 }
 
-/// The merge patch from `after` to `before`. It has the keys of an added map one by one, since others may add to it, too.
-fn undo(
+/// The entries that differ, each with its two values.
+fn record(
     before: Option<&Map<String, Value>>,
     after: Option<&Map<String, Value>>,
 ) -> Map<String, Value> {
     let none = Map::new();
     let (before, after) = (before.unwrap_or(&none), after.unwrap_or(&none));
     let entries = changed(before, after, &[]).into_iter().map(|key| {
-        let (had, has) = (present(before.get(key)), present(after.get(key)));
-        let value = match (had, has) {
-            (None, Some(Value::Object(has))) => undo(None, Some(has)).into(),
-            (Some(Value::Object(had)), Some(Value::Object(has))) => {
-                undo(Some(had), Some(has)).into()
-            }
-            _ => had.cloned().unwrap_or_default(),
-        };
-        (key.to_owned(), value)
+        let values = [(WAS, before), (IS, after)].into_iter();
+        let values = values.filter_map(|(name, map)| {
+            let value = present(map.get(key))?;
+            Some((name.to_owned(), value.clone()))
+        });
+        (key.to_owned(), Value::Object(values.collect()))
     });
     entries.collect()
 }
 
-/// Restores the recorded values; a map of another type than the pod's is no record.
-pub(crate) fn restore(pod: &mut Value, earlier: &Status) {
-    for (part, holder, map) in MAPS {
-        let Some(record @ Value::Object(entries)) = earlier.replaced.get(map) else {
-            continue;
+/// Returns the recorded values, by [`MAPS`], of the entries that nobody changed since; null where there was none. Values of other
+/// types than the map's are no record.
+pub(crate) fn unchanged(pod: &Value, earlier: &Status) -> [Map<String, Value>; 4] {
+    MAPS.map(|(part, holder, map)| {
+        let Some(Value::Object(record)) = earlier.replaced.get(map) else {
+            return Map::new();
         };
+        let found = entries(pod, part, map);
+        let values = record.iter().filter_map(|(key, entry)| {
+            let entry = entry.as_object().filter(|_| may_have(map, key))?;
+            let now = present(found.and_then(|found| found.get(key)));
+            let is_unchanged = match (now, present(entry.get(IS))) {
+                (Some(now), Some(left)) => json_eq(now, left),
+                (now, left) => now.is_none() && left.is_none(),
+            };
+            is_unchanged.then(|| (key.clone(), entry.get(WAS).cloned().unwrap_or_default()))
+        });
+        let values = Value::Object(values.collect());
         let field = schema::object(holder).and_then(|holder| holder.field(map));
         let kind = field.map_or(Kind::Any, |field| field.kind);
-        if typing::shape(record, kind, map).is_ok()
-            && let Some(part) = pod::object_mut(pod, part)
+        match (typing::shape(&values, kind, map), values) {
+            (Ok(()), Value::Object(values)) => values,
+            _ => Map::new(),
+        }
+    })
+}
+
+/// Restores such values.
+pub(crate) fn restore(pod: &mut Value, values: &[Map<String, Value>; 4]) {
+    for ((part, _, map), values) in MAPS.into_iter().zip(values) {
+        if !values.is_empty()
+            && let Some(holder) = pod::object_mut(pod, part)
         {
-            merge(part, map, entries);
+            set(holder, map, values);
         }
     }
 }
 
-/// Merges a patch into the map at `key`, which goes with its last entry.
-fn merge(holder: &mut Map<String, Value>, key: &str, patch: &Map<String, Value>) {
-    let entry = holder.entry(key).or_insert(Value::Null);
-    if !entry.is_object() {
-        *entry = Value::Object(Map::new());
+/// Sets entries of the map at `key`, which goes with its last entry.
+fn set(holder: &mut Map<String, Value>, key: &str, values: &Map<String, Value>) {
+    let map = holder.entry(key).or_insert(Value::Null);
+    if !map.is_object() {
+        *map = Value::Object(Map::new());
     }
-    let Some(entries) = entry.as_object_mut() else {
+    let Some(entries) = map.as_object_mut() else {
         return;
     };
-    entries.retain(|key, _| !patch.get(key).is_some_and(Value::is_null));
-    for (key, value) in patch {
-        match value {
-            Value::Null => {}
-            Value::Object(patch) => merge(entries, key, patch),
-            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                entries.insert(key.clone(), value.clone());
-            }
-        }
-    }
+    entries.retain(|key, _| !values.get(key).is_some_and(Value::is_null));
+    let values = values.iter().filter(|(_, value)| !value.is_null());
+    entries.extend(values.map(|(key, value)| (key.clone(), value.clone())));
     if entries.is_empty() {
         holder.shift_remove(key);
     }
@@ -142,28 +184,41 @@ mod tests {
         status
     }
 
+    fn restored(pod: &Value, status: &Status) -> Value {
+        let mut made = pod.clone();
+        restore(&mut made, &unchanged(pod, status));
+        made
+    }
+
+    fn recorded(replaced: &Value) -> Status {
+        Status {
+            replaced: replaced.as_object().unwrap().clone(),
+            ..Status::default()
+        }
+    }
+
     #[test]
     fn what_is_recorded_is_restored() {
         let rows = [
             (
                 json!({"metadata": {"annotations": {"a": "1", "b": "2"}, "labels": {"l": "m"}}}),
                 json!({"metadata": {"annotations": {"a": "3", "c": "4"}, "labels": {"l": "m"}}}),
-                json!({"annotations": {"a": "1", "b": "2"}}),
+                json!({"annotations": {"a": {"was": "1", "is": "3"}, "b": {"was": "2"}}}),
             ),
             (
                 json!({"spec": {"securityContext": {"fsGroup": 7, "runAsUser": 1}}}),
-                json!({"spec": {"securityContext": {"fsGroup": 1337, "runAsUser": 1, "seLinuxOptions": {"level": "s0"}}}}),
-                json!({"securityContext": {"fsGroup": 7, "seLinuxOptions": {"level": null}}}),
+                json!({"spec": {"securityContext": {"fsGroup": 1337, "runAsUser": 1}}}),
+                json!({"securityContext": {"fsGroup": {"was": 7, "is": 1337}}}),
             ),
             (
                 json!({"spec": {"dnsConfig": {"searches": ["a"], "options": [{"name": "x"}]}}}),
                 json!({"spec": {}}),
-                json!({"dnsConfig": {"options": [{"name": "x"}], "searches": ["a"]}}),
+                json!({"dnsConfig": {"options": {"was": [{"name": "x"}]}, "searches": {"was": ["a"]}}}),
             ),
             (
                 json!({"spec": {}}),
                 json!({"spec": {"securityContext": {"fsGroup": 1337}, "hostname": "h"}}),
-                json!({"securityContext": {"fsGroup": null}}),
+                json!({"securityContext": {"fsGroup": {"is": 1337}}}),
             ),
             (
                 json!({"metadata": {"labels": {"a": null}}}),
@@ -174,8 +229,7 @@ mod tests {
         for (before, after, wanted) in rows {
             let status = noted(&before, &after);
             assert_eq!(Value::Object(status.replaced.clone()), wanted);
-            let mut made = after.clone();
-            restore(&mut made, &status);
+            let made = restored(&after, &status);
             assert_eq!(noted(&made, &after).replaced, status.replaced, "{made}");
             for (part, _, map) in MAPS {
                 let maps = [&before, &made].map(|pod| pod[part][map].clone());
@@ -201,13 +255,79 @@ mod tests {
     fn fields_of_others_stay() {
         let after = json!({"spec": {"securityContext": {"fsGroup": 1337}}});
         let status = noted(&json!({"spec": {}}), &after);
-        let mut made =
-            json!({"spec": {"securityContext": {"fsGroup": 1337, "runAsNonRoot": true}}});
-        restore(&mut made, &status);
+        let made = json!({"spec": {"securityContext": {"fsGroup": 1337, "runAsNonRoot": true}}});
         assert_eq!(
-            made,
+            restored(&made, &status),
             json!({"spec": {"securityContext": {"runAsNonRoot": true}}})
         );
+    }
+
+    /// Another webhook's later value stays, and so does what it removed.
+    #[test]
+    fn what_others_changed_since_stays() {
+        const PORTS: &str = "traffic.sidecar.istio.io/excludeInboundPorts";
+        let pod = |ports: Value, context: Value, dns: Value| json!({"metadata": {"annotations": {PORTS: ports}}, "spec": {"securityContext": context, "dnsConfig": dns}});
+        let before = pod(json!("81"), json!({}), json!({"searches": ["a"]}));
+        let after = pod(
+            json!("81,15020"),
+            json!({"fsGroup": 1337}),
+            json!({"searches": ["b"]}),
+        );
+        let status = noted(&before, &after);
+        let later = pod(
+            json!("81,15020,8200"),
+            json!({"fsGroup": 2000}),
+            json!({"nameservers": ["192.0.2.7"]}),
+        );
+        assert_eq!(restored(&later, &status), later);
+        let same = restored(&after, &status);
+        assert_eq!(same["metadata"], before["metadata"]);
+        assert_eq!(same["spec"], json!({"dnsConfig": {"searches": ["a"]}}));
+    }
+
+    /// The engine reads Istio's other annotations from the pod as it was sent.
+    #[test]
+    fn decisions_are_neither_recorded_nor_restored() {
+        for key in [
+            "istio.io/rev",
+            "proxy.istio.io/config",
+            "inject.istio.io/templates",
+            "sidecar.istio.io/status",
+            "prometheus.istio.io/merge-metrics",
+            "status.sidecar.istio.io/port",
+        ] {
+            let pod = |value: &str| json!({"metadata": {"annotations": {key: value}}});
+            assert!(noted(&pod("a"), &pod("b")).replaced.is_empty(), "{key}");
+            let status = recorded(&json!({"annotations": {key: {"was": "a", "is": "b"}}}));
+            assert_eq!(restored(&pod("b"), &status), pod("b"));
+        }
+        for key in [
+            "traffic.sidecar.istio.io/includeInboundPorts",
+            "example.com/istio.io",
+            "notistio.io/a",
+            "istio.io",
+        ] {
+            let pod = |value: &str| json!({"metadata": {"annotations": {key: value}}});
+            assert_eq!(
+                restored(&pod("b"), &noted(&pod("a"), &pod("b"))),
+                pod("a"),
+                "{key}"
+            );
+        }
+    }
+
+    /// An author writes the status, too, and a webhook before this one may have made the pod safer.
+    #[test]
+    fn a_record_takes_no_protection_back() {
+        let context = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}, "fsGroup": 1337});
+        let pod = json!({"spec": {"securityContext": context}});
+        let record = json!({"securityContext": {
+            "runAsNonRoot": {"is": true}, "seccompProfile": {"is": {"type": "RuntimeDefault"}}, "runAsUser": {"was": 0},
+            "fsGroup": {"was": 7, "is": 1337},
+        }});
+        let mut wanted = pod.clone();
+        wanted["spec"]["securityContext"]["fsGroup"] = 7.into();
+        assert_eq!(restored(&pod, &recorded(&record)), wanted);
     }
 
     #[test]
@@ -215,7 +335,16 @@ mod tests {
         let long = "x".repeat(LONGEST);
         let before = json!({"metadata": {"annotations": {"a": "1", "b": long, "c": "3"}}});
         let after = json!({"metadata": {"annotations": {"a": "", "b": "", "c": ""}}});
-        let wanted = json!({"annotations": {"a": "1", "c": "3"}});
+        let wanted =
+            json!({"annotations": {"a": {"was": "1", "is": ""}, "c": {"was": "3", "is": ""}}});
+        assert_eq!(Value::Object(noted(&before, &after).replaced), wanted);
+    }
+
+    #[test]
+    fn what_no_status_may_hold_is_not_recorded() {
+        let before = json!({"metadata": {"annotations": {"a": "b\nc", "d": "e"}}});
+        let after = json!({"metadata": {"annotations": {"a": "x", "d": "x"}}});
+        let wanted = json!({"annotations": {"d": {"was": "e", "is": "x"}}});
         assert_eq!(Value::Object(noted(&before, &after).replaced), wanted);
     }
 
@@ -223,17 +352,13 @@ mod tests {
     fn what_cannot_be_a_record_is_none() {
         for replaced in [
             json!({"annotations": 7, "labels": ["a"], "securityContext": "x"}),
-            json!({"annotations": {"a": 1}, "securityContext": {"fsGroup": []}, "dnsConfig": {"searches": [{}]}}),
-            json!({"containers": [{"name": "a"}], "hostNetwork": true, "spec": {"hostPID": true}}),
+            json!({"annotations": {"a": "c"}, "securityContext": {"fsGroup": null}}),
+            json!({"annotations": {"a": {"was": 1, "is": "b"}}, "securityContext": {"fsGroup": {"was": [], "is": 1}}}),
+            json!({"dnsConfig": {"searches": {"was": [{}]}}, "labels": {"a": {"was": {}}}}),
+            json!({"containers": [{"name": "a"}], "hostNetwork": {"was": true}, "spec": {"hostPID": {"was": true}}}),
         ] {
-            let status = Status {
-                replaced: replaced.as_object().unwrap().clone(),
-                ..Status::default()
-            };
             let pod = json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"securityContext": {"fsGroup": 1}}});
-            let mut made = pod.clone();
-            restore(&mut made, &status);
-            assert_eq!(made, pod, "{replaced}");
+            assert_eq!(restored(&pod, &recorded(&replaced)), pod, "{replaced}");
         }
     }
 }

@@ -72,8 +72,9 @@ impl Status {
                     && *key != STATUS
                     && *key != OVERRIDES
             };
-            let keys = has.into_iter().flat_map(Map::keys);
-            *noted = keys.filter(is_new).cloned().collect();
+            let entries = has.into_iter().flatten();
+            let keys = entries.filter(|(_, value)| !value.is_null());
+            *noted = keys.map(|(key, _)| key).filter(is_new).cloned().collect();
             noted.sort_unstable();
         }
     }
@@ -210,9 +211,12 @@ mod tests {
             revision: Some("r".to_owned()),
             labels: vec!["l".to_owned()],
             annotations: Vec::new(),
-            replaced: Map::from_iter([("labels".to_owned(), json!({"m": "n"}))]),
+            replaced: Map::from_iter([(
+                "labels".to_owned(),
+                json!({"m": {"was": "n", "is": "o"}}),
+            )]),
         };
-        let text = r#"{"version":"v","initContainers":["a"],"containers":null,"volumes":["b","c"],"imagePullSecrets":null,"revision":"r","labels":["l"],"replaced":{"labels":{"m":"n"}}}"#;
+        let text = r#"{"version":"v","initContainers":["a"],"containers":null,"volumes":["b","c"],"imagePullSecrets":null,"revision":"r","labels":["l"],"replaced":{"labels":{"m":{"was":"n","is":"o"}}}}"#;
         assert_eq!(status.to_text(), text);
         assert_eq!(of(text), Some(status));
     }

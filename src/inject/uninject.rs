@@ -59,11 +59,13 @@ pub(crate) fn uninject(pod: &mut Value, earlier: &Status, version: &str) -> Orig
         }
     }
     kept.put_back(pod);
+    // As the injection left them: the proxy's variable may have other values of the same annotations.
+    let replaced = replaced::unchanged(pod, earlier);
     let metrics = metrics
         .into_iter()
         .map(|(key, value)| (key, Value::from(value)));
     fragment::set_annotations(pod, metrics);
-    replaced::restore(pod, earlier);
+    replaced::restore(pod, &replaced);
     let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
         return originals;
     };

@@ -125,6 +125,49 @@ fn no_word_of_the_author_runs_beside_rights() {
     }
 }
 
+/// A status is an annotation, too: what it says was there before the injection is refused as if it stood there.
+#[test]
+fn no_status_brings_back_what_no_annotation_may_say() {
+    let stock = "containers: [{name: istio-proxy, image: p, args: ['{{ index .ObjectMeta.Annotations `traffic.sidecar.istio.io/excludeInboundPorts` }}']}]";
+    let configurations = [
+        built_in(&[], None),
+        load(&format!("template: |\n  {stock}\n")),
+        load(&format!(
+            "templates:\n  sidecar: |\n    spec:\n      {stock}\n"
+        )),
+    ];
+    let earlier = |key: &str, was: &str| {
+        let replaced = json!({"annotations": {key: {"was": was, "is": "80"}}});
+        let status = json!({"containers": ["istio-proxy"], "replaced": replaced});
+        annotated(&json!({key: "80", "sidecar.istio.io/status": status.to_string()}))
+    };
+    for configuration in &configurations {
+        for key in [
+            "traffic.sidecar.istio.io/excludeInboundPorts",
+            "traffic.sidecar.istio.io/excludeOutboundPorts",
+        ] {
+            for value in ["81'], securityContext: {privileged: true}, x: ['", "65536"] {
+                let direct = refused(configuration, &annotated(&json!({key: value})));
+                assert!(direct.contains(key), "{direct}");
+                assert_eq!(refused(configuration, &earlier(key, value)), direct);
+            }
+            for value in ["81\n  privileged: true", "81\u{2028}"] {
+                let said = refused(configuration, &earlier(key, value));
+                assert!(said.ends_with("it holds a control character"), "{said}");
+            }
+            let made = injected(configuration, &earlier(key, "81"));
+            assert_eq!(made.pod["metadata"]["annotations"][key], "81");
+        }
+        let key = "readiness.status.sidecar.istio.io/failureThreshold";
+        let direct = refused(configuration, &annotated(&json!({key: "a: b"})));
+        assert!(direct.contains(key), "{direct}");
+        for value in ["a: b", "81"] {
+            let made = injected(configuration, &earlier(key, value));
+            assert_eq!(made.pod["metadata"]["annotations"][key], "80");
+        }
+    }
+}
+
 /// Stock templates since 1.13 range over an annotation that nobody checks.
 #[test]
 fn no_json_of_the_author_begins_a_line() {

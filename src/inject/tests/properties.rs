@@ -98,7 +98,7 @@ templates:
     spec:
       containers: [{name: istio-proxy, image: replacing, args: [--statusPort, "15020"]}]
       dnsConfig: {$patch: replace, nameservers: [192.0.2.1]}
-      securityContext: {fsGroup: 1337, seLinuxOptions: {level: s0}, runAsUser: null}
+      securityContext: {fsGroup: 1337, fsGroupChangePolicy: OnRootMismatch}
 "#;
 
 /// Another, which has less and other things.
@@ -630,7 +630,7 @@ fn replaced() -> impl Strategy<Value = Value> {
     );
     let context = prop::option::of(prop::sample::select(vec![
         json!({}),
-        json!({"fsGroup": 5, "seLinuxOptions": {"level": "s1"}}),
+        json!({"fsGroup": 5, "fsGroupChangePolicy": "Always"}),
         json!({"runAsUser": 6, "seLinuxOptions": {"user": "u"}, "future": {"x": 1.0}}),
     ]));
     let dns = prop::option::of(prop::sample::select(vec![
