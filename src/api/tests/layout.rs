@@ -187,7 +187,15 @@ const ROOMS: &[(&str, Rooms)] = &[
             ),
             (
                 "replaced",
-                &["json_eq", "metrics", "pod", "schema", "status", "typing"],
+                &[
+                    "json_eq",
+                    "metrics",
+                    "pod",
+                    "schema",
+                    "status",
+                    "typing",
+                    "yaml_safe",
+                ],
             ),
             ("variables", &["fragment", "pod"]),
             (

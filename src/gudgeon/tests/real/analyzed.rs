@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::json;
 
-use crate::server::{apply, run};
+use crate::server::{apply, kubectl, run};
 use crate::shipped::Kind;
 use crate::support::gudgeon;
 
@@ -111,6 +111,11 @@ fn ingresses_of_a_cluster_are_looked_at() {
         }));
     }
     let done = analyze(&["-n", namespace]);
+    // Other tests look at all Ingresses of the cluster.
+    kubectl(
+        &["delete", "ingress", "ours", "theirs", "-n", namespace],
+        "",
+    );
     let said = out(&done);
     for words in [
         "Error [IST0101] (Ingress analyzed-ingresses/ours) spec.rules[0].http.paths[0].backend.service.name: the service \"nobody\" is not there",
