@@ -267,8 +267,10 @@ impl Injection<'_> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_default();
         let originals = uninject(&mut made, &earlier, &chosen.version);
-        let validated = self.configuration.validate(&made);
-        validated.map_err(StopReason::Pod)?;
+        if !earlier.replaced.is_empty() {
+            let validated = self.configuration.validate(&made);
+            validated.map_err(StopReason::Pod)?;
+        }
         let before = replaced::outline(&made);
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);
