@@ -206,7 +206,7 @@ fn gateways(all: &Inventory, found: &mut Vec<Message>) {
     }
 }
 
-/// What two DestinationRules of a host may both have.
+/// A setting that two DestinationRules of a host may both have.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RuleSetting<'a> {
     Policy,

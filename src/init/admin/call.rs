@@ -221,7 +221,7 @@ fn connections(body: &[u8], prometheus_port: u16) -> Option<u64> {
 
 const LISTENER: &str = "listener.";
 
-/// Of a listener's connections, those of one worker: `<listener>.worker_<number>`.
+/// A statistic of one worker's connections of a listener: `<listener>.worker_<number>`.
 fn is_of_worker(listener: &str) -> bool {
     let last = search::split_last(listener, b'.');
     let number = last.and_then(|(_, last)| last.strip_prefix("worker_"));

@@ -25,7 +25,7 @@ pub(super) fn metrics(layers: &Layers<'_>) -> Metrics {
     }
 }
 
-/// Whether ADS is by delta, as Istio's agent is told.
+/// The variable by which Istio's agent is told to use ADS by delta.
 pub(super) fn delta(layers: &Layers<'_>) -> bool {
     switch(layers, "ISTIO_DELTA_XDS") == Some(true)
 }

@@ -66,7 +66,7 @@ fn path(entry: &Webhook) -> &str {
     of_url.or(of_service).unwrap_or("/")
 }
 
-/// What the file says of an entry, or the client of one that has this program's own name and leads elsewhere.
+/// Returns the file's entry of this name, or the client of one that has this program's own name and leads elsewhere.
 pub(super) fn said_of(wanted: &Validation, said: &[Webhook], entry: &Webhook) -> Option<Webhook> {
     let known = said.iter().find(|said| said.name() == entry.name());
     if known.is_some() || entry.name() != OWN || leads_to_us(wanted, said, entry) {

@@ -34,7 +34,7 @@ const SUBSET_BYTES: usize = 32 << 20;
 struct Room {
     subsets: FairRoom,
     bytes: FairRoom,
-    /// Of files that they ask for.
+    /// Room for the files that they ask for.
     files: FairRoom,
 }
 

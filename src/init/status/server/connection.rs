@@ -236,7 +236,7 @@ impl Connection {
     }
 }
 
-/// Whoever may use one of loopback's addresses may use them all: they share one share of what there is.
+/// Loopback's addresses have one share together: a process that may use one of them may use all.
 fn party(from: IpAddr) -> IpAddr {
     match Peer::at(from) {
         Peer::Loopback => Ipv4Addr::LOCALHOST.into(),

@@ -34,7 +34,7 @@ pub(super) const SPARE: usize = 3;
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// Helper programs that run at once; further ones are queued. Chosen: two probes each of four containers.
 pub(super) const HELPERS: usize = 8;
-/// Of these, how many may run for clients that are neither loopback nor the node. Chosen: half.
+/// Helpers of these that may run for clients that are neither loopback nor the node. Chosen: half.
 pub(super) const STRANGERS_HELPERS: usize = HELPERS / 2;
 /// The same where nobody has said which address is the node's, for those that say to be kubelet and for the first of any
 /// other address. Chosen: two are left to loopback.

@@ -355,7 +355,7 @@ mod tests {
             act(&mut self.crowd.server, &mut turn)
         }
 
-        /// Whether it gets a helper at once.
+        /// Reports whether it gets a helper at once.
         fn asks(&mut self, from: &str, service: &str) -> bool {
             let mut connection = Box::new(self.crowd.connection(from, false, Phase::Head));
             let check = Check::Grpc {

@@ -92,7 +92,7 @@ impl Crowd {
     }
 }
 
-/// Who has it may have it for IPv6 alone: half of a status port would be served.
+/// Its holder may have it for IPv6 alone: half of a status port would be served.
 #[test]
 fn a_port_that_is_taken_is_no_reason_for_the_other_family() {
     let Ok(other) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {

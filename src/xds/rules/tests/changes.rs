@@ -10,7 +10,7 @@ use super::*;
 
 const NAMESPACES: [&str; 4] = ["demo", "other", "third", "fourth"];
 
-/// What is done to an object, and which it is.
+/// A change of one object.
 #[derive(Clone, Debug)]
 struct Step {
     action: Action,
