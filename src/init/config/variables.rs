@@ -25,7 +25,7 @@ pub(super) fn metrics(layers: &Layers<'_>) -> Metrics {
     }
 }
 
-/// The variable by which Istio's agent is told to use ADS by delta.
+/// Returns whether ADS is by delta: Istio's agent has this variable, too.
 pub(super) fn delta(layers: &Layers<'_>) -> bool {
     switch(layers, "ISTIO_DELTA_XDS") == Some(true)
 }
