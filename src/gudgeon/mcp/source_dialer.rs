@@ -6,10 +6,9 @@ use api::backoff::Backoff;
 use api::repeats::worth_a_line;
 use hyper::header::{HeaderName, HeaderValue};
 use mcp::catalog::Catalog;
-use mcp::limits::{BACKOFF, STEADY};
+use mcp::limits::BACKOFF;
 use mcp::source::{Dialer, Source};
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tonic::{Code, Status};
 use tracing::{info, warn};
 
@@ -115,7 +114,6 @@ impl SourceDialer {
         let (begins, ends) = (LogLimiter::new(LINES), LogLimiter::new(LINES));
         let mut failed: u64 = 0;
         loop {
-            let begun = Instant::now();
             let once = self.once(&common, &catalog, &begins);
             let (status, answered) = tokio::select! {
                 ended = once => ended,
@@ -127,8 +125,6 @@ impl SourceDialer {
             };
             if answered {
                 failed = 0;
-            }
-            if begun.elapsed() >= STEADY {
                 backoff.reset();
             }
             failed += 1;

@@ -26,7 +26,7 @@ pub use self::collection::{Changes, CollectionStatus, ObjectStatus, SinkEntry};
 use self::log::Log;
 pub use self::log::{KEPT, Logged, Outcome};
 pub use self::reader::{ReadResult, ResourceReader};
-use crate::limits::{BACKOFF, NAME, STEADY, WORDS};
+use crate::limits::{BACKOFF, NAME, WORDS};
 use crate::message::{RequestResources, Resources, SinkNode};
 
 /// gRPC's numbers.
@@ -85,8 +85,6 @@ pub struct Sink<T> {
     versions_bytes: usize,
     collections: BTreeMap<Arc<str>, SinkCollection<T>>,
     backoff: Backoff,
-    /// The time at which the stream began.
-    begun: Option<Duration>,
     /// A message was received on the stream.
     received: bool,
     log: Log,
@@ -110,7 +108,6 @@ impl<T> Sink<T> {
                 .map(|(name, type_url)| (name.into(), SinkCollection::new(type_url)))
                 .collect(),
             backoff: Backoff::new(BACKOFF),
-            begun: None,
             received: false,
             log: Log::default(),
         }
@@ -125,7 +122,7 @@ impl<T> Sink<T> {
 
     /// Begins a stream: returns the first requests.
     pub fn start(&mut self, now: Duration) -> Vec<RequestResources> {
-        (self.begun, self.received) = (Some(now), false);
+        self.received = false;
         let most = self.incremental.then_some(self.versions_bytes);
         let mut requests = Vec::with_capacity(self.collections.len());
         for (name, collection) in &mut self.collections {
@@ -184,8 +181,7 @@ impl<T> Sink<T> {
 
     /// The stream is gone, or there was none: when to try again. `random` is in `0.0..1.0`.
     pub fn broken(&mut self, now: Duration, random: f64) -> Duration {
-        let begun = self.begun.take().filter(|_| self.received);
-        if begun.is_some_and(|begun| now.saturating_sub(begun) >= STEADY) {
+        if std::mem::take(&mut self.received) {
             self.backoff.reset();
         }
         now.saturating_add(self.backoff.next(random))
