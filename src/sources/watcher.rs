@@ -320,9 +320,51 @@ impl<K: Kind> Watcher<K> {
         Ok(WatchEnd::Early)
     }
 
-    /// Lists, and watches until another list is due.
-    async fn round(&mut self, store: &mut Writer<K>, health: &mut Health) -> Result<(), Failure> {
-        let (items, mut version) = self.list().await?;
+    /// Lists, unless `resumed` has the version at which the last watch broke, and watches until another list is due. Leaves in
+    /// `resumed` where the next watch can resume: a watch that has lasted proves its version, whereas a server that was
+    /// restored from a backup would wait in silence for a version that it has not reached.
+    async fn round(
+        &mut self,
+        store: &mut Writer<K>,
+        health: &mut Health,
+        resumed: &mut Option<String>,
+    ) -> Result<(), Failure> {
+        let mut version = match resumed.take() {
+            Some(version) => version,
+            None => self.relist(store, health).await?,
+        };
+        loop {
+            health.opened = None;
+            let ended = self.watch(store, &mut version, health).await;
+            let lasted = health
+                .opened
+                .is_some_and(|at| at.elapsed() >= self.pace.steady);
+            health.lasted |= lasted;
+            let may_resume = lasted && !store.leaves_out();
+            match ended {
+                // Objects that were left out may fit now: relist.
+                Ok(WatchEnd::InTime) if store.leaves_out() => return Ok(()),
+                Ok(WatchEnd::InTime) => {}
+                Ok(WatchEnd::Early) => {
+                    *resumed = may_resume.then_some(version);
+                    return Ok(());
+                }
+                Err(failure) => {
+                    let may_resume = may_resume && failure.is_away();
+                    *resumed = may_resume.then_some(version);
+                    return Err(failure);
+                }
+            }
+        }
+    }
+
+    /// Replaces the objects by a list of them; returns its version.
+    async fn relist(
+        &mut self,
+        store: &mut Writer<K>,
+        health: &mut Health,
+    ) -> Result<String, Failure> {
+        let (items, version) = self.list().await?;
         let Items {
             objects,
             unreadable,
@@ -336,20 +378,7 @@ impl<K: Kind> Watcher<K> {
             self.no_room(left_out, &mut health.left_out);
         }
         store.replace_but(objects, unreadable, left_out);
-        loop {
-            health.opened = None;
-            let ended = self.watch(store, &mut version, health).await;
-            let lasted = health
-                .opened
-                .is_some_and(|at| at.elapsed() >= self.pace.steady);
-            health.lasted |= lasted;
-            match ended? {
-                // Objects that were left out may fit now: relist.
-                WatchEnd::InTime if store.leaves_out() => return Ok(()),
-                WatchEnd::InTime => {}
-                WatchEnd::Early => return Ok(()),
-            }
-        }
+        Ok(version)
     }
 
     /// Logs that objects exceed the limits.
@@ -390,11 +419,12 @@ impl<K: Kind> Watcher<K> {
         let mut health = Health::default();
         let mut others = self.peers.0.subscribe();
         let mut forgotten = 0;
+        let mut resumed = None;
         // Once between two watches that have lasted.
         let mut may_hurry = true;
         loop {
             others.mark_unchanged();
-            let ended = self.round(store, &mut health).await;
+            let ended = self.round(store, &mut health, &mut resumed).await;
             // Ignore this source's own notification.
             if std::mem::take(&mut health.told) {
                 others.mark_unchanged();

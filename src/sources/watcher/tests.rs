@@ -349,6 +349,32 @@ async fn what_cannot_be_understood_is_asked_again() {
 }
 
 #[tokio::test]
+async fn a_watch_that_has_lasted_resumes_where_it_broke() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    let pace = Pace {
+        steady: Duration::ZERO,
+        ..PACE
+    };
+    let (_running, mut reader) = run(&fake, Selection::default(), pace);
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    until(|| fake.count("watch") == 1).await;
+    for (watches, value) in [(2, 2), (3, 3)] {
+        fake.end_watches();
+        until(|| fake.count("watch") == watches).await;
+        fake.put(thing("a", value));
+        assert_eq!(next(&mut reader).await, [format!("a={value}")]);
+        assert_eq!(fake.count("list"), 1);
+    }
+    // A server that refuses the version is asked for all.
+    fake.fail("watch", &[Fault::Status(500, 0)]);
+    fake.end_watches();
+    fake.put_unseen(thing("a", 4));
+    assert_eq!(next(&mut reader).await, ["a=4"]);
+    assert_eq!(fake.count("list"), 2);
+}
+
+#[tokio::test]
 async fn a_list_of_nothing_is_a_list() {
     let fake = Fake::start().await;
     fake.fail(
