@@ -77,13 +77,14 @@ impl Failure {
         self.cause.code()
     }
 
-    /// Returns true if the account has no right to it: 403 is also what a webhook answers of one object. RBAC's words name the verb.
+    /// Returns true if the account has no right to it. Of a write, 403 is also what an admission webhook answers of one object:
+    /// RBAC's words name the verb.
     pub(crate) fn is_without_right(&self) -> bool {
-        let verb = format!(" cannot {} ", self.action.verb);
         let Cause::Status { code, message, .. } = &self.cause else {
             return false;
         };
-        *code == 403 && message.contains(&verb)
+        let is_read = ["get", "list", "watch"].contains(&self.action.verb);
+        *code == 403 && (is_read || message.contains(&format!(" cannot {} ", self.action.verb)))
     }
 
     /// Returns the server's `Retry-After`.
@@ -116,7 +117,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.code() == Some(403) {
+        if self.is_without_right() {
             let Action { verb, resource, .. } = &self.action;
             return write!(
                 formatter,
@@ -167,5 +168,33 @@ mod tests {
         ] {
             assert_eq!(failure(cause), words);
         }
+    }
+
+    #[test]
+    fn a_write_that_a_webhook_denies_is_no_missing_right() {
+        let of_patch = |message: &str| {
+            let action = Action {
+                verb: "patch",
+                resource: "pods".to_owned(),
+                name: Some("web".to_owned()),
+            };
+            let cause = Cause::Status {
+                code: 403,
+                message: message.to_owned(),
+                after: None,
+            };
+            Failure { action, cause }.to_string()
+        };
+        assert_eq!(
+            of_patch("admission webhook \"policy.example\" denied the request: no"),
+            "cannot patch pods web: admission webhook \"policy.example\" denied the request: no (403)"
+        );
+        let of_rbac = "pods \"web\" is forbidden: User \"u\" cannot patch resource \"pods\" in API group \"\"";
+        assert_eq!(
+            of_patch(of_rbac),
+            format!(
+                "cannot patch pods web: the account has no right to the verb \"patch\" on \"pods\": {of_rbac} (403)"
+            )
+        );
     }
 }

@@ -184,8 +184,7 @@ async fn other_errors_are_tried_again_for_ever() {
         status.error.as_deref(),
         Some(
             "cannot patch mutatingwebhookconfigurations.admissionregistration.k8s.io c: \
-             the account has no right to the verb \"patch\" on \
-             \"mutatingwebhookconfigurations.admissionregistration.k8s.io\": the fake says 403 (403)"
+             the fake says 403 (403)"
         )
     );
     until(|| handle.held()).await;
