@@ -18,6 +18,9 @@ use crate::grpc::Keeping;
 /// hot restart. pilot-discovery's 100,000 would let one connection have the memory of all.
 const STREAMS: u32 = 100;
 
+/// The most pushes at a time that may be asked for. Chosen: far more than streams; a semaphore has a limit of its own.
+const MAX_THROTTLE: usize = 1_000_000;
+
 /// All of it but addresses and files.
 #[derive(Clone, Debug)]
 pub(crate) struct DiscoveryOptions {
@@ -136,12 +139,12 @@ impl DiscoveryOptions {
 fn limits(variables: &Variables<'_>) -> Result<(usize, u32), Failure> {
     let throttle: usize = variables.read("PILOT_PUSH_THROTTLE", 100)?;
     let streams: u32 = variables.read("ISTIO_GPRC_MAXSTREAMS", STREAMS)?;
-    let wanted = "want a number above 0";
-    if throttle == 0 {
-        return Err(wrong("PILOT_PUSH_THROTTLE", wanted));
+    if !(1..=MAX_THROTTLE).contains(&throttle) {
+        let wanted = format!("want a number from 1 to {MAX_THROTTLE}");
+        return Err(wrong("PILOT_PUSH_THROTTLE", &wanted));
     }
     if streams == 0 {
-        return Err(wrong("ISTIO_GPRC_MAXSTREAMS", wanted));
+        return Err(wrong("ISTIO_GPRC_MAXSTREAMS", "want a number above 0"));
     }
     Ok((throttle, streams))
 }
@@ -417,7 +420,13 @@ mod tests {
                 "",
                 "PILOT_PUSH_THROTTLE",
                 "0",
-                "cannot use PILOT_PUSH_THROTTLE: want a number above 0",
+                "cannot use PILOT_PUSH_THROTTLE: want a number from 1 to 1000000",
+            ),
+            (
+                "",
+                "PILOT_PUSH_THROTTLE",
+                "18446744073709551615",
+                "cannot use PILOT_PUSH_THROTTLE: want a number from 1 to 1000000",
             ),
             (
                 "",
