@@ -57,7 +57,7 @@ pub mod names;
 mod nearest;
 pub mod networking;
 mod overlay;
-mod proto_json;
+pub mod proto_json;
 mod read;
 pub mod repeats;
 pub mod schema;

@@ -15,6 +15,17 @@ pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
+/// A double as proto JSON has it: a number, or text for infinities and NaN, for which JSON has none.
+#[must_use]
+pub fn number(value: f64) -> Json {
+    let text = || match value.is_nan() {
+        true => "NaN",
+        false if value > 0.0 => "Infinity",
+        false => "-Infinity",
+    };
+    Number::from_f64(value).map_or_else(|| text().into(), Json::Number)
+}
+
 /// A double in its one spelling.
 pub(crate) fn canonical(value: f64) -> Json {
     // Minus zero is no integer.
@@ -35,4 +46,21 @@ pub(crate) fn whole_of(value: f64) -> Option<i128> {
         return None;
     }
     format!("{value:.0}").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_that_json_has_no_number_for_are_text() {
+        for (value, text) in [
+            (f64::INFINITY, "\"Infinity\""),
+            (f64::NEG_INFINITY, "\"-Infinity\""),
+            (f64::NAN, "\"NaN\""),
+            (0.5, "0.5"),
+        ] {
+            assert_eq!(number(value).to_string(), text);
+        }
+    }
 }

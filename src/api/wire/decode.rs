@@ -2,12 +2,12 @@
 
 use crate::google::protobuf::{Duration, Timestamp};
 use base64::Engine as _;
-use serde_json::{Map, Number, Value as Json};
+use serde_json::{Map, Value as Json};
 
 use super::raw::{DecodeError, Raw, low_bits, next, text, value};
 use super::structs::read_struct;
 use super::{BYTES, DEEPEST, FIXED32, FIXED64, VARINT, form};
-use crate::proto_json::BASE64;
+use crate::proto_json::{BASE64, number};
 use crate::schema::{Enum, Field, FieldKind, Key, Message, Shape};
 use crate::{duration, timestamp};
 
@@ -221,11 +221,6 @@ fn single(kind: FieldKind, raw: Raw<'_>, depth: usize) -> Result<Json, DecodeErr
         (FieldKind::Any, Raw::Bytes(_)) => Json::Object(Map::new()),
         _ => return Err(DecodeError::Form),
     })
-}
-
-/// A number of JSON; text for infinities and NaN, for which JSON has no number.
-fn number(value: f64) -> Json {
-    Number::from_f64(value).map_or_else(|| Json::String(value.to_string()), Json::Number)
 }
 
 fn choice(kinds: &Enum, number: i32) -> Json {

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 
 use api::envoy::{DescribedField, DescribedMessage, Descriptions, kind, parts, text};
 use api::google::protobuf::{Duration, Timestamp};
+use api::proto_json::number;
 use api::wire::{
     DecodeError, FIXED32, FIXED64, Raw, VARINT, decode_struct, decode_value, next_value,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Number, Value, json};
+use serde_json::{Map, Value, json};
 
 /// Messages within each other.
 const DEEPEST: usize = 100;
@@ -213,16 +214,6 @@ fn single(
 
 const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
-}
-
-/// A number of JSON; text for infinities and NaN, for which JSON has no number.
-fn number(value: f64) -> Value {
-    let text = || match value.is_nan() {
-        true => "NaN",
-        false if value > 0.0 => "Infinity",
-        false => "-Infinity",
-    };
-    Number::from_f64(value).map_or_else(|| text().into(), Value::Number)
 }
 
 /// Messages that have a form of their own in JSON.
