@@ -25,7 +25,7 @@ use api::mesh::MeshConfig;
 use api::model::{Configured, Labels, ObjectRef, Service};
 use api::names::full_host;
 use api::networking::envoy_filter::{ApplyTo, PatchContext};
-use api::networking::{DestinationRule, Gateway, NetworkingKind, Sidecar, VirtualService};
+use api::networking::{DestinationRule, DiscoveryKind, Gateway, Sidecar, VirtualService};
 
 pub(crate) use self::all::Rules;
 use self::envoy_filters::{Patch, Patches};
@@ -64,7 +64,7 @@ pub(crate) struct Rule<T> {
     hosts: Vec<String>,
 }
 
-impl<T: NetworkingKind> Rule<T> {
+impl<T: DiscoveryKind> Rule<T> {
     fn new(object: &Arc<Configured<T>>, hosts: Vec<String>) -> Self {
         Self {
             object: object.clone(),

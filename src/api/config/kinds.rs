@@ -1,10 +1,11 @@
 //! The table of kinds: everything that asks what a kind is called, where it is served, by which table it is read and how far
-//! it is checked, and what it changes, reads it here. A new kind is a `.proto` file, a row and a file of rules.
+//! it is checked, by which rules, and what it changes, reads it here. A new kind is a `.proto` file, a row and a file of rules;
+//! one that discovery acts on is a line of [`discovery_kinds`](crate::discovery_kinds), too.
 
 mod earlier;
 mod effect;
 
-use super::Finding;
+use super::{Finding, rules};
 use crate::nearest::nearest;
 use crate::schema::{self, Message};
 
@@ -26,7 +27,7 @@ pub enum Check {
 #[derive(Debug)]
 pub struct Kind {
     pub group: &'static str,
-    /// All are one type and one collection; empty where any will do.
+    /// The oldest first. All are one type and one collection; empty where any will do.
     pub versions: &'static [&'static str],
     pub kind: &'static str,
     pub plural: &'static str,
@@ -40,6 +41,8 @@ pub struct Kind {
     /// Served as a Struct, its keys as written.
     pub verbatim: bool,
     pub effect: Effect,
+    /// Its rules beyond its types.
+    pub(super) rule: Option<rules::Rule>,
 }
 
 impl PartialEq for Kind {
@@ -77,7 +80,7 @@ static NOTHING: Message = Message {
 };
 
 macro_rules! kinds {
-    ($($group:literal $versions:expr, $prefix:literal: {$($kind:literal $plural:literal $message:ident $check:ident $scope:ident $form:ident $effect:ident)*})*) => {
+    ($($group:literal $versions:expr, $prefix:literal: {$($kind:literal $plural:literal $message:ident $check:ident $scope:ident $form:ident $effect:ident $($file:ident::$rule:ident)?)*})*) => {
         &[$($(Kind {
             group: $group,
             versions: &$versions,
@@ -89,61 +92,61 @@ macro_rules! kinds {
             check: Check::$check,
             verbatim: kinds!($form),
             effect: kinds!($effect),
+            rule: kinds!(rule $($file::$rule)?),
         },)*)*]
     };
+    (rule) => { None };
+    (rule $file:ident::$rule:ident) => { Some(rules::$file::$rule) };
     (cluster) => { true };
     (namespaced) => { false };
     (verbatim) => { true };
     (typed) => { false };
     (none) => { Effect::None };
     (read) => { Effect::Read };
-    (whole) => { effect::WHOLE };
-    (routes) => { effect::ENFORCED };
-    (policies) => { effect::ENFORCED };
     (enforced) => { effect::ENFORCED };
-    (inbound) => { effect::ENFORCED };
     (servers) => { effect::SERVERS };
-    (listeners) => { effect::ENFORCED };
     (patches) => { effect::PATCHES };
 }
 
 /// Kinds that are served and checked.
-pub static KINDS: &[Kind] = kinds! {
+pub static KINDS: &[Kind] = TABLE;
+
+const TABLE: &[Kind] = kinds! {
     "networking.istio.io" ["v1alpha3", "v1beta1", "v1"], "istio/networking/v1alpha3/": {
-        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed routes
-        "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed policies
-        "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed servers
-        "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed whole
-        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed listeners
-        "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed read
+        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed enforced virtual_service::check
+        "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed enforced destination_rule::check
+        "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed servers gateway::check
+        "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed enforced service_entry::check
+        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed enforced sidecar::check
+        "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed read workload_entry::check
     }
     "networking.istio.io" ["v1alpha3"], "istio/networking/v1alpha3/": {
-        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed patches
+        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed patches envoy_filter::check
     }
     "security.istio.io" ["v1beta1", "v1"], "istio/security/v1beta1/": {
-        "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed inbound
-        "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed enforced
-        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed inbound
+        "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed enforced authorization::check
+        "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed enforced security::peer
+        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed enforced security::request
     }
     "authentication.istio.io" ["v1alpha1"], "istio/authentication/v1alpha1/": {
-        "Policy" "policies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full namespaced typed none
-        "MeshPolicy" "meshpolicies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full cluster typed none
+        "Policy" "policies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full namespaced typed none authentication::policy
+        "MeshPolicy" "meshpolicies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full cluster typed none authentication::mesh_policy
     }
     "rbac.istio.io" ["v1alpha1"], "istio/rbac/v1alpha1/": {
-        "ServiceRole" "serviceroles" ISTIO_RBAC_V1ALPHA1_SERVICEROLE Full namespaced typed none
-        "ServiceRoleBinding" "servicerolebindings" ISTIO_RBAC_V1ALPHA1_SERVICEROLEBINDING Full namespaced typed none
-        "RbacConfig" "rbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full namespaced typed none
-        "ClusterRbacConfig" "clusterrbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full cluster typed none
+        "ServiceRole" "serviceroles" ISTIO_RBAC_V1ALPHA1_SERVICEROLE Full namespaced typed none rbac::role
+        "ServiceRoleBinding" "servicerolebindings" ISTIO_RBAC_V1ALPHA1_SERVICEROLEBINDING Full namespaced typed none rbac::binding
+        "RbacConfig" "rbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full namespaced typed none rbac::old_config
+        "ClusterRbacConfig" "clusterrbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full cluster typed none rbac::config
     }
     "config.istio.io" ["v1alpha2"], "istio/config/v1alpha2/": {
-        "HTTPAPISpec" "httpapispecs" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPEC Full namespaced typed none
-        "HTTPAPISpecBinding" "httpapispecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPECBINDING Full namespaced typed none
+        "HTTPAPISpec" "httpapispecs" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPEC Full namespaced typed none mixer::api
+        "HTTPAPISpecBinding" "httpapispecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPECBINDING Full namespaced typed none mixer::api_binding
         "adapter" "adapters" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_INFO Fields namespaced verbatim none
         "template" "templates" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_TEMPLATE Fields namespaced verbatim none
     }
     "config.istio.io" ["v1alpha2"], "istio/mixer/v1/config/client/": {
-        "QuotaSpec" "quotaspecs" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPEC Full namespaced typed none
-        "QuotaSpecBinding" "quotaspecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPECBINDING Full namespaced typed none
+        "QuotaSpec" "quotaspecs" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPEC Full namespaced typed none mixer::quota
+        "QuotaSpecBinding" "quotaspecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPECBINDING Full namespaced typed none mixer::quota_binding
     }
     "config.istio.io" ["v1alpha2"], "istio/policy/v1beta1/": {
         "rule" "rules" ISTIO_POLICY_V1BETA1_RULE Fields namespaced typed none
@@ -166,6 +169,7 @@ const fn later(group: &'static str, kind: &'static str, plural: &'static str) ->
         check: Check::Unused,
         verbatim: false,
         effect: Effect::None,
+        rule: None,
     }
 }
 
@@ -190,6 +194,28 @@ fn current() -> impl Iterator<Item = &'static Kind> {
 /// All that is known, checked or not.
 fn known() -> impl Iterator<Item = &'static Kind> {
     current().chain(EARLIER).chain(&earlier::OPERATORS)
+}
+
+/// The row of a kind, for constants: a name without one does not compile.
+#[allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "evaluated by the compiler alone"
+)]
+pub(crate) const fn row(name: &str) -> &'static Kind {
+    const fn is_same(one: &[u8], other: &[u8]) -> bool {
+        let mut at = 0;
+        while at < one.len() && at < other.len() && one[at] == other[at] {
+            at += 1;
+        }
+        at == one.len() && at == other.len()
+    }
+    let mut at = 0;
+    while !is_same(TABLE[at].kind.as_bytes(), name.as_bytes()) {
+        at += 1;
+        assert!(at < TABLE.len(), "no kind has this name");
+    }
+    &TABLE[at]
 }
 
 /// The row of a kind, in whichever version it is written.

@@ -11,62 +11,60 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use prost::DecodeError;
 use serde_json::{Map, Value as Json};
 
-use crate::config::{self, Finding, Object};
+use crate::config::{self, Finding, Kind, Object};
 use crate::model::EndpointAddress;
 use crate::read::{self, Invalid};
-use crate::schema::{self, Message, Typed};
+use crate::schema::{Message, Typed};
 use crate::size;
 
 pub use crate::istio::networking::v1alpha3::*;
 use crate::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 
 /// A kind of object that discovery acts on.
-pub trait NetworkingKind: Typed {
+pub trait DiscoveryKind: Typed {
+    /// Its row in the table of kinds.
+    const KIND: &'static Kind;
     /// As the table of kinds has it.
-    const NAME: &'static str;
+    const NAME: &'static str = Self::KIND.kind;
     /// Its group in the API.
-    const GROUP: &'static str;
-    /// All versions of the group, the newest first: objects are the same in each.
-    const VERSIONS: &'static [&'static str];
+    const GROUP: &'static str = Self::KIND.group;
+    /// All versions of the group, the oldest first: objects are the same in each.
+    const VERSIONS: &'static [&'static str] = Self::KIND.versions;
 }
 
-/// The group of the kinds that say where traffic goes.
-const NETWORKING: &str = "networking.istio.io";
-/// The group of the kinds that say who may do what.
-const SECURITY: &str = "security.istio.io";
+/// Passes the kinds that discovery acts on to a macro: the type of each, the field of whatever holds objects of all kinds, and
+/// `world` where the [`World`](crate::model::World) has that field, too.
+#[macro_export]
+macro_rules! discovery_kinds {
+    ($for_each:ident) => {
+        $for_each! {
+            ServiceEntry service_entries;
+            WorkloadEntry workload_entries;
+            Sidecar sidecars world;
+            Gateway gateways world;
+            VirtualService virtual_services world;
+            DestinationRule destination_rules world;
+            EnvoyFilter envoy_filters world;
+            AuthorizationPolicy authorization_policies world;
+            PeerAuthentication peer_authentications world;
+            RequestAuthentication request_authentications world;
+        }
+    };
+}
 
 macro_rules! kinds {
-    ($($group:ident $versions:expr => {$($kind:ident $message:ident)*})*) => {$($(
-        impl NetworkingKind for $kind {
-            const NAME: &'static str = stringify!($kind);
-            const GROUP: &'static str = $group;
-            const VERSIONS: &'static [&'static str] = &$versions;
+    ($($kind:ident $field:ident $($world:ident)?;)*) => {$(
+        impl DiscoveryKind for $kind {
+            const KIND: &'static Kind = config::row(stringify!($kind));
         }
 
         impl Typed for $kind {
-            const MESSAGE: &'static Message = &schema::$message;
+            const MESSAGE: &'static Message = Self::KIND.message;
         }
-    )*)*};
+    )*};
 }
 
-kinds! {
-    NETWORKING ["v1", "v1beta1", "v1alpha3"] => {
-        DestinationRule ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE
-        Gateway ISTIO_NETWORKING_V1ALPHA3_GATEWAY
-        ServiceEntry ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY
-        Sidecar ISTIO_NETWORKING_V1ALPHA3_SIDECAR
-        VirtualService ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE
-        WorkloadEntry ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY
-    }
-    NETWORKING ["v1alpha3"] => {
-        EnvoyFilter ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER
-    }
-    SECURITY ["v1", "v1beta1"] => {
-        AuthorizationPolicy ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY
-        PeerAuthentication ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION
-        RequestAuthentication ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION
-    }
-}
+discovery_kinds!(kinds);
 
 /// An object of which somebody has said whether it is valid.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +76,7 @@ pub struct Checked<T> {
 
 /// An object, whole as it is written, by the rules of its kind.
 #[must_use]
-pub fn check<T: NetworkingKind>(object: &Json) -> Checked<T> {
+pub fn check<T: DiscoveryKind>(object: &Json) -> Checked<T> {
     let (object, mut findings) = config::check(object);
     let valid = object.filter(|object| object.kind.kind == T::NAME && !has_errors(&findings));
     let spec = valid.and_then(|object| {
@@ -99,7 +97,7 @@ pub fn has_errors(findings: &[Finding]) -> bool {
 /// # Errors
 ///
 /// Its body is not of the kind's message.
-pub fn spec<T: NetworkingKind>(object: &Object) -> Result<T, DecodeError> {
+pub fn spec<T: DiscoveryKind>(object: &Object) -> Result<T, DecodeError> {
     T::decode(&*object.body)
 }
 
@@ -108,7 +106,7 @@ pub fn spec<T: NetworkingKind>(object: &Object) -> Result<T, DecodeError> {
 /// # Errors
 ///
 /// Only for a spec that was made by hand: as [`mesh::json`](crate::mesh::json).
-pub fn json(spec: &impl NetworkingKind) -> Result<Map<String, Json>, Invalid> {
+pub fn json(spec: &impl DiscoveryKind) -> Result<Map<String, Json>, Invalid> {
     read::to_json(spec)
 }
 

@@ -5,7 +5,7 @@ use crate::config::{document, named};
 use crate::yaml;
 
 /// Judged as it is written, in a document.
-fn checked<T: NetworkingKind>(spec: &str) -> Checked<T> {
+fn checked<T: DiscoveryKind>(spec: &str) -> Checked<T> {
     let row = named("networking.istio.io", T::NAME).unwrap();
     let spec = yaml::read(spec, document::LIMITS).unwrap().unwrap();
     check(&serde_json::json!({
@@ -16,7 +16,7 @@ fn checked<T: NetworkingKind>(spec: &str) -> Checked<T> {
     }))
 }
 
-fn good<T: NetworkingKind>(spec: &str) -> T {
+fn good<T: DiscoveryKind>(spec: &str) -> T {
     let Checked {
         spec: read,
         findings,
@@ -25,7 +25,7 @@ fn good<T: NetworkingKind>(spec: &str) -> T {
     read.unwrap()
 }
 
-fn wrong<T: NetworkingKind>(spec: &str) -> Vec<String> {
+fn wrong<T: DiscoveryKind>(spec: &str) -> Vec<String> {
     let Checked {
         spec: read,
         findings,

@@ -739,10 +739,21 @@ fn sources(name: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Without the inline tests.
-fn code(text: &str) -> &str {
-    text.split_once("#[cfg(test)]\nmod tests {")
-        .map_or(text, |(code, _)| code)
+/// Without the items that are compiled for tests alone: modules, functions and implementations at the edge of the file.
+fn code(text: &str) -> String {
+    let mut kept = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line != "#[cfg(test)]" {
+            kept.push_str(line);
+            kept.push('\n');
+            continue;
+        }
+        // An item without a body is one line; a body, and the arguments of an attribute, end at the edge.
+        let is_last = |line: &str| !line.starts_with(' ') && line.ends_with([';', '}']);
+        lines.find(|line| is_last(line));
+    }
+    kept
 }
 
 /// Tests and what runs while building are no part of the library.
@@ -975,7 +986,8 @@ fn homonyms_are_seen() {
 fn named_rooms(path: &Path, text: &str) -> (String, BTreeSet<String>) {
     let first = path.iter().next().unwrap().to_str().unwrap();
     let room = first.strip_suffix(".rs").unwrap_or(first).to_owned();
-    let lines = code(text)
+    let code = code(text);
+    let lines = code
         .lines()
         .filter(|line| !line.trim_start().starts_with("//"));
     let words = lines.flat_map(|line| line.split("crate::").skip(1));
@@ -1061,7 +1073,7 @@ fn step(path: &str) -> Option<Step> {
         let own = files.filter(|(file, _)| {
             is_library(file) && (file.with_extension("") == place || file.starts_with(&place))
         });
-        let texts: Vec<_> = own.map(|(_, text)| code(&text).to_owned()).collect();
+        let texts: Vec<_> = own.map(|(_, text)| code(&text)).collect();
         (!texts.is_empty()).then(|| Step {
             krate: krate.to_owned(),
             module: module.to_owned(),
@@ -1070,7 +1082,7 @@ fn step(path: &str) -> Option<Step> {
     })
 }
 
-/// Reports whether its sources name the other: by its crate, or within one crate by its module.
+/// Returns true if a path in its sources names the other: by its crate, or within one crate by its module.
 fn knows(one: &Step, other: &Step) -> bool {
     let module = other.module.rsplit("::").next().unwrap_or_default();
     let name = match one.krate == other.krate {
@@ -1078,13 +1090,20 @@ fn knows(one: &Step, other: &Step) -> bool {
         false => &*other.krate,
     };
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let lines = one
-        .text
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"));
-    lines
-        .flat_map(|line| line.split(|letter| !is_part(letter)))
-        .any(|word| word == name)
+    let lines = one.text.lines().map(str::trim_start);
+    let code: Vec<_> = lines.filter(|line| !line.starts_with("//")).collect();
+    // A list of imports names it without a mark beside it.
+    let mut of_imports = false;
+    code.iter().any(|line| {
+        of_imports |= line.starts_with("use ") || line.starts_with("pub use ");
+        let named = line.match_indices(name).any(|(at, _)| {
+            let (before, after) = (&line[..at], &line[at + name.len()..]);
+            let is_word = !before.ends_with(is_part) && !after.starts_with(is_part);
+            is_word && (of_imports || before.ends_with("::") || after.starts_with("::"))
+        });
+        of_imports &= !line.ends_with(';');
+        named
+    })
 }
 
 /// Chains of paths in marks with arrows between, one chain for each run of them.
@@ -1148,4 +1167,69 @@ fn flows_that_are_none_are_seen() {
     assert_eq!((&*xds.krate, &*mcp.krate), ("xds", "mcp"));
     assert!(!knows(&xds, &mcp) && !knows(&mcp, &xds));
     assert!(!knows(&step("injector").unwrap(), &step("galley").unwrap()));
+}
+
+/// Files of production code beyond a kind's own, the table of kinds and the list of those that discovery acts on, in which its
+/// name stands. A kind's own files have its name.
+const FILES_THAT_NAME: [(&str, usize); 10] = [
+    ("AuthorizationPolicy", 10),
+    ("DestinationRule", 13),
+    ("EnvoyFilter", 8),
+    ("Gateway", 20),
+    ("PeerAuthentication", 7),
+    ("RequestAuthentication", 11),
+    ("ServiceEntry", 17),
+    ("Sidecar", 18),
+    ("VirtualService", 20),
+    ("WorkloadEntry", 8),
+];
+
+/// `PeerAuthentication` as `peer_authentication`.
+fn snake(name: &str) -> String {
+    let mut out = String::new();
+    for (at, letter) in name.char_indices() {
+        if at > 0 && letter.is_uppercase() {
+            out.push('_');
+        }
+        out.extend(letter.to_lowercase());
+    }
+    out
+}
+
+fn names(text: &str, kind: &str) -> bool {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let code = code(text);
+    let lines = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    lines
+        .flat_map(|line| line.split(|letter| !is_part(letter)))
+        .any(|word| word == kind)
+}
+
+/// A kind costs its own files and a row; each further file that names it is one to remember with the next kind.
+#[test]
+fn a_kind_is_named_in_its_own_files_and_few_others() {
+    let tables = ["api/config/kinds.rs", "api/networking/mod.rs"];
+    for (kind, most) in FILES_THAT_NAME {
+        let mut others = Vec::new();
+        for (name, _) in CRATES {
+            for (path, text) in sources(name).iter().filter(|(path, _)| is_library(path)) {
+                let file = format!("{name}/{}", path.display());
+                let is_own = file.contains(&snake(kind)) || tables.contains(&&*file);
+                if !is_own && names(text, kind) {
+                    others.push(file);
+                }
+            }
+        }
+        assert_eq!(others.len(), most, "{kind} is named in {others:#?}");
+    }
+}
+
+#[test]
+fn items_of_tests_are_no_code() {
+    let text = "fn a() {}\n#[cfg(test)]\nmod tests;\nfn b() {}\n#[cfg(test)]\n#[allow(\n    x,\n)]\nmod rows {\n    fn c() {}\n}\n#[cfg(test)]\nimpl A {\n    fn d() {}\n}\nfn e() {}\n";
+    assert_eq!(code(text), "fn a() {}\nfn b() {}\nfn e() {}\n");
+    assert!(names("let a = Sidecar::NAME;", "Sidecar"));
+    assert!(!names("// Sidecar\nSidecars", "Sidecar"));
 }

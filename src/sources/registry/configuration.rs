@@ -1,4 +1,4 @@
-//! The kinds of configuration that discovery acts on, in one list: a further kind is one line of `kinds`.
+//! Objects of the kinds that discovery acts on, by kind.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::config::Object;
 use api::model::{Configured, DISTRIBUTION, DRY_RUN, Objects, World, is_dry_run, is_near};
 use api::networking::{
-    self, DestinationRule, EnvoyFilter, Gateway, NetworkingKind, ServiceEntry, Sidecar,
+    self, DestinationRule, DiscoveryKind, EnvoyFilter, Gateway, ServiceEntry, Sidecar,
     VirtualService, WorkloadEntry,
 };
 use api::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
@@ -16,10 +16,10 @@ pub type ObjectKey = (Arc<str>, Arc<str>);
 
 /// A kind of configuration that discovery acts on.
 pub(crate) trait ConfigurationKind:
-    NetworkingKind + Clone + PartialEq + fmt::Debug + Send + Sync + 'static
+    DiscoveryKind + Clone + PartialEq + fmt::Debug + Send + Sync + 'static
 {
     /// The plural name in the API server's paths.
-    const PLURAL: &'static str;
+    const PLURAL: &'static str = Self::KIND.plural;
 
     /// The objects of this kind.
     fn of(all: &Configuration) -> &Arc<Objects<Self>>;
@@ -36,8 +36,18 @@ pub(crate) trait EachKind {
     fn kind<T: ConfigurationKind>(&mut self);
 }
 
+/// The field of the world that holds a kind.
+macro_rules! field {
+    ($_world:ident $_field:ident) => {
+        None
+    };
+    ($world:ident $field:ident world) => {
+        Some(&mut $world.$field)
+    };
+}
+
 macro_rules! kinds {
-    ($($kind:ident $plural:literal $field:ident $(world.$world:ident)?;)*) => {
+    ($($kind:ident $field:ident $($part:ident)?;)*) => {
         /// The objects of one source, or of all, by kind.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Configuration {
@@ -51,8 +61,6 @@ macro_rules! kinds {
         }
 
         $(impl ConfigurationKind for $kind {
-            const PLURAL: &'static str = $plural;
-
             fn of(all: &Configuration) -> &Arc<Objects<Self>> {
                 &all.$field
             }
@@ -62,18 +70,18 @@ macro_rules! kinds {
             }
 
             fn in_world(_world: &mut World) -> Option<&mut Arc<Objects<Self>>> {
-                None$(.or(Some(&mut _world.$world)))?
+                field!(_world $field $($part)?)
             }
         })*
 
         impl Configuration {
             /// The names of the kinds in the paths of an API server.
-            pub(crate) const PLURALS: &'static [&'static str] = &[$($plural,)*];
+            pub(crate) const PLURALS: &'static [&'static str] = &[$($kind::PLURAL,)*];
 
             /// Returns true if discovery acts on the kind with this group and plural.
             #[must_use]
             pub(crate) fn has(group: &str, plural: &str) -> bool {
-                $((group == $kind::GROUP && plural == $plural))||*
+                $((group == $kind::GROUP && plural == $kind::PLURAL))||*
             }
 
             /// Calls `action` for each kind, in the order of the list.
@@ -124,18 +132,7 @@ macro_rules! kinds {
     };
 }
 
-kinds! {
-    ServiceEntry "serviceentries" entries;
-    WorkloadEntry "workloadentries" workload_entries;
-    Sidecar "sidecars" sidecars world.sidecars;
-    Gateway "gateways" gateways world.gateways;
-    VirtualService "virtualservices" virtual_services world.virtual_services;
-    DestinationRule "destinationrules" destination_rules world.destination_rules;
-    EnvoyFilter "envoyfilters" envoy_filters world.envoy_filters;
-    AuthorizationPolicy "authorizationpolicies" authorization_policies world.authorization_policies;
-    PeerAuthentication "peerauthentications" peer_authentications world.peer_authentications;
-    RequestAuthentication "requestauthentications" request_authentications world.request_authentications;
-}
+api::discovery_kinds!(kinds);
 
 fn set<T: ConfigurationKind>(objects: &mut Arc<Objects<T>>, one: Arc<Configured<T>>) {
     let key = (Arc::clone(&one.namespace), Arc::clone(&one.name));
@@ -169,22 +166,6 @@ fn configured<T: ConfigurationKind>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The table of kinds has the same plurals, groups and versions.
-    #[test]
-    fn plurals_are_those_of_the_table_of_kinds() {
-        struct Check;
-        impl EachKind for Check {
-            fn kind<T: ConfigurationKind>(&mut self) {
-                let kind = api::config::named(T::GROUP, T::NAME).unwrap();
-                assert_eq!(kind.plural, T::PLURAL);
-                let versions: Vec<_> = kind.versions.iter().rev().copied().collect();
-                assert_eq!(versions, T::VERSIONS);
-                assert!(Configuration::PLURALS.contains(&T::PLURAL));
-            }
-        }
-        Configuration::each_kind(&mut Check);
-    }
 
     #[test]
     fn objects_of_any_kind_come_and_go() {

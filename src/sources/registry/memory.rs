@@ -149,12 +149,18 @@ mod tests {
         let both = entry("a", 80) + &entry("b", 80);
         let put = memory.put(both.as_bytes()).unwrap();
         assert_eq!(
-            (put.objects, put.contribution.configuration.entries.len()),
+            (
+                put.objects,
+                put.contribution.configuration.service_entries.len()
+            ),
             (2, 2)
         );
         let put = memory.put(entry("c", 80).as_bytes()).unwrap();
         assert_eq!(
-            (put.objects, put.contribution.configuration.entries.len()),
+            (
+                put.objects,
+                put.contribution.configuration.service_entries.len()
+            ),
             (1, 1)
         );
         assert_eq!(&*memory.body(), entry("c", 80).as_bytes());

@@ -192,7 +192,7 @@ mod tests {
         let mut all = ReceivedObjects::default();
         set(&mut all, &entry("a.example"), Some(7), "mcp://x").unwrap();
         let said = all.configuration().clone();
-        let [one] = &said.entries.values().collect::<Vec<_>>()[..] else {
+        let [one] = &said.service_entries.values().collect::<Vec<_>>()[..] else {
             panic!("{said:?}")
         };
         assert_eq!(
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(&*written.api_version, "networking.istio.io/v1");
         assert!(all.all().all(|(_, is_good)| !is_good));
         all.remove(&"entries".into(), &"n/a".into());
-        assert!(all.configuration().entries.is_empty() && all.written().next().is_none());
+        assert!(all.configuration().service_entries.is_empty() && all.written().next().is_none());
         // What it was is forgotten with it.
         assert!(set(&mut all, &broken, None, "mcp://x").is_err());
         assert_eq!(*all.configuration(), Configuration::default());

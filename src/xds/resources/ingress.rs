@@ -8,7 +8,7 @@ use api::istio::networking::v1alpha3::ServerTlsSettings;
 use api::model::{Configured, EndpointAddress, ObjectRef, Protocol};
 use api::networking::server_tls_settings::TlSmode;
 use api::networking::{
-    CaptureMode, IstioIngressListener, NetworkingKind, Sidecar, default_endpoint,
+    CaptureMode, DiscoveryKind, IstioIngressListener, Sidecar, default_endpoint,
 };
 
 use super::clusters;
@@ -47,7 +47,7 @@ pub(crate) fn inbound_ports(
 /// The object by name.
 pub(crate) fn reference(sidecar: &Configured<Sidecar>) -> ObjectRef {
     ObjectRef {
-        kind: <Sidecar as NetworkingKind>::NAME,
+        kind: <Sidecar as DiscoveryKind>::NAME,
         namespace: sidecar.namespace.clone(),
         name: sidecar.name.clone(),
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{Labels, ObjectRef, Objects, Service, World, selects};
 use api::names::full_host;
-use api::networking::{DestinationRule, NetworkingKind, Sidecar, VirtualService};
+use api::networking::{DestinationRule, DiscoveryKind, Sidecar, VirtualService};
 
 use super::audience::{Audience, named};
 use super::gateways::Gateways;
@@ -262,7 +262,7 @@ impl Rules {
     }
 }
 
-fn exported<T: NetworkingKind>(
+fn exported<T: DiscoveryKind>(
     objects: &Objects<T>,
     domain: &str,
     usual: &[String],

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use api::istio::networking::v1alpha3::{Destination, HttpMatchRequest, HttpRoute};
 use api::model::{Configured, ObjectRef};
 use api::names::full_host;
-use api::networking::{NetworkingKind as _, VirtualService};
+use api::networking::{DiscoveryKind as _, VirtualService};
 use prost::Message as _;
 
 use self::matches::{combined, fully_named, joined};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::config::served::is_service;
 use api::istio::r#type::v1beta1::PolicyTargetReference;
 use api::model::{Labels, Objects, Registry, World, selects};
-use api::networking::NetworkingKind;
+use api::networking::DiscoveryKind;
 use api::security::{
     AuthorizationPolicy, PeerAuthentication, RequestAuthentication, WorkloadSelector,
 };
@@ -15,7 +15,7 @@ use api::security::{
 use super::{Rule, labels};
 
 /// A kind of policy.
-trait PolicyKind: NetworkingKind {
+trait PolicyKind: DiscoveryKind {
     /// Workloads of its namespace; none: all.
     fn selector(&self) -> Option<&WorkloadSelector>;
 

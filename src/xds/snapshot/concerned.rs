@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::model::{
     ChangedKind, ChangedName, Changes, Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World,
 };
-use api::networking::NetworkingKind;
+use api::networking::DiscoveryKind;
 use api::security::{JwtRule, KeysPlace};
 
 use super::{Base, Snapshot};
@@ -194,7 +194,7 @@ impl<'a> WorldDifference<'a> {
         self.keys(kind, ChangedName::object, of)
     }
 
-    fn rules<T: NetworkingKind + PartialEq>(
+    fn rules<T: DiscoveryKind + PartialEq>(
         &self,
         of: impl Fn(&World) -> &Arc<Objects<T>>,
     ) -> Vec<ObjectRef> {

@@ -49,12 +49,6 @@ impl Effect {
     }
 }
 
-/// ServiceEntry.
-pub(super) const WHOLE: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: &[],
-};
-
 /// All of it.
 pub(super) const ENFORCED: Effect = Effect::Enforced {
     by: Role::Discovery,

@@ -7,7 +7,7 @@ use super::context::Context;
 use super::{parts, predicates as is};
 use crate::finding::quoted;
 
-pub(super) fn policy(context: &Context<'_>) {
+pub(in crate::config) fn policy(context: &Context<'_>) {
     let targets = context.spec.get("targets");
     if context.name == "default" && !targets.is_empty() {
         targets.fail("not in the policy default");
@@ -30,7 +30,7 @@ pub(super) fn policy(context: &Context<'_>) {
     methods(&context.spec);
 }
 
-pub(super) fn mesh_policy(context: &Context<'_>) {
+pub(in crate::config) fn mesh_policy(context: &Context<'_>) {
     named_default(context);
     let targets = context.spec.get("targets");
     if !targets.is_empty() {

@@ -33,7 +33,7 @@ const OPERATION: [&str; 8] = [
     "notPaths",
 ];
 
-pub(super) fn check(context: &Context<'_>) {
+pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
     security::scope(spec);
     let is_known = !spec.get("action").is_broken();

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::at::{At, Out};
 
 /// Its name, and its `spec` as a place.
-pub(super) struct Context<'a> {
+pub(in crate::config) struct Context<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) spec: At<'a>,

@@ -7,7 +7,7 @@ use super::context::Context;
 use super::{client_tls, locality, parts, pool, predicates as is};
 use crate::finding::quoted;
 
-pub(super) fn check(context: &Context<'_>) {
+pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
     let host = spec.get("host");
     if host.not_empty() {

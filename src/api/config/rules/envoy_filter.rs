@@ -6,7 +6,7 @@ use super::at::At;
 use super::context::Context;
 use super::parts;
 
-pub(super) fn check(context: &Context<'_>) {
+pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
     let selector = spec.get("workloadSelector");
     if selector.is_set() {

@@ -7,7 +7,7 @@ use super::context::Context;
 use super::{parts, predicates as is, server_tls};
 use crate::finding::quoted;
 
-pub(super) fn check(context: &Context<'_>) {
+pub(in crate::config) fn check(context: &Context<'_>) {
     // Empty is for the API server to complete.
     if !context.name.is_empty() {
         context.name_at.check(is::label(context.name));

@@ -4,7 +4,7 @@ use super::at::At;
 use super::context::Context;
 use super::{parts, predicates as is};
 
-pub(super) fn api(context: &Context<'_>) {
+pub(in crate::config) fn api(context: &Context<'_>) {
     let spec = &context.spec;
     attributes(&spec.get("attributes"));
     let patterns = spec.get("patterns");
@@ -50,11 +50,11 @@ fn attributes(at: &At<'_>) {
     }
 }
 
-pub(super) fn api_binding(context: &Context<'_>) {
+pub(in crate::config) fn api_binding(context: &Context<'_>) {
     binding(&context.spec, "apiSpecs");
 }
 
-pub(super) fn quota_binding(context: &Context<'_>) {
+pub(in crate::config) fn quota_binding(context: &Context<'_>) {
     binding(&context.spec, "quotaSpecs");
 }
 
@@ -89,7 +89,7 @@ fn service(service: &At<'_>) {
     parts::labels(&service.get("labels"));
 }
 
-pub(super) fn quota(context: &Context<'_>) {
+pub(in crate::config) fn quota(context: &Context<'_>) {
     let rules = context.spec.get("rules");
     rules.not_empty();
     for rule in rules.items() {

@@ -6,7 +6,7 @@ use super::context::Context;
 use super::predicates as is;
 use crate::finding::quoted;
 
-pub(super) fn role(context: &Context<'_>) {
+pub(in crate::config) fn role(context: &Context<'_>) {
     let rules = context.spec.get("rules");
     rules.not_empty();
     rules.items().for_each(|rule| access_rule(&rule));
@@ -31,7 +31,7 @@ fn access_rule(rule: &At<'_>) {
     }
 }
 
-pub(super) fn binding(context: &Context<'_>) {
+pub(in crate::config) fn binding(context: &Context<'_>) {
     let spec = &context.spec;
     let subjects = spec.get("subjects");
     subjects.not_empty();
@@ -98,7 +98,7 @@ fn subject(subject: &At<'_>) {
     }
 }
 
-pub(super) fn config(context: &Context<'_>) {
+pub(in crate::config) fn config(context: &Context<'_>) {
     named_default(context);
     let spec = &context.spec;
     for (mode, name) in [
@@ -111,7 +111,7 @@ pub(super) fn config(context: &Context<'_>) {
     }
 }
 
-pub(super) fn old_config(context: &Context<'_>) {
+pub(in crate::config) fn old_config(context: &Context<'_>) {
     context.spec.warn("deprecated, use ClusterRbacConfig");
     config(context);
 }

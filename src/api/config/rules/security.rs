@@ -15,7 +15,7 @@ pub(super) fn scope(spec: &At<'_>) -> bool {
     selected
 }
 
-pub(super) fn peer(context: &Context<'_>) {
+pub(in crate::config) fn peer(context: &Context<'_>) {
     let spec = &context.spec;
     let selected = scope(spec);
     let ports = spec.get("portLevelMtls");
@@ -30,7 +30,7 @@ pub(super) fn peer(context: &Context<'_>) {
     }
 }
 
-pub(super) fn request(context: &Context<'_>) {
+pub(in crate::config) fn request(context: &Context<'_>) {
     let spec = &context.spec;
     scope(spec);
     spec.get("jwtRules").items().for_each(|rule| jwt(&rule));

@@ -8,7 +8,7 @@ use super::{parts, predicates as is, workload_entry};
 use crate::finding::quoted;
 use crate::size;
 
-pub(super) fn check(context: &Context<'_>) {
+pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
     let resolution = spec.get("resolution");
     // No rule knows a resolution without a name.

@@ -10,7 +10,7 @@ use super::{parts, pool, predicates as is, server_tls};
 use crate::finding::quoted;
 use crate::names::spelled;
 
-pub(super) fn check(context: &Context<'_>) {
+pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
     parts::selector(&spec.get("workloadSelector"), "labels");
     let all = [

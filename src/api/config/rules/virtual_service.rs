@@ -21,7 +21,7 @@ pub(super) struct Whole<'a> {
     hosts: Option<Hosts<'a>>,
 }
 
-pub(super) fn check(context: &Context<'_>) {
+pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
     let hosts = spec.get("hosts");
     let gateways = spec.get("gateways");

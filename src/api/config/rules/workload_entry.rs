@@ -8,7 +8,7 @@ use super::{parts, predicates as is, service_entry};
 use crate::finding::quoted;
 use crate::size;
 
-pub(super) fn check(context: &Context<'_>) {
+pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
     let address = spec.get("address");
     if address.is_empty() {

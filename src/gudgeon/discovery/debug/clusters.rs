@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::config::{self, Effect};
 use api::model::ServiceKey;
-use api::networking::{NetworkingKind as _, ServiceEntry};
+use api::networking::{DiscoveryKind as _, ServiceEntry};
 use api::security::RequestAuthentication;
 use serde_json::{Value, json};
 use sources::registry::{Registries, SourceStatus, SyncState, Written};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::model::{Configured, ObjectRef};
-use api::networking::{NetworkingKind, json as spec};
+use api::networking::{DiscoveryKind, json as spec};
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use xds::snapshot::{Agreement, PortSecurity};
@@ -90,7 +90,7 @@ pub(super) fn authorization(hub: &Hub, query: &Query<'_>) -> Answer {
     }))
 }
 
-fn by_namespace<T: NetworkingKind>(
+fn by_namespace<T: DiscoveryKind>(
     objects: &[Arc<Configured<T>>],
     name: &str,
 ) -> BTreeMap<String, Vec<Value>> {

@@ -88,7 +88,7 @@ const EXAMPLES: [&str; 4] = [
 
 /// Names of entries, with the numbers of their ports.
 fn served(outcome: &Outcome) -> BTreeMap<String, u32> {
-    let entries = outcome.contribution.configuration.entries.values();
+    let entries = outcome.contribution.configuration.service_entries.values();
     let entries = entries.map(|entry| {
         let name = format!("{}/{}", entry.namespace, entry.name);
         (name, entry.spec.ports[0].number)

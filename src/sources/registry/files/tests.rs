@@ -42,7 +42,7 @@ impl Directory {
         let entries = outcome
             .contribution
             .configuration
-            .entries
+            .service_entries
             .values()
             .map(|entry| {
                 let port = entry.spec.ports.first().map_or(0, |port| port.number);
@@ -77,11 +77,13 @@ fn a_kind_without_a_change_keeps_its_pointer() {
     let sidecar = "{apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: a}, spec: {egress: [{hosts: ['./*']}]}}";
     directory.write("b.yaml", sidecar);
     let second = read(&mut directory);
-    assert!(Arc::ptr_eq(&first.entries, &second.entries));
+    assert!(Arc::ptr_eq(&first.service_entries, &second.service_entries));
     assert_eq!(second.sidecars.len(), 1);
     fs::remove_file(directory.path("b.yaml")).unwrap();
     let third = read(&mut directory);
-    assert!(Arc::ptr_eq(&first.entries, &third.entries) && third.sidecars.is_empty());
+    assert!(
+        Arc::ptr_eq(&first.service_entries, &third.service_entries) && third.sidecars.is_empty()
+    );
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn an_annotation_is_kept_with_the_object() {
             .unwrap()
             .contribution
             .configuration
-            .entries;
+            .service_entries;
         let all: Vec<_> = entries.values().map(|one| one.prefers_close).collect();
         assert_eq!(all, [near]);
     }
@@ -347,17 +349,20 @@ fn what_did_not_change_is_the_same_pointer() {
     let same = directory.files.read().unwrap().contribution;
     let key: (Arc<str>, Arc<str>) = ("default".into(), "a".into());
     assert!(Arc::ptr_eq(
-        &one.configuration.entries[&key],
-        &same.configuration.entries[&key]
+        &one.configuration.service_entries[&key],
+        &same.configuration.service_entries[&key]
     ));
     // Another file, another order, other comments.
     directory.write("a.yaml", &(entry("b", 3) + "# a\n" + &entry("a", 1)));
     let next = directory.files.read().unwrap().contribution;
     assert!(Arc::ptr_eq(
-        &one.configuration.entries[&key],
-        &next.configuration.entries[&key]
+        &one.configuration.service_entries[&key],
+        &next.configuration.service_entries[&key]
     ));
-    assert_ne!(one.configuration.entries, next.configuration.entries);
+    assert_ne!(
+        one.configuration.service_entries,
+        next.configuration.service_entries
+    );
 }
 
 const CLUSTER: &str = "
@@ -482,7 +487,10 @@ fn an_object_of_no_time_keeps_its_last_good_version() {
     directory.write("a.yaml", &(entry("a", 1) + service));
     let before = directory.files.read().unwrap().contribution;
     assert_eq!(
-        (before.configuration.entries.len(), before.services.len()),
+        (
+            before.configuration.service_entries.len(),
+            before.services.len()
+        ),
         (1, 1)
     );
     let dated = |text: &str| text.replace("metadata:\n", "metadata:\n  creationTimestamp: today\n");
@@ -537,7 +545,7 @@ fn a_file_of_many_documents_may_be_long() {
     fs::write(root.path().join("all.yaml"), text).unwrap();
     let read = Files::new(root.path(), names(), true).read().unwrap();
     assert_eq!(read.messages, []);
-    assert_eq!(read.contribution.configuration.entries.len(), 100);
+    assert_eq!(read.contribution.configuration.service_entries.len(), 100);
 }
 
 /// Returns the lines at which invalid documents begin.
@@ -651,7 +659,7 @@ fn an_object_that_is_too_large_is_refused_alone() {
     assert_eq!(now.services, before.services);
     let names: Vec<_> = now
         .configuration
-        .entries
+        .service_entries
         .values()
         .map(|one| (&*one.name, one.spec.ports[0].number))
         .collect();

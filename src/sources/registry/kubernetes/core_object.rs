@@ -12,7 +12,7 @@ use super::custom::RawObject;
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
-/// A kind without effect, and its possible API versions, newest first.
+/// A kind without effect, and its possible API versions, the oldest first.
 #[derive(Debug)]
 pub(super) struct Inert {
     pub(super) kind: &'static api::config::Kind,
@@ -21,17 +21,17 @@ pub(super) struct Inert {
 
 impl Inert {
     pub(super) fn api_version(&self) -> String {
-        let version = self.versions.first().copied().unwrap_or_default();
+        let version = self.versions.last().copied().unwrap_or_default();
         format!("{}/{version}", self.kind.group)
     }
 }
 
 /// The group that most are of.
 const GROUP: &str = "networking.istio.io";
-/// The API versions of these kinds, newest first.
-const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
+/// The API versions of these kinds, the oldest first.
+const VERSIONS: [&str; 3] = ["v1alpha3", "v1beta1", "v1"];
 /// Versions of kinds of later releases: they have none in the table.
-const LATER_VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
+const LATER_VERSIONS: [&str; 2] = ["v1alpha1", "v1"];
 
 /// All of these kinds, by group and kind.
 static INERT: LazyLock<Vec<Inert>> = LazyLock::new(|| {
@@ -44,7 +44,7 @@ static INERT: LazyLock<Vec<Inert>> = LazyLock::new(|| {
             versions: match kind.versions {
                 [] if kind.group == GROUP => VERSIONS.to_vec(),
                 [] => LATER_VERSIONS.to_vec(),
-                all => all.iter().rev().copied().collect(),
+                all => all.to_vec(),
             },
         })
         .collect();
@@ -57,7 +57,7 @@ pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'
     INERT.iter().enumerate().map(|(at, inert)| {
         let resource = Resource {
             group: inert.kind.group,
-            version: inert.versions.first().copied().unwrap_or_default(),
+            version: inert.versions.last().copied().unwrap_or_default(),
             name: inert.kind.plural,
         };
         (at, resource, inert.versions.as_slice())

@@ -56,7 +56,7 @@ impl<T: ConfigurationKind> Kind for Custom<T> {
 /// Returns the newest version. A server with several versions converts between them, so any of them will do.
 pub(super) const fn newest(versions: &'static [&'static str]) -> &'static str {
     match versions {
-        [first, ..] => first,
+        [.., last] => last,
         [] => "v1",
     }
 }
@@ -277,7 +277,7 @@ mod tests {
     }
 
     fn hosts(configs: &Configs) -> Vec<String> {
-        let all = &configs.said().entries;
+        let all = &configs.said().service_entries;
         all.values()
             .flat_map(|one| one.spec.hosts.clone())
             .collect()
@@ -294,7 +294,13 @@ mod tests {
         configs.apply(reader.changed().await.unwrap());
         assert_eq!(hosts(&configs), ["a.example"]);
         assert_eq!(
-            configs.said().entries.values().next().unwrap().created,
+            configs
+                .said()
+                .service_entries
+                .values()
+                .next()
+                .unwrap()
+                .created,
             Some(7)
         );
         let said = words(&configs);

@@ -295,7 +295,7 @@ async fn forward<K: Kind>(
 /// The watch of a kind that may be installed and uninstalled.
 struct Looking {
     resource: Resource,
-    /// API versions that a server may have the kind in, newest first.
+    /// API versions that a server may have the kind in, the oldest first.
     versions: &'static [&'static str],
     installed: Arc<Installed>,
     cluster: Cluster,
@@ -367,7 +367,7 @@ impl Looking {
 
     /// Returns the version in which the server has the kind.
     async fn version(&self) -> Result<Option<&'static str>, Failure> {
-        for &version in self.versions {
+        for &version in self.versions.iter().rev() {
             let resource = Resource {
                 version,
                 ..self.resource

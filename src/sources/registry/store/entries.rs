@@ -134,7 +134,7 @@ pub(super) fn used(
     key: &ObjectKey,
 ) -> Option<Used> {
     let (source, entry) = first(settings, sources, |said| {
-        said.configuration.entries.get(key)
+        said.configuration.service_entries.get(key)
     })?;
     let selector = meaning::selector(&entry.spec);
     let (namespace, _) = key;

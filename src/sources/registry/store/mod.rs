@@ -244,7 +244,10 @@ impl Registries {
         }
         let mut remade = self.entries.selecting(&self.sources, old, new);
         self.workloads(old, new, &mut changes);
-        let (was, is) = (&old.configuration.entries, &new.configuration.entries);
+        let (was, is) = (
+            &old.configuration.service_entries,
+            &new.configuration.service_entries,
+        );
         differ(was, is, &mut remade);
         self.remake(&remade, touched, &mut changes);
         changes

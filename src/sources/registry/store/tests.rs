@@ -10,7 +10,7 @@ use api::model::{
     WorkloadKey, World,
 };
 use api::networking::{
-    self, DestinationRule, NetworkingKind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    self, DestinationRule, DiscoveryKind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
 };
 use api::yaml::{self, Limits};
 use serde_json::json;
@@ -45,7 +45,7 @@ pub(super) fn source(registry: Registry, cluster: &str) -> SourceId {
     }
 }
 
-pub(super) fn configured<T: NetworkingKind>(
+pub(super) fn configured<T: DiscoveryKind>(
     namespace: &str,
     name: &str,
     spec: &str,
@@ -1109,7 +1109,7 @@ fn an_annotation_of_an_entry_prefers_near_endpoints() {
     let files = source(Registry::External, "local");
     for near in [false, true, false] {
         let mut said = Said::default().entry("b", &format!("{B} exportTo: ['.', web]}}"));
-        for one in Arc::make_mut(&mut said.0.configuration.entries).values_mut() {
+        for one in Arc::make_mut(&mut said.0.configuration.service_entries).values_mut() {
             Arc::make_mut(one).prefers_close = near;
         }
         put(&mut registries, &files, said);

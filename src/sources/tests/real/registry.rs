@@ -216,7 +216,7 @@ async fn a_kind_is_installed_and_removed_while_it_is_read() {
     let told = source
         .until("all is read", |told| told.standing == SyncState::Synced)
         .await;
-    assert!(told.contribution.configuration.entries.is_empty() && told.error.is_none());
+    assert!(told.contribution.configuration.service_entries.is_empty() && told.error.is_none());
     apply(&definition());
     kubectl(&[
         "wait",
@@ -232,7 +232,7 @@ async fn a_kind_is_installed_and_removed_while_it_is_read() {
         }));
     }
     let hosts = |told: &ClusterUpdate| -> Vec<String> {
-        let all = told.contribution.configuration.entries.values();
+        let all = told.contribution.configuration.service_entries.values();
         all.flat_map(|one| one.spec.hosts.clone()).collect()
     };
     let told = source

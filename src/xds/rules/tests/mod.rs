@@ -37,7 +37,7 @@ use api::model::{
     Configured, Endpoint, EndpointAddress, Labels, Locality, Objects, Port, Protocol, Registry,
     Resolution, Service, ServiceKey, Shards, Target, World,
 };
-use api::networking::{DestinationRule, NetworkingKind, VirtualService};
+use api::networking::{DestinationRule, DiscoveryKind, VirtualService};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -131,7 +131,7 @@ fn world() -> World {
 }
 
 /// A valid object of the namespace `demo`, or of another: `NAMESPACE/NAME`.
-fn object<T: NetworkingKind>(name: &str, created: i64, spec: &str) -> Arc<Configured<T>> {
+fn object<T: DiscoveryKind>(name: &str, created: i64, spec: &str) -> Arc<Configured<T>> {
     let (namespace, name) = name.split_once('/').unwrap_or(("demo", name));
     let spec: String = spec.lines().map(|line| format!("  {line}\n")).collect();
     let text = format!(
@@ -159,7 +159,7 @@ fn object<T: NetworkingKind>(name: &str, created: i64, spec: &str) -> Arc<Config
     })
 }
 
-fn insert<T: NetworkingKind + Clone>(objects: &mut Arc<Objects<T>>, object: Arc<Configured<T>>) {
+fn insert<T: DiscoveryKind + Clone>(objects: &mut Arc<Objects<T>>, object: Arc<Configured<T>>) {
     let key = (object.namespace.clone(), object.name.clone());
     Arc::make_mut(objects).insert(key, object);
 }

@@ -23,7 +23,7 @@ use api::model::{
     Service, ServiceKey, Shards, Target, TlsMode, World,
 };
 use api::networking::{
-    DestinationRule, EnvoyFilter, Gateway, NetworkingKind as Rule, Sidecar, VirtualService,
+    DestinationRule, DiscoveryKind as Rule, EnvoyFilter, Gateway, Sidecar, VirtualService,
 };
 use api::security::{AuthorizationPolicy, KeySet, KeysPlace, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3 as core;

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use crate::config::document::{Part, documents};
-use crate::config::rules::{RULES, check_rule};
+use crate::config::kinds::row;
+use crate::config::rules::check_rule;
+use crate::config::{KINDS, Kind};
 use crate::yaml::Node;
 
 /// Names that rules ask for, and some that they do not.
@@ -218,7 +220,7 @@ pub(super) fn turned(value: &Value) -> Value {
     }
 }
 
-fn sorted(kind: &str, spec: &Value) -> Vec<(String, String)> {
+fn sorted(kind: &Kind, spec: &Value) -> Vec<(String, String)> {
     let said = check_rule(kind, "ns", "x", spec).into_iter();
     let mut said: Vec<_> = said.map(|found| (found.path, found.message)).collect();
     said.sort();
@@ -232,10 +234,10 @@ proptest! {
     fn rules_never_panic_and_lead_to_a_place(spec in any_spec()) {
         let node = Node::of_json(&json!({"metadata": {"name": "x"}, "spec": spec}));
         let part = Part::new(&node);
-        for (kind, _) in RULES {
+        for kind in KINDS {
             let findings = check_rule(kind, "ns", "x", &spec);
             for found in &findings {
-                prop_assert!(leads_to_a_place(&part, &found.path), "{kind} {found:?}");
+                prop_assert!(leads_to_a_place(&part, &found.path), "{} {found:?}", kind.kind);
             }
             let mut ordered = findings.clone();
             part.order(&mut ordered);
@@ -245,7 +247,7 @@ proptest! {
 
     #[test]
     fn the_order_of_keys_changes_nothing(spec in any_spec()) {
-        for (kind, _) in RULES {
+        for kind in KINDS {
             prop_assert_eq!(sorted(kind, &spec), sorted(kind, &turned(&spec)));
         }
     }
@@ -267,7 +269,7 @@ proptest! {
             ("VirtualService", json!({"hosts": ["a"], "http": [{"rewrite": {"uri": "/"}, "headers": headers}]})),
             ("HTTPAPISpec", json!({"attributes": {"attributes": values}})),
         ] {
-            prop_assert_eq!(sorted(kind, &spec), sorted(kind, &turned(&spec)));
+            prop_assert_eq!(sorted(row(kind), &spec), sorted(row(kind), &turned(&spec)));
         }
     }
 
@@ -326,7 +328,7 @@ fn large_objects_cost_no_square() {
         ),
     ] {
         let start = Instant::now();
-        check_rule(kind, "ns", "x", &spec);
+        check_rule(row(kind), "ns", "x", &spec);
         // A square of these numbers takes minutes, even on an idle machine.
         assert!(
             start.elapsed() < Duration::from_secs(20),

@@ -257,7 +257,7 @@ fn named(name: &str, host: &str) -> Value {
 }
 
 fn hosts(told: &ClusterUpdate) -> Vec<&str> {
-    let all = told.contribution.configuration.entries.values();
+    let all = told.contribution.configuration.service_entries.values();
     all.flat_map(|one| &one.spec.hosts)
         .map(String::as_str)
         .collect()

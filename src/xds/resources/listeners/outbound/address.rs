@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{Endpoint, ObjectRef, ServiceKey};
-use api::networking::{NetworkingKind, Sidecar};
+use api::networking::{DiscoveryKind, Sidecar};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
 use super::{Builder, extras};
