@@ -321,8 +321,9 @@ impl<K: Kind> Watcher<K> {
     }
 
     /// Lists, unless `resumed` has the version at which the last watch broke, and watches until another list is due. Leaves in
-    /// `resumed` where the next watch can resume: a watch that has lasted proves its version, whereas a server that was
-    /// restored from a backup would wait in silence for a version that it has not reached.
+    /// `resumed` where the next watch can resume: a watch that has lasted and was cut proves its version. A server that falls
+    /// silent is not trusted to have sent everything, and one that was restored from a backup would wait for a version that it
+    /// has not reached.
     async fn round(
         &mut self,
         store: &mut Writer<K>,
@@ -350,7 +351,8 @@ impl<K: Kind> Watcher<K> {
                     return Ok(());
                 }
                 Err(failure) => {
-                    let may_resume = may_resume && failure.is_away();
+                    let is_cut = matches!(failure.cause, Cause::Broken(_));
+                    let may_resume = may_resume && is_cut;
                     *resumed = may_resume.then_some(version);
                     return Err(failure);
                 }
