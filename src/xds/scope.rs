@@ -206,22 +206,21 @@ impl ProxyRules {
         })
     }
 
+    /// Returns true if applications use the port of this name as a proxy, because a Sidecar says so.
+    pub(crate) fn has_proxy_at(&self, port: &str) -> bool {
+        let port = port.parse().ok();
+        let mut all = self.visible.listeners.iter();
+        all.any(|(stand, _)| port.is_some() && stand.port == port && stand.is_proxy)
+    }
+
     /// The same for the routes of one listener: of that of the port, or of the one whose services have their own ports.
-    /// `None`: the port of an application's proxy.
+    /// `None`: the mesh's port that applications use as a proxy, where all that the workload sees is served.
     pub(crate) fn within(&self, port: Option<u16>) -> Self {
         let all = &self.visible.listeners;
-        let found = match port {
-            Some(port) => {
-                let of_port = all.iter().find(|(stand, _)| stand.port == Some(port));
-                let is_proxys = of_port.is_some_and(|(stand, _)| stand.is_proxy);
-                let of_port = of_port.filter(|_| !is_proxys);
-                of_port.or_else(|| all.iter().find(|(stand, _)| stand.is_of_all_ports()))
-            }
-            None => {
-                let is_port = |stand: &EgressListener| stand.is_proxy && stand.socket.is_none();
-                all.iter().find(|(stand, _)| is_port(stand))
-            }
-        };
+        let found = port.and_then(|port| {
+            let of_port = all.iter().find(|(stand, _)| stand.port == Some(port));
+            of_port.or_else(|| all.iter().find(|(stand, _)| stand.is_of_all_ports()))
+        });
         let sight = match (found, port) {
             (Some((_, sight)), _) => sight.clone(),
             (None, None) => self.visible.whole.clone(),
@@ -315,6 +314,8 @@ impl ProxyRules {
             let of_host = |host: &str| {
                 let mut rules = of.get(host)?.clone();
                 rules.retain(|rule| self.is_selected(rule, namespace));
+                // One for some workloads is more specific than one for all of the namespace, however old that is.
+                rules.sort_by_key(|rule| rule.spec().workload_selector.is_none());
                 (!rules.is_empty()).then_some(rules)
             };
             // Wildcards come before names.

@@ -54,7 +54,7 @@ pub(crate) fn outbound(
     let at_socket = rules.at_socket(name);
     let has_port = at_socket.is_none();
     // Requests to all ports come in there.
-    let is_proxy = &**name == HTTP_PROXY || at_socket.is_some();
+    let is_proxy = &**name == HTTP_PROXY || at_socket.is_some() || rules.has_proxy_at(name);
     // Of a port of one service alone the services of all listeners count.
     let rules = &at_socket.unwrap_or_else(|| rules.within(name.parse().ok()));
     let service_ports = rules.routed();
@@ -81,7 +81,7 @@ pub(crate) fn outbound(
     if chosen.is_empty() && !is_proxy {
         return None;
     }
-    let port = name.parse().ok();
+    let port = name.parse().ok().filter(|_| !is_proxy);
     // A rule for an address is asked before the service that has it, whose name is another.
     let mut hosts = making.hosts_alone(port, |host| host.parse::<IpAddr>().is_ok());
     hosts.extend(chosen.into_iter().filter_map(|service_port| {

@@ -233,12 +233,17 @@ pub(crate) fn failover_labels(rule: &DestinationRule) -> impl Iterator<Item = &s
     all.map(String::as_str)
 }
 
-/// Returns true if an endpoint is in a subset: it has all its labels.
-pub(crate) fn is_in(subset: &Subset, endpoint: &Endpoint) -> bool {
+/// Returns true if an endpoint is in a subset: it has all its labels. `of_place`: labels that nobody writes at a workload, such as
+/// `topology.kubernetes.io/zone`, by its locality, cluster and network; empty: there is none of this name.
+pub(crate) fn is_in<'a>(
+    subset: &Subset,
+    endpoint: &Endpoint,
+    of_place: impl Fn(&str) -> &'a str,
+) -> bool {
     let mut wanted = subset.labels.iter();
-    wanted.all(|(name, value)| {
-        let has = endpoint.labels.get(name.as_str());
-        has.is_some_and(|has| **has == **value)
+    wanted.all(|(name, value)| match endpoint.labels.get(name.as_str()) {
+        Some(has) => **has == **value,
+        None => !value.is_empty() && of_place(name) == value,
     })
 }
 

@@ -21,6 +21,11 @@ trait PolicyKind: DiscoveryKind {
 
     /// Objects that it is for, in place of a selector.
     fn targets(&self) -> Vec<&PolicyTargetReference>;
+
+    /// Returns true if it is for workloads of its own namespace, even in the root namespace.
+    fn is_local(&self) -> bool {
+        !self.targets().is_empty()
+    }
 }
 
 impl PolicyKind for AuthorizationPolicy {
@@ -40,6 +45,12 @@ impl PolicyKind for PeerAuthentication {
 
     fn targets(&self) -> Vec<&PolicyTargetReference> {
         Vec::new()
+    }
+
+    /// One with a selector is for workloads, and the root namespace alone says nothing of those of others.
+    fn is_local(&self) -> bool {
+        let mut selectors = self.selector.iter();
+        selectors.any(|selector| !selector.match_labels.is_empty())
     }
 }
 
@@ -203,7 +214,7 @@ fn by_namespace<T: PolicyKind>(objects: &Objects<T>, services: &Selectors<'_>) -
         }
         let one = Selecting {
             any,
-            is_local: !object.spec.targets().is_empty(),
+            is_local: object.spec.is_local(),
             rule: Arc::new(Rule::new(object, Vec::new())),
         };
         all.entry(object.namespace.clone()).or_default().push(one);

@@ -18,7 +18,7 @@ use crate::node::Kind;
 use crate::resources::clusters::{self, ByServerName, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::listeners::{is_beside, is_every_proxys};
-use crate::resources::locality::{self, OfRules, Preference, Standpoint};
+use crate::resources::locality::{self, EndpointPlace, OfRules, Preference, Standpoint};
 use crate::rules::destination_rule::{self, EffectivePolicy, Purpose, ServicePolicies};
 use crate::rules::envoy_filter::Patcher;
 use crate::rules::file_secrets::FileSecrets;
@@ -103,8 +103,12 @@ impl ProxyView {
         let of_port = snapshot
             .by_port()
             .of(&snapshot.world, key, &service_port.port.name);
-        let of_port = of_port.filter(|(_, endpoint)| {
-            subset.is_none_or(|subset| destination_rule::is_in(subset, endpoint))
+        let of_port = of_port.filter(|(cluster, endpoint)| {
+            subset.is_none_or(|subset| {
+                let network = snapshot.network_of(cluster, endpoint);
+                let place = EndpointPlace::of(cluster, network, endpoint);
+                destination_rule::is_in(subset, endpoint, |name| place.label(name))
+            })
         });
         let mut lost = Vec::new();
         let kept = of_port.filter(|(_, endpoint)| {

@@ -121,10 +121,18 @@ impl Stream {
         })
     }
 
-    /// Forgets what was said, and is still to be said, of secrets that nobody asks for any more.
+    /// Forgets what was said, and is still to be said, of secrets that nobody asks for any more. No response follows by whose ACK
+    /// the refusal of the last one would go.
     pub(super) fn forget_refused(&mut self) {
         let secrets = &self.secrets;
-        self.alone.refused.retain(|name, _| secrets.has(name));
+        let forgotten = self.alone.refused.extract_if(.., |name, _| !secrets.has(name));
+        let forgotten: Vec<Nack> = forgotten.map(|(_, (_, nack))| nack).collect();
         self.alone.sent.retain(|name, _| secrets.has(name));
+        let standing = &mut self.ack_states.secrets.nack;
+        let is_forgotten = |nack: &mut Nack| {
+            let same = |one: &Nack| (&one.message, one.at) == (&nack.message, nack.at);
+            forgotten.iter().any(same)
+        };
+        standing.take_if(is_forgotten);
     }
 }

@@ -296,7 +296,7 @@ impl InboundParameters<'_> {
             .iter()
             .flat_map(|inbound_port| &inbound_port.from);
         let mut from = self.filters.from.clone();
-        for one in of_ports {
+        for one in of_ports.chain(self.peers.from()) {
             if !from.contains(one) {
                 from.push(one.clone());
             }

@@ -155,7 +155,12 @@ pub(crate) fn build<'a>(
             builder.is_for_nothing();
         }
         for service_port in turns(left, place.cluster.as_str()) {
-            match stand.protocol.filter(|_| service_port.protocol.is_auto()) {
+            // A Sidecar may say that requests are to be connections; what a service calls connections has no routes.
+            let counts = |declared: &Protocol| {
+                service_port.protocol.is_auto()
+                    || (service_port.protocol.is_http() && !declared.is_http())
+            };
+            match stand.protocol.filter(counts) {
                 Some(protocol) => {
                     let declared = ServicePort {
                         protocol,

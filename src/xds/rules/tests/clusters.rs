@@ -56,6 +56,44 @@ fn a_subset_is_a_cluster_of_the_endpoints_with_its_labels() {
     assert!(all.get(V1).is_some() && all.get(A).is_some());
 }
 
+/// Nobody writes the labels of a place at a workload.
+#[test]
+fn a_subset_may_be_of_a_place() {
+    let of = |label: &str| {
+        let view = with(&format!("host: a\nsubsets: [{{name: v1, labels: {{{label}}}}}]"));
+        addresses(&*view, V1)
+    };
+    let all = ["10.0.1.1", "10.0.1.2", "10.0.1.3"];
+    assert_eq!(of("topology.kubernetes.io/region: region-v2"), all[2..]);
+    assert_eq!(of("topology.istio.io/cluster: Kubernetes"), all);
+    let both = "version: v1, topology.kubernetes.io/region: region-v1";
+    assert_eq!(of(both), all[..2]);
+    assert!(of("topology.kubernetes.io/region: elsewhere").is_empty());
+    assert!(of("topology.kubernetes.io/zone: ''").is_empty());
+}
+
+/// A rule for some workloads is more specific than one for the namespace, however old that is.
+#[test]
+fn a_rule_for_the_workload_comes_first() {
+    let mut world = world();
+    let pool = |most: u32| format!("connectionPool: {{tcp: {{maxConnections: {most}}}}}");
+    let general = format!("host: a\ntrafficPolicy: {{{}}}", pool(10));
+    let selecting = format!(
+        "host: a\nworkloadSelector: {{matchLabels: {{app: c}}}}\ntrafficPolicy: {{{}}}",
+        pool(3)
+    );
+    destination_rule(&mut world, "general", 1, &general);
+    destination_rule(&mut world, "selecting", 2, &selecting);
+    let snapshot = snapshot(world);
+    let most = |labels: &[(&str, &str)]| {
+        let one = cluster(&*snapshot.view(&node("demo", labels)), A);
+        let thresholds = one.circuit_breakers.unwrap().thresholds;
+        thresholds[0].max_connections.unwrap().value
+    };
+    assert_eq!(most(&[("app", "c")]), 3);
+    assert_eq!(most(&[("app", "d")]), 10);
+}
+
 fn cluster_path(view: &dyn View, name: &str) -> String {
     let metadata = cluster(view, name).metadata.unwrap();
     let path = metadata.filter_metadata["istio"].fields["config"]

@@ -148,9 +148,9 @@ fn tls_goes_by_the_name_that_the_client_says() {
         );
     }
     let names = format!("tls: [{{match: [{{sniHosts: [a.example]}}], {X}}}]");
-    // At an address of its own no other name leads anywhere, and other ports are as they were.
-    assert_eq!(of(true, 443, &names), ["a.example -> x:9000"]);
-    assert_eq!(of(true, 444, &names), ["a.example -> x:9000"]);
+    // At an address of its own other names lead to the service, and other ports are as they were.
+    assert_eq!(of(true, 443, &names), ["a.example -> x:9000", "-> s:443"]);
+    assert_eq!(of(true, 444, &names), ["a.example -> x:9000", "-> s:444"]);
     assert_eq!(of(true, 7000, &names), ["-> s:7000"]);
 }
 

@@ -146,12 +146,30 @@ fn the_policy_that_is_nearest_to_a_port_says_what_it_takes() {
             "pt t pt t t",
         ),
         (ALL, vec![("demo", &inherits)], "t t t t t"),
-        // In the root namespace one for some workloads is for those of all namespaces.
-        (OFF, vec![(root, &web_strict)], "t t t t t"),
+        // In the root namespace one for some workloads is for those of that namespace.
+        (OFF, vec![(root, &web_strict)], "p p p p p"),
+        (
+            OFF,
+            vec![(root, &web_strict), ("demo", &web_disable)],
+            "p p p p p",
+        ),
     ] {
         let taken = taken(peer_world(mesh, &policies));
         assert_eq!(taken, expected, "{mesh} {policies:?}");
     }
+}
+
+/// Envoy refuses a listener whose certificates are missing: the policy that asks for them is named beside its words.
+#[test]
+fn listeners_name_the_policy_that_they_are_secured_by() {
+    let snapshot = snapshot(peer_world(OFF, &[("demo", "mtls: {mode: STRICT}")]));
+    let view = snapshot.view(&node("demo", &LABELS));
+    let listener = view.get(Type::Listener, "virtualInbound").unwrap();
+    let from: Vec<_> = listener.from.iter().map(ToString::to_string).collect();
+    assert!(
+        from.contains(&"PeerAuthentication demo/p0".to_owned()),
+        "{from:?}"
+    );
 }
 
 /// Servers come first, and nobody is left without a way.

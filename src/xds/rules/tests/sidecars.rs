@@ -606,8 +606,30 @@ fn a_port_for_applications_that_use_a_proxy_has_all_http_services() {
         "egress: [{port: {number: 3128, protocol: HTTP_PROXY, name: p}, bind: 127.0.0.1, captureMode: NONE, hosts: ['other/*']}]",
     );
     assert_eq!(names(&*view, Type::Listener), ["127.0.0.1_3128"]);
-    assert_eq!(names(&*view, Type::Route), ["http_proxy"]);
-    assert_eq!(hosts(&*view, "http_proxy"), ["c:80"]);
+    assert_eq!(names(&*view, Type::Route), ["3128"]);
+    assert_eq!(hosts(&*view, "3128"), ["c:80"]);
+    // Each of several has the services that it imports.
+    let view = seen(
+        "egress: [{port: {number: 3128, protocol: HTTP_PROXY, name: p}, bind: 127.0.0.1, captureMode: NONE, hosts: ['other/*']}, \
+         {port: {number: 3129, protocol: HTTP_PROXY, name: q}, bind: 127.0.0.1, captureMode: NONE, hosts: ['./b.demo.svc.cluster.local']}]",
+    );
+    assert_eq!(names(&*view, Type::Route), ["3128", "3129"]);
+    assert_eq!(hosts(&*view, "3128"), ["c:80"]);
+    assert_eq!(hosts(&*view, "3129"), ["b:80"]);
+}
+
+/// The protocol that a Sidecar declares for a port counts where a service says another, as far as it can be served.
+#[test]
+fn requests_are_connections_where_a_sidecar_says_so() {
+    let spec = |protocol: &str| {
+        format!(
+            "egress: [{{port: {{number: 80, protocol: {protocol}, name: p}}, hosts: ['./b.demo.svc.cluster.local']}}]"
+        )
+    };
+    assert_eq!(names(&*seen(&spec("HTTP")), Type::Route), ["80"]);
+    let view = seen(&spec("TCP"));
+    assert_eq!(names(&*view, Type::Listener), ["0.0.0.0_80"]);
+    assert_eq!(names(&*view, Type::Route), [""; 0]);
 }
 
 /// Where nothing is intercepted, applications call the loopback, or what the Sidecar binds.

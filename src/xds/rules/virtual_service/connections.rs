@@ -32,9 +32,16 @@ pub(crate) struct ConnectionMatch {
 pub(crate) struct Connections {
     /// In order: of two with the same conditions the first counts.
     pub(crate) targets: Vec<ConnectionMatch>,
-    /// The clusters of connections that no target matches; `None`: they go nowhere.
+    /// The clusters of connections that no target matches; `None`: no route names any.
     pub(crate) rest: Option<Shares>,
     pub(crate) from: ObjectRef,
+}
+
+impl Connections {
+    /// Returns true if some are told by the name that the client says.
+    pub(crate) fn has_names(&self) -> bool {
+        self.targets.iter().any(|target| !target.names.is_empty())
+    }
 }
 
 /// `None`: no rule says anything of connections of this proxy to this port.

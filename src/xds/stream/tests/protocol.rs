@@ -882,6 +882,26 @@ fn secrets_in_files_of_a_client_stand_alone() {
         wire.ack(Secret);
         assert_eq!(refused(&wire), (false, Vec::new()));
     }
+    // What is not wanted any more is refused no more, though no response follows.
+    for mut wire in [Wire::sotw(&world), Wire::delta(&world)] {
+        wire.names(Secret, &names[..1]);
+        assert_eq!(wire.all(), ["sds file-cert:/a~/b=1"]);
+        wire.ask(&Request {
+            nonce: wire.nonce(Secret),
+            names: [names[0].to_owned()].into(),
+            error: Some("no such file: /a".to_owned()),
+            ..Request::of(Secret)
+        });
+        assert!(wire.stream.status(Secret).unwrap().nack.is_some());
+        wire.ask(&Request {
+            nonce: wire.nonce(Secret),
+            unsubscribe: vec![names[0].to_owned()],
+            ..Request::of(Secret)
+        });
+        assert_eq!(wire.all(), [""; 0]);
+        assert!(wire.stream.status(Secret).unwrap().nack.is_none());
+        assert!(wire.stream.refusals(Secret).is_empty());
+    }
     // Alone from the beginning; and what is not wanted any more does not come.
     let mut wire = Wire::sotw(&world);
     wire.names(Secret, &names[..2]);

@@ -63,8 +63,8 @@ impl Builder<'_> {
         let mut from: Vec<ObjectRef> = by_rule.map(|rule| rule.from.clone()).into_iter().collect();
         let mut carries = Vec::new();
         let tcp = self.tcp(service_port, to, &mut carries);
-        // Of what a rule tells by names the rest goes nowhere.
-        let is_closed = rest.is_some_and(|rest| rest.is_none());
+        // What a rule leaves goes to the service, as it does without a rule.
+        let has_names = by_rule.is_some_and(|rule| rule.has_names());
         let sniffed = sniffs.then(|| self.http(&name, service_port.authority(), Extras::default()));
         let mut chains = by_rule.map_or_else(Vec::new, |rule| {
             self.chains(
@@ -86,8 +86,6 @@ impl Builder<'_> {
             from.append(&mut carries);
             routes.push(service_port.authority().as_str().into());
             chain::sniffed(&Match::any(), http, vec![tcp])
-        } else if is_closed {
-            Vec::new()
         } else {
             from.append(&mut carries);
             vec![Match::any().chain(tcp)]
@@ -99,7 +97,7 @@ impl Builder<'_> {
             direction: TrafficDirection::Outbound,
             bound: false,
             inspect: Inspect {
-                tls: sniffs || is_closed,
+                tls: sniffs || has_names,
                 http: sniffs,
             },
             chains,

@@ -10,7 +10,6 @@ use crate::common::conflict::{Conflict, INVALID_LISTENER, TCP_OVER_TCP};
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::listeners::{Frame, Inspect, ListenAddress, fixed, is_envoys, is_own, name};
-use crate::resources::routes::HTTP_PROXY;
 use crate::scope::EgressListener;
 
 /// The address that services of one group share which have none of their own.
@@ -147,7 +146,8 @@ impl Builder<'_> {
             self.report_at_sidecar(Conflict::new(INVALID_LISTENER, name, message));
             return;
         }
-        let http = self.http(&name, HTTP_PROXY.to_owned(), Extras::default());
+        let of_port = port.to_string();
+        let http = self.http(&name, of_port.clone(), Extras::default());
         let frame = Frame {
             name,
             address: ListenAddress::Port(address, more, port),
@@ -157,7 +157,7 @@ impl Builder<'_> {
             chains: vec![Match::any().chain(http)],
             default: None,
         };
-        let routes = vec![HTTP_PROXY.into()];
+        let routes = vec![of_port.into()];
         self.insert(frame, routes, self.only_address(), false, Vec::new(), &[]);
     }
 }
