@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use api::debounce::Burst;
 
-use crate::catalog::Group;
+use crate::collections::Group;
 
 /// The delays after which changes of a group are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DebounceRule {
+pub struct DebounceOptions {
     /// The time without a change.
     pub quiet: Duration,
     /// The longest time since the first unpublished change.
-    pub most: Duration,
+    pub max: Duration,
     /// The least time since the last publish.
     pub apart: Duration,
 }
 
-impl DebounceRule {
+impl DebounceOptions {
     pub const fn of(group: Group) -> Self {
         match group {
             Group::Default => Self {
                 quiet: Duration::from_millis(500),
-                most: Duration::from_secs(1),
+                max: Duration::from_secs(1),
                 apart: Duration::ZERO,
             },
             Group::SyntheticServiceEntry => Self {
                 quiet: Duration::ZERO,
-                most: Duration::ZERO,
+                max: Duration::ZERO,
                 apart: Duration::from_millis(100),
             },
         }
@@ -45,7 +45,7 @@ struct PendingChanges {
 
 /// The changes to publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct DueChanges {
     /// The time of the first change.
     pub since: Duration,
     /// The number of changes.
@@ -55,7 +55,7 @@ pub struct Due {
 /// The debounce of one group.
 #[derive(Debug)]
 pub struct Debounce {
-    rule: DebounceRule,
+    options: DebounceOptions,
     open: bool,
     waiting: Option<PendingChanges>,
     published: Option<Duration>,
@@ -63,9 +63,9 @@ pub struct Debounce {
 
 impl Debounce {
     /// Creates a closed debounce: nothing is due before [`Self::open`].
-    pub fn new(rule: DebounceRule) -> Self {
+    pub fn new(options: DebounceOptions) -> Self {
         Self {
-            rule,
+            options,
             open: false,
             waiting: None,
             published: None,
@@ -96,13 +96,13 @@ impl Debounce {
     }
 
     /// Returns the changes if a snapshot is due now; the caller builds it.
-    pub fn due(&mut self, now: Duration) -> Option<Due> {
+    pub fn due(&mut self, now: Duration) -> Option<DueChanges> {
         if self.deadline()? > now {
             return None;
         }
         let waiting = self.waiting.take()?;
         self.published = Some(now);
-        Some(Due {
+        Some(DueChanges {
             since: waiting.burst.first,
             count: waiting.count,
         })
@@ -111,8 +111,10 @@ impl Debounce {
     /// Returns the time to call [`Self::due`]; `None`: not before the next change.
     pub fn deadline(&self) -> Option<Duration> {
         let waiting = self.waiting.filter(|_| self.open)?;
-        let deadline = waiting.burst.deadline(self.rule.quiet, self.rule.most);
-        let apart = self.published.map(|at| at.saturating_add(self.rule.apart));
+        let deadline = waiting.burst.deadline(self.options.quiet, self.options.max);
+        let apart = self
+            .published
+            .map(|at| at.saturating_add(self.options.apart));
         Some(deadline.max(apart.unwrap_or_default()))
     }
 }
@@ -128,7 +130,7 @@ mod tests {
     /// Plays changes, with `open` called at this time, and polls every millisecond. Returns the times of publishes, with
     /// their number of changes.
     fn play(group: Group, open: u64, changes: &[u64], until: u64) -> Vec<(u64, u64)> {
-        let mut debounce = Debounce::new(DebounceRule::of(group));
+        let mut debounce = Debounce::new(DebounceOptions::of(group));
         let mut log = Vec::new();
         for now in 0..until {
             for _ in changes.iter().filter(|time| **time == now) {
@@ -188,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_new_session_waits_again() {
-        let mut debounce = Debounce::new(DebounceRule::of(Group::Default));
+        let mut debounce = Debounce::new(DebounceOptions::of(Group::Default));
         debounce.open(at(0));
         debounce.open(at(100));
         assert_eq!(debounce.deadline(), Some(at(500)));
@@ -198,7 +200,7 @@ mod tests {
         debounce.open(at(9000));
         assert_eq!(
             debounce.due(at(9500)),
-            Some(Due {
+            Some(DueChanges {
                 since: at(200),
                 count: 2
             })

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! * `access`: the identities that may connect.
-//! * `catalog`: the collections, and the groups that are published together.
+//! * `collections`: the collections, and the groups that are published together.
 //! * `limits`: the bounds on a peer's names and messages, and on the waits between two attempts to dial.
 //! * `session`: the states from the first event of a source to its transforms.
 //! * `version`: versions by content, of a resource and of a collection.
@@ -30,7 +30,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
-pub mod catalog;
+pub mod collections;
 pub mod debounce;
 pub mod limits;
 pub mod objects;

@@ -133,7 +133,9 @@ mod tests {
         let resource = resource(&sent, None);
         let mut sink = sink(COLLECTION);
         let response = response("1", COLLECTION, &resource);
-        let handled = sink.response(Duration::ZERO, response, &READER).unwrap();
+        let handled = sink
+            .handle_response(Duration::ZERO, response, &READER)
+            .unwrap();
         let changes = handled.changes.unwrap();
         let (name, got) = &changes.set[0];
         assert_eq!(&**name, "shop/web");
@@ -145,9 +147,11 @@ mod tests {
     fn a_rule_that_is_broken_is_asked_here_too() {
         let mut sink = sink(COLLECTION);
         let response = response("1", COLLECTION, &resource(&object([75, 20]), None));
-        let handled = sink.response(Duration::ZERO, response, &READER).unwrap();
+        let handled = sink
+            .handle_response(Duration::ZERO, response, &READER)
+            .unwrap();
         assert!(handled.request.error_detail.is_none());
-        let (_, held) = sink.held(COLLECTION).next().unwrap();
+        let (_, held) = sink.entries(COLLECTION).next().unwrap();
         assert_eq!(held.status(), ObjectStatus::Refused);
         assert_eq!(
             held.broken,
@@ -213,8 +217,9 @@ mod tests {
             });
             let mut sink = sink(COLLECTION);
             let response = response("1", COLLECTION, &named);
-            sink.response(Duration::ZERO, response, &READER).unwrap();
-            let (_, held) = sink.held(COLLECTION).next().unwrap();
+            sink.handle_response(Duration::ZERO, response, &READER)
+                .unwrap();
+            let (_, held) = sink.entries(COLLECTION).next().unwrap();
             held.broken.join("; ")
         };
         for (name, said) in [
@@ -245,8 +250,9 @@ mod tests {
         let collection = object.kind.collection;
         let mut sink = sink(collection);
         let response = response("1", collection, &resource(&object, None));
-        sink.response(Duration::ZERO, response, &READER).unwrap();
-        let (_, held) = sink.held(collection).next().unwrap();
+        sink.handle_response(Duration::ZERO, response, &READER)
+            .unwrap();
+        let (_, held) = sink.entries(collection).next().unwrap();
         held.status()
     }
 
@@ -255,7 +261,9 @@ mod tests {
         let mut sink = sink(COLLECTION);
         let mut response = response("1", COLLECTION, &resource(&object([75, 25]), None));
         response.resources[0].body.as_mut().unwrap().value = vec![0xff].into();
-        let handled = sink.response(Duration::ZERO, response, &READER).unwrap();
+        let handled = sink
+            .handle_response(Duration::ZERO, response, &READER)
+            .unwrap();
         let error = handled.request.error_detail.unwrap();
         assert_eq!(error.code, 3);
         assert!(error.message.starts_with("shop/web: "), "{}", error.message);
@@ -272,9 +280,11 @@ mod tests {
             });
             let mut sink = sink(collection);
             let response = response("1", collection, &resource);
-            let handled = sink.response(Duration::ZERO, response, &READER).unwrap();
+            let handled = sink
+                .handle_response(Duration::ZERO, response, &READER)
+                .unwrap();
             assert!(handled.changes.is_some(), "{collection}");
-            let (_, held) = sink.held(collection).next().unwrap();
+            let (_, held) = sink.entries(collection).next().unwrap();
             let is_made = collection == SYNTHETIC;
             assert!(!is_made || held.status() == ObjectStatus::Good);
         }

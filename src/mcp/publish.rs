@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::catalog::{Catalog, Group};
-use crate::debounce::{Debounce, DebounceRule, Due};
+use crate::collections::{Collections, Group};
+use crate::debounce::{Debounce, DebounceOptions, DueChanges};
 use crate::snapshot::{GroupSnapshot, Resource, Snapshot};
 
 /// The state of one group.
@@ -24,34 +24,34 @@ struct GroupPublisher {
 pub struct Published {
     pub snapshot: Arc<Snapshot>,
     pub at: Duration,
-    pub due: Due,
+    pub due: DueChanges,
 }
 
 #[derive(Debug)]
 pub struct Publisher {
-    catalog: Arc<Catalog>,
+    collections: Arc<Collections>,
     groups: BTreeMap<Group, GroupPublisher>,
 }
 
 impl Publisher {
     /// Creates a publisher that publishes nothing before [`Self::open`].
-    pub fn new(catalog: Arc<Catalog>) -> Self {
+    pub fn new(collections: Arc<Collections>) -> Self {
         let group_publisher = |group| GroupPublisher {
-            pending: GroupSnapshot::new(&catalog, group),
-            debounce: Debounce::new(DebounceRule::of(group)),
+            pending: GroupSnapshot::new(&collections, group),
+            debounce: Debounce::new(DebounceOptions::of(group)),
             published: None,
         };
         let groups = Group::ALL.map(|group| (group, group_publisher(group)));
         Self {
             groups: groups.into(),
-            catalog,
+            collections,
         }
     }
 
     /// Begins a new session, which sets all resources again.
     pub fn begin(&mut self) {
         for (group, group_publisher) in &mut self.groups {
-            group_publisher.pending = GroupSnapshot::new(&self.catalog, *group);
+            group_publisher.pending = GroupSnapshot::new(&self.collections, *group);
             group_publisher.debounce.close();
         }
     }
@@ -79,7 +79,7 @@ impl Publisher {
         collection: &str,
         change: impl FnOnce(&mut GroupSnapshot) -> bool,
     ) -> bool {
-        let group = self.catalog.find(collection).map(|(_, group)| group);
+        let group = self.collections.find(collection).map(|(_, group)| group);
         let Some(group_publisher) = group.and_then(|group| self.groups.get_mut(&group)) else {
             return false;
         };
@@ -133,7 +133,7 @@ impl Publisher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::SYNTHETIC;
+    use crate::collections::SYNTHETIC;
     use crate::message::RequestResources;
     use crate::snapshot::Origin;
     use crate::source::{Dialer, Source};
@@ -159,8 +159,8 @@ mod tests {
 
     impl Play {
         fn new() -> Self {
-            let catalog = Arc::new(Catalog::new(["a"]));
-            let mut source = Source::new(catalog.clone(), Dialer::Sink);
+            let collections = Arc::new(Collections::new(["a"]));
+            let mut source = Source::new(collections.clone(), Dialer::Sink);
             for collection in ["a", SYNTHETIC] {
                 let request = RequestResources {
                     collection: collection.to_owned(),
@@ -169,7 +169,7 @@ mod tests {
                 source.request(at(0), &request).unwrap();
             }
             Self {
-                publisher: Publisher::new(catalog),
+                publisher: Publisher::new(collections),
                 source,
                 now: at(0),
             }

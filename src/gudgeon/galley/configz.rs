@@ -7,7 +7,7 @@ use api::config::collections::{self, MESH, SYNTHETIC};
 use api::config::{Finding, Object};
 use api::schema;
 use api::wire;
-use mcp::catalog::{Catalog, Group};
+use mcp::collections::{Collections, Group};
 use mcp::message;
 use mcp::snapshot::{Collection, Resource};
 use serde_json::{Map, Value, json};
@@ -136,8 +136,8 @@ fn findings(all: &[Finding]) -> Value {
 /// The resources of a collection, as text; `None`: there is no such collection. Thousands of them take a while, so it is not
 /// for the loop; and one after the other, so that they are in memory once.
 pub(super) fn resources(engine: &GalleyEngine, name: &str) -> Option<String> {
-    let catalog = Catalog::all();
-    let (name, group) = catalog.find(name)?;
+    let collections = Collections::all();
+    let (name, group) = collections.find(name)?;
     let snapshots = engine.snapshots().borrow().clone();
     let snapshot = match group {
         Group::Default => snapshots.default,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::mesh::MeshConfig;
-use mcp::catalog::{Catalog, Group};
+use mcp::collections::{Collections, Group};
 use mcp::publish::Publisher;
 use mcp::session::{Session, Step};
 use mcp::snapshot::Resource;
@@ -140,7 +140,7 @@ impl GalleyEngine {
             stale: None,
             processing: None,
             made: BTreeMap::new(),
-            publisher: Publisher::new(Arc::new(Catalog::all())),
+            publisher: Publisher::new(Arc::new(Collections::all())),
             publishes: VecDeque::new(),
             counts: BTreeMap::new(),
             told: BTreeMap::new(),

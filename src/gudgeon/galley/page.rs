@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::config::Finding;
 use api::counted;
-use mcp::catalog::Group;
+use mcp::collections::Group;
 
 use super::configz;
 use super::engine::GalleyEngine;

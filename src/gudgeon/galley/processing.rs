@@ -366,7 +366,7 @@ fn checked_part(mut config: MeshConfig) -> MeshConfig {
 
 #[cfg(test)]
 mod tests {
-    use mcp::catalog::Catalog;
+    use mcp::collections::Collections;
     use serde_json::json;
 
     use super::*;
@@ -379,7 +379,7 @@ mod tests {
 
     impl Play {
         fn new(discovers: bool) -> Self {
-            let mut publisher = Publisher::new(Arc::new(Catalog::all()));
+            let mut publisher = Publisher::new(Arc::new(Collections::all()));
             publisher.open(Duration::ZERO);
             let mesh = MeshConfig::default();
             Self {

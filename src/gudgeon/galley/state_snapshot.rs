@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcp::catalog::Group;
+use mcp::collections::Group;
 use mcp::publish::Published;
 use mcp::session::{Reason, State};
 use sources::config::{ConfigReport, Rejected, Warned};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mcp::catalog::Catalog;
+use mcp::collections::Collections;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -85,7 +85,7 @@ impl BoundStreams {
         stage: &watch::Receiver<Stage>,
         serving: &mut JoinSet<()>,
     ) {
-        let catalog = Arc::new(Catalog::all());
+        let collections = Arc::new(Collections::all());
         let at = self.server.address();
         match self.optional {
             Some(waits) => readiness.does_without(PART, format!("{at} is not open: {waits}")),
@@ -101,7 +101,7 @@ impl BoundStreams {
         if let Some(callout) = self.callout {
             let peers = Arc::clone(peers);
             serving.spawn(callout.run(
-                Arc::clone(&catalog),
+                Arc::clone(&collections),
                 peers,
                 engine.snapshots(),
                 stage.clone(),
@@ -110,7 +110,7 @@ impl BoundStreams {
         let peers = Arc::clone(peers);
         let serves = self
             .server
-            .run(catalog, peers, engine.snapshots(), stage.clone());
+            .run(collections, peers, engine.snapshots(), stage.clone());
         serving.spawn(serves);
     }
 }

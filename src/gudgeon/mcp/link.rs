@@ -100,7 +100,7 @@ impl Link {
             }
             self.is(LinkState::Broken(now.max(begun), cause.clone()));
             self.held.lose(&cause);
-            let again = self.held.sink().broken(now, chance());
+            let again = self.held.sink().reconnect_at(now, chance());
             tokio::time::sleep_until(clock.instant(again)).await;
             self.peers.counters.reconnected();
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Request, Response};
-use mcp::catalog::Catalog;
+use mcp::collections::Collections;
 use mcp::source::{Dialer, Source};
 use tokio::sync::watch;
 use tonic::{Code, Status};
@@ -115,7 +115,7 @@ impl McpServer {
     /// Serves sources' snapshots until the stage is `Leaving` and all have left.
     pub(crate) async fn run(
         self,
-        catalog: Arc<Catalog>,
+        collections: Arc<Collections>,
         peers: Arc<Peers>,
         snapshots: watch::Receiver<Snapshots>,
         stage: watch::Receiver<Stage>,
@@ -134,7 +134,7 @@ impl McpServer {
         };
         let service = SourceService {
             common: Arc::new(common),
-            catalog,
+            collections,
             guard: self.guard(),
             streams: usize::try_from(self.settings.streams).unwrap_or(usize::MAX),
             bounds: Bounds {
@@ -234,7 +234,7 @@ impl Guard {
 
 struct SourceService {
     common: Arc<SourceContext>,
-    catalog: Arc<Catalog>,
+    collections: Arc<Collections>,
     guard: Guard,
     streams: usize,
     bounds: Bounds,
@@ -250,7 +250,7 @@ impl Calls for SourceService {
         if let Some(answer) = self.guard.refuses(peer) {
             return answer;
         }
-        let source = Source::new(Arc::clone(&self.catalog), Dialer::Sink);
+        let source = Source::new(Arc::clone(&self.collections), Dialer::Sink);
         let peers = &self.common.peers;
         let Some(joined) = peers.join(peer, Direction::Server, source, self.streams) else {
             let words = format!("there are {} streams already", self.streams);

@@ -271,11 +271,11 @@ where
         self.peers.counters.heard(counted, bytes);
         let read = if bytes > LONG_BYTES {
             let held = Arc::clone(self.held);
-            let reads = move || held.sink().response(now, response, &Reader);
+            let reads = move || held.sink().handle_response(now, response, &Reader);
             let read = tokio::task::spawn_blocking(reads).await;
             read.map_err(|_| Status::internal("a mistake of the client"))?
         } else {
-            self.held.sink().response(now, response, &Reader)
+            self.held.sink().handle_response(now, response, &Reader)
         };
         let ResponseResult { request, changes } =
             read.map_err(|fault| Status::invalid_argument(fault.to_string()))?;
@@ -305,7 +305,7 @@ where
     /// Resources that break a rule, with all rules.
     fn log_broken(&self, changes: &Changes<ReceivedObject>) {
         let sink = self.held.sink();
-        let all = sink.held(&changes.collection);
+        let all = sink.entries(&changes.collection);
         let broken: BTreeSet<_> = changes.broken.iter().collect();
         for (name, held) in all.filter(|(name, _)| broken.contains(name)) {
             let Some(more) = self.held.lines.broken.more() else {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mcp::catalog::Group;
+use mcp::collections::Group;
 use mcp::snapshot::Snapshot;
 
 /// The snapshots of the groups. `None`: nothing of that group was published yet, and a request waits.

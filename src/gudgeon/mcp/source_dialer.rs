@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::backoff::Backoff;
 use api::repeats::worth_a_line;
 use hyper::header::{HeaderName, HeaderValue};
-use mcp::catalog::Catalog;
+use mcp::collections::Collections;
 use mcp::limits::BACKOFF;
 use mcp::source::{Dialer, Source};
 use tokio::sync::watch;
@@ -93,7 +93,7 @@ impl SourceDialer {
     /// Dials the sink until the stage is `Leaving`.
     pub(crate) async fn run(
         self,
-        catalog: Arc<Catalog>,
+        collections: Arc<Collections>,
         peers: Arc<Peers>,
         snapshots: watch::Receiver<Snapshots>,
         mut stage: watch::Receiver<Stage>,
@@ -114,7 +114,7 @@ impl SourceDialer {
         let (begins, ends) = (LogLimiter::new(LINES), LogLimiter::new(LINES));
         let mut failed: u64 = 0;
         loop {
-            let once = self.once(&common, &catalog, &begins);
+            let once = self.once(&common, &collections, &begins);
             let (status, answered) = tokio::select! {
                 ended = once => ended,
                 () = leaves(&mut stage) => {
@@ -149,7 +149,7 @@ impl SourceDialer {
     async fn once(
         &self,
         common: &Arc<SourceContext>,
-        catalog: &Arc<Catalog>,
+        collections: &Arc<Collections>,
         begins: &LogLimiter,
     ) -> (Status, bool) {
         let failed = |cause: String| (Status::unavailable(cause), false);
@@ -177,7 +177,7 @@ impl SourceDialer {
             Err(cause) => return failed(cause),
         };
         let peer = Arc::new(Peer::new(Address::Dialled(self.place.to_string()), None));
-        let source = Source::new(Arc::clone(catalog), Dialer::Source);
+        let source = Source::new(Arc::clone(collections), Dialer::Source);
         let joined = common
             .peers
             .join(&peer, Direction::Callout, source, usize::MAX);

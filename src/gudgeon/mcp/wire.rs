@@ -69,7 +69,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use mcp::catalog::{Catalog, Group};
+    use mcp::collections::{Collections, Group};
     use mcp::message::{RequestResources, Resources};
     use mcp::snapshot::{GroupSnapshot, Origin};
     use mcp::source::{Dialer, Source};
@@ -81,8 +81,8 @@ mod tests {
 
     /// Names and lengths of bodies; what two sinks are sent of them.
     fn sent(resources: &[(usize, usize)]) -> [Vec<Bytes>; 2] {
-        let catalog = Arc::new(Catalog::all());
-        let mut shelf = GroupSnapshot::new(&catalog, Group::Default);
+        let collections = Arc::new(Collections::all());
+        let mut shelf = GroupSnapshot::new(&collections, Group::Default);
         for (name, length) in resources {
             let origin = Origin {
                 name: format!("n/{name:04}"),
@@ -94,7 +94,7 @@ mod tests {
         let snapshot = shelf.snapshot();
         let pieces = ResponsePieces::default();
         [1, 2].map(|_| {
-            let mut source = Source::new(Arc::clone(&catalog), Dialer::Sink);
+            let mut source = Source::new(Arc::clone(&collections), Dialer::Sink);
             source.snapshot(Arc::clone(&snapshot));
             let request = RequestResources {
                 collection: COLLECTION.to_owned(),

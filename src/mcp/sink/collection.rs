@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::collection_checksum::CollectionChecksum;
 use super::reader::{ReadResult, ResourceReader};
-use super::tally::Tally;
 use crate::message::{Resource, Resources};
 use crate::snapshot::content;
 use crate::version::{Sum, Version};
@@ -101,7 +101,7 @@ pub(super) struct SinkCollection<T> {
     /// The collection has been received once.
     given: bool,
     /// The members that the source knows to be here, and the number of those that it does not know of.
-    known: Tally,
+    known: CollectionChecksum,
     unknown: usize,
     last_ack: Option<Duration>,
     last_nack: Option<(Duration, i32, Arc<str>)>,
@@ -131,7 +131,7 @@ impl<T> SinkCollection<T> {
             held: BTreeMap::new(),
             version: Box::default(),
             given: false,
-            known: Tally::default(),
+            known: CollectionChecksum::default(),
             unknown: 0,
             last_ack: None,
             last_nack: None,
@@ -146,7 +146,7 @@ impl<T> SinkCollection<T> {
     pub(super) fn begin(&mut self, most: Option<usize>) -> Option<BTreeMap<String, String>> {
         // Keys and lengths of a map's entry.
         const AROUND: usize = 12;
-        self.known = Tally::default();
+        self.known = CollectionChecksum::default();
         self.unknown = 0;
         let mut left = most.unwrap_or_default();
         let mut named = BTreeMap::new();
@@ -345,15 +345,15 @@ impl<T> SinkCollection<T> {
         }
     }
 
-    pub(super) fn refused(&mut self, now: Duration, code: i32, words: Arc<str>) {
+    pub(super) fn nacked(&mut self, now: Duration, code: i32, words: Arc<str>) {
         self.last_nack = Some((now, code, words));
     }
 
-    pub(super) fn is_given(&self) -> bool {
+    pub(super) fn is_received(&self) -> bool {
         self.given
     }
 
-    pub(super) fn held(&self) -> impl Iterator<Item = (&Arc<str>, &SinkEntry<T>)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&Arc<str>, &SinkEntry<T>)> {
         self.held.iter()
     }
 

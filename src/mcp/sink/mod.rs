@@ -5,9 +5,9 @@
 //! names; a readable one that breaks a rule harms only itself.
 
 mod collection;
+mod collection_checksum;
 mod log;
 mod reader;
-mod tally;
 #[cfg(test)]
 mod tests;
 pub mod union;
@@ -144,7 +144,7 @@ impl<T> Sink<T> {
     /// # Errors
     ///
     /// An error that ends the stream.
-    pub fn response(
+    pub fn handle_response(
         &mut self,
         now: Duration,
         response: Resources,
@@ -153,7 +153,7 @@ impl<T> Sink<T> {
         let (name, nonce) = (response.collection.clone(), response.nonce.clone());
         let Some((shared, collection)) = self.collections.get_key_value(&*name) else {
             let message = format!("unsupported collection {:?}", cut(&name, NAME));
-            return Ok(self.refuse(now, name, nonce, UNIMPLEMENTED, &message));
+            return Ok(self.nack(now, name, nonce, UNIMPLEMENTED, &message));
         };
         if nonce.is_empty() {
             return Err(SinkError::NoNonce(cut(&name, NAME).to_owned()));
@@ -166,7 +166,7 @@ impl<T> Sink<T> {
         };
         let read = match collection.read(&name, response, reader) {
             Ok(read) => read,
-            Err(cause) => return Ok(self.refuse(now, name, nonce, INVALID_ARGUMENT, &cause)),
+            Err(cause) => return Ok(self.nack(now, name, nonce, INVALID_ARGUMENT, &cause)),
         };
         self.log.add(now, &name, cut(&nonce, NAME), acked);
         let mut changes = Changes::of(shared);
@@ -174,20 +174,20 @@ impl<T> Sink<T> {
             collection.apply(now, read, &mut changes);
         }
         Ok(ResponseResult {
-            request: self.answer(name, nonce),
+            request: self.ack(name, nonce),
             changes: Some(changes),
         })
     }
 
     /// The stream is gone, or there was none: when to try again. `random` is in `0.0..1.0`.
-    pub fn broken(&mut self, now: Duration, random: f64) -> Duration {
+    pub fn reconnect_at(&mut self, now: Duration, random: f64) -> Duration {
         if std::mem::take(&mut self.received) {
             self.backoff.reset();
         }
         now.saturating_add(self.backoff.next(random))
     }
 
-    fn answer(&self, collection: String, nonce: String) -> RequestResources {
+    fn ack(&self, collection: String, nonce: String) -> RequestResources {
         RequestResources {
             sink_node: Some(self.node.clone()),
             collection,
@@ -197,7 +197,7 @@ impl<T> Sink<T> {
         }
     }
 
-    fn refuse(
+    fn nack(
         &mut self,
         now: Duration,
         name: String,
@@ -211,9 +211,9 @@ impl<T> Sink<T> {
         self.log
             .add(now, cut(&name, NAME), cut(&nonce, NAME), outcome);
         if let Some(collection) = self.collections.get_mut(&*name) {
-            collection.refused(now, code, shared);
+            collection.nacked(now, code, shared);
         }
-        let mut request = self.answer(name, nonce);
+        let mut request = self.ack(name, nonce);
         request.error_detail = Some(RpcStatus {
             code,
             message,
@@ -232,15 +232,15 @@ impl<T> Sink<T> {
 
     /// Returns true if every collection has been received once, on any stream.
     pub fn is_synced(&self) -> bool {
-        self.collections.values().all(SinkCollection::is_given)
+        self.collections.values().all(SinkCollection::is_received)
     }
 
     /// The members of a collection by name.
-    pub fn held(&self, collection: &str) -> impl Iterator<Item = (&Arc<str>, &SinkEntry<T>)> {
+    pub fn entries(&self, collection: &str) -> impl Iterator<Item = (&Arc<str>, &SinkEntry<T>)> {
         self.collections
             .get(collection)
             .into_iter()
-            .flat_map(SinkCollection::held)
+            .flat_map(SinkCollection::entries)
     }
 
     /// The status of each collection, for pages.

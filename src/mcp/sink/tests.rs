@@ -85,7 +85,10 @@ impl Play {
 
     /// Returns the answer, and the changes: `+NAME`, `-NAME`, `?NAME`.
     fn handle(&mut self, response: &Resources) -> (String, String) {
-        let handled = self.0.response(at(1), response.clone(), &Text).unwrap();
+        let handled = self
+            .0
+            .handle_response(at(1), response.clone(), &Text)
+            .unwrap();
         let request = handled.request;
         assert_eq!(request.collection, response.collection);
         assert_eq!(request.response_nonce, response.nonce);
@@ -108,7 +111,7 @@ impl Play {
     }
 
     fn held(&self) -> String {
-        let held = self.0.held("a").map(|(name, held)| {
+        let held = self.0.entries("a").map(|(name, held)| {
             let object = held.object.as_ref().map_or("-", |object| object.as_str());
             format!("{name}={object}:{:?}", held.status())
         });
@@ -214,7 +217,7 @@ fn what_breaks_a_rule_harms_only_itself() {
     assert_eq!(play.held(), "n/1=-:Refused n/2=x:Stale n/3=x:Good");
     let held: Vec<_> = play
         .0
-        .held("a")
+        .entries("a")
         .map(|(_, held)| held.broken.clone())
         .collect();
     assert_eq!(held, [vec!["?a".to_owned()], vec!["?b".to_owned()], vec![]]);
@@ -233,7 +236,7 @@ fn a_new_stream_says_what_is_there() {
     let mut play = Play::new();
     play.0.start(at(0));
     play.say(&response("1", &[("n/1", "x"), ("n/2", "?x")]));
-    play.0.broken(at(1), 0.5);
+    play.0.reconnect_at(at(1), 0.5);
     let requests = play.0.start(at(2));
     let versions: Vec<_> = requests[0].initial_resource_versions.iter().collect();
     // A refused resource was answered, too: it is not to come again before it changes.
@@ -297,7 +300,7 @@ fn three_of_six() -> Play {
     let mut play = Play::naming(100);
     play.0.start(at(0));
     play.say(&part(&SIX, &[], &SIX));
-    play.0.broken(at(0), 0.5);
+    play.0.reconnect_at(at(0), 0.5);
     play.again();
     play
 }
@@ -312,7 +315,7 @@ impl Play {
     }
 
     fn names(&self) -> String {
-        let names = self.0.held("a").map(|(name, _)| name.trim_matches('n'));
+        let names = self.0.entries("a").map(|(name, _)| name.trim_matches('n'));
         names.collect()
     }
 }
@@ -360,7 +363,7 @@ fn a_stream_that_breaks_between_parts_takes_nothing_with_it() {
     let five = &SIX[..5];
     for _ in 0..3 {
         assert_eq!(play.handle(&part(&SIX[3..4], &[], five)).1, "");
-        play.0.broken(at(1), 0.5);
+        play.0.reconnect_at(at(1), 0.5);
         play.again();
         // The new source does not know the members of the one before: it sends no removal for them, and its part is
         // complete.
@@ -444,7 +447,7 @@ fn a_version_that_does_not_count_hides_no_change() {
 fn tries_are_further_and_further_apart_until_a_stream_brings_a_response() {
     let mut play = Play::new();
     let waits = |play: &mut Play, times: usize| -> Vec<_> {
-        let wait = |_| play.0.broken(at(0), 0.5).as_millis();
+        let wait = |_| play.0.reconnect_at(at(0), 0.5).as_millis();
         (0..times).map(wait).collect()
     };
     assert_eq!(waits(&mut play, 3), [200, 400, 800]);
@@ -461,7 +464,7 @@ fn an_answer_without_nonce_is_no_answer() {
     let mut play = Play::new();
     let fault = play
         .0
-        .response(at(0), response("", &[]), &Text)
+        .handle_response(at(0), response("", &[]), &Text)
         .unwrap_err();
     assert_eq!(
         fault.to_string(),

@@ -10,20 +10,20 @@ type ObjectsByName<T> = BTreeMap<Arc<str>, Arc<T>>;
 
 /// The objects of several sources, in the order of their precedence.
 #[derive(Debug)]
-pub struct Union<T> {
+pub struct SourceUnion<T> {
     sources: Vec<BTreeMap<Arc<str>, ObjectsByName<T>>>,
 }
 
 /// A change of the union.
 #[derive(Debug)]
-pub struct Change<T> {
+pub struct UnionChange<T> {
     pub collection: Arc<str>,
     pub name: Arc<str>,
     /// `None`: gone.
     pub object: Option<Arc<T>>,
 }
 
-impl<T> Union<T> {
+impl<T> SourceUnion<T> {
     /// Creates the union of so many sources, all of them empty.
     pub fn new(sources: usize) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl<T> Union<T> {
     }
 
     /// Applies a source's changes; sources count from 0.
-    pub fn apply(&mut self, source: usize, changes: &Changes<T>) -> Vec<Change<T>> {
+    pub fn apply(&mut self, source: usize, changes: &Changes<T>) -> Vec<UnionChange<T>> {
         let collection = &changes.collection;
         let Some(given) = self.sources.get_mut(source) else {
             return Vec::new();
@@ -53,7 +53,7 @@ impl<T> Union<T> {
             sources.any(|given| get(given, collection, name).is_some())
         };
         let seen = touched.into_iter().filter(|name| !earlier(name));
-        seen.map(|name| Change {
+        seen.map(|name| UnionChange {
             collection: collection.clone(),
             name: name.clone(),
             object: self.get(collection, name).cloned(),
@@ -82,7 +82,7 @@ impl<T> Union<T> {
 
     /// Replaces the sources: each is an earlier one, by its old index, or a new one, which is empty. So a source to be
     /// removed can stay behind the others until they are synced, and be removed then.
-    pub fn replace(&mut self, with: &[Option<usize>]) -> Vec<Change<T>> {
+    pub fn replace(&mut self, with: &[Option<usize>]) -> Vec<UnionChange<T>> {
         let mut old: Vec<_> = std::mem::take(&mut self.sources)
             .into_iter()
             .map(Some)
@@ -107,7 +107,7 @@ impl<T> Union<T> {
             .filter_map(|((collection, name), object)| {
                 let now = self.get(&collection, &name).cloned();
                 let is_same = now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &object));
-                (!is_same).then_some(Change {
+                (!is_same).then_some(UnionChange {
                     collection,
                     name,
                     object: now,
@@ -142,7 +142,7 @@ mod tests {
     }
 
     /// `NAME=OBJECT`, or `-NAME`.
-    fn text(changes: &[Change<u8>]) -> String {
+    fn text(changes: &[UnionChange<u8>]) -> String {
         let words = changes.iter().map(|change| match &change.object {
             Some(object) => format!("{}={object}", change.name),
             None => format!("-{}", change.name),
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_earlier_source_wins() {
-        let mut union = Union::new(2);
+        let mut union = SourceUnion::new(2);
         assert_eq!(
             text(&union.apply(1, &changes(&[("x", 1), ("y", 1)], &[]))),
             "x=1 y=1"
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_source_that_is_no_longer_wanted_takes_its_objects_with_it() {
-        let mut union = Union::new(2);
+        let mut union = SourceUnion::new(2);
         union.apply(0, &changes(&[("x", 0), ("y", 0)], &[]));
         union.apply(1, &changes(&[("y", 1), ("z", 1)], &[]));
         // A new source comes first, and the old first one stays behind until the new one is synced.
@@ -184,10 +184,10 @@ mod tests {
             script in prop::collection::vec((0..3_usize, 0..4_u8, prop::option::of(any::<u8>())), 0..60),
             with in prop::collection::vec(prop::option::of(0..3_usize), 0..4),
         ) {
-            let mut union = Union::new(3);
+            let mut union = SourceUnion::new(3);
             let mut model = vec![BTreeMap::new(); 3];
             let mut seen = BTreeMap::new();
-            let take = |seen: &mut BTreeMap<Arc<str>, Arc<u8>>, changes: Vec<Change<u8>>| {
+            let take = |seen: &mut BTreeMap<Arc<str>, Arc<u8>>, changes: Vec<UnionChange<u8>>| {
                 for change in changes {
                     match change.object {
                         Some(object) => seen.insert(change.name, object),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Collection, Resource, Snapshot};
-use crate::catalog::{Catalog, Group};
+use crate::collections::{Collections, Group};
 use crate::version::member;
 
 /// The collections of one group.
@@ -24,14 +24,14 @@ struct PendingCollection {
 
 impl GroupSnapshot {
     /// Empty.
-    pub fn new(catalog: &Catalog, group: Group) -> Self {
+    pub fn new(collections: &Collections, group: Group) -> Self {
         let pending = |name: &Arc<str>| PendingCollection {
             published: Arc::new(Collection::empty(name.clone())),
             changed: BTreeMap::new(),
         };
         Self {
             group,
-            collections: catalog
+            collections: collections
                 .of(group)
                 .map(|name| (name.clone(), pending(name)))
                 .collect(),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn shelf() -> GroupSnapshot {
-        GroupSnapshot::new(&Catalog::new(["a", "b"]), Group::Default)
+        GroupSnapshot::new(&Collections::new(["a", "b"]), Group::Default)
     }
 
     fn names(snapshot: &Snapshot, collection: &str) -> Vec<String> {
@@ -175,7 +175,7 @@ mod tests {
         ));
         // All collections of the group are there, empty or not.
         assert_eq!(names(&second, "k8s/core/v1/pods"), [""; 0]);
-        assert!(second.get(crate::catalog::SYNTHETIC).is_none());
+        assert!(second.get(crate::collections::SYNTHETIC).is_none());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub use self::group_snapshot::GroupSnapshot;
 pub(crate) use self::resource::content;
 pub use self::resource::{Origin, Resource};
-use crate::catalog::Group;
+use crate::collections::Group;
 use crate::version::{Sum, member};
 
 /// Resources of one kind, each name once, sorted by name.

@@ -25,12 +25,12 @@ pub struct ListedBytes {
 
 /// The part that one stream has in them, given back at its end.
 #[derive(Debug, Default)]
-pub(super) struct Share {
+pub(super) struct StreamShare {
     all: Arc<ListedBytes>,
     own: usize,
 }
 
-impl Share {
+impl StreamShare {
     /// Counts the stream's lists among those of others.
     pub(super) fn join(&mut self, all: Arc<ListedBytes>) {
         let own = self.own;
@@ -69,7 +69,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for StreamShare {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -89,7 +89,7 @@ mod tests {
 
     use super::super::{Dialer, RequestKind, Source, SourceError};
     use super::*;
-    use crate::catalog::{Catalog, Group};
+    use crate::collections::{Collections, Group};
     use crate::message::RequestResources;
     use crate::snapshot::GroupSnapshot;
 
@@ -97,9 +97,9 @@ mod tests {
 
     /// A source without objects.
     fn source(all: &Arc<ListedBytes>) -> Source {
-        let catalog = Arc::new(Catalog::new(["a", "b"]));
-        let snapshot = GroupSnapshot::new(&catalog, Group::Default).snapshot();
-        let mut source = Source::new(catalog, Dialer::Sink).counted_in(Arc::clone(all));
+        let collections = Arc::new(Collections::new(["a", "b"]));
+        let snapshot = GroupSnapshot::new(&collections, Group::Default).snapshot();
+        let mut source = Source::new(collections, Dialer::Sink).counted_in(Arc::clone(all));
         source.snapshot(snapshot);
         source
     }

@@ -6,7 +6,7 @@
 //! costs its last response, and delays no other sink.
 
 mod lists;
-mod pace;
+mod request_rate_limit;
 mod response;
 mod sink_state;
 mod status;
@@ -22,15 +22,15 @@ use std::time::Duration;
 use api::text::cut;
 
 pub use self::lists::ListedBytes;
-use self::lists::Share;
-use self::pace::Pace;
-pub use self::pace::REQUESTS;
+use self::lists::StreamShare;
+pub use self::request_rate_limit::REQUESTS;
+use self::request_rate_limit::RequestRateLimit;
 pub use self::response::{Payload, Response};
 use self::sink_state::parse_versions;
 pub use self::status::{Nack, Status};
 use self::subscription::Subscription;
 use crate::TRIGGER;
-use crate::catalog::{Catalog, Group};
+use crate::collections::{Collections, Group};
 use crate::limits::{NAME, WORDS};
 use crate::message::RequestResources;
 use crate::snapshot::Snapshot;
@@ -85,7 +85,7 @@ impl std::error::Error for SourceError {}
 /// The sending end of one stream.
 #[derive(Debug)]
 pub struct Source {
-    catalog: Arc<Catalog>,
+    collections: Arc<Collections>,
     dialled: Dialer,
     /// The trigger is to be sent.
     trigger: bool,
@@ -94,25 +94,25 @@ pub struct Source {
     subscriptions: BTreeMap<Arc<str>, Subscription>,
     /// The nonce of the last response.
     nonce: u64,
-    pace: Pace,
+    request_rate_limit: RequestRateLimit,
     node: Option<Arc<str>>,
-    share: Share,
+    share: StreamShare,
 }
 
 impl Source {
     /// A new stream. The caller gives the published snapshots to [`Self::snapshot`].
-    pub fn new(catalog: Arc<Catalog>, dialled: Dialer) -> Self {
+    pub fn new(collections: Arc<Collections>, dialled: Dialer) -> Self {
         Self {
-            catalog,
+            collections,
             dialled,
             trigger: dialled == Dialer::Source,
             part_bytes: PART_BYTES,
             published: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             nonce: 0,
-            pace: Pace::default(),
+            request_rate_limit: RequestRateLimit::default(),
             node: None,
-            share: Share::default(),
+            share: StreamShare::default(),
         }
     }
 
@@ -140,11 +140,11 @@ impl Source {
         now: Duration,
         request: &RequestResources,
     ) -> Result<RequestKind, SourceError> {
-        self.pace.count(now);
+        self.request_rate_limit.count(now);
         if self.dialled == Dialer::Source && request.collection == TRIGGER {
             return Ok(RequestKind::Ignored);
         }
-        let Some((collection, _)) = self.catalog.find(&request.collection) else {
+        let Some((collection, _)) = self.collections.find(&request.collection) else {
             let name = cut(&request.collection, NAME).to_owned();
             return Err(SourceError::Unsupported(name));
         };
@@ -194,7 +194,7 @@ impl Source {
         }
         let nonce = self.nonce.saturating_add(1);
         for (collection, subscription) in &mut self.subscriptions {
-            let (_, group) = self.catalog.find(collection)?;
+            let (_, group) = self.collections.find(collection)?;
             let snapshot = self.published.get(&group);
             let Some(target) = snapshot.and_then(|snapshot| snapshot.get(collection)) else {
                 continue;
@@ -211,7 +211,7 @@ impl Source {
 
     /// Returns the time at which the next request may be read, if that is not now.
     pub fn resume(&self, now: Duration) -> Option<Duration> {
-        self.pace.resume(now)
+        self.request_rate_limit.resume(now)
     }
 
     /// The sink's name for itself.

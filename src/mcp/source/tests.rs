@@ -73,10 +73,10 @@ fn text(response: &Response) -> String {
 
 impl Play {
     fn new() -> Self {
-        let catalog = Arc::new(Catalog::new(["a", "b"]));
+        let collections = Arc::new(Collections::new(["a", "b"]));
         Self {
-            shelf: GroupSnapshot::new(&catalog, Group::Default),
-            source: Source::new(catalog, Dialer::Sink),
+            shelf: GroupSnapshot::new(&collections, Group::Default),
+            source: Source::new(collections, Dialer::Sink),
         }
     }
 
@@ -131,10 +131,10 @@ fn groups_are_published_by_themselves() {
     let mut play = Play::published();
     play.hear(&request("a", ""));
     assert_eq!(
-        play.say(&request(crate::catalog::SYNTHETIC, "")),
+        play.say(&request(crate::collections::SYNTHETIC, "")),
         ["a#1 +1 +2"]
     );
-    let mut shelf = GroupSnapshot::new(&Catalog::new(["a"]), Group::SyntheticServiceEntry);
+    let mut shelf = GroupSnapshot::new(&Collections::new(["a"]), Group::SyntheticServiceEntry);
     play.source.snapshot(shelf.snapshot());
     assert_eq!(
         play.sent(),
@@ -479,7 +479,8 @@ fn a_refused_part_is_not_sent_again() {
 #[test]
 fn what_does_not_fit_into_a_part_goes_alone_and_many_removals_do_in_several() {
     let mut play = Play::new();
-    play.source = Source::new(Arc::new(Catalog::new(["a", "b"])), Dialer::Sink).with_parts_of(150);
+    play.source =
+        Source::new(Arc::new(Collections::new(["a", "b"])), Dialer::Sink).with_parts_of(150);
     for name in ["1", "2"] {
         play.shelf.set("a", resource(name, vec![0; 300]));
     }
@@ -524,8 +525,8 @@ fn the_whole_of_a_long_collection_is_sent_at_once_with_one_warning() {
 #[test]
 fn a_source_that_dials_says_so_first_and_minds_no_answer() {
     let mut play = Play::published();
-    let catalog = Arc::new(Catalog::new(["a"]));
-    play.source = Source::new(catalog, Dialer::Source);
+    let collections = Arc::new(Collections::new(["a"]));
+    play.source = Source::new(collections, Dialer::Source);
     assert_eq!(play.publish(), ["$triggerCollection#"]);
     assert_eq!(play.hear(&refusal(TRIGGER, "")), RequestKind::Ignored);
     assert_eq!(play.say(&request("a", "")), ["a#1 +1 +2"]);

@@ -22,7 +22,7 @@ use api::config::collections::{served, type_url_of};
 use api::config::document::documents;
 use api::config::{self, Finding, Object};
 use bytes::Bytes;
-use mcp::catalog::{Catalog, Group};
+use mcp::collections::{Collections, Group};
 use mcp::message::Resources;
 use mcp::objects::{ObjectReader, resource};
 use mcp::sink::{ObjectStatus, Settings, Sink};
@@ -47,7 +47,7 @@ struct Play {
 
 impl Play {
     fn new(incremental: bool) -> Self {
-        let catalog = Arc::new(Catalog::all());
+        let all = Arc::new(Collections::all());
         let settings = Settings {
             id: "sink".to_owned(),
             annotations: BTreeMap::new(),
@@ -56,8 +56,8 @@ impl Play {
         let collections = served().filter_map(|name| Some((name, type_url_of(name)?)));
         let collections: Vec<_> = collections.collect();
         let mut play = Self {
-            shelf: GroupSnapshot::new(&catalog, Group::Default),
-            source: Source::new(catalog, Dialer::Sink),
+            shelf: GroupSnapshot::new(&all, Group::Default),
+            source: Source::new(all, Dialer::Sink),
             sink: Sink::new(
                 settings,
                 collections.iter().map(|(name, of)| (*name, of.as_str())),
@@ -80,7 +80,7 @@ impl Play {
         while let Some(response) = self.source.due() {
             let bytes = Bytes::from(response.pieces().concat());
             let response = Resources::decode(bytes).unwrap();
-            let handled = self.sink.response(NOW, response, &READER).unwrap();
+            let handled = self.sink.handle_response(NOW, response, &READER).unwrap();
             assert_eq!(
                 self.source.request(NOW, &handled.request),
                 Ok(RequestKind::Acked)
@@ -104,7 +104,7 @@ impl Play {
         self.shelf
             .set(collection, Arc::new(resource(&object, None)));
         self.publish();
-        let held: Vec<_> = self.sink.held(collection).collect();
+        let held: Vec<_> = self.sink.entries(collection).collect();
         let [(name, held)] = held[..] else {
             panic!("{written}: {held:?}");
         };
@@ -117,7 +117,7 @@ impl Play {
         assert_eq!(held.status(), standing, "{written}");
         self.shelf.remove(collection, &named);
         self.publish();
-        assert_eq!(self.sink.held(collection).count(), 0);
+        assert_eq!(self.sink.entries(collection).count(), 0);
         // In the order of the rules: there is no text whose order it could be.
         broken.sort_unstable();
         Some(broken)

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcp::catalog::Catalog;
+use mcp::collections::Collections;
 use mcp::message::RequestResources;
 use mcp::publish::Publisher;
 use mcp::session::{Session, State, Step};
@@ -32,8 +32,8 @@ struct Play {
 
 impl Play {
     fn new() -> Self {
-        let catalog = Arc::new(Catalog::new(["a"]));
-        let mut source = Source::new(catalog.clone(), Dialer::Sink);
+        let collections = Arc::new(Collections::new(["a"]));
+        let mut source = Source::new(collections.clone(), Dialer::Sink);
         let request = RequestResources {
             collection: "a".to_owned(),
             ..RequestResources::default()
@@ -43,7 +43,7 @@ impl Play {
             now: Duration::ZERO,
             session: Session::new(["files"]),
             mesh: '?',
-            publisher: Publisher::new(catalog),
+            publisher: Publisher::new(collections),
             source,
             states: Vec::new(),
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mcp::catalog::{Catalog, Group};
+use mcp::collections::{Collections, Group};
 use mcp::message::{RequestResources, Resources};
 use mcp::snapshot::GroupSnapshot;
 use mcp::source::{Dialer, Source};
@@ -97,9 +97,9 @@ fn sinks() -> Vec<(&'static str, Vec<&'static str>)> {
 
 #[test]
 fn whatever_a_release_asks_for_is_answered_on_one_stream() {
-    let catalog = Arc::new(Catalog::all());
+    let collections = Arc::new(Collections::all());
     for (name, asked) in sinks() {
-        let mut source = Source::new(catalog.clone(), Dialer::Sink);
+        let mut source = Source::new(collections.clone(), Dialer::Sink);
         for collection in &asked {
             let request = RequestResources {
                 collection: (*collection).to_owned(),
@@ -109,7 +109,7 @@ fn whatever_a_release_asks_for_is_answered_on_one_stream() {
             assert!(heard.is_ok(), "{name}: {collection}: {heard:?}");
         }
         for group in Group::ALL {
-            let mut shelf = GroupSnapshot::new(&catalog, group);
+            let mut shelf = GroupSnapshot::new(&collections, group);
             source.snapshot(shelf.snapshot());
         }
         let answered: BTreeSet<String> = std::iter::from_fn(|| source.due())

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mcp::catalog::{Catalog, Group};
+use mcp::collections::{Collections, Group};
 use mcp::message::{RequestResources, Resource, Resources};
 use mcp::sink::{ReadResult, ResourceReader, Settings, Sink};
 use mcp::snapshot::{GroupSnapshot, Origin, Snapshot};
@@ -146,7 +146,7 @@ impl Model {
 }
 
 struct Play {
-    catalog: Arc<Catalog>,
+    collections: Arc<Collections>,
     shelf: GroupSnapshot,
     published: Option<Arc<Snapshot>>,
     /// Names in each version of a collection that was ever published.
@@ -163,24 +163,24 @@ struct Play {
 }
 
 /// Parts of two or three resources.
-fn stream(catalog: &Arc<Catalog>) -> Source {
-    Source::new(catalog.clone(), Dialer::Sink).with_parts_of(220)
+fn stream(collections: &Arc<Collections>) -> Source {
+    Source::new(collections.clone(), Dialer::Sink).with_parts_of(220)
 }
 
 impl Play {
     fn new(incremental: bool, versions: usize) -> Self {
-        let catalog = Arc::new(Catalog::new(COLLECTIONS));
+        let collections = Arc::new(Collections::new(COLLECTIONS));
         let settings = Settings {
             id: "sink".to_owned(),
             annotations: BTreeMap::new(),
             incremental,
         };
         let mut play = Self {
-            shelf: GroupSnapshot::new(&catalog, Group::Default),
+            shelf: GroupSnapshot::new(&collections, Group::Default),
             published: None,
             names: BTreeMap::new(),
-            source: stream(&catalog),
-            catalog,
+            source: stream(&collections),
+            collections,
             sink: Sink::new(settings, COLLECTIONS.map(|name| (name, TYPE)))
                 .with_versions_of(versions),
             to_source: VecDeque::new(),
@@ -258,7 +258,10 @@ impl Play {
         let Some(response) = self.to_sink.pop_front() else {
             return false;
         };
-        let handled = self.sink.response(NOW, response.clone(), &Bodies).unwrap();
+        let handled = self
+            .sink
+            .handle_response(NOW, response.clone(), &Bodies)
+            .unwrap();
         if let Some(changes) = &handled.changes {
             self.changed += usize::from(!changes.is_empty());
             for name in &changes.removed {
@@ -285,7 +288,7 @@ impl Play {
         self.to_sink.clear();
         self.answers.clear();
         self.model = Model::default();
-        self.source = stream(&self.catalog);
+        self.source = stream(&self.collections);
         if let Some(published) = &self.published {
             self.source.snapshot(published.clone());
         }
@@ -345,7 +348,7 @@ impl Play {
 
     /// Names and bodies in the snapshot, and at the sink.
     fn both(&self, collection: &str) -> [Vec<(String, Bytes)>; 2] {
-        let held = self.sink.held(collection);
+        let held = self.sink.entries(collection);
         let held = held.map(|(name, held)| {
             (
                 name.to_string(),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcp::catalog::{Catalog, Group};
+use mcp::collections::{Collections, Group};
 use mcp::message::{RequestResources, Resource, Resources};
 use mcp::sink::{KEPT, ReadResult, ResourceReader, Settings, Sink};
 use mcp::snapshot::{GroupSnapshot, Origin, Snapshot};
@@ -33,12 +33,12 @@ const CUT: u8 = 4;
 
 thread_local! {
     /// Three moments: one has more, one has others.
-    static MOMENTS: (Arc<Catalog>, [Arc<Snapshot>; 3]) = moments();
+    static MOMENTS: (Arc<Collections>, [Arc<Snapshot>; 3]) = moments();
 }
 
-fn moments() -> (Arc<Catalog>, [Arc<Snapshot>; 3]) {
-    let catalog = Arc::new(Catalog::new(COLLECTIONS));
-    let mut shelf = GroupSnapshot::new(&catalog, Group::Default);
+fn moments() -> (Arc<Collections>, [Arc<Snapshot>; 3]) {
+    let collections = Arc::new(Collections::new(COLLECTIONS));
+    let mut shelf = GroupSnapshot::new(&collections, Group::Default);
     let moments = [(0, 2), (0, 9), (5, 7)].map(|(from, to)| {
         for name in 0..10_u8 {
             let resource = mcp::snapshot::Resource::new(Origin {
@@ -55,7 +55,7 @@ fn moments() -> (Arc<Catalog>, [Arc<Snapshot>; 3]) {
         }
         shelf.snapshot()
     });
-    (catalog, moments)
+    (collections, moments)
 }
 
 fn messages(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
@@ -82,9 +82,9 @@ struct Giver {
 
 /// The source's end: the messages are requests.
 pub(crate) fn check_requests(bytes: &[u8]) {
-    let (catalog, moments) = MOMENTS.with(Clone::clone);
+    let (collections, moments) = MOMENTS.with(Clone::clone);
     let mut giver = Giver {
-        source: Source::new(catalog, Dialer::Sink).with_parts_of(PART_BYTES),
+        source: Source::new(collections, Dialer::Sink).with_parts_of(PART_BYTES),
         moment: 0,
         last: 0,
         flying: BTreeMap::new(),
@@ -188,13 +188,13 @@ impl ResourceReader for Bodies {
 
 /// All that a sink has, as text.
 fn held(sink: &Sink<Vec<u8>>) -> String {
-    let all = COLLECTIONS.map(|name| format!("{:?}", sink.held(name).collect::<Vec<_>>()));
+    let all = COLLECTIONS.map(|name| format!("{:?}", sink.entries(name).collect::<Vec<_>>()));
     all.concat()
 }
 
 /// Only what is good in it.
 fn objects(sink: &Sink<Vec<u8>>) -> Vec<(String, Arc<Vec<u8>>)> {
-    let held = COLLECTIONS.iter().flat_map(|name| sink.held(name));
+    let held = COLLECTIONS.iter().flat_map(|name| sink.entries(name));
     let good = held.filter_map(|(name, held)| Some((name.to_string(), held.object.clone()?)));
     good.collect()
 }
@@ -211,7 +211,7 @@ pub(crate) fn check_responses(bytes: &[u8]) {
     for (at, (before, message)) in messages(bytes).enumerate() {
         let now = Duration::from_millis(at as u64);
         if before & CUT != 0 {
-            let again = sink.broken(now, f64::from(before) / 255.0);
+            let again = sink.reconnect_at(now, f64::from(before) / 255.0);
             assert!(again > now && again < now + Duration::from_secs(13));
             for request in sink.start(now) {
                 assert!(request.response_nonce.is_empty() && request.error_detail.is_none());
@@ -226,7 +226,7 @@ pub(crate) fn check_responses(bytes: &[u8]) {
         }
         let (had, sent) = (held(&sink), response.clone());
         let objects_before = objects(&sink);
-        let Ok(handled) = sink.response(now, response, &Bodies) else {
+        let Ok(handled) = sink.handle_response(now, response, &Bodies) else {
             assert!(sent.nonce.is_empty());
             continue;
         };
@@ -242,8 +242,10 @@ pub(crate) fn check_responses(bytes: &[u8]) {
             }
             (Some(changes), None) => {
                 assert!(COLLECTIONS.contains(&&*sent.collection));
-                let names: BTreeSet<_> =
-                    sink.held(&sent.collection).map(|(name, _)| name).collect();
+                let names: BTreeSet<_> = sink
+                    .entries(&sent.collection)
+                    .map(|(name, _)| name)
+                    .collect();
                 assert!(changes.set.iter().all(|(name, _)| names.contains(name)));
                 assert!(changes.removed.iter().all(|name| !names.contains(name)));
                 assert!(!changes.is_empty() || objects(&sink) == objects_before);

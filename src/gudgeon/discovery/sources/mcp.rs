@@ -17,7 +17,7 @@ use api::config::collections::SYNTHETIC;
 use api::istio::mesh::v1alpha1::ConfigSource;
 use api::model::{ClusterId, Registry};
 use mcp::sink::Changes;
-use mcp::sink::union::{Change, Union};
+use mcp::sink::union::{SourceUnion, UnionChange};
 use sources::config::EntryChange as Stored;
 use sources::registry::kubernetes::Objects;
 use sources::registry::{Contribution, ReceivedObjects, SourceId, SyncState};
@@ -68,7 +68,7 @@ struct UnionState {
     next: u64,
     /// In their order; those that are to go come last.
     sources: Vec<Source>,
-    union: Union<ReceivedObject>,
+    union: SourceUnion<ReceivedObject>,
     rules: ReceivedObjects,
     services: ReceivedObjects,
     /// Objects of Kubernetes' own kinds in files that another role reads.
@@ -135,7 +135,7 @@ pub(super) fn start(
         state: Mutex::new(UnionState {
             next: 0,
             sources: Vec::new(),
-            union: Union::new(0),
+            union: SourceUnion::new(0),
             rules: ReceivedObjects::default(),
             services: ReceivedObjects::default(),
             of_files: OfFiles::new(
@@ -309,8 +309,8 @@ impl Sinks {
     }
 
     /// Applies changes to the rules and the services.
-    fn take(&self, state: &mut UnionState, changes: Vec<Change<ReceivedObject>>) {
-        for Change {
+    fn take(&self, state: &mut UnionState, changes: Vec<UnionChange<ReceivedObject>>) {
+        for UnionChange {
             collection,
             name,
             object,

@@ -59,7 +59,7 @@ async fn given(ending: Ending) -> Code {
     let (_published, snapshots) = watch::channel(Snapshots::default());
     let (_stage, stage) = watch::channel(Stage::Serving);
     let peer = Arc::new(Peer::new(Address::Dialled("a:1".to_owned()), None));
-    let source = Source::new(Arc::new(Catalog::all()), Dialer::Source);
+    let source = Source::new(Arc::new(Collections::all()), Dialer::Source);
     let joined = peers.join(&peer, Direction::Callout, source, 1).unwrap();
     let giving = SourceStream {
         common: Arc::new(SourceContext {

@@ -88,7 +88,7 @@ async fn what_cannot_be_read_refuses_a_response_and_what_breaks_a_rule_only_itse
     let (_, nack) = refused().unwrap();
     assert_eq!(nack.code, 3);
     assert!(nack.message.contains("n/b.example"), "{}", nack.message);
-    assert_eq!(link.held.sink().held(ENTRIES).count(), 1);
+    assert_eq!(link.held.sink().entries(ENTRIES).count(), 1);
     server.shelf.remove(ENTRIES, "n/b.example");
     // Two hosts with addresses of one port: a rule.
     server.shelf.set(ENTRIES, broken());
@@ -103,7 +103,7 @@ async fn what_cannot_be_read_refuses_a_response_and_what_breaks_a_rule_only_itse
     .await;
     let sink = link.held.sink();
     let standing: BTreeMap<_, _> = sink
-        .held(ENTRIES)
+        .entries(ENTRIES)
         .map(|(name, held)| (name.to_string(), held.status()))
         .collect();
     assert_eq!(standing["n/broken"], ObjectStatus::Refused);
@@ -154,7 +154,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
             .iter()
             .any(|(set, gone)| set.is_empty() && gone.is_empty())
     );
-    assert_eq!(link.held.sink().held(ENTRIES).count(), 500);
+    assert_eq!(link.held.sink().entries(ENTRIES).count(), 500);
     log.lock().unwrap().clear();
     // Another process at the same address, with one object added and one removed.
     let mut server = Running::start(McpServerSettings {
@@ -174,7 +174,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
         log.lock().unwrap().contains(&difference)
     })
     .await;
-    assert_eq!(link.held.sink().held(ENTRIES).count(), 500);
+    assert_eq!(link.held.sink().entries(ENTRIES).count(), 500);
     let bytes = heard(&peers, ENTRIES);
     assert!(bytes - first < 1000.0, "{} more", bytes - first);
 }
@@ -220,10 +220,10 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     )
     .unwrap();
     let (out_stage, watched) = watch::channel(Stage::Serving);
-    let catalog = Arc::new(Catalog::all());
+    let collections = Arc::new(Collections::all());
     let snapshots = source.snapshots.subscribe();
     let peers = Arc::clone(&source.peers);
-    let calls = tokio::spawn(out.run(catalog, peers, snapshots, watched));
+    let calls = tokio::spawn(out.run(collections, peers, snapshots, watched));
     until("the first sink", || first.is_synced()).await;
     // The trigger that comes first is no collection, and is accepted.
     assert!(heard(&heard_by, mcp::TRIGGER) > 0.0);
@@ -233,14 +233,14 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         (&*seen[0].address, seen[0].node.as_deref()),
         (&*address, Some("me"))
     );
-    assert_eq!(first.sink().held(ENTRIES).count(), 1);
+    assert_eq!(first.sink().entries(ENTRIES).count(), 1);
     stage.send_replace(Stage::Leaving);
     tokio::time::timeout(SOON, task).await.unwrap().unwrap();
     let (_stage, _task, _) = serve(&second);
     until("the second sink", || second.is_synced()).await;
     source.shelf.set(ENTRIES, entry("b.example"));
     source.publish();
-    until("a change", || second.sink().held(ENTRIES).count() == 2).await;
+    until("a change", || second.sink().entries(ENTRIES).count() == 2).await;
     out_stage.send_replace(Stage::Leaving);
     tokio::time::timeout(SOON, calls).await.unwrap().unwrap();
     until("its end", || source.peers.seen().is_empty()).await;

@@ -24,7 +24,7 @@ mod secured;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcp::catalog::{Catalog, Group};
+use mcp::collections::{Collections, Group};
 use mcp::message::{RequestResources, Resources};
 use mcp::snapshot::{GroupSnapshot, Origin, Resource};
 use prost::Message;
@@ -75,14 +75,14 @@ struct Running {
 
 impl Running {
     fn start(settings: McpServerSettings) -> Self {
-        let catalog = Arc::new(Catalog::all());
+        let collections = Arc::new(Collections::all());
         let server = McpServer::new(settings).unwrap();
         let (snapshots, published) = watch::channel(Snapshots::default());
         let (stage, watched) = watch::channel(Stage::Serving);
         let peers = Peers::new("galley");
-        let shelf = GroupSnapshot::new(&catalog, Group::Default);
+        let shelf = GroupSnapshot::new(&collections, Group::Default);
         let (port, open) = (server.port().unwrap_or_default(), server.is_open());
-        let task = tokio::spawn(server.run(catalog, Arc::clone(&peers), published, watched));
+        let task = tokio::spawn(server.run(collections, Arc::clone(&peers), published, watched));
         Self {
             port,
             peers,

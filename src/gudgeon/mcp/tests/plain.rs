@@ -205,12 +205,14 @@ async fn a_sink_takes_twenty_megabytes_in_parts_and_comes_back_for_the_differenc
                 response.encoded_len() <= 4 << 20 && response.incremental,
                 "{part}"
             );
-            let handled = sink.response(Duration::ZERO, response, &reader).unwrap();
+            let handled = sink
+                .handle_response(Duration::ZERO, response, &reader)
+                .unwrap();
             assert!(handled.changes.is_some());
             client.say(handled.request);
         }
         assert!(sink.is_synced() && client.is_quiet().await);
-        assert_eq!(sink.held(GATEWAYS).count(), 200);
+        assert_eq!(sink.entries(GATEWAYS).count(), 200);
         drop(client);
         server.set(GATEWAYS, change, b"changed");
         server.publish();

@@ -70,7 +70,7 @@ impl Source {
         };
         let sink = held.sink();
         for (collection, _) in sink.status() {
-            let broken = sink.held(collection);
+            let broken = sink.entries(collection);
             let broken = broken.filter(|(_, one)| one.status() != ObjectStatus::Good);
             let kind = kind_of(collection).map(|kind| kind.kind);
             broken.for_each(|(name, _)| each(kind.unwrap_or(collection), name));
@@ -332,7 +332,7 @@ fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
     let sink = held.sink();
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
-        for (name, one) in sink.held(collection) {
+        for (name, one) in sink.entries(collection) {
             let state = match one.status() {
                 ObjectStatus::Good => continue,
                 ObjectStatus::Stale => "stale",
@@ -367,7 +367,7 @@ fn of_report(report: &ConfigReport, most: usize) -> Vec<Refused> {
 /// Objects, and those of them that break a rule.
 fn counts(held: &SourceObjects) -> (usize, usize) {
     let sink = held.sink();
-    let all = sink.status().flat_map(|(name, _)| sink.held(name));
+    let all = sink.status().flat_map(|(name, _)| sink.entries(name));
     all.fold((0, 0), |(objects, rejected), (_, one)| {
         let broken = usize::from(one.status() != ObjectStatus::Good);
         (objects + 1, rejected + broken)

@@ -29,17 +29,17 @@ impl Group {
 
 /// Every collection that may be asked for.
 #[derive(Clone, Debug)]
-pub struct Catalog {
+pub struct Collections {
     collections: BTreeMap<Arc<str>, Group>,
 }
 
-impl Catalog {
-    /// Returns the catalog of all collections.
+impl Collections {
+    /// Returns all collections.
     pub fn all() -> Self {
         Self::new(served())
     }
 
-    /// Builds a catalog of these collections, plus the synthetic one and those that are always empty, because sinks of old
+    /// Returns these collections, plus the synthetic one and those that are always empty, because sinks of old
     /// releases subscribe to them and wait for a response.
     pub fn new<'a>(collections: impl IntoIterator<Item = &'a str>) -> Self {
         let collections = collections.into_iter().map(str::to_owned);
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn what_old_sinks_ask_for_is_there() {
-        let catalog = Catalog::new(["a", "b"]);
-        let group = |name: &str| catalog.find(name).map(|(_, group)| group);
+        let collections = Collections::new(["a", "b"]);
+        let group = |name: &str| collections.find(name).map(|(_, group)| group);
         for name in [
             "a",
             "b",
@@ -87,9 +87,9 @@ mod tests {
         for name in ["", "c", "k8s/core/v1/", "zipkins", crate::TRIGGER] {
             assert_eq!(group(name), None, "{name}");
         }
-        assert_eq!(catalog.of(Group::Default).count(), 2 + 6 + 1 + 31);
-        assert_eq!(catalog.of(Group::SyntheticServiceEntry).count(), 1);
-        let all = Catalog::all();
+        assert_eq!(collections.of(Group::Default).count(), 2 + 6 + 1 + 31);
+        assert_eq!(collections.of(Group::SyntheticServiceEntry).count(), 1);
+        let all = Collections::all();
         let empty = always_empty().count();
         assert_eq!(all.of(Group::Default).count(), served().count() - 1 + empty);
         for name in served() {

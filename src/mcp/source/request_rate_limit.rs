@@ -8,12 +8,12 @@ pub const REQUESTS: u32 = 1000;
 const WINDOW: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct RequestRateLimit {
     since: Duration,
     count: u32,
 }
 
-impl Pace {
+impl RequestRateLimit {
     pub(super) fn count(&mut self, now: Duration) {
         if now >= self.since.saturating_add(WINDOW) {
             self.since = now;
@@ -36,15 +36,15 @@ mod tests {
     #[test]
     fn a_thousand_in_a_second_are_read_and_then_the_next_second_waits() {
         let at = Duration::from_millis;
-        let mut pace = Pace::default();
+        let mut limit = RequestRateLimit::default();
         let mut read = 0;
         let mut now = at(5_000);
         while now < at(8_000) {
-            while pace.resume(now).is_none() {
-                pace.count(now);
+            while limit.resume(now).is_none() {
+                limit.count(now);
                 read += 1;
             }
-            assert_eq!(pace.resume(now).map(|until| until > now), Some(true));
+            assert_eq!(limit.resume(now).map(|until| until > now), Some(true));
             now += at(10);
         }
         assert_eq!(read, 3 * REQUESTS);
@@ -52,11 +52,11 @@ mod tests {
 
     #[test]
     fn a_slow_stream_is_never_held_up() {
-        let mut pace = Pace::default();
+        let mut limit = RequestRateLimit::default();
         for tenth in 0..100_000_u64 {
             let now = Duration::from_micros(tenth * 1_500);
-            assert_eq!(pace.resume(now), None);
-            pace.count(now);
+            assert_eq!(limit.resume(now), None);
+            limit.count(now);
         }
     }
 }

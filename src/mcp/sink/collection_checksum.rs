@@ -3,13 +3,13 @@
 use crate::version::{Sum, Version, member};
 
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct CollectionChecksum {
     sum: Sum,
     /// Members with versions in a format that gudgeon's source never writes.
     odd: usize,
 }
 
-impl Tally {
+impl CollectionChecksum {
     pub(super) fn add(&mut self, name: &str, version: &str) {
         match Version::parse(version) {
             Some(version) => self.sum = self.sum + member(name, version),
@@ -40,20 +40,20 @@ mod tests {
     fn what_is_taken_out_was_never_there() {
         let [one, two] = [b"1", b"2"].map(|bytes| Version::of(bytes));
         let whole = (member("a", one) + member("b", two)).to_string();
-        let mut tally = Tally::default();
-        assert_eq!(tally.is(&Sum::EMPTY.to_string()), Some(true));
-        tally.add("a", &one.to_string());
-        assert_eq!(tally.is(&whole), Some(false));
-        tally.add("b", &two.to_string());
-        assert_eq!(tally.is(&whole), Some(true));
-        tally.add("c", &one.to_string());
-        assert_eq!(tally.is(&whole), Some(false));
-        tally.take("c", &one.to_string());
-        assert_eq!(tally.is(&whole), Some(true));
-        assert_eq!(tally.is("7"), None);
-        tally.add("d", "7");
-        assert_eq!(tally.is(&whole), None);
-        tally.take("d", "7");
-        assert_eq!(tally.is(&whole), Some(true));
+        let mut checksum = CollectionChecksum::default();
+        assert_eq!(checksum.is(&Sum::EMPTY.to_string()), Some(true));
+        checksum.add("a", &one.to_string());
+        assert_eq!(checksum.is(&whole), Some(false));
+        checksum.add("b", &two.to_string());
+        assert_eq!(checksum.is(&whole), Some(true));
+        checksum.add("c", &one.to_string());
+        assert_eq!(checksum.is(&whole), Some(false));
+        checksum.take("c", &one.to_string());
+        assert_eq!(checksum.is(&whole), Some(true));
+        assert_eq!(checksum.is("7"), None);
+        checksum.add("d", "7");
+        assert_eq!(checksum.is(&whole), None);
+        checksum.take("d", "7");
+        assert_eq!(checksum.is(&whole), Some(true));
     }
 }
