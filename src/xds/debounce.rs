@@ -48,9 +48,9 @@ impl Batch {
 
 /// The time for which changes are collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quiet {
+pub struct DebounceOptions {
     /// Without a change.
-    pub after: Duration,
+    pub quiet: Duration,
     /// Since the first one.
     pub max: Duration,
     /// Or endpoints go out at once.
@@ -60,10 +60,10 @@ pub struct Quiet {
 /// Endpoints wait no longer, whatever else changes: one that left must not be served for as long as services come and go.
 const ENDPOINTS_MAX: Duration = Duration::from_secs(1);
 
-impl Default for Quiet {
+impl Default for DebounceOptions {
     fn default() -> Self {
         Self {
-            after: Duration::from_millis(100),
+            quiet: Duration::from_millis(100),
             max: Duration::from_secs(10),
             endpoints: true,
         }
@@ -87,7 +87,7 @@ struct Endpoints {
 /// Collects changes; the program asks it when to push.
 #[derive(Debug)]
 pub struct Debounce {
-    quiet: Quiet,
+    options: DebounceOptions,
     /// All changes, but for the hosts of those of endpoints.
     waiting: Option<PendingChanges>,
     endpoints: Option<Endpoints>,
@@ -99,7 +99,7 @@ pub struct Debounce {
 
 /// A batch that is due, and the time since which it waited.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct DueBatch {
     pub batch: Batch,
     pub since: Duration,
     /// Other changes wait on: only these endpoints are pushed, with all else as it was.
@@ -107,9 +107,9 @@ pub struct Due {
 }
 
 impl Debounce {
-    pub fn new(quiet: Quiet) -> Self {
+    pub fn new(quiet: DebounceOptions) -> Self {
         Self {
-            quiet,
+            options: quiet,
             waiting: None,
             endpoints: None,
             busy: false,
@@ -125,12 +125,12 @@ impl Debounce {
             });
             endpoints.hosts.extend(hosts);
             endpoints.burst.add(now);
-            if let Some(waiting) = self.waiting.as_mut().filter(|_| self.quiet.endpoints) {
+            if let Some(waiting) = self.waiting.as_mut().filter(|_| self.options.endpoints) {
                 waiting.burst.add(now);
             }
             return;
         }
-        let earlier = self.endpoints.as_ref().filter(|_| self.quiet.endpoints);
+        let earlier = self.endpoints.as_ref().filter(|_| self.options.endpoints);
         let first = earlier.map_or(now, |endpoints| endpoints.burst.first);
         let waiting = self.waiting.get_or_insert_with(|| PendingChanges {
             batch: Batch::default(),
@@ -141,7 +141,7 @@ impl Debounce {
     }
 
     /// Returns the batch that is due now. No other is until [`Self::done`] is called.
-    pub fn due(&mut self, now: Duration) -> Option<Due> {
+    pub fn due(&mut self, now: Duration) -> Option<DueBatch> {
         if self.deadline()? > now {
             return None;
         }
@@ -166,7 +166,7 @@ impl Debounce {
         }
         let partial = self.waiting.is_some();
         batch.full |= self.behind && !partial;
-        Some(Due {
+        Some(DueBatch {
             batch,
             since: firsts.into_iter().flatten().min()?,
             partial,
@@ -174,7 +174,7 @@ impl Debounce {
     }
 
     /// The snapshot for this batch stands, and every stream was told; or it could not be made, and what is served is as it was.
-    pub fn done(&mut self, due: &Due, is_made: bool) {
+    pub fn done(&mut self, due: &DueBatch, is_made: bool) {
         self.busy = false;
         self.behind = !is_made || self.behind && due.partial;
     }
@@ -193,19 +193,19 @@ impl Debounce {
     /// When everything goes out, because something that is more than endpoints does.
     fn others_due(&self) -> Option<Duration> {
         let waiting = self.waiting.as_ref()?;
-        Some(waiting.burst.deadline(self.quiet.after, self.quiet.max))
+        Some(waiting.burst.deadline(self.options.quiet, self.options.max))
     }
 
     fn endpoints_due(&self) -> Option<Duration> {
         let mut burst = self.endpoints.as_ref()?.burst;
-        if !self.quiet.endpoints {
+        if !self.options.endpoints {
             return Some(burst.first);
         }
         if let Some(waiting) = &self.waiting {
             burst.add(waiting.burst.last.max(burst.last));
         }
-        let max = self.quiet.max.min(ENDPOINTS_MAX);
-        Some(burst.deadline(self.quiet.after, max))
+        let max = self.options.max.min(ENDPOINTS_MAX);
+        Some(burst.deadline(self.options.quiet, max))
     }
 }
 

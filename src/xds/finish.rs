@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use prost::Message;
 
-use crate::common::wire::{self, Assignment, ClusterTail};
+use crate::common::wire::{self, ClusterLoadAssignment, ClusterTail};
 use crate::view::Resource;
 
 /// A resource that is being made.
@@ -92,7 +92,7 @@ impl Encode for ClusterParts {
     }
 }
 
-impl Encode for Assignment {
+impl Encode for ClusterLoadAssignment {
     fn encode(self) -> Vec<u8> {
         self.encode_to_vec()
     }

@@ -5,15 +5,15 @@
 //! see, where one is exported to it by name, where its own rules for a host of elsewhere come before that host's, where a Sidecar
 //! of its own says what it imports. All other namespaces have one scope, and share all bytes. So there are as many scopes as the mesh has need of, whatever clients say.
 
-mod all;
-mod audience;
 mod delegates;
 pub(crate) mod envoy_filters;
+mod export_to;
 pub(crate) mod gateways;
 mod hosts;
+mod mesh_rules;
 pub(crate) mod policies;
 mod sidecar;
-mod visible;
+mod visibility;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -27,12 +27,12 @@ use api::names::full_host;
 use api::networking::envoy_filter::{ApplyTo, PatchContext};
 use api::networking::{DestinationRule, DiscoveryKind, Gateway, Sidecar, VirtualService};
 
-pub(crate) use self::all::Rules;
 use self::envoy_filters::{Patch, Patches};
 use self::hosts::most_specific;
 pub(crate) use self::hosts::patterns;
+pub(crate) use self::mesh_rules::Rules;
 pub(crate) use self::sidecar::{EgressListener, Socket};
-use self::visible::{Visibility, Visible};
+use self::visibility::{Visibility, Visible};
 use crate::common::service_ports::ServicePorts;
 
 /// The gateway that stands for all sidecars.
@@ -81,7 +81,7 @@ impl<T: DiscoveryKind> Rule<T> {
 
 /// The target of requests and connections to no known service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Unknown {
+pub(crate) enum OutboundTrafficPolicy {
     /// Their original destination.
     Anywhere,
     Nowhere,
@@ -89,7 +89,7 @@ pub(crate) enum Unknown {
     To(Arc<str>),
 }
 
-impl Unknown {
+impl OutboundTrafficPolicy {
     fn of_mesh(mesh: &MeshConfig) -> Self {
         let policy = mesh.outbound_traffic_policy.as_ref();
         if policy.is_none_or(|policy| policy.mode() == Mode::AllowAny) {
@@ -138,7 +138,7 @@ pub(crate) struct ProxyRules {
     pub(crate) listeners: Scope,
     /// That holds for it, whatever it says.
     pub(crate) sidecar: Option<Arc<Configured<Sidecar>>>,
-    pub(crate) unknown: Unknown,
+    pub(crate) unknown: OutboundTrafficPolicy,
     pub(crate) patches: Arc<Patches>,
     /// That it listens for, in order.
     pub(crate) gateways: Arc<[Arc<Rule<Gateway>>]>,

@@ -126,7 +126,7 @@ impl Pair {
 
     fn push(&mut self, world: World, scope: PushScope) {
         let view = Snapshot::new(world, Arc::new(Settings::default())).view(&self.node);
-        self.stream.push(Push {
+        self.stream.merge_push(Push {
             view,
             scope,
             reasons: Reason::Service.into(),

@@ -700,7 +700,7 @@ const LONGER_FILES: [(&str, usize); 18] = [
     ("xds/snapshot/mod.rs", 640),
     ("xds/snapshot/proxy.rs", 690),
     ("xds/resources/listeners/outbound.rs", 470),
-    ("xds/scope/visible.rs", 440),
+    ("xds/scope/visibility.rs", 440),
     ("xds/resources/listeners/inbound.rs", 510),
     ("xds/stream/mod.rs", 480),
     ("sources/disk.rs", 420),

@@ -307,10 +307,11 @@ where
                     && let Some(more) = self.hub.log_limiters.refusals.more()
                 {
                     let words = request.error.as_deref().unwrap_or_default();
-                    let made = match session.look(|stream| stream.blame(request.kind, 5)) {
-                        made if made.is_empty() => made,
-                        made => format!(" ({made})"),
-                    };
+                    let made =
+                        match session.look(|stream| stream.nacked_rules_text(request.kind, 5)) {
+                            made if made.is_empty() => made,
+                            made => format!(" ({made})"),
+                        };
                     warn!(
                         "{id} refuses {}: {}{made}{repeated}{more}",
                         request.kind.word(),

@@ -23,7 +23,7 @@ use api::security::{KeySet, KeysPlace, RequestAuthentication};
 use sources::registry::{Registries, SourceId, SyncState};
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info, warn};
-use xds::debounce::{Debounce, Due};
+use xds::debounce::{Debounce, DueBatch};
 use xds::node::Node;
 use xds::snapshot::Snapshot;
 use xds::stream::{Lists, Protocol};
@@ -490,7 +490,7 @@ impl Hub {
     /// Returns false if no snapshot could be made: the last one is served on.
     async fn push(
         self: &Arc<Self>,
-        due: &Due,
+        due: &DueBatch,
         world: World,
         changes: Option<Arc<Changes>>,
     ) -> bool {

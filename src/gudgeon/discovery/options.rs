@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{Network, Registry};
-use xds::debounce::Quiet;
+use xds::debounce::DebounceOptions;
 use xds::settings::{Headless, Settings, Sniffing};
 
 use crate::cli::{DiscoveryFlags, values};
@@ -25,7 +25,7 @@ const MAX_THROTTLE: usize = 1_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct DiscoveryOptions {
     pub(crate) settings: Arc<Settings>,
-    pub(crate) quiet: Quiet,
+    pub(crate) quiet: DebounceOptions,
     pub(crate) throttle: usize,
     pub(crate) keeping: Keeping,
     pub(crate) identity_check: bool,
@@ -173,10 +173,10 @@ fn jwks_refresh(variables: &Variables<'_>) -> Result<Duration, Failure> {
 }
 
 /// The time for which changes are collected.
-fn quiet(variables: &Variables<'_>) -> Result<Quiet, Failure> {
-    let usual = Quiet::default();
-    Ok(Quiet {
-        after: variables.duration("PILOT_DEBOUNCE_AFTER", usual.after)?,
+fn quiet(variables: &Variables<'_>) -> Result<DebounceOptions, Failure> {
+    let usual = DebounceOptions::default();
+    Ok(DebounceOptions {
+        quiet: variables.duration("PILOT_DEBOUNCE_AFTER", usual.quiet)?,
         max: variables.duration("PILOT_DEBOUNCE_MAX", usual.max)?,
         endpoints: variables.boolean("PILOT_ENABLE_EDS_DEBOUNCE", usual.endpoints)?,
     })
@@ -291,7 +291,7 @@ mod tests {
     fn defaults_are_those_of_the_original() {
         let (options, warnings) = read("gudgeon discovery", &[]).unwrap();
         assert_eq!(*options.settings, Settings::default());
-        assert_eq!(options.quiet, Quiet::default());
+        assert_eq!(options.quiet, DebounceOptions::default());
         assert_eq!((options.throttle, options.keeping.streams), (100, 100));
         assert_eq!(options.registries, [Registry::Kubernetes]);
         assert!(options.identity_check && warnings.is_empty());
@@ -309,7 +309,7 @@ mod tests {
         let (options, _) = read("pilot-discovery discovery", &environment).unwrap();
         assert_eq!(options.settings.cluster, "east".into());
         assert_eq!(
-            (options.quiet.after, options.quiet.endpoints),
+            (options.quiet.quiet, options.quiet.endpoints),
             (Duration::from_secs(1), false)
         );
         assert_eq!(options.certificates, std::path::Path::new("/etc/certs/"));

@@ -200,7 +200,7 @@ fn proxy(page: &mut String, hub: &Hub, session: &Session) {
             };
             page.push_str(&cell);
             if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
-                let made = match stream.blame(kind, MOST_RULES) {
+                let made = match stream.nacked_rules_text(kind, MOST_RULES) {
                     made if made.is_empty() => made,
                     made => format!("({made}) "),
                 };

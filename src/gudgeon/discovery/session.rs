@@ -180,7 +180,7 @@ impl Session {
         let Ok(view) = view else {
             return Some((pending, Made::Nothing));
         };
-        self.inner().stream.push(Push {
+        self.inner().stream.merge_push(Push {
             view,
             scope: pending.scope.clone(),
             reasons: pending.reasons,

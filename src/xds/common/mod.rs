@@ -2,12 +2,12 @@
 
 pub(crate) mod conflict;
 pub(crate) mod dns_cluster;
+pub(crate) mod fair_budget;
 pub(crate) mod families;
 pub(crate) mod keepalive;
 pub(crate) mod metadata_value;
 pub(crate) mod regex;
 pub(crate) mod retries;
-pub(crate) mod room;
 pub(crate) mod service_ports;
 pub(crate) mod tls;
 pub(crate) mod trust;

@@ -186,20 +186,20 @@ pub(crate) struct Metadata {
 
 /// `envoy.config.endpoint.v3.ClusterLoadAssignment`.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Assignment {
+pub(crate) struct ClusterLoadAssignment {
     #[prost(string, tag = "1")]
     pub(crate) cluster_name: String,
     #[prost(message, repeated, tag = "2")]
-    pub(crate) endpoints: Vec<Group>,
+    pub(crate) endpoints: Vec<LocalityLbEndpoints>,
 }
 
 /// `envoy.config.endpoint.v3.LocalityLbEndpoints`.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Group {
+pub(crate) struct LocalityLbEndpoints {
     #[prost(message, optional, tag = "1")]
     pub(crate) locality: Option<core::Locality>,
     #[prost(message, repeated, tag = "2")]
-    pub(crate) lb_endpoints: Vec<Peer>,
+    pub(crate) lb_endpoints: Vec<LbEndpoint>,
     #[prost(message, optional, tag = "3")]
     pub(crate) load_balancing_weight: Option<UInt32Value>,
     #[prost(uint32, tag = "5")]
@@ -208,7 +208,7 @@ pub(crate) struct Group {
 
 /// `envoy.config.endpoint.v3.LbEndpoint`.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Peer {
+pub(crate) struct LbEndpoint {
     #[prost(message, optional, tag = "1")]
     pub(crate) endpoint: Option<EndpointMessage>,
     #[prost(enumeration = "core::HealthStatus", tag = "2")]
@@ -230,7 +230,7 @@ pub(crate) struct EndpointMessage {
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ClusterTail {
     #[prost(message, optional, tag = "33")]
-    pub(crate) load_assignment: Option<Assignment>,
+    pub(crate) load_assignment: Option<ClusterLoadAssignment>,
 }
 
 /// `SubstitutionFormatString` of JSON, in the only field of a logger to standard output.
@@ -286,14 +286,14 @@ mod tests {
         let place = EndpointMessage {
             address: Some(address([10, 0, 0, 1].into(), 80)),
         };
-        let assignment = Assignment {
+        let assignment = ClusterLoadAssignment {
             cluster_name: "c".to_owned(),
-            endpoints: vec![Group {
+            endpoints: vec![LocalityLbEndpoints {
                 locality: Some(core::Locality {
                     region: "r".to_owned(),
                     ..core::Locality::default()
                 }),
-                lb_endpoints: vec![Peer {
+                lb_endpoints: vec![LbEndpoint {
                     endpoint: Some(place),
                     health_status: core::HealthStatus::Healthy.into(),
                     metadata: Some(metadata),

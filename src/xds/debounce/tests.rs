@@ -22,10 +22,15 @@ fn text(batch: &Batch) -> String {
 }
 
 /// Plays (time, change) and asks at every millisecond. Says what went out when; each snapshot takes `making`.
-fn play(quiet: Quiet, making: u64, script: &[(u64, Change)], until: u64) -> Vec<(u64, String)> {
+fn play(
+    quiet: DebounceOptions,
+    making: u64,
+    script: &[(u64, Change)],
+    until: u64,
+) -> Vec<(u64, String)> {
     let mut debounce = Debounce::new(quiet);
     let mut log = Vec::new();
-    let mut done: Option<(u64, Due)> = None;
+    let mut done: Option<(u64, DueBatch)> = None;
     for now in 0..until {
         for (_, change) in script.iter().filter(|(time, _)| *time == now) {
             debounce.change(at(now), change.clone());
@@ -59,7 +64,7 @@ fn changes_go_out_after_a_quiet_moment_as_one() {
     let script: Vec<_> = (0..50)
         .map(|n| (n, endpoints(&format!("{n:02}"))))
         .collect();
-    let sent = play(Quiet::default(), 1, &script, 2_000);
+    let sent = play(DebounceOptions::default(), 1, &script, 2_000);
     assert_eq!(sent.len(), 1);
     assert_eq!(sent[0].0, 149);
     assert_eq!(sent[0].1.split(' ').count(), 50);
@@ -68,14 +73,14 @@ fn changes_go_out_after_a_quiet_moment_as_one() {
 #[test]
 fn changes_without_end_go_out_after_ten_seconds() {
     let script: Vec<_> = (0..240).map(|n| (n * 50, SERVICE)).collect();
-    let sent = play(Quiet::default(), 1, &script, 15_000);
+    let sent = play(DebounceOptions::default(), 1, &script, 15_000);
     assert_eq!(sent, log(&[(10_000, "full"), (12_050, "full")]));
 }
 
 #[test]
 fn endpoints_without_end_go_out_each_second() {
     let script: Vec<_> = (0..60).map(|n| (n * 50, endpoints("a"))).collect();
-    let sent = play(Quiet::default(), 1, &script, 5_000);
+    let sent = play(DebounceOptions::default(), 1, &script, 5_000);
     assert_eq!(sent, log(&[(1_000, "a"), (2_050, "a"), (3_050, "a")]));
 }
 
@@ -88,7 +93,7 @@ fn endpoints_wait_a_second_at_most_whatever_else_changes() {
         (700, endpoints("b")),
         (5_010, endpoints("c")),
     ]);
-    let sent = play(Quiet::default(), 1, &script, 15_000);
+    let sent = play(DebounceOptions::default(), 1, &script, 15_000);
     assert_eq!(
         sent,
         log(&[
@@ -99,9 +104,9 @@ fn endpoints_wait_a_second_at_most_whatever_else_changes() {
         ])
     );
     // A shorter limit of everything is one of endpoints, too.
-    let quiet = Quiet {
+    let quiet = DebounceOptions {
         max: Duration::from_millis(400),
-        ..Quiet::default()
+        ..DebounceOptions::default()
     };
     let script: Vec<_> = (0..20).map(|n| (n * 50, endpoints("a"))).collect();
     assert_eq!(play(quiet, 1, &script, 600)[0], (400, "a".to_owned()));
@@ -120,7 +125,7 @@ fn one_full_change_makes_all_full_and_a_proxy_is_its_own() {
         (20, endpoints("a")),
         (500, proxy),
     ];
-    let sent = play(Quiet::default(), 1, &script, 1_000);
+    let sent = play(DebounceOptions::default(), 1, &script, 1_000);
     assert_eq!(sent, log(&[(120, "full a b"), (600, "p")]));
 }
 
@@ -134,13 +139,13 @@ fn endpoints_go_out_with_proxies_that_wait() {
     });
     let mut script: Vec<_> = (0..40).map(|n| (n * 50, proxy.clone())).collect();
     script.push((320, endpoints("a")));
-    let sent = play(Quiet::default(), 1, &script, 3_000);
+    let sent = play(DebounceOptions::default(), 1, &script, 3_000);
     assert_eq!(sent, log(&[(1_320, "a p"), (2_050, "p")]));
 }
 
 #[test]
 fn reasons_add_up() {
-    let mut debounce = Debounce::new(Quiet::default());
+    let mut debounce = Debounce::new(DebounceOptions::default());
     debounce.change(at(0), endpoints("a"));
     debounce.change(at(1), SERVICE);
     let due = debounce.due(at(101)).unwrap();
@@ -156,17 +161,17 @@ fn reasons_add_up() {
 #[test]
 fn snapshots_do_not_overlap() {
     let script = [(0, SERVICE), (150, endpoints("a")), (200, endpoints("b"))];
-    let sent = play(Quiet::default(), 400, &script, 2_000);
+    let sent = play(DebounceOptions::default(), 400, &script, 2_000);
     assert_eq!(sent, log(&[(100, "full"), (500, "a b")]));
     // What comes late is quiet for its own time.
     let script = [(0, SERVICE), (450, endpoints("a"))];
-    let sent = play(Quiet::default(), 400, &script, 2_000);
+    let sent = play(DebounceOptions::default(), 400, &script, 2_000);
     assert_eq!(sent, log(&[(100, "full"), (550, "a")]));
 }
 
 #[test]
 fn after_a_snapshot_that_could_not_be_made_the_next_is_of_everything() {
-    let mut debounce = Debounce::new(Quiet::default());
+    let mut debounce = Debounce::new(DebounceOptions::default());
     let mut push = |now: u64, change: Change, is_made: bool| {
         debounce.change(at(now), change);
         let due = debounce.due(at(now + 100)).unwrap();
@@ -180,9 +185,9 @@ fn after_a_snapshot_that_could_not_be_made_the_next_is_of_everything() {
     assert!(push(3_000, endpoints("a"), true));
     assert!(!push(4_000, endpoints("a"), true));
     // Endpoints that go out alone are told of what is served.
-    let mut debounce = Debounce::new(Quiet {
+    let mut debounce = Debounce::new(DebounceOptions {
         endpoints: false,
-        ..Quiet::default()
+        ..DebounceOptions::default()
     });
     debounce.change(at(0), SERVICE);
     let due = debounce.due(at(100)).unwrap();
@@ -202,9 +207,9 @@ fn after_a_snapshot_that_could_not_be_made_the_next_is_of_everything() {
 
 #[test]
 fn endpoints_may_go_out_at_once() {
-    let quiet = Quiet {
+    let quiet = DebounceOptions {
         endpoints: false,
-        ..Quiet::default()
+        ..DebounceOptions::default()
     };
     let script = [
         (0, SERVICE),

@@ -188,7 +188,7 @@ mod tests {
     }
 
     /// The request that a reader makes of bytes in pieces, and the most that was kept before the end.
-    struct Heard {
+    struct ReadRequest {
         /// With its names sorted: they are a set.
         request: Option<Request>,
         names_apart: bool,
@@ -200,7 +200,12 @@ mod tests {
         request
     }
 
-    fn hear(reader: &mut RequestReader, list: &Arc<List>, bytes: &[u8], sizes: &[usize]) -> Heard {
+    fn hear(
+        reader: &mut RequestReader,
+        list: &Arc<List>,
+        bytes: &[u8],
+        sizes: &[usize],
+    ) -> ReadRequest {
         let find = |first: &str| {
             let list: Arc<dyn NameList> = list.clone();
             let mut names = (0..list.count()).map_while(|at| list.name(at));
@@ -228,7 +233,7 @@ mod tests {
             request.names = names.iter().map(str::to_owned).collect();
             sorted(request)
         });
-        Heard {
+        ReadRequest {
             request,
             names_apart,
             most,

@@ -10,10 +10,12 @@ use crate::common::families::Families;
 use crate::common::service_ports::ServicePort;
 use crate::common::tls;
 use crate::common::upstream_http;
-use crate::common::wire::{self, Assignment, ClusterTail, EndpointMessage, Group, Peer};
+use crate::common::wire::{
+    self, ClusterLoadAssignment, ClusterTail, EndpointMessage, LbEndpoint, LocalityLbEndpoints,
+};
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Dns, Files, Kind};
-use crate::scope::Unknown;
+use crate::scope::OutboundTrafficPolicy;
 use api::model::{Protocol, Registry, Resolution, Service};
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     ClusterDiscoveryType, CommonLbConfig, DiscoveryType, DnsLookupFamily, EdsClusterConfig,
@@ -31,11 +33,11 @@ pub(crate) const INBOUND_V6: &str = "InboundPassthroughClusterIpv6";
 
 /// The cluster of connections to no known service; `None`: they are refused. A connection that was not intercepted has no
 /// original destination.
-pub(crate) fn of_unknown(unknown: &Unknown, intercepted: bool) -> Option<Arc<str>> {
+pub(crate) fn of_unknown(unknown: &OutboundTrafficPolicy, intercepted: bool) -> Option<Arc<str>> {
     match unknown {
-        Unknown::Anywhere => intercepted.then(|| PASSTHROUGH.into()),
-        Unknown::Nowhere => None,
-        Unknown::To(cluster) => Some(cluster.clone()),
+        OutboundTrafficPolicy::Anywhere => intercepted.then(|| PASSTHROUGH.into()),
+        OutboundTrafficPolicy::Nowhere => None,
+        OutboundTrafficPolicy::To(cluster) => Some(cluster.clone()),
     }
 }
 
@@ -170,7 +172,7 @@ pub(crate) struct Inputs<'a> {
     /// Weights of localities count.
     pub(crate) weighted: bool,
     /// Endpoints of a cluster that resolves names itself.
-    pub(crate) groups: Vec<Group>,
+    pub(crate) groups: Vec<LocalityLbEndpoints>,
     /// The subset of its endpoints; empty: all.
     pub(crate) subset: &'a str,
     pub(crate) resolution: Resolution,
@@ -229,7 +231,7 @@ pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<
             let one = matches!(inputs.groups.as_slice(), [group] if group.lb_endpoints.len() == 1);
             let logical = resolution == Resolution::DnsRoundRobin && one;
             resolve(&mut cluster, mesh, inputs.client, logical);
-            tail.load_assignment = Some(Assignment {
+            tail.load_assignment = Some(ClusterLoadAssignment {
                 cluster_name: name.to_string(),
                 endpoints: inputs.groups,
             });
@@ -278,18 +280,18 @@ pub(crate) fn inbound(
         alt_stat_name,
         ..base(name, mesh, DiscoveryType::Static)
     };
-    let peer = Peer {
+    let peer = LbEndpoint {
         endpoint: Some(EndpointMessage {
             address: Some(place),
         }),
-        ..Peer::default()
+        ..LbEndpoint::default()
     };
     let tail = ClusterTail {
-        load_assignment: Some(Assignment {
+        load_assignment: Some(ClusterLoadAssignment {
             cluster_name: name.to_string(),
-            endpoints: vec![Group {
+            endpoints: vec![LocalityLbEndpoints {
                 lb_endpoints: vec![peer],
-                ..Group::default()
+                ..LocalityLbEndpoints::default()
             }],
         }),
     };

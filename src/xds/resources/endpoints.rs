@@ -12,9 +12,11 @@ use super::mesh::{Mesh, MutualTls};
 use super::networks::Networks;
 use crate::common::families::Families;
 use crate::common::service_ports::ServicePort;
-use crate::common::wire::{self, Assignment, EndpointMessage, Group, Metadata, Object, Peer};
+use crate::common::wire::{
+    self, ClusterLoadAssignment, EndpointMessage, LbEndpoint, LocalityLbEndpoints, Metadata, Object,
+};
 use crate::finish::Draft;
-use crate::rules::peer_authentication::{PeerMode, PeerModes};
+use crate::rules::peer_authentication::{MtlsMode, MtlsModes};
 use crate::scope::policies::Policies;
 
 /// The properties of a proxy that its assignments depend on.
@@ -63,11 +65,11 @@ impl Places<'_> {
             return !(is_plain && self.mesh.tls == MutualTls::Auto);
         }
         let who = (namespace, &*endpoint.labels);
-        let modes = PeerModes::new(self.policies, who, self.mesh.usual_mode(true));
+        let modes = MtlsModes::new(self.policies, who, self.mesh.usual_mode(true));
         match modes.of_clients(endpoint.port) {
-            PeerMode::Disable => false,
-            PeerMode::Permissive => !is_plain,
-            PeerMode::Strict => true,
+            MtlsMode::Disable => false,
+            MtlsMode::Permissive => !is_plain,
+            MtlsMode::Strict => true,
         }
     }
 }
@@ -92,8 +94,11 @@ impl Entry<'_> {
 }
 
 /// The assignment of a port.
-pub(crate) fn assignment(name: &Arc<str>, groups: Vec<Group>) -> Draft<Assignment> {
-    let assignment = Assignment {
+pub(crate) fn assignment(
+    name: &Arc<str>,
+    groups: Vec<LocalityLbEndpoints>,
+) -> Draft<ClusterLoadAssignment> {
+    let assignment = ClusterLoadAssignment {
         cluster_name: name.to_string(),
         endpoints: groups,
     };
@@ -108,7 +113,7 @@ pub(crate) fn groups<'a>(
     names: Names,
     places: Places<'a>,
     preference: &Preference<'a>,
-) -> Vec<Group> {
+) -> Vec<LocalityLbEndpoints> {
     let networks = places.networks;
     let own = viewer.network.as_deref();
     let factor = own.map_or(1, |_| networks.factor(viewer.families));
@@ -239,7 +244,7 @@ pub(crate) fn own_port(service_port: &ServicePort) -> u16 {
 }
 
 /// An entry outside of the mesh that names no endpoints resolves its own name.
-pub(crate) fn itself(service_port: &ServicePort) -> Vec<Group> {
+pub(crate) fn itself(service_port: &ServicePort) -> Vec<LocalityLbEndpoints> {
     let port = own_port(service_port);
     let place = match service_port.host().parse::<IpAddr>() {
         Ok(address) => wire::address(address, port),
@@ -260,7 +265,7 @@ pub(crate) fn itself(service_port: &ServicePort) -> Vec<Group> {
 /// Envoy adds weights up in 32 bits.
 const HEAVIEST: u128 = u32::MAX as u128;
 
-fn group(locality: &Locality, mut entries: Vec<Entry<'_>>) -> Group {
+fn group(locality: &Locality, mut entries: Vec<Entry<'_>>) -> LocalityLbEndpoints {
     // By all that a peer is made of: sources may give one address twice, and in any order.
     entries.sort_by(|one, other| one.order().cmp(&other.order()));
     let sum: u128 = entries.iter().map(|entry| entry.weight).sum();
@@ -270,7 +275,7 @@ fn group(locality: &Locality, mut entries: Vec<Entry<'_>>) -> Group {
         .iter()
         .map(|entry| light(entry.weight))
         .fold(0u32, u32::saturating_add);
-    Group {
+    LocalityLbEndpoints {
         // Also where it is unknown: gRPC refuses an assignment without it.
         locality: Some(core::Locality {
             region: locality.region().to_owned(),
@@ -289,7 +294,7 @@ fn group(locality: &Locality, mut entries: Vec<Entry<'_>>) -> Group {
     }
 }
 
-fn peer(entry: Entry<'_>, weight: u32) -> Peer {
+fn peer(entry: Entry<'_>, weight: u32) -> LbEndpoint {
     let mut metadata = Metadata::default();
     let uid = entry.pod.map(uid);
     let known: Vec<_> = [
@@ -312,7 +317,7 @@ fn peer(entry: Entry<'_>, weight: u32) -> Peer {
             .filter_metadata
             .insert("envoy.transport_socket_match".to_owned(), object);
     }
-    Peer {
+    LbEndpoint {
         endpoint: Some(EndpointMessage {
             address: Some(entry.place),
         }),

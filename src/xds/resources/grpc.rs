@@ -14,7 +14,7 @@ use crate::common::wire;
 use crate::finish::Draft;
 
 /// The properties of a client that decide which service a name means.
-pub(crate) struct Asker<'a> {
+pub(crate) struct GrpcClient<'a> {
     pub(crate) domain: &'a str,
     pub(crate) cluster: &'a str,
     pub(crate) families: Families,
@@ -71,15 +71,15 @@ impl Target {
     pub(crate) fn service_port<'a>(
         &self,
         service_ports: &'a ServicePorts,
-        asker: &Asker<'_>,
+        client: &GrpcClient<'_>,
     ) -> Option<&'a Arc<ServicePort>> {
         let found: Vec<_> = match &self.host {
-            Host::Name(host) => full_names(host, asker.domain)
+            Host::Name(host) => full_names(host, client.domain)
                 .into_iter()
                 .map(|full| service_ports.by_host(&full).collect::<Vec<_>>())
                 .find(|found| !found.is_empty())?,
             Host::Address(address) => {
-                service_ports.by_address(*address, asker.cluster, asker.families)
+                service_ports.by_address(*address, client.cluster, client.families)
             }
         };
         if let Some(port) = self.port {

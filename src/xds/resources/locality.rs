@@ -7,7 +7,7 @@ use api::istio::networking::v1alpha3::locality_load_balancer_setting::Distribute
 use api::istio::networking::v1alpha3::{LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 use api::model::{ClusterId, Endpoint, Labels, Locality, Service};
 
-use crate::common::wire::{self, Group};
+use crate::common::wire::{self, LocalityLbEndpoints};
 
 /// Labels that nobody writes at a workload: where it is says them.
 const REGION: &str = "topology.kubernetes.io/region";
@@ -56,7 +56,7 @@ struct Nearness<'a> {
 
 /// A client, as far as it matters which endpoints are near to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standpoint<'a> {
+pub(crate) struct ClientLocality<'a> {
     pub(crate) locality: &'a Locality,
     /// The client's labels that settings name.
     pub(crate) labels: &'a Labels,
@@ -64,7 +64,7 @@ pub(crate) struct Standpoint<'a> {
 
 /// Settings of rules for a service, in place of the mesh's.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OfRules<'a> {
+pub(crate) struct LocalityOverride<'a> {
     pub(crate) locality: Option<&'a LocalityLoadBalancerSetting>,
     /// In place of that.
     pub(crate) zones: Option<&'a ZoneAwareLoadBalancerSetting>,
@@ -81,9 +81,9 @@ pub(crate) fn is_on(of_mesh: &LocalityLoadBalancerSetting) -> bool {
 /// says otherwise.
 pub(crate) fn preference<'a>(
     of_mesh: Option<&'a LocalityLoadBalancerSetting>,
-    of_rule: OfRules<'a>,
+    of_rule: LocalityOverride<'a>,
     service: &Service,
-    client: Standpoint<'a>,
+    client: ClientLocality<'a>,
 ) -> Preference<'a> {
     if let Some(zones) = of_rule.zones {
         return of_zones(zones, client);
@@ -120,7 +120,10 @@ pub(crate) fn preference<'a>(
     levels(client, written, failover.collect(), false)
 }
 
-fn of_zones<'a>(zones: &'a ZoneAwareLoadBalancerSetting, client: Standpoint<'a>) -> Preference<'a> {
+fn of_zones<'a>(
+    zones: &'a ZoneAwareLoadBalancerSetting,
+    client: ClientLocality<'a>,
+) -> Preference<'a> {
     if zones.enabled.as_ref().is_some_and(|on| !on.value) {
         return Preference::None;
     }
@@ -131,7 +134,7 @@ fn of_zones<'a>(zones: &'a ZoneAwareLoadBalancerSetting, client: Standpoint<'a>)
 
 /// Labels alone where nothing says more: then places count as far as they are labels.
 fn levels<'a>(
-    client: Standpoint<'a>,
+    client: ClientLocality<'a>,
     written: &'a [String],
     failover: Vec<(&'a str, &'a str)>,
     regions: bool,
@@ -287,7 +290,10 @@ impl<'a> Preference<'a> {
     }
 
     /// Groups with their localities and ranks.
-    pub(crate) fn apply(&self, groups: Vec<((&'a Locality, u32), Group)>) -> Vec<Group> {
+    pub(crate) fn apply(
+        &self,
+        groups: Vec<((&'a Locality, u32), LocalityLbEndpoints)>,
+    ) -> Vec<LocalityLbEndpoints> {
         match self {
             Self::None => groups.into_iter().map(|(_, group)| group).collect(),
             Self::Levels(levels) => levels.apply(groups),
@@ -302,7 +308,10 @@ impl<'a> Preference<'a> {
 
 impl Levels<'_> {
     /// Levels without a gap: Envoy wants them so.
-    fn apply(&self, groups: Vec<((&Locality, u32), Group)>) -> Vec<Group> {
+    fn apply(
+        &self,
+        groups: Vec<((&Locality, u32), LocalityLbEndpoints)>,
+    ) -> Vec<LocalityLbEndpoints> {
         let far = |(locality, rank): (&Locality, u32)| {
             let near = self.near.as_ref();
             rank * DISTANCES + near.map_or(0, |near| near.distance(locality))
@@ -312,7 +321,7 @@ impl Levels<'_> {
             .into_iter()
             .map(|(place, group)| {
                 let below = levels.range(..far(place)).count().min(LAST_LEVEL);
-                Group {
+                LocalityLbEndpoints {
                     priority: u32::try_from(below).unwrap_or(0),
                     ..group
                 }
@@ -326,7 +335,10 @@ const FINE: u128 = 1_000_000;
 
 /// The share of a pattern goes to the groups that it names, by their own weights. A group counts for the first that names it,
 /// the longest first.
-fn share(shares: &Distribute, groups: Vec<(&Locality, Group)>) -> Vec<Group> {
+fn share(
+    shares: &Distribute,
+    groups: Vec<(&Locality, LocalityLbEndpoints)>,
+) -> Vec<LocalityLbEndpoints> {
     let mut patterns: Vec<_> = shares.to.iter().collect();
     patterns.sort_by(|(one, _), (other, _)| other.len().cmp(&one.len()).then(one.cmp(other)));
     let named = |locality: &Locality| {
@@ -334,7 +346,7 @@ fn share(shares: &Distribute, groups: Vec<(&Locality, Group)>) -> Vec<Group> {
             .iter()
             .position(|(pattern, _)| matches(pattern, locality))
     };
-    let own = |group: &Group| {
+    let own = |group: &LocalityLbEndpoints| {
         let weight = group.load_balancing_weight.as_ref();
         weight.map_or(0, |weight| u128::from(weight.value))
     };
@@ -359,7 +371,7 @@ fn share(shares: &Distribute, groups: Vec<(&Locality, Group)>) -> Vec<Group> {
             let (_, percent) = patterns.get(at)?;
             let sum = sums.get(at).copied().unwrap_or(0).max(1);
             let weight = u128::from(**percent) * scale * own(&group) / sum;
-            Some(Group {
+            Some(LocalityLbEndpoints {
                 load_balancing_weight: wire::number(u32::try_from(weight.max(1)).unwrap_or(1)),
                 ..group
             })

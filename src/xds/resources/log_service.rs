@@ -17,7 +17,9 @@ use super::clusters::{self, ClusterParameters};
 use super::endpoints;
 use super::mesh::Mesh;
 use crate::common::tls::{self, Root};
-use crate::common::wire::{self, Assignment, ClusterTail, EndpointMessage, Group, Peer};
+use crate::common::wire::{
+    self, ClusterLoadAssignment, ClusterTail, EndpointMessage, LbEndpoint, LocalityLbEndpoints,
+};
 use crate::common::{keepalive, upstream_http};
 use crate::finish::{ClusterParts, Draft};
 use crate::rules::destination_rule::{client_files, secrets_in_files};
@@ -78,18 +80,18 @@ impl LogService {
         if kind == DiscoveryType::StrictDns {
             clusters::resolve(&mut cluster, mesh, client, false);
         }
-        let peer = Peer {
+        let peer = LbEndpoint {
             endpoint: Some(EndpointMessage {
                 address: Some(place),
             }),
-            ..Peer::default()
+            ..LbEndpoint::default()
         };
         let endpoints = ClusterTail {
-            load_assignment: Some(Assignment {
+            load_assignment: Some(ClusterLoadAssignment {
                 cluster_name: NAME.to_owned(),
-                endpoints: vec![Group {
+                endpoints: vec![LocalityLbEndpoints {
                     lb_endpoints: vec![peer],
-                    ..Group::default()
+                    ..LocalityLbEndpoints::default()
                 }],
             }),
         };

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::TcpKeepalive;
 use super::access_log::AccessLog;
 use super::log_service::LogService;
 use crate::common::keepalive::{keepalive, plain};
-use crate::rules::peer_authentication::PeerMode;
+use crate::rules::peer_authentication::MtlsMode;
 use crate::settings::Settings;
 
 /// The mesh's setting for mutual TLS.
@@ -92,11 +92,11 @@ impl Mesh {
     }
 
     /// The mode of a workload without a policy. `takes_tls`: it could take mutual TLS.
-    pub(crate) const fn usual_mode(&self, takes_tls: bool) -> PeerMode {
+    pub(crate) const fn usual_mode(&self, takes_tls: bool) -> MtlsMode {
         match self.tls {
-            MutualTls::Auto if takes_tls => PeerMode::Permissive,
-            MutualTls::Auto | MutualTls::Off => PeerMode::Disable,
-            MutualTls::Strict => PeerMode::Strict,
+            MutualTls::Auto if takes_tls => MtlsMode::Permissive,
+            MutualTls::Auto | MutualTls::Off => MtlsMode::Disable,
+            MutualTls::Strict => MtlsMode::Strict,
         }
     }
 }

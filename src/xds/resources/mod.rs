@@ -17,4 +17,4 @@ pub(crate) mod networks;
 pub(crate) mod proxy;
 pub(crate) mod routes;
 
-pub(crate) use crate::common::wire::Group;
+pub(crate) use crate::common::wire::LocalityLbEndpoints;

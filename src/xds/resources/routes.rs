@@ -1,8 +1,8 @@
 //! Routes: from the host of a request to a cluster.
 
+mod default_routes;
 mod gateway;
 mod grpc;
-mod usual;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map};
 use std::net::IpAddr;
@@ -15,15 +15,15 @@ use envoy_types::pb::envoy::config::route::v3::{
     self as route, Route, RouteConfiguration, VirtualHost,
 };
 
+pub(crate) use self::default_routes::inbound;
+use self::default_routes::{allow_any, block_all, operation};
 pub(crate) use self::gateway::gateway;
 pub(crate) use self::grpc::grpc;
-pub(crate) use self::usual::inbound;
-use self::usual::{allow_any, block_all, operation};
 use super::clusters::PASSTHROUGH;
 use super::domains;
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
+use crate::common::fair_budget::FairBudget;
 use crate::common::families::Families;
-use crate::common::room::FairRoom;
 use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::common::wire;
 use crate::finish::Draft;
@@ -35,7 +35,7 @@ pub(crate) const HTTP_PROXY: &str = "http_proxy";
 
 /// The properties of a proxy that its routes depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Caller {
+pub(crate) struct RouteParameters {
     pub(crate) domain: Arc<str>,
     pub(crate) cluster: ClusterId,
     pub(crate) families: Families,
@@ -48,7 +48,7 @@ pub(crate) struct Caller {
 /// A configuration by its name; `None` where nothing has it.
 pub(crate) fn outbound(
     name: &Arc<str>,
-    caller: &Caller,
+    parameters: &RouteParameters,
     rules: &ProxyRules,
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
     let at_socket = rules.at_socket(name);
@@ -58,7 +58,7 @@ pub(crate) fn outbound(
     // Of a port of one service alone the services of all listeners count.
     let rules = &at_socket.unwrap_or_else(|| rules.within(name.parse().ok()));
     let service_ports = rules.routed();
-    let mut making = RoutesBuilder::new(caller, rules);
+    let mut making = RoutesBuilder::new(parameters, rules);
     let of_one = name.rsplit_once(':').filter(|_| has_port);
     if let Some((host, port)) = of_one {
         let all = rules.service_ports();
@@ -91,7 +91,7 @@ pub(crate) fn outbound(
     hosts.extend(making.hosts_alone(port, |host| host.parse::<IpAddr>().is_err()));
     hosts.sort_by(|one, other| one.name.cmp(&other.name));
     // Nothing says at a socket where a request wanted to go.
-    let unknown = caller.unknown.as_deref();
+    let unknown = parameters.unknown.as_deref();
     let unknown = unknown.filter(|cluster| has_port || *cluster != PASSTHROUGH);
     hosts.push(unknown.map_or_else(block_all, allow_any));
     Some(making.finish(name, hosts))
@@ -99,7 +99,7 @@ pub(crate) fn outbound(
 
 /// A configuration while it is made.
 struct RoutesBuilder<'a> {
-    caller: &'a Caller,
+    parameters: &'a RouteParameters,
     rules: &'a ProxyRules,
     /// Domains, each with the service or the rule that has it.
     taken: HashMap<String, Arc<str>>,
@@ -108,7 +108,7 @@ struct RoutesBuilder<'a> {
     conflicts: Conflicts,
     from: Vec<ObjectRef>,
     /// Bytes that routes of rules may still have.
-    room: FairRoom,
+    room: FairBudget,
 }
 
 /// Envoy takes answers whose bodies are longer only where the configuration says so (envoy/config/route/v3/route.proto).
@@ -137,15 +137,15 @@ pub(crate) const ROOM: usize = 32 << 20;
 pub(crate) const ROOM_OF_RULE: usize = 4 << 20;
 
 impl<'a> RoutesBuilder<'a> {
-    fn new(caller: &'a Caller, rules: &'a ProxyRules) -> Self {
+    fn new(parameters: &'a RouteParameters, rules: &'a ProxyRules) -> Self {
         Self {
-            caller,
+            parameters,
             rules,
             taken: HashMap::new(),
             of_rules: HashSet::new(),
             conflicts: Conflicts::default(),
             from: Vec::new(),
-            room: FairRoom::new(ROOM, ROOM_OF_RULE, rules.namespaces()),
+            room: FairBudget::new(ROOM, ROOM_OF_RULE, rules.namespaces()),
         }
     }
 
@@ -191,7 +191,7 @@ impl<'a> RoutesBuilder<'a> {
         let routes = match routes {
             Some(routes) => routes,
             None => {
-                let mut route = usual::usual(service_port);
+                let mut route = default_routes::usual(service_port);
                 let hash = virtual_service::hash_policy(service_port, &context, &mut self.from);
                 if let Some(route::route::Action::Route(action)) = &mut route.action {
                     action.hash_policy.extend(hash);
@@ -283,7 +283,7 @@ impl<'a> RoutesBuilder<'a> {
                 let mut domains = match address {
                     Some(address) => domains::address_forms(address, number),
                     None => {
-                        let forms = domains::forms(host, &self.caller.domain).into_iter();
+                        let forms = domains::forms(host, &self.parameters.domain).into_iter();
                         let all = forms.flat_map(|form| domains::with_port(&form, number));
                         all.collect()
                     }
@@ -315,9 +315,9 @@ impl<'a> RoutesBuilder<'a> {
     /// By what a request may call the service, without what an older one is called by already.
     fn domains(&mut self, service_port: &ServicePort, proxy: bool) -> Vec<String> {
         let port = service_port.port.number;
-        let caller = self.caller;
+        let parameters = self.parameters;
         let mut all = Vec::new();
-        for form in domains::forms(service_port.host(), &caller.domain) {
+        for form in domains::forms(service_port.host(), &parameters.domain) {
             if service_port.service.is_headless() {
                 all.extend(domains::with_port(&form, port));
                 all.extend(domains::with_port(&format!("*.{form}"), port));
@@ -325,7 +325,7 @@ impl<'a> RoutesBuilder<'a> {
                 all.extend(domains::with_port(&form, port));
             }
         }
-        for address in service_port.addresses(caller.cluster.as_str(), caller.families) {
+        for address in service_port.addresses(parameters.cluster.as_str(), parameters.families) {
             if let Address::Plain(address) = address
                 && !self.of_rules.contains(&(address, port))
             {

@@ -59,7 +59,7 @@ enum Transport {
 
 /// Why nothing can be made of a rule.
 #[derive(Debug, PartialEq, Eq)]
-enum Unfit {
+enum RuleError {
     /// It asks for what only requests have, and this is a connection.
     OnlyHttp,
     /// In words, behind the field that is to blame.
@@ -79,10 +79,10 @@ struct RuleContext<'a> {
 
 impl RuleContext<'_> {
     /// Returns true if a field that only requests have counts here. `given`: the rule has it.
-    fn takes_http(&self, given: bool) -> Result<bool, Unfit> {
+    fn takes_http(&self, given: bool) -> Result<bool, RuleError> {
         match self.transport {
             Transport::Http => Ok(given),
-            Transport::Tcp if given && !self.leaves_out => Err(Unfit::OnlyHttp),
+            Transport::Tcp if given && !self.leaves_out => Err(RuleError::OnlyHttp),
             Transport::Tcp => Ok(false),
         }
     }
@@ -156,7 +156,7 @@ fn rules(action: rbac::Action, policies: NamedPolicies) -> message::Rbac {
 
 /// The parts of the mesh that policies refer to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct PolicyContext<'a> {
     pub(crate) domains: &'a TrustDomains,
     pub(crate) providers: Providers<'a>,
 }
@@ -164,17 +164,17 @@ pub(crate) struct Surroundings<'a> {
 /// The filters of a workload that these policies hold for. `most`: bytes that they may have; beyond that nothing is let in.
 pub(crate) fn filters(
     policies: &[Arc<Rule<AuthorizationPolicy>>],
-    surroundings: Surroundings<'_>,
+    context: PolicyContext<'_>,
     most: usize,
-    told: &mut Vec<Conflict>,
+    conflicts: &mut Vec<Conflict>,
 ) -> Filters {
     let (mut http, mut tcp) = (Decisions::default(), Decisions::default());
-    let (of_http, of_tcp) = trials(policies, surroundings, most, told);
+    let (of_http, of_tcp) = trials(policies, context, most, conflicts);
     for policy in policies.iter().filter(|policy| !policy.object.dry_run) {
         // What is written in few bytes may come to many, but not without end.
         let fits = policy.spec().encoded_len() <= most;
         if fits {
-            add(policy, surroundings, (&mut http, &mut tcp), told);
+            add(policy, context, (&mut http, &mut tcp), conflicts);
         }
         if !fits || http.bytes.max(tcp.bytes) > most {
             let message = format!(
@@ -182,12 +182,12 @@ pub(crate) fn filters(
                 policy.from
             );
             let conflict = Conflict::new(TOO_LARGE, policy.from.to_string(), message);
-            told.push(conflict.because_of(&policy.from));
+            conflicts.push(conflict.because_of(&policy.from));
             (http.closed, tcp.closed) = (true, true);
             break;
         }
     }
-    let (asking_http, asking_tcp) = asking(&mut http, &mut tcp, surroundings.providers);
+    let (asking_http, asking_tcp) = asking(&mut http, &mut tcp, context.providers);
     let rules = http.rules().into_iter().map(message::http);
     let of_http = of_http.into_iter().chain(asking_http).chain(rules);
     let rules = tcp.rules().into_iter().map(message::tcp);
@@ -202,15 +202,15 @@ pub(crate) fn filters(
 /// The filters of policies that are tried: they come first, so that each sees all that comes in.
 fn trials(
     policies: &[Arc<Rule<AuthorizationPolicy>>],
-    surroundings: Surroundings<'_>,
+    context: PolicyContext<'_>,
     most: usize,
-    told: &mut Vec<Conflict>,
+    conflicts: &mut Vec<Conflict>,
 ) -> (Vec<HttpFilter>, Vec<Filter>) {
     let (mut http, mut tcp) = (Decisions::default(), Decisions::default());
     for policy in policies.iter().filter(|policy| policy.object.dry_run) {
         let is_tried = matches!(policy.spec().action(), Action::Allow | Action::Deny);
         if is_tried && policy.spec().encoded_len() <= most {
-            add(policy, surroundings, (&mut http, &mut tcp), told);
+            add(policy, context, (&mut http, &mut tcp), conflicts);
         }
         if policy.spec().encoded_len() > most || http.bytes.max(tcp.bytes) > most {
             let message = format!(
@@ -218,7 +218,7 @@ fn trials(
                 policy.from
             );
             let conflict = Conflict::new(TOO_LARGE, policy.from.to_string(), message);
-            told.push(conflict.because_of(&policy.from));
+            conflicts.push(conflict.because_of(&policy.from));
             return (Vec::new(), Vec::new());
         }
     }
@@ -251,22 +251,22 @@ fn asking(
 
 fn add(
     policy: &Rule<AuthorizationPolicy>,
-    surroundings: Surroundings<'_>,
+    context: PolicyContext<'_>,
     (http, tcp): (&mut Decisions, &mut Decisions),
-    told: &mut Vec<Conflict>,
+    conflicts: &mut Vec<Conflict>,
 ) {
     let spec = policy.spec();
     let mut report = |words: &str| {
         let key = policy.from.to_string();
         let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, words.to_owned());
-        told.push(conflict.because_of(&policy.from));
+        conflicts.push(conflict.because_of(&policy.from));
     };
     let Ok(action) = Action::try_from(spec.action) else {
         report("nothing is let in: spec.action is not known");
         (http.closed, tcp.closed) = (true, true);
         return;
     };
-    let provider = match provider(spec, action, surroundings.providers) {
+    let provider = match provider(spec, action, context.providers) {
         Ok(provider) => provider,
         Err(why) => {
             report(&format!("nothing is let in: {why}"));
@@ -292,7 +292,7 @@ fn add(
             let context = RuleContext {
                 transport,
                 leaves_out: keeps_out && !cannot_ask,
-                domains: surroundings.domains,
+                domains: context.domains,
                 namespace,
             };
             let mut put = |policy| match &provider {
@@ -309,8 +309,8 @@ fn add(
             };
             match rule_of(rule, &context) {
                 Ok(made) => put(made),
-                Err(Unfit::OnlyHttp) => {}
-                Err(Unfit::Because(words)) if keeps_out => {
+                Err(RuleError::OnlyHttp) => {}
+                Err(RuleError::Because(words)) if keeps_out => {
                     put(everything());
                     let what = match &provider {
                         None => "keeps out everything",
@@ -318,7 +318,7 @@ fn add(
                     };
                     report(&format!("spec.rules[{at}] {what}: {words}"));
                 }
-                Err(Unfit::Because(words)) => {
+                Err(RuleError::Because(words)) => {
                     report(&format!("spec.rules[{at}] matches nothing: {words}"));
                 }
             }
@@ -351,7 +351,7 @@ fn everything() -> Policy {
 }
 
 /// One of the sources asks for one of the operations, and all conditions hold.
-fn rule_of(rule: &Written, context: &RuleContext<'_>) -> Result<Policy, Unfit> {
+fn rule_of(rule: &Written, context: &RuleContext<'_>) -> Result<Policy, RuleError> {
     let mut permissions = Vec::new();
     let mut principals = Vec::new();
     if !rule.to.is_empty() {

@@ -1,10 +1,10 @@
 //! DestinationRule: how a client reaches a service, and which of its endpoints are a subset (discovery.md §15).
 
 mod balancer;
-mod carried;
 mod credentials;
 mod detection;
 mod pool;
+mod tcp_proxy;
 mod tls;
 
 use std::collections::BTreeSet;
@@ -35,10 +35,10 @@ use crate::rules::gateway::secrets::ProxySecrets;
 use crate::scope::{ProxyRules, Rule, Rules};
 
 pub(crate) use balancer::hash_policy;
-pub(crate) use carried::{carry, limit_connections};
 pub(crate) use credentials::{
     client_files, has_client_files, has_credentials, named_by, secrets_in_files,
 };
+pub(crate) use tcp_proxy::{carry, limit_connections};
 
 /// Rules for one service, in order: what the first of them says counts, and all their subsets.
 #[derive(Clone, Debug, Default)]

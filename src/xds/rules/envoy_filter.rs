@@ -50,14 +50,14 @@ pub(crate) enum PatchSide {
 /// A resource that is patched.
 pub(crate) trait Patched: Encode + Sized {
     /// As Envoy has it.
-    type Whole: Message + Default + Name;
+    type EnvoyMessage: Message + Default + Name;
     /// By which a patch adds one.
     const ADDED_BY: ApplyTo;
 
-    fn of(whole: Self::Whole) -> (Arc<str>, Self);
+    fn of(whole: Self::EnvoyMessage) -> (Arc<str>, Self);
 
     /// Applies one patch; false: it is removed.
-    fn apply(draft: &mut Draft<Self>, patch: &Patch, one: &mut Work<'_>) -> bool;
+    fn apply(draft: &mut Draft<Self>, patch: &Patch, one: &mut PatchBudget<'_>) -> bool;
 }
 
 /// The patches of a proxy, over resources of one type.
@@ -66,15 +66,15 @@ pub(crate) struct Patcher<'a> {
     is_sidecar: bool,
     added: usize,
     work: usize,
-    lost: RefCell<Conflicts>,
+    conflicts: RefCell<Conflicts>,
 }
 
 /// The work that is left for one resource, and whether it was changed.
-pub(crate) struct Work<'a> {
+pub(crate) struct PatchBudget<'a> {
     added: Cell<usize>,
     work: Cell<usize>,
     touched: Cell<bool>,
-    lost: &'a RefCell<Conflicts>,
+    conflicts: &'a RefCell<Conflicts>,
     resource: Arc<str>,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Patcher<'a> {
             is_sidecar,
             added: share(MOST_ADDED, LEAST_ADDED),
             work: share(MOST_WORK, LEAST_WORK),
-            lost: RefCell::default(),
+            conflicts: RefCell::default(),
         }
     }
 
@@ -106,7 +106,7 @@ impl<'a> Patcher<'a> {
 
     /// Patches that were not applied as they are written.
     pub(crate) fn lost(self) -> Vec<Conflict> {
-        self.lost.into_inner().finish()
+        self.conflicts.into_inner().finish()
     }
 
     /// Applies all patches and encodes what comes of it; `None`: it is removed. `is_inbound`: what goes to the proxy's application.
@@ -125,11 +125,11 @@ impl<'a> Patcher<'a> {
         first: usize,
     ) -> Option<Resource> {
         let side = self.side(is_inbound);
-        let mut work = Work {
+        let mut work = PatchBudget {
             added: Cell::new(self.added),
             work: Cell::new(self.work),
             touched: Cell::new(false),
-            lost: &self.lost,
+            conflicts: &self.conflicts,
             resource: draft.name.clone(),
         };
         let mut from: Vec<ObjectRef> = Vec::new();
@@ -152,7 +152,7 @@ impl<'a> Patcher<'a> {
             return Some(draft.finish());
         }
         draft.from.extend(from);
-        Some(draft.finish_canonical(&M::Whole::full_name()))
+        Some(draft.finish_canonical(&M::EnvoyMessage::full_name()))
     }
 
     /// Makes the resources of a type that patches add. `is_taken`: returns true if a name has a resource. A resource for both
@@ -173,7 +173,7 @@ impl<'a> Patcher<'a> {
             if !is_added || !is_here {
                 continue;
             }
-            let Ok(message) = M::Whole::decode(&*patch.value) else {
+            let Ok(message) = M::EnvoyMessage::decode(&*patch.value) else {
                 continue;
             };
             let (name, parts) = M::of(message);
@@ -183,7 +183,7 @@ impl<'a> Patcher<'a> {
                     true => "it has no name".to_owned(),
                     false => format!("there is one of the name {name}"),
                 };
-                self.lost
+                self.conflicts
                     .borrow_mut()
                     .add(patch.at, not_applied(patch, &why));
                 continue;
@@ -208,7 +208,7 @@ impl PatchSide {
     }
 }
 
-impl Work<'_> {
+impl PatchBudget<'_> {
     fn touch(&self) {
         self.touched.set(true);
     }
@@ -245,7 +245,7 @@ impl Work<'_> {
             patch.at, patch.from, self.resource
         );
         let conflict = Conflict::new(TOO_LARGE, key(patch), message);
-        self.lost
+        self.conflicts
             .borrow_mut()
             .add(patch.at, conflict.because_of(&patch.from));
         false
@@ -254,7 +254,7 @@ impl Work<'_> {
     /// The message that a patch's value is; `None`: it is told.
     fn value<T: Message + Default>(&self, patch: &Patch) -> Option<T> {
         let read = self.has_room(patch, 0).then(|| T::decode(&*patch.value));
-        self.or_told(patch, read?)
+        self.or_not_applied(patch, read?)
     }
 
     /// A message with a patch's value laid over it.
@@ -270,15 +270,15 @@ impl Work<'_> {
         };
         let mut replaced = Vec::new();
         let merged = envoy::merge(&T::full_name(), &below, &patch.value, lists, &mut replaced);
-        let merged = self.or_told(patch, merged)?;
-        let merged = self.or_told(patch, T::decode(&*merged))?;
+        let merged = self.or_not_applied(patch, merged)?;
+        let merged = self.or_not_applied(patch, T::decode(&*merged))?;
         for words in replaced {
             let message = format!(
                 "patch {} of {} does not merge in {}: {words}",
                 patch.at, patch.from, self.resource
             );
             let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);
-            self.lost
+            self.conflicts
                 .borrow_mut()
                 .add(patch.at, conflict.because_of(&patch.from));
         }
@@ -286,22 +286,26 @@ impl Work<'_> {
     }
 
     /// Tells that a patch does not mean a resource as its author may have thought.
-    fn report_unmeant(&self, patch: &Patch, resource: &str, why: &str) {
+    fn report_mismatch(&self, patch: &Patch, resource: &str, why: &str) {
         let message = format!(
             "patch {} of {} does not mean {resource}: {why}",
             patch.at, patch.from
         );
         let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);
-        self.lost
+        self.conflicts
             .borrow_mut()
             .add(patch.at, conflict.because_of(&patch.from));
     }
 
-    fn or_told<T, E: std::fmt::Display>(&self, patch: &Patch, made: Result<T, E>) -> Option<T> {
+    fn or_not_applied<T, E: std::fmt::Display>(
+        &self,
+        patch: &Patch,
+        made: Result<T, E>,
+    ) -> Option<T> {
         match made {
             Ok(made) => Some(made),
             Err(error) => {
-                let mut lost = self.lost.borrow_mut();
+                let mut lost = self.conflicts.borrow_mut();
                 lost.add(patch.at, not_applied(patch, &error.to_string()));
                 None
             }

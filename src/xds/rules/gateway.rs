@@ -19,7 +19,7 @@ use crate::scope::Rule;
 
 /// The handling of connections by a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
+pub(crate) enum ServerHandling {
     /// Requests in plain text.
     Http,
     /// TLS ends here, and there are requests in it.
@@ -33,7 +33,7 @@ pub(crate) enum Ends {
     Tcp,
 }
 
-impl Ends {
+impl ServerHandling {
     fn of(server: &Server) -> Option<Self> {
         let protocol = Protocol::of_service_entry(&server.port.as_ref()?.protocol)?;
         if protocol.is_http() {
@@ -66,7 +66,7 @@ pub(crate) struct Serving {
     pub(crate) gateway: Arc<Rule<Gateway>>,
     /// Its place in the Gateway.
     at: usize,
-    pub(crate) ends: Ends,
+    pub(crate) handling: ServerHandling,
     /// As it is written: what matches of rules speak of.
     pub(crate) number: u16,
     /// Without those that an older server of the port has.
@@ -151,7 +151,7 @@ impl Merged {
     /// Reports whether some connections go to the cluster that their server name is.
     pub(crate) fn has_auto_passthrough(&self) -> bool {
         let mut all = self.by_port.values().flatten();
-        all.any(|one| one.ends == Ends::AutoPassthrough)
+        all.any(|one| one.handling == ServerHandling::AutoPassthrough)
     }
 
     fn lose(&mut self, gateway: &Rule<Gateway>, at: usize, what: &str) {
@@ -162,11 +162,11 @@ impl Merged {
     fn hosts(
         &mut self,
         gateway: &Rule<Gateway>,
-        (at, ends): (usize, Ends),
+        (at, handling): (usize, ServerHandling),
         all: &Arc<ServerHosts>,
         place: BoundPort,
     ) -> Option<Arc<ServerHosts>> {
-        if !ends.has_server_name() {
+        if !handling.has_server_name() {
             return Some(all.clone());
         }
         let older = self.by_port.get(&place).map_or(&[][..], Vec::as_slice);
@@ -205,7 +205,7 @@ impl Merged {
         let (Some(port), Some(number)) = (port, number.filter(|number| *number > 0)) else {
             return self.lose(gateway, at, "is left out: it has no port of an address");
         };
-        let Some(ends) = Ends::of(server) else {
+        let Some(handling) = ServerHandling::of(server) else {
             return self.lose(gateway, at, "is left out: nothing serves its protocol");
         };
         let bind: Option<IpAddr> = match &*server.bind {
@@ -226,7 +226,7 @@ impl Merged {
             let place = (bind, target);
             let older = self.by_port.get(&place).map_or(&[][..], Vec::as_slice);
             let first = older.first();
-            if let Some(first) = first.filter(|first| !fits(ends, first.ends)) {
+            if let Some(first) = first.filter(|first| !fits(handling, first.handling)) {
                 let why = format!(
                     "is left out: {} has port {target} for something else",
                     first.from()
@@ -234,16 +234,16 @@ impl Merged {
                 self.lose(gateway, at, &why);
                 continue;
             }
-            let Some(hosts) = self.hosts(gateway, (at, ends), &all, place) else {
+            let Some(hosts) = self.hosts(gateway, (at, handling), &all, place) else {
                 continue;
             };
             let serving = Serving {
                 gateway: gateway.clone(),
                 at,
-                ends,
+                handling,
                 number,
                 hosts,
-                routes: routes_name(place, ends, &port.name, &gateway.from),
+                routes: routes_name(place, handling, &port.name, &gateway.from),
             };
             self.by_port.entry(place).or_default().push(serving);
         }
@@ -269,14 +269,14 @@ impl Serving {
     }
 
     pub(crate) const fn has_routes(&self) -> bool {
-        matches!(self.ends, Ends::Http | Ends::Https)
+        matches!(self.handling, ServerHandling::Http | ServerHandling::Https)
     }
 }
 
 /// Reports whether two servers can have one port.
-const fn fits(one: Ends, older: Ends) -> bool {
+const fn fits(one: ServerHandling, older: ServerHandling) -> bool {
     match (one, older) {
-        (Ends::Http, Ends::Http) => true,
+        (ServerHandling::Http, ServerHandling::Http) => true,
         (one, older) => one.has_server_name() && older.has_server_name(),
     }
 }
@@ -284,18 +284,20 @@ const fn fits(one: Ends, older: Ends) -> bool {
 /// The name of the routes of requests to a server; all servers in plain text of one port share it.
 fn routes_name(
     (bind, port): BoundPort,
-    ends: Ends,
+    handling: ServerHandling,
     port_name: &str,
     gateway: &ObjectRef,
 ) -> Arc<str> {
     let bind = bind.map_or_else(String::new, |address| format!(".{address}"));
-    match ends {
-        Ends::Https => {
+    match handling {
+        ServerHandling::Https => {
             let (name, namespace) = (&gateway.name, &gateway.namespace);
             format!("https.{port}.{port_name}.{name}.{namespace}{bind}").into()
         }
-        Ends::Http | Ends::Tls | Ends::Passthrough | Ends::AutoPassthrough | Ends::Tcp => {
-            format!("http.{port}{bind}").into()
-        }
+        ServerHandling::Http
+        | ServerHandling::Tls
+        | ServerHandling::Passthrough
+        | ServerHandling::AutoPassthrough
+        | ServerHandling::Tcp => format!("http.{port}{bind}").into(),
     }
 }

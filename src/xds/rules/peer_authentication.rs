@@ -16,7 +16,7 @@ use crate::scope::policies::{PeerPolicies, Policies};
 
 /// The connections that a port accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum PeerMode {
+pub(crate) enum MtlsMode {
     /// Plain connections alone.
     Disable,
     /// Both.
@@ -27,14 +27,14 @@ pub(crate) enum PeerMode {
 
 /// The modes that the policies of one workload set; `None` where no policy sets one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Modes {
+struct PolicyModes {
     /// The most specific policy.
     from: Option<ObjectRef>,
-    workload: Option<PeerMode>,
-    ports: BTreeMap<u16, PeerMode>,
+    workload: Option<MtlsMode>,
+    ports: BTreeMap<u16, MtlsMode>,
 }
 
-impl Modes {
+impl PolicyModes {
     /// The modes of the policies that hold for a workload, in order: the oldest counts of those for the whole mesh, of those for
     /// its namespace, and of those for the workload itself.
     fn of(policies: &[Arc<Rule<PeerAuthentication>>], root: &str) -> Self {
@@ -68,28 +68,28 @@ impl Modes {
     }
 
     /// The mode of a port, or of the workload if the port has none of its own.
-    fn of_port(&self, port: u16) -> Option<PeerMode> {
+    fn of_port(&self, port: u16) -> Option<MtlsMode> {
         self.ports.get(&port).copied().or(self.workload)
     }
 }
 
 /// The modes of one workload, for itself as a server and for its clients.
 #[derive(Clone, Debug)]
-pub(crate) struct PeerModes {
+pub(crate) struct MtlsModes {
     /// The mesh's mode, where no policy sets one.
-    usual: PeerMode,
-    now: Modes,
-    before: Vec<Modes>,
+    usual: MtlsMode,
+    now: PolicyModes,
+    before: Vec<PolicyModes>,
 }
 
-impl PeerModes {
+impl MtlsModes {
     pub(crate) fn new(
         policies: &Policies,
         (namespace, labels): (&Arc<str>, &Labels),
-        usual: PeerMode,
+        usual: MtlsMode,
     ) -> Self {
         let (now, before) = policies.peers(namespace, labels);
-        let modes = |all: PeerPolicies| Modes::of(&all, policies.root());
+        let modes = |all: PeerPolicies| PolicyModes::of(&all, policies.root());
         Self {
             usual,
             now: modes(now),
@@ -104,7 +104,7 @@ impl PeerModes {
 
     /// Returns whether a policy says anything of a port, now or a while ago; `None`: of any that nothing else is said of.
     pub(crate) fn is_said(&self, port: Option<u16>) -> bool {
-        let said = |modes: &Modes| match port {
+        let said = |modes: &PolicyModes| match port {
             Some(port) => modes.of_port(port),
             None => modes.workload,
         };
@@ -113,8 +113,8 @@ impl PeerModes {
     }
 
     /// `None`: a port that nothing is said of.
-    fn modes(&self, port: Option<u16>) -> (PeerMode, Vec<PeerMode>) {
-        let of = |modes: &Modes| {
+    fn modes(&self, port: Option<u16>) -> (MtlsMode, Vec<MtlsMode>) {
+        let of = |modes: &PolicyModes| {
             let said = match port {
                 Some(port) => modes.of_port(port),
                 None => modes.workload,
@@ -125,13 +125,13 @@ impl PeerModes {
     }
 
     /// The mode of the server at a port; `None`: at every port without one of its own.
-    pub(crate) fn of_server(&self, port: Option<u16>) -> PeerMode {
+    pub(crate) fn of_server(&self, port: Option<u16>) -> MtlsMode {
         let (now, before) = self.modes(port);
         of_server(now, &before)
     }
 
     /// The mode of clients at a port.
-    pub(crate) fn of_clients(&self, port: u16) -> PeerMode {
+    pub(crate) fn of_clients(&self, port: u16) -> MtlsMode {
         let (now, before) = self.modes(Some(port));
         of_clients(now, &before)
     }
@@ -144,41 +144,41 @@ impl PeerModes {
 }
 
 /// `None`: what is above it holds.
-fn mode(written: &MutualTls) -> Option<PeerMode> {
+fn mode(written: &MutualTls) -> Option<MtlsMode> {
     match written.mode() {
         Written::Unset => None,
-        Written::Disable => Some(PeerMode::Disable),
-        Written::Permissive => Some(PeerMode::Permissive),
-        Written::Strict => Some(PeerMode::Strict),
+        Written::Disable => Some(MtlsMode::Disable),
+        Written::Permissive => Some(MtlsMode::Permissive),
+        Written::Strict => Some(MtlsMode::Strict),
     }
 }
 
 /// Returns true if a policy makes any workload accept mutual TLS.
 pub(crate) fn takes_tls(policy: &PeerAuthentication) -> bool {
     let all = policy.mtls.iter().chain(policy.port_level_mtls.values());
-    all.filter_map(mode).any(|mode| mode != PeerMode::Disable)
+    all.filter_map(mode).any(|mode| mode != MtlsMode::Disable)
 }
 
 /// The mode of a server while some of its clients still go by earlier policies.
-fn of_server(now: PeerMode, before: &[PeerMode]) -> PeerMode {
+fn of_server(now: MtlsMode, before: &[MtlsMode]) -> MtlsMode {
     let mut before = before.iter();
     let takes_more = match now {
-        PeerMode::Disable => before.any(|mode| *mode != PeerMode::Disable),
-        PeerMode::Permissive => false,
+        MtlsMode::Disable => before.any(|mode| *mode != MtlsMode::Disable),
+        MtlsMode::Permissive => false,
         // Who may do both does mutual TLS already.
-        PeerMode::Strict => before.any(|mode| *mode == PeerMode::Disable),
+        MtlsMode::Strict => before.any(|mode| *mode == MtlsMode::Disable),
     };
     if takes_more {
-        PeerMode::Permissive
+        MtlsMode::Permissive
     } else {
         now
     }
 }
 
 /// The mode of its clients meanwhile.
-fn of_clients(now: PeerMode, before: &[PeerMode]) -> PeerMode {
-    if before.contains(&PeerMode::Disable) {
-        return PeerMode::Disable;
+fn of_clients(now: MtlsMode, before: &[MtlsMode]) -> MtlsMode {
+    if before.contains(&MtlsMode::Disable) {
+        return MtlsMode::Disable;
     }
     now
 }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn each_step_leaves_clients_a_way() {
-        use PeerMode::{Disable, Permissive, Strict};
+        use MtlsMode::{Disable, Permissive, Strict};
         for (before, now, server, clients) in [
             (Disable, Disable, Disable, Disable),
             (Disable, Permissive, Permissive, Disable),

@@ -53,25 +53,25 @@ struct Authentication {
 
 /// The tokens that one policy makes a workload believe.
 #[derive(Debug, Default)]
-struct Believed {
+struct AcceptedTokens {
     /// One for each of its rules, by name.
     providers: Vec<(String, JwtProvider)>,
     /// A request without a token is refused.
     required: bool,
     bytes: usize,
-    told: Vec<Conflict>,
+    conflicts: Vec<Conflict>,
 }
 
 /// The tokens of the policies of one state of the mesh, each policy read at its first use: its keys are read once, however many
 /// workloads it holds for.
 #[derive(Debug, Default)]
-pub(crate) struct TokenProviders(Mutex<HashMap<ObjectRef, Arc<Believed>>>);
+pub(crate) struct TokenProviders(Mutex<HashMap<ObjectRef, Arc<AcceptedTokens>>>);
 
 impl TokenProviders {
-    fn of(&self, policy: &Rule<RequestAuthentication>, keys: &KeySets) -> Arc<Believed> {
+    fn of(&self, policy: &Rule<RequestAuthentication>, keys: &KeySets) -> Arc<AcceptedTokens> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let made = all.entry(policy.from.clone());
-        made.or_insert_with(|| Arc::new(believed(policy, keys)))
+        made.or_insert_with(|| Arc::new(accepted_tokens(policy, keys)))
             .clone()
     }
 
@@ -87,13 +87,13 @@ impl TokenProviders {
         keys: &KeySets,
         for_router: bool,
         most: usize,
-        told: &mut Vec<Conflict>,
+        conflicts: &mut Vec<Conflict>,
     ) -> Result<Option<HttpFilter>, TooManyTokens> {
         let mut providers = BTreeMap::new();
         let (mut required, mut bytes) = (false, 0_usize);
         for policy in policies {
-            let believed = self.of(policy, keys);
-            bytes = bytes.saturating_add(believed.bytes);
+            let accepted = self.of(policy, keys);
+            bytes = bytes.saturating_add(accepted.bytes);
             if bytes > most {
                 let message = format!(
                     "no request is let in: the tokens that one workload believes come to more than {most} bytes, those of {} among \
@@ -101,12 +101,12 @@ impl TokenProviders {
                     policy.from
                 );
                 let conflict = Conflict::new(TOO_LARGE, policy.from.to_string(), message);
-                told.push(conflict.because_of(&policy.from));
+                conflicts.push(conflict.because_of(&policy.from));
                 return Err(TooManyTokens);
             }
-            required |= believed.required;
-            told.extend(believed.told.iter().cloned());
-            let own = believed.providers.iter().cloned();
+            required |= accepted.required;
+            conflicts.extend(accepted.conflicts.iter().cloned());
+            let own = accepted.providers.iter().cloned();
             providers.extend(own.map(|(name, provider)| {
                 let provider = JwtProvider {
                     clear_route_cache: for_router,
@@ -158,13 +158,13 @@ fn filter(providers: BTreeMap<String, JwtProvider>, required: bool) -> HttpFilte
     wire::http_filter(FILTER, wire::any_of(Config::type_url(), &authentication))
 }
 
-fn believed(policy: &Rule<RequestAuthentication>, keys: &KeySets) -> Believed {
-    let mut made = Believed::default();
+fn accepted_tokens(policy: &Rule<RequestAuthentication>, keys: &KeySets) -> AcceptedTokens {
+    let mut made = AcceptedTokens::default();
     for (at, rule) in policy.spec().jwt_rules.iter().enumerate() {
         let mut report = |words: &str| {
             let message = format!("spec.jwtRules[{at}]: {words}");
             let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, policy.from.to_string(), message);
-            made.told.push(conflict.because_of(&policy.from));
+            made.conflicts.push(conflict.because_of(&policy.from));
         };
         let keys = keys_of(rule, keys).unwrap_or_else(|why| {
             report(why);

@@ -46,7 +46,7 @@ pub(crate) enum Routed {
 }
 
 /// A cluster that requests are sent to.
-struct To {
+struct TargetCluster {
     cluster: Arc<str>,
     hash: Option<HashPolicy>,
 }
@@ -154,7 +154,12 @@ impl RouteContext<'_> {
             && self.rules.meets(&one.source_labels)
     }
 
-    fn destination(&self, written: &Destination, namespace: &str, from: &mut Vec<ObjectRef>) -> To {
+    fn destination(
+        &self,
+        written: &Destination,
+        namespace: &str,
+        from: &mut Vec<ObjectRef>,
+    ) -> TargetCluster {
         let host = self.rules.full_host(&written.host, namespace);
         let known: Vec<_> = self.rules.service_ports().by_host(&host).collect();
         let port = written_port(written)
@@ -165,7 +170,7 @@ impl RouteContext<'_> {
             .find(|service_port| service_port.port.number == port);
         let hash =
             service_port.and_then(|service_port| self.hash(service_port, &written.subset, from));
-        To {
+        TargetCluster {
             cluster: subset_name(port, &written.subset, &host),
             hash,
         }
@@ -260,7 +265,7 @@ impl RouteBuilder<'_> {
                 Some((one, to))
             })
             .collect();
-        let mut action = action::forward(self.http, &destinations, self.context.grpc)?;
+        let mut action = action::route_action(self.http, &destinations, self.context.grpc)?;
         let mirrors = action::mirrored(self.http);
         action.request_mirror_policies = mirrors
             .map(|(destination, share)| {

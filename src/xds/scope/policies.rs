@@ -66,7 +66,7 @@ impl PolicyKind for RequestAuthentication {
 
 /// A policy, and the labels of those that it is for: it is for a workload that has all of one of them.
 #[derive(Debug)]
-struct Selecting<T> {
+struct PolicyWithSelectors<T> {
     rule: Arc<Rule<T>>,
     any: Vec<Labels>,
     /// It is for workloads of its own namespace, be that the root.
@@ -77,7 +77,7 @@ struct Selecting<T> {
 type Selectors<'a> = HashMap<(&'a str, &'a str), &'a Labels>;
 
 /// In order.
-type ByNamespace<T> = HashMap<Arc<str>, Vec<Selecting<T>>>;
+type ByNamespace<T> = HashMap<Arc<str>, Vec<PolicyWithSelectors<T>>>;
 
 /// All policies of a world.
 #[derive(Debug)]
@@ -212,7 +212,7 @@ fn by_namespace<T: PolicyKind>(objects: &Objects<T>, services: &Selectors<'_>) -
         if any.is_empty() {
             continue;
         }
-        let one = Selecting {
+        let one = PolicyWithSelectors {
             any,
             is_local: object.spec.is_local(),
             rule: Arc::new(Rule::new(object, Vec::new())),

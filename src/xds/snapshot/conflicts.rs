@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::{Conflict, Made, Snapshot};
-use crate::resources::listeners::fixed;
+use super::{Conflict, Snapshot, SnapshotCaches};
+use crate::resources::listeners::virtual_listeners;
 
 /// Listeners that proxies cannot have and that are remembered: whoever looks has enough with so many, and what they are called
 /// depends on addresses that proxies say.
@@ -23,39 +23,39 @@ impl Snapshot {
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut all: BTreeSet<Conflict> = self.base.rules.conflicts().into_iter().collect();
         all.extend(self.base.envoy_filters.conflicts().cloned());
-        all.extend(fixed::no_http_proxy(&self.base.mesh));
+        all.extend(virtual_listeners::no_http_proxy(&self.base.mesh));
         all.extend(self.base.networks.conflicts.iter().cloned());
-        for (conflict, proxies) in &*self.made.lost() {
+        for (conflict, proxies) in &*self.caches.lost() {
             let proxy = proxies.first().map(|proxy| conflict.clone().of(proxy));
             all.extend(proxy);
         }
-        let listeners = self.made.listeners.all_in_use();
+        let listeners = self.caches.listeners.all_in_use();
         for outbound in listeners.iter().flat_map(|place| place.all.values()) {
             all.extend(outbound.conflicts.iter().cloned());
         }
-        let routes = self.made.routes.all_in_use();
-        for (_, conflicts) in routes.iter().flat_map(|caller| caller.values()) {
+        let routes = self.caches.routes.all_in_use();
+        for (_, conflicts) in routes.iter().flat_map(|memo| memo.values()) {
             all.extend(conflicts.iter().cloned());
         }
-        let mut told: Vec<Conflict> = Vec::new();
+        let mut conflicts: Vec<Conflict> = Vec::new();
         for one in all {
-            match told.last_mut() {
+            match conflicts.last_mut() {
                 // Proxies of several kinds may have found the same.
                 Some(last) if last.says_what(&one) => last.add(one),
-                _ => told.push(one),
+                _ => conflicts.push(one),
             }
         }
-        told
+        conflicts
     }
 
     /// Takes over what was left out for proxies that look at `earlier` still, because nothing is different for them. `rests`: whether
     /// one of this id does.
     pub fn keep_conflicts(&self, earlier: &Self, rests: impl Fn(&str) -> bool) {
-        if Arc::ptr_eq(&self.made, &earlier.made) {
+        if Arc::ptr_eq(&self.caches, &earlier.caches) {
             return;
         }
-        let earlier = earlier.made.lost().clone();
-        let mut all = self.made.lost();
+        let earlier = earlier.caches.lost().clone();
+        let mut all = self.caches.lost();
         for (conflict, mut proxies) in earlier {
             proxies.retain(|proxy| rests(proxy));
             remember(&mut all, conflict, proxies);
@@ -65,17 +65,17 @@ impl Snapshot {
     /// Sets of clusters and listeners, and route configurations, that were made for proxies that see the same.
     #[must_use]
     pub fn parts_made(&self) -> usize {
-        let clusters = self.made.clusters.all();
+        let clusters = self.caches.clusters.all();
         let clusters = clusters.iter().map(|one| one.all.len());
-        let listeners = self.made.listeners.all();
+        let listeners = self.caches.listeners.all();
         let listeners = listeners.iter().map(|one| one.all.len());
-        let routes = self.made.routes.all();
+        let routes = self.caches.routes.all();
         let routes = routes.iter().map(|one| one.len());
         clusters.chain(listeners).chain(routes).sum()
     }
 }
 
-impl Made {
+impl SnapshotCaches {
     pub(super) fn report(&self, lost: impl IntoIterator<Item = Conflict>, proxy: &Arc<str>) {
         for conflict in lost {
             let conflict = conflict.of(&Arc::default());
@@ -126,7 +126,7 @@ mod tests {
 
     fn report(snapshot: &Snapshot, namespace: &str, proxy: &str) {
         let conflict = lost(namespace, "is left out");
-        snapshot.made.report([conflict], &proxy.into());
+        snapshot.caches.report([conflict], &proxy.into());
     }
 
     fn namespaces(conflict: &Conflict) -> Vec<&str> {
@@ -142,7 +142,7 @@ mod tests {
                 report(&snapshot, namespace, &format!("proxy.{namespace}"));
             }
             let other = lost("z", "has no place");
-            snapshot.made.report([other], &"proxy.z".into());
+            snapshot.caches.report([other], &"proxy.z".into());
             snapshot.conflicts()
         };
         let all = told(["a", "b", "c"]);
@@ -193,7 +193,7 @@ mod tests {
         let known = |all: &mut dyn Iterator<Item = &String>| {
             let snapshot = snapshot();
             all.for_each(|name| report(&snapshot, "a", name));
-            let known: Vec<_> = snapshot.made.lost().values().cloned().collect();
+            let known: Vec<_> = snapshot.caches.lost().values().cloned().collect();
             known
         };
         let first = known(&mut many.iter());

@@ -3,24 +3,24 @@
 //! A snapshot does not change; what it makes, it makes when it is asked for and keeps, so that all proxies that see the same
 //! get the same bytes. The next one takes over what its change does not touch.
 
-mod cache;
-mod concerned;
+mod affected_proxies;
+mod by_name;
 mod conflicts;
 mod failover;
-mod named;
 mod outbound;
-mod parts;
 mod patched;
 mod policies;
 mod ports;
 mod proxy;
+mod resource_cache;
+mod reuse;
 mod router;
 mod secrets;
 mod security;
-mod sockets;
+mod shared_resources;
 #[cfg(test)]
 mod tests;
-mod variants;
+mod unix_sockets;
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -31,14 +31,14 @@ use api::model::{
     Changes, ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, TlsMode, World,
 };
 
-use self::cache::Cache;
-use self::concerned::Concerned;
+use self::affected_proxies::AffectedProxies;
 use self::failover::FailoverLabels;
-use self::parts::{Clusters, Listeners};
-use self::ports::ByPort;
+use self::ports::EndpointsByPort;
+use self::resource_cache::ResourceCache;
+use self::reuse::Memo;
 use self::secrets::{ClientCredentials, ClientFiles};
-use self::sockets::{EndpointSockets, endpoint_sockets};
-use self::variants::Variants;
+use self::shared_resources::{Clusters, Listeners};
+use self::unix_sockets::{EndpointSockets, endpoint_sockets};
 use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
 use crate::node::{Kind, Node};
@@ -50,7 +50,7 @@ use crate::resources::listeners::is_beside;
 use crate::resources::listeners::outbound::OutboundParameters;
 use crate::resources::mesh::Mesh;
 use crate::resources::networks::Networks;
-use crate::resources::routes::Caller;
+use crate::resources::routes::RouteParameters;
 use crate::rules::destination_rule::{ask_for_accounts, have_localities};
 use crate::rules::peer_authentication;
 use crate::rules::request_authentication::TokenProviders;
@@ -70,20 +70,20 @@ pub use crate::common::conflict::{Conflict, REJECTED_CONFIG};
 pub struct Snapshot {
     world: World,
     settings: Arc<Settings>,
-    base: Arc<Base>,
+    base: Arc<SnapshotBase>,
     directory: OnceLock<Directory>,
-    by_port: OnceLock<ByPort>,
+    by_port: OnceLock<EndpointsByPort>,
     /// Likenesses of the proxies for which all was made ahead.
     ahead: OnceLock<HashSet<u64>>,
-    made: Arc<Made>,
-    assignments: Variants<Viewer, Assignments>,
+    caches: Arc<SnapshotCaches>,
+    assignments: ResourceCache<Viewer, Assignments>,
     /// Services whose assignments differ from those of the snapshot before; `None`: all may.
     changed: Option<BTreeSet<Arc<str>>>,
 }
 
 /// The parts of a snapshot that are read off the world once.
 #[derive(Debug)]
-struct Base {
+struct SnapshotBase {
     mesh: Mesh,
     rules: Rules,
     policies: Policies,
@@ -112,7 +112,7 @@ type SetKey<K> = (K, Vec<(Arc<str>, Version)>);
 type MadeRoutes = (Option<Arc<Resource>>, Arc<Vec<Conflict>>);
 
 /// Assignments by name, of all proxies that see the same.
-type Assignments = Cache<AssignmentKey, Arc<Resource>>;
+type Assignments = Memo<AssignmentKey, Arc<Resource>>;
 
 /// A name, the namespace of the service, and the rules that had a part in what it means.
 type AssignmentKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>);
@@ -122,29 +122,29 @@ type ClientKey = (ClusterParameters, api::model::Locality, Arc<Labels>);
 
 /// Resources that do not depend on endpoints that only EDS carries.
 #[derive(Debug, Default)]
-struct Made {
-    clusters: Variants<ClientKey, Clusters>,
-    all_clusters: Variants<SetKey<(ClientKey, Scope)>, Set>,
-    listeners: Variants<OutboundParameters, Listeners>,
-    all_listeners: Variants<SetKey<(OutboundParameters, Scope)>, Set>,
-    routes: Variants<(Caller, Scope), Cache<Arc<str>, MadeRoutes>>,
+struct SnapshotCaches {
+    clusters: ResourceCache<ClientKey, Clusters>,
+    all_clusters: ResourceCache<SetKey<(ClientKey, Scope)>, Set>,
+    listeners: ResourceCache<OutboundParameters, Listeners>,
+    all_listeners: ResourceCache<SetKey<(OutboundParameters, Scope)>, Set>,
+    routes: ResourceCache<(RouteParameters, Scope), Memo<Arc<str>, MadeRoutes>>,
     /// Parts that proxies cannot have beside their others.
     lost: Mutex<conflicts::LostParts>,
 }
 
 /// A snapshot after a change, and what the change came to.
 #[derive(Debug)]
-pub struct Next {
+pub struct NextSnapshot {
     pub snapshot: Arc<Snapshot>,
     /// Anything may be different; else only the assignments of the hosts that changed.
     pub full: bool,
     /// Proxies with these addresses serve something else now: they are to get all that differs.
     pub moved: BTreeSet<IpAddr>,
     /// `None`: all proxies, as far as they have names of what changed.
-    concerned: Option<Concerned>,
+    concerned: Option<AffectedProxies>,
 }
 
-impl Next {
+impl NextSnapshot {
     /// Returns true if something that this proxy sees changed. If not, none of its resources can differ.
     #[must_use]
     pub fn concerns(&self, node: &Node) -> bool {
@@ -157,7 +157,7 @@ impl Next {
 impl Snapshot {
     #[must_use]
     pub fn new(world: World, settings: Arc<Settings>) -> Arc<Self> {
-        let base = Arc::new(Base::new(&world, &settings, None));
+        let base = Arc::new(SnapshotBase::new(&world, &settings, None));
         Arc::new(Self {
             world,
             settings,
@@ -165,8 +165,8 @@ impl Snapshot {
             directory: OnceLock::new(),
             by_port: OnceLock::new(),
             ahead: OnceLock::new(),
-            made: Arc::default(),
-            assignments: Variants::default(),
+            caches: Arc::default(),
+            assignments: ResourceCache::default(),
             changed: None,
         })
     }
@@ -180,9 +180,9 @@ impl Snapshot {
         world: World,
         hosts: Option<&BTreeSet<Arc<str>>>,
         changes: Option<&Changes>,
-    ) -> Next {
+    ) -> NextSnapshot {
         match hosts.filter(|hosts| self.only_assignments(&world, hosts)) {
-            Some(hosts) => Next {
+            Some(hosts) => NextSnapshot {
                 moved: self.moved(&world, hosts),
                 snapshot: Arc::new(self.with_endpoints(world, hosts)),
                 full: false,
@@ -190,8 +190,8 @@ impl Snapshot {
             },
             None => {
                 let snapshot = Arc::new(self.with_all(world));
-                Next {
-                    concerned: Some(Concerned::new(self, &snapshot, changes)),
+                NextSnapshot {
+                    concerned: Some(AffectedProxies::new(self, &snapshot, changes)),
                     snapshot,
                     full: true,
                     moved: BTreeSet::new(),
@@ -228,14 +228,14 @@ impl Snapshot {
             directory: OnceLock::new(),
             by_port: OnceLock::new(),
             ahead: OnceLock::new(),
-            made: self.made.clone(),
+            caches: self.caches.clone(),
             assignments: self.assignments.after(),
             changed: Some(hosts.clone()),
         }
     }
 
     fn with_all(&self, world: World) -> Self {
-        let base = Arc::new(Base::new(&world, &self.settings, Some(&self.base)));
+        let base = Arc::new(SnapshotBase::new(&world, &self.settings, Some(&self.base)));
         Self {
             world,
             settings: self.settings.clone(),
@@ -243,7 +243,7 @@ impl Snapshot {
             directory: OnceLock::new(),
             by_port: OnceLock::new(),
             ahead: OnceLock::new(),
-            made: Arc::new(self.made.after()),
+            caches: Arc::new(self.caches.after()),
             // Nothing is taken over unlooked at.
             assignments: self.assignments.after_any(),
             changed: None,
@@ -355,8 +355,9 @@ impl Snapshot {
         self.directory.get_or_init(|| Directory::new(&self.world))
     }
 
-    fn by_port(&self) -> &ByPort {
-        self.by_port.get_or_init(|| ByPort::new(&self.world))
+    fn by_port(&self) -> &EndpointsByPort {
+        self.by_port
+            .get_or_init(|| EndpointsByPort::new(&self.world))
     }
 
     /// Returns true if gateways stand for endpoints in other networks. They accept mutual TLS only.
@@ -469,7 +470,7 @@ impl Snapshot {
     }
 }
 
-impl Base {
+impl SnapshotBase {
     /// The rules of a proxy whose workload has these labels, with the patches that hold for it.
     fn rules_of(&self, node: &Node, labels: &Labels) -> ProxyRules {
         let is_sidecar = node.kind == Kind::Sidecar;
@@ -507,7 +508,7 @@ impl Base {
     }
 }
 
-impl Made {
+impl SnapshotCaches {
     fn after(&self) -> Self {
         Self {
             clusters: self.clusters.after_any(),
@@ -522,7 +523,7 @@ impl Made {
 
 /// So many kinds of proxies have their resources made ahead, which are among the spare ones until somebody asks; what others
 /// have is made when they ask.
-const KINDS_AHEAD: usize = variants::SPARE / 2;
+const KINDS_AHEAD: usize = resource_cache::SPARE_ENTRIES / 2;
 
 /// The properties of a node that its shared resources depend on, besides rules and preferred labels.
 fn likeness(node: &Node) -> impl Hash + use<> {

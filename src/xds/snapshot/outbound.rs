@@ -11,14 +11,16 @@ use super::proxy::{ProxyView, finished};
 use super::router;
 use super::secrets::{MOST_CLIENT_FILES, MOST_FILES_OF_RULE};
 use crate::common::conflict::{INVALID_LISTENER, REJECTED_CONFIG, TOO_LARGE};
-use crate::common::room::FairRoom;
+use crate::common::fair_budget::FairBudget;
 use crate::common::service_ports::ServicePort;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::Kind;
 use crate::resources::clusters::{self, ByServerName, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::listeners::{is_beside, is_every_proxys};
-use crate::resources::locality::{self, EndpointPlace, OfRules, Preference, Standpoint};
+use crate::resources::locality::{
+    self, ClientLocality, EndpointPlace, LocalityOverride, Preference,
+};
 use crate::rules::destination_rule::{self, EffectivePolicy, Purpose, ServicePolicies};
 use crate::rules::envoy_filter::Patcher;
 use crate::rules::file_secrets::FileSecrets;
@@ -31,11 +33,11 @@ const MOST_SUBSETS: usize = 10_000;
 const SUBSET_BYTES: usize = 32 << 20;
 
 /// The remainder of these bounds, which tenants share.
-struct Room {
-    subsets: FairRoom,
-    bytes: FairRoom,
+struct SubsetBudget {
+    subsets: FairBudget,
+    bytes: FairBudget,
     /// Room for the files that they ask for.
-    files: FairRoom,
+    files: FairBudget,
 }
 
 impl ProxyView {
@@ -45,11 +47,11 @@ impl ProxyView {
         policy: &EffectivePolicy<'a>,
     ) -> Preference<'a> {
         let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
-        let of_rules = OfRules {
+        let of_rules = LocalityOverride {
             locality: policy.locality(),
             zones: policy.zones(),
         };
-        let client = Standpoint {
+        let client = ClientLocality {
             locality: &self.proxy.locality,
             labels: &self.preferred,
         };
@@ -118,7 +120,7 @@ impl ProxyView {
             is_kept
         });
         let kept = kept.collect();
-        self.snapshot.made.report(lost, &self.proxy.node.id);
+        self.snapshot.caches.report(lost, &self.proxy.node.id);
         kept
     }
 
@@ -127,7 +129,7 @@ impl ProxyView {
         &self,
         service_port: &ServicePort,
         patcher: &Patcher<'_>,
-        room: &mut Room,
+        room: &mut SubsetBudget,
         (members, files): (&mut Vec<Arc<Resource>>, &mut FileSecrets),
     ) {
         let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
@@ -144,7 +146,7 @@ impl ProxyView {
                     let message = format!("{} is left out: {why}", draft.name);
                     let lost = Conflict::new(REJECTED_CONFIG, &*draft.name, message);
                     let lost = from.first().map(|rule| lost.because_of(rule));
-                    self.snapshot.made.report(lost, &self.proxy.node.id);
+                    self.snapshot.caches.report(lost, &self.proxy.node.id);
                     return None;
                 }
                 patcher.finish(draft, false).map(Arc::new)
@@ -163,9 +165,10 @@ impl ProxyView {
                 patcher.finish(draft, false).map(Arc::new)
             }
         };
-        let has_files = |subset: Option<&Subset>, room: &mut Room, files: &mut FileSecrets| {
-            self.add_client_files(service_port, &policies, subset, (&mut room.files, files))
-        };
+        let has_files =
+            |subset: Option<&Subset>, room: &mut SubsetBudget, files: &mut FileSecrets| {
+                self.add_client_files(service_port, &policies, subset, (&mut room.files, files))
+            };
         let whole = made(None).filter(|_| has_files(None, room, files));
         members.extend(whole);
         members.extend(by_server_name(None));
@@ -211,7 +214,7 @@ impl ProxyView {
         );
         let conflict = Conflict::new(TOO_LARGE, &*service_port.name, message);
         let lost = Some(conflict.because_of(rule));
-        self.snapshot.made.report(lost, &self.proxy.node.id);
+        self.snapshot.caches.report(lost, &self.proxy.node.id);
     }
 
     /// The cluster of a port or of a subset; and why it must not be served, where it cannot be secured.
@@ -266,7 +269,7 @@ impl ProxyView {
         service_port: &ServicePort,
         policy: &EffectivePolicy<'_>,
         subset: Option<&Subset>,
-    ) -> Vec<crate::resources::Group> {
+    ) -> Vec<crate::resources::LocalityLbEndpoints> {
         let service = &service_port.service;
         let endpoints = || self.snapshot.world.endpoints_of(&service.key);
         if endpoints().next().is_none() && service.selector.is_empty() {
@@ -277,7 +280,7 @@ impl ProxyView {
             let address = EndpointAddress::read(service_port.host());
             let lost = self.refuses(service_port, &address, endpoints::own_port(service_port));
             if lost.is_some() {
-                self.snapshot.made.report(lost, &self.proxy.node.id);
+                self.snapshot.caches.report(lost, &self.proxy.node.id);
                 return Vec::new();
             }
             return endpoints::itself(service_port);
@@ -313,10 +316,10 @@ impl ProxyView {
     fn make_clusters(&self) -> (Arc<Set>, Arc<Set>) {
         let mut members = Vec::new();
         let namespaces = self.rules.namespaces_of_destination_rules();
-        let mut room = Room {
-            subsets: FairRoom::new(MOST_SUBSETS, MOST_SUBSETS, namespaces),
-            bytes: FairRoom::new(SUBSET_BYTES, SUBSET_BYTES, namespaces),
-            files: FairRoom::new(MOST_CLIENT_FILES, MOST_FILES_OF_RULE, namespaces),
+        let mut room = SubsetBudget {
+            subsets: FairBudget::new(MOST_SUBSETS, MOST_SUBSETS, namespaces),
+            bytes: FairBudget::new(SUBSET_BYTES, SUBSET_BYTES, namespaces),
+            files: FairBudget::new(MOST_CLIENT_FILES, MOST_FILES_OF_RULE, namespaces),
         };
         let mut files = self.files_of_mesh();
         let patcher = self.patcher();
@@ -349,7 +352,7 @@ impl ProxyView {
         };
         members.extend(added.into_iter().map(Arc::new));
         self.snapshot
-            .made
+            .caches
             .report(patcher.lost(), &self.proxy.node.id);
         let files = files.resources().collect();
         (Arc::new(Set::new(members)), Arc::new(files))

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use prost::Message as _;
 
-use super::Base;
+use super::SnapshotBase;
 use super::proxy::{ProxyView, finished};
 use crate::finish::Draft;
 use crate::node::{Kind, Node};
@@ -18,7 +18,7 @@ use crate::scope::ProxyRules;
 use crate::scope::envoy_filters::ProxyFacts;
 use crate::view::Resource;
 
-impl Base {
+impl SnapshotBase {
     /// The rules of a proxy, with the patches that hold for it. A program with gRPC in it has none: it is no Envoy.
     pub(super) fn patched(&self, rules: ProxyRules, node: &Node, labels: &Labels) -> ProxyRules {
         if node.grpc {
@@ -90,7 +90,7 @@ impl ProxyView {
             }
         }
         self.snapshot
-            .made
+            .caches
             .report(patcher.lost(), &self.proxy.node.id);
         own
     }

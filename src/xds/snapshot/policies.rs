@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Snapshot;
 use crate::node::Kind;
 use crate::resources::proxy::Proxy;
-use crate::rules::authorization_policy::{self, Filters, Providers, Surroundings};
+use crate::rules::authorization_policy::{self, Filters, PolicyContext, Providers};
 use crate::scope::ProxyRules;
 
 /// Bytes that all filters of policies in one proxy's listeners may have. Chosen: a thousand rules of a few values each, on ten
@@ -32,7 +32,7 @@ pub(super) fn filters(
     let tokens = base
         .tokens
         .filter(&policies.requests, keys, for_router, most, &mut lost);
-    let surroundings = Surroundings {
+    let context = PolicyContext {
         domains: &base.trust_domains,
         providers: Providers {
             mesh: &snapshot.world.mesh,
@@ -40,13 +40,13 @@ pub(super) fn filters(
         },
     };
     let authorization = &policies.authorization;
-    let mut filters = authorization_policy::filters(authorization, surroundings, most, &mut lost);
+    let mut filters = authorization_policy::filters(authorization, context, most, &mut lost);
     match tokens {
         Ok(tokens) => drop(filters.http.splice(..0, tokens)),
         Err(_) => filters.close_to_requests(),
     }
     let of_tokens = policies.requests.iter().map(|policy| policy.from.clone());
     drop(filters.from.splice(..0, of_tokens));
-    snapshot.made.report(lost, &proxy.node.id);
+    snapshot.caches.report(lost, &proxy.node.id);
     filters
 }

@@ -11,10 +11,10 @@ const FEW: usize = 8;
 
 /// Endpoints of the services with more ports than [`FEW`].
 #[derive(Debug, Default)]
-pub(super) struct ByPort(HashMap<ServiceKey, Many>);
+pub(super) struct EndpointsByPort(HashMap<ServiceKey, PortEndpoints>);
 
 #[derive(Debug, Default)]
-struct Many {
+struct PortEndpoints {
     by_port: HashMap<Arc<str>, Vec<ClusterEndpoints>>,
     accounts: Arc<BTreeSet<Arc<str>>>,
 }
@@ -27,13 +27,13 @@ struct ClusterEndpoints {
     places: Vec<usize>,
 }
 
-impl ByPort {
+impl EndpointsByPort {
     pub(super) fn new(world: &World) -> Self {
         let services = world.services.values();
         let services = services.filter(|service| service.ports.len() > FEW);
         Self(
             services
-                .map(|service| (service.key.clone(), Many::new(world, service)))
+                .map(|service| (service.key.clone(), PortEndpoints::new(world, service)))
                 .collect(),
         )
     }
@@ -80,7 +80,7 @@ impl ByPort {
     }
 }
 
-impl Many {
+impl PortEndpoints {
     fn new(world: &World, service: &Service) -> Self {
         let mut by_port: HashMap<Arc<str>, Vec<ClusterEndpoints>> = HashMap::new();
         let shards = world.endpoints.get(&service.key);
@@ -133,7 +133,7 @@ mod tests {
                 shards.insert(cluster.into(), places.collect());
             }
             Arc::make_mut(&mut world.endpoints).insert(key.clone(), Arc::new(shards));
-            let by_port = ByPort::new(&world);
+            let by_port = EndpointsByPort::new(&world);
             assert_eq!(by_port.0.len(), usize::from(usize::from(count) > FEW));
             for port in 1..=count {
                 let name = format!("p{port}");
@@ -167,7 +167,7 @@ mod tests {
         let key = one.key.clone();
         let endpoints = (1..=100).map(|port| endpoint("10.0.0.1", port, &format!("p{port}")));
         add(&mut world, one, endpoints.collect());
-        let by_port = ByPort::new(&world);
+        let by_port = EndpointsByPort::new(&world);
         assert_eq!(by_port.count(&world, &key, "p7"), 1);
     }
 }

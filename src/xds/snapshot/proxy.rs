@@ -8,10 +8,10 @@ use std::sync::{Arc, OnceLock};
 use api::model::{EndpointAddress, Labels, Locality};
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 
-use super::cache::{Cache, Reusable};
-use super::parts::{Clusters, Listeners};
 use super::policies::filters;
+use super::reuse::{Memo, Reusable};
 use super::router;
+use super::shared_resources::{Clusters, Listeners};
 use super::{Assignments, ClientKey, Conflict, MadeRoutes, SetKey, Snapshot};
 use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::finish::{ClusterParts, Draft};
@@ -22,18 +22,18 @@ use crate::resources::endpoints::Viewer;
 use crate::resources::filters::HttpOptions;
 use crate::resources::ingress;
 use crate::resources::instances::Instance;
-use crate::resources::listeners::fixed;
 use crate::resources::listeners::inbound::{self, InboundPort};
 use crate::resources::listeners::name;
 use crate::resources::listeners::outbound::{self, Outbound, OutboundParameters};
+use crate::resources::listeners::virtual_listeners;
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
-use crate::resources::routes::{self, Caller, HTTP_PROXY};
+use crate::resources::routes::{self, HTTP_PROXY, RouteParameters};
 use crate::rules::authorization_policy::Filters;
 use crate::rules::destination_rule::{self, ServicePolicies};
 use crate::rules::envoy_filter::{Patched, Patcher};
 use crate::rules::gateway::Merged;
-use crate::rules::peer_authentication::PeerModes;
+use crate::rules::peer_authentication::MtlsModes;
 use crate::scope::ProxyRules;
 use crate::view::{Resource, Set, Type, View};
 
@@ -44,13 +44,13 @@ pub(super) struct ProxyView {
     pub(super) inbound_ports: Vec<InboundPort>,
     /// Filters of the policies for inbound traffic.
     pub(super) filters: Filters,
-    peers: PeerModes,
+    mtls_modes: MtlsModes,
     serves: bool,
     /// Servers of a router.
     pub(super) merged: Merged,
     pub(super) client: ClusterParameters,
     pub(super) rules: ProxyRules,
-    pub(super) caller: Caller,
+    pub(super) route_parameters: RouteParameters,
     pub(super) place: OutboundParameters,
     /// Its labels by which endpoints are preferred.
     pub(super) preferred: Arc<Labels>,
@@ -63,7 +63,7 @@ pub(super) struct ProxyView {
 pub(super) struct Parts {
     pub(super) clusters: Arc<Clusters>,
     listeners: Arc<Listeners>,
-    pub(super) routes: Arc<Cache<Arc<str>, MadeRoutes>>,
+    pub(super) routes: Arc<Memo<Arc<str>, MadeRoutes>>,
     /// Assignments of services whose endpoints are the same from everywhere.
     pub(super) assignments: Arc<Assignments>,
     /// Assignments that depend on the client's locality.
@@ -102,7 +102,7 @@ impl ProxyView {
             Vec::new()
         };
         let client = client_of(snapshot, &proxy, &merged);
-        let caller = caller(&proxy, &rules, &merged);
+        let route_parameters = route_parameters(&proxy, &rules, &merged);
         let place = OutboundParameters {
             cluster: proxy.cluster.clone(),
             families: proxy.families,
@@ -111,9 +111,9 @@ impl ProxyView {
             headless: snapshot.settings.headless.listeners,
             unknown: rules.unknown.clone(),
         };
-        snapshot.made.report(rules.patches.lost.clone(), &node.id);
+        snapshot.caches.report(rules.patches.lost.clone(), &node.id);
         let preferred = Arc::new(snapshot.base.failover.labels_of(&proxy));
-        let seen = (&caller, &rules, &preferred);
+        let seen = (&route_parameters, &rules, &preferred);
         let parts = Parts::new(snapshot, &proxy, &client, seen, &place);
         Self {
             snapshot: snapshot.clone(),
@@ -124,7 +124,7 @@ impl ProxyView {
                 &rules,
                 inbound_ports.len() * 8 + 2 + merged.chains(),
             ),
-            peers: PeerModes::new(
+            mtls_modes: MtlsModes::new(
                 &snapshot.base.policies,
                 (&node.namespace, &*proxy.labels),
                 snapshot.base.mesh.usual_mode(proxy.takes_tls()),
@@ -135,7 +135,7 @@ impl ProxyView {
             merged,
             client,
             rules,
-            caller,
+            route_parameters,
             place,
             preferred,
             parts,
@@ -153,7 +153,7 @@ impl ProxyView {
             mesh: self.mesh(),
             inbound_ports: &self.inbound_ports,
             filters: &self.filters,
-            peers: &self.peers,
+            mtls_modes: &self.mtls_modes,
         }
     }
 
@@ -177,14 +177,14 @@ impl ProxyView {
             own.extend(added.into_iter().map(Arc::new));
         }
         self.snapshot
-            .made
+            .caches
             .report(patcher.lost(), &self.proxy.node.id);
         if own.is_empty() {
             return shared;
         }
         let shared_key = (self.client_key(), self.rules.clusters.clone());
         let key: SetKey<_> = (shared_key, versions(&own));
-        self.snapshot.made.all_clusters.get(key, |older| {
+        self.snapshot.caches.all_clusters.get(key, |older| {
             or_older(
                 Set::new(own.into_iter().chain(shared.iter().cloned())),
                 older,
@@ -232,24 +232,30 @@ impl ProxyView {
     /// The port for applications that are told to use a proxy.
     fn http_proxy(&self) -> Option<Draft<Listener>> {
         let mesh = self.mesh();
-        let wanted = mesh.http_port != 0 && fixed::no_http_proxy(mesh).is_none();
-        wanted.then(|| fixed::http_proxy(self.proxy.loopback(), mesh, options(&self.proxy.node)))
+        let wanted = mesh.http_port != 0 && virtual_listeners::no_http_proxy(mesh).is_none();
+        wanted.then(|| {
+            virtual_listeners::http_proxy(self.proxy.loopback(), mesh, options(&self.proxy.node))
+        })
     }
 
     /// All listeners but the shared ones; they win over those.
     fn own_listeners(&self) -> Vec<Arc<Resource>> {
         self.snapshot
-            .made
+            .caches
             .report(self.own().lost_tls(), &self.proxy.node.id);
         let shared = self.outbound_listeners();
         let mut own = self.own().listeners(|name| self.intercepts(&shared, name));
         if self.proxy.intercepts() {
-            own.push(fixed::outbound(
+            own.push(virtual_listeners::outbound(
                 &self.proxy,
                 self.mesh(),
                 &self.rules.unknown,
             ));
-            own.push(fixed::inbound(&self.proxy, self.mesh(), &self.own()));
+            own.push(virtual_listeners::inbound(
+                &self.proxy,
+                self.mesh(),
+                &self.own(),
+            ));
         }
         own.extend(self.http_proxy());
         self.patched_listeners(own)
@@ -315,13 +321,13 @@ impl ProxyView {
         };
         let told = shared.listeners.values();
         let told = told.filter_map(|built| why(built).map(|why| built.lost(&why)));
-        self.snapshot.made.report(told, &self.proxy.node.id);
+        self.snapshot.caches.report(told, &self.proxy.node.id);
         let skipped = shared.listeners.values().filter(|built| !has(built));
         let mut parts = versions(&own);
         parts.extend(skipped.map(|built| (built.resource.name.clone(), built.resource.version)));
         let shared_key = (self.place.clone(), self.rules.listeners.clone());
         let key: SetKey<_> = (shared_key, parts);
-        self.snapshot.made.all_listeners.get(key, |older| {
+        self.snapshot.caches.all_listeners.get(key, |older| {
             let outbound = shared.listeners.values().filter(|built| has(built));
             let outbound = outbound.map(|built| built.resource.clone());
             or_older(Set::new(own.into_iter().chain(outbound)), older)
@@ -333,7 +339,8 @@ impl ProxyView {
         if !self.is_sidecar() {
             return self.router_route(&name);
         }
-        let make = || self.finished_route(routes::outbound(&name, &self.caller, &self.rules));
+        let make =
+            || self.finished_route(routes::outbound(&name, &self.route_parameters, &self.rules));
         // A name that means nothing is not remembered: a client could think of any number of them.
         if !self.refers_to(&name) {
             return make().0;
@@ -461,10 +468,10 @@ impl Parts {
         snapshot: &Snapshot,
         proxy: &Proxy,
         client: &ClusterParameters,
-        (caller, rules, preferred): (&Caller, &ProxyRules, &Arc<Labels>),
+        (route_parameters, rules, preferred): (&RouteParameters, &ProxyRules, &Arc<Labels>),
         place: &OutboundParameters,
     ) -> Self {
-        let made = &snapshot.made;
+        let made = &snapshot.caches;
         let viewer = |locality: Locality, labels: &Arc<Labels>| {
             snapshot.assignments(Viewer {
                 families: proxy.families,
@@ -495,7 +502,7 @@ impl Parts {
             }),
             routes: made
                 .routes
-                .get((caller.clone(), rules.scope.clone()), after),
+                .get((route_parameters.clone(), rules.scope.clone()), after),
             assignments,
             near,
             ranked,
@@ -503,10 +510,10 @@ impl Parts {
     }
 }
 
-fn caller(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> Caller {
+fn route_parameters(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> RouteParameters {
     let sidecar = proxy.node.kind == Kind::Sidecar && !proxy.node.grpc;
     let intercepts = sidecar && proxy.intercepts();
-    Caller {
+    RouteParameters {
         domain: proxy.node.domain.clone(),
         cluster: proxy.cluster.clone(),
         families: proxy.families,
@@ -515,14 +522,14 @@ fn caller(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> Caller {
     }
 }
 
-fn after<K: Hash + Eq + Clone, V: Reusable>(older: Option<Arc<Cache<K, V>>>) -> Arc<Cache<K, V>> {
-    Arc::new(older.map_or_else(Cache::default, |older| older.after()))
+fn after<K: Hash + Eq + Clone, V: Reusable>(older: Option<Arc<Memo<K, V>>>) -> Arc<Memo<K, V>> {
+    Arc::new(older.map_or_else(Memo::default, |older| older.after()))
 }
 
 pub(super) fn or_older(set: Set, older: Option<Arc<Set>>) -> Arc<Set> {
     let set = Arc::new(set);
     match older {
-        Some(older) => set.or_older(&older),
+        Some(older) => set.reuse_older(&older),
         None => set,
     }
 }
@@ -656,6 +663,6 @@ fn inbound_ports(
     for inbound_port in &mut inbound_ports {
         add_pool(inbound_port, proxy, rules);
     }
-    snapshot.made.report(lost, &proxy.node.id);
+    snapshot.caches.report(lost, &proxy.node.id);
     inbound_ports
 }

@@ -13,7 +13,7 @@ use crate::node::{Kind, Node};
 use crate::resource_names::ResourceNames;
 use crate::resources::clusters::ByServerName;
 use crate::resources::instances::Instance;
-use crate::resources::listeners::gateway::Edge;
+use crate::resources::listeners::gateway::RouterParameters;
 use crate::resources::listeners::is_proxys;
 use crate::resources::mesh::Mesh;
 use crate::resources::routes;
@@ -69,7 +69,7 @@ impl Ports for RouterPorts<'_> {
 
 impl ProxyView {
     pub(super) fn router_listeners(&self) -> Arc<Set> {
-        let edge = Edge {
+        let edge = RouterParameters {
             proxy: &self.proxy,
             mesh: self.mesh(),
             rules: &self.rules,
@@ -79,11 +79,11 @@ impl ProxyView {
         };
         let (drafts, lost) = edge.listeners();
         let lost = self.merged.conflicts.iter().cloned().chain(lost);
-        self.snapshot.made.report(lost, &self.proxy.node.id);
+        self.snapshot.caches.report(lost, &self.proxy.node.id);
         let own = self.patched_listeners(drafts);
         let shared_key = (self.place.clone(), self.rules.scope.clone());
         let key: SetKey<_> = (shared_key, versions(&own));
-        let all = &self.snapshot.made.all_listeners;
+        let all = &self.snapshot.caches.all_listeners;
         all.get(key, |older| or_older(Set::new(own), older))
     }
 
@@ -119,7 +119,7 @@ impl ProxyView {
     pub(super) fn router_route(&self, name: &Arc<str>) -> Option<Arc<Resource>> {
         let name = self.router_route_name(name)?;
         let make = || {
-            let made = routes::gateway(&name, &self.caller, &self.rules, &self.merged);
+            let made = routes::gateway(&name, &self.route_parameters, &self.rules, &self.merged);
             self.finished_route(made)
         };
         self.parts.routes.get(name.clone(), make).0

@@ -14,9 +14,9 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 use prost::Message as _;
 
 use super::proxy::ProxyView;
-use super::{Base, Conflict, Snapshot};
+use super::{Conflict, Snapshot, SnapshotBase};
 use crate::common::conflict::TOO_LARGE;
-use crate::common::room::FairRoom;
+use crate::common::fair_budget::FairBudget;
 use crate::common::service_ports::ServicePort;
 use crate::common::tls::SYSTEM_ROOTS;
 use crate::node::{Kind, Node};
@@ -169,7 +169,7 @@ impl ClientFiles {
     }
 }
 
-impl Base {
+impl SnapshotBase {
     /// The namespace of a proxy whose connections may have certificates by name, and whether it has shown who it is.
     pub(super) fn client_secrets(&self, node: &Node) -> Option<(Arc<str>, bool)> {
         let may = match node.kind {
@@ -296,7 +296,7 @@ impl ProxyView {
         service_port: &ServicePort,
         policies: &ServicePolicies,
         subset: Option<&Subset>,
-        (room, files): (&mut FairRoom, &mut FileSecrets),
+        (room, files): (&mut FairBudget, &mut FileSecrets),
     ) -> bool {
         if self.snapshot.base.client_files == ClientFiles::Unused {
             return true;
@@ -317,7 +317,7 @@ impl ProxyView {
                  {MOST_FILES_OF_RULE}, and those of its namespace more than their share"
             );
             let lost = Conflict::new(TOO_LARGE, &*name, message).because_of(rule);
-            self.snapshot.made.report(Some(lost), &self.proxy.node.id);
+            self.snapshot.caches.report(Some(lost), &self.proxy.node.id);
             return false;
         }
         room.spend(rule, new);

@@ -14,7 +14,7 @@ use super::proxy::ProxyView;
 use crate::common::service_ports::ServicePort;
 use crate::node::Node;
 use crate::rules::destination_rule::ServicePolicies as TrafficPolicies;
-use crate::rules::peer_authentication::{PeerMode, PeerModes};
+use crate::rules::peer_authentication::{MtlsMode, MtlsModes};
 use crate::scope::Rule;
 
 /// The agreement of a client with the servers of one port.
@@ -102,12 +102,12 @@ impl Snapshot {
     }
 
     /// The modes of the servers of a port, and the policies that set them.
-    fn servers(&self, service_port: &ServicePort) -> (Vec<PeerMode>, BTreeSet<ObjectRef>) {
+    fn servers(&self, service_port: &ServicePort) -> (Vec<MtlsMode>, BTreeSet<ObjectRef>) {
         let (key, mesh) = (&service_port.service.key, &self.base.mesh);
         let (mut modes, mut policies) = (Vec::new(), BTreeSet::new());
         let mut add = |labels: &Labels, port: u16, takes_tls: bool| {
             let who = (&key.namespace, labels);
-            let peers = PeerModes::new(&self.base.policies, who, mesh.usual_mode(takes_tls));
+            let peers = MtlsModes::new(&self.base.policies, who, mesh.usual_mode(takes_tls));
             let mode = peers.of_server(Some(port));
             if !modes.contains(&mode) {
                 modes.push(mode);
@@ -125,7 +125,7 @@ impl Snapshot {
         if modes.is_empty() {
             // As a workload would that nothing is said of.
             let labels = Labels::new();
-            let peers = PeerModes::new(
+            let peers = MtlsModes::new(
                 &self.base.policies,
                 (&key.namespace, &labels),
                 mesh.usual_mode(true),
@@ -136,7 +136,7 @@ impl Snapshot {
         (modes, policies)
     }
 
-    fn agreement(&self, client: Option<&ClientTlsSettings>, servers: &[PeerMode]) -> Agreement {
+    fn agreement(&self, client: Option<&ClientTlsSettings>, servers: &[MtlsMode]) -> Agreement {
         let Some(client) = client else {
             return if self.base.mesh.has_tls() {
                 Agreement::Auto
@@ -144,9 +144,9 @@ impl Snapshot {
                 Agreement::Agree
             };
         };
-        let agrees = |server: &PeerMode| match (client.mode(), server) {
-            (TlSmode::Disable, PeerMode::Disable | PeerMode::Permissive)
-            | (TlSmode::IstioMutual, PeerMode::Strict | PeerMode::Permissive) => true,
+        let agrees = |server: &MtlsMode| match (client.mode(), server) {
+            (TlSmode::Disable, MtlsMode::Disable | MtlsMode::Permissive)
+            | (TlSmode::IstioMutual, MtlsMode::Strict | MtlsMode::Permissive) => true,
             (TlSmode::Disable | TlSmode::IstioMutual | TlSmode::Simple | TlSmode::Mutual, _) => {
                 false
             }
@@ -159,10 +159,10 @@ impl Snapshot {
     }
 }
 
-const fn word(mode: PeerMode) -> &'static str {
+const fn word(mode: MtlsMode) -> &'static str {
     match mode {
-        PeerMode::Disable => "DISABLE",
-        PeerMode::Permissive => "PERMISSIVE",
-        PeerMode::Strict => "STRICT",
+        MtlsMode::Disable => "DISABLE",
+        MtlsMode::Permissive => "PERMISSIVE",
+        MtlsMode::Strict => "STRICT",
     }
 }

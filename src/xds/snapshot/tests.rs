@@ -6,8 +6,8 @@ mod hostile_tenants;
 mod networks;
 mod partial;
 mod ports;
+mod resource_cache;
 mod targets;
-mod variants;
 
 use std::collections::BTreeMap;
 
@@ -269,7 +269,7 @@ fn what_was_left_out_for_those_that_rest_is_told_still() {
     drop(resting.all(Type::Listener));
     let own = Conflict::new(REJECTED_CONFIG, "key", "of its own".to_owned());
     let of = |proxy: &str| own.clone().of(&proxy.into());
-    snapshot.made.report([of(FIRST)], &FIRST.into());
+    snapshot.caches.report([of(FIRST)], &FIRST.into());
     let told = |snapshot: &Snapshot| -> Vec<&'static str> {
         let all = snapshot.conflicts().into_iter();
         all.map(|one| one.metric).collect()

@@ -15,13 +15,13 @@ pub(super) struct AckState {
     pub(super) asked: bool,
     /// Nonce of the last response; nonces begin at one, so 0 is none.
     nonce: u64,
-    /// The last one that the client has accepted or refused.
+    /// The last one that the client has acknowledged, or refused by a NACK.
     answered: u64,
     /// Version of what the client was sent last, or had when it came.
     pub(super) sent: Option<Version>,
     pub(super) acked: Option<Version>,
     pub(super) nack: Option<Nack>,
-    rejects: u64,
+    nacks: u64,
 }
 
 impl AckState {
@@ -58,7 +58,7 @@ impl AckState {
     ///
     /// A nonce that was answered before is an ACK no more: Envoy asks for new names with the last nonce that it has seen,
     /// even after it has refused that response.
-    pub(super) fn hear(
+    pub(super) fn classify_request(
         &mut self,
         now: Duration,
         protocol: Protocol,
@@ -82,11 +82,11 @@ impl AckState {
             return RequestOutcome::Expired;
         }
         if nonce < self.nonce {
-            // A newer response was on its way. In delta that one does not repeat what was refused, so the refusal stands.
+            // A newer response was on its way. In delta that one does not repeat what was refused, so the NACK stands.
             return match error {
                 Some(words) if protocol == Protocol::Delta && nonce > self.answered => {
                     self.answered = nonce;
-                    self.refuse(now, words)
+                    self.nack(now, words)
                 }
                 _ => RequestOutcome::Expired,
             };
@@ -96,21 +96,21 @@ impl AckState {
         }
         self.answered = nonce;
         if let Some(words) = error {
-            return self.refuse(now, words);
+            return self.nack(now, words);
         }
         self.acked = self.sent;
         self.nack = None;
         RequestOutcome::Acked
     }
 
-    fn refuse(&mut self, now: Duration, words: &str) -> RequestOutcome {
-        self.rejects = self.rejects.saturating_add(1);
+    fn nack(&mut self, now: Duration, words: &str) -> RequestOutcome {
+        self.nacks = self.nacks.saturating_add(1);
         self.nack = Some(Nack {
             version: self.sent.unwrap_or_default(),
             message: Arc::from(text::cut(words, WORDS)),
             at: now,
         });
-        RequestOutcome::Nacked(self.rejects)
+        RequestOutcome::Nacked(self.nacks)
     }
 }
 
@@ -133,9 +133,15 @@ mod tests {
     fn the_last_nonce_answers_once() {
         let mut ack_state = sent(&[3]);
         assert!(!ack_state.is_settled());
-        assert_eq!(ack_state.hear(NOW, SOTW, "3", None), RequestOutcome::Acked);
+        assert_eq!(
+            ack_state.classify_request(NOW, SOTW, "3", None),
+            RequestOutcome::Acked
+        );
         assert_eq!(ack_state.acked, ack_state.sent);
-        assert_eq!(ack_state.hear(NOW, SOTW, "3", None), RequestOutcome::Asked);
+        assert_eq!(
+            ack_state.classify_request(NOW, SOTW, "3", None),
+            RequestOutcome::Asked
+        );
         assert!(ack_state.is_settled());
     }
 
@@ -143,14 +149,20 @@ mod tests {
     fn names_after_a_refusal_are_no_ack() {
         let mut ack_state = sent(&[3]);
         assert_eq!(
-            ack_state.hear(NOW, SOTW, "3", Some("no")),
+            ack_state.classify_request(NOW, SOTW, "3", Some("no")),
             RequestOutcome::Nacked(1)
         );
-        assert_eq!(ack_state.hear(NOW, SOTW, "3", None), RequestOutcome::Asked);
+        assert_eq!(
+            ack_state.classify_request(NOW, SOTW, "3", None),
+            RequestOutcome::Asked
+        );
         assert_eq!(ack_state.acked, None);
         assert_eq!(&*ack_state.nack.as_ref().unwrap().message, "no");
         ack_state.send(4, Version::EMPTY);
-        assert_eq!(ack_state.hear(NOW, SOTW, "4", None), RequestOutcome::Acked);
+        assert_eq!(
+            ack_state.classify_request(NOW, SOTW, "4", None),
+            RequestOutcome::Acked
+        );
         assert_eq!(ack_state.nack, None);
     }
 
@@ -159,32 +171,35 @@ mod tests {
         for nonce in ["2", "4", "0", "x", "", "-1", "99999999999999999999"] {
             let mut ack_state = sent(&[2, 3]);
             assert_eq!(
-                ack_state.hear(NOW, SOTW, nonce, None),
+                ack_state.classify_request(NOW, SOTW, nonce, None),
                 RequestOutcome::Expired,
                 "{nonce}"
             );
             assert_eq!(
-                ack_state.hear(NOW, SOTW, nonce, Some("no")),
+                ack_state.classify_request(NOW, SOTW, nonce, Some("no")),
                 RequestOutcome::Expired
             );
             assert_eq!((ack_state.acked, ack_state.nack), (None, None));
         }
-        assert_eq!(sent(&[]).hear(NOW, SOTW, "", None), RequestOutcome::Asked);
+        assert_eq!(
+            sent(&[]).classify_request(NOW, SOTW, "", None),
+            RequestOutcome::Asked
+        );
     }
 
     #[test]
     fn delta_asks_without_a_nonce_and_refuses_late() {
         let mut ack_state = sent(&[2, 3]);
         assert_eq!(
-            ack_state.hear(NOW, Protocol::Delta, "", None),
+            ack_state.classify_request(NOW, Protocol::Delta, "", None),
             RequestOutcome::Asked
         );
         assert_eq!(
-            ack_state.hear(NOW, Protocol::Delta, "2", Some("no")),
+            ack_state.classify_request(NOW, Protocol::Delta, "2", Some("no")),
             RequestOutcome::Nacked(1)
         );
         assert_eq!(
-            ack_state.hear(NOW, Protocol::Delta, "3", None),
+            ack_state.classify_request(NOW, Protocol::Delta, "3", None),
             RequestOutcome::Acked
         );
         assert_eq!(ack_state.nack, None);
@@ -194,7 +209,7 @@ mod tests {
     fn words_are_cut_between_characters() {
         let words = format!("{}é", "x".repeat(WORDS - 1));
         let mut ack_state = sent(&[3]);
-        ack_state.hear(NOW, SOTW, "3", Some(&words));
+        ack_state.classify_request(NOW, SOTW, "3", Some(&words));
         assert_eq!(ack_state.nack.unwrap().message.len(), WORDS - 1);
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::message::STEP;
-use super::push::Dirty;
+use super::name_slot::{AbsenceSignal, ResourceLookup, ResponseContent, short};
+use super::push::DirtyAssignments;
 use super::rollout::{Phase, Warming};
-use super::slot::{Absence, Found, Source, short};
 use super::{LastPush, Response, Stream, Unmade};
 use crate::reason::Reasons;
 use crate::version::Version;
@@ -36,7 +36,7 @@ impl Stream {
                 self.begin(now);
             } else if self.phase.is_idle() && std::mem::take(&mut self.held) {
                 // Assignments of what is gone, where the client still wants them.
-                self.dirty = Dirty::All;
+                self.dirty = DirtyAssignments::All;
             }
             // Assignments wait for nothing but the clusters of the same push.
             if !matches!(self.phase, Phase::Clusters)
@@ -76,19 +76,19 @@ impl Stream {
             self.listeners.give_up();
         }
         if self.routes.is_owed() || self.unknown.owes(Type::Route) {
-            let found = self.look_at_named(Type::Route, &Dirty::None);
+            let found = self.look_at_named(Type::Route, &DirtyAssignments::None);
             if found.is_answer() {
                 return Some(self.send_named(Type::Route, found));
             }
         }
         if self.secrets.is_owed() {
-            let found = self.look_at_named(Type::Secret, &Dirty::None);
+            let found = self.look_at_named(Type::Secret, &DirtyAssignments::None);
             // A missing secret is not mentioned, but where the client counts on it.
             if !found.is_empty() {
                 return Some(self.send_secrets(found));
             }
         }
-        self.send_alone()
+        self.send_next_secret()
     }
 
     /// The clusters or the listeners that the client is to have; nothing where they cannot be made.
@@ -113,7 +113,7 @@ impl Stream {
         self.views.rolling = waiting.view;
         // An endpoints-only push that waited is part of it.
         let reasons = std::mem::take(&mut self.reasons).and(waiting.reasons);
-        self.dirty = Dirty::All;
+        self.dirty = DirtyAssignments::All;
         self.phase = Phase::Clusters;
         self.note(now, reasons);
     }
@@ -147,7 +147,7 @@ impl Stream {
         Some(self.send_endpoints(found))
     }
 
-    fn take_dirty(&mut self, now: Duration) -> Dirty {
+    fn take_dirty(&mut self, now: Duration) -> DirtyAssignments {
         let reasons = std::mem::take(&mut self.reasons);
         if reasons != Reasons::NONE {
             self.note(now, reasons);
@@ -227,7 +227,8 @@ impl Stream {
         let Some(target) = self.target(Type::Cluster) else {
             return (None, Phase::Idle);
         };
-        let difference = super::complete::Difference::between(self.clusters.sent(), &target);
+        let difference =
+            super::set_subscription::Difference::between(self.clusters.sent(), &target);
         if difference.only_removes() {
             return (None, Phase::Listeners);
         }
@@ -260,7 +261,7 @@ impl Stream {
     }
 
     fn step_named(&mut self, kind: Type) -> Option<Response> {
-        let found = self.look_at_named(kind, &Dirty::All);
+        let found = self.look_at_named(kind, &DirtyAssignments::All);
         if found.is_empty() {
             return None;
         }
@@ -291,12 +292,12 @@ impl Stream {
         (response, sent.difference.added)
     }
 
-    fn look_at_endpoints(&mut self, dirty: &Dirty) -> Found {
+    fn look_at_endpoints(&mut self, dirty: &DirtyAssignments) -> ResponseContent {
         let views = &self.views;
         let get = |name: &str| views.get(Type::Endpoint, name);
-        let source = Source {
+        let source = ResourceLookup {
             get: &get,
-            absence: Absence::of(Type::Endpoint, self.protocol, self.client),
+            absence: AbsenceSignal::of(Type::Endpoint, self.protocol, self.client),
             hold: self.ack_states.clusters.asked && !self.phase.is_idle(),
             nonce: short(self.nonce.saturating_add(1)),
             lists: &self.lists,
@@ -310,12 +311,12 @@ impl Stream {
     }
 
     /// Routes or secrets.
-    fn look_at_named(&mut self, kind: Type, dirty: &Dirty) -> Found {
+    fn look_at_named(&mut self, kind: Type, dirty: &DirtyAssignments) -> ResponseContent {
         let views = &self.views;
         let get = |name: &str| views.get(kind, name);
-        let source = Source {
+        let source = ResourceLookup {
             get: &get,
-            absence: Absence::of(kind, self.protocol, self.client),
+            absence: AbsenceSignal::of(kind, self.protocol, self.client),
             hold: false,
             nonce: short(self.nonce.saturating_add(1)),
             lists: &self.lists,
@@ -331,7 +332,7 @@ impl Stream {
         found
     }
 
-    fn send_endpoints(&mut self, found: Found) -> Response {
+    fn send_endpoints(&mut self, found: ResponseContent) -> Response {
         let response = self.send_named(Type::Endpoint, found);
         if let Phase::Warming(warming) = &mut self.phase {
             let resources = response.resources.iter().map(|resource| &resource.name);
@@ -340,7 +341,7 @@ impl Stream {
         response
     }
 
-    fn send_named(&mut self, kind: Type, found: Found) -> Response {
+    fn send_named(&mut self, kind: Type, found: ResponseContent) -> Response {
         let version = match kind {
             Type::Route => self.routes.version(),
             Type::Secret => self.secrets.version(),
@@ -362,17 +363,17 @@ impl Stream {
             let there: BTreeSet<&str> = resources.iter().map(|one| &*one.name).collect();
             beyond.retain(|name| !there.contains(&**name));
         }
-        match Absence::of(kind, self.protocol, self.client) {
-            Absence::Empty => {
+        match AbsenceSignal::of(kind, self.protocol, self.client) {
+            AbsenceSignal::Empty => {
                 let empty = beyond.iter().map(|name| Arc::new(Resource::empty(name)));
                 resources.extend(empty);
             }
-            Absence::Removed if !beyond.is_empty() => {
+            AbsenceSignal::Removed if !beyond.is_empty() => {
                 removed.extend(beyond);
                 removed.sort();
                 removed.dedup();
             }
-            Absence::Removed | Absence::Silence => {}
+            AbsenceSignal::Removed | AbsenceSignal::Silence => {}
         }
         self.nonce = self.nonce.saturating_add(1);
         self.ack_states.of_mut(kind).send(self.nonce, version);

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::slot::Slot;
+use super::name_slot::NameSlot;
 use crate::resource_names::NameList;
 use crate::version::Version;
 
@@ -20,7 +20,7 @@ const ALIKE: usize = 4;
 const SWEEP: usize = 64;
 
 /// Names and what was sent for each, sorted by name.
-pub(super) type List = Vec<Slot>;
+pub(super) type List = Vec<NameSlot>;
 
 impl NameList for List {
     fn count(&self) -> usize {

@@ -109,10 +109,10 @@ impl std::fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// A refusal that stands.
+/// A NACK that stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nack {
-    /// The version that was refused.
+    /// The version that the client refused.
     pub version: Version,
     /// The client's words, cut after [`WORDS`] bytes.
     pub message: Arc<str>,
@@ -133,7 +133,7 @@ pub const ANSWERED_BYTES: usize = UNKNOWN_NAMES * NAME_BYTES;
 /// Longest of them (discovery.md §9): a host of 253 bytes with what stands around it.
 pub const NAME_BYTES: usize = 512;
 
-/// Bytes kept of a refusal's message.
+/// Bytes kept of a NACK's message.
 pub const WORDS: usize = 4096;
 
 /// The time for which a step waits for its ACKs.

@@ -12,20 +12,20 @@
 //! has.
 
 mod ack_state;
-mod alone;
 mod answer;
-mod complete;
 mod lists;
 mod message;
-mod named;
+mod name_slot;
+mod named_subscription;
 mod push;
 mod rebinding;
 mod rollout;
-mod slot;
+mod separate_secrets;
+mod set_subscription;
 mod status;
 #[cfg(test)]
 mod tests;
-mod unknown;
+mod unknown_names;
 mod views;
 mod writer;
 
@@ -35,21 +35,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::ack_state::AckState;
-use self::alone::AloneSecrets;
-use self::complete::{Complete, sorted};
 pub use self::lists::Lists;
 pub use self::message::{
     ANSWERED_BYTES, CLOSED, Client, Fault, NAME_BYTES, NAMES, Nack, Protocol, Request,
     RequestOutcome, Response, SLOW, STEP, UNKNOWN_NAMES, WORDS,
 };
-use self::named::Named;
-use self::push::{Dirty, QueuedPush};
+use self::name_slot::{AbsenceSignal, ResourceLookup, short};
+use self::named_subscription::NamedSubscription;
+use self::push::{DirtyAssignments, QueuedPush};
 pub use self::push::{LastPush, Push, PushScope};
 use self::rebinding::Rebinding;
 use self::rollout::Phase;
-use self::slot::{Absence, Source, short};
-pub use self::status::{Refusal, Status, Watches};
-use self::unknown::{RequestedNames, UnknownNames};
+use self::separate_secrets::SeparateSecrets;
+use self::set_subscription::{SetSubscription, sorted};
+pub use self::status::{NackWithRules, Status, Watches};
+use self::unknown_names::{RequestedNames, UnknownNames};
 use self::views::Views;
 pub use self::writer::Stall;
 use self::writer::Writer;
@@ -96,16 +96,16 @@ pub struct Stream {
     protocol: Protocol,
     client: Client,
     views: Views,
-    clusters: Complete,
-    endpoints: Named,
-    listeners: Complete,
-    routes: Named,
-    secrets: Named,
+    clusters: SetSubscription,
+    endpoints: NamedSubscription,
+    listeners: SetSubscription,
+    routes: NamedSubscription,
+    secrets: NamedSubscription,
     /// Secrets that go out one by one.
-    alone: AloneSecrets,
+    separate_secrets: SeparateSecrets,
     ack_states: AckStates,
     /// Assignments that a push has changed.
-    dirty: Dirty,
+    dirty: DirtyAssignments,
     /// Assignments of clusters that are gone were left as they were.
     held: bool,
     phase: Phase,
@@ -146,14 +146,14 @@ impl Stream {
                 rolling: view.clone(),
                 shown: view,
             },
-            clusters: Complete::default(),
-            endpoints: Named::default(),
-            listeners: Complete::default(),
-            routes: Named::default(),
-            secrets: Named::default(),
-            alone: AloneSecrets::default(),
+            clusters: SetSubscription::default(),
+            endpoints: NamedSubscription::default(),
+            listeners: SetSubscription::default(),
+            routes: NamedSubscription::default(),
+            secrets: NamedSubscription::default(),
+            separate_secrets: SeparateSecrets::default(),
             ack_states: AckStates::default(),
-            dirty: Dirty::None,
+            dirty: DirtyAssignments::None,
             held: false,
             phase: Phase::Idle,
             rebinding: None,
@@ -183,11 +183,11 @@ impl Stream {
         bounded(request.initial.len())?;
         let kind = request.kind;
         if kind == Type::Secret {
-            self.alone.hear(now, request);
+            self.separate_secrets.record_answer(now, request);
         }
         let ack_state = self.ack_states.of_mut(kind);
         let heard = if ack_state.asked {
-            ack_state.hear(now, self.protocol, &request.nonce, request.error.as_deref())
+            ack_state.classify_request(now, self.protocol, &request.nonce, request.error.as_deref())
         } else {
             ack_state.asked = true;
             RequestOutcome::Subscribed
@@ -200,7 +200,7 @@ impl Stream {
             let names = sorted(request.names.iter());
             let nonce = request.nonce.parse().unwrap_or_default();
             if let Some(watch) = self.named(kind) {
-                watch.leave(&names, nonce);
+                watch.forget_names_of_stale_request(&names, nonce);
             }
             return Ok(heard);
         }
@@ -210,7 +210,7 @@ impl Stream {
             self.rename_named(request, heard == RequestOutcome::Subscribed)?;
         }
         if kind == Type::Secret {
-            self.forget_refused();
+            self.forget_nacked();
         }
         if self.ack_states.of(kind).is_settled()
             && let Some(watch) = self.named(kind)
@@ -240,7 +240,7 @@ impl Stream {
         all.find_map(|named| named.list_with(name))
     }
 
-    fn named(&mut self, kind: Type) -> Option<&mut Named> {
+    fn named(&mut self, kind: Type) -> Option<&mut NamedSubscription> {
         match kind {
             Type::Endpoint => Some(&mut self.endpoints),
             Type::Route => Some(&mut self.routes),
@@ -267,11 +267,11 @@ impl Stream {
         };
         let client = self.client;
         let names = sorted(request.names.iter().filter(|name| *name != "*"));
-        let absence = Absence::of(request.kind, self.protocol, client);
+        let absence = AbsenceSignal::of(request.kind, self.protocol, client);
         let asked = RequestedNames {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
-            is_told: absence != Absence::Silence,
+            is_told: absence != AbsenceSignal::Silence,
             is_held: &|name| watch.has(name),
             is_there: &|name| !matches!(made(|| view.name(request.kind, name)), Ok(None)),
         };
@@ -294,7 +294,7 @@ impl Stream {
             };
             &without
         };
-        self.unknown.leave(
+        self.unknown.unsubscribe(
             request.kind,
             &sorted(request.unsubscribe.iter().map(String::as_str)),
         );
@@ -343,22 +343,22 @@ impl Stream {
         }
         // While clusters warm, Envoy holds its request for them back; they wait for assignments that it may have already.
         let trusted = request.kind != Type::Endpoint || self.has_current_clusters();
-        let absence = Absence::of(request.kind, self.protocol, self.client);
+        let absence = AbsenceSignal::of(request.kind, self.protocol, self.client);
         let views = &self.views;
         let asked = RequestedNames {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
             // A missing secret is not mentioned.
-            is_told: absence != Absence::Silence && request.kind != Type::Secret,
+            is_told: absence != AbsenceSignal::Silence && request.kind != Type::Secret,
             is_held: &|name| known.has(name),
             is_there: &|name| !matches!(views.name(request.kind, name), Ok(None)),
         };
         let names = self.unknown.ask(request.kind, &asked)?;
         let gone = sorted(request.unsubscribe.iter().map(String::as_str));
-        self.unknown.leave(request.kind, &gone);
+        self.unknown.unsubscribe(request.kind, &gone);
         let shared = |name: &str| views.shared(request.kind, name);
         let get = |name: &str| views.get(request.kind, name);
-        let source = Source {
+        let source = ResourceLookup {
             get: &get,
             absence,
             hold: false,
@@ -413,7 +413,7 @@ impl Stream {
     }
 
     /// Takes a push in; it merges into one that waits.
-    pub fn push(&mut self, push: Push) {
+    pub fn merge_push(&mut self, push: Push) {
         self.views.latest = push.view.clone();
         match (push.scope, &mut self.waiting) {
             (PushScope::Full, Some(waiting)) => {

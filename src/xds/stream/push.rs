@@ -1,4 +1,4 @@
-//! Pushes: the parts of a view that a stream has to look at again, and the merging of two pushes into one.
+//! Pushes: the parts of a view that a stream has to look at again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub enum PushScope {
 
 /// Assignments that may differ from what was sent.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Dirty {
+pub(super) enum DirtyAssignments {
     #[default]
     None,
     /// Assignments of these names; all streams share the set of one push.
@@ -34,7 +34,7 @@ pub(super) enum Dirty {
     All,
 }
 
-impl Dirty {
+impl DirtyAssignments {
     pub(super) fn add(&mut self, names: &Arc<BTreeSet<Arc<str>>>) {
         match self {
             Self::All => {}

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Stream;
-use super::complete::Difference;
 use super::message::{Response, STEP};
+use super::set_subscription::Difference;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, VIRTUAL_INBOUND, VIRTUAL_OUTBOUND, mark_of_bound};
 

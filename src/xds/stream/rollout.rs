@@ -118,12 +118,12 @@ impl Warming {
         clusters.has_answered(self.clusters)
     }
 
-    /// Envoy accepts clusters only when they are warm, so its word for the assignments comes first. A refusal ends the wait:
+    /// Envoy accepts clusters only when they are warm, so its word for the assignments comes first. A NACK ends the wait:
     /// what was refused may never be asked for.
     pub(super) fn is_over(&self, now: Duration, clusters: &AckState, endpoints: &AckState) -> bool {
         let answered = self.is_answered(clusters);
-        let refused = answered && clusters.nack.is_some();
+        let is_nacked = answered && clusters.nack.is_some();
         let warm = answered && self.wanted.is_empty() && endpoints.has_answered(self.endpoints);
-        now >= self.until || refused || warm
+        now >= self.until || is_nacked || warm
     }
 }

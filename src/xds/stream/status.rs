@@ -1,4 +1,4 @@
-//! The state of a stream as the pages show it: versions sent and accepted, refusals that stand, names, resources.
+//! The state of a stream as the pages show it: versions sent and accepted, NACKs that stand, names, resources.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ pub struct Status<'a> {
     pub nack: Option<&'a Nack>,
 }
 
-/// A refusal that stands, with the rules that had a part in it.
+/// A NACK that stands, with the rules that had a part in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal<'a> {
+pub struct NackWithRules<'a> {
     pub nack: &'a Nack,
     /// Sorted, each once.
     pub rules: Vec<ObjectRef>,
-    /// The refusal names resources, and the rules are theirs alone.
+    /// The NACK names resources, and the rules are theirs alone.
     pub is_named: bool,
 }
 
@@ -40,8 +40,8 @@ impl Stream {
     pub fn status(&self, kind: Type) -> Option<Status<'_>> {
         let ack_state = self.ack_states.of(kind);
         let alone = || {
-            let mut refused = self.refused_alone().map(|(_, nack)| nack);
-            refused.next().filter(|_| kind == Type::Secret)
+            let mut nacked = self.nacked_secrets().map(|(_, nack)| nack);
+            nacked.next().filter(|_| kind == Type::Secret)
         };
         ack_state.asked.then(|| Status {
             sent: ack_state.sent,
@@ -75,34 +75,34 @@ impl Stream {
         }
     }
 
-    /// Rules that had a part in what the standing refusals of a type are about; sorted, each once.
-    pub fn blamed(&self, kind: Type) -> Vec<ObjectRef> {
-        let refusals = self.refusals(kind).into_iter();
-        let rules: BTreeSet<_> = refusals.flat_map(|refusal| refusal.rules).collect();
+    /// Rules that had a part in what the standing NACKs of a type are about; sorted, each once.
+    pub fn nacked_rules(&self, kind: Type) -> Vec<ObjectRef> {
+        let nacks = self.nacks(kind).into_iter();
+        let rules: BTreeSet<_> = nacks.flat_map(|nack| nack.rules).collect();
         rules.into_iter().collect()
     }
 
     /// The first of these rules in words: `made by A, B`. Empty if there is none.
-    pub fn blame(&self, kind: Type, most: usize) -> String {
-        let rules = self.blamed(kind);
+    pub fn nacked_rules_text(&self, kind: Type, most: usize) -> String {
+        let rules = self.nacked_rules(kind);
         if rules.is_empty() {
             return String::new();
         }
-        let is_named = self.refusals(kind).iter().all(|refusal| refusal.is_named);
+        let is_named = self.nacks(kind).iter().all(|nack| nack.is_named);
         let rules: Vec<_> = rules.iter().take(most).map(ToString::to_string).collect();
         let perhaps = if is_named { "" } else { "perhaps " };
         format!("{perhaps}made by {}", rules.join(", "))
     }
 
-    /// Standing refusals of a type. Of secrets there may be several.
+    /// Standing NACKs of a type. Of secrets there may be several.
     ///
     /// Envoy's words for a message that breaks a constraint of its fields name none: then any rule may have caused it that
     /// had a part in a resource of the type.
-    pub fn refusals(&self, kind: Type) -> Vec<Refusal<'_>> {
+    pub fn nacks(&self, kind: Type) -> Vec<NackWithRules<'_>> {
         let mut all: Vec<_> = match kind {
             Type::Secret => self
-                .refused_alone()
-                .map(|(secret, nack)| Refusal {
+                .nacked_secrets()
+                .map(|(secret, nack)| NackWithRules {
                     nack,
                     rules: secret.from.to_vec(),
                     is_named: true,
@@ -129,7 +129,7 @@ impl Stream {
                 true => rules(&mut named.into_iter()),
                 false => rules(&mut resources.iter()),
             };
-            all.push(Refusal {
+            all.push(NackWithRules {
                 nack,
                 rules: rules.into_iter().collect(),
                 is_named,

@@ -200,7 +200,7 @@ impl Play {
         let view = MOMENTS.with(|moments| moments[self.moment].view(&self.node));
         let names =
             ["a", "b"].map(|name| format!("outbound|8080||{name}.demo.svc.cluster.local").into());
-        self.stream.push(Push {
+        self.stream.merge_push(Push {
             view,
             scope: if full {
                 PushScope::Full

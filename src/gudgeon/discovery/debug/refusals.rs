@@ -34,7 +34,7 @@ impl Nacks {
         for session in hub.sessions() {
             session.look(|stream| {
                 for kind in Type::ALL {
-                    for refusal in stream.refusals(kind) {
+                    for refusal in stream.nacks(kind) {
                         for object in refusal.rules {
                             all.add(object, kind, &refusal.nack.message, refusal.is_named);
                         }

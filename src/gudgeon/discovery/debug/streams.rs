@@ -81,7 +81,7 @@ fn row(hub: &Hub, session: &Session) -> Value {
                 put("endpoint_percent", stream.endpoint_percent().into());
             }
             if let Some(nack) = status.nack {
-                let rules = stream.blamed(kind).into_iter().take(MOST_RULES);
+                let rules = stream.nacked_rules(kind).into_iter().take(MOST_RULES);
                 let rules: Vec<_> = rules.map(|rule| rule.to_string()).collect();
                 let error = json!({
                     "version": nack.version.to_string(),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::Reason;
-use xds::debounce::Due;
-use xds::snapshot::{Next, Snapshot};
+use xds::debounce::DueBatch;
+use xds::snapshot::{NextSnapshot, Snapshot};
 use xds::stream::PushScope;
 
 use super::Hub;
@@ -17,9 +17,9 @@ impl Hub {
     /// Says to how many.
     pub(super) fn notify(
         &self,
-        due: &Due,
+        due: &DueBatch,
         earlier: &Snapshot,
-        next: &Next,
+        next: &NextSnapshot,
         now: Duration,
     ) -> usize {
         let batch = &due.batch;

@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener
 use super::chain::{self, Match};
 use super::{Frame, Inspect, ListenAddress, name};
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG, TOO_LARGE};
-use crate::common::room::FairRoom;
+use crate::common::fair_budget::FairBudget;
 use crate::finish::Draft;
 use crate::resources::clusters::BLACK_HOLE;
 use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
@@ -21,12 +21,12 @@ use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::authorization_policy::Filters;
 use crate::rules::gateway::secrets::ProxySecrets;
 use crate::rules::gateway::tls::{self, RouterCertificates};
-use crate::rules::gateway::{BoundPort, Ends, Merged, Serving};
+use crate::rules::gateway::{BoundPort, Merged, ServerHandling, Serving};
 use crate::rules::virtual_service::connections::{self, ConnectionMatch};
 use crate::scope::{ProxyRules, Rule};
 
 /// A router with what its listeners need.
-pub(crate) struct Edge<'a> {
+pub(crate) struct RouterParameters<'a> {
     pub(crate) proxy: &'a Proxy,
     pub(crate) mesh: &'a Mesh,
     pub(crate) rules: &'a ProxyRules,
@@ -38,7 +38,7 @@ pub(crate) struct Edge<'a> {
 
 /// One listener while its chains are made.
 #[derive(Default)]
-struct EdgeChains {
+struct RouterFilterChains {
     chains: Vec<FilterChain>,
     from: Vec<ObjectRef>,
     /// Conditions of chains: Envoy takes no two with the same.
@@ -46,11 +46,11 @@ struct EdgeChains {
     lost: Vec<Conflict>,
 }
 
-impl Edge<'_> {
+impl RouterParameters<'_> {
     /// All of them, and what was left out.
     pub(crate) fn listeners(&self) -> (Vec<Draft<Listener>>, Vec<Conflict>) {
         let mut lost = Vec::new();
-        let mut room = FairRoom::new(ROOM, ROOM_OF_RULE, self.rules.namespaces());
+        let mut room = FairBudget::new(ROOM, ROOM_OF_RULE, self.rules.namespaces());
         let all = self.merged.by_port.iter();
         let all =
             all.filter_map(|(place, servers)| self.listener(*place, servers, &mut room, &mut lost));
@@ -63,7 +63,7 @@ impl Edge<'_> {
     fn in_vain(&self) -> Vec<Conflict> {
         let all = || self.merged.by_port.values().flatten();
         let mut through = all()
-            .filter(|server| server.ends == Ends::Passthrough)
+            .filter(|server| server.handling == ServerHandling::Passthrough)
             .peekable();
         if through.peek().is_none() {
             return Vec::new();
@@ -106,24 +106,26 @@ impl Edge<'_> {
         &self,
         (bind, port): BoundPort,
         servers: &[Serving],
-        room: &mut FairRoom,
+        room: &mut FairBudget,
         lost: &mut Vec<Conflict>,
     ) -> Option<Draft<Listener>> {
         let (wildcard, more) = self.proxy.families.wildcards();
         let address = bind.unwrap_or(wildcard);
         let own_name = name(address, port);
-        let mut made = EdgeChains::default();
+        let mut made = RouterFilterChains::default();
         // Servers in plain text share their routes, and so a chain.
         let first = servers.first()?;
-        let servers = match first.ends {
-            Ends::Http => {
+        let servers = match first.handling {
+            ServerHandling::Http => {
                 made.from
                     .extend(servers.iter().map(|one| one.from().clone()));
                 std::slice::from_ref(first)
             }
-            Ends::Https | Ends::Tls | Ends::Passthrough | Ends::AutoPassthrough | Ends::Tcp => {
-                servers
-            }
+            ServerHandling::Https
+            | ServerHandling::Tls
+            | ServerHandling::Passthrough
+            | ServerHandling::AutoPassthrough
+            | ServerHandling::Tcp => servers,
         };
         for server in servers {
             made.from.push(server.from().clone());
@@ -142,7 +144,7 @@ impl Edge<'_> {
             direction: TrafficDirection::Outbound,
             bound: true,
             inspect: Inspect {
-                tls: first.ends.has_server_name(),
+                tls: first.handling.has_server_name(),
                 http: false,
             },
             chains: made.chains,
@@ -162,27 +164,29 @@ impl Edge<'_> {
         &self,
         server: &Serving,
         listener: &str,
-        room: &mut FairRoom,
-        made: &mut EdgeChains,
+        room: &mut FairBudget,
+        made: &mut RouterFilterChains,
     ) -> Result<(), String> {
-        match server.ends {
-            Ends::Http => {
+        match server.handling {
+            ServerHandling::Http => {
                 let filter = self.http(server, listener);
                 made.chains.push(Match::any().chain(filter));
             }
-            Ends::Https => {
+            ServerHandling::Https => {
                 let socket = self.socket(server)?;
                 let matching = made.by_names(server)?;
                 let filters = vec![self.http(server, listener)];
                 let chain = matching.chain_of(filters);
                 made.chains.push(chain::secured(chain, socket));
             }
-            Ends::Tls => {
+            ServerHandling::Tls => {
                 let socket = self.socket(server)?;
                 self.by_rules(server, Some(&socket), room, made);
             }
-            Ends::Tcp | Ends::Passthrough => self.by_rules(server, None, room, made),
-            Ends::AutoPassthrough => {
+            ServerHandling::Tcp | ServerHandling::Passthrough => {
+                self.by_rules(server, None, room, made);
+            }
+            ServerHandling::AutoPassthrough => {
                 let mut filters = self.filters.tcp.clone();
                 filters.push(filters::sni_cluster());
                 filters.push(filters::tcp(self.mesh, BLACK_HOLE));
@@ -203,7 +207,7 @@ impl Edge<'_> {
         };
         let written = server.spec().and_then(|server| server.tls.as_ref());
         let written = written.cloned().unwrap_or_default();
-        tls::socket(&written, server.ends, own)
+        tls::socket(&written, server.handling, own)
     }
 
     /// The targets of a rule's connections to a server. `None`: there is no room for them.
@@ -213,13 +217,17 @@ impl Edge<'_> {
         rule: &Rule<VirtualService>,
         room: &mut usize,
     ) -> Option<Vec<ConnectionMatch>> {
-        let mut targets = match server.ends {
-            Ends::Passthrough => connections::passed_through(self.rules, rule, server, room)?,
-            Ends::Http | Ends::Https | Ends::Tls | Ends::AutoPassthrough | Ends::Tcp => {
-                connections::carried(self.rules, rule, server)
+        let mut targets = match server.handling {
+            ServerHandling::Passthrough => {
+                connections::passed_through(self.rules, rule, server, room)?
             }
+            ServerHandling::Http
+            | ServerHandling::Https
+            | ServerHandling::Tls
+            | ServerHandling::AutoPassthrough
+            | ServerHandling::Tcp => connections::carried(self.rules, rule, server),
         };
-        if server.ends == Ends::Tls {
+        if server.handling == ServerHandling::Tls {
             let names = names(server);
             for target in &mut targets {
                 target.names.clone_from(&names);
@@ -236,8 +244,8 @@ impl Edge<'_> {
         &self,
         server: &Serving,
         socket: Option<&TransportSocket>,
-        room: &mut FairRoom,
-        made: &mut EdgeChains,
+        room: &mut FairBudget,
+        made: &mut RouterFilterChains,
     ) {
         for rule in self.rules.bound(server.from()) {
             let Some(mut left) = room.of(&rule.from) else {
@@ -301,7 +309,7 @@ fn names(server: &Serving) -> Vec<String> {
     names
 }
 
-impl EdgeChains {
+impl RouterFilterChains {
     /// By the names that no chain before has.
     fn by_names(&mut self, server: &Serving) -> Result<Match, String> {
         let mut names = names(server);
@@ -321,7 +329,7 @@ impl EdgeChains {
 }
 
 /// It is not tried at the next server.
-fn give_up(room: &mut FairRoom, rule: &ObjectRef) -> Conflict {
+fn give_up(room: &mut FairBudget, rule: &ObjectRef) -> Conflict {
     room.give_up(rule);
     let message = format!(
         "{rule} is left out: its chains are larger than {} MiB, or those of all rules than {} MiB and those of its namespace than \

@@ -23,8 +23,8 @@ use crate::rules::authorization_policy::Filters;
 use crate::rules::destination_rule;
 use crate::rules::gateway::secrets::ProxySecrets;
 use crate::rules::gateway::tls::RouterCertificates;
-use crate::rules::gateway::{self, Ends};
-use crate::rules::peer_authentication::{PeerMode, PeerModes};
+use crate::rules::gateway::{self, ServerHandling};
+use crate::rules::peer_authentication::{MtlsMode, MtlsModes};
 
 /// The end of the name of a listener that is bound in the place of one that was only intercepted.
 const BOUND: &str = "_inbound";
@@ -64,7 +64,7 @@ pub(crate) struct InboundParameters<'a> {
     /// Filters of the policies for requests and connections that come in.
     pub(crate) filters: &'a Filters,
     /// The modes of mutual TLS of its ports.
-    pub(crate) peers: &'a PeerModes,
+    pub(crate) mtls_modes: &'a MtlsModes,
 }
 
 pub(crate) fn cluster_name(port: u16, port_name: &str, host: &str) -> Arc<str> {
@@ -263,7 +263,7 @@ impl InboundParameters<'_> {
             .into_iter()
             .map(|inbound_port| {
                 let sniffs = inbound_port.protocol.is_auto();
-                let chains = self.chains(inbound_port, None);
+                let chains = self.filter_chains_by_mtls_mode(inbound_port, None);
                 let mut name = name(inbound_port.bind, inbound_port.port);
                 // Envoy 1.40 dies of a listener that is bound where it was not, under one name. A stream removes one that it knows
                 // before (`stream::rebinding`); one that came by another stream is told apart by its name.
@@ -278,7 +278,7 @@ impl InboundParameters<'_> {
                     inspect: Inspect {
                         tls: sniffs
                             || inbound_port.tls.is_some()
-                            || self.mode(Some(inbound_port.port)) != PeerMode::Disable,
+                            || self.mtls_mode(Some(inbound_port.port)) != MtlsMode::Disable,
                         http: sniffs,
                     },
                     chains,
@@ -296,7 +296,7 @@ impl InboundParameters<'_> {
             .iter()
             .flat_map(|inbound_port| &inbound_port.from);
         let mut from = self.filters.from.clone();
-        for one in of_ports.chain(self.peers.from()) {
+        for one in of_ports.chain(self.mtls_modes.from()) {
             if !from.contains(one) {
                 from.push(one.clone());
             }
@@ -318,7 +318,9 @@ impl InboundParameters<'_> {
                     && inbound_port.port != INBOUND_PORT
                     && known.insert(inbound_port.port)
             })
-            .flat_map(|inbound_port| self.chains(inbound_port, Some(inbound_port.port)))
+            .flat_map(|inbound_port| {
+                self.filter_chains_by_mtls_mode(inbound_port, Some(inbound_port.port))
+            })
             .collect()
     }
 
@@ -336,19 +338,23 @@ impl InboundParameters<'_> {
 
     /// The mode of a port; `None`: any port without a policy of its own. A permissive port of a proxy without certificates takes
     /// plain text alone, which loses nothing.
-    pub(crate) fn mode(&self, port: Option<u16>) -> PeerMode {
-        let mode = self.peers.of_server(port);
-        if mode == PeerMode::Permissive && self.proxy.node.without_certificates {
-            return PeerMode::Disable;
+    pub(crate) fn mtls_mode(&self, port: Option<u16>) -> MtlsMode {
+        let mode = self.mtls_modes.of_server(port);
+        if mode == MtlsMode::Permissive && self.proxy.node.without_certificates {
+            return MtlsMode::Disable;
         }
         mode
     }
 
-    fn chains(&self, inbound_port: &InboundPort, port: Option<u16>) -> Vec<FilterChain> {
+    fn filter_chains_by_mtls_mode(
+        &self,
+        inbound_port: &InboundPort,
+        port: Option<u16>,
+    ) -> Vec<FilterChain> {
         let matching = Match::any().port(port);
         let tcp = || self.tcp_of(&inbound_port.cluster, inbound_port.pool.as_deref());
-        let mode = self.mode(Some(inbound_port.port));
-        let takes_both = mode == PeerMode::Permissive;
+        let mode = self.mtls_mode(Some(inbound_port.port));
+        let takes_both = mode == MtlsMode::Permissive;
         let plain = || {
             if inbound_port.protocol.is_http() {
                 vec![matching.clone().chain(self.http(inbound_port))]
@@ -375,7 +381,7 @@ impl InboundParameters<'_> {
             chain::secured(matching.chain_of(filters), socket)
         };
         if let Some(written) = &inbound_port.tls
-            && mode != PeerMode::Strict
+            && mode != MtlsMode::Strict
         {
             let filters = if http {
                 vec![self.http(inbound_port)]
@@ -387,20 +393,20 @@ impl InboundParameters<'_> {
             return of_mesh.into_iter().chain([own]).collect();
         }
         match mode {
-            PeerMode::Strict => vec![secured(matching.clone().tls())],
-            PeerMode::Permissive => {
+            MtlsMode::Strict => vec![secured(matching.clone().tls())],
+            MtlsMode::Permissive => {
                 let mut chains = vec![secured(matching.clone().mesh_tls())];
                 chains.extend(plain());
                 chains
             }
-            PeerMode::Disable => plain(),
+            MtlsMode::Disable => plain(),
         }
     }
 
     fn own_socket(
         &self,
         written: &ServerTlsSettings,
-        ends: Ends,
+        ends: ServerHandling,
     ) -> Result<core::TransportSocket, String> {
         let own = RouterCertificates {
             files: &self.proxy.node.server,
@@ -427,13 +433,13 @@ impl InboundParameters<'_> {
             ))
         });
         let lost = all.filter_map(|(inbound_port, written, from)| {
-            let why = match self.mode(Some(inbound_port.port)) {
-                PeerMode::Strict => {
+            let why = match self.mtls_mode(Some(inbound_port.port)) {
+                MtlsMode::Strict => {
                     "has no effect: a policy lets nobody in there but by mutual TLS of the mesh"
                         .to_owned()
                 }
-                PeerMode::Permissive | PeerMode::Disable => {
-                    let why = self.own_socket(written, Ends::Tls).err()?;
+                MtlsMode::Permissive | MtlsMode::Disable => {
+                    let why = self.own_socket(written, ServerHandling::Tls).err()?;
                     format!("lets nobody in: {why}")
                 }
             };
@@ -452,7 +458,11 @@ impl InboundParameters<'_> {
         matching: &Match,
         filters: Vec<Filter>,
     ) -> FilterChain {
-        let ends = if http { Ends::Https } else { Ends::Tls };
+        let ends = if http {
+            ServerHandling::Https
+        } else {
+            ServerHandling::Tls
+        };
         match self.own_socket(written, ends) {
             Ok(socket) => chain::secured(matching.clone().tls().chain_of(filters), socket),
             Err(_) => matching

@@ -1,10 +1,10 @@
 //! Listeners: where a proxy takes connections.
 
 pub(crate) mod chain;
-pub(crate) mod fixed;
 pub(crate) mod gateway;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
+pub(crate) mod virtual_listeners;
 
 use std::net::IpAddr;
 use std::sync::Arc;

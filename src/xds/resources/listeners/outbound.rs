@@ -22,15 +22,15 @@ use super::{Frame, Inspect, is_envoys, is_own, name};
 use crate::common::conflict::{
     Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
 };
+use crate::common::fair_budget::FairBudget;
 use crate::common::families::Families;
-use crate::common::room::FairRoom;
 use crate::common::service_ports::{ServicePort, ServicePorts};
 use crate::finish::Draft;
 use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
 use crate::resources::mesh::Mesh;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::envoy_filter::Patcher;
-use crate::scope::{ProxyRules, Socket, Unknown};
+use crate::scope::{OutboundTrafficPolicy, ProxyRules, Socket};
 
 /// The properties of a proxy that its outbound listeners depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ pub(crate) struct OutboundParameters {
     pub(crate) options: HttpOptions,
     pub(crate) headless: bool,
     /// The target of connections to no known service.
-    pub(crate) unknown: Unknown,
+    pub(crate) unknown: OutboundTrafficPolicy,
 }
 
 /// The owner of the connections to a port that no chain matches.
@@ -82,7 +82,7 @@ struct Builder<'a> {
     /// That says where this group is.
     sidecar: Option<&'a ObjectRef>,
     shared: BTreeMap<u16, SharedPort>,
-    room: &'a mut FairRoom,
+    room: &'a mut FairBudget,
     patcher: &'a Patcher<'a>,
     out: Outbound,
 }
@@ -109,7 +109,7 @@ pub(crate) fn build<'a>(
     let groups = rules.listeners_of();
     let mut earlier: Vec<(u16, &ServicePorts)> = Vec::new();
     // A wildcard must not give each service of a mesh a thousand chains.
-    let mut room = FairRoom::new(ROOM, ROOM_OF_RULE, rules.namespaces());
+    let mut room = FairBudget::new(ROOM, ROOM_OF_RULE, rules.namespaces());
     for (stand, rules) in &groups {
         let service_ports = rules.routed();
         let Some(wildcard) = Wildcard::new(stand, place) else {

@@ -9,8 +9,8 @@ use envoy_types::pb::envoy::config::route::v3::{
     self as route, DirectResponseAction, Route, RouteConfiguration, VirtualHost, virtual_host,
 };
 
-use super::usual::{operation, prefix};
-use super::{Caller, RoutesBuilder};
+use super::default_routes::{operation, prefix};
+use super::{RouteParameters, RoutesBuilder};
 use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN};
 use crate::finish::Draft;
 use crate::resources::domains;
@@ -34,13 +34,13 @@ struct GatewayHost {
 /// A configuration by its name; `None` where no server has it.
 pub(crate) fn gateway(
     name: &Arc<str>,
-    caller: &Caller,
+    parameters: &RouteParameters,
     rules: &ProxyRules,
     merged: &Merged,
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
     let servers = merged.of_routes(name);
     let ((_, port), _) = *servers.first()?;
-    let mut making = RoutesBuilder::new(caller, rules);
+    let mut making = RoutesBuilder::new(parameters, rules);
     let mut hosts: BTreeMap<String, GatewayHost> = BTreeMap::new();
     for (_, server) in &servers {
         making.from.push(server.from().clone());

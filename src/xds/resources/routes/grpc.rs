@@ -5,7 +5,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 
 use super::ROOM_OF_RULE;
-use super::usual::{operation, prefix, to};
+use super::default_routes::{operation, prefix, to};
 use crate::common::service_ports::ServicePort;
 use crate::finish::Draft;
 use crate::rules::virtual_service::{self, RouteContext, Routed};

@@ -4,7 +4,7 @@ use api::security::Condition;
 use envoy_types::pb::envoy::config::rbac::v3::{Permission, Principal, permission, principal};
 
 use super::matching::{Pattern, add as values, header, identifier, metadata, port, range, rule};
-use super::{RuleContext, Unfit, source};
+use super::{RuleContext, RuleError, source};
 use crate::common::metadata_value::{list_with, text};
 
 /// Adds a condition to the side of a policy that can ask for it.
@@ -13,11 +13,11 @@ pub(super) fn add(
     context: &RuleContext<'_>,
     permissions: &mut Vec<Permission>,
     principals: &mut Vec<Principal>,
-) -> Result<(), Unfit> {
+) -> Result<(), RuleError> {
     let key = condition.key.as_str();
     let given = (&*condition.values, &*condition.not_values);
     if given.0.is_empty() && given.1.is_empty() {
-        return Err(Unfit::Because(format!("{key:?} has no values")));
+        return Err(RuleError::Because(format!("{key:?} has no values")));
     }
     if key.starts_with("request.") && !context.takes_http(true)? {
         return Ok(());
@@ -64,7 +64,7 @@ pub(super) fn add(
             let matcher = Pattern::of(value).matcher();
             Ok(rule(permission::Rule::RequestedServerName(matcher)))
         }),
-        _ => Err(Unfit::Because(format!("the key {key:?} is not known"))),
+        _ => Err(RuleError::Because(format!("the key {key:?} is not known"))),
     }
 }
 
@@ -82,22 +82,22 @@ fn left_by(filter: &str, name: &str, value: &str) -> Principal {
 }
 
 /// `[a][b]`.
-fn in_brackets<'a>(inside: &'a str, key: &str) -> Result<Vec<&'a str>, Unfit> {
+fn in_brackets<'a>(inside: &'a str, key: &str) -> Result<Vec<&'a str>, RuleError> {
     let inner = inside
         .strip_prefix('[')
         .and_then(|one| one.strip_suffix(']'));
     let parts: Vec<_> = inner.into_iter().flat_map(|all| all.split("][")).collect();
     if parts.is_empty() || parts.iter().any(|part| part.is_empty()) {
-        return Err(Unfit::Because(format!("the key {key:?} is not known")));
+        return Err(RuleError::Because(format!("the key {key:?} is not known")));
     }
     Ok(parts)
 }
 
 /// A name that Envoy takes.
-fn one_in_brackets<'a>(inside: &'a str, key: &str) -> Result<&'a str, Unfit> {
+fn one_in_brackets<'a>(inside: &'a str, key: &str) -> Result<&'a str, RuleError> {
     match *in_brackets(inside, key)? {
         [one] if api::config::served::is_header_name(one) => Ok(one),
-        _ => Err(Unfit::Because(format!(
+        _ => Err(RuleError::Because(format!(
             "{key:?} names nothing that can be asked for"
         ))),
     }

@@ -16,7 +16,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::subject_alt_
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::envoy::r#type::matcher::v3::{MetadataMatcher, StringMatcher, ValueMatcher};
 
-use super::Unfit;
+use super::RuleError;
 use crate::common::{metadata_value, regex, wire};
 
 pub(super) const fn rule(rule: permission::Rule) -> Permission {
@@ -95,9 +95,9 @@ impl Combined for Principal {
 pub(super) fn add<M: Combined>(
     parts: &mut Vec<M>,
     (values, not_values): (&[String], &[String]),
-    matcher: impl Fn(&str) -> Result<M, Unfit>,
-) -> Result<(), Unfit> {
-    let of = |values: &[String]| -> Result<M, Unfit> {
+    matcher: impl Fn(&str) -> Result<M, RuleError>,
+) -> Result<(), RuleError> {
+    let of = |values: &[String]| -> Result<M, RuleError> {
         let all = values.iter().map(|value| matcher(value));
         Ok(M::one_of(all.collect::<Result<_, _>>()?))
     };
@@ -163,11 +163,11 @@ fn regular(expression: &str) -> StringMatcher {
 }
 
 /// One that Envoy takes.
-pub(super) fn checked(expression: &str) -> Result<StringMatcher, Unfit> {
+pub(super) fn checked(expression: &str) -> Result<StringMatcher, RuleError> {
     if regex::fits(expression) {
         return Ok(regular(expression));
     }
-    Err(Unfit::Because(format!(
+    Err(RuleError::Because(format!(
         "a value is too long: its pattern has more than {MOST} instructions"
     )))
 }
@@ -206,7 +206,7 @@ pub(super) fn identity(matcher: StringMatcher) -> Principal {
 }
 
 /// An address, or a range of them.
-pub(super) fn range(value: &str) -> Result<CidrRange, Unfit> {
+pub(super) fn range(value: &str) -> Result<CidrRange, RuleError> {
     let (address, prefix) = match value.split_once('/') {
         Some((address, prefix)) => (address, Some(prefix)),
         None => (value, None),
@@ -221,16 +221,16 @@ pub(super) fn range(value: &str) -> Result<CidrRange, Unfit> {
     };
     match read() {
         Some(network) => Ok(wire::range(network.first(), network.prefix())),
-        None => Err(Unfit::Because(format!(
+        None => Err(RuleError::Because(format!(
             "{value:?} is no range of addresses"
         ))),
     }
 }
 
-pub(super) fn port(value: &str) -> Result<Permission, Unfit> {
+pub(super) fn port(value: &str) -> Result<Permission, RuleError> {
     match value.parse::<u16>() {
         Ok(port) => Ok(rule(permission::Rule::DestinationPort(port.into()))),
-        Err(_) => Err(Unfit::Because(format!("{value:?} is no port"))),
+        Err(_) => Err(RuleError::Because(format!("{value:?} is no port"))),
     }
 }
 

@@ -5,15 +5,15 @@ use envoy_types::pb::envoy::config::rbac::v3::{Permission, permission};
 use envoy_types::pb::envoy::r#type::matcher::v3::{PathMatcher, path_matcher};
 
 use super::matching::{Combined as _, Pattern, add, checked, header, port, rule};
-use super::{RuleContext, Unfit};
+use super::{RuleContext, RuleError};
 use crate::common::regex;
 
 pub(super) fn permission(
     operation: Option<&Operation>,
     context: &RuleContext<'_>,
-) -> Result<Permission, Unfit> {
+) -> Result<Permission, RuleError> {
     let Some(operation) = operation else {
-        return Err(Unfit::Because("an operation is missing".to_owned()));
+        return Err(RuleError::Because("an operation is missing".to_owned()));
     };
     let mut parts = Vec::new();
     add(&mut parts, (&operation.ports, &operation.not_ports), port)?;
@@ -41,7 +41,7 @@ pub(super) fn permission(
 }
 
 /// Without the query. `{*}` is one segment, `{**}` all that follow.
-fn path(value: &str) -> Result<Permission, Unfit> {
+fn path(value: &str) -> Result<Permission, RuleError> {
     let matcher = if value.contains("{*}") || value.contains("{**}") {
         checked(&template(value))?
     } else {

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use super::matching::{
     Combined as _, Pattern, add, checked, identifier, identity, metadata, range, string,
 };
-use super::{RuleContext, Unfit};
+use super::{RuleContext, RuleError};
 use crate::common::metadata_value::{list_with, text};
 use crate::rules::request_authentication::{FILTER as TOKENS, PAYLOAD};
 
@@ -21,9 +21,9 @@ const SCHEME: &str = "spiffe://";
 pub(super) fn principal(
     source: Option<&Source>,
     context: &RuleContext<'_>,
-) -> Result<Principal, Unfit> {
+) -> Result<Principal, RuleError> {
     let Some(source) = source else {
-        return Err(Unfit::Because("a source is missing".to_owned()));
+        return Err(RuleError::Because("a source is missing".to_owned()));
     };
     let mut parts = Vec::new();
     add(
@@ -64,7 +64,7 @@ pub(super) fn principal(
 }
 
 /// `TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
-pub(super) fn workload(value: &str, context: &RuleContext<'_>) -> Result<Principal, Unfit> {
+pub(super) fn workload(value: &str, context: &RuleContext<'_>) -> Result<Principal, RuleError> {
     let value = value.strip_prefix(SCHEME).unwrap_or(value);
     let one = |matcher: StringMatcher| Ok(identity(matcher));
     match Pattern::of(value) {
@@ -88,14 +88,17 @@ fn of_domains(
     Principal::one_of(all.collect())
 }
 
-pub(super) fn namespace(value: &str) -> Result<Principal, Unfit> {
+pub(super) fn namespace(value: &str) -> Result<Principal, RuleError> {
     let namespace = Pattern::of(value).expression("[^/]");
     let matcher = checked(&format!("{SCHEME}[^/]+/ns/{namespace}/.+"))?;
     Ok(identity(matcher))
 }
 
 /// `ACCOUNT` in the policy's namespace, or `NAMESPACE/ACCOUNT`.
-pub(super) fn service_account(value: &str, context: &RuleContext<'_>) -> Result<Principal, Unfit> {
+pub(super) fn service_account(
+    value: &str,
+    context: &RuleContext<'_>,
+) -> Result<Principal, RuleError> {
     use crate::common::regex::quoted;
     let (namespace, account) = value.split_once('/').unwrap_or((context.namespace, value));
     let (namespace, account) = (quoted(namespace), quoted(account));
@@ -103,23 +106,23 @@ pub(super) fn service_account(value: &str, context: &RuleContext<'_>) -> Result<
     Ok(identity(matcher))
 }
 
-pub(super) fn trust_domain(value: &str) -> Result<Principal, Unfit> {
+pub(super) fn trust_domain(value: &str) -> Result<Principal, RuleError> {
     let domain = Pattern::of(value).expression("[^/]");
     Ok(identity(checked(&format!("{SCHEME}{domain}/.+"))?))
 }
 
-pub(super) fn direct_address(value: &str) -> Result<Principal, Unfit> {
+pub(super) fn direct_address(value: &str) -> Result<Principal, RuleError> {
     Ok(identifier(principal::Identifier::DirectRemoteIp(range(
         value,
     )?)))
 }
 
-pub(super) fn remote_address(value: &str) -> Result<Principal, Unfit> {
+pub(super) fn remote_address(value: &str) -> Result<Principal, RuleError> {
     Ok(identifier(principal::Identifier::RemoteIp(range(value)?)))
 }
 
 /// Issuer and subject of a token, with `/` between them. Both may have more of those: each is a way to divide the value.
-pub(super) fn request_principal(value: &str) -> Result<Principal, Unfit> {
+pub(super) fn request_principal(value: &str) -> Result<Principal, RuleError> {
     let claim = |name: &str, matcher| metadata(TOKENS, &[PAYLOAD, name], text(matcher));
     let both = |issuer: Pattern<'_>, subject: Pattern<'_>| {
         let issuer = claim("iss", issuer.matcher());
@@ -132,7 +135,7 @@ pub(super) fn request_principal(value: &str) -> Result<Principal, Unfit> {
     };
     if written.matches('/').count() > MOST_DIVISIONS {
         let words = format!("{value:?} has more than {MOST_DIVISIONS} slashes");
-        return Err(Unfit::Because(words));
+        return Err(RuleError::Because(words));
     }
     let divisions = written.match_indices('/').filter_map(|(at, _)| {
         let (issuer, subject) = (written.get(..at)?, written.get(at + 1..)?);

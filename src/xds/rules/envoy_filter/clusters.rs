@@ -9,13 +9,13 @@ use envoy_types::pb::envoy::config::cluster::v3::cluster::ClusterDiscoveryType;
 use prost::Message;
 
 use super::matching::is_cluster;
-use super::{Patched, Work};
+use super::{PatchBudget, Patched};
 use crate::common::dns_cluster;
 use crate::finish::{ClusterParts, Draft, Encode};
 use crate::scope::envoy_filters::Patch;
 
 impl Patched for ClusterParts {
-    type Whole = Cluster;
+    type EnvoyMessage = Cluster;
     const ADDED_BY: ApplyTo = ApplyTo::Cluster;
 
     fn of(cluster: Cluster) -> (Arc<str>, Self) {
@@ -26,7 +26,7 @@ impl Patched for ClusterParts {
         (parts.cluster.name.as_str().into(), parts)
     }
 
-    fn apply(draft: &mut Draft<Self>, patch: &Patch, work: &mut Work<'_>) -> bool {
+    fn apply(draft: &mut Draft<Self>, patch: &Patch, work: &mut PatchBudget<'_>) -> bool {
         if patch.apply_to != ApplyTo::Cluster
             || patch.operation == Operation::Add
             || !is_cluster(patch, &draft.name)
@@ -57,7 +57,7 @@ impl Patched for ClusterParts {
 
 /// Reports whether a patch may say how names are looked up in the fields that a cluster has without a type of its own. Beside the
 /// type of a cluster of names Envoy reads none of them.
-fn is_merged_by_fields(patch: &Patch, whole: &Cluster, work: &Work<'_>) -> bool {
+fn is_merged_by_fields(patch: &Patch, whole: &Cluster, work: &PatchBudget<'_>) -> bool {
     let has_type = |cluster: &Cluster| {
         matches!(
             cluster.cluster_discovery_type,

@@ -3,7 +3,7 @@
 use api::networking::envoy_filter::patch::Operation;
 use prost::{Message, Name};
 
-use super::Work;
+use super::PatchBudget;
 use crate::scope::envoy_filters::Patch;
 
 /// The items of a list that a patch is for.
@@ -18,7 +18,7 @@ pub(super) struct ListOperation<'a, T> {
 
 impl<T: Message + Default + Name> ListOperation<'_, T> {
     /// Does what a patch says.
-    pub(super) fn apply(&self, items: &mut Vec<T>, patch: &Patch, work: &Work<'_>) {
+    pub(super) fn apply(&self, items: &mut Vec<T>, patch: &Patch, work: &PatchBudget<'_>) {
         let at = match patch.operation {
             Operation::Remove => {
                 let before = items.len();

@@ -20,7 +20,7 @@ use super::matching::{
     filter_name, is_chain, is_listener, is_named, is_port, is_whole_listener, of_listener,
     sub_filter_name,
 };
-use super::{Patched, Work, routes};
+use super::{PatchBudget, Patched, routes};
 use crate::finish::Draft;
 use crate::scope::envoy_filters::Patch;
 
@@ -33,14 +33,14 @@ const CONNECTION_ENDS: [&str; 2] = [
 const REQUEST_END: &str = "envoy.filters.http.router";
 
 impl Patched for Listener {
-    type Whole = Self;
+    type EnvoyMessage = Self;
     const ADDED_BY: ApplyTo = ApplyTo::Listener;
 
     fn of(whole: Self) -> (Arc<str>, Self) {
         (whole.name.as_str().into(), whole)
     }
 
-    fn apply(draft: &mut Draft<Self>, patch: &Patch, work: &mut Work<'_>) -> bool {
+    fn apply(draft: &mut Draft<Self>, patch: &Patch, work: &mut PatchBudget<'_>) -> bool {
         let listener = &mut draft.message;
         match patch.apply_to {
             ApplyTo::Listener => {
@@ -80,7 +80,7 @@ impl Patched for Listener {
     }
 }
 
-fn network_filters(listener: &mut Listener, patch: &Patch, work: &Work<'_>) {
+fn network_filters(listener: &mut Listener, patch: &Patch, work: &PatchBudget<'_>) {
     let name = filter_name(patch);
     let is_end = |filter: &Filter| {
         let mut ends = CONNECTION_ENDS.iter();
@@ -96,7 +96,7 @@ fn network_filters(listener: &mut Listener, patch: &Patch, work: &Work<'_>) {
     });
 }
 
-fn http_filters(listener: &mut Listener, patch: &Patch, work: &Work<'_>) {
+fn http_filters(listener: &mut Listener, patch: &Patch, work: &PatchBudget<'_>) {
     let name = sub_filter_name(patch);
     let place = ListOperation {
         is_meant: &|filter: &HttpFilter| is_named(name, &filter.name),
@@ -109,7 +109,7 @@ fn http_filters(listener: &mut Listener, patch: &Patch, work: &Work<'_>) {
 }
 
 /// Requests that come in have their routes inside; others ask for theirs by name.
-fn inside_routes(listener: &mut Listener, patch: &Patch, work: &Work<'_>) {
+fn inside_routes(listener: &mut Listener, patch: &Patch, work: &PatchBudget<'_>) {
     if listener.traffic_direction() != TrafficDirection::Inbound {
         return;
     }
@@ -120,7 +120,7 @@ fn inside_routes(listener: &mut Listener, patch: &Patch, work: &Work<'_>) {
     });
 }
 
-fn chains(listener: &mut Listener, patch: &Patch, work: &Work<'_>) {
+fn chains(listener: &mut Listener, patch: &Patch, work: &PatchBudget<'_>) {
     if patch.operation == Operation::Add {
         if is_port(patch, listener) {
             let added = work.value(patch);
@@ -160,7 +160,7 @@ fn each_chain(listener: &mut Listener, patch: &Patch, mut act: impl FnMut(&mut F
 fn each_manager(
     listener: &mut Listener,
     patch: &Patch,
-    work: &Work<'_>,
+    work: &PatchBudget<'_>,
     mut act: impl FnMut(&mut HttpConnectionManager),
 ) {
     let url = HttpConnectionManager::type_url();

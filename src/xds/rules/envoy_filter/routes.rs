@@ -7,12 +7,12 @@ use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 
 use super::list::ListOperation;
 use super::matching::{are_routes, asks_what_plain_ones_have_not, is_host, is_route, of_route};
-use super::{Patched, Work};
+use super::{PatchBudget, Patched};
 use crate::finish::Draft;
 use crate::scope::envoy_filters::Patch;
 
 impl Patched for RouteConfiguration {
-    type Whole = Self;
+    type EnvoyMessage = Self;
     /// No patch adds one: no listener would refer to it.
     const ADDED_BY: ApplyTo = ApplyTo::RouteConfiguration;
 
@@ -20,7 +20,7 @@ impl Patched for RouteConfiguration {
         (whole.name.as_str().into(), whole)
     }
 
-    fn apply(draft: &mut Draft<Self>, patch: &Patch, work: &mut Work<'_>) -> bool {
+    fn apply(draft: &mut Draft<Self>, patch: &Patch, work: &mut PatchBudget<'_>) -> bool {
         apply(&mut draft.message, patch, work);
         true
     }
@@ -34,14 +34,14 @@ pub(super) fn is_about(patch: &Patch) -> bool {
     )
 }
 
-pub(super) fn apply(routes: &mut RouteConfiguration, patch: &Patch, work: &Work<'_>) {
+pub(super) fn apply(routes: &mut RouteConfiguration, patch: &Patch, work: &PatchBudget<'_>) {
     if !is_about(patch) {
         return;
     }
     if !are_routes(patch, &routes.name) {
         if asks_what_plain_ones_have_not(patch, &routes.name) {
             let why = "routes of requests in plain text are those of all Gateways of a port: they have no gateway and no portName";
-            work.report_unmeant(patch, &routes.name, why);
+            work.report_mismatch(patch, &routes.name, why);
         }
         return;
     }

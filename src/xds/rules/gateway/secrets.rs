@@ -9,7 +9,7 @@ use api::networking::server_tls_settings::TlSmode;
 use api::networking::{Gateway, ServerTlsSettings};
 
 use super::tls::in_files;
-use super::{Ends, Merged};
+use super::{Merged, ServerHandling};
 use crate::node::Files;
 use crate::rules::file_secrets::FileSecrets;
 
@@ -161,7 +161,7 @@ impl Merged {
         let mut all = FileSecrets::default();
         for server in self.by_port.values().flatten() {
             let tls = server.spec().and_then(|server| server.tls.as_ref());
-            let ends = matches!(server.ends, Ends::Https | Ends::Tls);
+            let ends = matches!(server.handling, ServerHandling::Https | ServerHandling::Tls);
             if let Some(tls) = tls.filter(|_| ends) {
                 all.add(in_files(tls, files), std::slice::from_ref(server.from()));
             }

@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     TlsParameters, tls_parameters,
 };
 
-use super::Ends;
+use super::ServerHandling;
 use super::secrets::{self, ProxySecrets};
 use crate::common::{tls, wire};
 use crate::node::Files;
@@ -45,7 +45,7 @@ fn or<'a>(written: &'a str, usual: &'a str) -> &'a str {
 /// The socket that ends TLS, or the reason why it cannot.
 pub(crate) fn socket(
     written: &ServerTlsSettings,
-    ends: Ends,
+    ends: ServerHandling,
     own: RouterCertificates<'_>,
 ) -> Result<core::TransportSocket, String> {
     let mode = written.mode();
@@ -170,11 +170,15 @@ pub(crate) fn in_files(written: &ServerTlsSettings, files: &Files) -> Vec<Secret
     pairs.chain(root).collect()
 }
 
-fn alpn(ends: Ends, of_mesh: bool) -> Vec<String> {
+fn alpn(ends: ServerHandling, of_mesh: bool) -> Vec<String> {
     let of_mesh = of_mesh.then_some(tls::ALPN);
     let requests: &[&str] = match ends {
-        Ends::Https => &["h2", "http/1.1"],
-        Ends::Http | Ends::Tls | Ends::Passthrough | Ends::AutoPassthrough | Ends::Tcp => &[],
+        ServerHandling::Https => &["h2", "http/1.1"],
+        ServerHandling::Http
+        | ServerHandling::Tls
+        | ServerHandling::Passthrough
+        | ServerHandling::AutoPassthrough
+        | ServerHandling::Tcp => &[],
     };
     let all = of_mesh.iter().chain(requests);
     all.map(|name| (*name).to_owned()).collect()

@@ -60,7 +60,9 @@ fn a_subset_is_a_cluster_of_the_endpoints_with_its_labels() {
 #[test]
 fn a_subset_may_be_of_a_place() {
     let of = |label: &str| {
-        let view = with(&format!("host: a\nsubsets: [{{name: v1, labels: {{{label}}}}}]"));
+        let view = with(&format!(
+            "host: a\nsubsets: [{{name: v1, labels: {{{label}}}}}]"
+        ));
         addresses(&*view, V1)
     };
     let all = ["10.0.1.1", "10.0.1.2", "10.0.1.3"];

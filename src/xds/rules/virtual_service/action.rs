@@ -27,7 +27,7 @@ use envoy_types::pb::envoy::extensions::retry::priority::previous_priorities::v3
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent};
 
-use super::{To, filters};
+use super::{TargetCluster, filters};
 use crate::common::regex;
 use crate::common::retries;
 use crate::common::wire;
@@ -97,9 +97,9 @@ pub(super) fn direct_response(written: &HttpDirectResponse) -> DirectResponseAct
 }
 
 /// To one cluster, or to several by their weights. `None`: there is nowhere to go.
-pub(super) fn forward(
+pub(super) fn route_action(
     http: &HttpRoute,
-    destinations: &[(&HttpRouteDestination, To)],
+    destinations: &[(&HttpRouteDestination, TargetCluster)],
     grpc: bool,
 ) -> Option<RouteAction> {
     let (_, first) = destinations.first()?;
@@ -112,7 +112,7 @@ pub(super) fn forward(
     is_taken.then_some(())?;
     let weighted = destinations.iter().filter_map(|(written, to)| {
         let weight = u32::try_from(written.weight).ok()?;
-        (weight > 0).then(|| weight_of(written, to, weight))
+        (weight > 0).then(|| cluster_weight(written, to, weight))
     });
     let weighted: Vec<_> = weighted.collect();
     let timeout = http.timeout.as_ref().map(time);
@@ -163,7 +163,7 @@ pub(super) fn forward(
 
 /// A balancer of a cluster takes those that fit it; each once.
 fn hash_policies(
-    destinations: &[(&HttpRouteDestination, To)],
+    destinations: &[(&HttpRouteDestination, TargetCluster)],
 ) -> Vec<envoy_types::pb::envoy::config::route::v3::route_action::HashPolicy> {
     let mut found = Vec::new();
     for hash in destinations.iter().filter_map(|(_, to)| to.hash.as_ref()) {
@@ -174,14 +174,18 @@ fn hash_policies(
     found
 }
 
-fn weight_of(written: &HttpRouteDestination, to: &To, weight: u32) -> ClusterWeight {
+fn cluster_weight(
+    written: &HttpRouteDestination,
+    to: &TargetCluster,
+    weight: u32,
+) -> ClusterWeight {
     let mut one = ClusterWeight {
         name: to.cluster.to_string(),
         weight: wire::number(weight),
         ..ClusterWeight::default()
     };
     if let Some(headers) = filters::of_destination(written) {
-        let changes = filters::changes(&headers);
+        let changes = filters::mutations(&headers);
         one.request_headers_to_add = changes.request.add;
         one.request_headers_to_remove = changes.request.remove;
         one.response_headers_to_add = changes.response.add;
@@ -229,7 +233,7 @@ fn retry_policy(written: &HttpRetry) -> Option<RetryPolicy> {
         ..retries::retries()
     };
     if !written.retry_on.is_empty() {
-        let (names, codes) = conditions(&written.retry_on);
+        let (names, codes) = retry_conditions(&written.retry_on);
         policy.retry_on = names.join(",");
         policy.retriable_status_codes = codes;
     }
@@ -258,7 +262,7 @@ fn retry_policy(written: &HttpRetry) -> Option<RetryPolicy> {
 }
 
 /// Names as they are, and numbers as codes of responses, which are a condition by a name of its own.
-fn conditions(written: &str) -> (Vec<&str>, Vec<u32>) {
+fn retry_conditions(written: &str) -> (Vec<&str>, Vec<u32>) {
     const BY_CODE: &str = "retriable-status-codes";
     let parts = written.split(',').map(str::trim);
     let (codes, mut names): (Vec<_>, Vec<_>) = parts

@@ -95,7 +95,7 @@ pub(crate) fn connections(rules: &ProxyRules, service_port: &ServicePort) -> Opt
             rest = shares(&route.route);
             break;
         }
-        let at = At {
+        let at = ConnectionContext {
             rules,
             number,
             gateway: None,
@@ -135,7 +135,7 @@ pub(crate) fn lacks_server_names(rules: &ProxyRules, service_port: &ServicePort)
         return false;
     };
     let number = service_port.port.number;
-    let at = At {
+    let at = ConnectionContext {
         rules,
         number,
         gateway: None,
@@ -157,7 +157,7 @@ pub(crate) fn lacks_server_names(rules: &ProxyRules, service_port: &ServicePort)
 
 /// A port at which connections come in, as matches of a rule see it.
 #[derive(Clone, Copy)]
-struct At<'a> {
+struct ConnectionContext<'a> {
     rules: &'a ProxyRules,
     number: u16,
     /// `None`: at a sidecar.
@@ -165,7 +165,7 @@ struct At<'a> {
     namespace: &'a str,
 }
 
-impl At<'_> {
+impl ConnectionContext<'_> {
     fn holds(&self, one: &L4MatchAttributes) -> bool {
         let has_port = one.port == 0 || one.port == u32::from(self.number);
         has_port
@@ -214,7 +214,7 @@ pub(crate) fn passed_through(
     server: &Serving,
     room: &mut usize,
 ) -> Option<Vec<ConnectionMatch>> {
-    let at = At {
+    let at = ConnectionContext {
         rules,
         number: server.number,
         gateway: Some(server.from()),
@@ -256,7 +256,7 @@ pub(crate) fn carried(
     rule: &Rule<VirtualService>,
     server: &Serving,
 ) -> Vec<ConnectionMatch> {
-    let at = At {
+    let at = ConnectionContext {
         rules,
         number: server.number,
         gateway: Some(server.from()),

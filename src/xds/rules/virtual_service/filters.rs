@@ -32,16 +32,16 @@ use crate::rules::destination_rule::time;
 
 /// Changes of the headers of one message.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct HeaderMutations {
     pub(super) add: Vec<HeaderValueOption>,
     pub(super) remove: Vec<String>,
 }
 
 /// Changes of the headers of a request and of its response.
 #[derive(Debug, Default)]
-pub(super) struct Both {
-    pub(super) request: Changes,
-    pub(super) response: Changes,
+pub(super) struct RouteHeaderMutations {
+    pub(super) request: HeaderMutations,
+    pub(super) response: HeaderMutations,
 }
 
 /// Changes as Istio 1.1 and older wrote them, in fields of their own.
@@ -113,9 +113,9 @@ pub(super) fn of_destination(to: &HttpRouteDestination) -> Option<Cow<'_, Header
     )
 }
 
-pub(super) fn changes(written: &Headers) -> Both {
+pub(super) fn mutations(written: &Headers) -> RouteHeaderMutations {
     let of = |operations: Option<&HeaderOperations>| {
-        operations.map_or_else(Changes::default, |operations| Changes {
+        operations.map_or_else(HeaderMutations::default, |operations| HeaderMutations {
             add: options(&operations.set, HeaderAppendAction::OverwriteIfExistsOrAdd)
                 .chain(options(
                     &operations.add,
@@ -132,7 +132,7 @@ pub(super) fn changes(written: &Headers) -> Both {
                 .collect(),
         })
     };
-    Both {
+    RouteHeaderMutations {
         request: of(written.request.as_ref()),
         response: of(written.response.as_ref()),
     }
@@ -176,7 +176,7 @@ pub(super) fn host(written: &Headers) -> Option<String> {
 }
 
 pub(super) fn headers(route: &mut Route, written: &Headers) {
-    let Both { request, response } = changes(written);
+    let RouteHeaderMutations { request, response } = mutations(written);
     route.request_headers_to_add.extend(request.add);
     route.request_headers_to_add.truncate(MOST_HEADERS);
     route.request_headers_to_remove.extend(request.remove);

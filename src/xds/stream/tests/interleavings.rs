@@ -298,7 +298,7 @@ impl Run {
             change.apply(&mut self.world, self.bad_allowed);
         }
         mend(&mut self.world);
-        self.stream.push(self.world.full());
+        self.stream.merge_push(self.world.full());
     }
 
     fn endpoints(&mut self, name: &str) {
@@ -307,7 +307,7 @@ impl Run {
         };
         let revision = body.revision + 1;
         self.world = std::mem::take(&mut self.world).simple(Endpoint, name, revision);
-        self.stream.push(self.world.endpoints(&[name]));
+        self.stream.merge_push(self.world.endpoints(&[name]));
     }
 
     fn send(&mut self) -> bool {

@@ -95,7 +95,7 @@ fn a_push_that_cannot_be_made_leaves_the_client_as_it_is() {
     for protocol in [Protocol::StateOfTheWorld, Protocol::Delta] {
         for kind in [Type::Cluster, Type::Listener] {
             let mut wire = settled(protocol);
-            wire.stream.push(broken(&after(), kind, ""));
+            wire.stream.merge_push(broken(&after(), kind, ""));
             let said = play(&mut wire);
             let has = |word: &str| said.iter().any(|said| said.starts_with(word));
             assert!(!has(kind.word()), "{said:?}");
@@ -105,7 +105,7 @@ fn a_push_that_cannot_be_made_leaves_the_client_as_it_is() {
             assert_eq!(wire.stream.take_unmade(), BTreeSet::new());
             assert!(!wire.stream.is_pending());
             // The next one can be made.
-            wire.stream.push(after().full());
+            wire.stream.merge_push(after().full());
             play(&mut wire);
             for kind in [Type::Cluster, Type::Listener] {
                 let sent: Set = wire.stream.resources(kind).into_iter().collect();
@@ -121,10 +121,10 @@ fn one_assignment_that_cannot_be_made_stays_and_the_others_go_out() {
     for protocol in [Protocol::StateOfTheWorld, Protocol::Delta] {
         let mut wire = settled(protocol);
         let world = before().eds("a", 1, 2).eds("b", 1, 2);
-        wire.stream.push(broken(&world, Type::Endpoint, "a"));
+        wire.stream.merge_push(broken(&world, Type::Endpoint, "a"));
         assert_eq!(play(&mut wire), ["eds b=2"]);
         assert_eq!(wire.stream.take_unmade(), BTreeSet::from([Type::Endpoint]));
-        wire.stream.push(world.full());
+        wire.stream.merge_push(world.full());
         assert_eq!(play(&mut wire), ["eds a=2"]);
     }
 }
@@ -143,12 +143,12 @@ fn a_request_for_what_cannot_be_made_is_answered_by_the_next_push() {
                 Protocol::Delta => Wire::delta(&before()),
             };
             let name = names.first().copied().unwrap_or_default();
-            wire.stream.push(broken(&before(), kind, name));
+            wire.stream.merge_push(broken(&before(), kind, name));
             assert_eq!(play(&mut wire), Vec::<String>::new());
             wire.names(kind, names);
             assert_eq!(play(&mut wire), Vec::<String>::new(), "{kind:?}");
             assert_eq!(wire.stream.take_unmade(), BTreeSet::from([kind]));
-            wire.stream.push(before().full());
+            wire.stream.merge_push(before().full());
             assert_eq!(play(&mut wire), [answer], "{kind:?}");
         }
     }

@@ -77,7 +77,8 @@ fn current_versions_are_told_nothing() {
         assert!(in_sync(&wire, kind), "{kind:?}");
     }
     // And later pushes come.
-    wire.stream.push(world.eds("a", 1, 2).endpoints(&["a"]));
+    wire.stream
+        .merge_push(world.eds("a", 1, 2).endpoints(&["a"]));
     assert_eq!(wire.all(), ["eds a=2"]);
 }
 
@@ -127,7 +128,7 @@ fn endpoints_are_answered_in_full_unless_current_clusters_were_asked_for_before(
     // Current ones were asked for, but others have been sent since: they warm.
     let mut since = Wire::sotw(&world);
     since.ask(&clusters(world.version(Cluster).to_string()));
-    since.stream.push(world.eds("a", 2, 1).full());
+    since.stream.merge_push(world.eds("a", 2, 1).full());
     assert_eq!(since.all(), ["cds a=2 b=1 static=1"]);
     since.ask(&endpoints);
     assert_eq!(since.all(), [full]);
@@ -150,7 +151,7 @@ fn an_ack_moves_the_accepted_version_and_a_nack_does_not() {
         let mut wire = settled(wire);
         let before = wire.stream.status(Listener).unwrap().acked;
         let changed = world.clone().simple(Listener, "l", 2);
-        wire.stream.push(changed.full());
+        wire.stream.merge_push(changed.full());
         assert_eq!(wire.all(), ["lds l=2"]);
         assert_eq!(
             wire.nack(Listener, "no such file"),
@@ -165,11 +166,11 @@ fn an_ack_moves_the_accepted_version_and_a_nack_does_not() {
         // The same again: nothing for two seconds, and nothing after a push that does not change it.
         assert!(wire.all().is_empty());
         wire.wait(2_000);
-        wire.stream.push(changed.full());
+        wire.stream.merge_push(changed.full());
         assert!(wire.all().is_empty());
         // Another content is sent, and its ACK clears the refusal.
         wire.stream
-            .push(world.clone().simple(Listener, "l", 3).full());
+            .merge_push(world.clone().simple(Listener, "l", 3).full());
         assert_eq!(wire.all(), ["lds l=3"]);
         assert_eq!(wire.ack(Listener), RequestOutcome::Acked);
         assert!(in_sync(&wire, Listener));
@@ -180,7 +181,8 @@ fn an_ack_moves_the_accepted_version_and_a_nack_does_not() {
 #[test]
 fn names_in_a_nack_count() {
     let mut wire = settled(Wire::sotw(&world()));
-    wire.stream.push(world().eds("a", 1, 2).endpoints(&["a"]));
+    wire.stream
+        .merge_push(world().eds("a", 1, 2).endpoints(&["a"]));
     assert_eq!(wire.all(), ["eds a=2"]);
     let request = Request {
         nonce: wire.nonce(Endpoint),
@@ -196,7 +198,8 @@ fn names_in_a_nack_count() {
 fn a_stale_nonce_is_ignored_and_the_newer_subscription_holds() {
     let mut wire = settled(Wire::sotw(&world()));
     let stale = wire.nonce(Endpoint);
-    wire.stream.push(world().eds("a", 1, 2).endpoints(&["a"]));
+    wire.stream
+        .merge_push(world().eds("a", 1, 2).endpoints(&["a"]));
     assert_eq!(wire.all(), ["eds a=2"]);
     let request = Request {
         nonce: stale,
@@ -219,7 +222,8 @@ fn a_stale_nonce_is_ignored_and_the_newer_subscription_holds() {
 fn a_name_that_was_let_go_in_a_stale_request_is_answered_again() {
     let mut wire = settled(Wire::sotw(&world()));
     let stale = wire.nonce(Endpoint);
-    wire.stream.push(world().eds("a", 1, 2).endpoints(&["a"]));
+    wire.stream
+        .merge_push(world().eds("a", 1, 2).endpoints(&["a"]));
     assert_eq!(wire.all(), ["eds a=2"]);
     let request = Request {
         nonce: stale,
@@ -264,7 +268,7 @@ fn a_wildcard_stays_through_acks_without_names() {
         assert_eq!(wire.all(), ["cds a=1 b=1 static=1"]);
         assert_eq!(wire.names(Cluster, &[]), RequestOutcome::Acked);
         assert!(wire.stream.watches(Cluster).wildcard);
-        wire.stream.push(world().eds("c", 1, 1).full());
+        wire.stream.merge_push(world().eds("c", 1, 1).full());
         assert_eq!(wire.all(), ["cds a=1 b=1 c=1 static=1"]);
     }
 }
@@ -277,7 +281,7 @@ fn clusters_by_name_are_those_only() {
     wire.names(Cluster, &["a", "unknown", "b"]);
     assert_eq!(wire.all(), ["cds a=1 b=1"]);
     wire.names(Cluster, &["b"]);
-    wire.stream.push(world().eds("a", 2, 1).full());
+    wire.stream.merge_push(world().eds("a", 2, 1).full());
     assert!(wire.all().is_empty());
 }
 
@@ -313,10 +317,10 @@ fn what_is_not_known_is_empty_and_pushed_when_it_appears() {
     wire.names(Endpoint, &["a", "b", "c"]);
     wire.names(Route, &["80", "81"]);
     assert_eq!(wire.all(), ["eds c=~", "rds 81=~"]);
-    wire.stream.push(world().full());
+    wire.stream.merge_push(world().full());
     assert!(wire.all().is_empty());
     let more = world().eds("c", 1, 4).simple(Route, "81", 5);
-    wire.stream.push(more.full());
+    wire.stream.merge_push(more.full());
     let sent = wire.all();
     assert_eq!(sent, ["cds a=1 b=1 c=1 static=1", "eds c=4"]);
     wire.ack(Endpoint);
@@ -334,29 +338,31 @@ fn of_a_secret_that_is_not_there_nothing_is_said_until_it_is() {
     wire.names(Secret, &["a", "b"]);
     assert_eq!(wire.all(), ["sds a=1"]);
     assert_eq!(wire.ack(Secret), RequestOutcome::Acked);
-    wire.stream.push(one.full());
+    wire.stream.merge_push(one.full());
     assert!(wire.all().is_empty());
     // A rotation is of nothing else, and one that appears comes alone.
-    wire.stream.push(world().simple(Secret, "a", 2).full());
+    wire.stream
+        .merge_push(world().simple(Secret, "a", 2).full());
     assert_eq!(wire.all(), ["sds a=2"]);
     let last = wire.stream.last_push().unwrap();
     assert_eq!(last.types, [Secret]);
     wire.ack(Secret);
     let both = world().simple(Secret, "a", 2).simple(Secret, "b", 3);
-    wire.stream.push(both.full());
+    wire.stream.merge_push(both.full());
     assert_eq!(wire.all(), ["sds b=3"]);
     wire.ack(Secret);
     // One that goes is not spoken of: what named it goes, too.
-    wire.stream.push(world().simple(Secret, "b", 3).full());
+    wire.stream
+        .merge_push(world().simple(Secret, "b", 3).full());
     assert!(wire.all().is_empty());
-    wire.stream.push(both.full());
+    wire.stream.merge_push(both.full());
     assert_eq!(wire.all(), ["sds a=2"]);
 
     let mut wire = settled(Wire::delta(&one));
     wire.names(Secret, &["a", "b"]);
     assert_eq!(wire.all(), ["sds a=1 -b"]);
     wire.ack(Secret);
-    wire.stream.push(both.full());
+    wire.stream.merge_push(both.full());
     assert_eq!(wire.all(), ["sds a=2 b=3"]);
 }
 
@@ -368,7 +374,7 @@ fn secrets_are_the_last_of_a_push() {
     assert_eq!(wire.all(), ["sds a=1"]);
     wire.ack(Secret);
     let next = world().simple(Listener, "l", 7).simple(Route, "80", 7);
-    wire.stream.push(next.simple(Secret, "a", 2).full());
+    wire.stream.merge_push(next.simple(Secret, "a", 2).full());
     assert_eq!(wire.all(), ["lds l=7", "rds 80=7", "sds a=2"]);
 }
 
@@ -404,7 +410,7 @@ fn grpc_names_what_it_wants_and_misses_what_is_not_there() {
     // Nothing is wanted any more.
     assert_eq!(wire.names(Cluster, &[]), RequestOutcome::Acked);
     wire.stream
-        .push(world.eds("a", 2, 1).simple(Listener, "l2", 1).full());
+        .merge_push(world.eds("a", 2, 1).simple(Listener, "l2", 1).full());
     assert!(wire.all().is_empty());
 }
 
@@ -488,7 +494,7 @@ fn names_of_nothing_beyond_a_bound_are_answered_and_forgotten() {
     assert_eq!(wire.all().len(), 1);
     let mut later = world();
     later.put(Endpoint, "y00000", Body::default());
-    wire.stream.push(later.endpoints(&["y00000"]));
+    wire.stream.merge_push(later.endpoints(&["y00000"]));
     assert!(wire.all().is_empty());
     request.nonce = wire.nonce(Endpoint);
     wire.ask(&request);
@@ -559,7 +565,7 @@ fn names_that_vanish_later_do_not_count() {
     wire.ask(&request);
     assert_eq!(wire.all().len(), 1);
     let gone: Vec<&str> = names.iter().map(String::as_str).collect();
-    wire.stream.push(World::default().endpoints(&gone));
+    wire.stream.merge_push(World::default().endpoints(&gone));
     assert_eq!(wire.all().len(), 1);
     assert_eq!(wire.stream.resources(Endpoint).len(), 0);
     let more = names.iter().map(String::as_str).chain(["other"]);
@@ -698,10 +704,10 @@ fn delta_says_at_once_what_is_not_there_and_sends_it_when_it_appears() {
         assert_eq!(wire.all(), [format!("{} -c", kind.word())]);
         assert_eq!(wire.ack(kind), RequestOutcome::Acked);
     }
-    wire.stream.push(world().full());
+    wire.stream.merge_push(world().full());
     assert!(wire.all().is_empty());
     let more = world().simple(Endpoint, "c", 4).simple(Route, "c", 5);
-    wire.stream.push(more.full());
+    wire.stream.merge_push(more.full());
     assert_eq!(wire.all(), ["eds c=4", "rds c=5"]);
 }
 
@@ -713,7 +719,7 @@ fn delta_by_name_for_clusters_too() {
     assert_eq!(wire.names(Cluster, &["static"]), RequestOutcome::Acked);
     assert_eq!(wire.all(), ["cds static=1"]);
     wire.stream
-        .push(world().eds("c", 3, 1).eds("b", 2, 1).full());
+        .merge_push(world().eds("c", 3, 1).eds("b", 2, 1).full());
     assert_eq!(wire.all(), ["cds c=3"]);
     // The wildcard and back.
     wire.names(Cluster, &["*"]);
@@ -724,7 +730,7 @@ fn delta_by_name_for_clusters_too() {
     };
     wire.ask(&request);
     wire.stream
-        .push(world().eds("c", 4, 1).eds("b", 3, 1).full());
+        .merge_push(world().eds("c", 4, 1).eds("b", 3, 1).full());
     assert_eq!(wire.all(), ["cds c=4"]);
 }
 
@@ -744,11 +750,12 @@ fn delta_sends_nothing_of_what_was_unsubscribed() {
         ..Request::of(Endpoint)
     };
     assert_eq!(wire.ask(&request), RequestOutcome::Asked);
-    wire.stream.push(world().eds("b", 1, 7).endpoints(&["b"]));
+    wire.stream
+        .merge_push(world().eds("b", 1, 7).endpoints(&["b"]));
     assert!(wire.all().is_empty());
     let mut less = world();
     less.remove(Endpoint, "b");
-    wire.stream.push(less.endpoints(&["b"]));
+    wire.stream.merge_push(less.endpoints(&["b"]));
     assert!(wire.all().is_empty());
 }
 
@@ -757,7 +764,8 @@ fn delta_sends_nothing_of_what_was_unsubscribed() {
 fn delta_takes_names_whatever_the_nonce() {
     let mut wire = settled(Wire::delta(&world()));
     let stale = wire.nonce(Endpoint);
-    wire.stream.push(world().eds("a", 1, 2).endpoints(&["a"]));
+    wire.stream
+        .merge_push(world().eds("a", 1, 2).endpoints(&["a"]));
     assert_eq!(wire.all(), ["eds a=2"]);
     let request = Request {
         nonce: stale,
@@ -772,11 +780,11 @@ fn delta_takes_names_whatever_the_nonce() {
 fn delta_does_not_send_a_refused_resource_until_it_changes() {
     let mut wire = settled(Wire::delta(&world()));
     wire.stream
-        .push(world().simple(Cluster, "static", 2).full());
+        .merge_push(world().simple(Cluster, "static", 2).full());
     assert_eq!(wire.all(), ["cds static=2"]);
     assert_eq!(wire.nack(Cluster, "no"), RequestOutcome::Nacked(1));
     let other = world().simple(Cluster, "static", 2).eds("a", 2, 1);
-    wire.stream.push(other.full());
+    wire.stream.merge_push(other.full());
     assert_eq!(wire.all(), ["cds a=2", "eds a=1"]);
 }
 
@@ -800,7 +808,7 @@ fn a_refusal_that_names_no_resource_may_be_by_any_rule() {
         wire.ask(&Request::of(Cluster));
         assert_eq!(wire.all().len(), 1);
         assert_eq!(wire.nack(Cluster, words), RequestOutcome::Nacked(1));
-        assert_eq!(wire.stream.blame(Cluster, 5), blame, "{words}");
+        assert_eq!(wire.stream.nacked_rules_text(Cluster, 5), blame, "{words}");
     }
 }
 
@@ -860,7 +868,7 @@ fn secrets_in_files_of_a_client_stand_alone() {
         assert_eq!(wire.all(), [""; 0]);
         // The answer to the other one takes nothing back.
         let refused = |wire: &Wire| {
-            let refusals = wire.stream.refusals(Secret).into_iter();
+            let refusals = wire.stream.nacks(Secret).into_iter();
             let words = refusals.map(|one| one.nack.message.to_string());
             let shown = wire.stream.status(Secret).unwrap().nack;
             (shown.is_some(), words.collect::<Vec<_>>())
@@ -869,14 +877,14 @@ fn secrets_in_files_of_a_client_stand_alone() {
         assert_eq!(refused(&wire), stands);
         // What was refused is not sent again with another's change.
         let later = world.clone().simple(Secret, "kubernetes://a", 2);
-        wire.stream.push(later.full());
+        wire.stream.merge_push(later.full());
         assert_eq!(wire.all(), ["sds kubernetes://a=2"]);
         wire.ack(Secret);
         assert_eq!(wire.all(), [""; 0]);
         assert_eq!(refused(&wire), stands);
         // Another one of that name is another thing.
         let later = later.simple(Secret, "file-cert:/a~/b", 2);
-        wire.stream.push(later.full());
+        wire.stream.merge_push(later.full());
         assert_eq!(wire.all(), ["sds file-cert:/a~/b=2"]);
         assert_eq!(refused(&wire), (false, Vec::new()));
         wire.ack(Secret);
@@ -900,7 +908,7 @@ fn secrets_in_files_of_a_client_stand_alone() {
         });
         assert_eq!(wire.all(), [""; 0]);
         assert!(wire.stream.status(Secret).unwrap().nack.is_none());
-        assert!(wire.stream.refusals(Secret).is_empty());
+        assert!(wire.stream.nacks(Secret).is_empty());
     }
     // Alone from the beginning; and what is not wanted any more does not come.
     let mut wire = Wire::sotw(&world);
@@ -935,7 +943,7 @@ fn a_secret_that_stands_alone_may_be_answered_behind_another() {
         });
     }
     assert_eq!(wire.all(), [""; 0]);
-    let refused = wire.stream.refusals(Secret).into_iter();
+    let refused = wire.stream.nacks(Secret).into_iter();
     let words: Vec<_> = refused.map(|one| one.nack.message.to_string()).collect();
     assert_eq!(words, ["no such file: /a"]);
 }
@@ -979,7 +987,7 @@ fn an_acknowledgement_that_was_compared_is_one_whatever_was_sent_since() {
     let before = compared(&wire.stream);
     assert!(wire.stream.repeats(&before));
     let world = world().simple(Endpoint, "a", 2);
-    wire.stream.push(world.endpoints(&["a"]));
+    wire.stream.merge_push(world.endpoints(&["a"]));
     assert_eq!(wire.all(), ["eds a=2"]);
     for (request, outcome) in [
         (before, RequestOutcome::Acked),

@@ -54,7 +54,7 @@ fn delta() -> Wire {
 #[test]
 fn make_before_break_step_by_step() {
     let mut wire = sotw();
-    wire.stream.push(after().full());
+    wire.stream.merge_push(after().full());
     // New clusters and those that vanish, as they were.
     assert_eq!(wire.all(), ["cds kept=1 new=1 old=1"]);
     // Envoy asks for the new assignments before it accepts the clusters.
@@ -128,11 +128,11 @@ fn a_listener_that_gets_or_loses_its_port_is_gone_for_a_moment() {
         wire.ack(Listener);
         for (caught, revision, added) in [(false, 2, added[0]), (true, 3, added[1])] {
             let world = listening(caught, revision);
-            wire.stream.push(world.full());
+            wire.stream.merge_push(world.full());
             assert_eq!(wire.all(), [removed]);
             assert!(wire.stream.is_pending() && wire.stream.deadline().is_some());
             // Nor does another push bring it before that is answered.
-            wire.stream.push(world.full());
+            wire.stream.merge_push(world.full());
             assert!(wire.all().is_empty());
             wire.ack(Listener);
             closing(&mut wire, caught);
@@ -146,9 +146,9 @@ fn a_listener_that_gets_or_loses_its_port_is_gone_for_a_moment() {
         let body = listening(false, 5).get(Listener, "l").unwrap().clone();
         let mut other = World::default().simple(Listener, "kept", 7);
         other.put(Listener, "l", body);
-        wire.stream.push(listening(false, 4).full());
+        wire.stream.merge_push(listening(false, 4).full());
         assert_eq!(wire.all(), [removed]);
-        wire.stream.push(other.full());
+        wire.stream.merge_push(other.full());
         assert_eq!(wire.all(), ["lds kept=7"]);
         wire.wait(1_999);
         assert!(wire.all().is_empty());
@@ -156,10 +156,10 @@ fn a_listener_that_gets_or_loses_its_port_is_gone_for_a_moment() {
         assert_eq!(wire.all().len(), 1);
         // One that goes before it comes again is gone.
         wire.ack(Listener);
-        wire.stream.push(listening(true, 6).full());
+        wire.stream.merge_push(listening(true, 6).full());
         assert_eq!(wire.all().len(), 1);
         wire.stream
-            .push(World::default().simple(Listener, "kept", 1).full());
+            .merge_push(World::default().simple(Listener, "kept", 1).full());
         assert!(wire.all().is_empty());
         wire.ack(Listener);
         closing(&mut wire, true);
@@ -356,7 +356,7 @@ fn a_listener_of_another_server_is_gone_for_a_moment_where_it_may_have_turned() 
 #[test]
 fn make_before_break_in_delta() {
     let mut wire = delta();
-    wire.stream.push(after().full());
+    wire.stream.merge_push(after().full());
     assert_eq!(wire.all(), ["cds new=1"]);
     wire.names(Endpoint, &["new"]);
     assert_eq!(wire.all(), ["eds new=1"]);
@@ -390,7 +390,7 @@ fn without_answers_each_step_takes_two_seconds() {
         ),
     ] {
         let mut wire = wire;
-        wire.stream.push(after().full());
+        wire.stream.merge_push(after().full());
         let mut log = wire.all();
         let start = wire.now;
         for step in 1..=3 {
@@ -409,7 +409,7 @@ fn without_answers_each_step_takes_two_seconds() {
 #[test]
 fn a_refusal_ends_a_wait() {
     let mut wire = sotw();
-    wire.stream.push(after().full());
+    wire.stream.merge_push(after().full());
     wire.all();
     wire.nack(Cluster, "no");
     assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
@@ -424,7 +424,7 @@ fn a_changed_cluster_is_followed_by_its_assignment_and_nothing_waits() {
     for wire in [sotw(), delta()] {
         let mut wire = wire;
         wire.stream
-            .push(before().eds("old", 2, 1).simple(Listener, "l", 3).full());
+            .merge_push(before().eds("old", 2, 1).simple(Listener, "l", 3).full());
         let sent = wire.all();
         assert!(["cds kept=1 old=2", "cds old=2"].contains(&&*sent[0]));
         assert_eq!(sent[1..], ["eds old=1", "lds l=3"]);
@@ -435,7 +435,7 @@ fn a_changed_cluster_is_followed_by_its_assignment_and_nothing_waits() {
 #[test]
 fn without_new_clusters_nothing_waits_before_the_last_step() {
     let mut wire = sotw();
-    wire.stream.push(routed("kept", 2).full());
+    wire.stream.merge_push(routed("kept", 2).full());
     assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
     wire.ack(Listener);
     wire.ack(Route);
@@ -445,7 +445,7 @@ fn without_new_clusters_nothing_waits_before_the_last_step() {
 #[test]
 fn a_push_that_changes_nothing_sends_nothing() {
     let mut wire = sotw();
-    wire.stream.push(before().full());
+    wire.stream.merge_push(before().full());
     assert!(wire.all().is_empty());
     assert!(!wire.stream.is_pending());
 }
@@ -459,7 +459,7 @@ fn only_types_that_differ_are_sent() {
         (before().simple(Route, "81", 7), vec![]),
     ] {
         let mut wire = sotw();
-        wire.stream.push(world.full());
+        wire.stream.merge_push(world.full());
         assert_eq!(wire.all(), sent);
     }
 }
@@ -469,7 +469,7 @@ fn types_that_are_not_watched_are_not_waited_for() {
     let mut wire = Wire::sotw(&before());
     wire.names(Listener, &[]);
     assert_eq!(wire.all(), ["lds l=1"]);
-    wire.stream.push(after().full());
+    wire.stream.merge_push(after().full());
     assert_eq!(wire.all(), ["lds l=2"]);
     assert!(!wire.stream.is_pending());
 }
@@ -478,14 +478,14 @@ fn types_that_are_not_watched_are_not_waited_for() {
 fn endpoints_go_to_those_who_subscribe_them() {
     let mut wire = sotw();
     wire.stream
-        .push(before().eds("old", 1, 2).endpoints(&["old", "other"]));
+        .merge_push(before().eds("old", 1, 2).endpoints(&["old", "other"]));
     assert_eq!(wire.all(), ["eds old=2"]);
     wire.stream
-        .push(before().eds("old", 1, 2).endpoints(&["other"]));
+        .merge_push(before().eds("old", 1, 2).endpoints(&["other"]));
     assert!(wire.all().is_empty());
     // Said to be dirty, and the same.
     wire.stream
-        .push(before().eds("old", 1, 2).endpoints(&["old"]));
+        .merge_push(before().eds("old", 1, 2).endpoints(&["old"]));
     assert!(wire.all().is_empty());
     assert!(
         wire.stream
@@ -499,28 +499,28 @@ fn endpoints_go_to_those_who_subscribe_them() {
 #[test]
 fn endpoints_wait_for_no_step() {
     let mut wire = sotw();
-    wire.stream.push(after().full());
+    wire.stream.merge_push(after().full());
     assert_eq!(wire.all(), ["cds kept=1 new=1 old=1"]);
     wire.stream
-        .push(after().eds("kept", 1, 2).endpoints(&["kept"]));
+        .merge_push(after().eds("kept", 1, 2).endpoints(&["kept"]));
     assert_eq!(wire.all(), ["eds kept=2"]);
     // Also when another full push waits; the endpoints of what vanishes stay.
-    wire.stream.push(after().eds("kept", 2, 2).full());
+    wire.stream.merge_push(after().eds("kept", 2, 2).full());
     assert!(wire.all().is_empty());
     let names = ["kept", "old"];
     wire.stream
-        .push(after().eds("kept", 2, 3).endpoints(&names));
+        .merge_push(after().eds("kept", 2, 3).endpoints(&names));
     assert_eq!(wire.all(), ["eds kept=3"]);
 }
 
 #[test]
 fn pushes_that_wait_are_one() {
     let mut wire = sotw();
-    wire.stream.push(after().full());
+    wire.stream.merge_push(after().full());
     assert_eq!(wire.all(), ["cds kept=1 new=1 old=1"]);
     for revision in 3..9 {
         let world = routed("new", revision).eds("new", revision, 1);
-        wire.stream.push(world.full());
+        wire.stream.merge_push(world.full());
         assert!(wire.all().is_empty());
     }
     wire.names(Endpoint, &["kept", "new", "old"]);
@@ -549,7 +549,7 @@ fn listeners_and_routes_are_those_before_until_new_clusters_are_warm() {
     wire.names(Cluster, &[]);
     wire.all();
     wire.ack(Cluster);
-    wire.stream.push(after().full());
+    wire.stream.merge_push(after().full());
     assert_eq!(wire.all(), ["cds kept=1 new=1 old=1"]);
     wire.names(Listener, &[]);
     wire.names(Route, &["80"]);
@@ -567,8 +567,8 @@ fn answers_go_before_endpoints_and_endpoints_before_full_pushes() {
     wire.names(Endpoint, &["old"]);
     wire.all();
     wire.stream
-        .push(before().eds("old", 1, 2).endpoints(&["old"]));
-    wire.stream.push(after().eds("old", 1, 2).full());
+        .merge_push(before().eds("old", 1, 2).endpoints(&["old"]));
+    wire.stream.merge_push(after().eds("old", 1, 2).full());
     wire.names(Listener, &[]);
     assert_eq!(wire.next().unwrap().kind, Listener);
     let sent = wire.all();
@@ -588,7 +588,7 @@ fn grpc_is_led_over_too() {
         assert_eq!(wire.all(), [format!("{} {name}=1", kind.word())]);
         wire.ack(kind);
     }
-    wire.stream.push(after().full());
+    wire.stream.merge_push(after().full());
     assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
     wire.ack(Listener);
     // It asks for the cluster that the routes name, while the old one stays.
@@ -604,7 +604,7 @@ fn grpc_is_led_over_too() {
 fn a_client_that_does_not_read_holds_one_response_and_one_push() {
     let mut wire = sotw();
     wire.stream
-        .push(before().eds("old", 1, 2).endpoints(&["old"]));
+        .merge_push(before().eds("old", 1, 2).endpoints(&["old"]));
     let held = wire.stream.next(wire.now).unwrap();
     let mut views = Vec::new();
     for revision in 3..100 {
@@ -613,7 +613,7 @@ fn a_client_that_does_not_read_holds_one_response_and_one_push() {
             .simple(Listener, "l", revision)
             .full();
         views.push(std::sync::Arc::downgrade(&push.view));
-        wire.stream.push(push);
+        wire.stream.merge_push(push);
         assert_eq!(wire.stream.next(wire.now), None);
     }
     let alive = views
@@ -640,15 +640,15 @@ fn two_streams_of_one_node_do_not_know_each_other() {
     let mut old = sotw();
     let mut new = sotw();
     let push = before().eds("old", 1, 2).endpoints(&["old"]);
-    old.stream.push(push.clone());
-    new.stream.push(push);
+    old.stream.merge_push(push.clone());
+    new.stream.merge_push(push);
     assert_eq!(
         (old.all(), new.all()),
         (vec!["eds old=2".to_owned()], vec!["eds old=2".to_owned()])
     );
     drop(old);
     new.stream
-        .push(before().eds("old", 1, 3).endpoints(&["old"]));
+        .merge_push(before().eds("old", 1, 3).endpoints(&["old"]));
     assert_eq!(new.all(), ["eds old=3"]);
 }
 

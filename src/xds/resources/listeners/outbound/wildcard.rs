@@ -9,7 +9,9 @@ use super::{Builder, CatchAll, Outbound, OutboundParameters, SharedPort};
 use crate::common::conflict::{Conflict, INVALID_LISTENER, TCP_OVER_TCP};
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
-use crate::resources::listeners::{Frame, Inspect, ListenAddress, fixed, is_envoys, is_own, name};
+use crate::resources::listeners::{
+    Frame, Inspect, ListenAddress, is_envoys, is_own, name, virtual_listeners,
+};
 use crate::scope::EgressListener;
 
 /// The address that services of one group share which have none of their own.
@@ -99,7 +101,7 @@ impl Builder<'_> {
             }
             None if chains.is_empty() => return,
             None => {
-                default = Some(Match::any().chain(fixed::unknown(
+                default = Some(Match::any().chain(virtual_listeners::unknown(
                     self.mesh,
                     &self.place.unknown,
                     !bound,

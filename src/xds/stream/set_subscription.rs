@@ -10,7 +10,7 @@ use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 
 #[derive(Debug, Default)]
-pub(super) struct Complete {
+pub(super) struct SetSubscription {
     wildcard: bool,
     /// Asked for by name, sorted.
     names: Vec<Arc<str>>,
@@ -65,7 +65,7 @@ impl Difference {
     }
 }
 
-impl Complete {
+impl SetSubscription {
     pub(super) fn is_owed(&self) -> bool {
         self.owed
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 /// Namespaces that see a rule or a service.
 #[derive(Debug)]
-pub(super) enum Audience {
+pub(super) enum ExportTo {
     All,
     Some(BTreeSet<Arc<str>>),
 }
 
-impl Audience {
+impl ExportTo {
     /// `.` is the own namespace, `*` all, `~` none.
     pub(super) fn of(written: &[impl AsRef<str>], usual: &[String], own: &Arc<str>) -> Self {
         if written.is_empty() {
@@ -45,10 +45,10 @@ impl Audience {
 }
 
 /// Namespaces that see it by their names.
-pub(super) fn named(to: &Audience) -> impl Iterator<Item = Arc<str>> {
+pub(super) fn named(to: &ExportTo) -> impl Iterator<Item = Arc<str>> {
     let names = match to {
-        Audience::All => None,
-        Audience::Some(names) => Some(names),
+        ExportTo::All => None,
+        ExportTo::Some(names) => Some(names),
     };
     names.into_iter().flatten().cloned()
 }

@@ -18,12 +18,12 @@ use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::HTTP_PROXY;
-use crate::rules::peer_authentication::PeerMode;
-use crate::scope::Unknown;
+use crate::rules::peer_authentication::MtlsMode;
+use crate::scope::OutboundTrafficPolicy;
 use crate::view::{VIRTUAL_INBOUND, VIRTUAL_OUTBOUND};
 
 /// The filter for connections to no known service.
-pub(crate) fn unknown(mesh: &Mesh, to: &Unknown, intercepted: bool) -> Filter {
+pub(crate) fn unknown(mesh: &Mesh, to: &OutboundTrafficPolicy, intercepted: bool) -> Filter {
     let cluster = clusters::of_unknown(to, intercepted);
     filters::tcp(mesh, cluster.as_deref().unwrap_or(clusters::BLACK_HOLE))
 }
@@ -38,7 +38,7 @@ fn transparent(listener: Listener, proxy: &Proxy) -> Listener {
 }
 
 /// All outbound traffic; listeners that are not bound take from it what is theirs.
-pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh, to: &Unknown) -> Draft<Listener> {
+pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh, to: &OutboundTrafficPolicy) -> Draft<Listener> {
     let (address, more) = proxy.families.wildcards();
     let itself = Match::any().addresses(&proxy.node.addresses);
     let frame = Frame {
@@ -74,7 +74,7 @@ pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &InboundParameters<'_>) -
     let (address, more) = proxy.families.wildcards();
     let mut chains = own.intercepted();
     chains.push(direct(mesh, INBOUND_PORT));
-    chains.extend(passthrough(proxy, own));
+    chains.extend(passthrough_filter_chains(proxy, own));
     let frame = Frame {
         name: VIRTUAL_INBOUND.to_owned(),
         address: ListenAddress::Port(address, more, INBOUND_PORT),
@@ -93,7 +93,7 @@ pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &InboundParameters<'_>) -
 }
 
 /// Ports that are no service's go to the application as they came.
-fn passthrough(proxy: &Proxy, own: &InboundParameters<'_>) -> Vec<FilterChain> {
+fn passthrough_filter_chains(proxy: &Proxy, own: &InboundParameters<'_>) -> Vec<FilterChain> {
     let everything = |address: IpAddr| Network::new(address, 0);
     let v4 = everything(IpAddr::from([0, 0, 0, 0])).filter(|_| proxy.families.v4);
     let v6 = everything(IpAddr::from([0u16; 8])).filter(|_| proxy.families.v6);
@@ -107,21 +107,21 @@ fn passthrough(proxy: &Proxy, own: &InboundParameters<'_>) -> Vec<FilterChain> {
                 let ended = |matching: &Match| {
                     chain::secured(passed(matching), tls::server(&proxy.node.server, false))
                 };
-                match own.mode(port) {
-                    PeerMode::Strict => vec![ended(&matching.tls())],
+                match own.mtls_mode(port) {
+                    MtlsMode::Strict => vec![ended(&matching.tls())],
                     // The application's own TLS goes on as it is: Envoy looks for it among chains for TLS alone.
-                    PeerMode::Permissive if own.peers.is_said(port) => vec![
+                    MtlsMode::Permissive if own.mtls_modes.is_said(port) => vec![
                         ended(&matching.clone().mesh_tls()),
                         passed(&matching.clone().tls()),
                         passed(&matching),
                     ],
-                    PeerMode::Permissive | PeerMode::Disable => vec![passed(&matching)],
+                    MtlsMode::Permissive | MtlsMode::Disable => vec![passed(&matching)],
                 }
             };
             // A policy may say something else of one of them.
-            let others = own.peers.ports().into_iter();
+            let others = own.mtls_modes.ports().into_iter();
             let others = others.filter(|port| *port != INBOUND_PORT && !own.intercepts(*port));
-            let others = others.filter(|port| own.mode(Some(*port)) != own.mode(None));
+            let others = others.filter(|port| own.mtls_mode(Some(*port)) != own.mtls_mode(None));
             others.map(Some).chain([None]).flat_map(chains)
         })
         .collect()

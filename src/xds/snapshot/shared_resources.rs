@@ -5,8 +5,8 @@ use std::sync::Arc;
 use api::model::ObjectRef;
 
 use super::MadeRoutes;
-use super::cache::{Cache, Reusable};
-use super::variants::Weigh;
+use super::resource_cache::MemorySize;
+use super::reuse::{Memo, Reusable};
 use crate::resources::listeners::outbound::Outbound;
 use crate::scope::Scope;
 use crate::version::Version;
@@ -18,12 +18,12 @@ type GrpcResourceKey = (Type, Arc<str>, Arc<str>, Scope);
 /// Clusters of services, for all proxies that are alike.
 #[derive(Debug, Default)]
 pub(super) struct Clusters {
-    pub(super) all: Cache<Scope, Arc<Set>>,
+    pub(super) all: Memo<Scope, Arc<Set>>,
     /// Each of them once, whatever else those see that have it.
-    pub(super) each: Cache<ClusterKey, Option<Arc<Resource>>>,
-    pub(super) named: Cache<GrpcResourceKey, Arc<Resource>>,
+    pub(super) each: Memo<ClusterKey, Option<Arc<Resource>>>,
+    pub(super) named: Memo<GrpcResourceKey, Arc<Resource>>,
     /// Secrets in files of a proxy that they ask for.
-    pub(super) secrets: Cache<Scope, Arc<Set>>,
+    pub(super) secrets: Memo<Scope, Arc<Set>>,
 }
 
 /// A name, the namespace of the service, the rules that hold, and the patches.
@@ -35,9 +35,9 @@ type ListenerKey = (Arc<str>, Version, Arc<[ObjectRef]>);
 /// Listeners of services, for all proxies whose listeners are alike.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
-    pub(super) all: Cache<Scope, Arc<Outbound>>,
+    pub(super) all: Memo<Scope, Arc<Outbound>>,
     /// Each of them once, whatever else those see that have it.
-    pub(super) each: Cache<ListenerKey, Arc<Resource>>,
+    pub(super) each: Memo<ListenerKey, Arc<Resource>>,
 }
 
 impl Clusters {
@@ -60,40 +60,40 @@ impl Listeners {
     }
 }
 
-impl Weigh for Clusters {
-    fn weight(&self) -> usize {
-        self.all.weight() + self.named.weight() + self.secrets.weight()
+impl MemorySize for Clusters {
+    fn memory_size(&self) -> usize {
+        self.all.memory_size() + self.named.memory_size() + self.secrets.memory_size()
     }
 }
 
-impl Weigh for Listeners {
-    fn weight(&self) -> usize {
-        self.all.weight()
+impl MemorySize for Listeners {
+    fn memory_size(&self) -> usize {
+        self.all.memory_size()
     }
 }
 
-impl Weigh for Outbound {
-    fn weight(&self) -> usize {
+impl MemorySize for Outbound {
+    fn memory_size(&self) -> usize {
         let built = self.listeners.values();
-        built.map(|built| built.resource.weight()).sum()
+        built.map(|built| built.resource.memory_size()).sum()
     }
 }
 
-impl Weigh for MadeRoutes {
-    fn weight(&self) -> usize {
-        self.0.weight()
+impl MemorySize for MadeRoutes {
+    fn memory_size(&self) -> usize {
+        self.0.memory_size()
     }
 }
 
 impl Reusable for Arc<Outbound> {
-    fn or_older(self, older: &Self) -> Self {
+    fn reuse_older(self, older: &Self) -> Self {
         let listeners = self
             .listeners
             .iter()
             .map(|(name, built)| {
                 let mut built = built.clone();
                 if let Some(known) = older.listeners.get(name) {
-                    built.resource = built.resource.or_older(&known.resource);
+                    built.resource = built.resource.reuse_older(&known.resource);
                 }
                 (name.clone(), built)
             })
@@ -107,7 +107,7 @@ impl Reusable for Arc<Outbound> {
 }
 
 impl Reusable for MadeRoutes {
-    fn or_older(self, older: &Self) -> Self {
-        (self.0.or_older(&older.0), self.1)
+    fn reuse_older(self, older: &Self) -> Self {
+        (self.0.reuse_older(&older.0), self.1)
     }
 }

@@ -1,4 +1,4 @@
-//! Secrets that a client may refuse for a reason of its own: each goes out by itself, behind all others, for Envoy takes nothing of a
+//! Secrets that a client may NACK for a reason of its own: each goes out by itself, behind all others, for Envoy takes nothing of a
 //! response behind what it refuses. What it says of one stands until it takes that one, whatever it says of others.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use api::text;
 
 use super::Stream;
 use super::message::{NAME_BYTES, Nack, Request, Response, WORDS};
-use super::slot::Found;
+use super::name_slot::ResponseContent;
 use crate::version::Version;
 use crate::view::{LONGEST_IN_FILES, Resource, Type};
 
@@ -17,19 +17,19 @@ const _: () = assert!(LONGEST_IN_FILES <= NAME_BYTES);
 
 /// Those of one stream.
 #[derive(Debug, Default)]
-pub(super) struct AloneSecrets {
+pub(super) struct SeparateSecrets {
     /// They count as sent, and go out one by one when the last response is answered.
     waiting: Vec<Arc<Resource>>,
     /// The last one of each name, and the nonce of its response, until that is answered: a delta client may ask for more before it
     /// answers.
     sent: BTreeMap<Arc<str>, (u64, Arc<Resource>)>,
     /// By name.
-    refused: BTreeMap<Arc<str>, (Arc<Resource>, Nack)>,
+    nacked: BTreeMap<Arc<str>, (Arc<Resource>, Nack)>,
 }
 
-impl AloneSecrets {
+impl SeparateSecrets {
     /// Takes what the client says of one, also where a newer response was on its way.
-    pub(super) fn hear(&mut self, now: Duration, request: &Request) {
+    pub(super) fn record_answer(&mut self, now: Duration, request: &Request) {
         let Ok(nonce) = request.nonce.parse::<u64>() else {
             return;
         };
@@ -45,9 +45,9 @@ impl AloneSecrets {
                     message: text::cut(words, WORDS).into(),
                     at: now,
                 };
-                self.refused.insert(secret.name.clone(), (secret, nack));
+                self.nacked.insert(secret.name.clone(), (secret, nack));
             }
-            None => drop(self.refused.remove(&secret.name)),
+            None => drop(self.nacked.remove(&secret.name)),
         }
     }
 
@@ -58,7 +58,7 @@ impl AloneSecrets {
 
 impl Stream {
     /// Sends secrets together, except those that the client may refuse for a reason of its own: these follow one by one.
-    pub(super) fn send_secrets(&mut self, found: Found) -> Response {
+    pub(super) fn send_secrets(&mut self, found: ResponseContent) -> Response {
         let (alone, mut together): (Vec<_>, Vec<_>) = found
             .resources
             .into_iter()
@@ -69,7 +69,7 @@ impl Stream {
             .map(names)
             .chain(found.removed.clone())
             .collect();
-        let waiting = &mut self.alone.waiting;
+        let waiting = &mut self.separate_secrets.waiting;
         waiting.retain(|one| !newer.contains(&one.name));
         waiting.extend(alone);
         let mut first = None;
@@ -81,53 +81,58 @@ impl Stream {
         let version = self.version_of_secrets();
         let response = self.respond(Type::Secret, version, together, found.removed);
         if let Some(first) = first {
-            self.alone.send(response.nonce, first);
+            self.separate_secrets.send(response.nonce, first);
         }
         response
     }
 
     /// The version of the secrets sent, without those that are still to come.
     fn version_of_secrets(&self) -> Version {
-        let left = self.alone.waiting.iter().map(|one| one.version);
+        let left = self.separate_secrets.waiting.iter().map(|one| one.version);
         left.fold(self.secrets.version(), |version, one| version - one)
     }
 
     /// The next of those, where the client still wants it.
-    pub(super) fn send_alone(&mut self) -> Option<Response> {
-        if self.alone.waiting.is_empty() || !self.ack_states.secrets.is_settled() {
+    pub(super) fn send_next_secret(&mut self) -> Option<Response> {
+        if self.separate_secrets.waiting.is_empty() || !self.ack_states.secrets.is_settled() {
             return None;
         }
         let secrets = &self.secrets;
-        self.alone.waiting.retain(|one| {
+        self.separate_secrets.waiting.retain(|one| {
             let sent = secrets.sent(&one.name);
             sent.is_some_and(|sent| sent.version == one.version)
         });
-        if self.alone.waiting.is_empty() {
+        if self.separate_secrets.waiting.is_empty() {
             return None;
         }
-        let next = self.alone.waiting.remove(0);
+        let next = self.separate_secrets.waiting.remove(0);
         let version = self.version_of_secrets();
         let response = self.respond(Type::Secret, version, vec![next.clone()], Vec::new());
-        self.alone.send(response.nonce, next);
+        self.separate_secrets.send(response.nonce, next);
         Some(response)
     }
 
-    /// Refusals of secrets that the client was sent by themselves and is to have still, each with that secret.
-    pub(super) fn refused_alone(&self) -> impl Iterator<Item = &(Arc<Resource>, Nack)> {
-        let refused = self.alone.refused.values();
-        refused.filter(|(one, _)| {
+    /// NACKs of secrets that the client was sent by themselves and is to have still, each with that secret.
+    pub(super) fn nacked_secrets(&self) -> impl Iterator<Item = &(Arc<Resource>, Nack)> {
+        let nacked = self.separate_secrets.nacked.values();
+        nacked.filter(|(one, _)| {
             let sent = self.secrets.sent(&one.name);
             sent.is_some_and(|sent| sent.version == one.version)
         })
     }
 
     /// Forgets what was said, and is still to be said, of secrets that nobody asks for any more. No response follows by whose ACK
-    /// the refusal of the last one would go.
-    pub(super) fn forget_refused(&mut self) {
+    /// the NACK of the last one would go.
+    pub(super) fn forget_nacked(&mut self) {
         let secrets = &self.secrets;
-        let forgotten = self.alone.refused.extract_if(.., |name, _| !secrets.has(name));
+        let forgotten = self
+            .separate_secrets
+            .nacked
+            .extract_if(.., |name, _| !secrets.has(name));
         let forgotten: Vec<Nack> = forgotten.map(|(_, (_, nack))| nack).collect();
-        self.alone.sent.retain(|name, _| secrets.has(name));
+        self.separate_secrets
+            .sent
+            .retain(|name, _| secrets.has(name));
         let standing = &mut self.ack_states.secrets.nack;
         let is_forgotten = |nack: &mut Nack| {
             let same = |one: &Nack| (&one.message, one.at) == (&nack.message, nack.at);

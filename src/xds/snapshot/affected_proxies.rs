@@ -9,16 +9,16 @@ use api::model::{
 use api::networking::DiscoveryKind;
 use api::security::{JwtRule, KeysPlace};
 
-use super::{Base, Snapshot};
+use super::{Snapshot, SnapshotBase};
 use crate::node::{self, Node};
 use crate::scope::{ProxyRules, Scope};
 
 /// The difference between two snapshots. Objects of sources are those that [`Changes`] names: each is compared, no others are. Of
 /// the rest, which belongs to no source, all is compared: keys of issuers, earlier policies, and what the rules together ask for.
 #[derive(Debug)]
-pub(super) struct Concerned {
-    before: (World, Arc<Base>),
-    after: (World, Arc<Base>),
+pub(super) struct AffectedProxies {
+    before: (World, Arc<SnapshotBase>),
+    after: (World, Arc<SnapshotBase>),
     /// True if something changed that all proxies depend on.
     everybody: bool,
     services: BTreeSet<ServiceKey>,
@@ -34,7 +34,7 @@ pub(super) struct Concerned {
 /// The scopes of a proxy before and after, and its namespace.
 type ProxyClass = (Scope, Scope, Arc<str>);
 
-impl Concerned {
+impl AffectedProxies {
     /// `changes`: between the two; `None`: unknown.
     pub(super) fn new(before: &Snapshot, after: &Snapshot, changes: Option<&Changes>) -> Self {
         let (older, newer) = (&before.world, &after.world);
@@ -109,7 +109,7 @@ impl Concerned {
             return true;
         }
         let labels: &Labels = workloads[1].map_or(&node.labels, |workload| &workload.labels);
-        let of = |base: &Base| base.rules_of(node, labels);
+        let of = |base: &SnapshotBase| base.rules_of(node, labels);
         let (older, newer) = (of(&self.before.1), of(&self.after.1));
         let sidecars = [&older, &newer].map(|rules| rules.sidecar.as_ref().map(Arc::as_ptr));
         if sidecars[0] != sidecars[1] && older.sidecar != newer.sidecar {

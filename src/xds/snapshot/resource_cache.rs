@@ -1,4 +1,4 @@
-//! Shared parts by what proxies differ in, of which proxies say the most themselves: file names, domains, localities.
+//! A cache of shared parts by what proxies differ in, of which proxies say the most themselves: file names, domains, localities.
 //!
 //! A part is there as long as a proxy that is connected uses it, and beside those a few that were used last, for proxies that
 //! come back, as long as they are not large. So nobody fills the memory by saying something else on each of his streams.
@@ -8,40 +8,40 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Parts that are kept although no connected proxy may use them (discovery.md §12).
-pub(super) const SPARE: usize = 64;
+pub(super) const SPARE_ENTRIES: usize = 64;
 
 /// Bytes that those may have together. Chosen: 32 kinds of proxies of a mesh with 1,000 services; names of files as long as they
 /// may be make each of them four times as large.
 const SPARE_BYTES: usize = 32 << 20;
 
 /// A value of which the size can be estimated.
-pub(super) trait Weigh {
+pub(super) trait MemorySize {
     /// About how many bytes it keeps from being given back.
-    fn weight(&self) -> usize;
+    fn memory_size(&self) -> usize;
 }
 
-impl<T: Weigh> Weigh for Arc<T> {
-    fn weight(&self) -> usize {
-        (**self).weight()
+impl<T: MemorySize> MemorySize for Arc<T> {
+    fn memory_size(&self) -> usize {
+        (**self).memory_size()
     }
 }
 
-impl<T: Weigh> Weigh for Option<T> {
-    fn weight(&self) -> usize {
-        self.as_ref().map_or(0, Weigh::weight)
+impl<T: MemorySize> MemorySize for Option<T> {
+    fn memory_size(&self) -> usize {
+        self.as_ref().map_or(0, MemorySize::memory_size)
     }
 }
 
 /// Parts by their keys.
 #[derive(Debug)]
-pub(super) struct Variants<K, V> {
-    known: Mutex<Known<K, V>>,
+pub(super) struct ResourceCache<K, V> {
+    known: Mutex<CacheState<K, V>>,
     /// Parts of the snapshot before that are still used.
     before: HashMap<K, Weak<V>>,
 }
 
 #[derive(Debug)]
-struct Known<K, V> {
+struct CacheState<K, V> {
     all: HashMap<K, Weak<V>>,
     /// Used last, the latest at the end.
     spare: VecDeque<Arc<V>>,
@@ -50,10 +50,10 @@ struct Known<K, V> {
     sweep: usize,
 }
 
-impl<K, V> Default for Variants<K, V> {
+impl<K, V> Default for ResourceCache<K, V> {
     fn default() -> Self {
         Self {
-            known: Mutex::new(Known {
+            known: Mutex::new(CacheState {
                 all: HashMap::new(),
                 spare: VecDeque::new(),
                 sweep: 0,
@@ -63,7 +63,7 @@ impl<K, V> Default for Variants<K, V> {
     }
 }
 
-impl<K: Hash + Eq + Clone, V: Weigh> Variants<K, V> {
+impl<K: Hash + Eq + Clone, V: MemorySize> ResourceCache<K, V> {
     /// An empty one that remembers what somebody uses of this.
     pub(super) fn after(&self) -> Self {
         let known = self.lock();
@@ -94,7 +94,7 @@ impl<K: Hash + Eq + Clone, V: Weigh> Variants<K, V> {
     pub(super) fn get(&self, key: K, make: impl FnOnce(Option<Arc<V>>) -> Arc<V>) -> Arc<V> {
         let mut known = self.lock();
         if let Some(part) = known.all.get(&key).and_then(Weak::upgrade) {
-            let dropped = known.use_again(&part);
+            let dropped = known.touch_and_evict(&part);
             drop(known);
             drop(dropped);
             return part;
@@ -106,7 +106,7 @@ impl<K: Hash + Eq + Clone, V: Weigh> Variants<K, V> {
         let part = known.all.get(&key).and_then(Weak::upgrade).unwrap_or(made);
         known.sweep();
         known.all.insert(key, Arc::downgrade(&part));
-        let dropped = known.use_again(&part);
+        let dropped = known.touch_and_evict(&part);
         drop(known);
         drop(dropped);
         part
@@ -126,14 +126,14 @@ impl<K: Hash + Eq + Clone, V: Weigh> Variants<K, V> {
         all.filter_map(Weak::upgrade).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known<K, V>> {
+    fn lock(&self) -> MutexGuard<'_, CacheState<K, V>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K: Hash + Eq, V: Weigh> Known<K, V> {
-    /// Returns those that give way, to be dropped without the lock.
-    fn use_again(&mut self, part: &Arc<V>) -> Vec<Arc<V>> {
+impl<K: Hash + Eq, V: MemorySize> CacheState<K, V> {
+    /// Marks a part as used last. Returns those that are evicted for it, to be dropped without the lock.
+    fn touch_and_evict(&mut self, part: &Arc<V>) -> Vec<Arc<V>> {
         let at = self.spare.iter().rposition(|one| Arc::ptr_eq(one, part));
         if let Some(at) = at {
             // Mostly it is the last one already.
@@ -149,8 +149,8 @@ impl<K: Hash + Eq, V: Weigh> Known<K, V> {
         // They are filled after they have come, so all are weighed whenever there is one more: that takes less than making it.
         let mut bytes = 0;
         let latest = self.spare.iter().rev();
-        let fit = latest.take(SPARE).take_while(|part| {
-            bytes += part.weight();
+        let fit = latest.take(SPARE_ENTRIES).take_while(|part| {
+            bytes += part.memory_size();
             bytes <= SPARE_BYTES
         });
         let goes = self.spare.len() - fit.count().max(1);
@@ -158,7 +158,7 @@ impl<K: Hash + Eq, V: Weigh> Known<K, V> {
     }
 
     fn sweep(&mut self) {
-        if self.all.len() < self.sweep.max(2 * SPARE) {
+        if self.all.len() < self.sweep.max(2 * SPARE_ENTRIES) {
             return;
         }
         self.all.retain(|_, part| part.strong_count() > 0);
@@ -171,26 +171,26 @@ impl<K: Hash + Eq, V: Weigh> Known<K, V> {
 mod tests {
     use super::*;
 
-    impl Weigh for String {
-        fn weight(&self) -> usize {
+    impl MemorySize for String {
+        fn memory_size(&self) -> usize {
             self.len()
         }
     }
 
-    fn made(variants: &Variants<usize, String>, key: usize) -> Arc<String> {
+    fn made(variants: &ResourceCache<usize, String>, key: usize) -> Arc<String> {
         variants.get(key, |_| Arc::new(key.to_string()))
     }
 
     #[test]
     fn a_part_is_kept_while_it_is_used_and_a_few_beside() {
-        let variants = Variants::default();
+        let variants = ResourceCache::default();
         let used: Vec<_> = (0..200).map(|key| made(&variants, key)).collect();
         for key in 1000..100_000 {
             made(&variants, key);
             let known = variants.lock();
-            assert!(known.spare.len() <= SPARE);
+            assert!(known.spare.len() <= SPARE_ENTRIES);
             assert!(
-                known.all.len() <= 2 * (used.len() + SPARE) + 1,
+                known.all.len() <= 2 * (used.len() + SPARE_ENTRIES) + 1,
                 "{}",
                 known.all.len()
             );
@@ -202,22 +202,26 @@ mod tests {
         drop(used);
         variants.get(199, |_| panic!("it was used last"));
         assert_eq!(*made(&variants, 99_999), "99999");
-        assert!(variants.all().len() <= SPARE, "{}", variants.all().len());
+        assert!(
+            variants.all().len() <= SPARE_ENTRIES,
+            "{}",
+            variants.all().len()
+        );
     }
 
     /// 64 sets of 1,000 clusters, each with names of files as long as they may be, were 200 MB that nobody used.
     #[test]
     fn what_nobody_uses_has_a_bound_of_bytes() {
-        let variants: Variants<usize, String> = Variants::default();
+        let variants: ResourceCache<usize, String> = ResourceCache::default();
         let large = |key: usize| {
             let make = |_| Arc::new("x".repeat(SPARE_BYTES / 4));
             drop(variants.get(key, make));
         };
-        (0..SPARE).for_each(large);
-        let of = |all: Vec<Arc<String>>| all.iter().map(Weigh::weight).sum::<usize>();
+        (0..SPARE_ENTRIES).for_each(large);
+        let of = |all: Vec<Arc<String>>| all.iter().map(MemorySize::memory_size).sum::<usize>();
         assert_eq!(of(variants.all()), SPARE_BYTES);
-        variants.get(SPARE - 1, |_| panic!("it was used last"));
-        variants.get(SPARE - 4, |_| panic!("it fits"));
+        variants.get(SPARE_ENTRIES - 1, |_| panic!("it was used last"));
+        variants.get(SPARE_ENTRIES - 4, |_| panic!("it fits"));
         // One that is too large by itself goes with the next.
         drop(variants.get(1000, |_| Arc::new("x".repeat(2 * SPARE_BYTES))));
         assert_eq!(variants.all().len(), 1);
@@ -227,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_rests_for_some_snapshots_is_known_to_the_next() {
-        let variants = Variants::default();
+        let variants = ResourceCache::default();
         let (one, two) = (made(&variants, 1), made(&variants, 2));
         let next = variants.after_any();
         let newer = next.get(2, |_| Arc::new("newer".to_owned()));
@@ -249,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_next_one_knows_what_is_used() {
-        let variants = Variants::default();
+        let variants = ResourceCache::default();
         let one = made(&variants, 1);
         drop(made(&variants, 2));
         let next = variants.after();

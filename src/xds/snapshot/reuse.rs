@@ -1,4 +1,4 @@
-//! A cache of values that are made once and shared by all that need the same.
+//! Values that are made once and shared by all that need the same. None is evicted.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,18 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use std::sync::Arc;
 
-use super::variants::Weigh;
+use super::resource_cache::MemorySize;
 use crate::view::{Resource, Set};
 
 /// Values by what they were made of. An equal value of an earlier cache takes the place of a new one, so that the bytes that
 /// streams hold stay the same bytes.
 #[derive(Debug)]
-pub(super) struct Cache<K, V> {
+pub(super) struct Memo<K, V> {
     now: Mutex<HashMap<K, V>>,
     before: HashMap<K, V>,
 }
 
-impl<K, V> Default for Cache<K, V> {
+impl<K, V> Default for Memo<K, V> {
     fn default() -> Self {
         Self {
             now: Mutex::default(),
@@ -29,10 +29,10 @@ impl<K, V> Default for Cache<K, V> {
 /// A value that can take over an older equal one, or its parts.
 pub(super) trait Reusable: Clone {
     /// The older one where nothing differs, else this, with all parts of the older one that do not.
-    fn or_older(self, older: &Self) -> Self;
+    fn reuse_older(self, older: &Self) -> Self;
 }
 
-impl<K: Hash + Eq + Clone, V: Reusable> Cache<K, V> {
+impl<K: Hash + Eq + Clone, V: Reusable> Memo<K, V> {
     /// An empty one that remembers this.
     pub(super) fn after(&self) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl<K: Hash + Eq + Clone, V: Reusable> Cache<K, V> {
         }
         let mut value = make();
         if let Some(older) = self.before.get(&key) {
-            value = value.or_older(older);
+            value = value.reuse_older(older);
         }
         self.lock().entry(key).or_insert(value).clone()
     }
@@ -93,27 +93,27 @@ impl<K: Hash + Eq + Clone, V: Reusable> Cache<K, V> {
     }
 }
 
-impl<K: Hash + Eq, V: Weigh> Weigh for Cache<K, V> {
-    fn weight(&self) -> usize {
+impl<K: Hash + Eq, V: MemorySize> MemorySize for Memo<K, V> {
+    fn memory_size(&self) -> usize {
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        now.values().map(Weigh::weight).sum()
+        now.values().map(MemorySize::memory_size).sum()
     }
 }
 
-impl Weigh for Resource {
-    fn weight(&self) -> usize {
+impl MemorySize for Resource {
+    fn memory_size(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.body.len()
     }
 }
 
-impl Weigh for Set {
-    fn weight(&self) -> usize {
-        self.iter().map(Weigh::weight).sum()
+impl MemorySize for Set {
+    fn memory_size(&self) -> usize {
+        self.iter().map(MemorySize::memory_size).sum()
     }
 }
 
 impl Reusable for Arc<Resource> {
-    fn or_older(self, older: &Self) -> Self {
+    fn reuse_older(self, older: &Self) -> Self {
         if *self == **older {
             return older.clone();
         }
@@ -122,12 +122,12 @@ impl Reusable for Arc<Resource> {
 }
 
 impl Reusable for Arc<Set> {
-    fn or_older(self, older: &Self) -> Self {
+    fn reuse_older(self, older: &Self) -> Self {
         if self.version() == older.version() && self.len() == older.len() {
             return older.clone();
         }
         let members = self.iter().map(|member| match older.get(&member.name) {
-            Some(known) => member.clone().or_older(known),
+            Some(known) => member.clone().reuse_older(known),
             None => member.clone(),
         });
         Self::new(members.collect())
@@ -135,9 +135,9 @@ impl Reusable for Arc<Set> {
 }
 
 impl<T: Reusable> Reusable for Option<T> {
-    fn or_older(self, older: &Self) -> Self {
+    fn reuse_older(self, older: &Self) -> Self {
         match (self, older) {
-            (Some(new), Some(older)) => Some(new.or_older(older)),
+            (Some(new), Some(older)) => Some(new.reuse_older(older)),
             (new, _) => new,
         }
     }
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_value_is_made_once_and_equal_ones_stay_the_same() {
-        let cache: Cache<u8, Arc<Set>> = Cache::default();
+        let cache: Memo<u8, Arc<Set>> = Memo::default();
         let first = cache.get(1, || {
             Arc::new(Set::new([resource("a", "1"), resource("b", "1")]))
         });
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_not_made_again() {
-        let cache: Cache<u8, Arc<Resource>> = Cache::default();
+        let cache: Memo<u8, Arc<Resource>> = Memo::default();
         let kept = cache.get(1, || resource("a", "1"));
         let _dropped = cache.get(2, || resource("b", "1"));
         let later = cache.keeping(|key| *key == 1);

@@ -14,10 +14,10 @@ use api::model::{Labels, Service};
 use api::names::full_host;
 use api::networking::{DestinationRule, Sidecar, VirtualService};
 
-use super::all::{Exported, Rules};
 use super::gateways::{BoundRules, bind};
+use super::mesh_rules::{Exported, Rules};
 use super::sidecar::{EgressListener, Imports, destinations};
-use super::{Rule, Unknown, is_of_mesh, labels};
+use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN};
 use crate::common::service_ports::{ServicePorts, subset_name};
 
@@ -49,7 +49,7 @@ pub(crate) struct Visible {
     /// They are others than most have.
     pub(super) has_own_listeners: bool,
     /// The Sidecar's target of requests and connections to no known service; `None`: the mesh's holds.
-    pub(super) unknown: Option<Unknown>,
+    pub(super) unknown: Option<OutboundTrafficPolicy>,
     /// By their own namespace.
     pub(super) destination_rules: Arc<HashMap<Arc<str>, ByHost>>,
     /// By the Gateways that they name.
@@ -164,10 +164,10 @@ impl Visible {
                 let host = full(&proxy.host, sidecar.namespace());
                 let number = proxy.port.as_ref().map_or(0, |port| port.number);
                 let number = u16::try_from(number).unwrap_or_default();
-                Unknown::To(subset_name(number, &proxy.subset, &host))
+                OutboundTrafficPolicy::To(subset_name(number, &proxy.subset, &host))
             }
-            None if policy.mode() == Mode::AllowAny => Unknown::Anywhere,
-            None => Unknown::Nowhere,
+            None if policy.mode() == Mode::AllowAny => OutboundTrafficPolicy::Anywhere,
+            None => OutboundTrafficPolicy::Nowhere,
         });
         // Routes lead to services that nobody imports by their names.
         let mut reached: BTreeSet<String> = BTreeSet::new();

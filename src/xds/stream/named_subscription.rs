@@ -9,14 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::lists::List;
-use super::push::Dirty;
-use super::slot::{Absence, Change, Found, Slot, Source, State, look};
+use super::name_slot::{
+    AbsenceSignal, DeliveryState, NameSlot, ResourceLookup, ResponseContent, SlotChange,
+    compare_slot,
+};
+use super::push::DirtyAssignments;
 use crate::resource_names::{NameList, ResourceNames, equal};
 use crate::version::Version;
 use crate::view::Resource;
 
 #[derive(Debug, Default)]
-pub(super) struct Named {
+pub(super) struct NamedSubscription {
     slots: Arc<List>,
     version: Version,
     unsent: usize,
@@ -40,7 +43,7 @@ impl LastNonces {
     }
 }
 
-impl Named {
+impl NamedSubscription {
     /// The version of the resources sent.
     pub(super) fn version(&self) -> Version {
         self.version
@@ -55,13 +58,13 @@ impl Named {
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.slots.iter().map(Slot::name)
+        self.slots.iter().map(NameSlot::name)
     }
 
     /// The resources that the client has.
     pub(super) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
         let sent = self.slots.iter();
-        sent.filter(|slot| slot.state == State::Sent)
+        sent.filter(|slot| slot.state == DeliveryState::Sent)
             .map(|slot| &slot.resource)
     }
 
@@ -71,12 +74,12 @@ impl Named {
             .slots
             .binary_search_by(|slot| (**slot.name()).cmp(name));
         let slot = self.slots.get(at.ok()?)?;
-        (slot.state == State::Sent).then_some(&slot.resource)
+        (slot.state == DeliveryState::Sent).then_some(&slot.resource)
     }
 
     /// State of the world: whether a request with these names says nothing new, as an ACK does.
     pub(super) fn is_exactly(&self, names: &ResourceNames) -> bool {
-        let same = |(slot, name): (&Slot, &str)| equal(slot.name().as_bytes(), name.as_bytes());
+        let same = |(slot, name): (&NameSlot, &str)| equal(slot.name().as_bytes(), name.as_bytes());
         self.left.is_empty()
             && self.slots.len() == names.len()
             && (names.is_list(&self.slots) || self.slots.iter().zip(names.iter()).all(same))
@@ -106,13 +109,13 @@ impl Named {
         for name in names {
             while old.next_if(|slot| **slot.name() < **name).is_some() {}
             let Some(known) = old.next_if(|slot| **slot.name() == **name) else {
-                slots.push(Slot::unsent(shared(name)));
+                slots.push(NameSlot::unsent(shared(name)));
                 continue;
             };
             // What was in the response that this request answers has reached it.
             let wanted_again = self.left.contains(*name) && self.last_nonces.last(name) < nonce;
             slots.push(if wanted_again {
-                known.with(State::Unsent)
+                known.with(DeliveryState::Unsent)
             } else {
                 known.clone()
             });
@@ -123,7 +126,7 @@ impl Named {
 
     /// State of the world: a request with an older nonce, which does not count, had these names, sorted, and no others. A
     /// name that went and is there again gets what the client had not read yet.
-    pub(super) fn leave(&mut self, names: &[&str], nonce: u32) {
+    pub(super) fn forget_names_of_stale_request(&mut self, names: &[&str], nonce: u32) {
         for slot in self.slots.iter() {
             let name = slot.name();
             if names.binary_search(&&**name).is_err() {
@@ -152,8 +155,8 @@ impl Named {
             }
             let known = old.next_if(|slot| **slot.name() == **name);
             slots.push(known.map_or_else(
-                || Slot::unsent(shared(name)),
-                |slot| slot.with(State::Unsent),
+                || NameSlot::unsent(shared(name)),
+                |slot| slot.with(DeliveryState::Unsent),
             ));
         }
         slots.extend(old.cloned());
@@ -166,7 +169,7 @@ impl Named {
         if names.is_empty() {
             return;
         }
-        let stays = |slot: &&Slot| names.binary_search(&&**slot.name()).is_err();
+        let stays = |slot: &&NameSlot| names.binary_search(&&**slot.name()).is_err();
         let slots = self.slots.iter().filter(stays).cloned().collect();
         self.be(slots);
     }
@@ -180,7 +183,7 @@ impl Named {
         let slots = Arc::make_mut(&mut self.slots);
         for at in found {
             if let Some(slot) = slots.get_mut(at) {
-                slot.state = State::Unsent;
+                slot.state = DeliveryState::Unsent;
             }
         }
         self.count();
@@ -208,17 +211,19 @@ impl Named {
     }
 
     fn count(&mut self) {
-        self.version = self.slots.iter().map(Slot::version).sum();
+        self.version = self.slots.iter().map(NameSlot::version).sum();
         let unsent = self.slots.iter();
-        self.unsent = unsent.filter(|slot| slot.state == State::Unsent).count();
+        self.unsent = unsent
+            .filter(|slot| slot.state == DeliveryState::Unsent)
+            .count();
     }
 
     /// A client that comes back with this version has exactly what it would be sent, so it counts as sent. Or nothing does.
-    pub(super) fn agree(&mut self, version: Option<Version>, source: &Source<'_>) -> bool {
+    pub(super) fn agree(&mut self, version: Option<Version>, source: &ResourceLookup<'_>) -> bool {
         if version.is_none() {
             return false;
         }
-        let (found, changes) = self.look_at(&Dirty::None, source);
+        let (found, changes) = self.look_at(&DirtyAssignments::None, source);
         if version != Some(found.version) {
             return false;
         }
@@ -228,7 +233,11 @@ impl Named {
     }
 
     /// Delta: a client comes back with these versions, sorted by name. Returns true if nothing is owed to it.
-    pub(super) fn agree_each(&mut self, initial: &[(&str, &str)], source: &Source<'_>) -> bool {
+    pub(super) fn agree_each(
+        &mut self,
+        initial: &[(&str, &str)],
+        source: &ResourceLookup<'_>,
+    ) -> bool {
         let mut changes = Vec::new();
         let mut version = self.version;
         for (at, slot) in self.slots.iter().enumerate() {
@@ -240,10 +249,10 @@ impl Named {
             let current = known.and_then(|_| (source.get)(slot.name()).ok()?);
             if let Some(resource) = current.filter(|current| known == Some(current.version)) {
                 version = version - slot.version() + resource.version;
-                let state = State::Sent;
-                changes.push(Change {
+                let state = DeliveryState::Sent;
+                changes.push(SlotChange {
                     at,
-                    slot: Slot { resource, state },
+                    slot: NameSlot { resource, state },
                     mentioned: false,
                 });
             }
@@ -254,7 +263,11 @@ impl Named {
     }
 
     /// Finds the resources that were asked for, and those that are dirty and differ from what was sent.
-    pub(super) fn changed(&mut self, dirty: &Dirty, source: &Source<'_>) -> Found {
+    pub(super) fn changed(
+        &mut self,
+        dirty: &DirtyAssignments,
+        source: &ResourceLookup<'_>,
+    ) -> ResponseContent {
         let (found, changes) = self.look_at(dirty, source);
         self.unsent = 0;
         self.take(changes, found.version, source);
@@ -262,27 +275,32 @@ impl Named {
     }
 
     /// Holds what was asked for and what is dirty against what there is now.
-    fn look_at(&self, dirty: &Dirty, source: &Source<'_>) -> (Found, Vec<Change>) {
-        let mut found = Found::new(self.version);
+    fn look_at(
+        &self,
+        dirty: &DirtyAssignments,
+        source: &ResourceLookup<'_>,
+    ) -> (ResponseContent, Vec<SlotChange>) {
+        let mut found = ResponseContent::new(self.version);
         let mut changes = Vec::new();
-        let mut look = |at: usize, slot: &Slot| changes.extend(look(at, slot, source, &mut found));
+        let mut look =
+            |at: usize, slot: &NameSlot| changes.extend(compare_slot(at, slot, source, &mut found));
         // Whichever list is the shorter one is walked.
         match dirty {
-            Dirty::Names(names) if !self.is_owed() && names.len() < self.slots.len() => {
+            DirtyAssignments::Names(names) if !self.is_owed() && names.len() < self.slots.len() => {
                 for at in names.iter().filter_map(|name| self.find(name)) {
                     if let Some(slot) = self.slots.get(at) {
                         look(at, slot);
                     }
                 }
             }
-            Dirty::None if !self.is_owed() => {}
-            Dirty::None | Dirty::Names(_) | Dirty::All => {
+            DirtyAssignments::None if !self.is_owed() => {}
+            DirtyAssignments::None | DirtyAssignments::Names(_) | DirtyAssignments::All => {
                 for (at, slot) in self.slots.iter().enumerate() {
-                    let wanted = self.is_owed() && slot.state == State::Unsent;
+                    let wanted = self.is_owed() && slot.state == DeliveryState::Unsent;
                     let is_dirty = || match dirty {
-                        Dirty::None => false,
-                        Dirty::All => true,
-                        Dirty::Names(names) => names.contains(slot.name()),
+                        DirtyAssignments::None => false,
+                        DirtyAssignments::All => true,
+                        DirtyAssignments::Names(names) => names.contains(slot.name()),
                     };
                     if wanted || is_dirty() {
                         look(at, slot);
@@ -294,12 +312,12 @@ impl Named {
     }
 
     /// Moves on to the list with these changes, whose version is this.
-    fn take(&mut self, changes: Vec<Change>, version: Version, source: &Source<'_>) {
+    fn take(&mut self, changes: Vec<SlotChange>, version: Version, source: &ResourceLookup<'_>) {
         self.version = version;
         if changes.is_empty() {
             return;
         }
-        if source.absence != Absence::Removed {
+        if source.absence != AbsenceSignal::Removed {
             self.record_nonces(&changes, source.nonce);
         }
         let is_it = |list: &List| {
@@ -326,7 +344,7 @@ impl Named {
         source.lists.add(version, &self.slots);
     }
 
-    fn record_nonces(&mut self, changes: &[Change], nonce: u32) {
+    fn record_nonces(&mut self, changes: &[SlotChange], nonce: u32) {
         let mentioned = changes.iter().filter(|change| change.mentioned);
         if mentioned.clone().count() == self.slots.len() {
             self.last_nonces.all = nonce;
@@ -369,11 +387,16 @@ mod tests {
         }
 
         /// Returns the names that a stream is sent when it looks at these.
-        fn record_nonces(&self, named: &mut Named, dirty: &Dirty, nonce: u32) -> Vec<String> {
+        fn record_nonces(
+            &self,
+            named: &mut NamedSubscription,
+            dirty: &DirtyAssignments,
+            nonce: u32,
+        ) -> Vec<String> {
             let get = |name: &str| Ok(self.resources.get(name).cloned());
-            let source = Source {
+            let source = ResourceLookup {
                 get: &get,
-                absence: Absence::Empty,
+                absence: AbsenceSignal::Empty,
                 hold: false,
                 nonce,
                 lists: &self.lists,
@@ -389,11 +412,11 @@ mod tests {
         }
 
         /// A stream that has all that there is.
-        fn stream(&self) -> Named {
-            let mut named = Named::default();
+        fn stream(&self) -> NamedSubscription {
+            let mut named = NamedSubscription::default();
             named.replace(&self.names(), 0, &own);
             assert_eq!(
-                self.record_nonces(&mut named, &Dirty::None, 1),
+                self.record_nonces(&mut named, &DirtyAssignments::None, 1),
                 self.names()
             );
             named
@@ -404,18 +427,18 @@ mod tests {
         name.into()
     }
 
-    fn dirty(name: &str) -> Dirty {
-        Dirty::Names(Arc::new([Arc::from(name)].into()))
+    fn dirty(name: &str) -> DirtyAssignments {
+        DirtyAssignments::Names(Arc::new([Arc::from(name)].into()))
     }
 
-    fn shared(one: &Named, other: &Named) -> bool {
+    fn shared(one: &NamedSubscription, other: &NamedSubscription) -> bool {
         Arc::ptr_eq(&one.slots, &other.slots)
     }
 
     /// Two thousand streams with a thousand names each have two million of them.
     #[test]
     fn a_name_costs_two_words() {
-        assert_eq!(size_of::<Slot>(), 16);
+        assert_eq!(size_of::<NameSlot>(), 16);
     }
 
     #[test]
@@ -436,7 +459,10 @@ mod tests {
         last.replace(&names, 0, &own);
         assert!(!shared(last, &others[0]) && last.len() == 99);
         last.replace(&mesh.names(), 0, &own);
-        assert_eq!(mesh.record_nonces(last, &Dirty::None, 20), [gone]);
+        assert_eq!(
+            mesh.record_nonces(last, &DirtyAssignments::None, 20),
+            [gone]
+        );
         assert!(shared(last, &others[0]));
         assert!(others.iter().all(|one| one.len() == 100));
     }
@@ -447,10 +473,13 @@ mod tests {
         let (mut one, mut other) = (mesh.stream(), mesh.stream());
         let before = other.version();
         mesh.put("0001", 1);
-        mesh.record_nonces(&mut one, &Dirty::All, 2);
+        mesh.record_nonces(&mut one, &DirtyAssignments::All, 2);
         assert_eq!(other.version(), before);
         assert!(!shared(&one, &other));
-        assert_eq!(mesh.record_nonces(&mut other, &Dirty::All, 2), ["0001"]);
+        assert_eq!(
+            mesh.record_nonces(&mut other, &DirtyAssignments::All, 2),
+            ["0001"]
+        );
         assert!(shared(&one, &other));
     }
 
@@ -461,9 +490,15 @@ mod tests {
         let (mut one, mut other) = (mesh.stream(), mesh.stream());
         let old = Arc::downgrade(&mesh.resources["0001"]);
         mesh.put("0001", 0);
-        assert!(mesh.record_nonces(&mut one, &Dirty::All, 2).is_empty());
+        assert!(
+            mesh.record_nonces(&mut one, &DirtyAssignments::All, 2)
+                .is_empty()
+        );
         assert!(old.upgrade().is_some() && !shared(&one, &other));
-        assert!(mesh.record_nonces(&mut other, &Dirty::All, 2).is_empty());
+        assert!(
+            mesh.record_nonces(&mut other, &DirtyAssignments::All, 2)
+                .is_empty()
+        );
         assert!(old.upgrade().is_none() && shared(&one, &other));
     }
 
@@ -486,7 +521,7 @@ mod tests {
             mesh.put(&format!("x{round}"), 0);
             mesh.resources.remove(&format!("x{}", round - 1));
             stream.replace(&mesh.names(), 0, &own);
-            mesh.record_nonces(&mut stream, &Dirty::None, 2);
+            mesh.record_nonces(&mut stream, &DirtyAssignments::None, 2);
             assert!(stream.last_nonces.some.len() <= stream.len() + 1);
         }
     }

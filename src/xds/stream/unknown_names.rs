@@ -15,10 +15,10 @@ use crate::view::Type;
 
 /// The unknown names of one stream, by type.
 #[derive(Debug, Default)]
-pub(super) struct UnknownNames([OfType; 5]);
+pub(super) struct UnknownNames([UnknownNamesOfType; 5]);
 
 #[derive(Debug, Default)]
-struct OfType {
+struct UnknownNamesOfType {
     remembered: BTreeSet<Arc<str>>,
     /// Beyond the bound: the next response says that there is nothing of them.
     unanswered: Vec<Arc<str>>,
@@ -140,7 +140,7 @@ impl UnknownNames {
     }
 
     /// Delta: these names are not asked for any more.
-    pub(super) fn leave(&mut self, kind: Type, names: &[&str]) {
+    pub(super) fn unsubscribe(&mut self, kind: Type, names: &[&str]) {
         if let Some(known) = self.0.get_mut(Self::at(kind)) {
             for name in names {
                 known.remembered.remove(*name);
@@ -202,7 +202,7 @@ mod tests {
             "instead"
         );
         assert_eq!(ask(&mut unknown, Type::Route, &["y"], false), Ok(0));
-        unknown.leave(Type::Route, &["y", "z"]);
+        unknown.unsubscribe(Type::Route, &["y", "z"]);
         assert!(!unknown.owes(Type::Route));
         assert_eq!(ask(&mut unknown, Type::Route, &["y"], false), Ok(1));
         // Others each time.

@@ -10,7 +10,7 @@ use api::model::ObjectRef;
 
 /// The room that is left.
 #[derive(Debug)]
-pub(crate) struct FairRoom {
+pub(crate) struct FairBudget {
     common: usize,
     /// Room for each namespace, while it has taken nothing.
     reserved: usize,
@@ -20,7 +20,7 @@ pub(crate) struct FairRoom {
     by_rule: BTreeMap<ObjectRef, usize>,
 }
 
-impl FairRoom {
+impl FairBudget {
     /// `of_rule`: what one rule may have at most.
     pub(crate) fn new(all: usize, of_rule: usize, namespaces: usize) -> Self {
         let reserved = all / 2 / namespaces.max(1);
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn who_comes_first_leaves_each_namespace_its_share() {
-        let mut room = FairRoom::new(1000, 300, 5);
+        let mut room = FairBudget::new(1000, 300, 5);
         // Of 1,000, five namespaces have 100 each; the first takes all that is common.
         let mut taken = 0;
         for name in ["a", "b", "c", "d"] {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn one_rule_has_so_much_and_none_once_it_is_given_up() {
-        let mut room = FairRoom::new(1000, 300, 0);
+        let mut room = FairBudget::new(1000, 300, 0);
         let one = rule("a", "one");
         assert_eq!(room.of(&one), Some(300));
         room.spend(&one, 100);

@@ -7,12 +7,12 @@ use api::model::{Labels, ObjectRef, Objects, Service, World, selects};
 use api::names::full_host;
 use api::networking::{DestinationRule, DiscoveryKind, Sidecar, VirtualService};
 
-use super::audience::{Audience, named};
+use super::export_to::{ExportTo, named};
 use super::gateways::Gateways;
 use super::hosts::is_of;
 use super::sidecar::{Sidecars, narrows};
-use super::visible::{Visible, sources};
-use super::{ProxyRules, Rule, Scope, Unknown, delegates};
+use super::visibility::{Visible, sources};
+use super::{OutboundTrafficPolicy, ProxyRules, Rule, Scope, delegates};
 use crate::common::conflict::Conflict;
 use crate::common::service_ports::ServicePorts;
 use crate::settings::Settings;
@@ -29,7 +29,7 @@ pub(crate) struct Rules {
     /// None of their ports is seen: they are what scopes choose from.
     pub(super) services: ServicePorts,
     /// Namespaces that see services which do not say so themselves.
-    usual_audience: Vec<String>,
+    default_export_to: Vec<String>,
     pub(super) domain: Arc<str>,
     root: Arc<str>,
     /// Namespaces that rules or services tell from others.
@@ -37,19 +37,19 @@ pub(crate) struct Rules {
     /// Parts of rules that come to nothing, whoever sees them.
     left_out: Vec<Conflict>,
     /// The mesh's target of requests and connections to no known service.
-    unknown: Unknown,
+    unknown: OutboundTrafficPolicy,
     /// As many as there are of those, and one; of each as many as there are Sidecars for it, and one.
-    visible: Mutex<HashMap<Class, Arc<Visible>>>,
+    visible: Mutex<HashMap<VisibilityKey, Arc<Visible>>>,
 }
 
 /// A namespace that is told from others, and the Sidecar that holds.
-type Class = (Option<Arc<str>>, Option<ObjectRef>);
+type VisibilityKey = (Option<Arc<str>>, Option<ObjectRef>);
 
 /// A rule with those that see it.
 #[derive(Debug)]
 pub(super) struct Exported<T> {
     pub(super) rule: Arc<Rule<T>>,
-    pub(super) to: Audience,
+    pub(super) to: ExportTo,
 }
 
 impl Rules {
@@ -72,8 +72,8 @@ impl Rules {
             gateways: Gateways::new(world),
             gateways_of_own_namespace: settings.gateways_of_own_namespace,
             services: ServicePorts::index(world, settings),
-            unknown: Unknown::of_mesh(mesh),
-            usual_audience: mesh.default_service_export_to.clone(),
+            unknown: OutboundTrafficPolicy::of_mesh(mesh),
+            default_export_to: mesh.default_service_export_to.clone(),
             domain: settings.domain.clone(),
             root: mesh.root_namespace.as_str().into(),
             special: BTreeSet::new(),
@@ -124,10 +124,10 @@ impl Rules {
         special
     }
 
-    fn audience(&self, service: &Service) -> Audience {
-        Audience::of(
+    fn audience(&self, service: &Service) -> ExportTo {
+        ExportTo::of(
             &service.exported_to,
-            &self.usual_audience,
+            &self.default_export_to,
             &service.key.namespace,
         )
     }
@@ -227,7 +227,7 @@ impl Rules {
         sidecar: Option<&Arc<Rule<Sidecar>>>,
     ) -> Arc<Visible> {
         let of = sidecar.map(|sidecar| sidecar.from.clone());
-        let class: Class = (namespace.cloned(), of);
+        let class: VisibilityKey = (namespace.cloned(), of);
         let lock = || self.visible.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(visible) = lock().get(&class) {
             return visible.clone();
@@ -273,7 +273,7 @@ fn exported<T: DiscoveryKind>(
         let hosts = hosts.iter();
         let hosts = hosts.map(|host| full_host(host, &object.namespace, domain));
         Exported {
-            to: Audience::of(to, usual, &object.namespace),
+            to: ExportTo::of(to, usual, &object.namespace),
             rule: Arc::new(Rule::new(object, hosts.collect())),
         }
     });

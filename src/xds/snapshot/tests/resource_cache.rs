@@ -5,7 +5,7 @@ use std::sync::Weak;
 use api::model::Resolution;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
 
-use super::super::variants::SPARE;
+use super::super::resource_cache::SPARE_ENTRIES;
 use super::*;
 
 fn other(number: usize) -> Arc<Node> {
@@ -77,8 +77,8 @@ fn nothing_is_kept_for_those_who_are_gone_but_a_few() {
         .filter_map(Weak::upgrade)
         .map(|resource| Arc::as_ptr(&resource))
         .collect();
-    assert!(places.len() <= SPARE * of_each, "{}", places.len());
-    assert!(snapshot.assignments_made() <= 4 * (SPARE + 1));
+    assert!(places.len() <= SPARE_ENTRIES * of_each, "{}", places.len());
+    assert!(snapshot.assignments_made() <= 4 * (SPARE_ENTRIES + 1));
     // Whoever is there shares with those who come, and with the next snapshot.
     assert_same_bytes(&held, &all(&*snapshot.view(&other(0))));
     let next = snapshot.next(world(), None, None).snapshot;

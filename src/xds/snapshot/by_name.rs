@@ -12,7 +12,7 @@ use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::resource_names::ResourceNames;
 use crate::resources::clusters::ByServerName;
 use crate::resources::endpoints::{self, Names, Viewer};
-use crate::resources::grpc::{self, Asker, Target};
+use crate::resources::grpc::{self, GrpcClient, Target};
 use crate::resources::locality::Preference;
 use crate::resources::routes;
 use crate::rules::destination_rule::{EffectivePolicy, ServicePolicies};
@@ -193,13 +193,13 @@ impl ProxyView {
             Type::Route => (service_ports.by_name(name)?, true),
             Type::Listener => {
                 let target = Target::read(name)?;
-                let asker = Asker {
+                let client = GrpcClient {
                     domain: &self.proxy.node.domain,
                     cluster: self.proxy.cluster.as_str(),
                     families: self.proxy.families,
                 };
                 (
-                    target.service_port(service_ports, &asker)?,
+                    target.service_port(service_ports, &client)?,
                     target.is_written(name),
                 )
             }

@@ -10,7 +10,7 @@ use crate::view::{Resource, Type};
 
 /// The state of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum DeliveryState {
     /// Asked for: the next response has it, whatever was sent before.
     Unsent,
     /// The client was mentioned that there is none.
@@ -20,16 +20,16 @@ pub(super) enum State {
 
 /// One name.
 #[derive(Clone, Debug)]
-pub(super) struct Slot {
+pub(super) struct NameSlot {
     pub(super) resource: Arc<Resource>,
-    pub(super) state: State,
+    pub(super) state: DeliveryState,
 }
 
-impl Slot {
+impl NameSlot {
     pub(super) fn unsent(name: Arc<str>) -> Self {
         Self {
             resource: nothing(name),
-            state: State::Unsent,
+            state: DeliveryState::Unsent,
         }
     }
 
@@ -37,7 +37,7 @@ impl Slot {
         &self.resource.name
     }
 
-    pub(super) fn with(&self, state: State) -> Self {
+    pub(super) fn with(&self, state: DeliveryState) -> Self {
         Self {
             resource: self.resource.clone(),
             state,
@@ -50,7 +50,7 @@ impl Slot {
         let (one, two) = (&self.resource, &other.resource);
         self.state == other.state
             && (Arc::ptr_eq(one, two)
-                || (self.state != State::Sent
+                || (self.state != DeliveryState::Sent
                     && one.version == two.version
                     && one.name == two.name))
     }
@@ -58,8 +58,8 @@ impl Slot {
     /// The version that it adds to its list's.
     pub(super) fn version(&self) -> Version {
         match self.state {
-            State::Unsent => Version::EMPTY,
-            State::Absent | State::Sent => self.resource.version,
+            DeliveryState::Unsent => Version::EMPTY,
+            DeliveryState::Absent | DeliveryState::Sent => self.resource.version,
         }
     }
 }
@@ -71,7 +71,7 @@ fn nothing(name: Arc<str>) -> Arc<Resource> {
 
 /// The way in which a client learns that a name has no resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Absence {
+pub(super) enum AbsenceSignal {
     /// By an empty resource of that name.
     Empty,
     /// By its absence.
@@ -80,7 +80,7 @@ pub(super) enum Absence {
     Removed,
 }
 
-impl Absence {
+impl AbsenceSignal {
     pub(super) fn of(kind: Type, protocol: Protocol, client: Client) -> Self {
         match (protocol, client) {
             (Protocol::Delta, _) => Self::Removed,
@@ -92,7 +92,7 @@ impl Absence {
 
 /// The content of a response.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ResponseContent {
     pub(super) resources: Vec<Arc<Resource>>,
     pub(super) removed: Vec<Arc<str>>,
     /// Something that is gone was left as it was.
@@ -103,7 +103,7 @@ pub(super) struct Found {
     pub(super) version: Version,
 }
 
-impl Found {
+impl ResponseContent {
     pub(super) fn new(version: Version) -> Self {
         Self {
             resources: Vec::new(),
@@ -126,17 +126,17 @@ impl Found {
 
 /// A slot of a list that a look at its name has changed.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(super) struct SlotChange {
     pub(super) at: usize,
-    pub(super) slot: Slot,
+    pub(super) slot: NameSlot,
     /// The response speaks of it.
     pub(super) mentioned: bool,
 }
 
 /// The lookup of resources by name, for one response.
-pub(super) struct Source<'a> {
+pub(super) struct ResourceLookup<'a> {
     pub(super) get: &'a dyn Fn(&str) -> Lookup,
-    pub(super) absence: Absence,
+    pub(super) absence: AbsenceSignal,
     /// True if resources that are gone stay as they were sent.
     pub(super) hold: bool,
     /// The nonce of the response that is made; 0: there is none.
@@ -145,12 +145,12 @@ pub(super) struct Source<'a> {
 }
 
 /// Holds one slot against what there is now. `None`: it stays as it is.
-pub(super) fn look(
+pub(super) fn compare_slot(
     at: usize,
-    slot: &Slot,
-    source: &Source<'_>,
-    found: &mut Found,
-) -> Option<Change> {
+    slot: &NameSlot,
+    source: &ResourceLookup<'_>,
+    found: &mut ResponseContent,
+) -> Option<SlotChange> {
     let Ok(current) = (source.get)(slot.name()) else {
         found.failed = true;
         return None;
@@ -158,46 +158,46 @@ pub(super) fn look(
     let before = slot.version();
     let mut mentioned = true;
     let slot = if let Some(current) = current {
-        mentioned = slot.state != State::Sent || slot.resource.version != current.version;
+        mentioned = slot.state != DeliveryState::Sent || slot.resource.version != current.version;
         if mentioned {
             found.resources.push(current.clone());
         } else if Arc::ptr_eq(&slot.resource, &current) {
             return None;
         }
         // The same content too: whoever holds the older copy keeps an older snapshot's bytes.
-        Slot {
+        NameSlot {
             resource: current,
-            state: State::Sent,
+            state: DeliveryState::Sent,
         }
     } else {
         match slot.state {
-            State::Absent => return None,
-            State::Sent if source.hold => {
+            DeliveryState::Absent => return None,
+            DeliveryState::Sent if source.hold => {
                 found.held = true;
                 return None;
             }
-            State::Sent | State::Unsent => {}
+            DeliveryState::Sent | DeliveryState::Unsent => {}
         }
         let name = slot.name().clone();
         let resource = match source.absence {
-            Absence::Empty => {
+            AbsenceSignal::Empty => {
                 let empty = Arc::new(Resource::empty(&name));
                 found.resources.push(empty.clone());
                 empty
             }
-            Absence::Silence => nothing(name),
-            Absence::Removed => {
+            AbsenceSignal::Silence => nothing(name),
+            AbsenceSignal::Removed => {
                 found.removed.push(name.clone());
                 nothing(name)
             }
         };
-        Slot {
+        NameSlot {
             resource,
-            state: State::Absent,
+            state: DeliveryState::Absent,
         }
     };
     found.version = found.version - before + slot.version();
-    Some(Change {
+    Some(SlotChange {
         at,
         slot,
         mentioned,
