@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use crate::annotations;
-use crate::catalog::SIDECAR;
 use crate::file::File;
 use crate::interface::Parameters;
+use crate::template_set::SIDECAR;
 use crate::yaml;
 
 const TEMPLATE: &str = include_str!("builtin.tpl");

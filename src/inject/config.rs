@@ -8,15 +8,15 @@ use gotmpl::Value;
 
 use crate::annotations::{self, Validators};
 use crate::builtin;
-use crate::catalog::Catalog;
 use crate::data::{self, Proxy};
 use crate::decision::Policy;
 use crate::file::File;
 use crate::fragment::Fragment;
 use crate::interface::{ConfigurationError, Parameters, Source, Sources};
-use crate::release::Agents;
+use crate::release::AgentSettings;
 use crate::render_cache::RenderCache;
 use crate::template::{Delimiters, Dialect, Template, version};
+use crate::template_set::TemplateSet;
 use crate::value::of_json;
 use crate::yaml;
 
@@ -31,7 +31,7 @@ pub(crate) enum Mode {
         known: RenderCache<Fragment>,
     },
     /// The templates print partial pods.
-    Overlay(Catalog),
+    Overlay(TemplateSet),
 }
 
 impl Mode {
@@ -39,7 +39,7 @@ impl Mode {
     pub(crate) fn choice(&self, said: &str) -> Result<(), String> {
         match self {
             Self::Fragment { .. } => Ok(()),
-            Self::Overlay(catalog) => catalog.choose(Some(said)).map(drop),
+            Self::Overlay(template_set) => template_set.choose(Some(said)).map(drop),
         }
     }
 }
@@ -51,7 +51,7 @@ pub struct Configuration {
     pub(crate) mode: Mode,
     built_in: bool,
     pub(crate) injected_annotations: BTreeMap<String, String>,
-    pub(crate) agents: Agents,
+    pub(crate) agents: AgentSettings,
     /// Rewrites probes, in overlays; a fragment has its own setting.
     pub(crate) rewrite_probes: bool,
     pub(crate) values: Value,
@@ -118,7 +118,7 @@ impl Configuration {
             },
         )
         .map_err(|cause| broken(format!("injectedAnnotations: {cause}")))?;
-        let agents = Agents {
+        let agents = AgentSettings {
             probers: file.probers,
             add_labels: file.add_labels,
             is_fragment: matches!(mode, Mode::Fragment { .. }),
@@ -281,7 +281,7 @@ fn mode(file: &File, delimiters: &Delimiters) -> Result<Mode, String> {
                 .map(|(name, text)| Template::parse(name, text, Dialect::Overlay, delimiters))
                 .collect::<Result<_, _>>()
                 .map_err(|failure| failure.to_string())?;
-            Catalog::new(
+            TemplateSet::new(
                 templates,
                 file.aliases.clone(),
                 file.default_templates.clone(),

@@ -23,9 +23,9 @@ impl Configuration {
                 vec![(template.name().to_owned(), version.clone())],
                 Some(template.delimiters()),
             ),
-            Mode::Overlay(catalog) => (
-                catalog.versions().collect(),
-                catalog.templates().first().map(Template::delimiters),
+            Mode::Overlay(template_set) => (
+                template_set.versions().collect(),
+                template_set.templates().first().map(Template::delimiters),
             ),
         };
         let delimiters = delimiters.map(|found| (found.left.clone(), found.right.clone()));

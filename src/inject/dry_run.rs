@@ -12,10 +12,10 @@ use crate::engine;
 use crate::fragment::Fragment;
 use crate::interface::{ConfigurationError, Request, Source};
 use crate::output_error::OutputError;
+use crate::output_types::Findings;
 use crate::overlay;
 use crate::template::{Failure, Template};
 use crate::template_data::TemplateData;
-use crate::typing::Findings;
 use crate::yaml;
 
 /// Namespace of the pod that is rendered.
@@ -41,12 +41,12 @@ impl Configuration {
                 }
                 self.warn_of_guess(text.ok().as_deref(), warnings);
             }
-            Mode::Overlay(catalog) => {
-                let defaults = catalog.choose(None).map(|chosen| chosen.templates);
+            Mode::Overlay(template_set) => {
+                let defaults = template_set.choose(None).map(|selected| selected.templates);
                 let defaults = defaults.unwrap_or_default();
                 let defaults: BTreeSet<&str> = defaults.iter().map(|one| one.name()).collect();
                 let mut others = Vec::new();
-                for template in catalog.templates() {
+                for template in template_set.templates() {
                     let failure = match self.dry_rendered(template) {
                         Ok(text) => {
                             warnings.extend(unreadable(template, &text, overlay::read));

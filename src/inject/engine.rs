@@ -14,21 +14,21 @@ use crate::fragment::{self, Fragment};
 use crate::interface::{
     Injected, NativeSidecars, Origin, Outcome, Request, Review, ReviewTrace, reason,
 };
+use crate::json_patch;
 use crate::labels::{self, Labels};
 use crate::metrics;
-use crate::native;
+use crate::native_sidecar;
 use crate::output_error::OutputError;
-use crate::patch;
+use crate::output_types::{self, Findings};
 use crate::pod;
 use crate::probes::ProbeRewrite;
 use crate::reinject::{self, Placement};
 use crate::render_cache::{RenderCache, TextTree};
-use crate::replaced;
+use crate::replaced_values;
 use crate::schema::{self, Kind};
 use crate::status::{STATUS, Status};
 use crate::template::Template;
 use crate::template_data::TemplateData;
-use crate::typing::{self, Findings};
 use crate::uninject::uninject_for_fragment;
 use crate::user_volumes;
 use crate::variables::{self, Containers};
@@ -81,7 +81,7 @@ impl Configuration {
         if !pod.is_object() {
             return refused("not a pod: want an object".to_owned(), Vec::new());
         }
-        if let Err(mistake) = typing::shape(pod, root, "") {
+        if let Err(mistake) = output_types::shape(pod, root, "") {
             return refused(format!("not a pod: {mistake}"), Vec::new());
         }
         let own = pod
@@ -129,7 +129,7 @@ impl Configuration {
                 version,
                 known,
             } => job.fragment(template, version, known),
-            Mode::Overlay(catalog) => job.overlay(catalog),
+            Mode::Overlay(template_set) => job.overlay(template_set),
         }
     }
 
@@ -228,9 +228,9 @@ impl Injection<'_> {
             ..Status::default()
         };
         match self.fragment_pod(template, known, now) {
-            Ok((pod, status, fresh)) => {
-                self.tried.native = self.native && native::is_native(&pod);
-                self.finish(pod, &status, &fresh)
+            Ok((pod, status, replaced_elements)) => {
+                self.tried.native = self.native && native_sidecar::is_native(&pod);
+                self.finish(pod, &status, &replaced_elements)
             }
             Err(stop) => self.stop(stop),
         }
@@ -241,7 +241,7 @@ impl Injection<'_> {
         template: &Template,
         known: &RenderCache<Fragment>,
         mut now: Status,
-    ) -> Result<(Value, Status, reinject::Fresh), StopReason> {
+    ) -> Result<(Value, Status, reinject::ReplacedElements), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
         let originals = uninject_for_fragment(&mut made, &earlier, &now.version);
@@ -249,7 +249,7 @@ impl Injection<'_> {
             let validated = self.configuration.validate(&made);
             validated.map_err(StopReason::Pod)?;
         }
-        let before = replaced::outline(&made);
+        let before = replaced_values::outline(&made);
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);
         yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
@@ -284,7 +284,7 @@ impl Injection<'_> {
             self.merge_metrics(&mut made, port);
         }
         if self.native {
-            native::convert(&mut made, port);
+            native_sidecar::convert(&mut made, port);
             now.locate(&made);
         }
         let labels = self.configuration.agents.labels(release);
@@ -301,16 +301,17 @@ impl Injection<'_> {
         }
         let left_out = labels::add(&mut made, labels, &owner, &others);
         self.warnings.extend(left_out);
-        replaced::note(&mut now, &before, &made);
+        replaced_values::note(&mut now, &before, &made);
         fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
-        let fresh = reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::AtEnd);
+        let replaced_elements =
+            reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::AtEnd);
         if self.native {
-            native::order_init(&mut made, &now);
+            native_sidecar::order_init(&mut made, &now);
         } else if release.is_of_istiods_fragments() {
-            native::order_fragment(&mut made, &now, self.holds());
+            native_sidecar::order_fragment(&mut made, &now, self.holds());
         }
         self.warn_of_core_dumps(&now);
-        Ok((made, now, fresh))
+        Ok((made, now, replaced_elements))
     }
 
     /// The status port by annotation, else by the mesh, where no argument of the proxy names it.
@@ -334,7 +335,7 @@ impl Injection<'_> {
     pub(crate) fn warn_of_core_dumps(&mut self, now: &Status) {
         let said = self.configuration.annotation(self.sent, CORE_DUMP);
         let asks = said.and_then(annotations::boolean) == Some(true);
-        if !asks || now.has("initContainers", native::CORE_DUMP) {
+        if !asks || now.has("initContainers", native_sidecar::CORE_DUMP) {
             return;
         }
         let why = if self.configuration.is_built_in() {
@@ -441,12 +442,12 @@ impl Injection<'_> {
         mut self,
         pod: Value,
         status: &Status,
-        fresh: &reinject::Fresh,
+        replaced_elements: &reinject::ReplacedElements,
     ) -> Outcome {
         self.note_pruned();
         let warnings = capped(self.warnings);
-        let operations = patch::between_fresh(self.sent, &pod, fresh);
-        let (count, text) = (operations.len(), patch::to_text(&operations));
+        let operations = json_patch::diff_replacing(self.sent, &pod, replaced_elements);
+        let (count, text) = (operations.len(), json_patch::to_text(&operations));
         if count == 0 {
             return Outcome::Skipped {
                 reason: reason::UNCHANGED,

@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use crate::annotations::{self, REWRITE_PROBES};
 use crate::output_error::OutputError;
+use crate::output_types::{self, Findings, TypingOptions};
 use crate::pod::{self, LISTS, PROXY};
 use crate::probes;
 use crate::quantity;
 use crate::release::Release;
 use crate::render_cache::TextTree;
 use crate::schema::{self, Kind};
-use crate::typing::{self, Findings, TypingOptions};
 use crate::yaml::{Node, Value as Tree};
 
 /// The directory of a container's service account.
@@ -55,7 +55,7 @@ impl Fragment {
                 ..TypingOptions::default()
             };
             let typed = findings.below(place(key), |findings| {
-                typing::typed(node, kind, key, reading, findings)
+                output_types::typed(node, kind, key, reading, findings)
             });
             if let Some(value) = typed.map_err(|mistake| mistake.to_string())? {
                 fragment.set(key, value);

@@ -5,31 +5,32 @@
 //! fields of a newer Kubernetes and large numbers survive.
 //!
 //! ```text
-//! texts ── yaml ──► config ──► template (data, functions) ── yaml ──► typing (schema) ──► fragment │ overlay
-//!                     │                                                                        │
-//! pod ──────────── decision ── annotations ── status (an earlier injection goes) ───────► probes ── patch ──► Outcome
+//! texts ── yaml ──► config ──► template (data, functions) ── yaml ──► output_types (schema) ──► fragment │ overlay
+//!                     │                                                                              │
+//! pod ──────────── decision ── annotations ── status (an earlier injection goes) ─────────────► probes ── json_patch ──► Outcome
 //! ```
 //!
 //! # Map
 //!
 //! Each room knows rooms above it alone.
 //!
-//! * `interface`: the types that callers use. `ids`: user and group of the proxy. `operation` and `patch`: a JSON Patch, and the
-//!   difference of two pods as one; `json_eq`: equality of JSON.
+//! * `interface`: the types that callers use. `ids`: user and group of the proxy. `operation` and `json_patch`: a JSON Patch, and
+//!   the difference of two pods as one; `json_eq`: equality of JSON.
 //! * `pod`: a pod as JSON. `schema`: the schema of core/v1 Pod. `quantity`: quantities. `selector`: label selectors. `yaml`: the tree of
 //!   `api` with types for its scalars. `yaml_safe`: characters that a pod's author may not use in text that templates paste.
 //! * `value`: values of templates, and the budget of a rendering. `data`: the data of a template under Go's names. `template`: Go's
-//!   text/template with Istio's functions. `text_slots` and `render_cache`: outputs that are parsed once for many pods. `typing`: an
-//!   output to Kubernetes' types; `output_error`: its errors.
-//! * `file`: the configuration file as it is written. `catalog`: overlay templates by name. `builtin`: the built-in template.
+//!   text/template with Istio's functions. `text_slots` and `render_cache`: outputs that are parsed once for many pods.
+//!   `output_types`: an output to Kubernetes' types; `output_error`: its errors.
+//! * `file`: the configuration file as it is written. `template_set`: overlay templates by name. `builtin`: the built-in template.
 //!   `config`: policy, templates, values and mesh, checked once. `describe`: a configuration for pages. `template_data`: the data of
 //!   one rendering; `concurrency`: threads of the proxy.
 //! * `decision`: whether a pod is injected. `annotations`: their validation; `user_volumes`: of those that hold volumes. `labels`:
 //!   labels of a workload. `warnings`: warnings for a pod's author. `release`: the release of an agent's image.
-//! * `status`: the status annotation. `rights`: what users may not change. `merge`: a strategic merge. `overrides`: the user's version
-//!   of containers that a template makes. `probes` and `metrics`: both by way of the proxy's status port. `native`: native sidecars.
-//!   `reinject`: defaults that the API server has filled in. `replaced`: the user's values that an injection replaced. `uninject`: the removal of an earlier injection. `variables`: variables
-//!   that keep a proxy from starting.
+//! * `status`: the status annotation. `protected_containers`: what users may not change. `merge`: a strategic merge. `overrides`:
+//!   the user's version of containers that a template makes. `probes` and `metrics`: both by way of the proxy's status port.
+//!   `native_sidecar`: native sidecars. `reinject`: defaults that the API server has filled in. `replaced_values`: the user's
+//!   values that an injection replaced. `uninject`: the removal of an earlier injection. `variables`: variables that keep a proxy
+//!   from starting.
 //! * `fragment`: templates that print things to add. `overlay`: templates that print partial pods. `engine`: from a pod to an outcome.
 //!   `dry_run`: one rendering of each template when a configuration is loaded.
 
@@ -37,7 +38,6 @@
 
 pub mod annotations;
 mod builtin;
-mod catalog;
 mod concurrency;
 mod config;
 #[expect(
@@ -54,23 +54,24 @@ mod fragment;
 mod ids;
 mod interface;
 mod json_eq;
+pub mod json_patch;
 mod labels;
 mod merge;
 mod metrics;
-mod native;
+mod native_sidecar;
 mod operation;
 mod output_error;
+pub mod output_types;
 mod overlay;
 mod overrides;
-pub mod patch;
 pub mod pod;
 mod probes;
+mod protected_containers;
 pub mod quantity;
 mod reinject;
 mod release;
 mod render_cache;
-mod replaced;
-mod rights;
+mod replaced_values;
 pub mod schema;
 pub mod selector;
 mod status;
@@ -80,8 +81,8 @@ mod status;
 )]
 pub mod template;
 mod template_data;
+mod template_set;
 mod text_slots;
-pub mod typing;
 mod uninject;
 mod user_volumes;
 #[expect(

@@ -7,7 +7,6 @@ use api::mesh::proxy_config::InboundInterceptionMode;
 use serde_json::{Map, Value};
 
 use crate::annotations::{self, INTERCEPTION_MODE, REWRITE_PROBES, STATUS_PORT, TEMPLATES};
-use crate::catalog::{Catalog, Chosen};
 use crate::data::Owner;
 use crate::engine::{Injection, StopReason};
 use crate::file::Probers;
@@ -16,18 +15,19 @@ use crate::interface::{Outcome, reason};
 use crate::labels;
 use crate::merge::{self, Layer};
 use crate::metrics;
-use crate::native;
+use crate::native_sidecar;
 use crate::output_error::OutputError;
+use crate::output_types::{self, Findings, TypingOptions};
 use crate::overrides::Overrides;
 use crate::pod::{self, CONTAINERS, LISTS, PROXY};
 use crate::probes::{self, OriginalProbes, ProbeRewrite};
-use crate::reinject::{self, Fresh, Placement};
+use crate::protected_containers::{ProtectedContainers, Protection};
+use crate::reinject::{self, Placement, ReplacedElements};
 use crate::release::Release;
-use crate::replaced;
-use crate::rights::{ProtectedContainers, Protection};
+use crate::replaced_values;
 use crate::schema::{self, Kind};
 use crate::status::{OVERRIDES, STATUS, Status};
-use crate::typing::{self, Findings, TypingOptions};
+use crate::template_set::{SelectedTemplates, TemplateSet};
 use crate::uninject::uninject;
 use crate::warnings;
 use crate::yaml::{Node, Value as Tree};
@@ -82,7 +82,7 @@ fn typed(
     findings: &mut Findings,
 ) -> Result<Option<Value>, String> {
     let kind = kind.map_or(Kind::Any, Kind::Object);
-    typing::typed(node, kind, path, READING, findings).map_err(|mistake| mistake.to_string())
+    output_types::typed(node, kind, path, READING, findings).map_err(|mistake| mistake.to_string())
 }
 
 fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value, String> {
@@ -95,7 +95,7 @@ fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value
             continue;
         };
         let value = findings.below(made.len(), |findings| {
-            typing::typed(node, field.kind, &path, READING, findings)
+            output_types::typed(node, field.kind, &path, READING, findings)
         });
         let value = value.map_err(|mistake| mistake.to_string())?;
         made.extend(value.map(|value| (key.clone(), value)));
@@ -152,7 +152,7 @@ fn is_router(template: &str) -> bool {
 }
 
 /// Init containers of stock templates that prepare the pod, and end.
-const PREPARING: [&str; 3] = ["istio-init", "istio-validation", native::CORE_DUMP];
+const PREPARING: [&str; 3] = ["istio-init", "istio-validation", native_sidecar::CORE_DUMP];
 
 /// Removes `restartPolicy` from the init containers that prepare the pod: overlays of 1.9 to 1.17 set it, for servers that
 /// did not know the field; since Kubernetes 1.28 it makes sidecars of them, which never end.
@@ -241,19 +241,19 @@ fn give_threads(pod: &mut Value) {
 }
 
 impl Injection<'_> {
-    pub(crate) fn overlay(mut self, catalog: &Catalog) -> Outcome {
+    pub(crate) fn overlay(mut self, set: &TemplateSet) -> Outcome {
         let said = self.configuration.annotation(self.sent, TEMPLATES);
-        let chosen = match catalog.choose(said) {
+        let chosen = match set.choose(said) {
             Ok(chosen) => chosen,
             Err(cause) => return self.stop(StopReason::Template(cause)),
         };
         let names = chosen.templates.iter().map(|one| one.name().to_owned());
         self.tried.templates = names.collect();
         self.tried.version.clone_from(&chosen.version);
-        match self.overlay_pod(catalog, &chosen) {
+        match self.overlay_pod(set, &chosen) {
             Ok((pod, status)) => {
-                self.tried.native = native::is_native(&pod);
-                self.finish(pod, &status, &Fresh::new())
+                self.tried.native = native_sidecar::is_native(&pod);
+                self.finish(pod, &status, &ReplacedElements::new())
             }
             Err(stop) => self.stop(stop),
         }
@@ -261,8 +261,8 @@ impl Injection<'_> {
 
     fn overlay_pod(
         &mut self,
-        catalog: &Catalog,
-        chosen: &Chosen<'_>,
+        set: &TemplateSet,
+        chosen: &SelectedTemplates<'_>,
     ) -> Result<(Value, Status), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_default();
@@ -271,13 +271,13 @@ impl Injection<'_> {
             let validated = self.configuration.validate(&made);
             validated.map_err(StopReason::Pod)?;
         }
-        let before = replaced::outline(&made);
+        let before = replaced_values::outline(&made);
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);
         yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
         let shown = Arc::new(made);
-        let ordered = native::ordered(&shown, self.holds() && !self.native).map(Arc::new);
-        let layers = self.layers(catalog, chosen, ordered.as_ref().unwrap_or(&shown), &owner)?;
+        let ordered = native_sidecar::ordered(&shown, self.holds() && !self.native).map(Arc::new);
+        let layers = self.layers(set, chosen, ordered.as_ref().unwrap_or(&shown), &owner)?;
         // The rendering has let go of it.
         let mut made = Arc::unwrap_or_clone(shown);
         let mut now = Status {
@@ -300,17 +300,17 @@ impl Injection<'_> {
         let which = agents.labels(release);
         let left_out = labels::add(&mut made, which, &owner, network.as_slice());
         self.warnings.extend(left_out);
-        replaced::note(&mut now, &before, &made);
+        replaced_values::note(&mut now, &before, &made);
         let kept = own
             .to_text()
             .map(|text| (OVERRIDES.to_owned(), Value::from(text)));
         let status = (STATUS.to_owned(), Value::from(now.to_text()));
         set_annotations(&mut made, kept.into_iter().chain([status]));
         reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::InPlace);
-        native::order_init(&mut made, &now);
+        native_sidecar::order_init(&mut made, &now);
         put_first(&mut made, &now.lists[3]);
-        let hold = self.holds() && !native::is_native(&made);
-        native::order_containers(&mut made, &now, hold);
+        let hold = self.holds() && !native_sidecar::is_native(&made);
+        native_sidecar::order_containers(&mut made, &now, hold);
         self.warn_of_core_dumps(&now);
         Ok((made, now))
     }
@@ -318,15 +318,15 @@ impl Injection<'_> {
     /// The outputs of the templates for the pod, in their order.
     fn layers(
         &mut self,
-        catalog: &Catalog,
-        chosen: &Chosen<'_>,
+        set: &TemplateSet,
+        chosen: &SelectedTemplates<'_>,
         shown: &Arc<Value>,
         owner: &Owner,
     ) -> Result<Vec<Value>, StopReason> {
         let mut layers = Vec::new();
         for template in &chosen.templates {
             let text = self.render(template, shown, owner)?;
-            layers.extend(self.read(template, text, &catalog.known, read)?);
+            layers.extend(self.read(template, text, &set.known, read)?);
         }
         for layer in &mut layers {
             end_what_must_end(layer);
@@ -368,7 +368,7 @@ impl Injection<'_> {
         let is_transparent = is_sidecar && self.is_transparent(made);
         own.give_user(made, is_transparent, &mut self.warnings);
         if self.native && is_sidecar {
-            native::convert(made, self.status_port(made));
+            native_sidecar::convert(made, self.status_port(made));
         }
         now.locate(made);
         own

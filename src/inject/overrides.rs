@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::{Map, Value, json};
 
 use crate::merge::{self, Layer};
+use crate::output_types;
 use crate::pod::{self, CONTAINERS, PROXY};
-use crate::rights::ProtectedContainers;
+use crate::protected_containers::ProtectedContainers;
 use crate::schema::{self, Kind};
 use crate::status::{OVERRIDES, Status};
-use crate::typing;
 
 /// An image that the template is to choose.
 const AUTO: &str = "auto";
@@ -55,7 +55,7 @@ impl Overrides {
             return Self::default();
         };
         let spec = schema::object("PodSpec").map_or(Kind::Any, Kind::Object);
-        if typing::shape(&entries, spec, "").is_err() {
+        if output_types::shape(&entries, spec, "").is_err() {
             return Self::default();
         }
         // The proxy may be a container here and an init container there.

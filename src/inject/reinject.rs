@@ -7,13 +7,13 @@ use serde_json::Value;
 use crate::metrics;
 use crate::pod::{self, CONTAINERS, LISTS, PROXY, merge_key};
 use crate::probes;
+use crate::protected_containers;
 use crate::quantity;
-use crate::rights;
 use crate::schema::{self, Kind};
 use crate::status::Status;
 
 /// Elements that an earlier pass put in and that are written anew: by list, and by their place in the pod that was sent.
-pub(crate) type Fresh = HashSet<(&'static str, usize)>;
+pub(crate) type ReplacedElements = HashSet<(&'static str, usize)>;
 
 /// The place of elements of an earlier pass that have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +33,8 @@ pub(crate) fn reinject(
     earlier: &Status,
     now: &Status,
     placement: Placement,
-) -> Fresh {
-    let mut fresh = Fresh::new();
+) -> ReplacedElements {
+    let mut replaced_elements = ReplacedElements::new();
     let same_version = earlier.version == now.version;
     for list in LISTS {
         let kind = schema::element_of(list);
@@ -60,13 +60,13 @@ pub(crate) fn reinject(
                     *made = (*kept).clone();
                 }
                 Some((place, _)) if placement == Placement::AtEnd => {
-                    fresh.insert((list, *place));
+                    replaced_elements.insert((list, *place));
                 }
                 Some(_) | None => {}
             }
         }
         *elements = ordered(before, std::mem::take(elements), |place| {
-            fresh.contains(&(list, place))
+            replaced_elements.contains(&(list, place))
         });
     }
     if same_version {
@@ -74,7 +74,7 @@ pub(crate) fn reinject(
             reinject_probes(pod::list(sent, list), pod::existing_list_mut(wanted, list));
         }
     }
-    fresh
+    replaced_elements
 }
 
 /// Returns true if an element of an earlier pass may stay where `made` would be written.
@@ -88,7 +88,7 @@ fn stays(list: &str, kept: &Value, made: &Value, kind: Kind) -> bool {
     };
     contains(kept, made, kind)
         && !tells_more(kept, made)
-        && (!is_guarded || rights::runs_the_same(kept, made, is_same))
+        && (!is_guarded || protected_containers::runs_the_same(kept, made, is_same))
 }
 
 /// Returns true if an earlier pass gave the agent a variable that this one does not: the same template, by a configuration

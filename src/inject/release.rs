@@ -75,7 +75,7 @@ impl Release {
 
 /// The configuration's settings of agents; an unset one follows their release.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Agents {
+pub(crate) struct AgentSettings {
     pub(crate) probers: Option<Probers>,
     pub(crate) add_labels: Option<bool>,
     pub(crate) is_fragment: bool,
@@ -83,7 +83,7 @@ pub(crate) struct Agents {
     pub(crate) brackets: bool,
 }
 
-impl Agents {
+impl AgentSettings {
     pub(crate) fn probers(self, release: Release) -> Probers {
         self.probers.unwrap_or(match release {
             Release::Istio(..5) => Probers::Legacy,
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_agent_gets_what_it_understands() {
-        let agents = |is_fragment, brackets| Agents {
+        let agents = |is_fragment, brackets| AgentSettings {
             probers: None,
             add_labels: None,
             is_fragment,
@@ -223,13 +223,13 @@ mod tests {
 
     #[test]
     fn what_a_configuration_says_counts() {
-        let silent = Agents {
+        let silent = AgentSettings {
             probers: None,
             add_labels: None,
             is_fragment: true,
             brackets: true,
         };
-        let said = Agents {
+        let said = AgentSettings {
             probers: Some(Probers::Current),
             add_labels: Some(true),
             ..silent

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
+use crate::output_types::Findings;
 use crate::text_slots::{self, TextSlot};
-use crate::typing::Findings;
 
 /// Texts that are remembered, the one used last first.
 const CAPACITY: usize = 8;

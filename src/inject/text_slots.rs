@@ -7,7 +7,7 @@
 //! The plain style is much narrower than YAML allows, and both texts are checked for it: text in double quotes, on one line
 //! and with few escapes; words of letters and digits; a block of one line.
 
-use crate::typing::Text;
+use crate::output_types::Text;
 
 /// A place for another text.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use crate::metrics;
 use crate::overrides::Overrides;
 use crate::pod::{self, LISTS};
 use crate::probes::{self, OriginalProbes};
-use crate::replaced;
+use crate::replaced_values;
 use crate::status::{OVERRIDES, STATUS, Status};
 
 /// Removes an earlier injection for a fragment, which adds its names whatever the pod has: the names of early Istios go from
@@ -60,12 +60,12 @@ pub(crate) fn uninject(pod: &mut Value, earlier: &Status, version: &str) -> Orig
     }
     kept.put_back(pod);
     // As the injection left them: the proxy's variable may have other values of the same annotations.
-    let replaced = replaced::unchanged(pod, earlier);
+    let replaced = replaced_values::unchanged(pod, earlier);
     let metrics = metrics
         .into_iter()
         .map(|(key, value)| (key, Value::from(value)));
     fragment::set_annotations(pod, metrics);
-    replaced::restore(pod, &replaced);
+    replaced_values::restore(pod, &replaced);
     let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
         return originals;
     };

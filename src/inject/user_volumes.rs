@@ -3,9 +3,9 @@
 use serde_json::{Map, Value};
 
 use crate::output_error::OutputError;
+use crate::output_types::{self, Findings, TypingOptions};
 use crate::pod;
 use crate::schema::{self, Kind};
-use crate::typing::{self, Findings, TypingOptions};
 use crate::yaml;
 use crate::yaml_safe;
 
@@ -76,7 +76,7 @@ pub(crate) fn check(value: &str, kind: &str) -> Result<(), String> {
         }
         let node = yaml::read(&yaml::json(value)).map_err(|error| error.to_string())?;
         let node = node.ok_or_else(|| format!("{name:?}: want an object"))?;
-        typing::typed(&node, kind, "", reading, &mut Findings::default())
+        output_types::typed(&node, kind, "", reading, &mut Findings::default())
             .map(drop)
             .map_err(|mistake| format!("{name:?}: {mistake}"))
     })

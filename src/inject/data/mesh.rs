@@ -170,20 +170,20 @@ fn zero(kind: FieldKind) -> Value {
 
 /// The zero value of a field, which a getter gives on an absent message whose type is no longer known.
 pub(crate) fn absent(name: &str) -> Option<Value> {
-    static ZEROS: LazyLock<BTreeMap<&'static str, Zero>> = LazyLock::new(zeros);
+    static ZEROS: LazyLock<BTreeMap<&'static str, ZeroValue>> = LazyLock::new(zeros);
     let field = name.strip_prefix("Get")?;
     if field == "Value" {
         return Some(Value::Bool(false));
     }
     ZEROS
         .get(field)
-        .map(|Zero(field)| value(None, field).unwrap_or(Value::Nil))
+        .map(|ZeroValue(field)| value(None, field).unwrap_or(Value::Nil))
 }
 
-struct Zero(&'static Field);
+struct ZeroValue(&'static Field);
 
 /// Collects the zero values of all fields of all messages below the mesh configuration.
-fn zeros() -> BTreeMap<&'static str, Zero> {
+fn zeros() -> BTreeMap<&'static str, ZeroValue> {
     let mut found = BTreeMap::new();
     let mut seen: Vec<&str> = Vec::new();
     let mut waiting: Vec<&'static Message> = vec![&ISTIO_MESH_V1ALPHA1_MESHCONFIG];
@@ -193,7 +193,7 @@ fn zeros() -> BTreeMap<&'static str, Zero> {
         }
         seen.push(message.name);
         for field in message.fields {
-            found.entry(field.go).or_insert(Zero(field));
+            found.entry(field.go).or_insert(ZeroValue(field));
             if let FieldKind::Message(inner) = field.kind {
                 waiting.push(inner);
             }

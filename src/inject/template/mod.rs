@@ -2,7 +2,7 @@
 
 mod field;
 pub(crate) mod functions;
-mod marks;
+mod output_marks;
 mod rewrite;
 mod syntax;
 
@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 pub use crate::value::Dialect;
 use crate::value::session::MAX_OUTPUT;
 use crate::value::{object, session};
-use marks::Marks;
+use output_marks::Marks;
 
 /// The sha256 of the templates of a configuration; several texts are joined by a newline.
 pub(crate) fn version(texts: &[&str]) -> String {

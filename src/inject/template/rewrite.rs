@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::functions;
-use super::marks::Marks;
+use super::output_marks::Marks;
 use gotmpl::parse::{
     ActionNode, BranchNode, CommandNode, DefineNode, Expr, ListNode, Node, Number, PipeNode, Pos,
     TextNode,

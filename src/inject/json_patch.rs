@@ -18,23 +18,23 @@ const USUAL: usize = 8 << 10;
 
 /// Returns the operations that turn `sent` into `wanted`. Nulls in either count as absent.
 #[must_use]
-pub fn between<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
-    between_fresh(sent, wanted, &HashSet::new())
+pub fn diff<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
+    diff_replacing(sent, wanted, &HashSet::new())
 }
 
-/// The same; elements in `fresh`, by list and by their place in `sent`, are taken out and put in again rather than changed.
+/// The same; elements in `replaced_elements`, by list and by their place in `sent`, are taken out and put in again rather than changed.
 #[must_use]
-pub fn between_fresh<'a>(
+pub fn diff_replacing<'a>(
     sent: &'a Value,
     wanted: &'a Value,
-    fresh: &HashSet<(&'static str, usize)>,
+    replaced_elements: &HashSet<(&'static str, usize)>,
 ) -> Vec<Operation<'a>> {
-    let mut patch = Patch::default();
+    let mut patch = PatchBuilder::default();
     let both = |key| Some((pod::object(sent, key)?, pod::object(wanted, key)?));
     if patch.parent(sent, wanted, "spec")
         && let Some((before, after)) = both("spec")
     {
-        patch.lists(before, after, fresh);
+        patch.lists(before, after, replaced_elements);
         patch.fields("/spec", before, after, &LISTS);
     }
     if patch.parent(sent, wanted, "metadata")
@@ -75,13 +75,13 @@ pub fn escape(key: &str) -> Cow<'_, str> {
 }
 
 #[derive(Default)]
-struct Patch<'a> {
+struct PatchBuilder<'a> {
     operations: Vec<Operation<'a>>,
     /// Changes within elements that stay. They come last, when indices are final.
     within: Vec<Operation<'a>>,
 }
 
-impl<'a> Patch<'a> {
+impl<'a> PatchBuilder<'a> {
     /// Returns true if `key` is an object on both sides. A key that only the new pod has is added with its first field, as
     /// all further operations expect.
     fn parent(&mut self, sent: &Value, wanted: &'a Value, key: &str) -> bool {
@@ -111,7 +111,7 @@ impl<'a> Patch<'a> {
         &mut self,
         sent: &'a Map<String, Value>,
         wanted: &'a Map<String, Value>,
-        fresh: &HashSet<(&'static str, usize)>,
+        replaced_elements: &HashSet<(&'static str, usize)>,
     ) {
         let mut plans = Vec::new();
         for list in LISTS {
@@ -123,7 +123,7 @@ impl<'a> Patch<'a> {
                 continue;
             }
             let plan = Plan::by(before, after, "name", |place| {
-                fresh.contains(&(list, place))
+                replaced_elements.contains(&(list, place))
             });
             plan.remove(&format!("/spec/{list}"), &mut self.operations);
             plans.push((list, before, after, plan));
@@ -365,7 +365,7 @@ mod tests {
     use serde_json::json;
 
     fn check(sent: &Value, wanted: &Value) -> Value {
-        let operations = between(sent, wanted);
+        let operations = diff(sent, wanted);
         let patch = serde_json::from_slice::<Value>(&to_text(&operations)).unwrap();
         let mut applied = sent.clone();
         json_patch::patch(
@@ -433,8 +433,8 @@ mod tests {
     #[test]
     fn equal_is_nothing() {
         let pod = json!({"spec": {"containers": [{"name": "a"}], "x": null}});
-        assert_eq!(between(&pod, &pod), []);
-        assert_eq!(between(&json!({}), &json!({})), []);
+        assert_eq!(diff(&pod, &pod), []);
+        assert_eq!(diff(&json!({}), &json!({})), []);
     }
 
     proptest::proptest! {

@@ -11,7 +11,7 @@ use crate::template::{Template, version};
 pub(crate) const SIDECAR: &str = "sidecar";
 
 #[derive(Debug)]
-pub(crate) struct Catalog {
+pub(crate) struct TemplateSet {
     /// The templates in the file's order.
     templates: Vec<Template>,
     aliases: BTreeMap<String, Vec<String>>,
@@ -25,55 +25,55 @@ pub(crate) struct Catalog {
 
 /// The templates that a pod gets, each once.
 #[derive(Debug)]
-pub(crate) struct Chosen<'a> {
+pub(crate) struct SelectedTemplates<'a> {
     pub(crate) templates: Vec<&'a Template>,
     pub(crate) version: String,
 }
 
-impl Catalog {
+impl TemplateSet {
     /// Refuses a name that no template and no alias has: without its defaults no pod could be injected.
     pub(crate) fn new(
         templates: Vec<Template>,
         aliases: BTreeMap<String, Vec<String>>,
         defaults: Option<Vec<String>>,
     ) -> Result<Self, String> {
-        let mut catalog = Self {
+        let mut template_set = Self {
             templates,
             aliases,
             defaults: Vec::new(),
             versions: BTreeMap::new(),
             known: RenderCache::default(),
         };
-        for (alias, names) in &catalog.aliases {
+        for (alias, names) in &template_set.aliases {
             for name in names {
-                catalog
+                template_set
                     .template(name)
                     .map_err(|cause| format!("aliases: {alias}: {cause}"))?;
             }
         }
         let defaults = defaults.unwrap_or_else(|| vec![SIDECAR.to_owned()]);
-        catalog
+        template_set
             .resolve(defaults.iter().map(String::as_str))
             .map_err(|cause| format!("defaultTemplates: {cause}"))?;
-        catalog.defaults = defaults;
-        let choices: Vec<Vec<String>> = std::iter::once(catalog.defaults.clone())
-            .chain(catalog.aliases.keys().map(|name| vec![name.clone()]))
+        template_set.defaults = defaults;
+        let choices: Vec<Vec<String>> = std::iter::once(template_set.defaults.clone())
+            .chain(template_set.aliases.keys().map(|name| vec![name.clone()]))
             .chain(
-                catalog
+                template_set
                     .templates
                     .iter()
                     .map(|one| vec![one.name().to_owned()]),
             )
             .collect();
         for choice in choices {
-            let Ok(found) = catalog.resolve(choice.iter().map(String::as_str)) else {
+            let Ok(found) = template_set.resolve(choice.iter().map(String::as_str)) else {
                 continue;
             };
-            let of = catalog.version_of(&found);
+            let of = template_set.version_of(&found);
             let names = found.iter().map(|found| found.name().to_owned()).collect();
-            catalog.versions.insert(names, of);
+            template_set.versions.insert(names, of);
         }
-        Ok(catalog)
+        Ok(template_set)
     }
 
     pub(crate) fn templates(&self) -> &[Template] {
@@ -87,7 +87,7 @@ impl Catalog {
     }
 
     /// Returns the templates of a pod with the annotation `said`, or without.
-    pub(crate) fn choose(&self, said: Option<&str>) -> Result<Chosen<'_>, String> {
+    pub(crate) fn choose(&self, said: Option<&str>) -> Result<SelectedTemplates<'_>, String> {
         let templates = match said {
             Some(said) => self.resolve(said.split(',').map(str::trim))?,
             None => self
@@ -95,7 +95,7 @@ impl Catalog {
                 .map_err(|cause| format!("defaultTemplates: {cause}"))?,
         };
         let version = self.version_of(&templates);
-        Ok(Chosen { templates, version })
+        Ok(SelectedTemplates { templates, version })
     }
 
     fn resolve<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<Vec<&Template>, String> {
@@ -142,11 +142,11 @@ mod tests {
     use super::*;
     use crate::template::{Delimiters, Dialect};
 
-    fn catalog(
+    fn template_set(
         names: &[&str],
         aliases: &[(&str, &[&str])],
         defaults: Option<&[&str]>,
-    ) -> Result<Catalog, String> {
+    ) -> Result<TemplateSet, String> {
         let parse = |name: &&str| {
             let text = format!("# {name}");
             Template::parse(name, &text, Dialect::Overlay, &Delimiters::new("{{", "}}")).unwrap()
@@ -155,20 +155,20 @@ mod tests {
         let aliases = aliases
             .iter()
             .map(|(name, of)| ((*name).to_owned(), owned(of)));
-        Catalog::new(
+        TemplateSet::new(
             names.iter().map(parse).collect(),
             aliases.collect(),
             defaults.map(owned),
         )
     }
 
-    fn names(chosen: Result<Chosen<'_>, String>) -> Result<Vec<&str>, String> {
-        chosen.map(|chosen| chosen.templates.iter().map(|one| one.name()).collect())
+    fn names(selected: Result<SelectedTemplates<'_>, String>) -> Result<Vec<&str>, String> {
+        selected.map(|chosen| chosen.templates.iter().map(|one| one.name()).collect())
     }
 
     #[test]
     fn templates_are_chosen_by_name_and_alias_in_order() {
-        let known = catalog(&["sidecar", "b", "c"], &[("both", &["c", "b"])], None).unwrap();
+        let known = template_set(&["sidecar", "b", "c"], &[("both", &["c", "b"])], None).unwrap();
         let rows: [(Option<&str>, &[&str]); 5] = [
             (None, &["sidecar"]),
             (Some("b"), &["b"]),
@@ -184,36 +184,39 @@ mod tests {
             Err("no template \"x\", known: b, both, c, sidecar".to_owned())
         );
         assert!(names(known.choose(Some(""))).is_err());
-        let chosen = known.choose(Some("b,c")).unwrap();
-        assert_eq!(chosen.version, version(&["# b", "# c"]));
-        assert_ne!(chosen.version, known.choose(Some("both")).unwrap().version);
+        let selected = known.choose(Some("b,c")).unwrap();
+        assert_eq!(selected.version, version(&["# b", "# c"]));
+        assert_ne!(
+            selected.version,
+            known.choose(Some("both")).unwrap().version
+        );
     }
 
     #[test]
     fn names_that_nobody_knows_are_found_at_load() {
-        let cause = |found: Result<Catalog, String>| found.map(drop).unwrap_err();
+        let cause = |found: Result<TemplateSet, String>| found.map(drop).unwrap_err();
         assert_eq!(
-            cause(catalog(&["a"], &[("x", &["a", "b"])], None)),
+            cause(template_set(&["a"], &[("x", &["a", "b"])], None)),
             "aliases: x: no template \"b\", known: a, x"
         );
         // Not recursive.
-        assert!(catalog(&["a"], &[("x", &["a"]), ("y", &["x"])], None).is_err());
+        assert!(template_set(&["a"], &[("x", &["a"]), ("y", &["x"])], None).is_err());
         assert_eq!(
-            cause(catalog(&["a"], &[], Some(&["b"]))),
+            cause(template_set(&["a"], &[], Some(&["b"]))),
             "defaultTemplates: no template \"b\", known: a"
         );
-        let chosen = catalog(&["a"], &[("x", &["a"])], Some(&["x"])).unwrap();
-        assert_eq!(names(chosen.choose(None)), Ok(vec!["a"]));
+        let selected = template_set(&["a"], &[("x", &["a"])], Some(&["x"])).unwrap();
+        assert_eq!(names(selected.choose(None)), Ok(vec!["a"]));
         assert_eq!(
-            cause(catalog(&["a"], &[], None)),
+            cause(template_set(&["a"], &[], None)),
             "defaultTemplates: no template \"sidecar\", known: a"
         );
         assert_eq!(
-            cause(catalog(&[], &[], None)),
+            cause(template_set(&[], &[], None)),
             "defaultTemplates: no template \"sidecar\", known: "
         );
         // Pods may choose all by themselves.
-        let none = catalog(&["a"], &[], Some(&[])).unwrap();
+        let none = template_set(&["a"], &[], Some(&[])).unwrap();
         assert_eq!(names(none.choose(None)), Ok(Vec::new()));
         assert_eq!(names(none.choose(Some("a"))), Ok(vec!["a"]));
     }

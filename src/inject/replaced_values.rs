@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::json_eq::{changed, json_eq, present};
 use crate::metrics;
+use crate::output_types;
 use crate::pod;
 use crate::schema::{self, Kind};
 use crate::status::Status;
-use crate::typing;
 use crate::yaml_safe;
 
 /// The maps, with type and field of what holds them. Any author can write a record, and in other fields of the spec it could undo
@@ -138,7 +138,7 @@ pub(crate) fn unchanged(pod: &Value, earlier: &Status) -> [Map<String, Value>; 4
         let values = Value::Object(values.collect());
         let field = schema::object(holder).and_then(|holder| holder.field(map));
         let kind = field.map_or(Kind::Any, |field| field.kind);
-        match (typing::shape(&values, kind, map), values) {
+        match (output_types::shape(&values, kind, map), values) {
             (Ok(()), Value::Object(values)) => values,
             _ => Map::new(),
         }
