@@ -16,10 +16,10 @@
 //!
 //! Each room knows rooms above it alone.
 //!
-//! * `backoff`: the wait before the next try. `debounce`: changes that are handled as one. `repeats`: an event that repeats is
+//! * `backoff`: the wait before the next try. `debounce`: changes that are handled as one. `log_repeats`: an event that repeats is
 //!   logged ever more rarely. `text`: texts of others, shortened.
 //! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: the order of releases. `size`: the size of
-//!   an object whose lists multiply. `names`: names of hosts and of objects. `nearest`: the known name that a typing error meant.
+//!   an object whose lists multiply. `names`: names of hosts and of objects. `did_you_mean`: the known name that a typing error meant.
 //!   `url`: URLs without their credentials.
 //! * `finding`: an error or a warning, with its path in an object. `proto_json`: base64 and doubles in their one spelling.
 //! * `schema`: tables of messages. `yaml`: text to a tree, bounded. `wire`: JSON to protobuf's bytes and back. `overlay`: a message
@@ -48,18 +48,18 @@ pub mod backoff;
 pub mod config;
 mod count;
 pub mod debounce;
+mod did_you_mean;
 pub mod duration;
 pub mod envoy;
 mod finding;
+pub mod log_repeats;
 pub mod mesh;
 pub mod model;
 pub mod names;
-mod nearest;
 pub mod networking;
 mod overlay;
 pub mod proto_json;
 mod read;
-pub mod repeats;
 pub mod schema;
 pub mod security;
 pub mod size;

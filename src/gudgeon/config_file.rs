@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use api::log_repeats::LogRepeatLimiter;
 use api::mesh::{Invalid, Parsed};
-use api::repeats::RepeatLimiter;
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
@@ -47,7 +47,7 @@ pub(crate) struct ConfigFile {
     pub(crate) seen: Option<Result<String, String>>,
     loaded: Option<SystemTime>,
     pub(crate) error: Option<String>,
-    repeats: RepeatLimiter,
+    repeats: LogRepeatLimiter,
     /// Errors are not logged before the first success: a role that cannot start without the file prints them as its last
     /// line.
     pub(crate) needed: bool,
@@ -69,7 +69,7 @@ impl ConfigFile {
             seen: None,
             loaded: None,
             error: None,
-            repeats: RepeatLimiter::default(),
+            repeats: LogRepeatLimiter::default(),
             needed: false,
             hangs: false,
             text: None,

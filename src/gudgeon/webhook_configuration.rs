@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use sources::{Access, Bundle, Cluster, ReconcilerHandle};
 use tokio::sync::watch;
 use tracing::{error, info};
@@ -22,7 +22,7 @@ pub(crate) async fn connected(access: &Access) -> Cluster {
             }
             Err(cause) => {
                 failed += 1;
-                if worth_a_line(failed) {
+                if should_log_repeat(failed) {
                     error!(
                         "{cause}{repeated}: trying again",
                         repeated = api::times(failed)

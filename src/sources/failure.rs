@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use api::backoff::Backoff;
-use api::repeats::RepeatLimiter;
+use api::log_repeats::LogRepeatLimiter;
 use api::times;
 
 /// A request: one verb on one resource, by the words of RBAC.
@@ -102,7 +102,7 @@ impl Failure {
     }
 
     /// Logs a warning about a failure that is retried, unless it repeats too often.
-    pub(crate) fn warn(&self, repeats: &mut RepeatLimiter) {
+    pub(crate) fn warn(&self, repeats: &mut LogRepeatLimiter) {
         let words = self.to_string();
         if let Some(count) = repeats.observe(&words) {
             tracing::warn!("{words}{}: trying again", times(count));

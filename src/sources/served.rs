@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::backoff::Backoff;
-use api::repeats::RepeatLimiter;
+use api::log_repeats::LogRepeatLimiter;
 use kube::core::Request;
 use kube::core::params::ListParams;
 use serde::Deserialize;
@@ -59,7 +59,7 @@ impl Cluster {
     /// Returns true if the server has the kind. Retries until the server answers.
     pub(crate) async fn has(&self, resource: Resource, pace: Pace) -> bool {
         let mut backoff = Backoff::new(pace.bounds());
-        let mut repeats = RepeatLimiter::default();
+        let mut repeats = LogRepeatLimiter::default();
         loop {
             match self.serves(resource.group, resource.version).await {
                 Ok(names) => return names.contains(resource.name),
@@ -74,7 +74,7 @@ impl Cluster {
     /// Returns true if the account may list the kind in all namespaces. Retries until the server answers.
     pub(crate) async fn may_list(&self, resource: Resource, pace: Pace) -> bool {
         let mut backoff = Backoff::new(pace.bounds());
-        let mut repeats = RepeatLimiter::default();
+        let mut repeats = LogRepeatLimiter::default();
         let action = Action {
             verb: "list",
             resource: resource.to_string(),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use api::backoff::Backoff;
 use api::config::Kind;
-use api::repeats::RepeatLimiter;
+use api::log_repeats::LogRepeatLimiter;
 use kube::core::Request;
 use kube::core::params::{ListParams, Patch, PatchParams};
 use serde_json::Value;
@@ -102,7 +102,7 @@ struct StatusWriter {
     pending: PendingWrites,
     backoff: Backoff,
     look_backoff: Backoff,
-    repeats: RepeatLimiter,
+    repeats: LogRepeatLimiter,
 }
 
 /// The end of a write that did not fail.
@@ -129,7 +129,7 @@ pub async fn write_statuses(
         pending: PendingWrites::default(),
         backoff: Backoff::new(pace.bounds()),
         look_backoff: Backoff::new(pace.bounds()),
-        repeats: RepeatLimiter::default(),
+        repeats: LogRepeatLimiter::default(),
     };
     loop {
         let wanted = AllSaid::clone(&told.borrow_and_update());

@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use api::backoff::{Backoff, Bounds};
-use api::repeats::RepeatLimiter;
+use api::log_repeats::LogRepeatLimiter;
 use kube::core::Request;
 use kube::core::params::{ListParams, WatchParams};
 use serde::Deserialize;
@@ -384,7 +384,7 @@ impl<K: Kind> Watcher<K> {
     }
 
     /// Logs that objects exceed the limits.
-    fn no_room(&self, count: usize, said: &mut RepeatLimiter) {
+    fn no_room(&self, count: usize, said: &mut LogRepeatLimiter) {
         let action = self.action("keep all objects of");
         if let Some(times) = said.observe(&action.to_string()) {
             let Room { objects, bytes } = self.room;
@@ -394,13 +394,13 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
-    fn report(&self, store: &mut Writer<K>, (key, why): &Unreadable, said: &mut RepeatLimiter) {
+    fn report(&self, store: &mut Writer<K>, (key, why): &Unreadable, said: &mut LogRepeatLimiter) {
         let count = store.cannot_read(key, why);
         self.warn(key, why, count, said);
     }
 
     /// Logs an unreadable object. The next objects may be unreadable, too: one line for each power of two.
-    fn warn(&self, key: &Key, why: &str, count: usize, said: &mut RepeatLimiter) {
+    fn warn(&self, key: &Key, why: &str, count: usize, said: &mut LogRepeatLimiter) {
         let action = self.action("read");
         if let Some(times) = said.observe(&action.to_string()) {
             tracing::warn!(
@@ -417,7 +417,7 @@ impl<K: Kind> Watcher<K> {
     /// Follows the kind for ever, or until the server does not have it.
     async fn follow(&mut self, store: &mut Writer<K>, while_served: bool) {
         let mut backoff = Backoff::new(self.pace.bounds());
-        let mut repeats = RepeatLimiter::default();
+        let mut repeats = LogRepeatLimiter::default();
         let mut health = Health::default();
         let mut others = self.peers.0.subscribe();
         let mut forgotten = 0;
@@ -481,8 +481,8 @@ struct Health {
     /// The peers were notified that the server answers again.
     told: bool,
     /// The last warning about objects.
-    unreadable: RepeatLimiter,
-    left_out: RepeatLimiter,
+    unreadable: LogRepeatLimiter,
+    left_out: LogRepeatLimiter,
 }
 
 impl Health {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{
-    Endpoint, EndpointAddress, Labels, Port, Protocol as Speaks, Reason, Registry, Resolution,
-    Service, ServiceKey, Shards, Target, World,
+    Endpoint, EndpointAddress, EndpointShards, Labels, Port, Protocol as Speaks, Reason, Registry,
+    Resolution, Service, ServiceKey, Target, World,
 };
 use xds::node::Node;
 use xds::settings::Settings;
@@ -47,7 +47,7 @@ fn world(services: impl IntoIterator<Item = usize>, change: usize) -> World {
         };
         let address = EndpointAddress::read(&yaml::address(service, 0, change));
         let endpoint = Endpoint::new(address, yaml::PORT, "http");
-        let shards = Shards::from([("Kubernetes".into(), Arc::from([endpoint]))]);
+        let shards = EndpointShards::from([("Kubernetes".into(), Arc::from([endpoint]))]);
         Arc::make_mut(&mut world.services).insert(key.clone(), Arc::new(described));
         Arc::make_mut(&mut world.endpoints).insert(key, Arc::new(shards));
     }

@@ -9,9 +9,9 @@ use serde_json::{Map, Value as Json};
 use super::fields::{Walker, unknown_field, wanted};
 use super::kinds::{self, Check, Kind};
 use super::{Finding, Object, Severity};
+use crate::did_you_mean::nearest;
 use crate::finding::quoted;
 use crate::names::is_label;
-use crate::nearest::nearest;
 use crate::schema::{FieldKind as Of, Key};
 use crate::wire;
 

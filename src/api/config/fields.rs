@@ -10,8 +10,8 @@ use serde_json::{Map, Value as Json};
 use super::path::Path;
 use super::scalars;
 use super::{Finding, Severity};
+use crate::did_you_mean::near;
 use crate::finding::{Findings, quoted};
-use crate::nearest::near;
 use crate::schema::{Field, FieldKind, Key, Message, Shape};
 use crate::text::first_letters;
 

@@ -6,7 +6,7 @@ mod earlier;
 mod effect;
 
 use super::{Finding, rules};
-use crate::nearest::nearest;
+use crate::did_you_mean::nearest;
 use crate::schema::{self, Message};
 
 pub use earlier::EARLIER;

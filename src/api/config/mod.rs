@@ -12,6 +12,7 @@ pub mod collections;
 #[cfg(test)]
 #[path = "crds/tests.rs"]
 mod crds;
+pub mod discovery_notes;
 pub mod document;
 mod envelope;
 mod fields;
@@ -20,14 +21,13 @@ mod path;
 pub mod regex_size;
 pub mod rules;
 mod scalars;
-pub mod served;
 #[cfg(test)]
 #[allow(
     clippy::needless_pass_by_value,
     reason = "values are made where they are wanted"
 )]
 mod tests;
-mod verdict;
+mod validation;
 
 use std::collections::BTreeMap;
 
@@ -119,14 +119,14 @@ pub fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
 /// An object, and what is wrong with it, fields and rules, in the order of the text. At most a hundred are kept, see [`limit`].
 #[must_use]
 pub fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
-    verdict::check(value)
+    validation::check(value)
 }
 
 /// As [`check`], with all findings and in no order: for one who adds some, and then calls [`document::Part::order`] and
 /// [`limit`].
 #[must_use]
 pub fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
-    verdict::check_all(value)
+    validation::check_all(value)
 }
 
 /// A hundred, and last one of each severity that says how many more there are. Warnings are left out first: whoever is

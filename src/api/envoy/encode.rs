@@ -10,9 +10,9 @@ use serde_json::{Map, Value as Json};
 use super::descriptions::{DescribedField, DescribedMessage, Descriptions, kind};
 use super::numbers::{float, signed, unsigned, zigzag};
 use super::{TYPE_URL, described};
+use crate::did_you_mean::nearest;
 use crate::finding::{Finding, push_index, push_key, quoted};
 use crate::google::protobuf::Struct;
-use crate::nearest::nearest;
 use crate::proto_json::BASE64;
 use crate::wire::{
     DEEPEST, WireScalar, decode_struct, encode_struct, encode_value, length_delimited,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value as Json};
 
 use crate::config::document::Part;
-use crate::config::rules::mesh::{self as rules, Use};
+use crate::config::rules::mesh::{self as rules, MeshConfigUse};
 use crate::config::{Finding, Severity, limit, read_message};
 use crate::overlay;
 use crate::read::{self, Read};
@@ -66,7 +66,7 @@ pub struct Parsed<T> {
 /// A text that is malformed, of a wrong type or not valid, with its path.
 pub fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     over(&defaults(), text, LIMITS, |merged, written| {
-        rules::whole(merged, written, Use::Own)
+        rules::whole(merged, written, MeshConfigUse::Own)
     })
 }
 
@@ -77,7 +77,7 @@ pub fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
 /// As [`parse`].
 pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     over(base, text, LIMITS, |merged, written| {
-        rules::whole(merged, written, Use::Discovery)
+        rules::whole(merged, written, MeshConfigUse::Discovery)
     })
 }
 
@@ -89,7 +89,7 @@ pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, I
 /// As [`parse`].
 pub fn parse_served(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     let mut parsed = over(&galley_defaults(), text, LIMITS, |merged, written| {
-        rules::whole(merged, written, Use::Served)
+        rules::whole(merged, written, MeshConfigUse::Served)
     })?;
     parsed.warnings = document(text, LIMITS)?
         .as_ref()

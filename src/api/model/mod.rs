@@ -29,7 +29,7 @@ pub use protocol::{Protocol, UnknownProtocol};
 pub use service::{Port, Registry, Resolution, Service, ServiceKey, Target};
 pub use workload::{Workload, WorkloadKey};
 pub use world::{
-    Configured, DISTRIBUTION, DRY_RUN, Objects, Shards, World, is_dry_run, is_near,
+    Configured, DISTRIBUTION, DRY_RUN, EndpointShards, Objects, World, is_dry_run, is_near,
     is_near_by_field,
 };
 

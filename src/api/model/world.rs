@@ -14,7 +14,7 @@ use crate::security::{
 };
 
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
-pub type Shards = BTreeMap<ClusterId, Arc<[Endpoint]>>;
+pub type EndpointShards = BTreeMap<ClusterId, Arc<[Endpoint]>>;
 
 /// An object of configuration: where it is from, and what it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub type Objects<T> = BTreeMap<(Arc<str>, Arc<str>), Arc<Configured<T>>>;
 pub struct World {
     pub services: Arc<BTreeMap<ServiceKey, Arc<Service>>>,
     /// Endpoints of the services. A service without any may be missing here, and endpoints without a service are not served.
-    pub endpoints: Arc<BTreeMap<ServiceKey, Arc<Shards>>>,
+    pub endpoints: Arc<BTreeMap<ServiceKey, Arc<EndpointShards>>>,
     pub workloads: Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
     pub mesh: Arc<MeshConfig>,
     pub networks: Arc<MeshNetworks>,
@@ -140,7 +140,7 @@ mod tests {
         let key = ServiceKey::new("a.demo.svc.cluster.local", "demo");
         let mut world = World::new(Arc::new(MeshConfig::default()));
         assert_eq!(world.endpoints_of(&key).count(), 0);
-        let shards = Shards::from([
+        let shards = EndpointShards::from([
             ("west".into(), Arc::from([endpoint(3)])),
             ("east".into(), Arc::from([endpoint(1), endpoint(2)])),
         ]);

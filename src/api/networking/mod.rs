@@ -1,6 +1,6 @@
 //! Objects of configuration as types: services that no registry has, what a proxy listens on, and the rules of the mesh.
 //!
-//! [`config`] alone says whether one is valid, whoever has it. [`config::served`] says what discovery makes of a valid one that
+//! [`config`] alone says whether one is valid, whoever has it. [`config::discovery_notes`] says what discovery makes of a valid one that
 //! it cannot serve as it is written, beside the notes about it.
 
 #[cfg(test)]

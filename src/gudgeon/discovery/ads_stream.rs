@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use bytes::Bytes;
 use hyper::body::Body;
 use tokio::sync::OwnedSemaphorePermit;
@@ -303,7 +303,7 @@ where
         match heard {
             RequestOutcome::Nacked(times) => {
                 self.hub.metrics.rejected(request.kind);
-                if worth_a_line(times)
+                if should_log_repeat(times)
                     && let Some(more) = self.hub.log_limiters.refusals.more()
                 {
                     let words = request.error.as_deref().unwrap_or_default();

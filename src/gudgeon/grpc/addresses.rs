@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use tracing::warn;
 
 use super::peer::Address;
@@ -67,7 +67,7 @@ impl AddressLimit {
 impl AddressLimit {
     fn refuse(&self, address: &Address) {
         let times = 1 + self.refused.fetch_add(1, Ordering::Relaxed);
-        if worth_a_line(times) {
+        if should_log_repeat(times) {
             let Self { what, most, .. } = self;
             warn!(
                 "refused a {what} of {address}: its address has {most}{repeated}",

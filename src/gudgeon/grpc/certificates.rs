@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use rustls::RootCertStore;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -60,7 +60,7 @@ async fn keep(certificates: Certificates, current: watch::Sender<Option<Acceptor
                 Err(cause) => {
                     failed += 1;
                     pause = SOON;
-                    if worth_a_line(failed) {
+                    if should_log_repeat(failed) {
                         error!(
                             "cannot use certificates of {chain}: {cause}{repeated}",
                             repeated = api::times(failed)

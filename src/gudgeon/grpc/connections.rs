@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -209,7 +209,7 @@ pub(crate) async fn run(
             }
             Err(cause) => {
                 refused += 1;
-                if worth_a_line(refused) {
+                if should_log_repeat(refused) {
                     warn!(
                         "cannot accept a connection: {cause}{repeated}",
                         repeated = api::times(refused)

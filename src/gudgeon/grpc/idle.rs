@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use tokio::sync::Notify;
 use tracing::warn;
 
@@ -176,7 +176,7 @@ impl Members {
         if let Some(member) = chosen.and_then(|id| self.all.remove(&id)) {
             member.evicted.notify_one();
             self.evicted += 1;
-            if worth_a_line(self.evicted) {
+            if should_log_repeat(self.evicted) {
                 let times = self.evicted;
                 warn!(
                     "closed a connection for the next one: too many are without a stream{repeated}",

@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use tokio::sync::Notify;
 use tonic::Status;
 use tracing::warn;
@@ -168,7 +168,7 @@ impl UnfinishedMessages {
         self.bytes -= held.bytes;
         held.evicted.notify_one();
         self.evicted += 1;
-        if worth_a_line(self.evicted) {
+        if should_log_repeat(self.evicted) {
             let (address, times) = (&held.peer.address, self.evicted);
             warn!("ended a stream of {address}: too many messages are not whole ({times} times)");
         }

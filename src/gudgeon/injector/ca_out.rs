@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use tokio::sync::watch;
 use tracing::error;
 
@@ -36,7 +36,7 @@ pub(super) async fn keep(path: PathBuf, mut ca: watch::Receiver<Option<Arc<str>>
                 break;
             };
             failed += 1;
-            if worth_a_line(failed) {
+            if should_log_repeat(failed) {
                 error!("{cause}{repeated}", repeated = api::times(failed));
             }
             tokio::time::sleep(AGAIN).await;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use tracing::error;
 
 use crate::beside::Beside;
@@ -69,7 +69,7 @@ pub(crate) async fn beat(mut file: Beside, interval: Duration) {
             Ok(()) => failed = 0,
             Err(cause) => {
                 failed += 1;
-                if worth_a_line(failed) {
+                if should_log_repeat(failed) {
                     error!("{cause}{repeated}", repeated = api::times(failed));
                 }
             }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use inject::NativeSidecars;
 use sources::{
     Access, DesiredState, ObjectSource as _, Pace, Reconciler, ReconcilerHandle, Selection,
@@ -106,7 +106,7 @@ async fn ask<F: Future<Output = Result<Version, E>>, E: std::fmt::Display>(
             }
             Err(cause) => {
                 failed += 1;
-                if worth_a_line(failed) {
+                if should_log_repeat(failed) {
                     warn!(
                         "{cause}{repeated}: native sidecars stay as they are",
                         repeated = api::times(failed)

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use tonic::Code;
 use tracing::warn;
 
@@ -89,7 +89,7 @@ impl Link {
             let cause = self.once(&mut failed).await;
             let now = clock.now();
             failed += 1;
-            if worth_a_line(failed)
+            if should_log_repeat(failed)
                 && let Some(more) = self.held.lines.ends.more()
             {
                 warn!(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::backoff::Backoff;
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use hyper::header::{HeaderName, HeaderValue};
 use mcp::collections::Collections;
 use mcp::limits::BACKOFF;
@@ -128,7 +128,7 @@ impl SourceDialer {
                 backoff.reset();
             }
             failed += 1;
-            if worth_a_line(failed)
+            if should_log_repeat(failed)
                 && let Some(more) = ends.more()
             {
                 let (place, code, words) = (&self.place, status.code(), status.message());

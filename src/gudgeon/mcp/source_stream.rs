@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use bytes::Bytes;
 use hyper::body::Body;
 use mcp::message::RequestResources;
@@ -198,7 +198,7 @@ where
             RequestKind::Acked => counters.acked(collection),
             RequestKind::Nacked(code) => {
                 let times = counters.nacked(collection, code);
-                if worth_a_line(times) {
+                if should_log_repeat(times) {
                     let error = request.error_detail.as_ref();
                     let words = error.map_or("", |error| error.message.as_str());
                     let words = api::text::first_letters(words, WORDS);
@@ -211,7 +211,7 @@ where
             }
             RequestKind::Stale => {
                 let times = counters.stale(collection);
-                if worth_a_line(times) {
+                if should_log_repeat(times) {
                     let name = stream.name();
                     info!(
                         "{name} answers an older response of {collection}{repeated}",

@@ -25,7 +25,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -146,7 +146,7 @@ pub(crate) async fn run<S: Service>(
             }
             Err(cause) => {
                 refused += 1;
-                if worth_a_line(refused) {
+                if should_log_repeat(refused) {
                     warn!(
                         "cannot accept a connection: {cause}{repeated}",
                         repeated = api::times(refused)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::repeats::worth_a_line;
+use api::log_repeats::should_log_repeat;
 use tokio::sync::watch;
 use tracing::{error, info};
 
@@ -49,7 +49,7 @@ pub(crate) async fn renew(
             }
             Err(cause) => {
                 failed += 1;
-                if worth_a_line(failed) {
+                if should_log_repeat(failed) {
                     error!(
                         "cannot renew the self-signed certificate: {cause}{repeated}",
                         repeated = api::times(failed)

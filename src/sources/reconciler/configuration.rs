@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::backoff::Backoff;
-use api::repeats::RepeatLimiter;
+use api::log_repeats::LogRepeatLimiter;
 use api::times;
 use kube::core::Request;
 use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
@@ -55,7 +55,7 @@ pub(super) struct ConfigurationReconciler {
     again: Option<Instant>,
     /// The times of recent writes.
     recent: Vec<Instant>,
-    pub(super) repeats: RepeatLimiter,
+    pub(super) repeats: LogRepeatLimiter,
     /// Entries of other services, as last reported.
     pub(super) others: Vec<String>,
     /// The object in the store when a write was answered, and the answer, which is newer.
@@ -82,7 +82,7 @@ impl ConfigurationReconciler {
             backoff: Backoff::new(reconciler.pace.bounds()),
             again: None,
             recent: Vec::new(),
-            repeats: RepeatLimiter::default(),
+            repeats: LogRepeatLimiter::default(),
             others: Vec::new(),
             answered: None,
         }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use api::backoff::{Backoff, Bounds};
-use api::repeats::RepeatLimiter;
+use api::log_repeats::LogRepeatLimiter;
 use api::times;
 use kube::core::Request;
 use kube::core::params::{GetParams, ListParams, PostParams};
@@ -89,7 +89,7 @@ pub(crate) struct RefusalProbe {
 impl RefusalProbe {
     /// Sends true once, and ends.
     pub(crate) async fn run(self, seen: watch::Sender<bool>) {
-        let mut repeats = RepeatLimiter::default();
+        let mut repeats = LogRepeatLimiter::default();
         let mut backoff = Backoff::new(BOUNDS);
         let begin = Instant::now();
         loop {

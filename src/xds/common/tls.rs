@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use api::config::served::is_sni;
+use api::config::discovery_notes::is_sni;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::TransportSocketMatch;
 use envoy_types::pb::envoy::config::core::v3 as core;

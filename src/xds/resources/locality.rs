@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api::config::served::MOST_FAILOVER_LABELS;
+use api::config::discovery_notes::MOST_FAILOVER_LABELS;
 use api::istio::networking::v1alpha3::locality_load_balancer_setting::Distribute;
 use api::istio::networking::v1alpha3::{LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 use api::model::{ClusterId, Endpoint, Labels, Locality, Service};

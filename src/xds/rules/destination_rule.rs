@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::served::{MOST_FAILOVER_LABELS, MOST_SUBSETS};
+use api::config::discovery_notes::{MOST_FAILOVER_LABELS, MOST_SUBSETS};
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::istio::networking::v1alpha3::load_balancer_settings::{
     ConsistentHashLb, LbPolicy as Written, SimpleLb,

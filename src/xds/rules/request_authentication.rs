@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use api::config::served::{is_header_name, is_one_line, is_output_header};
+use api::config::discovery_notes::{is_header_name, is_one_line, is_output_header};
 use api::model::ObjectRef;
 use api::security::jwt_rule::Presence;
 use api::security::{JwtRule, KeySet, KeysPlace, RequestAuthentication};

@@ -8,7 +8,7 @@ mod matching;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::config::served::is_parameter;
+use api::config::discovery_notes::is_parameter;
 use api::istio::networking::v1alpha3::{Destination, HttpMatchRequest, HttpRoute};
 use api::model::ObjectRef;
 use api::networking::VirtualService;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use api::config::served::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
+use api::config::discovery_notes::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
 use api::envoy;
 use api::model::{Configured, Labels, ObjectRef, World, selects};
 use api::networking::EnvoyFilter;
@@ -285,7 +285,7 @@ fn selector(spec: &EnvoyFilter) -> Labels {
     }
 }
 
-/// Reads the patches of an object. A patch that does not decode is a note of the object: see `api::config::served`.
+/// Reads the patches of an object. A patch that does not decode is a note of the object: see `api::config::discovery_notes`.
 fn read(object: &Arc<Configured<EnvoyFilter>>) -> Read {
     let from = Rule::new(object, Vec::new()).from;
     let mut patches = Vec::new();

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use api::config::served::is_service;
+use api::config::discovery_notes::is_service;
 use api::istio::r#type::v1beta1::PolicyTargetReference;
 use api::model::{Labels, Objects, Registry, World, selects};
 use api::networking::DiscoveryKind;

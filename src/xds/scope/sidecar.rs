@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::config::served::egress_socket;
+use api::config::discovery_notes::egress_socket;
 use api::model::{Labels, Protocol, World, selects};
 use api::names::full_host;
 use api::networking::{CaptureMode, Destination, IstioEgressListener, Sidecar, VirtualService};

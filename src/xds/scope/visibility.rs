@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use api::config::served::MOST_EGRESS_LISTENERS;
+use api::config::discovery_notes::MOST_EGRESS_LISTENERS;
 use api::istio::networking::v1alpha3::load_balancer_settings::LbPolicy;
 use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::HashKey;
 use api::istio::networking::v1alpha3::outbound_traffic_policy::Mode;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use api::config::served::MOST_FAILOVER_LABELS;
+use api::config::discovery_notes::MOST_FAILOVER_LABELS;
 use api::model::{Labels, World};
 
 use crate::resources::locality::{EndpointPlace, OF_PLACES, is_on, named_label};

@@ -106,7 +106,7 @@ impl PortEndpoints {
 
 #[cfg(test)]
 mod tests {
-    use api::model::{Resolution, Shards};
+    use api::model::{EndpointShards, Resolution};
 
     use super::super::tests::{add, endpoint, service, world};
     use super::*;
@@ -120,7 +120,7 @@ mod tests {
             let one = service("b", &ports, Resolution::Static);
             let key = one.key.clone();
             add(&mut world, one.clone(), Vec::new());
-            let mut shards = Shards::new();
+            let mut shards = EndpointShards::new();
             for (cluster, first) in [("east", 1), ("west", 3)] {
                 let places = (first..first + 2).flat_map(|last| {
                     (1..=count).map(move |port| {

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 use api::mesh;
 use api::model::{
-    Endpoint, EndpointAddress, Labels, Port, Protocol, Registry, Resolution, ServiceKey, Shards,
-    Target,
+    Endpoint, EndpointAddress, EndpointShards, Labels, Port, Protocol, Registry, Resolution,
+    ServiceKey, Target,
 };
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
@@ -61,7 +61,7 @@ pub(super) fn endpoint(address: &str, port: u16, port_name: &str) -> Endpoint {
 }
 
 pub(super) fn add(world: &mut World, service: Service, endpoints: Vec<Endpoint>) {
-    let shards = Shards::from([("Kubernetes".into(), endpoints.into())]);
+    let shards = EndpointShards::from([("Kubernetes".into(), endpoints.into())]);
     Arc::make_mut(&mut world.endpoints).insert(service.key.clone(), Arc::new(shards));
     Arc::make_mut(&mut world.services).insert(service.key.clone(), Arc::new(service));
 }
@@ -510,7 +510,7 @@ fn an_endpoint_says_its_network() {
         let mut own = endpoint("10.1.0.2", 80, "p80");
         own.network = Some("mine".into());
         let b = service("b", &[(80, "HTTP")], Resolution::Static);
-        let shards = Shards::from([
+        let shards = EndpointShards::from([
             (
                 "Kubernetes".into(),
                 vec![

@@ -12,7 +12,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::model::{Endpoint, Health, Locality, Resolution, Shards, TlsMode, World};
+use api::model::{Endpoint, EndpointShards, Health, Locality, Resolution, TlsMode, World};
 use proptest::prelude::*;
 use support::{Builder, node, settings};
 use xds::node::Node;
@@ -392,7 +392,7 @@ fn shards_of_a_cluster_that_goes_take_their_endpoints_along() {
         .end();
     let mut world = builder.0;
     let key = world.services.keys().next().unwrap().clone();
-    let shards = Shards::from([(
+    let shards = EndpointShards::from([(
         "east".into(),
         Arc::from([Endpoint::new(
             api::model::EndpointAddress::read("10.0.0.2"),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{
-    Endpoint, EndpointAddress, Labels, Port, Protocol as Speaks, Reason, Registry, Resolution,
-    Service, ServiceKey, Shards, Target, World,
+    Endpoint, EndpointAddress, EndpointShards, Labels, Port, Protocol as Speaks, Reason, Registry,
+    Resolution, Service, ServiceKey, Target, World,
 };
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -66,7 +66,7 @@ fn world(names: &[&str], last: u8) -> World {
             balancers: Default::default(),
         };
         let address = EndpointAddress::Ip([10, 0, 0, last].into());
-        let shards = Shards::from([(
+        let shards = EndpointShards::from([(
             "Kubernetes".into(),
             Arc::from([Endpoint::new(address, 8080, "http")]),
         )]);

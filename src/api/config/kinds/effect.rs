@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::earlier::replacement;
 use super::{Check, Kind, MIXER};
-use crate::config::{Finding, Object, served};
+use crate::config::{Finding, Object, discovery_notes};
 use crate::model::{DRY_RUN, is_dry_run};
 
 /// A part of gudgeon that acts on objects.
@@ -77,7 +77,7 @@ pub fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         Effect::Enforced { without, .. } => without,
         Effect::Read => &[],
     };
-    let mut found = served::notes(kind, spec);
+    let mut found = discovery_notes::notes(kind, spec);
     for path in without {
         unused(path, spec, "spec", &mut found);
     }

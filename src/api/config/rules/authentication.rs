@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::at::At;
 use super::context::Context;
+use super::cursor::Cursor;
 use super::{parts, predicates as is};
 use crate::finding::quoted;
 
@@ -46,7 +46,7 @@ pub(super) fn named_default(context: &Context<'_>) {
     }
 }
 
-fn methods(spec: &At<'_>) {
+fn methods(spec: &Cursor<'_>) {
     let mut issuers = HashSet::new();
     for peer in spec.get("peers").items() {
         let token = peer.get("jwt");
@@ -62,7 +62,7 @@ fn methods(spec: &At<'_>) {
     }
 }
 
-fn jwt<'a>(token: &At<'a>, issuers: &mut HashSet<&'a str>) {
+fn jwt<'a>(token: &Cursor<'a>, issuers: &mut HashSet<&'a str>) {
     let issuer = token.get("issuer");
     if issuer.not_empty() && !issuers.insert(issuer.text()) {
         issuer.fail(format!("duplicate issuer {}", quoted(issuer.text())));

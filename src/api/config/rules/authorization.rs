@@ -1,7 +1,7 @@
 //! AuthorizationPolicy: who may do what.
 
-use super::at::{At, Wrong};
 use super::context::Context;
+use super::cursor::{Cursor, Violation};
 use super::{parts, predicates as is, security};
 use crate::finding::quoted;
 
@@ -59,7 +59,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     }
 }
 
-fn check_rule(rule: &At<'_>, custom: bool) {
+fn check_rule(rule: &Cursor<'_>, custom: bool) {
     for name in ["from", "to"] {
         let list = rule.get(name);
         if list.is_set() {
@@ -83,7 +83,7 @@ fn check_rule(rule: &At<'_>, custom: bool) {
     }
 }
 
-fn one_list(at: &At<'_>, names: &[&'static str]) {
+fn one_list(at: &Cursor<'_>, names: &[&'static str]) {
     if at.lacks(names) {
         at.fail(format!("needs one of {}", names.join(", ")));
     }
@@ -93,7 +93,7 @@ fn one_list(at: &At<'_>, names: &[&'static str]) {
 }
 
 /// An empty text has been said already.
-fn filled(predicate: impl Fn(&str) -> Wrong) -> impl Fn(&str) -> Wrong {
+fn filled(predicate: impl Fn(&str) -> Violation) -> impl Fn(&str) -> Violation {
     move |text| {
         if text.is_empty() {
             None
@@ -103,7 +103,7 @@ fn filled(predicate: impl Fn(&str) -> Wrong) -> impl Fn(&str) -> Wrong {
     }
 }
 
-fn check_source(source: &At<'_>, custom: bool) {
+fn check_source(source: &Cursor<'_>, custom: bool) {
     one_list(source, &SOURCE);
     for name in SOURCE {
         let list = source.get(name);
@@ -127,7 +127,7 @@ fn check_source(source: &At<'_>, custom: bool) {
     }
 }
 
-fn service_accounts(list: &At<'_>) {
+fn service_accounts(list: &Cursor<'_>) {
     const MOST: usize = 16;
     const LONGEST: usize = 320;
     if list.list().len() > MOST {
@@ -150,7 +150,7 @@ fn service_accounts(list: &At<'_>) {
     );
 }
 
-fn trust_domain(name: &str) -> Wrong {
+fn trust_domain(name: &str) -> Violation {
     let inner = name.strip_prefix('*').or_else(|| name.strip_suffix('*'));
     let holds = !inner.unwrap_or(name).contains('*') && !name.contains('/');
     (!holds).then(|| {
@@ -159,7 +159,7 @@ fn trust_domain(name: &str) -> Wrong {
     })
 }
 
-fn check_operation(operation: &At<'_>) {
+fn check_operation(operation: &Cursor<'_>) {
     one_list(operation, &OPERATION);
     for name in ["ports", "notPorts"] {
         parts::each(&operation.get(name), filled(port));
@@ -170,14 +170,14 @@ fn check_operation(operation: &At<'_>) {
 }
 
 /// 0 to 65535, as digits.
-fn port(text: &str) -> Wrong {
+fn port(text: &str) -> Violation {
     let digits = text.bytes().all(|letter| letter.is_ascii_digit());
     let holds = digits && text.parse::<u16>().is_ok();
     (!holds).then(|| format!("port {} is not in 0..65535", quoted(text)))
 }
 
 /// `{*}` is one segment, `{**}` all that follow.
-fn path(text: &str) -> Wrong {
+fn path(text: &str) -> Violation {
     if !text.contains(['{', '}']) {
         return None;
     }
@@ -226,7 +226,7 @@ const GONE: [(&str, &str); 4] = [
     ("destination.user", "the selector of the policy"),
 ];
 
-fn condition(when: &At<'_>, custom: bool) {
+fn condition(when: &Cursor<'_>, custom: bool) {
     let key = when.get("key");
     if key.required_text() && key.check(known_key(key.text())) && custom {
         let text = key.text();
@@ -254,7 +254,7 @@ fn condition(when: &At<'_>, custom: bool) {
     }
 }
 
-fn known_key(key: &str) -> Wrong {
+fn known_key(key: &str) -> Violation {
     let (name, brackets) = match key.find('[') {
         Some(at) => key.split_at(at),
         None => (key, ""),
@@ -281,7 +281,7 @@ fn known_key(key: &str) -> Wrong {
 }
 
 /// Returns true if a rule asks only for what a TCP connection does not have.
-fn only_http(rule: &At<'_>) -> bool {
+fn only_http(rule: &Cursor<'_>) -> bool {
     let http_source = ["requestPrincipals", "notRequestPrincipals"];
     let http_operation = [
         "hosts",

@@ -1,8 +1,8 @@
 //! TLS towards a server, as DestinationRule has it.
 
-use super::at::At;
+use super::cursor::Cursor;
 
-pub(super) fn check(at: &At<'_>) {
+pub(super) fn check(at: &Cursor<'_>) {
     let mode = at.get("mode").text();
     let by_name = at.has("credentialName");
     if mode == "MUTUAL" && at.lacks(&["credentialName"]) {

@@ -2,24 +2,29 @@
 
 use serde_json::Value;
 
-use super::at::{At, Out};
+use super::cursor::{Cursor, FindingCollector};
 
 /// Its name, and its `spec` as a place.
 pub(in crate::config) struct Context<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
-    pub(super) spec: At<'a>,
+    pub(super) spec: Cursor<'a>,
     /// The place of its name.
-    pub(super) name_at: At<'a>,
+    pub(super) name_at: Cursor<'a>,
 }
 
 impl<'a> Context<'a> {
-    pub(super) fn new(namespace: &'a str, name: &'a str, spec: &'a Value, out: &'a Out) -> Self {
+    pub(super) fn new(
+        namespace: &'a str,
+        name: &'a str,
+        spec: &'a Value,
+        out: &'a FindingCollector,
+    ) -> Self {
         Self {
             namespace,
             name,
-            spec: At::root("spec", spec, out),
-            name_at: At::root("metadata", &Value::Null, out).get("name"),
+            spec: Cursor::root("spec", spec, out),
+            name_at: Cursor::root("metadata", &Value::Null, out).get("name"),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::at::At;
 use super::context::Context;
+use super::cursor::Cursor;
 use super::{client_tls, locality, parts, pool, predicates as is};
 use crate::finding::quoted;
 
@@ -31,7 +31,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     }
 }
 
-fn subsets(subsets: &At<'_>) {
+fn subsets(subsets: &Cursor<'_>) {
     let mut known = HashSet::new();
     for subset in subsets.items() {
         if !subset.is_set() {
@@ -50,7 +50,7 @@ fn subsets(subsets: &At<'_>) {
     }
 }
 
-fn traffic_policy(at: &At<'_>) {
+fn traffic_policy(at: &Cursor<'_>) {
     let all = [
         "loadBalancer",
         "connectionPool",
@@ -95,9 +95,9 @@ fn traffic_policy(at: &At<'_>) {
 }
 
 /// Settings of a policy that a port may have of its own, too.
-fn settings(at: &At<'_>) {
+fn settings(at: &Cursor<'_>) {
     for (name, rule) in [
-        ("loadBalancer", load_balancer as fn(&At<'_>)),
+        ("loadBalancer", load_balancer as fn(&Cursor<'_>)),
         ("connectionPool", pool::check),
         ("outlierDetection", outlier_detection),
         ("tls", client_tls::check),
@@ -113,7 +113,7 @@ fn settings(at: &At<'_>) {
     }
 }
 
-fn outlier_detection(at: &At<'_>) {
+fn outlier_detection(at: &Cursor<'_>) {
     parts::duration(&at.get("interval"));
     parts::duration(&at.get("baseEjectionTime"));
     parts::pct(&at.get("maxEjectionPercent"));
@@ -135,7 +135,7 @@ fn outlier_detection(at: &At<'_>) {
     }
 }
 
-fn load_balancer(at: &At<'_>) {
+fn load_balancer(at: &Cursor<'_>) {
     let hash = at.get("consistentHash");
     hash_key(&hash);
     cookie(&hash.get("httpCookie"));
@@ -172,7 +172,7 @@ fn load_balancer(at: &At<'_>) {
 }
 
 /// A ring without a key spreads requests at random.
-fn hash_key(hash: &At<'_>) {
+fn hash_key(hash: &Cursor<'_>) {
     let keys = [
         "httpHeaderName",
         "httpCookie",
@@ -190,7 +190,7 @@ fn hash_key(hash: &At<'_>) {
     }
 }
 
-fn cookie(at: &At<'_>) {
+fn cookie(at: &Cursor<'_>) {
     if !at.is_set() {
         return;
     }

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::at::At;
 use super::context::Context;
+use super::cursor::Cursor;
 use super::parts;
 
 pub(in crate::config) fn check(context: &Context<'_>) {
@@ -25,7 +25,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
         .for_each(|one| patch(&one));
 }
 
-fn filter(filter: &At<'_>) {
+fn filter(filter: &Cursor<'_>) {
     let kind = filter.get("filterType");
     if matches!(kind.text(), "" | "INVALID") {
         kind.fail("is required");
@@ -41,7 +41,7 @@ fn filter(filter: &At<'_>) {
 /// The kinds of objects that a place may be matched by.
 const KINDS: [&str; 4] = ["listener", "routeConfiguration", "cluster", "waypoint"];
 
-fn patch(one: &At<'_>) {
+fn patch(one: &Cursor<'_>) {
     let apply_to = one.get("applyTo");
     if matches!(apply_to.text(), "" | "INVALID") {
         apply_to.fail("is required");
@@ -62,7 +62,7 @@ fn patch(one: &At<'_>) {
     parts_of_match(&place, &apply_to);
 }
 
-fn parts_of_match(place: &At<'_>, apply_to: &At<'_>) {
+fn parts_of_match(place: &Cursor<'_>, apply_to: &Cursor<'_>) {
     let version = place.to(["proxy", "proxyVersion"]);
     if !version.is_empty() {
         parts::regex_of(&version);
@@ -110,7 +110,7 @@ fn parts_of_match(place: &At<'_>, apply_to: &At<'_>) {
 }
 
 /// Checks the types that a patch puts in: Envoy knows them.
-fn configured(at: &At<'_>) {
+fn configured(at: &Cursor<'_>) {
     match at.value() {
         Some(Value::Object(_)) => {
             for name in ["typed_config", "typedConfig"] {
@@ -130,7 +130,7 @@ fn configured(at: &At<'_>) {
     }
 }
 
-fn typed_config(typed: &At<'_>) {
+fn typed_config(typed: &Cursor<'_>) {
     const PREFIX: &str = "type.googleapis.com/";
     let kind = typed.get("@type");
     match kind.text().strip_prefix(PREFIX) {

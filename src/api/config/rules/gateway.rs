@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::at::{At, Wrong};
 use super::context::Context;
+use super::cursor::{Cursor, Violation};
 use super::{parts, predicates as is, server_tls};
 use crate::finding::quoted;
 
@@ -29,7 +29,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     }
 }
 
-fn port<'a>(port: &At<'a>, bind: &At<'_>, bound: bool, names: &mut HashSet<&'a str>) {
+fn port<'a>(port: &Cursor<'a>, bind: &Cursor<'_>, bound: bool, names: &mut HashSet<&'a str>) {
     if !port.required() {
         return;
     }
@@ -65,7 +65,7 @@ pub fn served_host(text: &str) -> Option<String> {
 }
 
 /// `[NS/]HOST`.
-fn host(text: &str) -> Wrong {
+fn host(text: &str) -> Violation {
     let Some((namespace, host)) = text.split_once('/') else {
         return served_host(text);
     };
@@ -78,7 +78,7 @@ fn host(text: &str) -> Wrong {
     served_host(host)
 }
 
-fn tls(server: &At<'_>) {
+fn tls(server: &Cursor<'_>) {
     let tls = server.get("tls");
     let protocol = server.to(["port", "protocol"]).text();
     // Without a protocol, which was said, nobody knows what belongs to it.

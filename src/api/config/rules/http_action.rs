@@ -1,11 +1,11 @@
 //! The actions of a VirtualService's rule: redirect, rewrite, direct response, retries, faults, CORS.
 
-use super::at::{At, Wrong};
+use super::cursor::{Cursor, Violation};
 use super::{parts, predicates as is};
-use crate::config::served::grpc_status;
+use crate::config::discovery_notes::grpc_status;
 use crate::finding::quoted;
 
-pub(super) fn redirect(at: &At<'_>) {
+pub(super) fn redirect(at: &Cursor<'_>) {
     let known = ["uri", "authority", "scheme", "port", "derivePort"];
     at.apart("uri", "prefixRewrite");
     if at.lacks(&known) && at.lacks(&["prefixRewrite"]) {
@@ -38,7 +38,7 @@ fn is_of_authority(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "-._~!$&'()*+,;=%:[]".contains(letter)
 }
 
-pub(super) fn rewrite(at: &At<'_>) {
+pub(super) fn rewrite(at: &Cursor<'_>) {
     at.apart("uri", "uriRegexRewrite");
     if at.lacks(&["uri", "uriRegexRewrite", "authority"]) {
         at.fail("needs uri, uriRegexRewrite or authority");
@@ -54,7 +54,7 @@ pub(super) fn rewrite(at: &At<'_>) {
     }
 }
 
-pub(super) fn direct_response(at: &At<'_>) {
+pub(super) fn direct_response(at: &Cursor<'_>) {
     const MOST: usize = 1 << 20;
     const MUCH: usize = 100 << 10;
     let status = at.get("status");
@@ -89,7 +89,7 @@ const RETRY_ON: [&str; 16] = [
     "unavailable",
 ];
 
-pub(super) fn retries(at: &At<'_>) {
+pub(super) fn retries(at: &Cursor<'_>) {
     let attempts = at.get("attempts");
     attempts.check(is::not_negative(attempts.number()));
     let settings = ["perTryTimeout", "retryOn", "retryRemoteLocalities"];
@@ -113,7 +113,7 @@ pub(super) fn retries(at: &At<'_>) {
     }
 }
 
-pub(super) fn fault(at: &At<'_>) {
+pub(super) fn fault(at: &Cursor<'_>) {
     let (abort, delay) = (at.get("abort"), at.get("delay"));
     if at.lacks(&["abort", "delay"]) {
         at.fail("needs abort or delay");
@@ -155,7 +155,7 @@ const METHODS: [&str; 10] = [
     "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "*",
 ];
 
-pub(super) fn cors(at: &At<'_>) {
+pub(super) fn cors(at: &Cursor<'_>) {
     parts::each(&at.get("allowOrigin"), origin);
     for one in at.get("allowOrigins").items() {
         let kinds = ["exact", "prefix", "regex"];
@@ -190,7 +190,7 @@ pub(super) fn cors(at: &At<'_>) {
 }
 
 /// `*`, or `[http[s]://]FQDN[:PORT]`.
-fn origin(text: &str) -> Wrong {
+fn origin(text: &str) -> Violation {
     let rest = ["http://", "https://"]
         .iter()
         .find_map(|scheme| text.strip_prefix(scheme))

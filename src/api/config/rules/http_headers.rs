@@ -1,9 +1,9 @@
 //! A VirtualService's operations on headers.
 
-use super::at::{At, Wrong};
+use super::cursor::{Cursor, Violation};
 
 /// `headers` of a route or of one of its destinations; `route` may set the authority, too.
-pub(super) fn check(headers: &At<'_>, route: &At<'_>) {
+pub(super) fn check(headers: &Cursor<'_>, route: &Cursor<'_>) {
     let mut authorities = usize::from(route.get("rewrite").has("authority"));
     for direction in ["request", "response"] {
         for operation in ["set", "add"] {
@@ -29,7 +29,7 @@ fn is_authority(name: &str) -> bool {
     name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")
 }
 
-fn name(name: &str, may_be_authority: bool) -> Wrong {
+fn name(name: &str, may_be_authority: bool) -> Violation {
     if name.is_empty() {
         return Some("must not be empty".to_owned());
     }
@@ -41,7 +41,7 @@ fn name(name: &str, may_be_authority: bool) -> Wrong {
         .then(|| "no name starts with \":\" except \":authority\"".to_owned())
 }
 
-fn value(text: &str) -> Wrong {
+fn value(text: &str) -> Violation {
     if text
         .chars()
         .any(|letter| letter.is_control() && letter != '\t')

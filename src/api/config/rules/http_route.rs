@@ -1,11 +1,11 @@
 //! A rule of a VirtualService for HTTP: what it matches and what it does; the parts of the latter are in `http_action`.
 
-use super::at::At;
-use super::virtual_service::Whole;
+use super::cursor::Cursor;
+use super::virtual_service::VirtualServiceFacts;
 use super::{http_action, http_headers, parts, predicates as is};
-use crate::config::served::claim_path;
+use crate::config::discovery_notes::claim_path;
 
-pub(super) fn check(route: &At<'_>, whole: &Whole<'_>) {
+pub(super) fn check(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
     if whole.delegate && route.get("delegate").is_set() {
         route.get("delegate").fail("not in a delegate");
     }
@@ -22,7 +22,7 @@ pub(super) fn check(route: &At<'_>, whole: &Whole<'_>) {
     http_headers::check(&route.get("headers"), route);
     destinations(route);
     for (name, rule) in [
-        ("redirect", http_action::redirect as fn(&At<'_>)),
+        ("redirect", http_action::redirect as fn(&Cursor<'_>)),
         ("rewrite", http_action::rewrite),
         ("directResponse", http_action::direct_response),
         ("retries", http_action::retries),
@@ -36,7 +36,7 @@ pub(super) fn check(route: &At<'_>, whole: &Whole<'_>) {
     }
 }
 
-fn action(route: &At<'_>) {
+fn action(route: &Cursor<'_>) {
     let known = ["route", "redirect", "directResponse", "delegate"];
     if route.lacks(&known) {
         route.fail("needs route, redirect, directResponse or delegate");
@@ -60,14 +60,14 @@ fn action(route: &At<'_>) {
     }
 }
 
-fn mirrors(route: &At<'_>) {
+fn mirrors(route: &Cursor<'_>) {
     route.apart("mirror", "mirrors");
     let percent = route.get("mirrorPercent");
     if percent.is_set() {
         percent.warn("use mirrorPercentage");
         parts::pct(&percent);
     }
-    let share = |at: &At<'_>| {
+    let share = |at: &Cursor<'_>| {
         let value = at.get("value");
         value.check(is::share(value.float()));
     };
@@ -85,7 +85,7 @@ fn mirrors(route: &At<'_>) {
     }
 }
 
-fn matches(one: &At<'_>, whole: &Whole<'_>) {
+fn matches(one: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
     for name in ["headers", "withoutHeaders"] {
         for (key, value) in one.get(name).entries() {
             if claim_path(key).is_none() {
@@ -111,7 +111,7 @@ fn matches(one: &At<'_>, whole: &Whole<'_>) {
     parts::connection_match(one);
 }
 
-fn destinations(route: &At<'_>) {
+fn destinations(route: &Cursor<'_>) {
     let all = route.get("route");
     for one in all.items() {
         if !one.is_set() {

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::at::At;
+use super::cursor::Cursor;
 use super::predicates as is;
 use crate::finding::quoted;
 
 /// Region, zone, subzone: deeper there is nothing.
 const DEEPEST: usize = 3;
 
-pub(super) fn check(at: &At<'_>) {
+pub(super) fn check(at: &Cursor<'_>) {
     at.apart("distribute", "failover");
     let by_place = [
         "topology.kubernetes.io/region",
@@ -46,7 +46,7 @@ pub(super) fn check(at: &At<'_>) {
     }
 }
 
-fn failover(one: &At<'_>) {
+fn failover(one: &Cursor<'_>) {
     let (from, to) = (one.get("from"), one.get("to"));
     for region in [&from, &to] {
         if region.text().contains(['/', '*']) {
@@ -60,7 +60,7 @@ fn failover(one: &At<'_>) {
 
 /// The places of one list or map: `*` stands last, in the list and in a place, no part is empty, none covers another. Keys of
 /// a map have no order: what comes off the wire has another one than what was written.
-fn localities(list: &[(&str, &At<'_>)], is_ordered: bool) {
+fn localities(list: &[(&str, &Cursor<'_>)], is_ordered: bool) {
     const STAR: &str = "\"*\" only once and last";
     let mut whole: HashMap<&str, &str> = HashMap::new();
     let mut above: HashMap<&str, &str> = HashMap::new();

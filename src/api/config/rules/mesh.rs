@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::Value;
 
-use super::at::{At, Out, Wrong};
+use super::cursor::{Cursor, FindingCollector, Violation};
 use super::{access_log, locality, parts, predicates as is};
 use crate::duration;
 use crate::finding::{Finding, quoted};
@@ -34,7 +34,7 @@ const OWN_PORTS: [i64; 5] = [15000, 15006, 15020, 15021, 15090];
 
 /// The user of a configuration: roles that work by one want more of it than one that hands it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum MeshConfigUse {
     Own,
     /// A pod says it of its own proxy: its drain is held against nothing that others have written.
     Pod,
@@ -45,9 +45,9 @@ pub(crate) enum Use {
 }
 
 /// `written`: what the file says itself.
-pub(crate) fn whole(mesh: &Value, written: &Value, by: Use) -> Vec<Finding> {
-    let out = Out::default();
-    let at = At::top(mesh, &out);
+pub(crate) fn whole(mesh: &Value, written: &Value, by: MeshConfigUse) -> Vec<Finding> {
+    let out = FindingCollector::default();
+    let at = Cursor::top(mesh, &out);
     parts::port(&at.get("proxyListenPort"));
     durations(&at);
     let domain = at.get("trustDomain");
@@ -58,26 +58,26 @@ pub(crate) fn whole(mesh: &Value, written: &Value, by: Use) -> Vec<Finding> {
     if localities.is_set() {
         locality::check(&localities);
     }
-    if by != Use::Served {
+    if by != MeshConfigUse::Served {
         works(&at);
     }
-    if by == Use::Discovery {
+    if by == MeshConfigUse::Discovery {
         resources(&at);
     }
-    let said = At::top(written, &out).get("defaultConfig");
+    let said = Cursor::top(written, &out).get("defaultConfig");
     one_proxy(&at.get("defaultConfig"), &said, by);
     out.into_findings()
 }
 
 /// The same of one proxy's alone.
 pub(crate) fn proxy(proxy: &Value, written: &Value) -> Vec<Finding> {
-    let out = Out::default();
-    let at = At::top(proxy, &out);
-    one_proxy(&at, &At::top(written, &out), Use::Pod);
+    let out = FindingCollector::default();
+    let at = Cursor::top(proxy, &out);
+    one_proxy(&at, &Cursor::top(written, &out), MeshConfigUse::Pod);
     out.into_findings()
 }
 
-fn durations(at: &At<'_>) {
+fn durations(at: &Cursor<'_>) {
     let connect = at.get("connectTimeout");
     parts::duration(&connect);
     at_most(&connect, LONGEST_CONNECT, "30s");
@@ -85,7 +85,7 @@ fn durations(at: &At<'_>) {
 }
 
 /// Rules of the roles that work by a configuration, in addition.
-fn works(at: &At<'_>) {
+fn works(at: &Cursor<'_>) {
     parts::port(&at.get("proxyInboundListenPort"));
     parts::port_or_none(&at.get("proxyHttpPort"));
     calls(at);
@@ -108,7 +108,7 @@ fn works(at: &At<'_>) {
 }
 
 /// Rules for values that only a proxy with these resources would notice.
-fn resources(at: &At<'_>) {
+fn resources(at: &Cursor<'_>) {
     let listen = at.get("proxyListenPort");
     let port = listen.number();
     if OWN_PORTS.contains(&port) {
@@ -126,7 +126,7 @@ fn resources(at: &At<'_>) {
 }
 
 /// Envoy knows all command operators of an access log.
-fn operators(at: &At<'_>) {
+fn operators(at: &Cursor<'_>) {
     let format = at.get("accessLogFormat");
     if at.get("accessLogEncoding").text() != "JSON" {
         format.check_text(access_log::fault);
@@ -140,7 +140,7 @@ fn operators(at: &At<'_>) {
 }
 
 /// The addresses that are called, and the settings of the calls.
-fn calls(at: &At<'_>) {
+fn calls(at: &Cursor<'_>) {
     keepalive(&at.get("tcpKeepalive"));
     let authority = at.get("ca");
     written_address(&authority.get("address"));
@@ -152,7 +152,7 @@ fn calls(at: &At<'_>) {
 }
 
 /// An absent value is the system's, and so are 0 probes.
-fn keepalive(at: &At<'_>) {
+fn keepalive(at: &Cursor<'_>) {
     for name in ["time", "interval"] {
         let at = at.get(name);
         let Some(nanos) = at.nanos() else {
@@ -171,7 +171,7 @@ fn keepalive(at: &At<'_>) {
 }
 
 /// With the encoding JSON, an access log's format is an object of texts.
-fn format(at: &At<'_>) {
+fn format(at: &Cursor<'_>) {
     let format = at.get("accessLogFormat");
     if at.get("accessLogEncoding").text() == "JSON"
         && !format.is_empty()
@@ -186,7 +186,7 @@ pub(crate) fn json_format(format: &str) -> Result<BTreeMap<String, String>, serd
     serde_json::from_str(format)
 }
 
-fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
+fn one_proxy(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
     for name in ["configPath", "binaryPath", "serviceCluster"] {
         let at = at.get(name);
         if at.is_set() {
@@ -197,23 +197,23 @@ fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
     addresses(at, by);
     parts::port(&at.get("proxyAdminPort"));
     match by {
-        Use::Own | Use::Pod | Use::Discovery => {
+        MeshConfigUse::Own | MeshConfigUse::Pod | MeshConfigUse::Discovery => {
             parts::port(&at.get("statusPort"));
             starts(at);
         }
-        Use::Served => parts::port_or_none(&at.get("statusPort")),
+        MeshConfigUse::Served => parts::port_or_none(&at.get("statusPort")),
     }
-    if matches!(by, Use::Own | Use::Pod) {
+    if matches!(by, MeshConfigUse::Own | MeshConfigUse::Pod) {
         pintle(at);
     }
 }
 
 /// The addresses that a proxy calls.
-fn addresses(at: &At<'_>, by: Use) {
-    let check = |at: &At<'_>| {
+fn addresses(at: &Cursor<'_>, by: MeshConfigUse) {
+    let check = |at: &Cursor<'_>| {
         let text = at.text();
         // Resolvers know names with underscores; what is handed on has those of all releases.
-        let is_known = by != Use::Served || !text.contains('_') || text.starts_with("$(");
+        let is_known = by != MeshConfigUse::Served || !text.contains('_') || text.starts_with("$(");
         at.check(address(text).or_else(|| (!is_known).then(|| no_address(text))));
     };
     for name in [
@@ -245,7 +245,7 @@ fn addresses(at: &At<'_>, by: Use) {
 }
 
 /// Rules of a role that starts proxies, in addition.
-fn starts(at: &At<'_>) {
+fn starts(at: &Cursor<'_>) {
     for name in [
         "parentShutdownDuration",
         "terminationDrainDuration",
@@ -264,7 +264,7 @@ fn starts(at: &At<'_>) {
 }
 
 /// Rules of pintle, which ends with 78 beyond them: a pod that is made with such values never starts.
-fn pintle(at: &At<'_>) {
+fn pintle(at: &Cursor<'_>) {
     let parent = at.get("parentShutdownDuration");
     whole_seconds(&parent);
     at_most(&parent, LONGEST_DRAIN, "1h");
@@ -275,7 +275,7 @@ fn pintle(at: &At<'_>) {
         connect.check(is::duration(nanos));
     }
     let (admin, status) = (at.get("proxyAdminPort"), at.get("statusPort"));
-    let fail = |at: &At<'_>, of: &str| {
+    let fail = |at: &Cursor<'_>, of: &str| {
         at.fail(format!("port {} is that of the proxy's {of}", at.number()));
     };
     if status.number() == admin.number() {
@@ -293,7 +293,7 @@ fn pintle(at: &At<'_>) {
     }
 }
 
-fn whole_seconds(at: &At<'_>) {
+fn whole_seconds(at: &Cursor<'_>) {
     if let Some(nanos) = at.nanos().filter(|nanos| nanos % SECOND != 0) {
         let given = is::seconds(nanos);
         at.fail(format!("duration {given} is not a whole number of seconds"));
@@ -301,7 +301,7 @@ fn whole_seconds(at: &At<'_>) {
 }
 
 /// Envoy drains while its parent is still there.
-fn drain(at: &At<'_>, written: &At<'_>, by: Use) {
+fn drain(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
     let drain = at.get("drainDuration");
     let Some(nanos) = drain.nanos() else {
         return;
@@ -310,20 +310,20 @@ fn drain(at: &At<'_>, written: &At<'_>, by: Use) {
         return;
     }
     // Discovery starts no proxy.
-    if by != Use::Discovery {
+    if by != MeshConfigUse::Discovery {
         whole_seconds(&drain);
     }
     at_most(&drain, LONGEST_DRAIN, "1h");
     let parent = at.get("parentShutdownDuration");
     let counts = match by {
-        Use::Own | Use::Discovery => true,
-        Use::Pod => false,
-        Use::Served => written.get("parentShutdownDuration").is_set(),
+        MeshConfigUse::Own | MeshConfigUse::Discovery => true,
+        MeshConfigUse::Pod => false,
+        MeshConfigUse::Served => written.get("parentShutdownDuration").is_set(),
     };
     if let (true, Some(most)) = (counts, parent.nanos())
         && nanos >= most
     {
-        let go = |at: &At<'_>| {
+        let go = |at: &Cursor<'_>| {
             duration::parse(at.text()).map_or_else(String::new, |read| duration::go(&read))
         };
         drain.fail(format!(
@@ -334,7 +334,7 @@ fn drain(at: &At<'_>, written: &At<'_>, by: Use) {
     }
 }
 
-fn at_most(at: &At<'_>, most: i128, named: &str) {
+fn at_most(at: &Cursor<'_>, most: i128, named: &str) {
     if let Some(nanos) = at.nanos().filter(|nanos| *nanos > most) {
         let given = is::seconds(nanos);
         at.fail(format!("duration {given} is more than {named}"));
@@ -342,25 +342,25 @@ fn at_most(at: &At<'_>, most: i128, named: &str) {
 }
 
 /// One millisecond at least.
-fn a_while(at: &At<'_>) {
+fn a_while(at: &Cursor<'_>) {
     if let Some(nanos) = at.nanos().filter(|nanos| *nanos < SECOND / 1000) {
         at.fail(format!("duration {} is less than 1ms", is::seconds(nanos)));
     }
 }
 
-fn dns_name(text: &str) -> Wrong {
+fn dns_name(text: &str) -> Violation {
     let holds = is_name(text) && !text.contains('_');
     (!holds).then(|| format!("{} is not a DNS name", quoted(text)))
 }
 
 /// An address that may be absent, but not empty.
-fn written_address(at: &At<'_>) {
+fn written_address(at: &Cursor<'_>) {
     if at.is_set() {
         at.check(address(at.text()));
     }
 }
 
-fn address(text: &str) -> Wrong {
+fn address(text: &str) -> Violation {
     (!is_address(text)).then(|| no_address(text))
 }
 

@@ -1,7 +1,7 @@
 //! HTTPAPISpec, QuotaSpec and their bindings: what Mixer's clients were told.
 
-use super::at::At;
 use super::context::Context;
+use super::cursor::Cursor;
 use super::{parts, predicates as is};
 
 pub(in crate::config) fn api(context: &Context<'_>) {
@@ -31,7 +31,7 @@ pub(in crate::config) fn api(context: &Context<'_>) {
     }
 }
 
-fn attributes(at: &At<'_>) {
+fn attributes(at: &Cursor<'_>) {
     if !at.is_set() {
         return;
     }
@@ -58,7 +58,7 @@ pub(in crate::config) fn quota_binding(context: &Context<'_>) {
     binding(&context.spec, "quotaSpecs");
 }
 
-fn binding(spec: &At<'_>, references: &'static str) {
+fn binding(spec: &Cursor<'_>, references: &'static str) {
     let services = spec.get("services");
     services.not_empty();
     services.items().for_each(|one| service(&one));
@@ -70,14 +70,17 @@ fn binding(spec: &At<'_>, references: &'static str) {
     }
 }
 
-fn service(service: &At<'_>) {
+fn service(service: &Cursor<'_>) {
     let by_service = service.has("service");
     if by_service == service.has("name") && !service.any_broken(&["service", "name"]) {
         service.fail("exactly one of name and service");
     }
     service.get("name").check_text(is::label);
     for (name, predicate) in [
-        ("namespace", is::label as fn(&str) -> super::at::Wrong),
+        (
+            "namespace",
+            is::label as fn(&str) -> super::cursor::Violation,
+        ),
         ("domain", is::fqdn),
     ] {
         let at = service.get(name);

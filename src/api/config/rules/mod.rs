@@ -4,11 +4,11 @@
 //! All that is wrong is said, not only the first of it. Each costs time in proportion to the object.
 
 pub(crate) mod access_log;
-mod at;
 pub(super) mod authentication;
 pub(super) mod authorization;
 mod client_tls;
 mod context;
+mod cursor;
 pub(super) mod destination_rule;
 pub(super) mod envoy_filter;
 pub(super) mod gateway;
@@ -36,8 +36,8 @@ use serde_json::Value;
 
 use super::{Kind, Object};
 use crate::finding::Finding;
-use at::Out;
 use context::Context;
+use cursor::FindingCollector;
 pub use gateway::served_host;
 pub(super) use server_tls::is_cipher_suite;
 
@@ -51,7 +51,7 @@ pub fn check(object: &Object) -> Vec<Finding> {
 }
 
 fn check_rule(kind: &Kind, namespace: &str, name: &str, spec: &Value) -> Vec<Finding> {
-    let out = Out::default();
+    let out = FindingCollector::default();
     if let Some(rule) = kind.rule {
         rule(&Context::new(namespace, name, spec, &out));
     }

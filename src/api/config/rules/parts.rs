@@ -2,43 +2,43 @@
 
 use std::collections::HashSet;
 
-use super::at::At;
+use super::cursor::Cursor;
 use super::predicates as is;
 use super::regex::regex;
 use crate::finding::quoted;
 
 /// DUR, where there is one.
-pub(super) fn duration(at: &At<'_>) {
+pub(super) fn duration(at: &Cursor<'_>) {
     if let Some(nanos) = at.nanos() {
         at.check(is::duration(nanos));
     }
 }
 
 /// DUR, or 0.
-pub(super) fn duration_or_none(at: &At<'_>) {
+pub(super) fn duration_or_none(at: &Cursor<'_>) {
     if at.nanos() != Some(0) {
         duration(at);
     }
 }
 
 /// PORT, where one is written.
-pub(super) fn port(at: &At<'_>) {
+pub(super) fn port(at: &Cursor<'_>) {
     if at.is_set() {
         at.check(is::port(at.number()));
     }
 }
 
 /// 0 or PORT.
-pub(super) fn port_or_none(at: &At<'_>) {
+pub(super) fn port_or_none(at: &Cursor<'_>) {
     at.check(is::port_or_none(at.number()));
 }
 
-pub(super) fn pct(at: &At<'_>) {
+pub(super) fn pct(at: &Cursor<'_>) {
     at.check(is::pct(at.number()));
 }
 
 /// LABELS.
-pub(super) fn labels(at: &At<'_>) {
+pub(super) fn labels(at: &Cursor<'_>) {
     for (key, value) in at.entries() {
         value.check(is::label_key(key));
         value.check(is::label_value(value.text()));
@@ -46,21 +46,21 @@ pub(super) fn labels(at: &At<'_>) {
 }
 
 /// Each text of a list.
-pub(super) fn each(at: &At<'_>, predicate: impl Fn(&str) -> super::at::Wrong) {
+pub(super) fn each(at: &Cursor<'_>, predicate: impl Fn(&str) -> super::cursor::Violation) {
     for item in at.items() {
         item.check(predicate(item.text()));
     }
 }
 
 /// No text of a list is empty.
-pub(super) fn none_empty(at: &At<'_>) {
+pub(super) fn none_empty(at: &Cursor<'_>) {
     for item in at.items() {
         item.not_empty();
     }
 }
 
 /// SELECTOR; `labels` is what the kind calls them. True where it has some, or nobody can tell.
-pub(super) fn selector(at: &At<'_>, labels: &'static str) -> bool {
+pub(super) fn selector(at: &Cursor<'_>, labels: &'static str) -> bool {
     let labels = at.get(labels);
     if at.is_broken() || labels.is_broken() {
         return true;
@@ -76,7 +76,7 @@ pub(super) fn selector(at: &At<'_>, labels: &'static str) -> bool {
 }
 
 /// SELECTOR without its warning.
-pub(super) fn selector_labels(labels: &At<'_>) {
+pub(super) fn selector_labels(labels: &Cursor<'_>) {
     for (key, value) in labels.entries() {
         if key.is_empty() {
             value.fail("empty key");
@@ -88,7 +88,7 @@ pub(super) fn selector_labels(labels: &At<'_>) {
 }
 
 /// GWNAME of a list.
-pub(super) fn gateways(at: &At<'_>) {
+pub(super) fn gateways(at: &Cursor<'_>) {
     for item in at.items() {
         let name = item.text();
         if item.check(is::gateway_name(name)) && !name.contains('/') && name.contains('.') {
@@ -98,7 +98,7 @@ pub(super) fn gateways(at: &At<'_>) {
 }
 
 /// EXPORT.
-pub(super) fn export_to(at: &At<'_>, namespace: &str, may_be_hidden: bool) {
+pub(super) fn export_to(at: &Cursor<'_>, namespace: &str, may_be_hidden: bool) {
     let mut known = HashSet::new();
     for item in at.items() {
         let entry = item.text();
@@ -121,7 +121,7 @@ pub(super) fn export_to(at: &At<'_>, namespace: &str, may_be_hidden: bool) {
 }
 
 /// MATCH.
-pub(super) fn string_match(at: &At<'_>) {
+pub(super) fn string_match(at: &Cursor<'_>) {
     let prefix = at.get("prefix");
     if prefix.is_set() && prefix.is_empty() {
         prefix.fail("empty prefix");
@@ -130,14 +130,14 @@ pub(super) fn string_match(at: &At<'_>) {
 }
 
 /// REGEX, where one is written.
-pub(super) fn regex_of(at: &At<'_>) {
+pub(super) fn regex_of(at: &Cursor<'_>) {
     if at.is_set() {
         at.check(regex(at.text()));
     }
 }
 
 /// DEST.
-pub(super) fn destination(at: &At<'_>) {
+pub(super) fn destination(at: &Cursor<'_>) {
     let host = at.get("host");
     if host.text() == "*" {
         host.fail("\"*\" is not a host name: it stands for all of them");
@@ -152,7 +152,7 @@ pub(super) fn destination(at: &At<'_>) {
 }
 
 /// Weights of several destinations.
-pub(super) fn weights(at: &At<'_>) {
+pub(super) fn weights(at: &Cursor<'_>) {
     for item in at.items() {
         pct(&item.get("weight"));
     }
@@ -170,7 +170,7 @@ pub(super) fn weights(at: &At<'_>) {
 }
 
 /// The fields of a match that are about the connection and its source; each is checked where it is written.
-pub(super) fn connection_match(at: &At<'_>) {
+pub(super) fn connection_match(at: &Cursor<'_>) {
     each(&at.get("destinationSubnets"), is::cidr);
     at.get("sourceSubnet").check_text(is::cidr);
     port_or_none(&at.get("port"));
@@ -180,7 +180,7 @@ pub(super) fn connection_match(at: &At<'_>) {
 }
 
 /// Checks the address of a listener if it is a socket in the file system. Returns true if it is one.
-pub(super) fn unix_bind(at: &At<'_>) -> bool {
+pub(super) fn unix_bind(at: &Cursor<'_>) -> bool {
     match is::unix(at.text()) {
         Some(path) => {
             at.check(is::uds(path));
@@ -191,7 +191,7 @@ pub(super) fn unix_bind(at: &At<'_>) -> bool {
 }
 
 /// A host of a Gateway's server: one with a dot, a wildcard only as its first label.
-pub(super) fn served_host(host: &str, may_be_ip: bool) -> super::at::Wrong {
+pub(super) fn served_host(host: &str, may_be_ip: bool) -> super::cursor::Violation {
     if host == "*" || may_be_ip && is::is_ip(host) {
         return None;
     }
@@ -209,7 +209,7 @@ pub(super) fn served_host(host: &str, may_be_ip: bool) -> super::at::Wrong {
 }
 
 /// TARGETS: of `spec`, for kinds that have them.
-pub(super) fn targets(spec: &At<'_>) {
+pub(super) fn targets(spec: &Cursor<'_>) {
     let given = spec.given(&["selector", "targetRef", "targetRefs"]);
     if given.len() > 1 {
         spec.fail("only one of selector, targetRef, targetRefs");

@@ -1,9 +1,9 @@
 //! Connection pools, as DestinationRule and Sidecar have them.
 
-use super::at::At;
+use super::cursor::Cursor;
 use super::{parts, predicates as is};
 
-pub(super) fn check(at: &At<'_>) {
+pub(super) fn check(at: &Cursor<'_>) {
     if at.lacks(&["tcp", "http"]) {
         at.fail("needs tcp or http");
     }
@@ -39,7 +39,7 @@ pub(super) fn check(at: &At<'_>) {
     }
 }
 
-fn counts(at: &At<'_>, names: &[&'static str]) {
+fn counts(at: &Cursor<'_>, names: &[&'static str]) {
     for name in names {
         let count = at.get(name);
         count.check(is::not_negative(count.number()));

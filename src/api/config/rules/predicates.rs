@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::at::Wrong;
+use super::cursor::Violation;
 use crate::finding::quoted;
 use crate::names::{LONGEST_SOCKET, ROOM_FOR_SOCKET};
 
@@ -10,19 +10,19 @@ const LONGEST_LABEL: usize = 63;
 const LONGEST_HOST: usize = 255;
 const LONGEST_NAME: usize = 253;
 
-fn wrong(holds: bool, message: impl FnOnce() -> String) -> Wrong {
+fn wrong(holds: bool, message: impl FnOnce() -> String) -> Violation {
     (!holds).then(message)
 }
 
 /// PORT.
-pub(super) fn port(number: i64) -> Wrong {
+pub(super) fn port(number: i64) -> Violation {
     wrong((1..=65535).contains(&number), || {
         format!("port {number} is not in 1..65535")
     })
 }
 
 /// PORT, or 0 for none.
-pub(super) fn port_or_none(number: i64) -> Wrong {
+pub(super) fn port_or_none(number: i64) -> Violation {
     if number == 0 { None } else { port(number) }
 }
 
@@ -37,20 +37,20 @@ pub(super) fn is_label(text: &str) -> bool {
 }
 
 /// LABEL.
-pub(super) fn label(text: &str) -> Wrong {
+pub(super) fn label(text: &str) -> Violation {
     wrong(is_label(text), || {
         format!("{} is not a DNS label", quoted(text))
     })
 }
 
 /// A name of Kubernetes.
-pub(super) fn dns_name(text: &str) -> Wrong {
+pub(super) fn dns_name(text: &str) -> Violation {
     let holds = !text.is_empty() && text.len() <= LONGEST_NAME && text.split('.').all(is_label);
     wrong(holds, || format!("{} is not a DNS name", quoted(text)))
 }
 
 /// Why a text is no name of a host.
-fn host_fault(text: &str, wildcard: bool) -> Wrong {
+fn host_fault(text: &str, wildcard: bool) -> Violation {
     if text.is_empty() {
         return Some("it is empty".to_owned());
     }
@@ -71,18 +71,18 @@ fn host_fault(text: &str, wildcard: bool) -> Wrong {
     digits.then(|| "its last label is a number".to_owned())
 }
 
-fn host(text: &str, wildcard: bool) -> Wrong {
+fn host(text: &str, wildcard: bool) -> Violation {
     let reason = host_fault(text, wildcard)?;
     Some(format!("{} is not a host name: {reason}", quoted(text)))
 }
 
 /// FQDN.
-pub(super) fn fqdn(text: &str) -> Wrong {
+pub(super) fn fqdn(text: &str) -> Violation {
     host(text, false)
 }
 
 /// WILD.
-pub(super) fn wild(text: &str) -> Wrong {
+pub(super) fn wild(text: &str) -> Violation {
     host(text, true)
 }
 
@@ -91,14 +91,14 @@ pub(super) fn is_ip(text: &str) -> bool {
 }
 
 /// IP.
-pub(super) fn ip(text: &str) -> Wrong {
+pub(super) fn ip(text: &str) -> Violation {
     wrong(is_ip(text), || {
         format!("{} is not an IP address", quoted(text))
     })
 }
 
 /// CIDR.
-pub(super) fn cidr(text: &str) -> Wrong {
+pub(super) fn cidr(text: &str) -> Violation {
     let holds = match text.split_once('/') {
         None => is_ip(text),
         Some((address, length)) => {
@@ -118,7 +118,7 @@ pub(super) fn cidr(text: &str) -> Wrong {
 }
 
 /// FQDN or IP.
-pub(super) fn fqdn_or_ip(text: &str) -> Wrong {
+pub(super) fn fqdn_or_ip(text: &str) -> Violation {
     if is_ip(text) { None } else { fqdn(text) }
 }
 
@@ -128,7 +128,7 @@ pub(super) fn unix(text: &str) -> Option<&str> {
 }
 
 /// UDS: what stands after `unix://`.
-pub(super) fn uds(path: &str) -> Wrong {
+pub(super) fn uds(path: &str) -> Violation {
     if path.len() > LONGEST_SOCKET {
         return Some(format!(
             "{} is longer than {LONGEST_SOCKET} bytes: {ROOM_FOR_SOCKET}",
@@ -149,7 +149,7 @@ pub(super) fn uds(path: &str) -> Wrong {
 }
 
 /// DUR, of nanoseconds.
-pub(super) fn duration(nanos: i128) -> Wrong {
+pub(super) fn duration(nanos: i128) -> Violation {
     const MILLI: i128 = 1_000_000;
     if nanos < MILLI {
         return Some(format!("duration {} is less than 1ms", seconds(nanos)));
@@ -178,29 +178,29 @@ pub(super) fn seconds(nanos: i128) -> String {
 }
 
 /// PCT.
-pub(super) fn pct(number: i64) -> Wrong {
+pub(super) fn pct(number: i64) -> Violation {
     within(number, 0, 100)
 }
 
-pub(super) fn within(number: i64, least: i64, most: i64) -> Wrong {
+pub(super) fn within(number: i64, least: i64, most: i64) -> Violation {
     wrong((least..=most).contains(&number), || {
         format!("{number} is not in {least}..{most}")
     })
 }
 
 /// A share that need not be whole.
-pub(super) fn share(number: f64) -> Wrong {
+pub(super) fn share(number: f64) -> Violation {
     wrong((0.0..=100.0).contains(&number), || {
         format!("{number} is not in 0..100")
     })
 }
 
-pub(super) fn not_negative(number: i64) -> Wrong {
+pub(super) fn not_negative(number: i64) -> Violation {
     wrong(number >= 0, || format!("{number} is less than 0"))
 }
 
 /// PERCENT.
-pub(super) fn percent(number: f64) -> Wrong {
+pub(super) fn percent(number: f64) -> Violation {
     let holds = number == 0.0 || (0.0001..=100.0).contains(&number);
     wrong(holds, || {
         format!("{number} is neither 0 nor in 0.0001..100")
@@ -218,7 +218,7 @@ fn is_label_value(text: &str) -> bool {
 }
 
 /// LABELS: a key.
-pub(super) fn label_key(text: &str) -> Wrong {
+pub(super) fn label_key(text: &str) -> Violation {
     let holds = match text.split_once('/') {
         Some((prefix, name)) => dns_name(prefix).is_none() && is_label_value(name),
         None => is_label_value(text),
@@ -227,14 +227,14 @@ pub(super) fn label_key(text: &str) -> Wrong {
 }
 
 /// LABELS: a value.
-pub(super) fn label_value(text: &str) -> Wrong {
+pub(super) fn label_value(text: &str) -> Violation {
     wrong(text.is_empty() || is_label_value(text), || {
         format!("{} is not a label value", quoted(text))
     })
 }
 
 /// GWNAME. Names without their namespace are for the caller to warn of.
-pub(super) fn gateway_name(text: &str) -> Wrong {
+pub(super) fn gateway_name(text: &str) -> Violation {
     let holds = match text.split_once('/') {
         Some((namespace, name)) => is_label(namespace) && is_label(name),
         None => fqdn(text).is_none(),
@@ -259,7 +259,7 @@ pub(super) fn is_tls(protocol: &str) -> bool {
 }
 
 /// PROTO.
-pub(super) fn protocol(text: &str) -> Wrong {
+pub(super) fn protocol(text: &str) -> Violation {
     let holds = text.is_empty() || is_http(text) || is_tls(text) || one_of(text, &OTHERS);
     wrong(holds, || format!("{} is not a protocol", quoted(text)))
 }
@@ -272,7 +272,7 @@ pub(super) fn is_token(text: &str) -> bool {
 }
 
 /// HDR.
-pub(super) fn header(text: &str) -> Wrong {
+pub(super) fn header(text: &str) -> Violation {
     let pseudo = [":method", ":scheme", ":authority", ":path", ":status"];
     wrong(is_token(text) || pseudo.contains(&text), || {
         format!("{} is not a header name", quoted(text))
@@ -280,7 +280,7 @@ pub(super) fn header(text: &str) -> Wrong {
 }
 
 /// `http[s]://HOST[:PORT]…` as far as a set of keys may be fetched from it.
-pub(super) fn jwks_uri(text: &str) -> Wrong {
+pub(super) fn jwks_uri(text: &str) -> Violation {
     let scheme = |name: &str| {
         let (scheme, rest) = text.split_at_checked(name.len())?;
         scheme.eq_ignore_ascii_case(name).then_some(rest)
@@ -337,7 +337,7 @@ fn is_escaped(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn table(predicate: fn(&str) -> Wrong, good: &[&str], bad: &[&str]) {
+    fn table(predicate: fn(&str) -> Violation, good: &[&str], bad: &[&str]) {
         for text in good {
             assert_eq!(predicate(text), None, "{text}");
         }

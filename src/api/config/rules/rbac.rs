@@ -1,8 +1,8 @@
 //! ServiceRole, ServiceRoleBinding, RbacConfig and ClusterRbacConfig: authorization until 1.5.
 
-use super::at::At;
 use super::authentication::named_default;
 use super::context::Context;
+use super::cursor::Cursor;
 use super::predicates as is;
 use crate::finding::quoted;
 
@@ -12,7 +12,7 @@ pub(in crate::config) fn role(context: &Context<'_>) {
     rules.items().for_each(|rule| access_rule(&rule));
 }
 
-fn access_rule(rule: &At<'_>) {
+fn access_rule(rule: &Cursor<'_>) {
     rule.apart("methods", "notMethods");
     rule.apart("ports", "notPorts");
     for name in ["ports", "notPorts"] {
@@ -57,7 +57,7 @@ pub(in crate::config) fn binding(context: &Context<'_>) {
     }
 }
 
-fn subject(subject: &At<'_>) {
+fn subject(subject: &Cursor<'_>) {
     let all = [
         "user",
         "group",

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::at::At;
 use super::context::Context;
+use super::cursor::Cursor;
 use super::{parts, predicates as is};
 use crate::finding::quoted;
 use crate::security::KeySet;
 
 /// Checks the scope of a policy of today's kinds; true if it selects by labels.
-pub(super) fn scope(spec: &At<'_>) -> bool {
+pub(super) fn scope(spec: &Cursor<'_>) -> bool {
     let selected = parts::selector(&spec.get("selector"), "matchLabels");
     parts::targets(spec);
     selected
@@ -36,7 +36,7 @@ pub(in crate::config) fn request(context: &Context<'_>) {
     spec.get("jwtRules").items().for_each(|rule| jwt(&rule));
 }
 
-fn jwt(rule: &At<'_>) {
+fn jwt(rule: &Cursor<'_>) {
     if rule.lacks(&["issuer", "jwksUri"]) {
         rule.fail("needs issuer or jwksUri");
     }
@@ -65,7 +65,7 @@ fn jwt(rule: &At<'_>) {
 }
 
 /// A set of keys in text. Messages do not repeat its content.
-fn keys(at: &At<'_>) {
+fn keys(at: &Cursor<'_>) {
     /// Parameters of private keys of RSA and of curves, and of shared secrets.
     const PRIVATE: [&str; 7] = ["d", "p", "q", "dp", "dq", "qi", "k"];
     if at.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::at::At;
+use super::cursor::Cursor;
 use crate::finding::quoted;
 
 const CERTIFICATES: [&str; 6] = [
@@ -15,12 +15,12 @@ const CERTIFICATES: [&str; 6] = [
 ];
 
 /// Returns true if it names a certificate in any way.
-pub(super) fn has_certificates(at: &At<'_>) -> bool {
+pub(super) fn has_certificates(at: &Cursor<'_>) -> bool {
     !at.given(&CERTIFICATES).is_empty()
 }
 
 /// The mode; absent is the first.
-pub(super) fn mode<'a>(at: &At<'a>) -> &'a str {
+pub(super) fn mode<'a>(at: &Cursor<'a>) -> &'a str {
     match at.get("mode").text() {
         "" => "PASSTHROUGH",
         mode => mode,
@@ -28,7 +28,7 @@ pub(super) fn mode<'a>(at: &At<'a>) -> &'a str {
 }
 
 /// Checks what modes and versions want; warnings about ports are the caller's.
-pub(super) fn check(at: &At<'_>) {
+pub(super) fn check(at: &Cursor<'_>) {
     let by_name = !at.lacks(&["credentialName", "credentialNames"]);
     let mode = mode(at);
     match mode {
@@ -52,7 +52,7 @@ pub(super) fn check(at: &At<'_>) {
     ciphers(at);
 }
 
-fn certificates(at: &At<'_>, mutual: bool, by_name: bool) {
+fn certificates(at: &Cursor<'_>, mutual: bool, by_name: bool) {
     let files = at.has("serverCertificate") && at.has("privateKey");
     let pairs = !at.lacks(&["tlsCertificates"]);
     if !by_name && !pairs {
@@ -115,7 +115,7 @@ pub(in crate::config) fn is_cipher_suite(name: &str) -> bool {
     CIPHERS.contains(&name)
 }
 
-fn ciphers(at: &At<'_>) {
+fn ciphers(at: &Cursor<'_>) {
     let suites = at.get("cipherSuites");
     let mut known = HashSet::new();
     for suite in suites.items() {

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::at::At;
 use super::context::Context;
+use super::cursor::Cursor;
 use super::{parts, predicates as is, workload_entry};
 use crate::finding::quoted;
 use crate::size;
@@ -66,7 +66,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     parts::export_to(&spec.get("exportTo"), context.namespace, true);
 }
 
-fn sizes(spec: &At<'_>) -> size::ServiceEntry {
+fn sizes(spec: &Cursor<'_>) -> size::ServiceEntry {
     let length = |field| spec.get(field).list().len();
     let ports = spec.get("ports").items();
     let streams = ports.filter(|port| !is::is_http(port.get("protocol").text()));
@@ -83,7 +83,7 @@ fn sizes(spec: &At<'_>) -> size::ServiceEntry {
     }
 }
 
-fn addresses(addresses: &At<'_>, resolution: &str) {
+fn addresses(addresses: &Cursor<'_>, resolution: &str) {
     let ranges = matches!(resolution, "" | "NONE" | "STATIC");
     for address in addresses.items() {
         let text = address.text();
@@ -94,7 +94,7 @@ fn addresses(addresses: &At<'_>, resolution: &str) {
 }
 
 /// The names of all ports; none where not all of them could be read.
-fn ports<'a>(ports: &At<'a>, resolution: &str) -> Option<HashSet<&'a str>> {
+fn ports<'a>(ports: &Cursor<'a>, resolution: &str) -> Option<HashSet<&'a str>> {
     let mut names = HashSet::new();
     let mut numbers = HashSet::new();
     for port in ports.items() {
@@ -117,11 +117,11 @@ fn ports<'a>(ports: &At<'a>, resolution: &str) -> Option<HashSet<&'a str>> {
             protocol.fail("DYNAMIC_DNS needs http, http2, grpc or tls");
         }
     }
-    let is_broken = |port: At<'_>| port.is_broken() || port.get("name").is_broken();
+    let is_broken = |port: Cursor<'_>| port.is_broken() || port.get("name").is_broken();
     (!ports.is_broken() && !ports.items().any(is_broken)).then_some(names)
 }
 
-fn fixed(spec: &At<'_>) {
+fn fixed(spec: &Cursor<'_>) {
     let mut unix = false;
     for endpoint in spec.get("endpoints").items() {
         let address = endpoint.get("address");
@@ -144,7 +144,7 @@ fn fixed(spec: &At<'_>) {
 }
 
 /// Without an address there is a network behind a gateway.
-pub(super) fn absent(endpoint: &At<'_>, address: &At<'_>) {
+pub(super) fn absent(endpoint: &Cursor<'_>, address: &Cursor<'_>) {
     if endpoint.has("network") {
         address.warn("only the gateways of its network are reached");
     } else if endpoint.lacks(&["network"]) {
@@ -152,7 +152,7 @@ pub(super) fn absent(endpoint: &At<'_>, address: &At<'_>) {
     }
 }
 
-fn dns(spec: &At<'_>, resolution: &str) {
+fn dns(spec: &Cursor<'_>, resolution: &str) {
     let endpoints = spec.get("endpoints");
     // A proxy resolves the hosts themselves, whatever workloads there are.
     if endpoints.is_empty() && !endpoints.is_broken() {
@@ -173,7 +173,7 @@ fn dns(spec: &At<'_>, resolution: &str) {
     }
 }
 
-fn dynamic(spec: &At<'_>) {
+fn dynamic(spec: &Cursor<'_>) {
     for host in spec.get("hosts").items() {
         if !host.text().starts_with('*') {
             host.fail("DYNAMIC_DNS needs a wildcard");

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
-use super::at::{At, Wrong};
 use super::context::Context;
+use super::cursor::{Cursor, Violation};
 use super::hosts::Hosts;
 use super::{parts, pool, predicates as is, server_tls};
 use crate::finding::quoted;
@@ -31,7 +31,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     egress_proxy(&spec.get("outboundTrafficPolicy"));
 }
 
-fn egress_proxy(policy: &At<'_>) {
+fn egress_proxy(policy: &Cursor<'_>) {
     let proxy = policy.get("egressProxy");
     if !proxy.is_set() {
         return;
@@ -51,7 +51,7 @@ fn egress_proxy(policy: &At<'_>) {
 }
 
 /// Name and protocol; the number is the caller's.
-fn port_words(port: &At<'_>) {
+fn port_words(port: &Cursor<'_>) {
     port.get("name").check_text(is::label);
     port.get("protocol").check_text(is::protocol);
     let target = port.get("targetPort");
@@ -60,13 +60,13 @@ fn port_words(port: &At<'_>) {
     }
 }
 
-fn unique(number: &At<'_>, known: &mut HashSet<i64>) {
+fn unique(number: &Cursor<'_>, known: &mut HashSet<i64>) {
     if number.check(is::port(number.number())) && !known.insert(number.number()) {
         number.fail(format!("duplicate port {}", number.number()));
     }
 }
 
-fn ingress(listeners: &At<'_>) {
+fn ingress(listeners: &Cursor<'_>) {
     let mut known = HashSet::new();
     for listener in listeners.items() {
         let port = listener.get("port");
@@ -90,7 +90,7 @@ fn ingress(listeners: &At<'_>) {
     }
 }
 
-fn default_endpoint(text: &str) -> Wrong {
+fn default_endpoint(text: &str) -> Violation {
     let hosts = ["", "0.0.0.0", "[::1]", "[::]"];
     // All of 127.0.0.0/8 is this machine.
     let is_loopback = |host: &str| host.parse().is_ok_and(|ip: Ipv4Addr| ip.is_loopback());
@@ -109,7 +109,7 @@ fn default_endpoint(text: &str) -> Wrong {
     }
 }
 
-fn ingress_tls(tls: &At<'_>, port: &At<'_>) {
+fn ingress_tls(tls: &Cursor<'_>, port: &Cursor<'_>) {
     let protocol = port.get("protocol");
     let is_broken = port.is_broken() || protocol.is_broken();
     if !is::is_tls(protocol.text()) && !is_broken {
@@ -134,7 +134,7 @@ fn ingress_tls(tls: &At<'_>, port: &At<'_>) {
     server_tls::check(tls);
 }
 
-fn egress(listeners: &At<'_>) {
+fn egress(listeners: &Cursor<'_>) {
     let mut numbers = HashSet::new();
     let mut sockets = HashSet::new();
     let last = listeners.list().len();
@@ -162,7 +162,7 @@ fn egress(listeners: &At<'_>) {
     }
 }
 
-fn socket<'a>(listener: &At<'a>, bind: &At<'a>, known: &mut HashSet<&'a str>) {
+fn socket<'a>(listener: &Cursor<'a>, bind: &Cursor<'a>, known: &mut HashSet<&'a str>) {
     if !parts::unix_bind(bind) {
         bind.fail("port 0 needs unix://PATH");
     } else if !known.insert(bind.text()) {
@@ -175,7 +175,7 @@ fn socket<'a>(listener: &At<'a>, bind: &At<'a>, known: &mut HashSet<&'a str>) {
 }
 
 /// Hosts of one listener; another listener may have the same.
-fn egress_hosts(hosts: &At<'_>) {
+fn egress_hosts(hosts: &Cursor<'_>) {
     let mut known: HashMap<&str, Hosts<'_>> = HashMap::new();
     let mut good = Vec::new();
     for at in hosts.items() {
@@ -209,7 +209,7 @@ fn is_egress_namespace(written: &str) -> bool {
 }
 
 /// `NS/HOST`.
-fn egress_host<'a>(at: &At<'a>) -> Option<(&'a str, &'a str)> {
+fn egress_host<'a>(at: &Cursor<'a>) -> Option<(&'a str, &'a str)> {
     let Some((namespace, host)) = at.text().split_once('/') else {
         at.fail(format!("{} is not NAMESPACE/HOST", quoted(at.text())));
         return None;

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::at::At;
 use super::context::Context;
+use super::cursor::Cursor;
 use super::hosts::Hosts;
 use super::predicates as is;
 use super::{http_route, parts};
@@ -13,7 +13,7 @@ use crate::finding::quoted;
 use crate::names::spelled_range;
 
 /// The facts about the whole VirtualService that rules of its routes need.
-pub(super) struct Whole<'a> {
+pub(super) struct VirtualServiceFacts<'a> {
     /// True if there are gateways, and the mesh is none of them; also if `gateways` could not be read.
     pub(super) only_gateways: bool,
     pub(super) delegate: bool,
@@ -25,7 +25,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
     let hosts = spec.get("hosts");
     let gateways = spec.get("gateways");
-    let whole = Whole {
+    let whole = VirtualServiceFacts {
         only_gateways: gateways.is_broken()
             || !gateways.is_empty() && gateways.texts().all(|name| name != "mesh"),
         delegate: hosts.is_empty() && !hosts.is_broken(),
@@ -55,7 +55,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     }
 }
 
-fn names(hosts: &At<'_>, whole: &Whole<'_>) {
+fn names(hosts: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
     let mut earlier = Hosts::default();
     for host in hosts.items() {
         let name = host.text();
@@ -73,7 +73,7 @@ fn names(hosts: &At<'_>, whole: &Whole<'_>) {
 }
 
 /// `outbound_.PORT_.SUBSET_.HOST`, which gateways between networks have.
-fn is_listener_name(name: &str, whole: &Whole<'_>) -> bool {
+fn is_listener_name(name: &str, whole: &VirtualServiceFacts<'_>) -> bool {
     let parts = || {
         let rest = name.strip_prefix("outbound_.")?;
         let (port, rest) = rest.split_once("_.")?;
@@ -86,7 +86,7 @@ fn is_listener_name(name: &str, whole: &Whole<'_>) -> bool {
     whole.only_gateways && parts().is_some()
 }
 
-fn tls_route(route: &At<'_>, whole: &Whole<'_>) {
+fn tls_route(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
     let matches = route.get("match");
     matches.not_empty();
     for one in matches.items() {
@@ -100,7 +100,7 @@ fn tls_route(route: &At<'_>, whole: &Whole<'_>) {
     destinations(route);
 }
 
-fn sni(at: &At<'_>, whole: &Whole<'_>) {
+fn sni(at: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
     let name = at.text();
     if is::is_ip(name) {
         at.warn("an IP address is not sent as SNI");
@@ -113,7 +113,7 @@ fn sni(at: &At<'_>, whole: &Whole<'_>) {
     }
 }
 
-fn tcp_route(route: &At<'_>) {
+fn tcp_route(route: &Cursor<'_>) {
     route
         .get("match")
         .items()
@@ -121,7 +121,7 @@ fn tcp_route(route: &At<'_>) {
     destinations(route);
 }
 
-fn destinations(route: &At<'_>) {
+fn destinations(route: &Cursor<'_>) {
     let all = route.get("route");
     all.not_empty();
     for one in all.items() {
@@ -134,7 +134,7 @@ fn destinations(route: &At<'_>) {
 }
 
 /// Rules that stand behind others which take all that they would.
-fn unreached(rules: &At<'_>, name: &str) {
+fn unreached(rules: &Cursor<'_>, name: &str) {
     let mut all_from: Option<(usize, &str)> = None;
     let mut known: HashSet<String> = HashSet::new();
     for (index, rule) in rules.items().enumerate() {

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::at::At;
 use super::context::Context;
+use super::cursor::Cursor;
 use super::{parts, predicates as is, service_entry};
 use crate::finding::quoted;
 use crate::size;
@@ -29,7 +29,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
 /// The fields whose text stands in an answer for each port that it serves.
 const TEXTS: [&str; 3] = ["locality", "network", "serviceAccount"];
 
-pub(super) fn texts(entry: &At<'_>) {
+pub(super) fn texts(entry: &Cursor<'_>) {
     for field in TEXTS {
         let text = entry.get(field);
         text.check(size::text(text.text()));
@@ -37,12 +37,12 @@ pub(super) fn texts(entry: &At<'_>) {
 }
 
 /// The number of places that it comes to, for each port that it serves.
-pub(super) fn places(entry: &At<'_>) -> usize {
+pub(super) fn places(entry: &Cursor<'_>) -> usize {
     size::endpoint(TEXTS.map(|field| entry.get(field).text()))
 }
 
 /// `known`: what a service calls its ports.
-pub(super) fn ports(ports: &At<'_>, known: Option<&HashSet<&str>>) {
+pub(super) fn ports(ports: &Cursor<'_>, known: Option<&HashSet<&str>>) {
     for (name, number) in ports.entries() {
         if number.check(is::label(name)) && known.is_some_and(|known| !known.contains(name)) {
             number.fail(format!("{} is not a port of the service", quoted(name)));

@@ -266,7 +266,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use api::model::{
-        EndpointAddress, Labels, Protocol, Registry, Resolution, ServiceKey, Shards, Target,
+        EndpointAddress, EndpointShards, Labels, Protocol, Registry, Resolution, ServiceKey, Target,
     };
 
     use super::*;
@@ -303,7 +303,7 @@ mod tests {
             })
         });
         let endpoints: Vec<_> = endpoints.collect();
-        let shards = Shards::from([("Kubernetes".into(), endpoints.into())]);
+        let shards = EndpointShards::from([("Kubernetes".into(), endpoints.into())]);
         let mut world = World::new(Arc::new(api::mesh::discovery_defaults()));
         let all = Arc::make_mut(&mut world.endpoints);
         all.insert(service.key.clone(), Arc::new(shards));

@@ -149,7 +149,8 @@ mod tests {
     use std::sync::Arc;
 
     use api::model::{
-        Endpoint, EndpointAddress, Locality, Protocol, ServiceKey, Shards, Workload, WorkloadKey,
+        Endpoint, EndpointAddress, EndpointShards, Locality, Protocol, ServiceKey, Workload,
+        WorkloadKey,
     };
 
     use super::*;
@@ -196,7 +197,7 @@ mod tests {
         pods: &[(&str, Health)],
     ) -> Option<String> {
         let mut world = World::new(Arc::default());
-        let shards = Shards::from([("c".into(), endpoints.into())]);
+        let shards = EndpointShards::from([("c".into(), endpoints.into())]);
         Arc::make_mut(&mut world.endpoints).insert(service.key.clone(), Arc::new(shards));
         for (number, (app, health)) in pods.iter().enumerate() {
             for namespace in ["demo", "other"] {

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::config::served::LONGEST_FETCH;
+use api::config::discovery_notes::LONGEST_FETCH;
 use api::duration;
 use api::model::{Network, Objects, World};
 use api::security::{KeySet, KeysPlace, RequestAuthentication};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::backoff::{Backoff, Bounds};
 use api::config::Finding;
-use api::repeats::RepeatLimiter;
+use api::log_repeats::LogRepeatLimiter;
 use api::times;
 use kube::core::Request;
 use kube::core::params::{Patch, PatchParams};
@@ -229,7 +229,7 @@ fn is_final(failure: &Failure) -> bool {
 
 /// Writes the statuses one after the other, for ever. Failed writes are retried, with backoff if the server refuses all.
 pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
-    let mut repeats = RepeatLimiter::default();
+    let mut repeats = LogRepeatLimiter::default();
     let mut backoff = Backoff::new(bounds);
     loop {
         let (place, mut note) = board.next().await;

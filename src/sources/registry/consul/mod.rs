@@ -16,8 +16,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::log_repeats::LogRepeatLimiter;
 use api::model::{ClusterId, Registry, ServiceKey};
-use api::repeats::RepeatLimiter;
 use api::times;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -179,7 +179,7 @@ struct CatalogState {
     /// Present warnings, by service; those of the catalog have no name.
     warnings: BTreeMap<Option<Arc<str>>, Vec<String>>,
     error: Arc<str>,
-    repeats: RepeatLimiter,
+    repeats: LogRepeatLimiter,
     told_in_turn: bool,
     was_complete: bool,
 }

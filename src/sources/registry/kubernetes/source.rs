@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::backoff::Backoff;
-use api::repeats::RepeatLimiter;
+use api::log_repeats::LogRepeatLimiter;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -310,7 +310,7 @@ struct Looking {
 impl Looking {
     async fn run<K: Kind>(self, mut store: Writer<K>) -> Infallible {
         let mut backoff = Backoff::new(self.pace.bounds());
-        let mut repeats = RepeatLimiter::default();
+        let mut repeats = LogRepeatLimiter::default();
         // Since when it is not there, where it was.
         let mut lost = None;
         let mut is_known = false;

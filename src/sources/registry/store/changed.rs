@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{ChangedKind, Endpoint, Service, Shards, Workload};
+use api::model::{ChangedKind, Endpoint, EndpointShards, Service, Workload};
 
 /// Returns the kind of a change of an unchanged service's endpoints. `mutual`: clients check the servers' identities.
 pub(super) fn of_endpoints(
     service: &Service,
-    old: Option<&Shards>,
-    new: Option<&Shards>,
+    old: Option<&EndpointShards>,
+    new: Option<&EndpointShards>,
     mutual: bool,
 ) -> ChangedKind {
     let resolved = service.resolution.is_dns();
@@ -40,20 +40,20 @@ pub(super) fn is_seen(old: Option<&Workload>, new: Option<&Workload>) -> bool {
     }
 }
 
-fn all(shards: Option<&Shards>) -> impl Iterator<Item = &Endpoint> {
+fn all(shards: Option<&EndpointShards>) -> impl Iterator<Item = &Endpoint> {
     shards
         .into_iter()
         .flat_map(|shards| shards.values())
         .flat_map(|shard| shard.iter())
 }
 
-fn addresses(shards: Option<&Shards>) -> BTreeSet<IpAddr> {
+fn addresses(shards: Option<&EndpointShards>) -> BTreeSet<IpAddr> {
     all(shards)
         .filter_map(|endpoint| endpoint.address.ip())
         .collect()
 }
 
-fn accounts(shards: Option<&Shards>) -> BTreeSet<&Arc<str>> {
+fn accounts(shards: Option<&EndpointShards>) -> BTreeSet<&Arc<str>> {
     all(shards)
         .filter_map(|endpoint| endpoint.account.as_ref())
         .collect()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::model::{
-    Configured, Labels, Service, ServiceKey, Shards, Workload, WorkloadKey, World, selects,
+    Configured, EndpointShards, Labels, Service, ServiceKey, Workload, WorkloadKey, World, selects,
 };
 use api::networking::{ServiceEntry, WorkloadEntry};
 use api::size;
@@ -22,7 +22,7 @@ pub(super) struct Used {
     pub(super) entry: Arc<Configured<ServiceEntry>>,
     pub(super) services: Vec<Arc<Service>>,
     /// The endpoints, which all its services share.
-    pub(super) shards: Arc<Shards>,
+    pub(super) shards: Arc<EndpointShards>,
     /// Reports about parts of the entry, or of the workloads it selects, that are not used as written.
     pub(super) notes: Vec<Report>,
     selector: Option<Labels>,

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::config::served::unserved_host;
+use api::config::discovery_notes::unserved_host;
 use api::model::{
-    Address, ClusterId, Configured, Endpoint, EndpointAddress, Labels, Locality, Port, Protocol,
-    Registry, Resolution, Service, ServiceKey, Shards, Target, TlsMode, Workload,
+    Address, ClusterId, Configured, Endpoint, EndpointAddress, EndpointShards, Labels, Locality,
+    Port, Protocol, Registry, Resolution, Service, ServiceKey, Target, TlsMode, Workload,
 };
 use api::networking::service_entry::{Location, Resolution as Declared};
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry};
@@ -168,7 +168,7 @@ pub(super) fn shards<'a>(
     cluster: &ClusterId,
     trust_domain: &str,
     selected: impl Iterator<Item = Backend<'a>>,
-) -> Shards {
+) -> EndpointShards {
     let ports: Vec<_> = entry
         .spec
         .ports

@@ -5,7 +5,7 @@ mod together;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::model::{ClusterId, Endpoint, Registry, Service, ServiceKey, Shards};
+use api::model::{ClusterId, Endpoint, EndpointShards, Registry, Service, ServiceKey};
 
 use super::entries::Used;
 use super::{ObjectKey, Report, Settings, Sources};
@@ -81,7 +81,7 @@ impl ServiceCandidate<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     pub(super) service: Option<Arc<Service>>,
-    pub(super) shards: Option<Arc<Shards>>,
+    pub(super) shards: Option<Arc<EndpointShards>>,
     pub(super) left_out: Vec<Report>,
 }
 
@@ -189,7 +189,7 @@ fn joined(winner: &ServiceCandidate<'_>, allies: &[&ServiceCandidate<'_>]) -> Ar
     service
 }
 
-fn of_one(sources: &Sources, source: &SourceId, key: &ServiceKey) -> Shards {
+fn of_one(sources: &Sources, source: &SourceId, key: &ServiceKey) -> EndpointShards {
     let shard = sources
         .get(source)
         .and_then(|known| known.said.endpoints.get(key))
@@ -202,7 +202,7 @@ fn of_one(sources: &Sources, source: &SourceId, key: &ServiceKey) -> Shards {
 
 /// Returns the endpoints of every cluster except those in which the name stands for another service. A cluster may have
 /// endpoints of a service that only another cluster describes.
-fn of_all(sources: &Sources, losers: &[&ServiceCandidate<'_>], key: &ServiceKey) -> Shards {
+fn of_all(sources: &Sources, losers: &[&ServiceCandidate<'_>], key: &ServiceKey) -> EndpointShards {
     let mut all: BTreeMap<ClusterId, Arc<[Endpoint]>> = BTreeMap::new();
     for (id, source) in sources {
         let is_cluster = matches!(id.registry, Registry::Kubernetes | Registry::External);

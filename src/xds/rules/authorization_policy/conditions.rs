@@ -96,7 +96,7 @@ fn in_brackets<'a>(inside: &'a str, key: &str) -> Result<Vec<&'a str>, RuleError
 /// A name that Envoy takes.
 fn one_in_brackets<'a>(inside: &'a str, key: &str) -> Result<&'a str, RuleError> {
     match *in_brackets(inside, key)? {
-        [one] if api::config::served::is_header_name(one) => Ok(one),
+        [one] if api::config::discovery_notes::is_header_name(one) => Ok(one),
         _ => Err(RuleError::Because(format!(
             "{key:?} names nothing that can be asked for"
         ))),

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::served::{is_header_value, is_output_header};
+use api::config::discovery_notes::{is_header_value, is_output_header};
 use api::istio::mesh::v1alpha1::mesh_config::ExtensionProvider;
 use api::istio::mesh::v1alpha1::mesh_config::extension_provider::{
     EnvoyExternalAuthorizationGrpcProvider as GrpcProvider,

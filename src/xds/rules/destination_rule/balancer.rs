@@ -1,6 +1,6 @@
 //! Load balancing over the endpoints of a cluster.
 
-use api::config::served::{is_cookie_attribute, is_header_name, is_table, largest_ring};
+use api::config::discovery_notes::{is_cookie_attribute, is_header_name, is_table, largest_ring};
 use api::istio::networking::v1alpha3::load_balancer_settings::SimpleLb;
 use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::{
     HashAlgorithm, HashKey, http_cookie::Attribute,

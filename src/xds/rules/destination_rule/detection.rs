@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api::config::served::is_status;
+use api::config::discovery_notes::is_status;
 use api::istio::networking::v1alpha3::OutlierDetection as Detection;
 use api::model::Protocol;
 use envoy_types::pb::envoy::config::cluster::v3::OutlierDetection;

@@ -1,6 +1,6 @@
 //! Limits of connections and requests, and the HTTP that they speak.
 
-use api::config::served::is_percentage;
+use api::config::discovery_notes::is_percentage;
 use api::istio::networking::v1alpha3::ConnectionPoolSettings;
 use api::istio::networking::v1alpha3::connection_pool_settings::http_settings::H2UpgradePolicy;
 use api::istio::networking::v1alpha3::connection_pool_settings::{HttpSettings, TcpSettings};

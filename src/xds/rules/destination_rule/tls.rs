@@ -1,6 +1,6 @@
 //! TLS that a rule wants of connections, whatever the mesh says.
 
-use api::config::served::is_sni;
+use api::config::discovery_notes::is_sni;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::istio::networking::v1alpha3::traffic_policy::{ProxyProtocol, proxy_protocol};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use api::config::served::{is_certificate_hash, is_cipher_suite, is_key_pin};
+use api::config::discovery_notes::{is_certificate_hash, is_cipher_suite, is_key_pin};
 use api::istio::networking::v1alpha3::ServerTlsSettings;
 use api::networking::server_tls_settings::{TlSmode, TlsProtocol};
 use envoy_types::pb::envoy::config::core::v3 as core;

@@ -63,7 +63,7 @@ impl Step {
             Action::Endpoints if world.services.contains_key(&key) => {
                 let address = EndpointAddress::read(&format!("10.0.{name}.{content}"));
                 let one = Endpoint::new(address, 80, "p80");
-                let shards = Shards::from([("Kubernetes".into(), [one].into())]);
+                let shards = EndpointShards::from([("Kubernetes".into(), [one].into())]);
                 Arc::make_mut(&mut world.endpoints).insert(key.clone(), Arc::new(shards));
                 changes.add(ChangedKind::Endpoints, &key);
             }

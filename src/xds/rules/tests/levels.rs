@@ -24,7 +24,7 @@ fn labelled() -> World {
         endpoint("10.0.1.3", "r2/z1", &[("version", "v2"), ("tier", "a")]),
         endpoint("10.0.1.4", "r3/z1", &[]),
     ];
-    let shards = Shards::from([("Kubernetes".into(), all.into())]);
+    let shards = EndpointShards::from([("Kubernetes".into(), all.into())]);
     Arc::make_mut(&mut world.endpoints).insert(key, Arc::new(shards));
     world
 }

@@ -34,8 +34,8 @@ use std::sync::Arc;
 
 use api::mesh;
 use api::model::{
-    Configured, Endpoint, EndpointAddress, Labels, Locality, Objects, Port, Protocol, Registry,
-    Resolution, Service, ServiceKey, Shards, Target, World,
+    Configured, Endpoint, EndpointAddress, EndpointShards, Labels, Locality, Objects, Port,
+    Protocol, Registry, Resolution, Service, ServiceKey, Target, World,
 };
 use api::networking::{DestinationRule, DiscoveryKind, VirtualService};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
@@ -104,7 +104,7 @@ fn service(world: &mut World, name: &str, ports: &[(u16, &str)], endpoints: &[(&
             one
         })
     });
-    let shards = Shards::from([("Kubernetes".into(), places.collect())]);
+    let shards = EndpointShards::from([("Kubernetes".into(), places.collect())]);
     Arc::make_mut(&mut world.endpoints).insert(key.clone(), Arc::new(shards));
     Arc::make_mut(&mut world.services).insert(key, Arc::new(service));
 }

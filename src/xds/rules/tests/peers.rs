@@ -25,7 +25,7 @@ fn peer_world(mesh: &str, policies: &[Policy<'_>]) -> World {
         one.tls = TlsMode::Istio;
         one
     });
-    let shards = Shards::from([("Kubernetes".into(), endpoints.into())]);
+    let shards = EndpointShards::from([("Kubernetes".into(), endpoints.into())]);
     Arc::make_mut(&mut world.endpoints).insert(key, Arc::new(shards));
     let sidecar = "ingress: [{port: {number: 9080, protocol: HTTP, name: http}, defaultEndpoint: '127.0.0.1:80'}, \
                    {port: {number: 9081, protocol: TCP, name: tcp}, defaultEndpoint: '127.0.0.1:81'}]";

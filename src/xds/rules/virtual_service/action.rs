@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::config::served::{is_one_line, is_regex};
+use api::config::discovery_notes::{is_one_line, is_regex};
 use api::istio::networking::v1alpha3::http_body::Specifier;
 use api::istio::networking::v1alpha3::http_redirect::{RedirectPort, RedirectPortSelection};
 use api::istio::networking::v1alpha3::{

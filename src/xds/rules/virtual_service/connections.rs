@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::config::served::is_server_name;
+use api::config::discovery_notes::is_server_name;
 use api::istio::networking::v1alpha3::{L4MatchAttributes, RouteDestination, TlsMatchAttributes};
 use api::model::{Network, ObjectRef};
 use api::networking::VirtualService;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use api::config::served::{MOST_HEADERS, grpc_status, is_header_name, is_header_value};
+use api::config::discovery_notes::{MOST_HEADERS, grpc_status, is_header_name, is_header_value};
 use api::istio::networking::v1alpha3::headers::HeaderOperations;
 use api::istio::networking::v1alpha3::http_fault_injection::{
     Abort, Delay, abort::ErrorType, delay::HttpDelayType,

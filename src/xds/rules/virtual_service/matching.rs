@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::config::served::{claim_path, is_regex};
+use api::config::discovery_notes::{claim_path, is_regex};
 use api::istio::networking::v1alpha3::string_match::MatchType;
 use api::istio::networking::v1alpha3::{HttpMatchRequest, StringMatch};
 use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use api::istio::mesh::v1alpha1::MeshConfig;
 use api::mesh;
 use api::model::{
-    Configured, Endpoint, EndpointAddress, Labels, Locality, Port, Protocol, Registry, Resolution,
-    Service, ServiceKey, Shards, Target, TlsMode, World,
+    Configured, Endpoint, EndpointAddress, EndpointShards, Labels, Locality, Port, Protocol,
+    Registry, Resolution, Service, ServiceKey, Target, TlsMode, World,
 };
 use api::networking::{
     DestinationRule, DiscoveryKind as Rule, EnvoyFilter, Gateway, Sidecar, VirtualService,
@@ -257,7 +257,7 @@ impl Described<'_> {
 
     pub fn end(self) {
         let key = self.service.key.clone();
-        let shards = Shards::from([("Kubernetes".into(), self.endpoints.into())]);
+        let shards = EndpointShards::from([("Kubernetes".into(), self.endpoints.into())]);
         Arc::make_mut(&mut self.world.endpoints).insert(key.clone(), Arc::new(shards));
         Arc::make_mut(&mut self.world.services).insert(key, Arc::new(self.service));
     }

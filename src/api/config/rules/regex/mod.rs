@@ -9,7 +9,7 @@
 mod class;
 mod escape;
 
-use super::at::Wrong;
+use super::cursor::Violation;
 
 /// An error in a pattern.
 type Fault = &'static str;
@@ -23,7 +23,7 @@ const ANY: Count = Count {
 };
 
 /// REGEX.
-pub(super) fn regex(text: &str) -> Wrong {
+pub(super) fn regex(text: &str) -> Violation {
     let reason = if text.is_empty() {
         "it is empty".to_owned()
     } else if text.len() > LONGEST {
@@ -36,7 +36,7 @@ pub(super) fn regex(text: &str) -> Wrong {
 
 /// A text that takes the place of what a valid pattern matches: `\1` is its first group, `\0` all of it, `\\` one backslash. RE2
 /// writes nothing of one that it does not understand.
-pub(super) fn substitution(text: &str, pattern: &str) -> Wrong {
+pub(super) fn substitution(text: &str, pattern: &str) -> Violation {
     let groups = read(pattern).ok()?;
     let mut letters = text.chars();
     while letters.by_ref().any(|letter| letter == '\\') {

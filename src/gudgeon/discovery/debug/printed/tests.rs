@@ -443,7 +443,8 @@ fn json_is_encoded_as_another_encoder_does() {
     let pool = DescriptorPool::decode(api::envoy::ENVOY).unwrap();
     let mut count = 0;
     for patch in spec["configPatches"].as_array().unwrap() {
-        let name = api::config::served::patched_message(patch["applyTo"].as_str().unwrap());
+        let name =
+            api::config::discovery_notes::patched_message(patch["applyTo"].as_str().unwrap());
         let message = pool.get_message_by_name(name.unwrap()).unwrap();
         let value = &patch["patch"]["value"];
         // The other one does not know what took the place of types of the v2 API.

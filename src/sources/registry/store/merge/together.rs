@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::model::{ClusterId, Endpoint, EndpointAddress, Port, Resolution, Service, Shards};
+use api::model::{ClusterId, Endpoint, EndpointAddress, EndpointShards, Port, Resolution, Service};
 
 use super::ServiceCandidate;
 use crate::registry::store::Report;
@@ -38,7 +38,10 @@ pub(super) fn service(
 }
 
 /// The endpoints of all, under the names that the oldest one gives the ports.
-pub(super) fn shards(oldest: &ServiceCandidate<'_>, others: &[&ServiceCandidate<'_>]) -> Shards {
+pub(super) fn shards(
+    oldest: &ServiceCandidate<'_>,
+    others: &[&ServiceCandidate<'_>],
+) -> EndpointShards {
     let mut all: BTreeMap<ClusterId, BTreeSet<Endpoint>> = BTreeMap::new();
     for candidate in std::iter::once(&oldest).chain(others) {
         let names = names(oldest.service, candidate.service);

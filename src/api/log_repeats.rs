@@ -2,18 +2,18 @@
 
 /// Returns true if the `count`th occurrence of an event is to be logged: powers of two are.
 #[must_use]
-pub const fn worth_a_line(count: u64) -> bool {
+pub const fn should_log_repeat(count: u64) -> bool {
     count.is_power_of_two()
 }
 
 /// The same words again, and how often.
 #[derive(Debug, Default)]
-pub struct RepeatLimiter {
+pub struct LogRepeatLimiter {
     last: String,
     count: u64,
 }
 
-impl RepeatLimiter {
+impl LogRepeatLimiter {
     /// Counts a message; returns the count if it is to be logged now.
     pub fn observe(&mut self, words: &str) -> Option<u64> {
         if self.last == words {
@@ -22,7 +22,7 @@ impl RepeatLimiter {
             words.clone_into(&mut self.last);
             self.count = 1;
         }
-        worth_a_line(self.count).then_some(self.count)
+        should_log_repeat(self.count).then_some(self.count)
     }
 
     /// Resets the limiter after a success: the same message is logged again. Returns true if there had been any.
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn the_same_words_are_said_at_powers_of_two() {
-        let mut repeats = RepeatLimiter::default();
+        let mut repeats = LogRepeatLimiter::default();
         let said: Vec<u64> = (0..20).filter_map(|_| repeats.observe("away")).collect();
         assert_eq!(said, [1, 2, 4, 8, 16]);
         assert_eq!(repeats.observe("forbidden"), Some(1));

@@ -1,4 +1,4 @@
-//! A place in an object while rules look at it: the value, the path that leads there, and where to say what is wrong.
+//! A cursor: a place in an object while rules look at it, with the value, the path that leads there, and where to say what is wrong.
 //!
 //! Paths are written out only for what is wrong. A value that is absent, or of another type than its field, is as if it were not
 //! there: types were judged before. A rule about one place that depends on another must hold whatever the other was meant to be:
@@ -13,18 +13,18 @@ use crate::duration;
 use crate::finding::{Finding, Findings, Severity, push_index, push_key};
 
 /// The result of a predicate: `None`, or the message of an error.
-pub(super) type Wrong = Option<String>;
+pub(super) type Violation = Option<String>;
 
 /// More errors, or more warnings, are not kept: they are for a person.
 const MOST: usize = 1000;
 
 /// The findings so far.
 #[derive(Debug, Default)]
-pub(super) struct Out {
+pub(super) struct FindingCollector {
     findings: RefCell<Findings>,
 }
 
-impl Out {
+impl FindingCollector {
     pub(super) fn into_findings(self) -> Vec<Finding> {
         self.findings.into_inner().into_vec()
     }
@@ -55,15 +55,15 @@ impl FieldPath<'_> {
 
 /// A place; cheap to copy.
 #[derive(Clone, Debug)]
-pub(super) struct At<'a> {
+pub(super) struct Cursor<'a> {
     value: Option<&'a Value>,
     path: Rc<FieldPath<'a>>,
-    out: &'a Out,
+    out: &'a FindingCollector,
 }
 
-impl<'a> At<'a> {
+impl<'a> Cursor<'a> {
     /// A field of the object itself.
-    pub(super) fn root(name: &'static str, value: &'a Value, out: &'a Out) -> Self {
+    pub(super) fn root(name: &'static str, value: &'a Value, out: &'a FindingCollector) -> Self {
         Self {
             value: Some(value),
             path: Rc::new(FieldPath::Key(Rc::new(FieldPath::Root), name)),
@@ -72,7 +72,7 @@ impl<'a> At<'a> {
     }
 
     /// The object itself.
-    pub(super) fn top(value: &'a Value, out: &'a Out) -> Self {
+    pub(super) fn top(value: &'a Value, out: &'a FindingCollector) -> Self {
         Self {
             value: Some(value),
             path: Rc::new(FieldPath::Root),
@@ -244,7 +244,7 @@ impl<'a> At<'a> {
     }
 
     /// Says what a predicate said; true where that is nothing.
-    pub(super) fn check(&self, wrong: Wrong) -> bool {
+    pub(super) fn check(&self, wrong: Violation) -> bool {
         match wrong {
             None => true,
             Some(message) => {
@@ -255,7 +255,7 @@ impl<'a> At<'a> {
     }
 
     /// The same for a text that may be absent or empty.
-    pub(super) fn check_text(&self, predicate: fn(&str) -> Wrong) -> bool {
+    pub(super) fn check_text(&self, predicate: fn(&str) -> Violation) -> bool {
         self.is_empty() || self.check(predicate(self.text()))
     }
 
