@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::log_repeats::should_log_repeat;
-use sources::{Access, Bundle, Cluster, ReconcilerHandle};
+use sources::{Access, CaBundle, Cluster, ReconcilerHandle};
 use tokio::sync::watch;
 use tracing::{error, info};
 
@@ -44,10 +44,10 @@ pub(crate) async fn emit_bundles(
     loop {
         if let Some(pem) = ca.borrow_and_update().clone() {
             let pem = pem.as_bytes().to_vec();
-            handle.keep(if own {
-                Bundle::Own(pem)
+            handle.set_bundle(if own {
+                CaBundle::Own(pem)
             } else {
-                Bundle::File(pem)
+                CaBundle::File(pem)
             });
         }
         tokio::select! {

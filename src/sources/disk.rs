@@ -6,7 +6,7 @@
 //! name is an error as well, without a thread: one dead mount costs one thread, however many links lead there.
 
 mod job;
-mod trace;
+mod path_trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -20,8 +20,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use job::open_regular;
-pub use trace::each_lookup;
-use trace::{Trace, TraceStep};
+pub use path_trace::each_lookup;
+use path_trace::{Trace, TraceStep};
 
 /// The deadline of one system call: a disk that spins up, or a network's retry, takes less. An update has 2 s in all.
 const CALL: Duration = Duration::from_secs(1);
@@ -54,12 +54,12 @@ const HANGS: &str = "reading it hangs";
 #[derive(Debug)]
 pub(crate) struct Name {
     pub(crate) name: OsString,
-    pub(crate) is: Is,
+    pub(crate) is: FileKind,
 }
 
 /// The kind of a name, links followed.
 #[derive(Debug)]
-pub(crate) enum Is {
+pub(crate) enum FileKind {
     /// The metadata; for a link, also the directory of its target.
     Known(Metadata, Option<PathBuf>),
     /// A dangling link.
@@ -139,7 +139,7 @@ struct Worker {
 #[derive(Debug)]
 pub struct Disk {
     worker: Option<Worker>,
-    hanging: BTreeMap<PathBuf, Hanging>,
+    hanging: BTreeMap<PathBuf, HungPath>,
     /// The threads that were left behind.
     left: Vec<Arc<Progress>>,
     /// Paths that were tried again, with their next delay.
@@ -157,7 +157,7 @@ impl Default for Disk {
 
 /// A path that did not answer.
 #[derive(Debug)]
-struct Hanging {
+struct HungPath {
     progress: Arc<Progress>,
     trace: Arc<Trace>,
     since: Instant,
@@ -343,7 +343,7 @@ impl Disk {
             }
             let at = worker.progress.path();
             let is_it = at == path;
-            let hanging = Hanging {
+            let hanging = HungPath {
                 progress: Arc::clone(&worker.progress),
                 trace: Trace::start(&at),
                 since: Instant::now(),
@@ -380,7 +380,7 @@ impl Worker {
         let progress = Arc::new(Progress::default());
         let shared = Arc::clone(&progress);
         let work = move || {
-            let ends = Ends(shared);
+            let ends = EndedOnDrop(shared);
             let mut buffer = vec![0; CHUNK];
             while let Ok(job) = asked.recv() {
                 let done = job.work(&ends.0, &mut buffer);
@@ -400,9 +400,9 @@ impl Worker {
 }
 
 /// Marks the thread as ended when dropped, after a panic as well.
-struct Ends(Arc<Progress>);
+struct EndedOnDrop(Arc<Progress>);
 
-impl Drop for Ends {
+impl Drop for EndedOnDrop {
     fn drop(&mut self) {
         self.0.has_ended.store(true, Ordering::Release);
     }

@@ -12,30 +12,29 @@
 //! * `kind`: a [`Kind`], its place in the API and the fields that a role reads.
 //! * `connect`: a [`Cluster`], by the pod's own account or by a kubeconfig; TLS and tokens. `fake`: an API server for tests.
 //! * `store`: the objects of one source. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a relist is one of them.
-//! * `watcher`: a [`Watcher`], an [`ObjectSource`] that lists an API server's objects in pages and then watches them. `served`:
-//!   the kinds that an API server has.
+//! * `watcher`: a [`Watcher`], an [`ObjectSource`] that lists an API server's objects in pages and then watches them.
+//!   `served_kinds`: the kinds that an API server has.
 //! * `disk`: the file system on a thread of its own, with deadlines. `tree`: the files of a directory, bounded.
 //! * `catalogue`: each object once, in its last good version, with its [`Origin`], and the status of each object that claims its
 //!   name.
-//! * `condition`: messages about an object as a condition of its `status`.
+//! * `status_condition`: messages about an object as a condition of its `status`.
 //! * [`config`]: configuration from directories and API servers, checked, with findings.
 //! * [`registry`]: services and rules of API servers, directories, Consul and memory as one [`World`](api::model::World), with the
 //!   [`Changes`](api::model::Changes) of each step.
-//! * `webhook`: webhook configurations. `bundle`: the CA bundle that they are to have. `decide`: the patch that one needs.
-//!   `validation`: the configuration of the webhook that checks rules. `reconcile_status`: the state of each of them.
-//!   `reconciler`: the [`Reconciler`] that keeps them.
+//! * `webhook`: webhook configurations. `ca_bundle`: the CA bundle that they are to have. `ca_bundle_patch`: the patch that one
+//!   needs. `validation`: the configuration of the webhook that checks rules. `reconcile_status`: the state of each of them.
+//!   `webhook_reconciler`: the [`WebhookReconciler`] that keeps them.
 //! * `list`: all objects of a kind, read once.
-//! * `statuses`: what is told of objects, written into their `status`.
+//! * `status_writer`: what is told of objects, written into their `status`.
 
 #![forbid(unsafe_code)]
 
 mod answer;
-mod bundle;
+mod ca_bundle;
+mod ca_bundle_patch;
 mod catalogue;
-mod condition;
 pub mod config;
 mod connect;
-mod decide;
 mod disk;
 #[cfg(test)]
 #[path = "../../tests/support/examples.rs"]
@@ -47,29 +46,30 @@ mod kind;
 mod line_buffer;
 mod list;
 mod reconcile_status;
-mod reconciler;
 pub mod registry;
-mod served;
-mod statuses;
+mod served_kinds;
+mod status_condition;
+mod status_writer;
 mod store;
 mod tree;
 mod validation;
 mod watcher;
 mod webhook;
+mod webhook_reconciler;
 
 /// The first mistake of a new cluster: without these kinds kubectl refuses every rule.
 const NO_KINDS: &str = "no Istio kinds are installed in this cluster: it can hold no rules before it has their CustomResourceDefinitions";
 
-pub use bundle::{Bundle, OWN_CA_NAME};
+pub use ca_bundle::{CaBundle, OWN_CA_NAME};
 pub use catalogue::Origin;
 pub use connect::{Access, CannotConnect, Cluster, Version};
 pub use disk::{Disk, each_lookup, open_regular};
 pub use failure::{Action, Cause, Failure};
 pub use kind::{Key, Kind, Metadata, Resource, Revision};
 pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};
-pub use reconciler::{DesiredState, Reconciler, ReconcilerHandle};
-pub use statuses::{AllSaid, ObjectMessages, Subject, write_statuses};
+pub use status_writer::{DesiredMessages, ObjectMessages, Subject, write_statuses};
 pub use store::{Change, Changes, Freshness, Reader, Writer, store};
 pub use validation::{ServiceReference, Validation};
-pub use watcher::{ObjectSource, Pace, Selection, Watcher};
+pub use watcher::{ObjectSource, Selection, WatchTiming, Watcher};
 pub use webhook::{Webhook, WebhookConfiguration};
+pub use webhook_reconciler::{DesiredState, ReconcilerHandle, WebhookReconciler};

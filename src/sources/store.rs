@@ -373,10 +373,10 @@ impl<K: Kind> Reader<K> {
         if self.seen.is_some() {
             self.receiver.changed().await.ok()?;
         }
-        Some(self.told())
+        Some(self.take_changes())
     }
 
-    fn told(&mut self) -> Changes<K> {
+    fn take_changes(&mut self) -> Changes<K> {
         let inner = self.receiver.borrow_and_update();
         let changes = inner.since(self.seen);
         self.seen = Some(inner.generation);

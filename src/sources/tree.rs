@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::disk::{Disk, Is, Name};
+use crate::disk::{Disk, FileKind, Name};
 
 /// The limits of a walk.
 #[derive(Clone, Copy, Debug)]
@@ -194,19 +194,19 @@ impl Walk<'_> {
             let path = folder.join(&name);
             let below = below.join(&name);
             match is {
-                Is::Known(data, _) if data.is_dir() => {
+                FileKind::Known(data, _) if data.is_dir() => {
                     if let Err(error) = self.folder(&path, &below, &data, depth.saturating_add(1)) {
                         self.visit.unread(&below, error.to_string());
                     }
                 }
-                Is::Known(data, leads_to) if is_configuration(&below) => {
+                FileKind::Known(data, leads_to) if is_configuration(&below) => {
                     // A change may happen in the link's target, too.
                     self.walked.folders.extend(leads_to);
                     self.file(&path, &below, &data);
                 }
-                Is::Known(..) => {}
-                Is::Dangling => self.lost(&below, "the link leads nowhere".to_owned()),
-                Is::Unknown(cause) => self.lost(&below, cause),
+                FileKind::Known(..) => {}
+                FileKind::Dangling => self.lost(&below, "the link leads nowhere".to_owned()),
+                FileKind::Unknown(cause) => self.lost(&below, cause),
             }
         }
         Ok(())

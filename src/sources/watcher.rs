@@ -47,13 +47,13 @@ const LIST: Duration = Duration::from_secs(450);
 /// Pages that are not half full, of one list. A server may leave out what a selector does not select.
 const SHORT_PAGES: u32 = 100;
 /// Answers of 410 Gone, without a lasting watch in between, before they count as a failure.
-const FORGETS: u32 = 3;
+const MAX_CONSECUTIVE_GONE: u32 = 3;
 
 /// Sources of one server: when one of them is answered again, the others need not wait until their pause is over.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Peers(watch::Sender<u64>);
+pub(crate) struct ServerRecovery(watch::Sender<u64>);
 
-impl Peers {
+impl ServerRecovery {
     fn answered(&self) {
         self.0.send_modify(|count| *count = count.wrapping_add(1));
     }
@@ -78,7 +78,7 @@ pub struct Selection {
 
 /// Timeouts and backoff of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct WatchTiming {
     /// The first delay between two tries, doubled up to the longest.
     pub first: Duration,
     pub most: Duration,
@@ -92,7 +92,7 @@ pub struct Pace {
     pub steady: Duration,
 }
 
-impl Default for Pace {
+impl Default for WatchTiming {
     fn default() -> Self {
         Self {
             first: Duration::from_millis(100),
@@ -105,7 +105,7 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
+impl WatchTiming {
     pub(crate) const fn bounds(&self) -> Bounds {
         Bounds {
             first: self.first,
@@ -120,8 +120,8 @@ pub struct Watcher<K> {
     cluster: Cluster,
     resource: Resource,
     selection: Selection,
-    pace: Pace,
-    peers: Peers,
+    timing: WatchTiming,
+    recovery: ServerRecovery,
     /// Objects in a page: fewer where a page was too large.
     page: u32,
     room: Room,
@@ -164,13 +164,13 @@ enum WatchEnd {
 
 impl<K: Kind> Watcher<K> {
     #[must_use]
-    pub fn new(cluster: Cluster, selection: Selection, pace: Pace) -> Self {
+    pub fn new(cluster: Cluster, selection: Selection, timing: WatchTiming) -> Self {
         Self {
             cluster,
             resource: K::RESOURCE,
             selection,
-            pace,
-            peers: Peers::default(),
+            timing,
+            recovery: ServerRecovery::default(),
             page: PAGE,
             room: ROOM,
             kind: PhantomData,
@@ -189,8 +189,8 @@ impl<K: Kind> Watcher<K> {
         self
     }
 
-    pub(crate) fn beside(mut self, peers: Peers) -> Self {
-        self.peers = peers;
+    pub(crate) fn beside(mut self, recovery: ServerRecovery) -> Self {
+        self.recovery = recovery;
         self
     }
 
@@ -230,7 +230,7 @@ impl<K: Kind> Watcher<K> {
                 continue_token: more.clone(),
                 ..ListParams::default()
             };
-            let exchange = self.cluster.exchange(&action, self.pace.request);
+            let exchange = self.cluster.exchange(&action, self.timing.request);
             let page: Page<K> = match exchange.json(self.request().list(&params)).await {
                 Ok(page) => page,
                 Err(failure) => {
@@ -277,7 +277,7 @@ impl<K: Kind> Watcher<K> {
         health: &mut Health,
     ) -> Result<WatchEnd, Failure> {
         let action = self.action("watch");
-        let asked = self.pace.watch.mul_f64(1.0 - 0.2 * fastrand::f64());
+        let asked = self.timing.watch.mul_f64(1.0 - 0.2 * fastrand::f64());
         let params = WatchParams {
             field_selector: self.fields(),
             label_selector: self.selection.labels.clone(),
@@ -286,14 +286,14 @@ impl<K: Kind> Watcher<K> {
             ..WatchParams::default()
         };
         let opened = Instant::now();
-        let within = asked + self.pace.grace;
+        let within = asked + self.timing.grace;
         let mut body = self
             .cluster
-            .exchange(&action, self.pace.request)
+            .exchange(&action, self.timing.request)
             .stream(self.request().watch(&params, version))
             .await?;
         store.fresh();
-        health.begins(&self.peers);
+        health.begins(&self.recovery);
         let failure = |cause| Failure {
             action: action.clone(),
             cause,
@@ -324,7 +324,7 @@ impl<K: Kind> Watcher<K> {
     /// `resumed` where the next watch can resume: a watch that has lasted and was cut proves its version. A server that falls
     /// silent is not trusted to have sent everything, and one that was restored from a backup would wait for a version that it
     /// has not reached.
-    async fn round(
+    async fn list_and_watch(
         &mut self,
         store: &mut Writer<K>,
         health: &mut Health,
@@ -339,7 +339,7 @@ impl<K: Kind> Watcher<K> {
             let ended = self.watch(store, &mut version, health).await;
             let lasted = health
                 .opened
-                .is_some_and(|at| at.elapsed() >= self.pace.steady);
+                .is_some_and(|at| at.elapsed() >= self.timing.steady);
             health.lasted |= lasted;
             let may_resume = lasted && !store.leaves_out();
             match ended {
@@ -411,22 +411,22 @@ impl<K: Kind> Watcher<K> {
 
     /// Follows the kind until the server answers that it has no such kind.
     pub(crate) async fn while_served(mut self, store: &mut Writer<K>) {
-        self.follow(store, true).await;
+        self.run_with_backoff(store, true).await;
     }
 
     /// Follows the kind for ever, or until the server does not have it.
-    async fn follow(&mut self, store: &mut Writer<K>, while_served: bool) {
-        let mut backoff = Backoff::new(self.pace.bounds());
+    async fn run_with_backoff(&mut self, store: &mut Writer<K>, while_served: bool) {
+        let mut backoff = Backoff::new(self.timing.bounds());
         let mut repeats = LogRepeatLimiter::default();
         let mut health = Health::default();
-        let mut others = self.peers.0.subscribe();
-        let mut forgotten = 0;
+        let mut others = self.recovery.0.subscribe();
+        let mut consecutive_gone = 0;
         let mut resumed = None;
         // Once between two watches that have lasted.
         let mut may_hurry = true;
         loop {
             others.mark_unchanged();
-            let ended = self.round(store, &mut health, &mut resumed).await;
+            let ended = self.list_and_watch(store, &mut health, &mut resumed).await;
             // Ignore this source's own notification.
             if std::mem::take(&mut health.told) {
                 others.mark_unchanged();
@@ -434,7 +434,7 @@ impl<K: Kind> Watcher<K> {
             if std::mem::take(&mut health.lasted) {
                 backoff.reset();
                 repeats.forget();
-                forgotten = 0;
+                consecutive_gone = 0;
                 may_hurry = true;
             }
             let Err(failure) = ended else {
@@ -443,8 +443,8 @@ impl<K: Kind> Watcher<K> {
             };
             match failure.code() {
                 // 410 Gone: the server has compacted this version, which is no failure.
-                Some(410) if forgotten < FORGETS => {
-                    forgotten += 1;
+                Some(410) if consecutive_gone < MAX_CONSECUTIVE_GONE => {
+                    consecutive_gone += 1;
                     tracing::debug!("{failure}: listing again");
                 }
                 Some(404) if while_served => {
@@ -478,7 +478,7 @@ struct Health {
     lasted: bool,
     /// No request was answered since a watch began.
     was_away: bool,
-    /// The peers were notified that the server answers again.
+    /// Other sources of the server were notified that the server answers again.
     told: bool,
     /// The last warning about objects.
     unreadable: LogRepeatLimiter,
@@ -487,10 +487,10 @@ struct Health {
 
 impl Health {
     /// A watch has begun.
-    fn begins(&mut self, peers: &Peers) {
+    fn begins(&mut self, recovery: &ServerRecovery) {
         self.opened = Some(Instant::now());
         if std::mem::take(&mut self.was_away) {
-            peers.answered();
+            recovery.answered();
             self.told = true;
         }
     }
@@ -546,12 +546,12 @@ impl<'a> WatchEvent<'a> {
 impl<K: Kind> ObjectSource<K> for Watcher<K> {
     async fn run(mut self, mut store: Writer<K>) -> Infallible {
         loop {
-            self.follow(&mut store, false).await;
+            self.run_with_backoff(&mut store, false).await;
         }
     }
 }
 
 #[cfg(test)]
-mod lying;
+mod lying_server_tests;
 #[cfg(test)]
 mod tests;

@@ -401,9 +401,9 @@ const ROOMS: &[(&str, Rooms)] = &[
     (
         "sources",
         &[
-            ("bundle", &[]),
+            ("ca_bundle", &[]),
             ("catalogue", &[]),
-            ("condition", &[]),
+            ("status_condition", &[]),
             ("disk", &[]),
             ("failure", &[]),
             ("kind", &[]),
@@ -414,15 +414,15 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("tree", &["disk"]),
             ("webhook", &["kind"]),
             ("connect", &["answer", "disk", "failure", "kind"]),
-            ("decide", &["bundle", "webhook"]),
+            ("ca_bundle_patch", &["ca_bundle", "webhook"]),
             ("fake", &["connect"]),
             ("list", &["connect", "failure", "kind"]),
             (
                 "validation",
                 &[
-                    "bundle",
+                    "ca_bundle",
                     "connect",
-                    "decide",
+                    "ca_bundle_patch",
                     "failure",
                     "kind",
                     "reconcile_status",
@@ -445,7 +445,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 "config",
                 &[
                     "catalogue",
-                    "condition",
+                    "status_condition",
                     "connect",
                     "failure",
                     "kind",
@@ -455,11 +455,11 @@ const ROOMS: &[(&str, Rooms)] = &[
                 ],
             ),
             (
-                "reconciler",
+                "webhook_reconciler",
                 &[
-                    "bundle",
+                    "ca_bundle",
                     "connect",
-                    "decide",
+                    "ca_bundle_patch",
                     "failure",
                     "kind",
                     "reconcile_status",
@@ -469,10 +469,10 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "webhook",
                 ],
             ),
-            ("served", &["connect", "failure", "kind", "watcher"]),
+            ("served_kinds", &["connect", "failure", "kind", "watcher"]),
             (
-                "statuses",
-                &["condition", "connect", "failure", "kind", "watcher"],
+                "status_writer",
+                &["status_condition", "connect", "failure", "kind", "watcher"],
             ),
             (
                 "registry",

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use api::config::{KINDS, Kind};
 use serde_json::{Value, json};
-use sources::registry::Written;
-use sources::{AllSaid, Cluster, Key, ObjectMessages, Pace, Subject, write_statuses};
+use sources::registry::WrittenObject;
+use sources::{
+    Cluster, DesiredMessages, Key, ObjectMessages, Subject, WatchTiming, write_statuses,
+};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::warn;
@@ -30,7 +32,7 @@ pub(super) fn start(hub: &Arc<Hub>, sources: &Sources, cluster: Option<Cluster>)
         warn!("ignoring PILOT_ENABLE_STATUS: files have no status");
         return;
     };
-    let (to, told) = watch::channel(AllSaid::default());
+    let (to, told) = watch::channel(DesiredMessages::default());
     tokio::spawn(follow(Arc::clone(hub), sources.clone(), to));
     tokio::spawn(async move {
         // A first snapshot that is not there yet says that all is well.
@@ -38,7 +40,7 @@ pub(super) fn start(hub: &Arc<Hub>, sources: &Sources, cluster: Option<Cluster>)
         if told.changed().await.is_ok() {
             told.mark_changed();
             let kinds = kinds().collect();
-            write_statuses(cluster, kinds, Pace::default(), told).await;
+            write_statuses(cluster, kinds, WatchTiming::default(), told).await;
         }
     });
 }
@@ -48,12 +50,12 @@ fn kinds() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().filter(|kind| GROUPS.contains(&kind.group))
 }
 
-async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<AllSaid>) {
+async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<DesiredMessages>) {
     let mut snapshots = hub.watch_snapshots();
     hub.first_snapshot().await;
     loop {
         snapshots.mark_unchanged();
-        let now: AllSaid = Arc::new(said(&hub, &sources));
+        let now: DesiredMessages = Arc::new(said(&hub, &sources));
         to.send_if_modified(|known| {
             let differs = *known != now;
             *known = now;
@@ -90,7 +92,7 @@ fn said(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectMessages> {
     .collect()
 }
 
-fn subject(written: &Written) -> Option<Subject> {
+fn subject(written: &WrittenObject) -> Option<Subject> {
     let (group, _) = written.api_version.split_once('/')?;
     let kind = kinds().find(|kind| kind.group == group && kind.kind == &*written.kind)?;
     Some(Subject {
@@ -160,7 +162,7 @@ mod tests {
 
     #[test]
     fn an_object_is_found_by_its_kind() {
-        let written = |version: &str, kind: &str| Written {
+        let written = |version: &str, kind: &str| WrittenObject {
             api_version: version.into(),
             kind: kind.into(),
             namespace: "n".into(),

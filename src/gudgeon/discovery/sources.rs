@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{ClusterId, Registry};
 use sources::registry::kubernetes::{ClusterUpdate, Names};
-use sources::registry::{Memory, Registries, SourceId, Written};
+use sources::registry::{Memory, Registries, SourceId, WrittenObject};
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -30,7 +30,7 @@ pub(super) use mcp::Sinks;
 pub(super) use memory::Put;
 
 /// Configuration as it was written, by source.
-pub(super) type WrittenObjects = Arc<Mutex<Vec<Arc<Written>>>>;
+pub(super) type WrittenObjects = Arc<Mutex<Vec<Arc<WrittenObject>>>>;
 
 /// All of them, as far as others ask.
 #[derive(Clone, Debug, Default)]
@@ -143,7 +143,7 @@ impl Sources {
 
     /// All configuration that was written, whether or not it is used, with what is known of its source only: that another one
     /// has what it describes.
-    pub(super) fn written(&self, hub: &Hub) -> Vec<Arc<Written>> {
+    pub(super) fn written(&self, hub: &Hub) -> Vec<Arc<WrittenObject>> {
         let mut all = DebugView::new(hub.look(Registries::reports));
         let local = |registry| SourceId {
             registry,
@@ -171,7 +171,7 @@ impl Sources {
     }
 
     /// Configuration from the local API server, read by this role or by the one that reads rules in its place.
-    pub(super) fn of_api_server(&self, hub: &Hub) -> Vec<Arc<Written>> {
+    pub(super) fn of_api_server(&self, hub: &Hub) -> Vec<Arc<WrittenObject>> {
         let mut all = DebugView::new(hub.look(Registries::reports));
         if !self.of_api_server {
             return all.rows;

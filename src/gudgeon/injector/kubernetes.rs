@@ -9,8 +9,8 @@ use std::time::Duration;
 use api::log_repeats::should_log_repeat;
 use inject::NativeSidecars;
 use sources::{
-    Access, DesiredState, ObjectSource as _, Pace, Reconciler, ReconcilerHandle, Selection,
-    Version, Watcher, Writer,
+    Access, DesiredState, ObjectSource as _, ReconcilerHandle, Selection, Version, WatchTiming,
+    Watcher, WebhookReconciler, Writer,
 };
 use tracing::{info, warn};
 
@@ -41,7 +41,7 @@ pub(super) fn access(flags: &InjectorFlags) -> Option<Access> {
 
 /// The tasks.
 pub(super) struct ClusterTasks<E> {
-    pub(super) keeper: Option<Reconciler>,
+    pub(super) keeper: Option<WebhookReconciler>,
     /// Asks how new the API server is.
     pub(super) auto: Option<Arc<Webhook<E>>>,
     /// Hears of OpenShift's namespaces.
@@ -49,12 +49,12 @@ pub(super) struct ClusterTasks<E> {
 }
 
 /// Returns the reconciler of the flags' configurations, and its handle.
-pub(super) fn keeper(flags: &InjectorFlags) -> (Reconciler, ReconcilerHandle) {
+pub(super) fn keeper(flags: &InjectorFlags) -> (WebhookReconciler, ReconcilerHandle) {
     let order = DesiredState {
         configurations: flags.webhook_config_name.clone(),
         entry: flags.webhook_name.clone(),
     };
-    Reconciler::new(order, Pace::default())
+    WebhookReconciler::new(order, WatchTiming::default())
 }
 
 /// Connects, and runs the tasks, for ever.
@@ -82,7 +82,7 @@ pub(super) async fn run<E: ActiveConfiguration>(access: Access, tasks: ClusterTa
         match tasks.namespaces {
             Some(writer) => {
                 let all = Selection::default();
-                let source = Watcher::new(cluster.clone(), all, Pace::default());
+                let source = Watcher::new(cluster.clone(), all, WatchTiming::default());
                 match source.run(writer).await {}
             }
             None => std::future::pending().await,

@@ -36,11 +36,11 @@ pub(crate) trait Content: fmt::Debug {
 }
 
 /// A place, and the position there.
-pub(crate) type At<P> = (P, usize);
+pub(crate) type CataloguePlace<P> = (P, usize);
 
 /// The version that is served for a refused object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Serving {
+pub(crate) enum ServedInstead {
     /// Its last good version.
     Old,
     Nothing,
@@ -50,8 +50,8 @@ pub(crate) enum Serving {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status<P> {
     Accepted,
-    Refused { serving: Serving },
-    Shadowed { by: At<P> },
+    Refused { serving: ServedInstead },
+    Shadowed { by: CataloguePlace<P> },
 }
 
 /// An object as it is written at a place.
@@ -78,7 +78,7 @@ impl<C: Content> Candidate<C> {
         let status = match version {
             Some(_) => Status::Accepted,
             None => Status::Refused {
-                serving: Serving::Nothing,
+                serving: ServedInstead::Nothing,
             },
         };
         Self {
@@ -241,7 +241,10 @@ impl<C: Content> Catalogue<C> {
     }
 
     /// A candidate.
-    pub(crate) fn candidate(&self, (place, index): &At<C::Place>) -> Option<&Candidate<C>> {
+    pub(crate) fn candidate(
+        &self,
+        (place, index): &CataloguePlace<C::Place>,
+    ) -> Option<&Candidate<C>> {
         self.places.get(place)?.get(*index)
     }
 
@@ -346,7 +349,7 @@ impl<C: Content> Catalogue<C> {
 
     /// Updates the status of all candidates of a name.
     fn mark(&mut self, places: &Places<C::Place>, served: Option<&ServedVersion<C>>) {
-        let has_it = |key: &&At<C::Place>| {
+        let has_it = |key: &&CataloguePlace<C::Place>| {
             let candidate = self.candidate(key);
             candidate.zip(served).is_some_and(|(candidate, served)| {
                 served.place == key.0 && candidate.version.is_none() == served.is_old
@@ -354,8 +357,8 @@ impl<C: Content> Catalogue<C> {
         };
         let holder = places.iter().find(has_it);
         let serving = match served {
-            Some(served) if served.is_old => Serving::Old,
-            Some(_) | None => Serving::Nothing,
+            Some(served) if served.is_old => ServedInstead::Old,
+            Some(_) | None => ServedInstead::Nothing,
         };
         for key in places.iter() {
             let candidates = self.places.get_mut(&key.0);

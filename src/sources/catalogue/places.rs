@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::At;
+use super::CataloguePlace;
 
 #[derive(Debug)]
 pub(super) struct Places<P> {
-    first: Option<At<P>>,
+    first: Option<CataloguePlace<P>>,
     /// The others, all after the first.
-    rest: BTreeSet<At<P>>,
+    rest: BTreeSet<CataloguePlace<P>>,
 }
 
 impl<P> Default for Places<P> {
@@ -21,7 +21,7 @@ impl<P> Default for Places<P> {
 }
 
 impl<P: Ord> Places<P> {
-    pub(super) fn insert(&mut self, at: At<P>) {
+    pub(super) fn insert(&mut self, at: CataloguePlace<P>) {
         match &mut self.first {
             None => self.first = Some(at),
             Some(first) if at < *first => drop(self.rest.insert(std::mem::replace(first, at))),
@@ -30,7 +30,7 @@ impl<P: Ord> Places<P> {
         }
     }
 
-    pub(super) fn remove(&mut self, at: &At<P>) {
+    pub(super) fn remove(&mut self, at: &CataloguePlace<P>) {
         if self.first.as_ref() == Some(at) {
             self.first = self.rest.pop_first();
         } else {
@@ -38,7 +38,7 @@ impl<P: Ord> Places<P> {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &At<P>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &CataloguePlace<P>> {
         self.first.iter().chain(&self.rest)
     }
 
@@ -59,7 +59,7 @@ mod tests {
         fn it_is_a_set(steps in prop::collection::vec((any::<bool>(), 0..4_usize, 0..2_usize), 0..40)) {
             let (mut places, mut model) = (Places::default(), BTreeSet::new());
             for (is_new, place, index) in steps {
-                let at: At<String> = (place.to_string(), index);
+                let at: CataloguePlace<String> = (place.to_string(), index);
                 if is_new {
                     places.insert(at.clone());
                     model.insert(at);

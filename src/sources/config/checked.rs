@@ -7,7 +7,7 @@ use api::config::{self, Check, Finding, Kind, MOST_BYTES, Object};
 use api::yaml::Node;
 use serde_json::Value as Json;
 
-use super::core_kind::{CoreKind, LAST_APPLIED, Usable};
+use super::core_kind::{CoreKind, LAST_APPLIED, UsabilityCheck};
 use super::entry::{Entry, EntryId};
 
 /// Bytes of a name, namespace or time at most (a DNS subdomain name, RFC 1123); longer ones are dropped.
@@ -17,7 +17,7 @@ const NAMELESS: &str = "default";
 /// Options that depend on the source of objects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CheckOptions {
-    pub(super) usable: Usable,
+    pub(super) usable: UsabilityCheck,
     /// The source is an API server, which sets creation times.
     pub(super) is_server: bool,
     /// All fields of Kubernetes' own kinds are kept, for readers beyond the transforms.
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     fn check_plain(value: &Json) -> Option<CheckedObject> {
-        let usable: Usable = |_, json| match json.contains("unusable") {
+        let usable: UsabilityCheck = |_, json| match json.contains("unusable") {
             true => Err("not usable".to_owned()),
             false => Ok(()),
         };

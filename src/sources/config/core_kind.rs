@@ -19,7 +19,7 @@ pub enum CoreKind {
 }
 
 /// Checks an object by its JSON; an error gives the reason why it cannot be used.
-pub type Usable = fn(CoreKind, &str) -> Result<(), String>;
+pub type UsabilityCheck = fn(CoreKind, &str) -> Result<(), String>;
 
 /// The fields of a kind that are stored.
 struct StoredFields {

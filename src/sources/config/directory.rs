@@ -1,7 +1,7 @@
 //! A directory of YAML and JSON as a source, or one file.
 //!
-//! A look reads the files that have changed since the last one; each call to the file system has a deadline. The caller
-//! watches the directory and calls `look` after an event.
+//! A scan reads the files that have changed since the last one; each call to the file system has a deadline. The caller
+//! watches the directory and calls `scan` after an event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher as _};
@@ -15,7 +15,7 @@ use api::yaml::Malformed;
 
 use super::catalogue::{ConfigCatalogue, Root, SourceEntry, SourceProblem};
 use super::checked::{CheckOptions, CheckedObject, check_part};
-use super::core_kind::Usable;
+use super::core_kind::UsabilityCheck;
 use super::entry::{Entry, EntryChange, EntryId};
 use super::report::{ConfigReport, ErrorEffect};
 use crate::tree::{FoundFile, Limits, Stamp, Visit, Walker};
@@ -38,7 +38,7 @@ const WALK: Limits = Limits {
 
 /// The result of one scan of the directory.
 #[derive(Clone, Debug, Default)]
-pub struct Look {
+pub struct DirectoryScan {
     /// Changes by name. A rewritten object with equal content is no change but of its origin, if it has another.
     pub changes: Vec<EntryChange>,
     /// The same pointer as before if nothing is new.
@@ -49,7 +49,7 @@ pub struct Look {
     /// The number of files, and of those that were read in this scan.
     pub files: usize,
     pub read: usize,
-    /// A path does not answer: look again soon.
+    /// A path does not answer: scan again soon.
     pub hangs: bool,
 }
 
@@ -60,7 +60,7 @@ struct KnownFile {
     content: Option<(usize, u64)>,
     /// The stamp with which the file is not read again.
     stamp: Option<Stamp>,
-    /// The number of the last look that saw the file.
+    /// The number of the last scan that saw the file.
     seen: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Directory {
     options: CheckOptions,
     catalogue: ConfigCatalogue,
     known: BTreeMap<Arc<str>, KnownFile>,
-    looks: u64,
+    scans: u64,
     read: usize,
     problems: BTreeSet<SourceProblem>,
     /// Directories that could not be read.
@@ -81,7 +81,7 @@ pub struct Directory {
 impl Directory {
     /// Creates a source of a directory. Reads nothing yet.
     #[must_use]
-    pub fn new(root: &Path, usable: Usable) -> Self {
+    pub fn new(root: &Path, usable: UsabilityCheck) -> Self {
         let options = CheckOptions {
             usable,
             is_server: false,
@@ -95,7 +95,7 @@ impl Directory {
                 MOST_OBJECTS,
             ),
             known: BTreeMap::new(),
-            looks: 0,
+            scans: 0,
             read: 0,
             problems: BTreeSet::new(),
             unread: Vec::new(),
@@ -109,13 +109,13 @@ impl Directory {
         self
     }
 
-    /// Reads the changes since the last look. The first look may take seconds: call it on a blocking thread.
+    /// Reads the changes since the last scan. The first scan may take seconds: call it on a blocking thread.
     ///
     /// # Errors
     ///
     /// The directory cannot be read. The state stays as it was.
-    pub fn look(&mut self) -> io::Result<Look> {
-        self.looks = self.looks.saturating_add(1);
+    pub fn scan(&mut self) -> io::Result<DirectoryScan> {
+        self.scans = self.scans.saturating_add(1);
         self.read = 0;
         self.problems.clear();
         self.unread.clear();
@@ -133,7 +133,7 @@ impl Directory {
         self.forget();
         self.catalogue.problems(std::mem::take(&mut self.problems));
         let changes = self.catalogue.reconcile();
-        Ok(Look {
+        Ok(DirectoryScan {
             changes,
             report: self.catalogue.report(),
             folders: walked.folders.into_iter().collect(),
@@ -143,7 +143,7 @@ impl Directory {
         })
     }
 
-    /// Makes the next look read every file.
+    /// Makes the next scan read every file.
     pub fn forget_stamps(&mut self) {
         for known in self.known.values_mut() {
             known.stamp = None;
@@ -166,7 +166,7 @@ impl Directory {
             })
         };
         let gone = |(place, known): &(&Arc<str>, &mut KnownFile)| {
-            known.seen != self.looks && !is_hidden(place)
+            known.seen != self.scans && !is_hidden(place)
         };
         let gone: Vec<Arc<str>> = self
             .known
@@ -213,7 +213,7 @@ impl Visit for Directory {
             None => place.into(),
         };
         let known = self.known.entry(Arc::clone(&place)).or_default();
-        known.seen = self.looks;
+        known.seen = self.scans;
         match found {
             Ok(FoundFile::Same) => {}
             Ok(FoundFile::Read { bytes, stamp }) => {
@@ -228,7 +228,7 @@ impl Visit for Directory {
             Err(cause) => {
                 // Any content of a file that becomes readable again is a change.
                 *known = KnownFile {
-                    seen: self.looks,
+                    seen: self.scans,
                     ..KnownFile::default()
                 };
                 let cause = format!("cannot read: {cause}");

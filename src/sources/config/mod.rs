@@ -8,17 +8,17 @@
 //!
 //! # Usage
 //!
-//! [`Directory`] does not watch by itself. [`Directory::look`] reads changed files and returns a [`Look`]: the [`EntryChange`]s by
-//! name, the [`ConfigReport`] of objects that are not served as written, and the directories to watch. The first look returns all
+//! [`Directory`] does not watch by itself. [`Directory::scan`] reads changed files and returns a [`DirectoryScan`]: the [`EntryChange`]s by
+//! name, the [`ConfigReport`] of objects that are not served as written, and the directories to watch. The first scan returns all
 //! objects. It blocks on the disk: move the directory into `spawn_blocking` and back. Debounce events by 100 ms of quiet, 500 ms
-//! at most; kubelet's exchange of a volume is one look then. [`Directory::all`] is for a new session, which needs all objects
-//! again. [`Directory::forget_stamps`] is for SIGUSR1: the next look reads every file.
+//! at most; kubelet's exchange of a volume is one scan then. [`Directory::all`] is for a new session, which needs all objects
+//! again. [`Directory::forget_stamps`] is for SIGUSR1: the next scan reads every file.
 //!
 //! ```text
-//! let (directory, look) = spawn_blocking(move || { let look = directory.look(); (directory, look) }).await?;
-//! folders.follow(&look.folders);                       // and look again where that was new
-//! for change in look.changes { session.object(number, id, entry) }
-//! for line in look.report.news(&before).0 { warn!("{line}") }
+//! let (directory, scan) = spawn_blocking(move || { let scan = directory.scan(); (directory, scan) }).await?;
+//! folders.follow(&scan.folders);                       // and scan again where that was new
+//! for change in scan.changes { session.object(number, id, entry) }
+//! for line in scan.report.news(&before).0 { warn!("{line}") }
 //! ```
 //!
 //! [`Server`] watches by itself: [`Server::start`] needs a runtime, [`Server::changed`] waits for the next [`ServerUpdate`], and
@@ -27,7 +27,7 @@
 //! With [`WatchSettings::analysis`] an object's findings are written into its `status.validationMessages`, too.
 //!
 //! An [`Entry`] is an object of the mesh with the body of its resource, or one of Kubernetes' own kinds as JSON with what
-//! transforms read of it. The transforms check the latter by a [`Usable`]; an object that fails is rejected like any other
+//! transforms read of it. The transforms check the latter by a [`UsabilityCheck`]; an object that fails is rejected like any other
 //! invalid object.
 //!
 //! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MOST_FILES`], [`MOST_OBJECTS`]. Objects beyond
@@ -41,8 +41,8 @@ mod entry;
 mod report;
 mod server;
 
-pub use core_kind::{CoreKind, Usable};
-pub use directory::{Directory, Look, MOST_FILES, MOST_OBJECTS};
+pub use core_kind::{CoreKind, UsabilityCheck};
+pub use directory::{Directory, DirectoryScan, MOST_FILES, MOST_OBJECTS};
 pub use entry::{Entry, EntryChange, EntryId};
 pub use report::{ConfigReport, ErrorEffect, Rejected, Warned};
 pub use server::{Server, ServerUpdate, WatchSettings};

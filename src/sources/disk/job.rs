@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use rustix::fs::OFlags;
 
-use super::trace::{TraceStep, passes};
-use super::{Call, HANGS, Is, Job, Name, Progress, Reply, hangs, slow};
+use super::path_trace::{TraceStep, passes};
+use super::{Call, FileKind, HANGS, Job, Name, Progress, Reply, hangs, slow};
 
 impl Job {
     pub(super) fn work(&self, progress: &Progress, buffer: &mut [u8]) -> io::Result<Reply> {
@@ -62,21 +62,21 @@ impl Job {
     }
 
     /// `None`: it is gone meanwhile.
-    fn is(&self, path: &Path, progress: &Progress) -> Option<Is> {
+    fn is(&self, path: &Path, progress: &Progress) -> Option<FileKind> {
         progress.at(path);
         if self.hanging.contains(path) || passes(path, &self.hanging) {
-            return Some(Is::Unknown(HANGS.to_owned()));
+            return Some(FileKind::Unknown(HANGS.to_owned()));
         }
         let is_link = fs::symlink_metadata(path).ok()?.is_symlink();
         let Ok(data) = fs::metadata(path) else {
-            return Some(Is::Dangling);
+            return Some(FileKind::Dangling);
         };
         let folder = match is_link && data.is_file() {
             true => fs::canonicalize(path).ok(),
             false => None,
         };
         let folder = folder.as_deref().and_then(Path::parent);
-        Some(Is::Known(data, folder.map(Path::to_path_buf)))
+        Some(FileKind::Known(data, folder.map(Path::to_path_buf)))
     }
 
     fn read(&self, most: usize, progress: &Progress, buffer: &mut [u8]) -> io::Result<Reply> {

@@ -154,7 +154,7 @@ fn beside_a_hung_mount() {
     assert!(!disk.hangs());
     // More hanging paths than the limit: then calls fail at once.
     for at in 0..MOST_HANGING {
-        let hanging = Hanging {
+        let hanging = HungPath {
             progress: Arc::default(),
             trace: Arc::default(),
             since: Instant::now(),
@@ -170,9 +170,9 @@ fn beside_a_hung_mount() {
 fn shown(names: Vec<Name>) -> Vec<String> {
     let shown = names.into_iter().map(|Name { name, is }| {
         let is = match is {
-            Is::Known(..) => "",
-            Is::Dangling => " dangles",
-            Is::Unknown(_) => " hangs",
+            FileKind::Known(..) => "",
+            FileKind::Dangling => " dangles",
+            FileKind::Unknown(_) => " hangs",
         };
         format!("{}{is}", name.display())
     });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::files::{FileObjects, Item, Message, items};
 use super::kubernetes::Names;
-use super::{Contribution, Written};
+use super::{Contribution, WrittenObject};
 use crate::catalogue::Origin;
 
 const NO_BODY: &str = "want a body: objects as YAML or JSON, which take the place of all that is there; --- alone is none";
@@ -16,7 +16,7 @@ const NO_BODY: &str = "want a body: objects as YAML or JSON, which take the plac
 pub struct Memory {
     names: Names,
     objects: FileObjects,
-    written: Vec<Arc<Written>>,
+    written: Vec<Arc<WrittenObject>>,
     body: Arc<[u8]>,
 }
 
@@ -113,7 +113,7 @@ impl Memory {
 
     /// The mesh's configuration in it.
     #[must_use]
-    pub fn written(&self) -> &[Arc<Written>] {
+    pub fn written(&self) -> &[Arc<WrittenObject>] {
         &self.written
     }
 

@@ -21,9 +21,9 @@ mod memory;
 mod received;
 mod refusal;
 #[cfg(test)]
-mod rows;
+mod rule_rows_tests;
 mod store;
-mod written;
+mod written_object;
 
 pub use configuration::{AnyConfigured, Configuration, ObjectKey};
 use configuration::{ConfigurationKind, EachKind};
@@ -34,4 +34,4 @@ pub use memory::{Memory, Put};
 pub use received::ReceivedObjects;
 pub use refusal::Refusal;
 pub use store::{Registries, Report, Settings, SourceStatus};
-pub use written::Written;
+pub use written_object::WrittenObject;

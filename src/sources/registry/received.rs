@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::config::Object;
 use serde_json::{Value, json};
 
-use super::{AnyConfigured, Configuration, ObjectKey, Written};
+use super::{AnyConfigured, Configuration, ObjectKey, WrittenObject};
 use crate::catalogue::{Candidate, Catalogue, CatalogueChange, Content, Origin};
 use crate::kind::Revision;
 
@@ -52,7 +52,7 @@ impl ReceivedObjects {
     }
 
     /// Iterates over the objects as written.
-    pub fn written(&self) -> impl Iterator<Item = Written> {
+    pub fn written(&self) -> impl Iterator<Item = WrittenObject> {
         self.candidates().map(written)
     }
 
@@ -113,11 +113,11 @@ fn key(object: &Object) -> ObjectKey {
     )
 }
 
-fn written(candidate: &Candidate<InCollections>) -> Written {
+fn written(candidate: &Candidate<InCollections>) -> WrittenObject {
     let ReceivedVersion { object, cause } = &candidate.findings;
     let (namespace, name) = key(object);
     let version = object.kind.versions.last().copied().unwrap_or_default();
-    Written {
+    WrittenObject {
         api_version: format!("{}/{version}", object.kind.group).into(),
         kind: object.kind.kind.into(),
         namespace,

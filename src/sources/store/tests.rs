@@ -187,7 +187,7 @@ proptest! {
                     writer.replace(all.iter().map(|(name, value)| thing(&name.to_string(), *value)).collect());
                 }
                 Step::Ask => {
-                    let told = reader.told();
+                    let told = reader.take_changes();
                     if told.whole {
                         mirror.clear();
                     }

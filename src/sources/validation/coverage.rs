@@ -154,7 +154,7 @@ pub(super) fn rules<'a>(kinds: impl Iterator<Item = &'a Kind>) -> Vec<Value> {
 
 /// The entry that takes the kinds that these leave out.
 #[derive(Debug)]
-pub(super) enum Rest {
+pub(super) enum RemainingKinds {
     /// Adds these rules to an existing entry.
     Rules(String, Vec<Value>),
     /// Adds an entry.
@@ -162,7 +162,11 @@ pub(super) enum Rest {
 }
 
 /// `entries`: those of ours, as they are to be; `known`: names that are taken, too.
-pub(super) fn rest(wanted: &Validation, entries: &[Webhook], known: &[&str]) -> Option<Rest> {
+pub(super) fn rest(
+    wanted: &Validation,
+    entries: &[Webhook],
+    known: &[&str],
+) -> Option<RemainingKinds> {
     let left_out = KINDS
         .iter()
         .filter(|kind| !entries.iter().any(|entry| takes(entry, kind)));
@@ -184,13 +188,13 @@ pub(super) fn rest(wanted: &Validation, entries: &[Webhook], known: &[&str]) -> 
         let rules = there.0.get("rules").and_then(Value::as_array);
         let mut rules = rules.cloned().unwrap_or_default();
         rules.extend(missing);
-        return Some(Rest::Rules(there.name().to_owned(), rules));
+        return Some(RemainingKinds::Rules(there.name().to_owned(), rules));
     }
     let name = own.find(|name| !known.contains(name))?;
     // The way that the others have is the one that leads to us: there may be no Service.
     let client = entries.iter().find_map(beside);
     let client = client.unwrap_or_else(|| client_of(&wanted.service));
-    Some(Rest::Entry(entry(&client, name, &missing)))
+    Some(RemainingKinds::Entry(entry(&client, name, &missing)))
 }
 
 /// The client configuration of an entry, for all kinds.

@@ -4,18 +4,18 @@
 //! object, its failure policy is `Ignore`: a control plane that is installed in the wrong order must not lock out its own
 //! rules.
 
+mod configuration_patch;
 mod coverage;
-mod decide;
-mod refusal;
+mod webhook_probe;
 mod written;
 
 use serde_json::{Value, json};
 
 use crate::webhook::Webhook;
 
+pub(crate) use configuration_patch::{complete, decide};
 pub(crate) use coverage::others;
-pub(crate) use decide::{complete, decide};
-pub(crate) use refusal::RefusalProbe;
+pub(crate) use webhook_probe::WebhookProbe;
 
 /// A Service, by which the API server finds a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ mod kept;
 use std::time::SystemTime;
 
 use super::*;
-use crate::bundle::Bundle;
-use crate::decide::{Decision, Write};
+use crate::ca_bundle::CaBundle;
+use crate::ca_bundle_patch::{Decision, Write};
 use crate::webhook::WebhookConfiguration;
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
@@ -35,7 +35,7 @@ fn seen(webhooks: &Value) -> WebhookConfiguration {
 }
 
 fn decided(wanted: &Validation, seen: Option<&WebhookConfiguration>, fail: bool) -> Decision {
-    let bundle = Bundle::File(PEM.into());
+    let bundle = CaBundle::File(PEM.into());
     decide(wanted, seen, &bundle, fail, SystemTime::now())
 }
 

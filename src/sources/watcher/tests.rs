@@ -26,7 +26,7 @@ impl Kind for Thing {
     }
 }
 
-const PACE: Pace = Pace {
+const PACE: WatchTiming = WatchTiming {
     first: Duration::from_millis(5),
     most: Duration::from_millis(40),
     request: Duration::from_millis(300),
@@ -48,9 +48,9 @@ impl Drop for Running {
     }
 }
 
-fn run(fake: &Fake, selection: Selection, pace: Pace) -> (Running, Reader<Thing>) {
+fn run(fake: &Fake, selection: Selection, timing: WatchTiming) -> (Running, Reader<Thing>) {
     let (writer, reader) = store();
-    let source = Watcher::new(fake.cluster(), selection, pace);
+    let source = Watcher::new(fake.cluster(), selection, timing);
     (Running(tokio::spawn(source.run(writer))), reader)
 }
 
@@ -135,11 +135,11 @@ async fn one_object_is_asked_for_by_its_name() {
 async fn a_watch_whose_time_is_up_goes_on_where_it_was() {
     let fake = Fake::start().await;
     fake.put(thing("a", 1));
-    let pace = Pace {
+    let timing = WatchTiming {
         watch: Duration::from_secs(1),
         ..PACE
     };
-    let (_running, mut reader) = run(&fake, Selection::default(), pace);
+    let (_running, mut reader) = run(&fake, Selection::default(), timing);
     assert_eq!(next(&mut reader).await, ["a=1"]);
     until(|| fake.count("watch") == 1).await;
     fake.bookmark();
@@ -177,11 +177,11 @@ async fn gone_is_a_list_and_no_fault() {
     assert_eq!(fake.count("list"), 2);
     assert_eq!(reader.freshness().stale, None);
     // As an event within a watch, too.
-    let pace = Pace {
+    let timing = WatchTiming {
         watch: Duration::from_secs(1),
         ..PACE
     };
-    let (_running, mut reader) = run(&fake, Selection::default(), pace);
+    let (_running, mut reader) = run(&fake, Selection::default(), timing);
     assert_eq!(next(&mut reader).await, ["a=1"]);
     let lists = fake.count("list");
     fake.forget();
@@ -263,14 +263,14 @@ async fn silence_has_an_end() {
     assert!(why.ends_with("nothing came for 0.3 s"), "{why}");
     assert_eq!(next(&mut reader).await, ["a=1"]);
     // The watch neither sends anything nor ends.
-    let pace = Pace {
+    let timing = WatchTiming {
         watch: Duration::from_millis(500),
         grace: Duration::from_millis(200),
         ..PACE
     };
     let fake = Fake::start().await;
     fake.put(thing("a", 1));
-    let (_running, mut reader) = run(&fake, Selection::default(), pace);
+    let (_running, mut reader) = run(&fake, Selection::default(), timing);
     assert_eq!(next(&mut reader).await, ["a=1"]);
     fake.put_unseen(thing("a", 2));
     assert_eq!(next(&mut reader).await, ["a=2"]);
@@ -282,11 +282,11 @@ async fn what_never_ends_is_cut_off() {
     let fake = Fake::start().await;
     fake.put(thing("a", 1));
     fake.fail("list", &[Fault::Endless]);
-    let pace = Pace {
+    let timing = WatchTiming {
         request: Duration::from_secs(20),
         ..PACE
     };
-    let (_running, mut reader) = run(&fake, Selection::default(), pace);
+    let (_running, mut reader) = run(&fake, Selection::default(), timing);
     let why = stale(&mut reader).await;
     assert!(
         why.ends_with("the answer is larger than 16777216 bytes"),
@@ -352,11 +352,11 @@ async fn what_cannot_be_understood_is_asked_again() {
 async fn a_watch_that_has_lasted_resumes_where_it_broke() {
     let fake = Fake::start().await;
     fake.put(thing("a", 1));
-    let pace = Pace {
+    let timing = WatchTiming {
         steady: Duration::ZERO,
         ..PACE
     };
-    let (_running, mut reader) = run(&fake, Selection::default(), pace);
+    let (_running, mut reader) = run(&fake, Selection::default(), timing);
     assert_eq!(next(&mut reader).await, ["a=1"]);
     until(|| fake.count("watch") == 1).await;
     for (watches, value) in [(2, 2), (3, 3)] {
@@ -392,16 +392,16 @@ async fn a_list_of_nothing_is_a_list() {
 #[tokio::test]
 async fn who_is_answered_again_wakes_the_others() {
     let fake = Fake::start().await;
-    let peers = Peers::default();
+    let recovery = ServerRecovery::default();
     let run = |first| {
         let (writer, reader) = store();
-        let pace = Pace {
+        let timing = WatchTiming {
             first,
             most: Duration::from_secs(600),
             ..PACE
         };
-        let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
-        let source = source.beside(peers.clone());
+        let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), timing);
+        let source = source.beside(recovery.clone());
         (Running(tokio::spawn(source.run(writer))), reader)
     };
     fake.put(thing("a", 1));
@@ -462,16 +462,16 @@ async fn peers_do_not_wake_each_other_again_and_again() {
     let fake = Fake::start().await;
     fake.put(thing("a", 1));
     fake.fail("watch", &vec![Fault::Cut; 10_000]);
-    let peers = Peers::default();
-    let pace = Pace {
+    let recovery = ServerRecovery::default();
+    let timing = WatchTiming {
         first: Duration::from_millis(100),
         most: Duration::from_secs(60),
         ..PACE
     };
     let both = [(); 2].map(|()| {
         let (writer, reader) = store();
-        let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
-        let source = source.beside(peers.clone());
+        let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), timing);
+        let source = source.beside(recovery.clone());
         (Running(tokio::spawn(source.run(writer))), reader)
     });
     sleep(Duration::from_millis(1000)).await;
@@ -508,11 +508,11 @@ async fn what_has_no_room_is_left_out_alone() {
         }
         let (writer, mut reader) = store();
         // No list but those that are meant.
-        let pace = Pace {
+        let timing = WatchTiming {
             request: Duration::from_secs(10),
             ..PACE
         };
-        let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
+        let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), timing);
         source.room = room;
         let _running = Running(tokio::spawn(source.in_pages_of(4).run(writer)));
         assert_eq!(next(&mut reader).await, ["a=1", "b=1", "c=1"]);
@@ -547,12 +547,12 @@ async fn a_watch_that_ends_in_time_lists_again_what_had_no_room() {
     let fake = Fake::start().await;
     fake.put(thing("a", 1));
     fake.put(thing("b", 1));
-    let pace = Pace {
+    let timing = WatchTiming {
         watch: Duration::from_secs(1),
         ..PACE
     };
     let (writer, reader) = store();
-    let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), pace);
+    let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), timing);
     source.room.objects = 1;
     let _running = Running(tokio::spawn(source.run(writer)));
     until(|| names(&reader) == "a").await;

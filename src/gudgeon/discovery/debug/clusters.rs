@@ -8,7 +8,7 @@ use api::model::ServiceKey;
 use api::networking::{DiscoveryKind as _, ServiceEntry};
 use api::security::RequestAuthentication;
 use serde_json::{Value, json};
-use sources::registry::{Registries, SourceStatus, SyncState, Written};
+use sources::registry::{Registries, SourceStatus, SyncState, WrittenObject};
 
 use super::refusals::Nacks;
 use crate::discovery::hub::Hub;
@@ -133,7 +133,7 @@ impl ToldOf {
     }
 
     /// As pages show it.
-    pub(crate) fn status(&self, written: &Written) -> Value {
+    pub(crate) fn status(&self, written: &WrittenObject) -> Value {
         let (namespace, name) = (&written.namespace, &written.name);
         let key = (written.kind.clone(), namespace.clone(), name.clone());
         let mut lost = self.lost.get(&key).cloned().unwrap_or_default();
@@ -179,7 +179,7 @@ fn lost_services(hub: &Hub) -> BTreeMap<ServiceKey, Vec<String>> {
 }
 
 /// The same at the ServiceEntry that a service was made of: by its hosts, in its namespace.
-fn of_services(written: &Written, lost: &BTreeMap<ServiceKey, Vec<String>>) -> Vec<String> {
+fn of_services(written: &WrittenObject, lost: &BTreeMap<ServiceKey, Vec<String>>) -> Vec<String> {
     if lost.is_empty() || *written.kind != *ServiceEntry::NAME {
         return Vec::new();
     }
@@ -196,7 +196,7 @@ fn of_services(written: &Written, lost: &BTreeMap<ServiceKey, Vec<String>>) -> V
 }
 
 /// The verdict on an object, and the notes of a valid one: as `validate`, which notes nothing of what is refused.
-fn status(written: &Written, lost: &[String]) -> Value {
+fn status(written: &WrittenObject, lost: &[String]) -> Value {
     let group = written
         .api_version
         .split_once('/')
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn what_is_refused_has_no_notes() {
         let of = |accepted: bool| {
-            let written = Written {
+            let written = WrittenObject {
                 api_version: "networking.istio.io/v1".into(),
                 kind: "ServiceEntry".into(),
                 namespace: "n".into(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::model::{Objects, Workload, WorkloadKey};
 use api::networking::{DestinationRule, Gateway};
 use sources::registry::kubernetes::{FoundCredentials, WantedCredentials, credentials as look_for};
-use sources::{Cluster, Pace};
+use sources::{Cluster, WatchTiming};
 use tokio::sync::watch;
 use xds::snapshot::named_credentials;
 
@@ -14,7 +14,7 @@ use crate::discovery::hub::{Hub, Looking};
 
 /// Looks for them from now on. Routers that come before it is known which there are wait for that: a listener without a chain
 /// that it had would end connections.
-pub(super) fn start(hub: &Arc<Hub>, cluster: Cluster, pace: Pace) {
+pub(super) fn start(hub: &Arc<Hub>, cluster: Cluster, pace: WatchTiming) {
     let looking = hub.edge.begin();
     let (say, wanted) = watch::channel(Arc::default());
     let (to, found) = watch::channel(FoundCredentials::default());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sources::registry::{Report, SourceId, Written};
+use sources::registry::{Report, SourceId, WrittenObject};
 
 /// By source, kind, namespace and name.
 type SourceObjectKey = (SourceId, Arc<str>, Arc<str>, Arc<str>);
@@ -12,7 +12,7 @@ type SourceObjectKey = (SourceId, Arc<str>, Arc<str>, Arc<str>);
 #[derive(Debug)]
 pub(super) struct DebugView {
     reports: BTreeMap<SourceObjectKey, Vec<Report>>,
-    pub(super) rows: Vec<Arc<Written>>,
+    pub(super) rows: Vec<Arc<WrittenObject>>,
 }
 
 impl DebugView {
@@ -30,7 +30,11 @@ impl DebugView {
     }
 
     /// The objects of one source.
-    pub(super) fn add(&mut self, source: &SourceId, rows: impl IntoIterator<Item = Arc<Written>>) {
+    pub(super) fn add(
+        &mut self,
+        source: &SourceId,
+        rows: impl IntoIterator<Item = Arc<WrittenObject>>,
+    ) {
         for row in rows {
             let row = self.with_reports(source, row);
             self.rows.push(row);
@@ -38,7 +42,7 @@ impl DebugView {
     }
 
     /// An object that is not accepted is another version than the one which lost.
-    fn with_reports(&self, source: &SourceId, mut row: Arc<Written>) -> Arc<Written> {
+    fn with_reports(&self, source: &SourceId, mut row: Arc<WrittenObject>) -> Arc<WrittenObject> {
         if self.reports.is_empty() || !row.accepted {
             return row;
         }
@@ -75,7 +79,7 @@ mod tests {
             whole,
         };
         let row = |name: &str, accepted: bool| {
-            Arc::new(Written {
+            Arc::new(WrittenObject {
                 api_version: "networking.istio.io/v1".into(),
                 kind: "ServiceEntry".into(),
                 namespace: "demo".into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::mesh::mesh_config::IngressControllerMode;
 use sources::registry::Registries;
 use sources::registry::kubernetes::{Ingresses, ingresses as watch_ingresses};
-use sources::{Cluster, Pace};
+use sources::{Cluster, WatchTiming};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -21,7 +21,7 @@ pub(super) fn start(
     hub: &Arc<Hub>,
     cluster: Cluster,
     namespace: Option<String>,
-    pace: Pace,
+    pace: WatchTiming,
     counts: watch::Receiver<bool>,
 ) {
     let waits = hub.edge.begin();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::counted;
-use sources::config::{Directory, Look};
+use sources::config::{Directory, DirectoryScan};
 use sources::registry::kubernetes;
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
@@ -39,7 +39,10 @@ pub(crate) struct FileSource {
 }
 
 /// The result of a scan, ready to be emitted.
-type ScanResult = (Directory, std::io::Result<(Look, Vec<ObjectUpdate>)>);
+type ScanResult = (
+    Directory,
+    std::io::Result<(DirectoryScan, Vec<ObjectUpdate>)>,
+);
 
 impl FileSource {
     /// # Errors
@@ -125,7 +128,7 @@ impl FileSource {
         let mut directory = self.directory;
         let (path, shares) = (self.path.clone(), self.rules.is_some());
         let read = tokio::task::spawn_blocking(move || -> ScanResult {
-            let look = directory.look().map(|mut look| {
+            let look = directory.scan().map(|mut look| {
                 // The other role gets the changes unconverted.
                 let changes = match shares {
                     true => updates(look.changes.clone()),
@@ -157,7 +160,7 @@ impl FileSource {
         (self, found)
     }
 
-    async fn emit(&mut self, look: Look, changes: Vec<ObjectUpdate>) -> Vec<PathBuf> {
+    async fn emit(&mut self, look: DirectoryScan, changes: Vec<ObjectUpdate>) -> Vec<PathBuf> {
         if std::mem::take(&mut self.lost) {
             info!("{} can be read again", self.path.display());
             self.engine.stand(None);

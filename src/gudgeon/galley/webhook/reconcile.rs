@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use sources::{Access, Pace, Reconciler, ReconcilerHandle, ServiceReference, Validation};
+use sources::{
+    Access, ReconcilerHandle, ServiceReference, Validation, WatchTiming, WebhookReconciler,
+};
 use tracing::info;
 
 use super::certificate::WebhookCa;
@@ -43,7 +45,7 @@ pub(super) fn start(
         return Ok(None);
     };
     let validation = validation(flags, metrics)?;
-    let (keeper, handle) = Reconciler::of_validation(validation, Pace::default());
+    let (keeper, handle) = WebhookReconciler::of_validation(validation, WatchTiming::default());
     let (pem, unreadable) = (ca.pem.subscribe(), ca.unreadable.subscribe());
     tokio::spawn(webhook_configuration::emit_bundles(
         handle.clone(),

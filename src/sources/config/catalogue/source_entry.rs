@@ -8,7 +8,7 @@ use super::super::checked::CheckedObject;
 use super::super::entry::EntryId;
 use super::super::report::{ConfigReport, ErrorEffect, Rejected, Warned};
 use super::ConfigObjects;
-use crate::catalogue::{Candidate, Origin, Serving, Status};
+use crate::catalogue::{Candidate, Origin, ServedInstead, Status};
 use crate::kind::Revision;
 
 /// An object of a place.
@@ -132,8 +132,8 @@ impl ConfigReport {
             Status::Accepted => {}
             Status::Refused { serving } => {
                 let state = match serving {
-                    Serving::Old => ErrorEffect::Stale,
-                    Serving::Nothing => ErrorEffect::Refused,
+                    ServedInstead::Old => ErrorEffect::Stale,
+                    ServedInstead::Nothing => ErrorEffect::Refused,
                 };
                 reject(state, &wrong, Arc::clone(&said.errors));
             }

@@ -12,7 +12,7 @@ use super::*;
 struct Play {
     folder: TempDir,
     directory: Directory,
-    look: Look,
+    look: DirectoryScan,
 }
 
 fn usable(_: super::super::CoreKind, json: &str) -> Result<(), String> {
@@ -36,7 +36,7 @@ impl Play {
         Self {
             folder,
             directory,
-            look: Look::default(),
+            look: DirectoryScan::default(),
         }
     }
 
@@ -56,7 +56,7 @@ impl Play {
 
     /// The changes: `a` is set, `a@LINE` has moved, `a-` is gone.
     fn look(&mut self) -> String {
-        self.look = self.directory.look().unwrap();
+        self.look = self.directory.scan().unwrap();
         let name = |id: &EntryId| id.name.trim_start_matches("default/").to_owned();
         let words = self.look.changes.iter().map(|change| match change {
             EntryChange::Set(id, ..) => name(id),
@@ -362,7 +362,7 @@ fn what_cannot_be_looked_into_stays() {
     forbid(0);
     // root is denied nothing, so the check depends on the user.
     let is_refused = fs::read_dir(play.path("d")).is_err();
-    let look = play.directory.look().unwrap();
+    let look = play.directory.scan().unwrap();
     assert!(look.changes.is_empty());
     let told: Vec<_> = look
         .report
@@ -398,7 +398,7 @@ fn a_directory_that_is_gone_changes_nothing() {
     play.look();
     let away = play.folder.path().with_extension("away");
     fs::rename(play.folder.path(), &away).unwrap();
-    assert!(play.directory.look().is_err());
+    assert!(play.directory.scan().is_err());
     assert_eq!(play.served(), 2);
     fs::remove_file(away.join("b.yaml")).unwrap();
     fs::rename(&away, play.folder.path()).unwrap();
@@ -422,7 +422,7 @@ fn one_file_is_a_source_as_well() {
     for other in ["/dev/null", "."] {
         fs::remove_file(play.path("rules")).unwrap();
         symlink(other, play.path("rules")).unwrap();
-        assert!(play.directory.look().is_err(), "{other}");
+        assert!(play.directory.scan().is_err(), "{other}");
         assert_eq!(play.served(), 1);
     }
     fs::remove_file(play.path("rules")).unwrap();

@@ -17,17 +17,17 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::seen::Seen;
-use crate::condition::{conditions, has_conditions, has_messages};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
+use crate::status_condition::{conditions, has_conditions, has_messages};
 
 /// Attempts while the server answers 409 and the object's content is unchanged.
 const TRIES: usize = 5;
 
 /// A pending write of a status.
 #[derive(Debug)]
-pub(super) struct Note {
+pub(super) struct StatusUpdate {
     resource: Resource,
     key: Key,
     /// The length and the hash of the content that the messages are about.
@@ -67,7 +67,7 @@ fn status(seen: &Seen, messages: &[Json]) -> serde_json::Map<String, Json> {
     status
 }
 
-impl Note {
+impl StatusUpdate {
     /// Returns `None` if the status is up to date.
     pub(super) fn new(
         resource: Resource,
@@ -106,7 +106,7 @@ impl Note {
     }
 
     /// # Errors
-    /// The write failed. The note is unchanged, and can be retried.
+    /// The write failed. The update is unchanged, and can be retried.
     async fn write(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         let mut conflict = None;
         for _ in 0..TRIES {
@@ -151,7 +151,7 @@ impl Note {
 
 /// Pending status writes: the latest of each object, so their number is bounded by the number of objects.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Board(Arc<Shared>);
+pub(super) struct StatusQueue(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -162,32 +162,32 @@ struct Shared {
 /// By the places of their objects.
 #[derive(Debug, Default)]
 struct Waiting {
-    new: BTreeMap<Arc<str>, Note>,
+    new: BTreeMap<Arc<str>, StatusUpdate>,
     /// Writes that failed. New ones go first, so an object that always fails delays no other.
-    failed: BTreeMap<Arc<str>, Note>,
+    failed: BTreeMap<Arc<str>, StatusUpdate>,
     /// The one of them that was tried last: the others have their turn before it has one again.
     last: Arc<str>,
 }
 
-impl Board {
+impl StatusQueue {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         let waiting = self.0.waiting.lock();
         waiting.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the pending write of an object; `None` removes it.
-    pub(super) fn set(&self, place: &Arc<str>, note: Option<Note>) {
+    pub(super) fn set(&self, place: &Arc<str>, update: Option<StatusUpdate>) {
         let mut waiting = self.waiting();
         waiting.failed.remove(place);
-        match note {
-            Some(note) => waiting.new.insert(Arc::clone(place), note),
+        match update {
+            Some(update) => waiting.new.insert(Arc::clone(place), update),
             None => waiting.new.remove(place),
         };
         drop(waiting);
         self.0.news.notify_one();
     }
 
-    async fn next(&self) -> (Arc<str>, Note) {
+    async fn next(&self) -> (Arc<str>, StatusUpdate) {
         loop {
             if let Some(next) = self.waiting().pop() {
                 return next;
@@ -197,16 +197,16 @@ impl Board {
     }
 
     /// Puts back a failed write, unless a newer one is pending.
-    fn put_back(&self, place: Arc<str>, note: Note) {
+    fn put_back(&self, place: Arc<str>, update: StatusUpdate) {
         let mut waiting = self.waiting();
         if !waiting.new.contains_key(&place) {
-            waiting.failed.insert(place, note);
+            waiting.failed.insert(place, update);
         }
     }
 }
 
 impl Waiting {
-    fn pop(&mut self) -> Option<(Arc<str>, Note)> {
+    fn pop(&mut self) -> Option<(Arc<str>, StatusUpdate)> {
         if let Some(first) = self.new.pop_first() {
             return Some(first);
         }
@@ -228,12 +228,12 @@ fn is_final(failure: &Failure) -> bool {
 }
 
 /// Writes the statuses one after the other, for ever. Failed writes are retried, with backoff if the server refuses all.
-pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
+pub(super) async fn run(cluster: Cluster, queue: StatusQueue, bounds: Bounds) {
     let mut repeats = LogRepeatLimiter::default();
     let mut backoff = Backoff::new(bounds);
     loop {
-        let (place, mut note) = board.next().await;
-        let Err(failure) = note.write(&cluster).await else {
+        let (place, mut update) = queue.next().await;
+        let Err(failure) = update.write(&cluster).await else {
             repeats.forget();
             backoff.reset();
             continue;
@@ -251,7 +251,7 @@ pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
         }
         failure.warn(&mut repeats);
         let wait = failure.wait(&mut backoff, fastrand::f64());
-        board.put_back(place, note);
+        queue.put_back(place, update);
         sleep(wait).await;
     }
 }
@@ -260,8 +260,8 @@ pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
 mod tests {
     use super::*;
 
-    fn note(message: &str) -> Note {
-        Note {
+    fn update(message: &str) -> StatusUpdate {
+        StatusUpdate {
             resource: Resource {
                 group: "g",
                 version: "v1",
@@ -275,45 +275,45 @@ mod tests {
         }
     }
 
-    fn pop(board: &Board) -> Option<String> {
-        let (place, note) = board.waiting().pop()?;
-        Some(format!("{place} {}", note.messages[0]))
+    fn pop(queue: &StatusQueue) -> Option<String> {
+        let (place, update) = queue.waiting().pop()?;
+        Some(format!("{place} {}", update.messages[0]))
     }
 
     #[test]
     fn the_latest_of_each_object_waits() {
-        let board = Board::default();
+        let queue = StatusQueue::default();
         let place = |name: &str| Arc::<str>::from(name);
-        board.set(&place("a"), Some(note("1")));
-        board.set(&place("a"), Some(note("2")));
-        board.set(&place("b"), Some(note("1")));
-        board.set(&place("b"), None);
-        assert_eq!(pop(&board).as_deref(), Some("a \"2\""));
-        assert_eq!(pop(&board), None);
+        queue.set(&place("a"), Some(update("1")));
+        queue.set(&place("a"), Some(update("2")));
+        queue.set(&place("b"), Some(update("1")));
+        queue.set(&place("b"), None);
+        assert_eq!(pop(&queue).as_deref(), Some("a \"2\""));
+        assert_eq!(pop(&queue), None);
         // A failed write is superseded by a newer one, and dropped when no message remains.
-        board.set(&place("a"), Some(note("4")));
-        board.put_back(place("a"), note("3"));
-        assert_eq!(pop(&board).as_deref(), Some("a \"4\""));
-        assert_eq!(pop(&board), None);
-        board.put_back(place("a"), note("4"));
-        board.set(&place("a"), None);
-        assert_eq!(pop(&board), None);
+        queue.set(&place("a"), Some(update("4")));
+        queue.put_back(place("a"), update("3"));
+        assert_eq!(pop(&queue).as_deref(), Some("a \"4\""));
+        assert_eq!(pop(&queue), None);
+        queue.put_back(place("a"), update("4"));
+        queue.set(&place("a"), None);
+        assert_eq!(pop(&queue), None);
     }
 
     #[test]
     fn who_fails_holds_nobody_up() {
-        let board = Board::default();
+        let queue = StatusQueue::default();
         let place = |name: &str| Arc::<str>::from(name);
         for name in ["a", "b", "c"] {
-            board.put_back(place(name), note("old"));
+            queue.put_back(place(name), update("old"));
         }
-        board.set(&place("z"), Some(note("new")));
+        queue.set(&place("z"), Some(update("new")));
         let mut order = Vec::new();
         for _ in 0..6 {
-            let (place, note) = board.waiting().pop().unwrap();
+            let (place, update) = queue.waiting().pop().unwrap();
             order.push(place.to_string());
             if &*place != "z" {
-                board.put_back(place, note);
+                queue.put_back(place, update);
             }
         }
         assert_eq!(order, ["z", "a", "b", "c", "a", "b"]);

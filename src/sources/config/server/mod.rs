@@ -4,10 +4,10 @@ mod analysis;
 mod definitions;
 mod object;
 mod seen;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod watching;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use api::config::collections::kind_of;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 
-use self::analysis::{Board, Note};
+use self::analysis::{StatusQueue, StatusUpdate};
 use self::definitions::Definitions;
 use self::object::place;
 use self::seen::Seen;
+pub use self::settings::{ServerUpdate, WatchSettings};
 use self::watching::{NumberedChanges, Watching};
-pub use self::words::{ServerUpdate, WatchSettings};
 use super::catalogue::{ConfigCatalogue, Root, SourceEntry, SourceProblem};
 use super::core_kind::CoreKind;
 use super::directory::MOST_OBJECTS;
@@ -32,7 +32,7 @@ use super::report::ErrorEffect;
 use crate::connect::Cluster;
 use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Resource};
 use crate::store::{self, Changes, Freshness};
-use crate::watcher::Peers;
+use crate::watcher::ServerRecovery;
 
 /// Objects that are validated before other tasks get their turn.
 const SLICE: usize = 100;
@@ -67,14 +67,14 @@ pub struct Server {
     /// By collection; the definitions are one without a name.
     kinds: BTreeMap<&'static str, WatchedKind>,
     number: u64,
-    peers: Peers,
+    peers: ServerRecovery,
     /// Ended when this is dropped.
     tasks: JoinSet<()>,
     to: mpsc::Sender<NumberedChanges>,
     words: mpsc::Receiver<NumberedChanges>,
     pending: Option<Pending>,
     /// Pending status writes, if `analysis` is on.
-    notes: Option<Board>,
+    status_queue: Option<StatusQueue>,
     synced: bool,
     checked: u64,
     broken: u64,
@@ -99,22 +99,22 @@ impl Server {
             began_without_kinds: None,
             kinds: BTreeMap::new(),
             number: 0,
-            peers: Peers::default(),
+            peers: ServerRecovery::default(),
             tasks: JoinSet::new(),
             to,
             words,
             pending: None,
-            notes: None,
+            status_queue: None,
             synced: false,
             checked: 0,
             broken: 0,
         };
         if this.settings.analysis {
-            let board = Board::default();
+            let queue = StatusQueue::default();
             let (cluster, bounds) = (this.cluster.clone(), this.settings.pace.bounds());
             this.tasks
-                .spawn(analysis::run(cluster, board.clone(), bounds));
-            this.notes = Some(board);
+                .spawn(analysis::run(cluster, queue.clone(), bounds));
+            this.status_queue = Some(queue);
         }
         this.watch(DEFINITIONS, definitions::RESOURCE, None, None);
         this.watch(CoreKind::Ingress.collection(), INGRESSES, again, None);
@@ -175,14 +175,14 @@ impl Server {
     pub async fn changed(&mut self) -> ServerUpdate {
         loop {
             if self.take_in() {
-                return self.heard();
+                return self.apply_queued();
             }
             if self.pending.is_some() {
                 yield_now().await;
                 continue;
             }
             if let Some((number, changes)) = self.words.recv().await {
-                self.hear(number, changes);
+                self.queue_changes(number, changes);
             }
         }
     }
@@ -192,7 +192,7 @@ impl Server {
         self.catalogue.all()
     }
 
-    fn heard(&mut self) -> ServerUpdate {
+    fn apply_queued(&mut self) -> ServerUpdate {
         let changes = self.catalogue.reconcile();
         let missing = self.kinds.values().filter(|kind| !kind.freshness.listed);
         let missing: Vec<_> = missing.map(|kind| kind.resource.to_string()).collect();
@@ -213,7 +213,7 @@ impl Server {
     }
 
     /// Takes the changes of a watch; those of a watch that has ended are dropped.
-    fn hear(&mut self, number: u64, changes: Changes<Seen>) {
+    fn queue_changes(&mut self, number: u64, changes: Changes<Seen>) {
         let mut kinds = self.kinds.iter();
         let Some((&collection, kind)) = kinds.find(|(_, kind)| kind.number == number) else {
             return;
@@ -260,8 +260,8 @@ impl Server {
     /// Removes an object and its pending messages.
     fn forget(&mut self, place: &Arc<str>) {
         self.catalogue.remove(place);
-        if let Some(notes) = &self.notes {
-            notes.set(place, None);
+        if let Some(status_queue) = &self.status_queue {
+            status_queue.set(place, None);
         }
     }
 
@@ -387,10 +387,13 @@ impl Server {
             self.settings.usable,
         );
         let place = place(&of.resource, key);
-        if let Some(notes) = &self.notes
+        if let Some(status_queue) = &self.status_queue
             && kind_of(of.collection).is_some()
         {
-            notes.set(&place, Note::new(of.resource, key, seen, &checked.findings));
+            status_queue.set(
+                &place,
+                StatusUpdate::new(of.resource, key, seen, &checked.findings),
+            );
         }
         self.checked = self.checked.saturating_add(1);
         let is_broken = checked.findings.iter().any(Finding::is_error);

@@ -6,7 +6,7 @@ use api::config::Finding;
 use serde_json::{Map, Value as Json};
 
 use crate::config::checked::{CheckOptions, CheckedObject, check};
-use crate::config::core_kind::Usable;
+use crate::config::core_kind::UsabilityCheck;
 use crate::config::entry::EntryId;
 use crate::kind::{Key, Resource};
 
@@ -21,7 +21,7 @@ pub(super) fn checked(
     resource: &Resource,
     key: &Key,
     text: &str,
-    usable: Usable,
+    usable: UsabilityCheck,
 ) -> CheckedObject {
     let id = EntryId {
         collection,

@@ -4,21 +4,21 @@ use serde_json::{Value as Json, json};
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::config::{EntryChange, ErrorEffect, Usable};
+use crate::config::{EntryChange, ErrorEffect, UsabilityCheck};
 use crate::fake::{Fake, Fault};
-use crate::watcher::Pace;
+use crate::watcher::WatchTiming;
 
 const CRDS: &str = "customresourcedefinitions";
 const VIRTUAL_SERVICES: &str = "virtualservices";
 const GATEWAYS: &str = "gateways";
 
 fn settings(services: bool) -> WatchSettings {
-    let usable: Usable = |_, json| match json.contains("unusable") {
+    let usable: UsabilityCheck = |_, json| match json.contains("unusable") {
         true => Err("not usable".to_owned()),
         false => Ok(()),
     };
     WatchSettings {
-        pace: Pace {
+        pace: WatchTiming {
             first: Duration::from_millis(5),
             most: Duration::from_millis(100),
             request: Duration::from_secs(5),

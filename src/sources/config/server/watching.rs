@@ -10,7 +10,7 @@ use super::seen::Seen;
 use crate::connect::Cluster;
 use crate::kind::Resource;
 use crate::store::{Changes, Reader, Writer, store};
-use crate::watcher::{Pace, Peers, Selection, Watcher};
+use crate::watcher::{Selection, ServerRecovery, WatchTiming, Watcher};
 
 /// Objects in a page: objects of configuration are small.
 const PAGE: u32 = 500;
@@ -22,8 +22,8 @@ pub(super) type NumberedChanges = (u64, Changes<Seen>);
 pub(super) struct Watching {
     pub(super) cluster: Cluster,
     pub(super) resource: Resource,
-    pub(super) pace: Pace,
-    pub(super) peers: Peers,
+    pub(super) pace: WatchTiming,
+    pub(super) peers: ServerRecovery,
     /// The interval of look-ups for a kind that the server lacks. `None`: the server has the kind.
     pub(super) again: Option<Duration>,
     /// The watch does not start while the server has this kind and allows it to be listed.

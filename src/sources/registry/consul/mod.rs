@@ -54,7 +54,7 @@ pub struct Consul {
 }
 
 /// The decoded response to a query.
-enum News {
+enum DecodedResponse {
     Names(Catalog),
     Service(Converted),
 }
@@ -64,7 +64,7 @@ struct Ended {
     ticket: u64,
     way: QueryPath,
     end: End,
-    news: Result<News, String>,
+    news: Result<DecodedResponse, String>,
 }
 
 impl Consul {
@@ -161,14 +161,14 @@ async fn ask(client: Client, query: Query, cluster: ClusterId) -> Ended {
     }
 }
 
-fn understand(query: &Query, body: &[u8], cluster: &ClusterId) -> Result<News, String> {
+fn understand(query: &Query, body: &[u8], cluster: &ClusterId) -> Result<DecodedResponse, String> {
     let (name, instances) = match (&query.target, query.way) {
-        (QueryTarget::Names, _) => return wire::catalog(body).map(News::Names),
+        (QueryTarget::Names, _) => return wire::catalog(body).map(DecodedResponse::Names),
         (QueryTarget::Service(name), QueryPath::Health) => (name, wire::health(body)),
         (QueryTarget::Service(name), QueryPath::Catalog) => (name, wire::instances(body)),
     };
     instances
-        .map(|instances| News::Service(convert(name, instances, cluster)))
+        .map(|instances| DecodedResponse::Service(convert(name, instances, cluster)))
         .map_err(|why| format!("service {name}: {why}"))
 }
 
@@ -191,12 +191,12 @@ impl CatalogState {
             return;
         };
         match (target, ended.news) {
-            (QueryTarget::Names, Ok(News::Names(catalog))) => {
+            (QueryTarget::Names, Ok(DecodedResponse::Names(catalog))) => {
                 self.warn(None, catalog.warnings);
-                self.keep(&catalog.names);
+                self.retain(&catalog.names);
                 schedule.names(now, &catalog.names);
             }
-            (QueryTarget::Service(name), Ok(News::Service(converted))) => {
+            (QueryTarget::Service(name), Ok(DecodedResponse::Service(converted))) => {
                 self.set(&name, converted);
             }
             // Each question has its own answer.
@@ -241,7 +241,7 @@ impl CatalogState {
     }
 
     /// Forgets services that are not among these.
-    fn keep(&mut self, names: &BTreeSet<Arc<str>>) {
+    fn retain(&mut self, names: &BTreeSet<Arc<str>>) {
         let keys: BTreeSet<ServiceKey> = names.iter().map(|name| convert::key(name)).collect();
         let Contribution {
             services,

@@ -17,7 +17,7 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::query::{End, Orders, Query, QueryPath, QueryTarget};
+pub(crate) use self::query::{End, Query, QueryChanges, QueryPath, QueryTarget};
 use self::slot::{Outage, Phase, QuerySlot};
 
 /// Services with a waiting query.
@@ -125,7 +125,7 @@ impl Schedule {
         let Phase::UnderWay { since, .. } = self.slots.get(&target)?.phase else {
             return None;
         };
-        self.leave(&target);
+        self.remove(&target);
         let away = match end {
             End::Answered { .. } => false,
             End::Away => true,
@@ -149,11 +149,11 @@ impl Schedule {
     }
 
     /// Returns the queries to begin and to cancel now.
-    pub(crate) fn next(&mut self, now: Duration) -> Orders {
+    pub(crate) fn next(&mut self, now: Duration) -> QueryChanges {
         if now >= self.step + STEP {
             (self.step, self.begun) = (now, 0);
         }
-        let mut orders = Orders::default();
+        let mut orders = QueryChanges::default();
         while let Some(target) = self.ready(now) {
             orders.begin.extend(self.begin(now, &target));
         }
@@ -203,7 +203,7 @@ impl Schedule {
     }
 
     /// Removes a target from its queue, or from the queries under way; then returns its ticket.
-    fn leave(&mut self, target: &QueryTarget) -> Option<u64> {
+    fn remove(&mut self, target: &QueryTarget) -> Option<u64> {
         let slot = self.slots.get_mut(target)?;
         match std::mem::replace(&mut slot.phase, Phase::Out) {
             Phase::Out => None,
@@ -225,7 +225,7 @@ impl Schedule {
     }
 
     fn give_up(&mut self, target: &QueryTarget) {
-        let ticket = self.leave(target);
+        let ticket = self.remove(target);
         self.cancel.extend(ticket);
         if let Some(outage) = &mut self.outage
             && ticket.is_some()
@@ -287,7 +287,7 @@ impl Schedule {
     }
 
     fn begin(&mut self, now: Duration, target: &QueryTarget) -> Option<Query> {
-        self.leave(target);
+        self.remove(target);
         self.ticket += 1;
         self.begun += 1;
         let ticket = self.ticket;

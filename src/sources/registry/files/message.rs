@@ -11,7 +11,7 @@ use serde_json::json;
 use super::FileObjectId;
 use crate::catalogue::Origin;
 use crate::kind::Revision;
-use crate::registry::Written;
+use crate::registry::WrittenObject;
 
 /// Characters of one message at most.
 pub(super) const MAX_LETTERS: usize = 1000;
@@ -99,7 +99,7 @@ impl fmt::Display for Message {
 }
 
 /// Yields the files and directories of these messages in the form of objects: pages show there why an object is missing.
-pub(super) fn files(messages: &[Message]) -> impl Iterator<Item = Arc<Written>> {
+pub(super) fn files(messages: &[Message]) -> impl Iterator<Item = Arc<WrittenObject>> {
     let mut all: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for message in messages {
         if let Some((_, name)) = message.object.as_ref().filter(|(kind, _)| **kind == *FILE) {
@@ -107,7 +107,7 @@ pub(super) fn files(messages: &[Message]) -> impl Iterator<Item = Arc<Written>> 
         }
     }
     all.into_iter().map(|(name, messages)| {
-        Arc::new(Written {
+        Arc::new(WrittenObject {
             api_version: "".into(),
             kind: FILE.into(),
             namespace: "".into(),

@@ -26,7 +26,7 @@ use api::config::document;
 use api::yaml::{Limits, Malformed};
 
 use super::kubernetes::Names;
-use super::{Contribution, Written};
+use super::{Contribution, WrittenObject};
 use crate::catalogue::Origin;
 use crate::config::MOST_OBJECTS;
 use crate::tree::{FoundFile, Stamp, Walker};
@@ -57,7 +57,7 @@ pub struct Outcome {
     /// All messages, by file and line.
     pub messages: Vec<Message>,
     /// The mesh's configuration, whether or not it is used, and files of which not all can be read.
-    pub written: Vec<Arc<Written>>,
+    pub written: Vec<Arc<WrittenObject>>,
     /// The number of used objects, by kind.
     pub objects: BTreeMap<Arc<str>, usize>,
     /// The directories that were scanned, for a watch.
@@ -198,7 +198,7 @@ impl Files {
         messages.sort();
         written.extend(message::files(&messages));
         written.sort_by(|one, other| {
-            let key = |one: &Written| {
+            let key = |one: &WrittenObject| {
                 let place = (one.kind.clone(), one.namespace.clone(), one.name.clone());
                 (place, !one.accepted, one.origin.clone())
             };

@@ -15,7 +15,7 @@ use super::super::kubernetes::{
     EndpointSlice, Endpoints, Namespace, Node as Machine, Pod, Service, trimmed,
 };
 use super::super::refusal::Refusal;
-use super::super::written::Written;
+use super::super::written_object::WrittenObject;
 use super::{MAX_BYTES, one_line};
 use crate::catalogue::Origin;
 use crate::kind::Revision;
@@ -80,7 +80,7 @@ pub(in crate::registry) struct FileObject {
     pub(super) origin: Origin,
     pub(super) meaning: Meaning,
     /// The object as written, if it is of the mesh's configuration.
-    pub(super) written: Option<Arc<Written>>,
+    pub(super) written: Option<Arc<WrittenObject>>,
 }
 
 impl FileObject {
@@ -96,7 +96,7 @@ impl FileObject {
 
 #[cfg(test)]
 impl FileObject {
-    pub(in crate::registry) const fn written(&self) -> Option<&Arc<Written>> {
+    pub(in crate::registry) const fn written(&self) -> Option<&Arc<WrittenObject>> {
         self.written.as_ref()
     }
 }
@@ -109,7 +109,7 @@ pub(in crate::registry) enum Item {
         origin: Origin,
         /// The identity, as far as it is known.
         id: Option<FileObjectId>,
-        written: Option<Arc<Written>>,
+        written: Option<Arc<WrittenObject>>,
         cause: String,
     },
     /// An object of an unrelated kind, with that kind.
@@ -284,7 +284,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, within: &Ori
     };
     let origin = within.at(line);
     let spec = value.get_mut("spec").map_or(Json::Null, Json::take);
-    let written = Some(Arc::new(Written {
+    let written = Some(Arc::new(WrittenObject {
         api_version: head.api_version.into(),
         kind: head.id.kind.clone(),
         namespace: head.id.namespace.clone(),

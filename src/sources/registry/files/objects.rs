@@ -11,8 +11,8 @@ use api::model::Credentials;
 
 use super::object::{FileObjectId, Item, Meaning, SLICES};
 use super::{MAX_MESSAGES, Message, message, name};
-use crate::catalogue::{Candidate, Catalogue, CatalogueChange, Content, Serving, Status};
-use crate::registry::{Contribution, Written};
+use crate::catalogue::{Candidate, Catalogue, CatalogueChange, Content, ServedInstead, Status};
+use crate::registry::{Contribution, WrittenObject};
 
 /// Objects by the files that they are written in.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Content for InFiles {
 #[derive(Clone, Debug, PartialEq)]
 struct StoredVersion {
     meaning: Meaning,
-    written: Option<Arc<Written>>,
+    written: Option<Arc<WrittenObject>>,
 }
 
 /// Findings about a document.
@@ -38,7 +38,7 @@ struct DocumentFindings {
     /// The reason for a refusal.
     cause: String,
     /// The object as pages show it while it is refused.
-    written: Option<Arc<Written>>,
+    written: Option<Arc<WrittenObject>>,
 }
 
 /// Objects of a file that are not used, by reason.
@@ -131,7 +131,7 @@ impl FileObjects {
         &self,
         id: &FileObjectId,
         meaning: Meaning,
-        written: Option<Arc<Written>>,
+        written: Option<Arc<WrittenObject>>,
     ) -> StoredVersion {
         let before = self.catalogue.get(id).map(|before| &before.meaning);
         let before = before.filter(|before| **before == meaning).cloned();
@@ -145,7 +145,7 @@ impl FileObjects {
     pub(super) fn still_served(&self, path: &Path) -> usize {
         let all = self.catalogue.at(path).unwrap_or_default().iter();
         let nothing = Status::Refused {
-            serving: Serving::Nothing,
+            serving: ServedInstead::Nothing,
         };
         all.filter(|one| one.status != nothing).count()
     }
@@ -154,13 +154,13 @@ impl FileObjects {
     pub(in crate::registry) fn outcome(
         &mut self,
         messages: &mut Vec<Message>,
-        written: &mut Vec<Arc<Written>>,
+        written: &mut Vec<Arc<WrittenObject>>,
     ) -> Contribution {
         for change in self.catalogue.reconcile().changes {
             self.apply(change);
         }
         for (path, candidates) in self.catalogue.places() {
-            self.look(path, candidates, messages, written);
+            self.append_messages(path, candidates, messages, written);
         }
         self.counts.clear();
         for (id, _) in self.catalogue.all() {
@@ -178,12 +178,12 @@ impl FileObjects {
     }
 
     /// Appends the messages and objects of a file according to the status of its candidates.
-    fn look(
+    fn append_messages(
         &self,
         path: &Arc<Path>,
         candidates: &[Candidate<InFiles>],
         messages: &mut Vec<Message>,
-        written: &mut Vec<Arc<Written>>,
+        written: &mut Vec<Arc<WrittenObject>>,
     ) {
         let (mut refusals, mut more) = (0_usize, 0_usize);
         for one in candidates {
@@ -340,11 +340,11 @@ fn shadowed(one: &Candidate<InFiles>, path: &Path, other: &Path) -> String {
     }
 }
 
-fn refusal(one: &Candidate<InFiles>, path: &Path, serving: Serving) -> Message {
+fn refusal(one: &Candidate<InFiles>, path: &Path, serving: ServedInstead) -> Message {
     let (line, cause) = (one.origin.line(), &one.findings.cause);
     let kept = match serving {
-        Serving::Old => "; its last good version stays",
-        Serving::Nothing => "",
+        ServedInstead::Old => "; its last good version stays",
+        ServedInstead::Nothing => "",
     };
     match &one.id {
         Some(id) => message(path, line, &format!("{id}: {cause}{kept}")).of(id),
@@ -353,7 +353,7 @@ fn refusal(one: &Candidate<InFiles>, path: &Path, serving: Serving) -> Message {
 }
 
 /// Returns the object as pages show it if it is not used after all.
-fn refused(one: &Written, why: &str) -> Arc<Written> {
+fn refused(one: &WrittenObject, why: &str) -> Arc<WrittenObject> {
     let mut one = one.clone();
     one.accepted = false;
     one.messages.push(why.to_owned());

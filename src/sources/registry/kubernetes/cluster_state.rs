@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::core_object::Others;
+use super::core_object::EffectlessObjects;
 use super::custom::{Configs, Origins};
 use super::objects::{Event, Names, Objects, Problem};
 use super::wire::{Namespace, Node};
@@ -45,7 +45,7 @@ pub struct ClusterUpdate {
     /// Origins of its configuration.
     pub origins: Origins,
     /// Configuration that has no effect.
-    pub others: Others,
+    pub others: EffectlessObjects,
 }
 
 impl Default for ClusterUpdate {
@@ -61,7 +61,7 @@ impl Default for ClusterUpdate {
             ever_podless: 0,
             problems: Arc::default(),
             origins: Origins::default(),
-            others: Others::default(),
+            others: EffectlessObjects::default(),
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) struct ClusterState {
     /// The time after which a source that cannot be watched counts as lost.
     patience: Duration,
     pub(super) configs: Configs,
-    pub(super) others: Others,
+    pub(super) others: EffectlessObjects,
     /// Kinds that the account has no right to, and that are done without.
     refused: BTreeSet<&'static str>,
     /// The freshness of each kind that is waited for.
@@ -98,7 +98,7 @@ impl ClusterState {
             configs: Configs::new(names.cluster.clone()),
             objects: Objects::new(names),
             patience,
-            others: Others::default(),
+            others: EffectlessObjects::default(),
             refused: BTreeSet::new(),
             fresh: kinds.map(|kind| (kind, Freshness::default())).collect(),
             since: None,
@@ -231,8 +231,8 @@ impl ClusterState {
         self.error.clone_from(&error);
         let mut counts = self.objects.counts();
         counts.extend(self.configs.said().counts());
-        for (inert, ..) in self.others.iter() {
-            *counts.entry(inert.kind.kind).or_default() += 1;
+        for (effectless, ..) in self.others.iter() {
+            *counts.entry(effectless.kind.kind).or_default() += 1;
         }
         counts.retain(|_, count| *count > 0);
         let contribution = if self.synced {

@@ -14,12 +14,12 @@ use crate::store::{Change, Changes};
 
 /// A kind without effect, and its possible API versions, the oldest first.
 #[derive(Debug)]
-pub(super) struct Inert {
+pub(super) struct EffectlessKind {
     pub(super) kind: &'static api::config::Kind,
     pub(super) versions: Vec<&'static str>,
 }
 
-impl Inert {
+impl EffectlessKind {
     pub(super) fn api_version(&self) -> String {
         let version = self.versions.last().copied().unwrap_or_default();
         format!("{}/{version}", self.kind.group)
@@ -34,12 +34,12 @@ const VERSIONS: [&str; 3] = ["v1alpha3", "v1beta1", "v1"];
 const LATER_VERSIONS: [&str; 2] = ["v1alpha1", "v1"];
 
 /// All of these kinds, by group and kind.
-static INERT: LazyLock<Vec<Inert>> = LazyLock::new(|| {
+static EFFECTLESS: LazyLock<Vec<EffectlessKind>> = LazyLock::new(|| {
     let all = KINDS.iter().chain(LATER);
     let is_read = |kind: &api::config::Kind| Configuration::has(kind.group, kind.plural);
-    let inert = all.filter(|kind| kind.effect == Effect::None && !is_read(kind));
-    let mut inert: Vec<_> = inert
-        .map(|kind| Inert {
+    let effectless = all.filter(|kind| kind.effect == Effect::None && !is_read(kind));
+    let mut effectless: Vec<_> = effectless
+        .map(|kind| EffectlessKind {
             kind,
             versions: match kind.versions {
                 [] if kind.group == GROUP => VERSIONS.to_vec(),
@@ -48,26 +48,26 @@ static INERT: LazyLock<Vec<Inert>> = LazyLock::new(|| {
             },
         })
         .collect();
-    inert.sort_by_key(|inert| (inert.kind.group, inert.kind.kind));
-    inert
+    effectless.sort_by_key(|effectless| (effectless.kind.group, effectless.kind.kind));
+    effectless
 });
 
 /// Yields the index, the resource and the possible API versions of each kind.
 pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'static str])> {
-    INERT.iter().enumerate().map(|(at, inert)| {
+    EFFECTLESS.iter().enumerate().map(|(at, effectless)| {
         let resource = Resource {
-            group: inert.kind.group,
-            version: inert.versions.last().copied().unwrap_or_default(),
-            name: inert.kind.plural,
+            group: effectless.kind.group,
+            version: effectless.versions.last().copied().unwrap_or_default(),
+            name: effectless.kind.plural,
         };
-        (at, resource, inert.versions.as_slice())
+        (at, resource, effectless.versions.as_slice())
     })
 }
 
 /// An object of one of them.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(from = "RawObject")]
-pub(super) struct Other {
+pub(super) struct EffectlessObject {
     key: Key,
     plain: Arc<CoreObject>,
 }
@@ -111,7 +111,7 @@ impl CoreObject {
     }
 }
 
-impl Kind for Other {
+impl Kind for EffectlessObject {
     /// A placeholder: each kind is read from a resource of its own.
     const RESOURCE: Resource = Resource {
         group: GROUP,
@@ -129,7 +129,7 @@ impl Kind for Other {
     }
 }
 
-impl From<RawObject> for Other {
+impl From<RawObject> for EffectlessObject {
     fn from(raw: RawObject) -> Self {
         let plain = CoreObject {
             created: raw.metadata.created(),
@@ -148,11 +148,11 @@ impl From<RawObject> for Other {
 
 /// The objects of these kinds, by the kind's index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Others(Arc<BTreeMap<(usize, Key), Arc<CoreObject>>>);
+pub struct EffectlessObjects(Arc<BTreeMap<(usize, Key), Arc<CoreObject>>>);
 
-impl Others {
+impl EffectlessObjects {
     /// Applies the changes of the kind with this index.
-    pub(super) fn apply(&mut self, at: usize, changes: Changes<Other>) {
+    pub(super) fn apply(&mut self, at: usize, changes: Changes<EffectlessObject>) {
         let all = Arc::make_mut(&mut self.0);
         if changes.whole {
             all.retain(|(other, _), _| *other != at);
@@ -170,10 +170,12 @@ impl Others {
     }
 
     /// Iterates over the objects with their kind and key, in the order of the kinds' names.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Inert, &Key, &CoreObject)> {
+    pub(super) fn iter(
+        &self,
+    ) -> impl Iterator<Item = (&'static EffectlessKind, &Key, &CoreObject)> {
         self.0.iter().filter_map(|((at, key), plain)| {
-            let inert = INERT.get(*at)?;
-            Some((inert, key, &**plain))
+            let effectless = EFFECTLESS.get(*at)?;
+            Some((effectless, key, &**plain))
         })
     }
 }
@@ -182,7 +184,7 @@ impl Others {
 mod tests {
     use super::*;
 
-    fn of(length: usize) -> Other {
+    fn of(length: usize) -> EffectlessObject {
         let spec = serde_json::json!({"text": "x".repeat(length)});
         let object = serde_json::json!({"metadata": {"name": "a"}, "spec": spec});
         serde_json::from_str(&object.to_string()).unwrap()
@@ -190,9 +192,9 @@ mod tests {
 
     #[test]
     fn kinds_of_all_releases_are_looked_for() {
-        let all: Vec<_> = INERT
+        let all: Vec<_> = EFFECTLESS
             .iter()
-            .map(|inert| format!("{} {}", inert.api_version(), inert.kind.kind))
+            .map(|effectless| format!("{} {}", effectless.api_version(), effectless.kind.kind))
             .collect();
         for expected in [
             "authentication.istio.io/v1alpha1 MeshPolicy",
@@ -216,14 +218,16 @@ mod tests {
     fn the_manifest_gives_the_right_to_read_each_of_them() {
         let manifest = include_str!("../../../../build/kubernetes/discovery.yaml");
         let rules: Vec<_> = manifest.split("  - apiGroups: [").collect();
-        let inert = INERT.iter().map(|one| (one.kind.group, one.kind.plural));
+        let effectless = EFFECTLESS
+            .iter()
+            .map(|one| (one.kind.group, one.kind.plural));
         let typed = Configuration::PLURALS.iter().map(|plural| {
             let mut kinds = KINDS.iter();
             let kind =
                 kinds.find(|kind| Configuration::has(kind.group, plural) && kind.plural == *plural);
             (kind.unwrap().group, *plural)
         });
-        for (group, plural) in inert.chain(typed) {
+        for (group, plural) in effectless.chain(typed) {
             let of_group = rules
                 .iter()
                 .find(|rule| rule.starts_with(&format!("{group}]")));

@@ -13,7 +13,7 @@ use super::wire::RawMetadata;
 use crate::connect::Cluster;
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Reader, store};
-use crate::watcher::{ObjectSource as _, Pace, Selection, Watcher};
+use crate::watcher::{ObjectSource as _, Selection, WatchTiming, Watcher};
 
 /// Secrets that are looked for at once: each is a watch of its own. Chosen: an edge has a few dozen certificates.
 pub const MOST_CREDENTIALS: usize = 200;
@@ -74,18 +74,18 @@ enum CredentialEvent {
 }
 
 /// One that is looked for.
-struct Sought {
+struct SecretLookup {
     /// Which of those with this name.
     generation: u64,
     task: AbortHandle,
 }
 
-struct Seeking {
+struct SecretLookups {
     cluster: Cluster,
-    pace: Pace,
+    pace: WatchTiming,
     say: mpsc::Sender<(CredentialKey, u64, CredentialEvent)>,
     tasks: JoinSet<()>,
-    sought: BTreeMap<CredentialKey, Sought>,
+    lookups: BTreeMap<CredentialKey, SecretLookup>,
     generation: u64,
 }
 
@@ -93,17 +93,17 @@ struct Seeking {
 /// not whole is said to be so, and is served as it was.
 pub async fn credentials(
     cluster: Cluster,
-    pace: Pace,
+    pace: WatchTiming,
     mut wanted: watch::Receiver<Arc<WantedCredentials>>,
     to: watch::Sender<FoundCredentials>,
 ) {
     let (say, mut said) = mpsc::channel(1);
-    let mut seeking = Seeking {
+    let mut lookups = SecretLookups {
         cluster,
         pace,
         say,
         tasks: JoinSet::new(),
-        sought: BTreeMap::new(),
+        lookups: BTreeMap::new(),
         generation: 0,
     };
     loop {
@@ -111,18 +111,18 @@ pub async fn credentials(
             changed = wanted.changed() => match changed {
                 Ok(()) => {
                     let now = Arc::clone(&wanted.borrow_and_update());
-                    seeking.seek(&now, &to);
+                    lookups.seek(&now, &to);
                 }
                 Err(_) => return,
             },
-            Some((key, generation, heard)) = said.recv() => seeking.hear(&key, generation, heard, &to),
-            Some(_ended) = seeking.tasks.join_next() => {}
+            Some((key, generation, heard)) = said.recv() => lookups.handle_event(&key, generation, heard, &to),
+            Some(_ended) = lookups.tasks.join_next() => {}
             () = to.closed() => return,
         }
     }
 }
 
-impl Seeking {
+impl SecretLookups {
     fn seek(&mut self, wanted: &WantedCredentials, to: &watch::Sender<FoundCredentials>) {
         let kept: WantedCredentials = wanted.iter().take(MOST_CREDENTIALS).cloned().collect();
         if wanted.len() > kept.len() {
@@ -132,13 +132,13 @@ impl Seeking {
             );
         }
         let gone: Vec<_> = self
-            .sought
+            .lookups
             .keys()
             .filter(|key| !kept.contains(*key))
             .cloned()
             .collect();
         for key in &gone {
-            if let Some(one) = self.sought.remove(key) {
+            if let Some(one) = self.lookups.remove(key) {
                 one.task.abort();
             }
         }
@@ -157,7 +157,7 @@ impl Seeking {
             is_modified
         });
         for key in kept {
-            if self.sought.contains_key(&key) {
+            if self.lookups.contains_key(&key) {
                 continue;
             }
             self.generation = self.generation.wrapping_add(1);
@@ -177,19 +177,19 @@ impl Seeking {
                 }
             });
             let generation = self.generation;
-            self.sought.insert(key, Sought { generation, task });
+            self.lookups.insert(key, SecretLookup { generation, task });
         }
     }
 
-    fn hear(
+    fn handle_event(
         &self,
         key: &CredentialKey,
         generation: u64,
         heard: CredentialEvent,
         to: &watch::Sender<FoundCredentials>,
     ) {
-        let is_current = |one: &Sought| one.generation == generation;
-        if !self.sought.get(key).is_some_and(is_current) {
+        let is_current = |one: &SecretLookup| one.generation == generation;
+        if !self.lookups.get(key).is_some_and(is_current) {
             return;
         }
         let (namespace, name) = key;

@@ -13,15 +13,15 @@ use super::cluster_state::ClusterUpdate;
 use super::custom::api_version;
 use crate::catalogue::Origin;
 use crate::kind::{Key, Revision};
-use crate::registry::Written;
+use crate::registry::WrittenObject;
 use crate::registry::refusal::Refusal;
 
 impl ClusterUpdate {
     /// Returns the configuration of this cluster as it is used, with the errors of newer versions.
     #[must_use]
-    pub fn written(&self, cluster: &ClusterId) -> Vec<Written> {
+    pub fn written(&self, cluster: &ClusterId) -> Vec<WrittenObject> {
         let all = Vec::new();
-        let mut shown = Shown {
+        let mut shown = WrittenObjects {
             told: self,
             cluster,
             all,
@@ -31,20 +31,20 @@ impl ClusterUpdate {
         shown.all
     }
 
-    fn others(&self, cluster: &ClusterId) -> impl Iterator<Item = Written> {
-        self.others.iter().map(move |(inert, key, plain)| {
-            let api_version = inert.api_version();
+    fn others(&self, cluster: &ClusterId) -> impl Iterator<Item = WrittenObject> {
+        self.others.iter().map(move |(effectless, key, plain)| {
+            let api_version = effectless.api_version();
             let metadata = metadata(&key.namespace, &key.name, plain.created);
             let (spec, (accepted, messages)) = match plain.spec() {
                 Ok(spec) => {
-                    let said = said(&api_version, inert.kind.kind, &metadata, &spec);
+                    let said = said(&api_version, effectless.kind.kind, &metadata, &spec);
                     (spec, said)
                 }
                 Err(words) => (Value::Null, (!plain.has_spec(), vec![words])),
             };
-            Written {
+            WrittenObject {
                 api_version: api_version.into(),
-                kind: inert.kind.kind.into(),
+                kind: effectless.kind.kind.into(),
                 namespace: (*key.namespace).into(),
                 name: (*key.name).into(),
                 metadata,
@@ -57,7 +57,7 @@ impl ClusterUpdate {
         })
     }
 
-    fn of_kind<T: ConfigurationKind>(&self, cluster: &ClusterId) -> Vec<Written> {
+    fn of_kind<T: ConfigurationKind>(&self, cluster: &ClusterId) -> Vec<WrittenObject> {
         let objects = T::of(&self.contribution.configuration);
         let problems = self
             .problems
@@ -70,7 +70,7 @@ impl ClusterUpdate {
             let known = self.origins.of(T::NAME, key).cloned();
             known.unwrap_or_else(|| Origin::of_cluster(cluster, key, ""))
         };
-        let mut all: Vec<Written> = objects
+        let mut all: Vec<WrittenObject> = objects
             .values()
             .map(|one| {
                 let key = Key::new(&one.namespace, &one.name);
@@ -78,7 +78,7 @@ impl ClusterUpdate {
                 written(origin(&key), one, refusal)
             })
             .collect();
-        all.extend(wrong.into_iter().map(|(key, refusal)| Written {
+        all.extend(wrong.into_iter().map(|(key, refusal)| WrittenObject {
             api_version: api_version::<T>().into(),
             kind: T::NAME.into(),
             namespace: (*key.namespace).into(),
@@ -94,13 +94,13 @@ impl ClusterUpdate {
     }
 }
 
-struct Shown<'a> {
+struct WrittenObjects<'a> {
     told: &'a ClusterUpdate,
     cluster: &'a ClusterId,
-    all: Vec<Written>,
+    all: Vec<WrittenObject>,
 }
 
-impl EachKind for Shown<'_> {
+impl EachKind for WrittenObjects<'_> {
     fn kind<T: ConfigurationKind>(&mut self) {
         self.all.extend(self.told.of_kind::<T>(self.cluster));
     }
@@ -121,7 +121,7 @@ fn written<T: ConfigurationKind>(
     origin: Origin,
     one: &Configured<T>,
     refusal: Option<&Refusal>,
-) -> Written {
+) -> WrittenObject {
     let metadata = metadata(&one.namespace, &one.name, one.created);
     let spec = Value::from(networking::json(&one.spec).unwrap_or_default());
     let version = api_version::<T>();
@@ -129,7 +129,7 @@ fn written<T: ConfigurationKind>(
         Some(refusal) => refusal.findings.to_vec(),
         None => said(&version, T::NAME, &metadata, &spec).1,
     };
-    Written {
+    WrittenObject {
         api_version: version.into(),
         kind: T::NAME.into(),
         namespace: Arc::clone(&one.namespace),

@@ -18,7 +18,7 @@ pub fn usable(kind: CoreKind, json: &str) -> Result<(), String> {
     if kind == CoreKind::Secret {
         return credential_of(json).map(drop);
     }
-    Objects::each(kind, &mut UsableBy(json))
+    Objects::each(kind, &mut CheckUsable(json))
 }
 
 /// An action for the type of a kind.
@@ -26,9 +26,9 @@ trait Act {
     fn of<K: StoredKind + DeserializeOwned>(&mut self) -> Result<(), String>;
 }
 
-struct UsableBy<'a>(&'a str);
+struct CheckUsable<'a>(&'a str);
 
-impl Act for UsableBy<'_> {
+impl Act for CheckUsable<'_> {
     fn of<K: StoredKind + DeserializeOwned>(&mut self) -> Result<(), String> {
         read::<K>(self.0).map(drop)
     }

@@ -122,7 +122,7 @@ fn quoted(names: &[Arc<str>]) -> String {
 }
 
 pub(super) fn of(objects: &Objects, service: &wire::Service) -> ServiceEndpoints {
-    let mut gathered = Gathered {
+    let mut gathered = EndpointCollector {
         objects,
         service,
         ports: service
@@ -141,7 +141,7 @@ pub(super) fn of(objects: &Objects, service: &wire::Service) -> ServiceEndpoints
     } else {
         gathered.all();
     }
-    let Gathered {
+    let EndpointCollector {
         seen, used, others, ..
     } = gathered;
     let mut places = gathered.places;
@@ -176,7 +176,7 @@ pub(super) fn of(objects: &Objects, service: &wire::Service) -> ServiceEndpoints
     places
 }
 
-struct Gathered<'a> {
+struct EndpointCollector<'a> {
     objects: &'a Objects,
     service: &'a wire::Service,
     /// The names of its ports.
@@ -191,7 +191,7 @@ struct Gathered<'a> {
     places: ServiceEndpoints,
 }
 
-impl<'a> Gathered<'a> {
+impl<'a> EndpointCollector<'a> {
     fn external(&mut self, name: &str) {
         let address = name
             .parse()

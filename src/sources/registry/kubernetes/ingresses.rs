@@ -11,7 +11,7 @@ use super::super::ObjectKey;
 use crate::connect::Cluster;
 use crate::kind::{INGRESSES, Key, Kind, Resource};
 use crate::store::{Change, store};
-use crate::watcher::{ObjectSource as _, Pace, Selection, Watcher};
+use crate::watcher::{ObjectSource as _, Selection, WatchTiming, Watcher};
 
 /// Ingresses by their namespaces and names, each as JSON: its name, its class and its spec.
 pub type Ingresses = BTreeMap<ObjectKey, Arc<str>>;
@@ -72,7 +72,7 @@ impl Kind for ServedIngress {
 pub async fn ingresses(
     cluster: Cluster,
     namespace: Option<String>,
-    pace: Pace,
+    pace: WatchTiming,
     to: watch::Sender<Option<Arc<Ingresses>>>,
 ) {
     let selection = Selection {

@@ -35,7 +35,7 @@ mod wire;
 mod workload;
 
 pub use cluster_state::ClusterUpdate;
-pub use core_object::Others;
+pub use core_object::EffectlessObjects;
 pub use credentials::{FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials};
 pub use custom::Origins;
 #[cfg(test)]

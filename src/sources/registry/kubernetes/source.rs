@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::configuration::{Configuration, ConfigurationKind, EachKind};
 use super::cluster_state::{ClusterState, ClusterUpdate};
-use super::core_object::{self, Other};
+use super::core_object::{self, EffectlessObject};
 use super::custom::Custom;
 use super::installed::Installed;
 use super::objects::{Names, Problem};
@@ -23,7 +23,7 @@ use crate::connect::Cluster;
 use crate::failure::Failure;
 use crate::kind::{Kind, Resource};
 use crate::store::{Changes, Reader, Writer, store};
-use crate::watcher::{ObjectSource as _, Pace, Peers, Selection, Watcher};
+use crate::watcher::{ObjectSource as _, Selection, ServerRecovery, WatchTiming, Watcher};
 
 /// The API server's namespace, names and timing.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct ClusterSettings {
     pub namespace: Option<String>,
     /// The mesh's configuration, too.
     pub configuration: bool,
-    pub pace: Pace,
+    pub pace: WatchTiming,
     /// The time after which an unreachable server counts as lost.
     pub patience: Duration,
     /// The time after which a remote cluster that was not listed is no longer waited for.
@@ -52,9 +52,9 @@ impl ClusterSettings {
             names,
             namespace: None,
             configuration: true,
-            pace: Pace {
+            pace: WatchTiming {
                 most: Duration::from_secs(10),
-                ..Pace::default()
+                ..WatchTiming::default()
             },
             patience: Duration::from_secs(5),
             late: Duration::from_secs(30),
@@ -134,7 +134,7 @@ struct KindWatch {
     tasks: JoinSet<()>,
     cluster: Cluster,
     settings: ClusterSettings,
-    peers: Peers,
+    peers: ServerRecovery,
     served: ServedKinds,
     installed: Arc<Installed>,
     to: mpsc::Sender<KindChange>,
@@ -152,16 +152,16 @@ impl KindWatch {
             tasks: JoinSet::new(),
             cluster,
             settings,
-            peers: Peers::default(),
+            peers: ServerRecovery::default(),
             served: ServedKinds::default(),
             installed: Arc::default(),
             to,
         };
-        watching.held::<Service>();
+        watching.spawn_watch::<Service>();
         watching.backends();
-        watching.held::<Pod>();
-        watching.held::<Node>();
-        watching.held::<Namespace>();
+        watching.spawn_watch::<Pod>();
+        watching.spawn_watch::<Node>();
+        watching.spawn_watch::<Namespace>();
         if configuration {
             Configuration::each_kind(&mut watching);
             watching.others();
@@ -178,11 +178,11 @@ impl KindWatch {
         Watcher::new(self.cluster.clone(), selection, self.settings.pace).beside(self.peers.clone())
     }
 
-    fn held<K: StoredKind>(&mut self) {
+    fn spawn_watch<K: StoredKind>(&mut self) {
         let everywhere = matches!(K::RESOURCE.name, "nodes" | "namespaces");
         let listed = self.listed::<K>(everywhere);
         self.tasks
-            .spawn(held(K::RESOURCE.name, listed, self.to.clone()));
+            .spawn(run_watch(K::RESOURCE.name, listed, self.to.clone()));
     }
 
     /// EndpointSlices, or Endpoints of a server that is too old for them.
@@ -195,14 +195,14 @@ impl KindWatch {
         self.tasks.spawn(async move {
             let there = cluster.has(EndpointSlice::RESOURCE, pace).await;
             if there {
-                held(ENDPOINTS, slices, to).await;
+                run_watch(ENDPOINTS, slices, to).await;
             } else {
                 let address = cluster.address();
                 tracing::info!(
                     "{address} has no EndpointSlices of {}: reading Endpoints",
                     EndpointSlice::RESOURCE
                 );
-                held(ENDPOINTS, endpoints, to).await;
+                run_watch(ENDPOINTS, endpoints, to).await;
             }
         });
     }
@@ -210,7 +210,7 @@ impl KindWatch {
     fn others(&mut self) {
         for (at, resource, versions) in core_object::resources() {
             // One type for all of them: each further type costs 30 kB of the binary.
-            self.looking::<Other>(resource, versions, move |heard, changes| {
+            self.looking::<EffectlessObject>(resource, versions, move |heard, changes| {
                 heard.others.apply(at, changes);
             });
         }
@@ -257,7 +257,11 @@ impl EachKind for KindWatch {
 }
 
 /// Lists and watches a kind, and forwards its changes.
-async fn held<K: StoredKind>(name: &'static str, listed: Watcher<K>, to: mpsc::Sender<KindChange>) {
+async fn run_watch<K: StoredKind>(
+    name: &'static str,
+    listed: Watcher<K>,
+    to: mpsc::Sender<KindChange>,
+) {
     let (writer, reader) = store();
     let forwarding = forward(name, reader, to, |heard, changes| {
         heard.objects.apply(changes);
@@ -299,12 +303,12 @@ struct Looking {
     versions: &'static [&'static str],
     installed: Arc<Installed>,
     cluster: Cluster,
-    pace: Pace,
+    pace: WatchTiming,
     again: Duration,
     gone: Duration,
     served: ServedKinds,
     selection: Selection,
-    peers: Peers,
+    peers: ServerRecovery,
 }
 
 impl Looking {

@@ -10,7 +10,7 @@ use api::networking::{ServiceEntry, WorkloadEntry};
 use api::size;
 
 use super::differ::{differ_all, first};
-use super::meaning::{self, Backend};
+use super::service_entry::{self, Backend};
 use super::{ObjectKey, Report, Settings, Sources};
 use crate::registry::{Contribution, SourceId};
 
@@ -52,10 +52,10 @@ impl Entries {
     ) {
         if let Some(old) = self.used.remove(key) {
             for service in old.services {
-                leave(&mut self.by_service, &service.key, key);
+                remove_from_index(&mut self.by_service, &service.key, key);
                 touched.insert(service.key.clone());
             }
-            leave(&mut self.selecting, &key.0, key);
+            remove_from_index(&mut self.selecting, &key.0, key);
         }
         let Some(used) = used else {
             return;
@@ -97,7 +97,7 @@ impl Entries {
         let is = &new.configuration.workload_entries;
         for key in differ_all(was, is) {
             for place in all().filter_map(|said| said.configuration.workload_entries.get(&key)) {
-                let labels = meaning::labels(&place.spec.labels);
+                let labels = service_entry::labels(&place.spec.labels);
                 self.select(&key.0, &labels, &mut found);
             }
         }
@@ -115,7 +115,7 @@ impl Entries {
 }
 
 /// Removes a key, and the set if it becomes empty.
-fn leave<K: Ord>(map: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K, key: &ObjectKey) {
+fn remove_from_index<K: Ord>(map: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K, key: &ObjectKey) {
     let is_empty = map.get_mut(of).is_some_and(|keys| {
         keys.remove(key);
         keys.is_empty()
@@ -136,12 +136,13 @@ pub(super) fn used(
     let (source, entry) = first(settings, sources, |said| {
         said.configuration.service_entries.get(key)
     })?;
-    let selector = meaning::selector(&entry.spec);
+    let selector = service_entry::selector(&entry.spec);
     let (namespace, _) = key;
     let selected = match &selector {
         Some(selector) => {
             let mut places = places(settings, sources, namespace);
-            places.retain(|(_, place)| selects(selector, &meaning::labels(&place.spec.labels)));
+            places
+                .retain(|(_, place)| selects(selector, &service_entry::labels(&place.spec.labels)));
             places
         }
         None => Vec::new(),
@@ -179,8 +180,8 @@ pub(super) fn used(
         backends.truncate(most);
     }
     let backends = backends.into_iter();
-    let shards = meaning::shards(entry, &source.cluster, trust_domain, backends);
-    let services = meaning::services(entry, &source.cluster);
+    let shards = service_entry::shards(entry, &source.cluster, trust_domain, backends);
+    let services = service_entry::services(entry, &source.cluster);
     Some(Used {
         key: key.clone(),
         source: source.clone(),
@@ -200,7 +201,7 @@ fn notes(
     selected: &[(&SourceId, &Configured<WorkloadEntry>)],
 ) -> Vec<Report> {
     let unresolved = selected.iter().filter_map(|(source, place)| {
-        let name = meaning::unresolved(entry, &place.spec)?;
+        let name = service_entry::unresolved(entry, &place.spec)?;
         Some(Report {
             source: (*source).clone(),
             kind: "WorkloadEntry",
@@ -213,7 +214,7 @@ fn notes(
             whole: false,
         })
     });
-    let left_to_tls = meaning::left_to_tls(entry).filter(|_| settings.block_http_on_443);
+    let left_to_tls = service_entry::left_to_tls(entry).filter(|_| settings.block_http_on_443);
     let left_to_tls = left_to_tls.map(|message| Report {
         source: source.clone(),
         kind: "ServiceEntry",

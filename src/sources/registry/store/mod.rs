@@ -5,13 +5,13 @@
 
 mod changed;
 mod differ;
-mod edge;
 mod entries;
-mod meaning;
 mod merge;
 #[cfg(test)]
 mod properties;
 mod reports;
+mod router_inputs;
+mod service_entry;
 #[cfg(test)]
 mod tests;
 
@@ -227,7 +227,7 @@ impl Registries {
     fn step(&mut self, old: &Contribution, new: &Contribution) -> Changes {
         let mut changes = Changes::default();
         let mut touched = BTreeSet::new();
-        self.said.look(old, new);
+        self.said.note_changes(old, new);
         differ(&old.services, &new.services, &mut touched);
         differ(&old.endpoints, &new.endpoints, &mut touched);
         Configuration::each_kind(&mut ConfigurationStep {

@@ -32,18 +32,18 @@ pub(super) struct LoggedReports {
 
 impl LoggedReports {
     /// Marks the reports as due if the source's configuration changed.
-    pub(super) fn look(&mut self, old: &Contribution, new: &Contribution) {
+    pub(super) fn note_changes(&mut self, old: &Contribution, new: &Contribution) {
         self.is_due |= !old.configuration.is_same(&new.configuration);
     }
 }
 
 /// Reports objects that a source with precedence has, too.
-struct Doubles<'a> {
+struct DuplicateReports<'a> {
     registries: &'a Registries,
     reports: Vec<Report>,
 }
 
-impl EachKind for Doubles<'_> {
+impl EachKind for DuplicateReports<'_> {
     fn kind<T: ConfigurationKind>(&mut self) {
         let Registries {
             settings, sources, ..
@@ -61,7 +61,7 @@ impl Registries {
         let used = self.entries.used.values();
         reports.extend(used.flat_map(|used| &used.notes).cloned());
         let registries = self;
-        let mut doubles = Doubles {
+        let mut doubles = DuplicateReports {
             registries,
             reports,
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sources::{
-    Bundle, Cluster, ObjectSource as _, Pace, ReconcileState, Selection, Watcher,
+    CaBundle, Cluster, ObjectSource as _, ReconcileState, Selection, WatchTiming, Watcher,
     WebhookConfiguration, store,
 };
 
@@ -62,9 +62,9 @@ async fn the_role_is_enough() {
     let kept = keep(
         injector().await,
         NAME,
-        Bundle::File(file.clone().into_bytes()),
+        CaBundle::File(file.clone().into_bytes()),
     );
-    until("all four have it", || kept.handle.held()).await;
+    until("all four have it", || kept.handle.is_in_sync()).await;
     assert_eq!(kept.handle.statuses()[0].entries.len(), 4);
     for entry in 0..4 {
         assert_eq!(bundle(NAME, entry), file);
@@ -111,7 +111,11 @@ async fn the_role_is_for_one_name() {
     assert_eq!(bundle(other.0, 0), "");
     // A list without a name is forbidden.
     let (writer, mut reader) = store::<WebhookConfiguration>();
-    let all = Watcher::new(injector().await, Selection::default(), Pace::default());
+    let all = Watcher::new(
+        injector().await,
+        Selection::default(),
+        WatchTiming::default(),
+    );
     let running = tokio::spawn(all.run(writer));
     let refused = async {
         loop {

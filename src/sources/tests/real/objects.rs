@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use sources::{
-    Change, Key, ObjectSource as _, Pace, Reader, Selection, Watcher, WebhookConfiguration, store,
+    Change, Key, ObjectSource as _, Reader, Selection, WatchTiming, Watcher, WebhookConfiguration,
+    store,
 };
 use std::time::Duration;
 use tokio::time::timeout;
@@ -35,7 +36,8 @@ async fn pages_and_changes() {
         ..Selection::default()
     };
     let (writer, mut reader) = store();
-    let source = Watcher::<WebhookConfiguration>::new(admin().await, selection, Pace::default());
+    let source =
+        Watcher::<WebhookConfiguration>::new(admin().await, selection, WatchTiming::default());
     let running = tokio::spawn(source.run(writer));
     // Two pages, and they appear at once.
     assert_eq!(next(&mut reader).await.len(), OBJECTS);

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sources::{Bundle, ReconcileState};
+use sources::{CaBundle, ReconcileState};
 
 use crate::support::{
     Configuration, admin, apply, bundle, ca, configuration, keep, kubectl, own, repository, run,
@@ -54,9 +54,9 @@ async fn a_bundle_replaced_by_hand_is_mended() {
     let kept = keep(
         admin().await,
         name.0,
-        Bundle::File(file.clone().into_bytes()),
+        CaBundle::File(file.clone().into_bytes()),
     );
-    until("the bundle is there", || kept.handle.held()).await;
+    until("the bundle is there", || kept.handle.is_in_sync()).await;
     assert_eq!(
         (bundle(name.0, 0), bundle(name.0, 2)),
         (file.clone(), file.clone())
@@ -87,7 +87,7 @@ async fn a_configuration_is_waited_for() {
     })
     .await;
     let name = Configuration::new("late");
-    until("the bundle is there", || kept.handle.held()).await;
+    until("the bundle is there", || kept.handle.is_in_sync()).await;
     drop(name);
     until("it is missed again", || {
         kept.handle.statuses()[0].state == ReconcileState::Missing
@@ -100,15 +100,15 @@ async fn a_configuration_is_waited_for() {
 async fn replicas_do_not_fight() {
     let name = Configuration::new("replicas");
     let corporate = ca("corporate");
-    let first = keep(admin().await, name.0, Bundle::Own(corporate.into_bytes()));
-    until("a stranger's is there", || first.handle.held()).await;
+    let first = keep(admin().await, name.0, CaBundle::Own(corporate.into_bytes()));
+    until("a stranger's is there", || first.handle.is_in_sync()).await;
     drop(first);
     let mut replicas = Vec::new();
     for _ in 0..3 {
         replicas.push(keep(admin().await, name.0, own()));
     }
     until("all are there", || {
-        replicas.iter().all(|kept| kept.handle.held())
+        replicas.iter().all(|kept| kept.handle.is_in_sync())
     })
     .await;
     let count = || bundle(name.0, 0).matches("BEGIN CERTIFICATE").count();
@@ -116,13 +116,13 @@ async fn replicas_do_not_fight() {
     let rests = version(name.0);
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(version(name.0), rests, "somebody still writes");
-    assert!(replicas.iter().all(|kept| kept.handle.held()));
+    assert!(replicas.iter().all(|kept| kept.handle.is_in_sync()));
     assert_eq!(bundle(name.0, 0), bundle(name.0, 2));
     // One goes, and another comes.
     drop(replicas.pop());
     replicas.push(keep(admin().await, name.0, own()));
     until("the new one is there", || {
-        count() == 5 && replicas[2].handle.held()
+        count() == 5 && replicas[2].handle.is_in_sync()
     })
     .await;
 }
@@ -145,9 +145,9 @@ async fn a_server_that_stops_and_starts() {
     let kept = keep(
         admin().await,
         name.0,
-        Bundle::File(old.clone().into_bytes()),
+        CaBundle::File(old.clone().into_bytes()),
     );
-    until("the bundle is there", || kept.handle.held()).await;
+    until("the bundle is there", || kept.handle.is_in_sync()).await;
     kube("stop");
     until("it is noticed", || {
         kept.handle.statuses()[0].error.is_some()
@@ -158,14 +158,15 @@ async fn a_server_that_stops_and_starts() {
     let error = standing.error.clone().unwrap();
     assert!(error.starts_with("cannot "), "{error}");
     // The certificates are renewed while the server is away.
-    kept.handle.keep(Bundle::File(new.clone().into_bytes()));
+    kept.handle
+        .set_bundle(CaBundle::File(new.clone().into_bytes()));
     until("it fails", || {
         kept.handle.statuses()[0].state == ReconcileState::Failing
     })
     .await;
-    assert!(!kept.handle.held());
+    assert!(!kept.handle.is_in_sync());
     kube("start");
-    until("the new one is there", || kept.handle.held()).await;
+    until("the new one is there", || kept.handle.is_in_sync()).await;
     assert_eq!(bundle(name.0, 0), new);
     assert_eq!(kept.handle.statuses()[0].error, None);
     // The watch is alive: a later change is seen.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::config::document::documents;
 use api::config::{self, Finding, KINDS, Kind};
 use serde_json::{Value, json};
-use sources::registry::Written;
+use sources::registry::WrittenObject;
 use sources::registry::kubernetes::{ClusterSettings, ClusterUpdate, Names, run};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -159,7 +159,7 @@ async fn rows_are_judged_as_everywhere() {
         .unwrap()
         .written(&"Kubernetes".into());
     running.abort();
-    let written: BTreeMap<(&str, &str), &Written> = written
+    let written: BTreeMap<(&str, &str), &WrittenObject> = written
         .iter()
         .map(|one| ((&*one.kind, &*one.name), one))
         .collect();

@@ -8,7 +8,8 @@ use std::time::Duration;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::Value;
 use sources::{
-    Access, Bundle, Cluster, DesiredState, OWN_CA_NAME, Pace, Reconciler, ReconcilerHandle,
+    Access, CaBundle, Cluster, DesiredState, OWN_CA_NAME, ReconcilerHandle, WatchTiming,
+    WebhookReconciler,
 };
 use tokio::task::JoinHandle;
 
@@ -129,13 +130,13 @@ impl Drop for Kept {
     }
 }
 
-pub(crate) fn keep(cluster: Cluster, configuration: &str, bundle: Bundle) -> Kept {
+pub(crate) fn keep(cluster: Cluster, configuration: &str, bundle: CaBundle) -> Kept {
     let order = DesiredState {
         configurations: vec![configuration.to_owned()],
         entry: "sidecar-injector.istio.io".to_owned(),
     };
-    let (keeper, handle) = Reconciler::new(order, Pace::default());
-    handle.keep(bundle);
+    let (keeper, handle) = WebhookReconciler::new(order, WatchTiming::default());
+    handle.set_bundle(bundle);
     Kept {
         task: tokio::spawn(keeper.run(cluster)),
         handle,
@@ -150,8 +151,8 @@ pub(crate) fn ca(name: &str) -> String {
     params.self_signed(&key).unwrap().pem()
 }
 
-pub(crate) fn own() -> Bundle {
-    Bundle::Own(ca(OWN_CA_NAME).into_bytes())
+pub(crate) fn own() -> CaBundle {
+    CaBundle::Own(ca(OWN_CA_NAME).into_bytes())
 }
 
 pub(crate) async fn until(what: &str, mut came: impl FnMut() -> bool) {

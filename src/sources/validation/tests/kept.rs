@@ -7,12 +7,12 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::fake::{Fake, Fault};
 use crate::reconcile_status::ReconcileState;
-use crate::reconciler::{Reconciler, ReconcilerHandle};
-use crate::watcher::Pace;
+use crate::watcher::WatchTiming;
+use crate::webhook_reconciler::{ReconcilerHandle, WebhookReconciler};
 
 const KIND: &str = "validatingwebhookconfigurations";
 
-const PACE: Pace = Pace {
+const PACE: WatchTiming = WatchTiming {
     first: Duration::from_millis(5),
     most: Duration::from_millis(100),
     request: Duration::from_millis(300),
@@ -30,8 +30,8 @@ impl Drop for Running {
 }
 
 fn run(fake: &Fake, validation: Validation) -> (Running, ReconcilerHandle) {
-    let (reconciler, handle) = Reconciler::of_validation(validation, PACE);
-    handle.keep(Bundle::File(PEM.into()));
+    let (reconciler, handle) = WebhookReconciler::of_validation(validation, PACE);
+    handle.set_bundle(CaBundle::File(PEM.into()));
     (
         Running(tokio::spawn(reconciler.run(fake.cluster()))),
         handle,
@@ -84,7 +84,7 @@ async fn made_with_ignore_and_fails_once_it_was_seen_to_refuse() {
         json!({"metadata": {"name": "istio-galley-istio-system", "uid": "u-1"}}),
     );
     let (_running, handle) = run(&fake, built_in());
-    until("it is there", || handle.held()).await;
+    until("it is there", || handle.is_in_sync()).await;
     assert_eq!(policy(&fake), "Ignore");
     let object = fake.find_in(KIND, "istio-galley").unwrap();
     assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "u-1");
@@ -119,7 +119,7 @@ async fn made_with_ignore_and_fails_once_it_was_seen_to_refuse() {
 async fn endpoints_do_where_there_are_no_slices_and_no_gateways_are_none_to_refuse() {
     let fake = Fake::start().await;
     let (_running, handle) = run(&fake, built_in());
-    until("it is there", || handle.held()).await;
+    until("it is there", || handle.is_in_sync()).await;
     fake.put_in(
         "endpoints",
         json!({"metadata": {"name": "istio-galley", "namespace": "istio-system"}, "subsets": [{"notReadyAddresses": [{"ip": "10.0.0.1"}]}]}),
@@ -156,7 +156,7 @@ async fn endpoints_do_where_slices_are_forbidden() {
 async fn who_is_never_seen_to_refuse_is_told_of_after_a_minute() {
     let statuses = crate::reconcile_status::ReconcileStatuses::new(&["istio-galley".to_owned()]);
     let fake = Fake::start().await;
-    let refusal = RefusalProbe {
+    let refusal = WebhookProbe {
         cluster: fake.cluster(),
         service: service(),
         within: Duration::from_secs(20),
@@ -187,7 +187,10 @@ async fn what_others_change_or_delete_comes_back() {
     ready(&fake);
     fake.denies();
     let (_running, handle) = run(&fake, built_in());
-    until("it fails", || policy(&fake) == "Fail" && handle.held()).await;
+    until("it fails", || {
+        policy(&fake) == "Fail" && handle.is_in_sync()
+    })
+    .await;
     let good = entry_of(&fake);
     for (field, value) in [("caBundle", Value::Null), ("caBundle", base64("other"))] {
         let mut object = fake.find_in(KIND, "istio-galley").unwrap();
@@ -202,7 +205,7 @@ async fn what_others_change_or_delete_comes_back() {
     fake.delete_in(KIND, "istio-galley");
     until("it is back", || policy(&fake) == "Fail").await;
     // A new CA.
-    handle.keep(Bundle::File(b"new".to_vec()));
+    handle.set_bundle(CaBundle::File(b"new".to_vec()));
     let bundle = || entry_of(&fake).unwrap_or_default()["clientConfig"]["caBundle"].clone();
     until("the new one is there", || bundle() == base64("new")).await;
 }
@@ -212,7 +215,7 @@ async fn replicas_agree_and_rest() {
     let fake = Fake::start().await;
     let replicas: Vec<_> = (0..3).map(|_| run(&fake, built_in())).collect();
     until("all see it", || {
-        replicas.iter().all(|(_, handle)| handle.held())
+        replicas.iter().all(|(_, handle)| handle.is_in_sync())
     })
     .await;
     ready(&fake);
@@ -237,7 +240,7 @@ async fn one_that_is_refused_goes_on_and_counts() {
         &[Fault::Status(403, 0), Fault::Status(500, 0), Fault::Silence],
     );
     let (_running, handle) = run(&fake, built_in());
-    until("it is there", || handle.held()).await;
+    until("it is there", || handle.is_in_sync()).await;
     let status = handle.statuses().remove(0);
     let refusals: Vec<_> = status.refusals.into_iter().collect();
     assert_eq!(
@@ -256,7 +259,7 @@ async fn one_that_is_refused_goes_on_and_counts() {
     .await;
     assert_eq!(handle.statuses()[0].refusals.get("Forbidden"), Some(&1));
     fake.forbid(&[]);
-    until("it is there", || handle.held()).await;
+    until("it is there", || handle.is_in_sync()).await;
     assert!(!running.0.is_finished());
 }
 
@@ -267,15 +270,15 @@ async fn a_server_that_is_away_is_waited_for() {
     let (_running, handle) = run(&fake, built_in());
     until("it is noticed", || handle.statuses()[0].error.is_some()).await;
     fake.away(false);
-    until("it is there", || handle.held()).await;
+    until("it is there", || handle.is_in_sync()).await;
     fake.away(true);
-    handle.keep(Bundle::File(b"new".to_vec()));
+    handle.set_bundle(CaBundle::File(b"new".to_vec()));
     until("it fails", || {
         handle.statuses()[0].state == ReconcileState::Failing
     })
     .await;
     fake.away(false);
-    until("it is there", || handle.held()).await;
+    until("it is there", || handle.is_in_sync()).await;
 }
 
 #[tokio::test]

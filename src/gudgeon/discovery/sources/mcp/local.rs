@@ -117,7 +117,7 @@ impl Local {
         loop {
             let this = Arc::clone(&self);
             let looked = tokio::task::spawn_blocking(move || {
-                let look = directory.look();
+                let look = directory.scan();
                 if let Ok(look) = &look {
                     this.tally().take(&look.changes);
                 }

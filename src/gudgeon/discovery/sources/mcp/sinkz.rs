@@ -10,7 +10,7 @@ use mcp::sink::{ObjectStatus, Outcome};
 use serde_json::{Map, Value, json};
 use sources::Origin;
 use sources::config::{ConfigReport, Rejected};
-use sources::registry::Written;
+use sources::registry::WrittenObject;
 
 use super::super::debug_view::DebugView;
 use super::local::Local;
@@ -294,7 +294,7 @@ fn kind_and_name(one: &Rejected) -> (&str, &str) {
 }
 
 /// An object that is not served as it is written: what stays of it is shown beside.
-fn refused(one: &Rejected) -> Option<Written> {
+fn refused(one: &Rejected) -> Option<WrittenObject> {
     let (kind, full) = kind_and_name(one);
     let api_version = match kind_of(one.id.collection) {
         Some(kind) => {
@@ -313,7 +313,7 @@ fn refused(one: &Rejected) -> Option<Written> {
         "" => json!({"name": name}),
         namespace => json!({"namespace": namespace, "name": name}),
     };
-    Some(Written {
+    Some(WrittenObject {
         api_version: api_version.into(),
         kind: kind.into(),
         namespace: namespace.into(),

@@ -48,7 +48,7 @@ pub(crate) enum End {
 
 /// Queries to cancel and to begin now.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Orders {
+pub(crate) struct QueryChanges {
     pub(crate) cancel: Vec<u64>,
     pub(crate) begin: Vec<Query>,
 }

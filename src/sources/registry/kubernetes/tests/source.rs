@@ -12,13 +12,13 @@ use super::{at, place, plain, pod, slice};
 use crate::fake::Fake;
 use crate::registry::SyncState;
 use crate::registry::kubernetes::{ClusterSettings, ClusterUpdate, Names, run};
-use crate::watcher::Pace;
+use crate::watcher::WatchTiming;
 
 const ISTIO: &str = "/apis/networking.istio.io/v1beta1";
 
 pub(super) fn settings() -> ClusterSettings {
     ClusterSettings {
-        pace: Pace {
+        pace: WatchTiming {
             first: Duration::from_millis(5),
             most: Duration::from_secs(20),
             request: Duration::from_secs(5),

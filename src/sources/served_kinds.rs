@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
 use crate::kind::Resource;
-use crate::watcher::Pace;
+use crate::watcher::WatchTiming;
 
 #[derive(Deserialize)]
 struct ApiResourceList {
@@ -57,7 +57,7 @@ impl Cluster {
     }
 
     /// Returns true if the server has the kind. Retries until the server answers.
-    pub(crate) async fn has(&self, resource: Resource, pace: Pace) -> bool {
+    pub(crate) async fn has(&self, resource: Resource, pace: WatchTiming) -> bool {
         let mut backoff = Backoff::new(pace.bounds());
         let mut repeats = LogRepeatLimiter::default();
         loop {
@@ -72,7 +72,7 @@ impl Cluster {
     }
 
     /// Returns true if the account may list the kind in all namespaces. Retries until the server answers.
-    pub(crate) async fn may_list(&self, resource: Resource, pace: Pace) -> bool {
+    pub(crate) async fn may_list(&self, resource: Resource, pace: WatchTiming) -> bool {
         let mut backoff = Backoff::new(pace.bounds());
         let mut repeats = LogRepeatLimiter::default();
         let action = Action {

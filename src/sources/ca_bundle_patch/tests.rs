@@ -19,10 +19,10 @@ fn entry(name: &str, bundle: &Value) -> Value {
 }
 
 fn decided(webhooks: &Value) -> Decision {
-    decide(
+    decide_ca_bundle(
         Some(&configuration(webhooks)),
         "sidecar-injector.istio.io",
-        &Bundle::File(PEM.into()),
+        &CaBundle::File(PEM.into()),
         SystemTime::now(),
     )
 }
@@ -92,10 +92,10 @@ fn where_all_is_equal_nothing_is_sent() {
 #[test]
 fn without_an_entry_of_ours_nothing_is_sent() {
     let now = SystemTime::now();
-    let missing = decide(
+    let missing = decide_ca_bundle(
         None,
         "sidecar-injector.istio.io",
-        &Bundle::File(PEM.into()),
+        &CaBundle::File(PEM.into()),
         now,
     );
     assert_eq!(missing, Decision::Missing);

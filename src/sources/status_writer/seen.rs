@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::MANAGER;
-use crate::condition::{conditions, has_conditions, has_messages, has_others};
 use crate::kind::Key;
+use crate::status_condition::{conditions, has_conditions, has_messages, has_others};
 
 /// A page of a list.
 #[derive(Debug, Default, Deserialize)]
@@ -90,7 +90,12 @@ impl SeenStatus {
     }
 
     /// The body that brings the status up to date; `None` where it is.
-    pub(super) fn patch(&self, api_version: &str, kind: &str, messages: &[Value]) -> Option<Value> {
+    pub(super) fn status_patch(
+        &self,
+        api_version: &str,
+        kind: &str,
+        messages: &[Value],
+    ) -> Option<Value> {
         let ObjectMeta {
             name,
             namespace,
@@ -205,7 +210,7 @@ mod tests {
                 None,
             ),
         ] {
-            let patch = seen(status, managers).patch("g/v1", "K", messages);
+            let patch = seen(status, managers).status_patch("g/v1", "K", messages);
             assert_eq!(patch.as_ref(), wanted, "{status} {managers} {messages:?}");
         }
     }

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::fake::{Fake, Fault, Lie};
 
-const PACE: Pace = Pace {
+const PACE: WatchTiming = WatchTiming {
     first: Duration::from_millis(5),
     most: Duration::from_millis(40),
     request: Duration::from_secs(5),
@@ -22,7 +22,7 @@ const GATEWAYS: &str = "gateways";
 /// A writer to a fake server that has two kinds. It ends with this.
 struct Writing {
     fake: Fake,
-    to: watch::Sender<AllSaid>,
+    to: watch::Sender<DesiredMessages>,
     running: JoinHandle<()>,
 }
 
@@ -59,7 +59,7 @@ fn put(fake: &Fake, kind: &str, name: &str, generation: i64) {
 /// `KIND NAME`, the content and the messages of each.
 type Telling<'a> = &'a [(&'static str, &'a str, u64, &'a [&'a str])];
 
-fn said(all: Telling<'_>) -> AllSaid {
+fn said(all: Telling<'_>) -> DesiredMessages {
     let all = all.iter().map(|(plural, name, content, messages)| {
         let subject = Subject {
             group: GROUP,

@@ -32,7 +32,7 @@ impl Kind for Thing {
     }
 }
 
-const PACE: Pace = Pace {
+const PACE: WatchTiming = WatchTiming {
     first: Duration::from_millis(50),
     most: Duration::from_secs(1),
     request: Duration::from_millis(500),
@@ -77,11 +77,11 @@ impl Both {
     async fn start() -> Self {
         let fake = Fake::start().await;
         let mut tasks = tokio::task::JoinSet::new();
-        let peers = Peers::default();
+        let recovery = ServerRecovery::default();
         let mut run = |resource| {
             let (writer, reader) = store();
             let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), PACE);
-            let source = source.of(resource).beside(peers.clone());
+            let source = source.of(resource).beside(recovery.clone());
             tasks.spawn(source.run(writer));
             reader
         };

@@ -14,7 +14,7 @@ const REFUSED: Duration = Duration::from_secs(300);
 
 /// One status that is to be written.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Work {
+pub(super) struct PendingWrite {
     pub(super) subject: Subject,
     /// The generation that the messages are about, where it is known.
     pub(super) generation: Option<i64>,
@@ -72,7 +72,7 @@ impl PendingWrites {
         &mut self,
         wanted: &BTreeMap<Subject, ObjectMessages>,
         now: Instant,
-    ) -> Vec<Work> {
+    ) -> Vec<PendingWrite> {
         self.known.retain(|subject, _| wanted.contains_key(subject));
         self.failed
             .retain(|subject, _| wanted.contains_key(subject));
@@ -91,7 +91,7 @@ impl PendingWrites {
             let waits = self.forbidden.contains_key(&(subject.place(), None))
                 || self.forbidden.contains_key(&(subject.place(), namespace))
                 || refused.is_some_and(|(refused, _)| *refused == mark);
-            (differs && !waits).then(|| Work {
+            (differs && !waits).then(|| PendingWrite {
                 subject: subject.clone(),
                 generation: said.generation,
                 messages: said.messages.clone(),
@@ -114,7 +114,7 @@ impl PendingWrites {
         Some(next.saturating_duration_since(now))
     }
 
-    pub(super) fn done(&mut self, work: &Work) {
+    pub(super) fn done(&mut self, work: &PendingWrite) {
         self.tried(work);
         match work.messages.is_empty() {
             true => drop(self.known.remove(&work.subject)),
@@ -123,11 +123,11 @@ impl PendingWrites {
     }
 
     /// The object is not the one that the messages are about. It is looked at again when something is told.
-    pub(super) fn outdated(&mut self, work: &Work) {
+    pub(super) fn outdated(&mut self, work: &PendingWrite) {
         self.tried(work);
     }
 
-    pub(super) fn failed(&mut self, work: &Work) {
+    pub(super) fn failed(&mut self, work: &PendingWrite) {
         let failed = self.failed.remove(&work.subject).unwrap_or_default();
         self.tried(work);
         self.failed
@@ -135,7 +135,7 @@ impl PendingWrites {
     }
 
     /// The server does not allow it.
-    pub(super) fn refused(&mut self, work: &Work, extent: RefusalExtent, now: Instant) {
+    pub(super) fn refused(&mut self, work: &PendingWrite, extent: RefusalExtent, now: Instant) {
         self.tried(work);
         let until = now + REFUSED;
         let namespace = match extent {
@@ -151,7 +151,7 @@ impl PendingWrites {
             .insert((work.subject.place(), namespace), until);
     }
 
-    fn tried(&mut self, work: &Work) {
+    fn tried(&mut self, work: &PendingWrite) {
         self.failed.remove(&work.subject);
         self.last = Some(work.subject.clone());
     }
@@ -168,7 +168,10 @@ mod tests {
     use super::*;
     use crate::kind::Key;
 
-    fn work(pending: &mut PendingWrites, wanted: &BTreeMap<Subject, ObjectMessages>) -> Vec<Work> {
+    fn work(
+        pending: &mut PendingWrites,
+        wanted: &BTreeMap<Subject, ObjectMessages>,
+    ) -> Vec<PendingWrite> {
         pending.work(wanted, Instant::now())
     }
 
@@ -194,7 +197,7 @@ mod tests {
         all.iter().map(one).collect()
     }
 
-    fn names(work: &[Work]) -> Vec<&str> {
+    fn names(work: &[PendingWrite]) -> Vec<&str> {
         work.iter().map(|work| &*work.subject.key.name).collect()
     }
 

@@ -6,38 +6,38 @@ use std::time::Duration;
 use api::model::ClusterId;
 use tokio::time::Instant;
 
-use crate::config::core_kind::Usable;
+use crate::config::core_kind::UsabilityCheck;
 use crate::config::entry::EntryChange;
 use crate::config::report::ConfigReport;
-use crate::watcher::Pace;
+use crate::watcher::WatchTiming;
 
 /// The kinds to watch, and how.
 #[derive(Clone, Debug)]
 pub struct WatchSettings {
     /// The cluster's name in origins.
     pub cluster: ClusterId,
-    pub usable: Usable,
+    pub usable: UsabilityCheck,
     /// Watches Services, their endpoints, Pods and Nodes, too.
     pub services: bool,
     /// Writes findings into the objects' `status`, which takes RBAC permission to patch it.
     pub analysis: bool,
-    pub pace: Pace,
+    pub pace: WatchTiming,
     /// The interval of look-ups for a kind that the server lacks.
     pub look_again: Duration,
 }
 
 impl WatchSettings {
     #[must_use]
-    pub fn new(usable: Usable, services: bool) -> Self {
+    pub fn new(usable: UsabilityCheck, services: bool) -> Self {
         Self {
             cluster: "Kubernetes".into(),
             usable,
             services,
             analysis: false,
-            pace: Pace {
+            pace: WatchTiming {
                 first: Duration::from_secs(1),
                 most: Duration::from_secs(30),
-                ..Pace::default()
+                ..WatchTiming::default()
             },
             look_again: Duration::from_secs(60),
         }

@@ -9,15 +9,15 @@ use crate::kind::Revision;
 
 /// JSON as text, kept as long as its object: the tree of a large one takes more than twenty times as much.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Compact(Box<str>);
+pub struct CompactJson(Box<str>);
 
-impl From<Value> for Compact {
+impl From<Value> for CompactJson {
     fn from(value: Value) -> Self {
         Self(value.to_string().into())
     }
 }
 
-impl Compact {
+impl CompactJson {
     /// Returns the original value.
     #[must_use]
     pub fn value(&self) -> Value {
@@ -27,13 +27,13 @@ impl Compact {
 
 /// An object of configuration, whether or not it is used: some kinds have no effect, and some objects are wrong.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Written {
+pub struct WrittenObject {
     pub api_version: Arc<str>,
     pub kind: Arc<str>,
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub metadata: Value,
-    pub spec: Compact,
+    pub spec: CompactJson,
     pub origin: Origin,
     /// This version is used; otherwise an earlier one is, or none.
     pub accepted: bool,

@@ -6,9 +6,9 @@ use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
 use super::Validation;
-use super::coverage::{self, Rest};
-use crate::bundle::Bundle;
-use crate::decide::{Decision, Write, patched};
+use super::coverage::{self, RemainingKinds};
+use crate::ca_bundle::CaBundle;
+use crate::ca_bundle_patch::{Decision, Write, patched};
 use crate::webhook::{Webhook, WebhookConfiguration};
 
 /// Maps that must equal the wanted ones: an additional label would exclude objects.
@@ -18,7 +18,7 @@ const EXACT: [&str; 3] = ["clientConfig", "namespaceSelector", "objectSelector"]
 pub(crate) fn decide(
     wanted: &Validation,
     configuration: Option<&WebhookConfiguration>,
-    bundle: &Bundle,
+    bundle: &CaBundle,
     fail: bool,
     now: SystemTime,
 ) -> Decision {
@@ -54,8 +54,8 @@ pub(crate) fn decide(
     let known: Vec<&str> = present.iter().map(Webhook::name).collect();
     match coverage::rest(wanted, &entries, &known) {
         None => {}
-        Some(Rest::Entry(entry)) => patches.push(made(&entry, bundle, fail, now)),
-        Some(Rest::Rules(name, rules)) => set_rules(&mut patches, &name, rules),
+        Some(RemainingKinds::Entry(entry)) => patches.push(made(&entry, bundle, fail, now)),
+        Some(RemainingKinds::Rules(name, rules)) => set_rules(&mut patches, &name, rules),
     }
     let names = ours.map(|entry| entry.name().to_owned());
     patched(configuration, names.collect(), &patches)
@@ -84,11 +84,11 @@ fn set_rules(patches: &mut Vec<Value>, name: &str, rules: Vec<Value>) {
 }
 
 /// Builds the object to create.
-fn created(wanted: &Validation, bundle: &Bundle, fail: bool, now: SystemTime) -> Value {
+fn created(wanted: &Validation, bundle: &CaBundle, fail: bool, now: SystemTime) -> Value {
     let mut all = wanted.entries();
     let known: Vec<String> = all.iter().map(|entry| entry.name().to_owned()).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    if let Some(Rest::Entry(entry)) = coverage::rest(wanted, &all, &known) {
+    if let Some(RemainingKinds::Entry(entry)) = coverage::rest(wanted, &all, &known) {
         all.push(entry);
     }
     let entries = all.iter().map(|entry| made(entry, bundle, fail, now));
@@ -111,7 +111,7 @@ pub(crate) fn complete(mut object: Value, owner: &str, uid: &str) -> Value {
 }
 
 /// Completes an entry: bundle, policy and defaults.
-fn made(entry: &Webhook, bundle: &Bundle, fail: bool, now: SystemTime) -> Value {
+fn made(entry: &Webhook, bundle: &CaBundle, fail: bool, now: SystemTime) -> Value {
     let mut made = entry.0.clone();
     if let Some(made) = made.as_object_mut() {
         let policy = if fail { "Fail" } else { "Ignore" };
@@ -128,7 +128,7 @@ fn made(entry: &Webhook, bundle: &Bundle, fail: bool, now: SystemTime) -> Value 
 fn mended(
     entry: &Webhook,
     said: Option<&Webhook>,
-    bundle: &Bundle,
+    bundle: &CaBundle,
     fail: bool,
     now: SystemTime,
 ) -> Option<Value> {

@@ -20,12 +20,12 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use self::pending_writes::{PendingWrites, RefusalExtent, Work};
+use self::pending_writes::{PendingWrite, PendingWrites, RefusalExtent};
 use self::seen::StatusPage;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Resource};
-use crate::watcher::Pace;
+use crate::watcher::WatchTiming;
 
 /// The field manager: what it has applied before, and applies no more, the server removes.
 const MANAGER: &str = "gudgeon-discovery";
@@ -65,7 +65,7 @@ pub struct ObjectMessages {
 }
 
 /// All that is told, of objects that there are.
-pub type AllSaid = Arc<BTreeMap<Subject, ObjectMessages>>;
+pub type DesiredMessages = Arc<BTreeMap<Subject, ObjectMessages>>;
 
 /// A kind, in a version that the server has.
 #[derive(Clone, Copy, Debug)]
@@ -94,14 +94,14 @@ type Kinds = BTreeMap<GroupResource, ServedKind>;
 
 struct StatusWriter {
     cluster: Cluster,
-    pace: Pace,
+    pace: WatchTiming,
     kinds: Kinds,
     /// Kinds whose objects may have a status that an earlier process has written; `None`: not known yet.
-    to_look: Option<BTreeSet<GroupResource>>,
-    look_not_before: Option<Instant>,
+    to_scan: Option<BTreeSet<GroupResource>>,
+    scan_not_before: Option<Instant>,
     pending: PendingWrites,
     backoff: Backoff,
-    look_backoff: Backoff,
+    scan_backoff: Backoff,
     repeats: LogRepeatLimiter,
 }
 
@@ -117,22 +117,22 @@ enum StatusWrite {
 pub async fn write_statuses(
     cluster: Cluster,
     kinds: Vec<&'static Kind>,
-    pace: Pace,
-    mut told: watch::Receiver<AllSaid>,
+    pace: WatchTiming,
+    mut told: watch::Receiver<DesiredMessages>,
 ) {
     let mut writer = StatusWriter {
         cluster,
         pace,
         kinds: Kinds::new(),
-        to_look: None,
-        look_not_before: None,
+        to_scan: None,
+        scan_not_before: None,
         pending: PendingWrites::default(),
         backoff: Backoff::new(pace.bounds()),
-        look_backoff: Backoff::new(pace.bounds()),
+        scan_backoff: Backoff::new(pace.bounds()),
         repeats: LogRepeatLimiter::default(),
     };
     loop {
-        let wanted = AllSaid::clone(&told.borrow_and_update());
+        let wanted = DesiredMessages::clone(&told.borrow_and_update());
         let wait = writer.turn(&kinds, &wanted, &told).await;
         tokio::select! {
             changed = told.changed() => if changed.is_err() { return },
@@ -146,12 +146,12 @@ impl StatusWriter {
     async fn turn(
         &mut self,
         kinds: &[&'static Kind],
-        wanted: &AllSaid,
-        told: &watch::Receiver<AllSaid>,
+        wanted: &DesiredMessages,
+        told: &watch::Receiver<DesiredMessages>,
     ) -> Option<Duration> {
-        let looked = self.look(kinds).await;
+        let looked = self.scan(kinds).await;
         // Nothing is known of the server.
-        let Some(to_look) = self.to_look.clone() else {
+        let Some(to_look) = self.to_scan.clone() else {
             return looked;
         };
         let written = self.write_all(kinds, wanted, &to_look, told).await;
@@ -160,21 +160,21 @@ impl StatusWriter {
 
     /// Looks for what an earlier process has written: what is right no more is to go. A kind that cannot be listed is tried
     /// again, and holds no other up. Returns when.
-    async fn look(&mut self, kinds: &[&'static Kind]) -> Option<Duration> {
+    async fn scan(&mut self, kinds: &[&'static Kind]) -> Option<Duration> {
         let now = Instant::now();
-        if let Some(at) = self.look_not_before.filter(|at| *at > now) {
+        if let Some(at) = self.scan_not_before.filter(|at| *at > now) {
             return Some(at.saturating_duration_since(now));
         }
-        let failure = self.look_at_all(kinds).await?;
+        let failure = self.scan_all(kinds).await?;
         failure.warn(&mut self.repeats);
-        let wait = failure.wait(&mut self.look_backoff, fastrand::f64());
-        self.look_not_before = Some(Instant::now() + wait);
+        let wait = failure.wait(&mut self.scan_backoff, fastrand::f64());
+        self.scan_not_before = Some(Instant::now() + wait);
         Some(wait)
     }
 
     /// The first failure, if there is one.
-    async fn look_at_all(&mut self, kinds: &[&'static Kind]) -> Option<Failure> {
-        let to_look = match self.to_look.clone() {
+    async fn scan_all(&mut self, kinds: &[&'static Kind]) -> Option<Failure> {
+        let to_look = match self.to_scan.clone() {
             Some(to_look) => to_look,
             None => match served(&self.cluster, kinds).await {
                 Ok(found) => {
@@ -184,18 +184,18 @@ impl StatusWriter {
                 Err(failure) => return Some(failure),
             },
         };
-        self.to_look = Some(to_look.clone());
+        self.to_scan = Some(to_look.clone());
         let mut first = None;
         for place in to_look {
             let Some(served) = self.kinds.get(&place).copied() else {
                 continue;
             };
-            let looked = self.look_at(served).await;
+            let looked = self.scan_kind(served).await;
             let failure = match looked {
                 // Discovery itself says what it may not list.
                 Err(failure) if !matches!(failure.code(), Some(403 | 404)) => failure,
                 _ => {
-                    self.to_look.as_mut().map(|all| all.remove(&place));
+                    self.to_scan.as_mut().map(|all| all.remove(&place));
                     continue;
                 }
             };
@@ -206,12 +206,12 @@ impl StatusWriter {
             }
         }
         if first.is_none() {
-            self.look_backoff.reset();
+            self.scan_backoff.reset();
         }
         first
     }
 
-    async fn look_at(&mut self, served: ServedKind) -> Result<(), Failure> {
+    async fn scan_kind(&mut self, served: ServedKind) -> Result<(), Failure> {
         let action = Action {
             resource: served.resource.to_string(),
             ..served.action("list", None)
@@ -251,9 +251,9 @@ impl StatusWriter {
     async fn write_all(
         &mut self,
         kinds: &[&'static Kind],
-        wanted: &AllSaid,
+        wanted: &DesiredMessages,
         not_yet: &BTreeSet<GroupResource>,
-        told: &watch::Receiver<AllSaid>,
+        told: &watch::Receiver<DesiredMessages>,
     ) -> Option<Duration> {
         for work in self.pending.work(wanted, Instant::now()) {
             if not_yet.contains(&work.subject.place()) {
@@ -325,7 +325,7 @@ impl StatusWriter {
     async fn write(
         &mut self,
         kinds: &[&'static Kind],
-        work: &Work,
+        work: &PendingWrite,
     ) -> Result<StatusWrite, Failure> {
         let place = work.subject.place();
         if !self.kinds.contains_key(&place) {
@@ -354,7 +354,7 @@ impl StatusWriter {
         }
         let Resource { group, version, .. } = served.resource;
         let version = format!("{group}/{version}");
-        let Some(patch) = seen.patch(&version, served.kind, &work.messages) else {
+        let Some(patch) = seen.status_patch(&version, served.kind, &work.messages) else {
             return Ok(StatusWrite::UpToDate);
         };
         let params = PatchParams::apply(MANAGER).force();

@@ -77,7 +77,7 @@ struct ReadySubset {
 }
 
 /// Probes until a refusal was seen.
-pub(crate) struct RefusalProbe {
+pub(crate) struct WebhookProbe {
     pub(crate) cluster: Cluster,
     pub(crate) service: ServiceReference,
     /// The deadline of a response.
@@ -86,7 +86,7 @@ pub(crate) struct RefusalProbe {
     pub(crate) statuses: ReconcileStatuses,
 }
 
-impl RefusalProbe {
+impl WebhookProbe {
     /// Sends true once, and ends.
     pub(crate) async fn run(self, seen: watch::Sender<bool>) {
         let mut repeats = LogRepeatLimiter::default();

@@ -27,14 +27,14 @@ fn year(year: u64) -> SystemTime {
 }
 
 fn wanted(present: &str, own: &str, now: u64) -> Option<String> {
-    Bundle::Own(own.into())
+    CaBundle::Own(own.into())
         .wanted(present.as_bytes(), year(now))
         .map(|pem| String::from_utf8(pem).unwrap())
 }
 
 #[test]
 fn a_file_is_written_as_it_is() {
-    let file = Bundle::File(b"# a comment\npem".to_vec());
+    let file = CaBundle::File(b"# a comment\npem".to_vec());
     assert_eq!(file.wanted(b"# a comment\npem", year(2026)), None);
     assert_eq!(
         file.wanted(b"# a comment\npem\n", year(2026)),
@@ -168,7 +168,7 @@ proptest! {
         let of_others = |bundle: &str| -> Vec<Vec<u8>> {
             certificates(bundle.as_bytes())
                 .into_iter()
-                .filter(|der| made(der, year(2026)) == Made::ByOthers)
+                .filter(|der| made(der, year(2026)) == CertificateIssuer::ByOthers)
                 .collect()
         };
         let others_before = of_others(&bundle);
@@ -187,8 +187,8 @@ proptest! {
             prop_assert!(written <= replicas.len() + MOST, "they do not rest");
         }
         let after = certificates(bundle.as_bytes());
-        prop_assert!(after.iter().all(|der| made(der, year(2026)) != Made::Expired));
-        let ours = after.iter().filter(|der| made(der, year(2026)) == Made::ByReplica);
+        prop_assert!(after.iter().all(|der| made(der, year(2026)) != CertificateIssuer::Expired));
+        let ours = after.iter().filter(|der| made(der, year(2026)) == CertificateIssuer::ByReplica);
         prop_assert!(ours.count() <= MOST);
         prop_assert!(others_before.iter().all(|other| after.contains(other)));
         for (own, pick) in replicas.iter().zip(&own) {
@@ -199,7 +199,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read(present in prop::collection::vec(any::<u8>(), 0..200), text in "(-----BEGIN CERTIFICATE-----|-----END CERTIFICATE-----|AAAA|\n){0,12}") {
-        let own = Bundle::Own(pool()[0].clone().into_bytes());
+        let own = CaBundle::Own(pool()[0].clone().into_bytes());
         for present in [&present, text.as_bytes()] {
             let next = own.wanted(present, year(2026)).unwrap();
             prop_assert_eq!(own.wanted(&next, year(2026)), None);

@@ -21,14 +21,14 @@ const END: &str = "-----END CERTIFICATE-----";
 
 /// The bundle that the configurations are to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bundle {
+pub enum CaBundle {
     /// PEM that is written as it is.
     File(Vec<u8>),
     /// PEM of this replica's CAs: the one in use, and those before and after it.
     Own(Vec<u8>),
 }
 
-impl Bundle {
+impl CaBundle {
     /// The bundle that must replace `present`; `None` if `present` is right.
     #[must_use]
     pub fn wanted(&self, present: &[u8], now: SystemTime) -> Option<Vec<u8>> {
@@ -41,7 +41,7 @@ impl Bundle {
 
 /// The issuer of a certificate: a replica of this program, or any other, whose certificates are left alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Made {
+enum CertificateIssuer {
     ByOthers,
     ByReplica,
     /// By a replica, and its time is over.
@@ -52,22 +52,22 @@ fn shared(present: &[u8], own: &[u8], now: SystemTime) -> Option<Vec<u8>> {
     let before = certificates(present);
     let own = certificates(own);
     let mut seen = HashSet::new();
-    let mut kept: Vec<(&Vec<u8>, Made)> = before
+    let mut kept: Vec<(&Vec<u8>, CertificateIssuer)> = before
         .iter()
         .chain(&own)
         .map(|der| (der, made(der, now)))
-        .filter(|(der, made)| *made != Made::Expired && seen.insert(*der))
+        .filter(|(der, made)| *made != CertificateIssuer::Expired && seen.insert(*der))
         .collect();
     let by_replicas = kept
         .iter()
-        .filter(|(_, made)| *made == Made::ByReplica)
+        .filter(|(_, made)| *made == CertificateIssuer::ByReplica)
         .count();
     let mut surplus = by_replicas.saturating_sub(MOST);
     // The oldest by position goes first: a live replica that was evicted appends its own again, so only certificates that no
     // replica renews disappear. By age, two old ones would evict each other while newer ones of dead replicas stay. This
     // replica's own are never evicted.
     kept.retain(|(der, made)| {
-        let gone = surplus > 0 && *made == Made::ByReplica && !own.contains(der);
+        let gone = surplus > 0 && *made == CertificateIssuer::ByReplica && !own.contains(der);
         surplus -= usize::from(gone);
         !gone
     });
@@ -99,18 +99,18 @@ fn encode<'a>(certificates: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
 }
 
 /// An unreadable certificate counts as issued elsewhere.
-fn made(der: &[u8], now: SystemTime) -> Made {
+fn made(der: &[u8], now: SystemTime) -> CertificateIssuer {
     let Ok(certificate) = Certificate::from_der(der) else {
-        return Made::ByOthers;
+        return CertificateIssuer::ByOthers;
     };
     let certificate = certificate.tbs_certificate();
     let name = certificate.subject().common_name().ok().flatten();
     if name.is_none_or(|name| name.value() != OWN_CA_NAME) {
-        Made::ByOthers
+        CertificateIssuer::ByOthers
     } else if certificate.validity().not_after.to_system_time() <= now {
-        Made::Expired
+        CertificateIssuer::Expired
     } else {
-        Made::ByReplica
+        CertificateIssuer::ByReplica
     }
 }
 

@@ -4,11 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::bundle::Bundle;
-use crate::decide::{self, Decision, Write};
+use crate::ca_bundle::CaBundle;
+use crate::ca_bundle_patch::{self, Decision, Write};
 use crate::kind::{Kind as _, Resource};
 use crate::validation::{self, Validation};
-use crate::watcher::Pace;
+use crate::watcher::WatchTiming;
 use crate::webhook::{VALIDATING, WebhookConfiguration};
 
 /// Patches within a minute that are sent at once; each later one waits twice as long as the one before.
@@ -38,7 +38,7 @@ impl Goal {
     pub(super) fn decide(
         &self,
         seen: Option<&WebhookConfiguration>,
-        bundle: Option<&Bundle>,
+        bundle: Option<&CaBundle>,
         fail: bool,
         now: SystemTime,
     ) -> Option<Decision> {
@@ -48,7 +48,7 @@ impl Goal {
                 Some(_) => Decision::Write(Write::Delete),
             },
             Self::Validation(wanted) => validation::decide(wanted, seen, bundle?, fail, now),
-            Self::Bundle { entry } => decide::decide(seen, entry, bundle?, now),
+            Self::Bundle { entry } => ca_bundle_patch::decide_ca_bundle(seen, entry, bundle?, now),
         })
     }
 
@@ -66,7 +66,7 @@ impl Goal {
     }
 
     /// Returns the time of the next write, after those of the last minute; the last of them is the newest.
-    pub(super) fn next_write(&self, recent: &[Instant], pace: &Pace) -> Option<Instant> {
+    pub(super) fn next_write(&self, recent: &[Instant], pace: &WatchTiming) -> Option<Instant> {
         let last = *recent.last()?;
         match self {
             Self::Validation(_) => Some(last + STEADY.min(pace.most)),

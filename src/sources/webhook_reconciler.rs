@@ -13,12 +13,12 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::bundle::Bundle;
+use crate::ca_bundle::CaBundle;
 use crate::connect::Cluster;
 use crate::reconcile_status::{ReconcileFailure, ReconcileStatus, ReconcileStatuses};
 use crate::store::store;
-use crate::validation::{RefusalProbe, Validation};
-use crate::watcher::{ObjectSource as _, Pace, Selection, Watcher};
+use crate::validation::{Validation, WebhookProbe};
+use crate::watcher::{ObjectSource as _, Selection, WatchTiming, Watcher};
 use crate::webhook::WebhookConfiguration;
 
 use configuration::ConfigurationReconciler;
@@ -34,13 +34,13 @@ pub struct DesiredState {
 }
 
 /// A bundle, and which one it is of all there were.
-type NumberedBundle = (u64, Option<Arc<Bundle>>);
+type NumberedBundle = (u64, Option<Arc<CaBundle>>);
 
 #[derive(Debug)]
-pub struct Reconciler {
+pub struct WebhookReconciler {
     configurations: Vec<String>,
     goal: Goal,
-    pace: Pace,
+    pace: WatchTiming,
     bundle: watch::Receiver<NumberedBundle>,
     statuses: ReconcileStatuses,
 }
@@ -54,7 +54,7 @@ pub struct ReconcilerHandle {
 
 impl ReconcilerHandle {
     /// Sets the desired bundle.
-    pub fn keep(&self, bundle: Bundle) {
+    pub fn set_bundle(&self, bundle: CaBundle) {
         self.bundle.send_modify(|(number, kept)| {
             *number = number.saturating_add(1);
             *kept = Some(Arc::new(bundle));
@@ -69,7 +69,7 @@ impl ReconcilerHandle {
 
     /// Returns true if every entry of every configuration has the bundle that was given last.
     #[must_use]
-    pub fn held(&self) -> bool {
+    pub fn is_in_sync(&self) -> bool {
         let number = self.bundle.borrow().0;
         let mut held = true;
         self.statuses.each(|status| held &= status.holds(number));
@@ -82,10 +82,10 @@ impl ReconcilerHandle {
     }
 }
 
-impl Reconciler {
+impl WebhookReconciler {
     /// Reconciles the bundle alone, in configurations that other programs create.
     #[must_use]
-    pub fn new(desired: DesiredState, pace: Pace) -> (Self, ReconcilerHandle) {
+    pub fn new(desired: DesiredState, pace: WatchTiming) -> (Self, ReconcilerHandle) {
         let goal = Goal::Bundle {
             entry: desired.entry,
         };
@@ -94,12 +94,12 @@ impl Reconciler {
 
     /// Reconciles a validating webhook's configuration, and creates it if it is missing.
     #[must_use]
-    pub fn of_validation(validation: Validation, pace: Pace) -> (Self, ReconcilerHandle) {
+    pub fn of_validation(validation: Validation, pace: WatchTiming) -> (Self, ReconcilerHandle) {
         let configurations = vec![validation.name.clone()];
         Self::of(configurations, Goal::Validation(validation), pace)
     }
 
-    fn of(configurations: Vec<String>, goal: Goal, pace: Pace) -> (Self, ReconcilerHandle) {
+    fn of(configurations: Vec<String>, goal: Goal, pace: WatchTiming) -> (Self, ReconcilerHandle) {
         let (sender, receiver) = watch::channel((0, None));
         let statuses = ReconcileStatuses::new(&configurations);
         let handle = ReconcilerHandle {
@@ -153,9 +153,9 @@ impl Reconciler {
     }
 
     /// The probe that sees the webhook refuse, if the policy waits for it.
-    fn refusal(&self, cluster: &Cluster) -> Option<RefusalProbe> {
+    fn refusal(&self, cluster: &Cluster) -> Option<WebhookProbe> {
         match &self.goal {
-            Goal::Validation(validation) if !validation.unregistered => Some(RefusalProbe {
+            Goal::Validation(validation) if !validation.unregistered => Some(WebhookProbe {
                 cluster: cluster.clone(),
                 service: validation.service.clone(),
                 within: self.pace.request,

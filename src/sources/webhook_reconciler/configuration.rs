@@ -15,15 +15,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::goal::{Goal, RECENT};
-use super::{NumberedBundle, Reconciler};
+use super::{NumberedBundle, WebhookReconciler};
+use crate::ca_bundle_patch::{Decision, Write};
 use crate::connect::Cluster;
-use crate::decide::{Decision, Write};
 use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
 use crate::reconcile_status::{ReconcileState, ReconcileStatus, ReconcileStatuses};
 use crate::store::Reader;
 use crate::validation;
-use crate::watcher::Pace;
+use crate::watcher::WatchTiming;
 use crate::webhook::WebhookConfiguration;
 
 /// The interval of checks without an event: certificates expire silently.
@@ -49,7 +49,7 @@ pub(super) struct ConfigurationReconciler {
     refused: watch::Receiver<bool>,
     statuses: ReconcileStatuses,
     reader: Reader<WebhookConfiguration>,
-    pace: Pace,
+    pace: WatchTiming,
     backoff: Backoff,
     /// The time of the next check without an event.
     again: Option<Instant>,
@@ -64,7 +64,7 @@ pub(super) struct ConfigurationReconciler {
 
 impl ConfigurationReconciler {
     pub(super) fn new(
-        reconciler: &Reconciler,
+        reconciler: &WebhookReconciler,
         cluster: Cluster,
         name: String,
         reader: Reader<WebhookConfiguration>,
@@ -101,7 +101,7 @@ impl ConfigurationReconciler {
             // others change the object.
             if self.again.is_none_or(|again| again <= Instant::now()) {
                 self.again = None;
-                self.look().await;
+                self.reconcile().await;
             }
         }
     }
@@ -127,7 +127,7 @@ impl ConfigurationReconciler {
     }
 
     /// Reads the object, and repairs it if necessary.
-    async fn look(&mut self) {
+    async fn reconcile(&mut self) {
         let (number, bundle) = self.bundle.borrow().clone();
         let fail = *self.refused.borrow();
         let freshness = self.reader.freshness();
@@ -166,7 +166,7 @@ impl ConfigurationReconciler {
                     if self.too_often() {
                         return;
                     }
-                    next = match self.send(&write).await {
+                    next = match self.write(&write).await {
                         Ok(answer) => {
                             sent = Some(told(&write));
                             Some(answer)
@@ -204,7 +204,7 @@ impl ConfigurationReconciler {
         true
     }
 
-    async fn send(&mut self, write: &Write) -> Result<Observed, Failure> {
+    async fn write(&mut self, write: &Write) -> Result<Observed, Failure> {
         let retry = self.backoff.waited();
         self.note(|status| {
             status.attempts = status.attempts.saturating_add(1);

@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-const PACE: Pace = Pace {
+const PACE: WatchTiming = WatchTiming {
     first: Duration::from_millis(5),
     most: Duration::from_millis(100),
     request: Duration::from_millis(300),
@@ -57,15 +57,15 @@ fn run(fake: &Fake, configurations: &[&str]) -> (Running, ReconcilerHandle) {
         configurations: configurations.iter().map(ToString::to_string).collect(),
         entry: "sidecar-injector.istio.io".to_owned(),
     };
-    let (reconciler, handle) = Reconciler::new(desired, PACE);
+    let (reconciler, handle) = WebhookReconciler::new(desired, PACE);
     (
         Running(tokio::spawn(reconciler.run(fake.cluster()))),
         handle,
     )
 }
 
-fn file(text: &str) -> Bundle {
-    Bundle::File(text.into())
+fn file(text: &str) -> CaBundle {
+    CaBundle::File(text.into())
 }
 
 async fn until(what: impl Fn() -> bool) {
@@ -92,9 +92,9 @@ async fn the_bundle_is_written_and_mended() {
     let (_running, handle) = run(&fake, &["c"]);
     quiet(&fake).await;
     assert_eq!(handle.statuses()[0].state, ReconcileState::Waiting);
-    assert!(!handle.held());
-    handle.keep(file("ours"));
-    until(|| handle.held()).await;
+    assert!(!handle.is_in_sync());
+    handle.set_bundle(file("ours"));
+    until(|| handle.is_in_sync()).await;
     assert_eq!(bundle(&fake, "c"), "ours");
     // A user replaces the bundle, and then changes another field.
     fake.put(configuration("c", "theirs"));
@@ -104,9 +104,9 @@ async fn the_bundle_is_written_and_mended() {
     assert_eq!(fake.count("patch"), 2);
     assert_eq!(fake.count("get"), 0);
     // Another bundle.
-    handle.keep(file("newer"));
-    assert!(!handle.held());
-    until(|| handle.held()).await;
+    handle.set_bundle(file("newer"));
+    assert!(!handle.is_in_sync());
+    until(|| handle.is_in_sync()).await;
     assert_eq!(bundle(&fake, "c"), "newer");
     let status = &handle.statuses()[0];
     assert_eq!(status.entries, [ENTRY]);
@@ -121,8 +121,8 @@ async fn where_it_is_equal_nothing_is_sent() {
     let fake = Fake::start().await;
     fake.put(configuration("c", "ours"));
     let (_running, handle) = run(&fake, &["c"]);
-    handle.keep(file("ours"));
-    until(|| handle.held() && fake.count("watch") == 1).await;
+    handle.set_bundle(file("ours"));
+    until(|| handle.is_in_sync() && fake.count("watch") == 1).await;
     quiet(&fake).await;
     assert_eq!(fake.log(), ["list", "watch 11"]);
 }
@@ -134,8 +134,8 @@ async fn a_conflict_is_read_again_and_tried_at_once() {
     let (_running, handle) = run(&fake, &["c"]);
     until(|| fake.count("watch") == 1).await;
     fake.fail("patch", &[Fault::Status(409, 0), Fault::Status(409, 0)]);
-    handle.keep(file("ours"));
-    until(|| handle.held()).await;
+    handle.set_bundle(file("ours"));
+    until(|| handle.is_in_sync()).await;
     assert_eq!(
         fake.log(),
         [
@@ -153,7 +153,7 @@ async fn conflicts_without_end_are_not_tried_without_a_pause() {
     fake.put(configuration("c", ""));
     fake.fail("patch", &vec![Fault::Status(409, 0); 1000]);
     let (_running, handle) = run(&fake, &["c"]);
-    handle.keep(file("ours"));
+    handle.set_bundle(file("ours"));
     until(|| handle.statuses()[0].state == ReconcileState::Failing).await;
     let before = fake.count("patch");
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -176,7 +176,7 @@ async fn other_errors_are_tried_again_for_ever() {
         ],
     );
     let (_running, handle) = run(&fake, &["c"]);
-    handle.keep(file("ours"));
+    handle.set_bundle(file("ours"));
     until(|| handle.statuses()[0].failures(ReconcileFailure::Update) == 1).await;
     let status = &handle.statuses()[0];
     assert_eq!(status.state, ReconcileState::Failing);
@@ -187,7 +187,7 @@ async fn other_errors_are_tried_again_for_ever() {
              the fake says 403 (403)"
         )
     );
-    until(|| handle.held()).await;
+    until(|| handle.is_in_sync()).await;
     let status = &handle.statuses()[0];
     assert_eq!(
         (status.attempts, status.retries, &status.error),
@@ -202,23 +202,23 @@ async fn a_configuration_that_does_not_exist_is_waited_for() {
     let fake = Fake::start().await;
     fake.put(configuration("there", ""));
     let (_running, handle) = run(&fake, &["there", "missing"]);
-    handle.keep(file("ours"));
+    handle.set_bundle(file("ours"));
     until(|| handle.statuses()[1].state == ReconcileState::Missing).await;
     until(|| bundle(&fake, "there") == "ours").await;
-    assert!(!handle.held());
+    assert!(!handle.is_in_sync());
     assert_eq!(
         handle.statuses()[1].failures(ReconcileFailure::ConfigNotFound),
         1
     );
     fake.put(configuration("missing", ""));
-    until(|| handle.held()).await;
+    until(|| handle.is_in_sync()).await;
     assert_eq!(bundle(&fake, "missing"), "ours");
     // Away, and back again.
     fake.delete("missing");
     until(|| handle.statuses()[1].state == ReconcileState::Missing).await;
     assert!(handle.statuses()[1].entries.is_empty());
     fake.put(configuration("missing", ""));
-    until(|| handle.held()).await;
+    until(|| handle.is_in_sync()).await;
     assert_eq!(
         handle.statuses()[1].failures(ReconcileFailure::ConfigNotFound),
         2
@@ -233,7 +233,7 @@ async fn a_configuration_without_our_entry_is_tried_when_it_changes() {
         {"name": "other.example.com", "clientConfig": {}}]});
     fake.put(without.clone());
     let (_running, handle) = run(&fake, &["c"]);
-    handle.keep(file("ours"));
+    handle.set_bundle(file("ours"));
     until(|| handle.statuses()[0].state == ReconcileState::NoEntry).await;
     fake.put(without);
     quiet(&fake).await;
@@ -245,7 +245,7 @@ async fn a_configuration_without_our_entry_is_tried_when_it_changes() {
         "{error}"
     );
     fake.put(configuration("c", ""));
-    until(|| handle.held()).await;
+    until(|| handle.is_in_sync()).await;
 }
 
 #[tokio::test]
@@ -253,14 +253,14 @@ async fn a_server_that_is_away_changes_nothing_that_is_known() {
     let fake = Fake::start().await;
     fake.put(configuration("c", ""));
     let (_running, handle) = run(&fake, &["c"]);
-    handle.keep(file("ours"));
-    until(|| handle.held() && fake.count("watch") == 1).await;
+    handle.set_bundle(file("ours"));
+    until(|| handle.is_in_sync() && fake.count("watch") == 1).await;
     fake.fail("list", &[Fault::Status(503, 0), Fault::Status(503, 0)]);
     fake.end_watches();
     until(|| handle.statuses()[0].error.is_some()).await;
-    assert!(handle.held(), "as it was last seen");
+    assert!(handle.is_in_sync(), "as it was last seen");
     until(|| handle.statuses()[0].error.is_none()).await;
-    assert!(handle.held());
+    assert!(handle.is_in_sync());
     assert_eq!(fake.count("patch"), 1);
 }
 
@@ -270,8 +270,8 @@ async fn who_wants_something_else_is_not_fought_with_all_might() {
     fake.put(configuration("c", ""));
     let (_one, first) = run(&fake, &["c"]);
     let (_two, second) = run(&fake, &["c"]);
-    first.keep(file("first"));
-    second.keep(file("second"));
+    first.set_bundle(file("first"));
+    second.set_bundle(file("second"));
     tokio::time::sleep(Duration::from_secs(1)).await;
     // At the pace of this test the longest wait is a tenth of a second.
     let patches = fake.count("patch");
@@ -292,13 +292,13 @@ async fn replicas_with_certificates_of_their_own_come_to_rest() {
     fake.put(configuration("c", ""));
     let replicas: Vec<_> = (0..4).map(|_| (run(&fake, &["c"]), ca())).collect();
     for ((_, handle), pem) in &replicas {
-        handle.keep(Bundle::Own(pem.clone().into_bytes()));
+        handle.set_bundle(CaBundle::Own(pem.clone().into_bytes()));
     }
-    until(|| replicas.iter().all(|((_, handle), _)| handle.held())).await;
+    until(|| replicas.iter().all(|((_, handle), _)| handle.is_in_sync())).await;
     quiet(&fake).await;
     assert_eq!(bundle(&fake, "c").matches("BEGIN CERTIFICATE").count(), 4);
     for ((_, handle), _) in &replicas {
-        assert!(handle.held());
+        assert!(handle.is_in_sync());
     }
     // One after the other, however they met.
     assert_eq!(fake.get("c")["metadata"]["resourceVersion"], "15");

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use crate::bundle::Bundle;
+use crate::ca_bundle::CaBundle;
 use crate::webhook::{Webhook, WebhookConfiguration};
 
 #[derive(Debug, PartialEq)]
@@ -45,10 +45,10 @@ fn meant(entry: &str, name: &str) -> bool {
 }
 
 /// Decides for a configuration of another program: only the bundle in entries of this name is reconciled.
-pub(crate) fn decide(
+pub(crate) fn decide_ca_bundle(
     configuration: Option<&WebhookConfiguration>,
     name: &str,
-    bundle: &Bundle,
+    bundle: &CaBundle,
     now: SystemTime,
 ) -> Decision {
     let Some(configuration) = configuration else {
